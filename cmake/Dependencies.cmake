@@ -1,0 +1,9 @@
+# Well-kept libraries from the system's packages; each with the oldest version we build against.
+find_package(Threads REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
+find_package(spdlog 1.9 REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(prometheus-cpp REQUIRED CONFIG)  # 1.0; its package states no version
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus>=3.0)
+pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece>=0.1.96)

@@ -1,0 +1,44 @@
+# troika_folder(NAME <folder> [USES plain|aten|torch] SOURCES ... [LINKS ...] [PRIVATE_LINKS ...])
+# One folder of the tree is one static library, troika_<folder>, that may link only to folders above it
+# (scripts/check_layers.py holds the order). USES picks the precompiled header:
+#   plain  no tensors; links no LibTorch
+#   aten   tensors (ATen with autograd headers)
+#   torch  torch::nn, torch::optim and c10d; implementation files only
+function(troika_precompiled name header)
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch/empty.cc)
+  target_link_libraries(${name} PUBLIC troika_options troika_torch)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_precompile_headers(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch/${header})
+endfunction()
+troika_precompiled(troika_pch_aten aten.h)
+troika_precompiled(troika_pch_torch torch.h)
+
+function(troika_use target uses)
+  target_link_libraries(${target} PUBLIC troika_options)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  if(NOT uses STREQUAL plain)
+    target_link_libraries(${target} PUBLIC troika_torch)
+    target_precompile_headers(${target} REUSE_FROM troika_pch_${uses})
+  endif()
+endfunction()
+
+function(troika_folder)
+  cmake_parse_arguments(F "" "NAME;USES" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  if(NOT F_USES)
+    set(F_USES plain)
+  endif()
+  add_library(troika_${F_NAME} STATIC ${F_SOURCES})
+  add_library(troika::${F_NAME} ALIAS troika_${F_NAME})
+  set_target_properties(troika_${F_NAME} PROPERTIES TROIKA_USES ${F_USES})
+  troika_use(troika_${F_NAME} ${F_USES})
+  list(TRANSFORM F_LINKS PREPEND troika_)
+  target_link_libraries(troika_${F_NAME} PUBLIC ${F_LINKS} PRIVATE ${F_PRIVATE_LINKS})
+
+  # A source file that nobody builds is a mistake.
+  file(GLOB _present RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.cc)
+  foreach(_file IN LISTS _present)
+    if(NOT _file IN_LIST F_SOURCES)
+      message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${_file} is not listed in its CMakeLists.txt")
+    endif()
+  endforeach()
+endfunction()

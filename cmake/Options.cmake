@@ -1,0 +1,35 @@
+# Compiler settings shared by every target, and the switches a user may set.
+option(TROIKA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(TROIKA_BUILD_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(TROIKA_BUILD_FUZZ "Build the libFuzzer targets (clang only)" OFF)
+set(TROIKA_SANITIZE "" CACHE STRING "Sanitizers to build with: address;undefined or thread")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")  # line numbers in backtraces, small objects
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+# ccache and mold where present. A precompiled header needs ccache told that its macros are stable.
+find_program(TROIKA_CCACHE ccache)
+if(TROIKA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TROIKA_CCACHE})
+endif()
+find_program(TROIKA_MOLD mold)
+
+add_library(troika_options INTERFACE)
+target_compile_options(troika_options INTERFACE -Wall -Wextra -Wno-unused-parameter -fno-math-errno
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+if(TROIKA_MOLD)
+  target_link_options(troika_options INTERFACE -fuse-ld=mold)
+endif()
+if(TROIKA_SANITIZE)
+  string(REPLACE ";" "," _sanitizers "${TROIKA_SANITIZE}")
+  target_compile_options(troika_options INTERFACE -fsanitize=${_sanitizers} -fno-omit-frame-pointer)
+  target_link_options(troika_options INTERFACE -fsanitize=${_sanitizers})
+endif()

@@ -1,0 +1,38 @@
+// Points in time by which something must have happened. A wait without one is a bug.
+#pragma once
+
+#include <chrono>
+
+namespace troika {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+class Deadline {
+ public:
+  // The point `timeout` from now.
+  [[nodiscard]] static Deadline in(Seconds timeout) { return Deadline(Clock::now(), timeout); }
+
+  [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
+  // Time left, never negative.
+  [[nodiscard]] Seconds left() const {
+    const Seconds left = at_ - Clock::now();
+    return left.count() > 0 ? left : Seconds(0);
+  }
+  // Time since the deadline was set.
+  [[nodiscard]] Seconds waited() const { return Clock::now() - start_; }
+  // What it was set to.
+  [[nodiscard]] Seconds timeout() const { return timeout_; }
+  [[nodiscard]] Clock::time_point at() const { return at_; }
+
+ private:
+  Deadline(Clock::time_point start, Seconds timeout)
+      : start_(start),
+        timeout_(timeout),
+        at_(start + std::chrono::duration_cast<Clock::duration>(timeout)) {}
+  Clock::time_point start_;
+  Seconds timeout_;
+  Clock::time_point at_;
+};
+
+}  // namespace troika

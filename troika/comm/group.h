@@ -1,0 +1,153 @@
+// A Group is the ranks along one axis of the mesh, and the collectives among them. It is a small
+// value: copying it copies a handle. The engine behind it (gloo/, shm/, mpi/, nccl/, fake/)
+// implements GroupEngine; an engine that is not built is a stub that says so.
+//
+// Every operation takes a label and a deadline. It is written to the flight recorder when it starts
+// and when it ends, so that peers and the launcher can read what a dead or stopped rank last did.
+//
+// All operations are collective: every member calls them in the same order with matching sizes.
+// Tensors are contiguous and on the CPU unless the engine says otherwise; anything else throws
+// UsageError. A group of one does nothing in place and copies otherwise.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/base/time.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+enum class ReduceOp { kSum, kAverage, kMax, kMin };
+
+// What an operation is called in messages and records, and by when it must be done.
+struct Call {
+  std::string_view label;
+  Deadline deadline;
+};
+
+// An operation under way. A small value; the operation goes on if all handles are dropped.
+class Work {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    [[nodiscard]] virtual bool done() = 0;
+    virtual void wait() = 0;
+  };
+
+  // Already done.
+  Work() = default;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  [[nodiscard]] bool done() const { return !state_ || state_->done(); }
+  // Blocks until the result is there. Throws DeadlineError or PeerError; the group is unusable
+  // then.
+  void wait() const {
+    if (state_) state_->wait();
+  }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// One leg of an exchange: `tensor` goes to, or comes from, member `peer` of the group.
+struct Transfer {
+  enum class Direction { kSend, kReceive };
+  Direction direction;
+  int peer;
+  at::Tensor tensor;
+};
+
+// What an engine implements. Ranks here are positions in the group. Callers use Group.
+class GroupEngine {
+ public:
+  virtual ~GroupEngine() = default;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  virtual Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) = 0;
+  virtual Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                              std::span<const std::int64_t> counts, ReduceOp op,
+                              const Call& call) = 0;
+  virtual Work all_gather(const at::Tensor& output, const at::Tensor& input,
+                          std::span<const std::int64_t> counts, const Call& call) = 0;
+  virtual Work all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                          const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                          const Call& call) = 0;
+  virtual Work broadcast(const at::Tensor& tensor, int root, const Call& call) = 0;
+  virtual Work gather(const at::Tensor& output, const at::Tensor& input, int root,
+                      const Call& call) = 0;
+  virtual Work scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                       const Call& call) = 0;
+  virtual Work exchange(std::span<const Transfer> transfers, const Call& call) = 0;
+  virtual Work barrier(const Call& call) = 0;
+  // Ends every operation under way, and every later one, with PeerError(reason). Any thread.
+  virtual void abort(const std::string& reason) = 0;
+  // Memory that peers can read where the engine can, 64-byte aligned, zeroed; else ordinary memory.
+  [[nodiscard]] virtual at::Tensor allocate(std::size_t bytes);
+};
+
+class Group {
+ public:
+  // A group of one.
+  Group() = default;
+  // `ranks` are the members' world ranks; `index` is this process's position among them. `axis`
+  // names the group in messages. `engine` is null for a group of one.
+  Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
+        std::shared_ptr<GroupEngine> engine);
+
+  [[nodiscard]] int rank() const { return index_; }
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  // World ranks of the members, by position.
+  [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+  [[nodiscard]] const std::string& axis() const { return axis_; }
+  // Counts the rebuilds of the job: groups of different generations never talk to each other.
+  [[nodiscard]] std::uint64_t generation() const { return generation_; }
+  // "gloo", "shm", ...; "none" for a group of one.
+  [[nodiscard]] std::string_view engine_name() const;
+  // Bytes that this rank has sent or reduced through this group: the sum of its inputs' sizes.
+  [[nodiscard]] std::uint64_t bytes_sent() const;
+
+  // In place. Average divides the sum by size().
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const;
+  // `input` holds sum(counts) elements; member i's `output` gets counts[i] of them. Empty `counts`:
+  // equal parts.
+  Work reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                      const Call& call, std::span<const std::int64_t> counts = {}) const;
+  // Member i gives counts[i] elements; `output` holds them all, in order. Empty `counts`: equal
+  // parts.
+  Work all_gather(const at::Tensor& output, const at::Tensor& input, const Call& call,
+                  std::span<const std::int64_t> counts = {}) const;
+  // Sends input_counts[i] elements to member i, and receives output_counts[i] from it.
+  Work all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                  const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                  const Call& call) const;
+  // In place, from member `root`.
+  Work broadcast(const at::Tensor& tensor, int root, const Call& call) const;
+  // `output` ([size(), ...] of `input`) is used on `root` only, and may be undefined elsewhere.
+  Work gather(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
+  // `input` ([size(), ...] of `output`) is used on `root` only, and may be undefined elsewhere.
+  Work scatter(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
+  // Posts all sends and receives together; nothing is assumed about buffering. Transfers between
+  // the same pair match in order.
+  Work exchange(std::span<const Transfer> transfers, const Call& call) const;
+  Work barrier(const Call& call) const;
+
+  void abort(const std::string& reason) const;
+  [[nodiscard]] at::Tensor allocate(std::size_t bytes) const;
+
+ private:
+  struct Shared;  // engine and counters, common to all copies
+  std::string axis_ = "self";
+  std::vector<int> ranks_ = {0};
+  int index_ = 0;
+  std::uint64_t generation_ = 0;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace troika

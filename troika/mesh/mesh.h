@@ -1,0 +1,46 @@
+// The mesh: ranks laid out on named axes. Pure arithmetic, no tensors and no communication, so that
+// planner, simulator and tests use the same code as a run.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// From outer to inner: ranks that differ only in `tensor` are neighbours.
+enum class Axis { kPipeline, kData, kContext, kTensor };
+inline constexpr std::array kAxes = {Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor};
+
+// "pipeline", "data", "context", "tensor": as in the recipe.
+[[nodiscard]] std::string_view name_of(Axis axis);
+
+// A position on every axis, indexed like kAxes.
+using Coordinates = std::array<int, kAxes.size()>;
+
+class Mesh {
+ public:
+  // One rank.
+  Mesh() = default;
+  // Sizes indexed like kAxes, each at least 1. Throws UsageError naming the axis otherwise.
+  explicit Mesh(const Coordinates& sizes);
+
+  [[nodiscard]] int size() const;
+  [[nodiscard]] int size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
+  // Throws UsageError if `rank` is not in [0, size()).
+  [[nodiscard]] Coordinates coordinates(int rank) const;
+  [[nodiscard]] int coordinate(int rank, Axis axis) const;
+  [[nodiscard]] int rank(const Coordinates& coordinates) const;
+  // The ranks that differ from `rank` only along `axis`, in order of their coordinate.
+  [[nodiscard]] std::vector<int> ranks_along(int rank, Axis axis) const;
+  // As "pipeline 1 x data 2 x context 1 x tensor 1".
+  [[nodiscard]] std::string describe() const;
+
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+
+ private:
+  Coordinates sizes_ = {1, 1, 1, 1};
+};
+
+}  // namespace troika
