@@ -1,9 +1,10 @@
-# troika_folder(NAME <folder> [USES plain|aten|torch] SOURCES ... [LINKS ...] [PRIVATE_LINKS ...])
+# troika_folder(NAME <folder> [USES plain|aten|torch] SOURCES ... [LINKS ...] [PRIVATE_LINKS ...] [PROGRAMS ...])
 # One folder of the tree is one static library, troika_<folder>, that may link only to folders above it
 # (scripts/check_layers.py holds the order). USES picks the precompiled header:
 #   plain  no tensors; links no LibTorch
 #   aten   tensors (ATen with autograd headers)
 #   torch  torch::nn, torch::optim and c10d; implementation files only
+# PROGRAMS are the files with a main(), which the folder builds itself.
 function(troika_precompiled name header)
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch/empty.cc)
   target_link_libraries(${name} PUBLIC troika_options troika_torch)
@@ -19,11 +20,16 @@ function(troika_use target uses)
   if(NOT uses STREQUAL plain)
     target_link_libraries(${target} PUBLIC troika_torch)
     target_precompile_headers(${target} REUSE_FROM troika_pch_${uses})
+    # The precompiled header holds position-independent code, which programs are not by default.
+    get_target_property(_type ${target} TYPE)
+    if(_type STREQUAL EXECUTABLE)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
   endif()
 endfunction()
 
 function(troika_folder)
-  cmake_parse_arguments(F "" "NAME;USES" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(F "" "NAME;USES" "SOURCES;LINKS;PRIVATE_LINKS;PROGRAMS" ${ARGN})
   if(NOT F_USES)
     set(F_USES plain)
   endif()
@@ -34,10 +40,17 @@ function(troika_folder)
   list(TRANSFORM F_LINKS PREPEND troika_)
   target_link_libraries(troika_${F_NAME} PUBLIC ${F_LINKS} PRIVATE ${F_PRIVATE_LINKS})
 
-  # A source file that nobody builds is a mistake.
+  # A folder may hold several libraries: check its files once all of them are listed.
+  set_property(DIRECTORY APPEND PROPERTY TROIKA_LISTED ${F_SOURCES} ${F_PROGRAMS})
+  cmake_language(DEFER CALL troika_check_sources)
+endfunction()
+
+# A source file that nobody builds is a mistake.
+function(troika_check_sources)
+  get_property(_listed DIRECTORY PROPERTY TROIKA_LISTED)
   file(GLOB _present RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.cc)
   foreach(_file IN LISTS _present)
-    if(NOT _file IN_LIST F_SOURCES)
+    if(NOT _file IN_LIST _listed)
       message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${_file} is not listed in its CMakeLists.txt")
     endif()
   endforeach()

@@ -43,3 +43,13 @@ target_compile_definitions(troika_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_D
 target_link_libraries(troika_torch INTERFACE
   ${TROIKA_TORCH_ROOT}/lib/libtorch_cpu.so ${TROIKA_TORCH_ROOT}/lib/libc10.so)
 target_link_options(troika_torch INTERFACE -Wl,--allow-shlib-undefined)
+# at::parallel_for is a template, and serial unless the file that uses it is compiled with OpenMP.
+# Link the very library that LibTorch runs on, so that there is one pool of threads.
+target_compile_options(troika_torch INTERFACE -fopenmp)
+file(GLOB _openmp LIST_DIRECTORIES false ${TROIKA_TORCH_ROOT}/lib/libgomp*.so*)
+if(_openmp)
+  list(GET _openmp 0 _openmp)
+  target_link_libraries(troika_torch INTERFACE ${_openmp})
+else()
+  target_link_options(troika_torch INTERFACE -fopenmp)
+endif()

@@ -5,9 +5,14 @@
 // Every operation takes a label and a deadline. It is written to the flight recorder when it starts
 // and when it ends, so that peers and the launcher can read what a dead or stopped rank last did.
 //
-// All operations are collective: every member calls them in the same order with matching sizes.
-// Tensors are contiguous and on the CPU unless the engine says otherwise; anything else throws
-// UsageError. A group of one does nothing in place and copies otherwise.
+// All operations are collective: every member calls them in the same order with matching sizes,
+// from one thread at a time. Tensors are contiguous, on the CPU unless the engine says otherwise,
+// and of fp64, fp32, bf16, fp16, int64, int32 or uint8; anything else throws UsageError naming
+// operation, label and what is wrong. Gradients do not flow through an operation. A group of one
+// does nothing in place and copies otherwise.
+//
+// After a DeadlineError, a PeerError or abort() the group is unusable: every later call throws
+// PeerError. Operations that were under way may hold their tensors until the group is gone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +20,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +30,11 @@
 
 namespace troika {
 
+class Recorder;
+class Trace;
+
+// Average divides the sum by size(); it is refused for integers. Integer sums wrap around. Max and
+// min hand on a NaN. fp16 and bf16 are summed in fp32 and rounded once.
 enum class ReduceOp { kSum, kAverage, kMax, kMin };
 
 // What an operation is called in messages and records, and by when it must be done.
@@ -39,6 +51,7 @@ class Work {
     virtual ~State() = default;
     [[nodiscard]] virtual bool done() = 0;
     virtual void wait() = 0;
+    virtual void on_done(std::function<void(std::exception_ptr)> callback) = 0;
   };
 
   // Already done.
@@ -50,6 +63,15 @@ class Work {
   // then.
   void wait() const {
     if (state_) state_->wait();
+  }
+  // Calls `callback` once, with null or the error, by the thread that completes the operation and
+  // before done() holds; at once if it is done. It must neither block nor throw.
+  void on_done(std::function<void(std::exception_ptr)> callback) const {
+    if (state_) {
+      state_->on_done(std::move(callback));
+    } else {
+      callback(nullptr);
+    }
   }
 
  private:
@@ -64,12 +86,17 @@ struct Transfer {
   at::Tensor tensor;
 };
 
-// What an engine implements. Ranks here are positions in the group. Callers use Group.
+// What an engine implements. Ranks here are positions in the group, of which there are at least
+// two. Arguments have been checked and `counts` is never empty; tensors do not require gradients.
+// Callers use Group.
 class GroupEngine {
  public:
   virtual ~GroupEngine() = default;
 
   [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual bool accepts(at::DeviceType device) const {
+    return device == at::DeviceType::CPU;
+  }
   virtual Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) = 0;
   virtual Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                               std::span<const std::int64_t> counts, ReduceOp op,
@@ -92,14 +119,20 @@ class GroupEngine {
   [[nodiscard]] virtual at::Tensor allocate(std::size_t bytes);
 };
 
+// Who is told of every operation; each may be null. `trace` gets spans on its communication track.
+struct GroupObservers {
+  std::shared_ptr<Recorder> recorder;
+  std::shared_ptr<Trace> trace;
+};
+
 class Group {
  public:
   // A group of one.
   Group() = default;
   // `ranks` are the members' world ranks; `index` is this process's position among them. `axis`
-  // names the group in messages. `engine` is null for a group of one.
+  // names the group in messages. `engine` is null for a group of one. engines.h makes groups.
   Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
-        std::shared_ptr<GroupEngine> engine);
+        std::shared_ptr<GroupEngine> engine, GroupObservers observers = {});
 
   [[nodiscard]] int rank() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
@@ -110,17 +143,18 @@ class Group {
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   // "gloo", "shm", ...; "none" for a group of one.
   [[nodiscard]] std::string_view engine_name() const;
-  // Bytes that this rank has sent or reduced through this group: the sum of its inputs' sizes.
+  // Bytes that this rank has sent or reduced through this group: the sum of its inputs' sizes. What
+  // an algorithm puts on the wire for them is in docs/engines.md. Zero for a group of one.
   [[nodiscard]] std::uint64_t bytes_sent() const;
 
   // In place. Average divides the sum by size().
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const;
   // `input` holds sum(counts) elements; member i's `output` gets counts[i] of them. Empty `counts`:
-  // equal parts.
+  // equal parts. `output` may be this member's part of `input`.
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                       const Call& call, std::span<const std::int64_t> counts = {}) const;
   // Member i gives counts[i] elements; `output` holds them all, in order. Empty `counts`: equal
-  // parts.
+  // parts. `input` may be this member's part of `output`.
   Work all_gather(const at::Tensor& output, const at::Tensor& input, const Call& call,
                   std::span<const std::int64_t> counts = {}) const;
   // Sends input_counts[i] elements to member i, and receives output_counts[i] from it.
@@ -133,16 +167,21 @@ class Group {
   Work gather(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
   // `input` ([size(), ...] of `output`) is used on `root` only, and may be undefined elsewhere.
   Work scatter(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
-  // Posts all sends and receives together; nothing is assumed about buffering. Transfers between
-  // the same pair match in order.
+  // Posts all sends and receives together, before it returns; nothing is assumed about buffering.
+  // Only those named take part. Transfers between the same pair match in order, with equal sizes;
+  // those of a member with itself are copies.
   Work exchange(std::span<const Transfer> transfers, const Call& call) const;
   Work barrier(const Call& call) const;
 
+  // Ends every operation under way, and every later one, with PeerError(reason). Any thread.
   void abort(const std::string& reason) const;
+  // Zeroed bytes, 64-byte aligned, that peers can read where the engine can.
   [[nodiscard]] at::Tensor allocate(std::size_t bytes) const;
 
  private:
-  struct Shared;  // engine and counters, common to all copies
+  struct Shared;  // engine, observers and counters, common to all copies
+  [[nodiscard]] const GroupEngine* engine() const;
+
   std::string axis_ = "self";
   std::vector<int> ranks_ = {0};
   int index_ = 0;

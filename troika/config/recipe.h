@@ -14,7 +14,7 @@ namespace troika {
 enum class ModelKind { kGpt, kMlp };
 enum class Norm { kRmsNorm, kLayerNorm };
 enum class Position { kRope, kLearned };
-enum class Activation { kSwiGlu, kGelu, kGeluTanh, kRelu, kTanh };
+enum class ActivationFunction { kSwiGlu, kGelu, kGeluTanh, kRelu, kTanh };
 enum class Loss { kCrossEntropy, kMeanSquare };
 enum class DataKind { kText, kTokens, kRandom };
 enum class Pack { kConcatenate, kIsolated, kPad };
@@ -42,8 +42,9 @@ struct ModelRecipe {
   double norm_eps = 1e-5;
   Position position = Position::kRope;
   double rope_theta = 10000.0;
-  Activation activation =
-      Activation::kSwiGlu;  // gpt: swiglu, gelu, gelu_tanh; mlp: gelu, relu, tanh
+  ActivationFunction activation =
+      ActivationFunction::kSwiGlu;  // gpt: swiglu, gelu, gelu_tanh; mlp: relu (its default), gelu,
+                                    // tanh
   bool tied_embeddings = true;
   bool bias = false;
   double dropout = 0.0;
@@ -52,6 +53,8 @@ struct ModelRecipe {
   std::vector<std::int64_t> hidden_dims;
   std::int64_t output_dim = 0;
   Loss loss = Loss::kCrossEntropy;
+
+  bool operator==(const ModelRecipe&) const = default;
 };
 
 struct DataRecipe {
@@ -61,6 +64,8 @@ struct DataRecipe {
   std::string tokenizer = "bytes";
   Pack pack = Pack::kConcatenate;
   double held_out_fraction = 0.01;
+
+  bool operator==(const DataRecipe&) const = default;
 };
 
 struct TrainRecipe {
@@ -72,6 +77,8 @@ struct TrainRecipe {
   std::int64_t evaluate_every_steps = 50;
   bool deterministic = false;
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
+
+  bool operator==(const TrainRecipe&) const = default;
 };
 
 struct OptimizerRecipe {
@@ -86,6 +93,8 @@ struct OptimizerRecipe {
   std::int64_t warmup_steps = 20;
   double min_lr = 1e-4;
   std::int64_t lr_base_batch_size = 0;
+
+  bool operator==(const OptimizerRecipe&) const = default;
 };
 
 struct ParallelRecipe {
@@ -99,28 +108,38 @@ struct ParallelRecipe {
   PipelineScheduleKind pipeline_schedule = PipelineScheduleKind::k1F1B;
   std::int64_t virtual_stages = 1;
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
+
+  bool operator==(const ParallelRecipe&) const = default;
 };
 
 struct CommRecipe {
   EngineKind engine = EngineKind::kAuto;
   double timeout_seconds = 60;
   double rendezvous_timeout_seconds = 300;
+
+  bool operator==(const CommRecipe&) const = default;
 };
 
 struct CheckpointRecipe {
   std::int64_t every_steps = 100;
   std::int64_t keep = 3;
   double timeout_seconds = 1800;
+
+  bool operator==(const CheckpointRecipe&) const = default;
 };
 
 struct ObserveRecipe {
   std::vector<std::int64_t> trace_steps;  // empty or {first, last}
   std::int64_t prometheus_port = 0;
   bool tensorboard = true;
+
+  bool operator==(const ObserveRecipe&) const = default;
 };
 
 struct DebugRecipe {
   std::vector<std::int64_t> dump_steps;
+
+  bool operator==(const DebugRecipe&) const = default;
 };
 
 struct Recipe {
@@ -136,6 +155,8 @@ struct Recipe {
   CheckpointRecipe checkpoint;
   ObserveRecipe observe;
   DebugRecipe debug;
+
+  bool operator==(const Recipe&) const = default;
 };
 
 }  // namespace troika

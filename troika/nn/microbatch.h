@@ -11,15 +11,16 @@ namespace troika {
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
 struct Microbatch {
-  // Language models: token ids, int64 [samples, seq_len]. Others: features, fp32 [samples, input_dim].
+  // Language models: token ids, int64 [samples, seq_len]. Others: features, fp32 [samples,
+  // input_dim].
   at::Tensor inputs;
   // Language models: the next token or kIgnoredTarget, int64 [samples, seq_len], already shifted.
   // Others: class index int64 [samples], or values fp32 [samples, output_dim].
   at::Tensor targets;
   // int64 [samples]: the sample's number in the run; keys the dropout masks.
   at::Tensor sample_ids;
-  // int64 [samples, seq_len], ascending along a sample: which document a position belongs to. Undefined
-  // unless packed documents must not attend to each other.
+  // int64 [samples, seq_len], ascending along a sample: which document a position belongs to.
+  // Undefined unless packed documents must not attend to each other.
   at::Tensor document_ids;
   // Targets that count, over the microbatch.
   std::int64_t valid = 0;

@@ -1,0 +1,68 @@
+# Everything one types by hand. `make` alone lists the targets; cmake --preset release works without this file.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+# A file that includes torch/torch.h takes 2 GB of memory to compile.
+JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ { fit = int($$2 / 2e6); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
+CMAKE_FLAGS ?=
+TEST_FLAGS ?=
+
+# $(call configure,preset,folder,flags)
+configure = mkdir -p $(2) && echo "-- Configuring $(2) (log: $(2)/configure.log)" && \
+  cmake --preset $(1) -DPython3_EXECUTABLE="$$(command -v $(PYTHON))" $(3) $(CMAKE_FLAGS) > $(2)/configure.log
+# $(call compile,folder,targets)
+compile = echo "-- Building $(1) with $(JOBS) jobs" && cmake --build $(1) -j $(JOBS) $(2:%=--target %)
+# $(call test,preset,folder,targets): the tests of one preset, from nothing
+test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_env.py tests) && \
+  $(call configure,$(1),$(2),-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,$(2),$(3)) && \
+  echo "-- Testing $(2)" && ctest --preset $(1) $(TEST_FLAGS)
+
+.PHONY: help setup build quickstart test sanitize fuzz bench lint format clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install missing system packages, or print the line that does
+	@scripts/setup.sh build
+
+build: setup ## Set up, configure and build; the command is build/troika
+	@$(call configure,release,build,)
+	@$(call compile,build,troika)
+	@echo "-- Built: build/troika"
+
+quickstart: build ## Train a small GPT on this machine's C++ headers for a minute, then let it write some
+	@echo "-- Training recipes/quickstart.toml on 2 ranks; runs/quickstart is overwritten if it is there"
+	@build/troika train recipes/quickstart.toml --ranks 2 --overwrite
+	@echo "-- A sample of what the model writes:"
+	@build/troika generate runs/quickstart --prompt $$'#include <'
+	@echo "-- The run (recipe, metrics, model) is in runs/quickstart"
+
+test: ## Set up, build and run every test
+	@$(call test,release,build,)
+
+sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
+	@$(call test,asan,build-asan,)
+	@$(call test,tsan,build-tsan,unit_tests)
+
+fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) each
+	@scripts/setup.sh build test fuzz
+	@$(call configure,fuzz,build-fuzz,-DTROIKA_FUZZ_SECONDS=$${FUZZ_SECONDS:-60})
+	@$(call compile,build-fuzz,fuzz)
+	@ctest --preset fuzz $(TEST_FLAGS)
+
+lint: ## Check the format, the layers of the tree and clang-tidy's warnings
+	@scripts/setup.sh build test
+	@$(PYTHON) scripts/check_layers.py
+	@$(PYTHON) scripts/format.py --check
+	@$(call configure,release,build,)
+	@$(PYTHON) scripts/tidy.py build
+
+format: ## Format every C++ file in place
+	@scripts/setup.sh lint
+	@$(PYTHON) scripts/format.py
+
+clean: ## Remove the build folders (downloads stay in the cache)
+	rm -rf build build-*

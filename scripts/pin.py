@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Writes requirements/NAME.txt from requirements/NAME.in: every wheel by version and SHA-256.
+
+For maintainers, after a change of a .in file: python3 scripts/pin.py (needs pip 24 or newer; asks the
+package index, downloads hardly anything).
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
+MACHINES = ["x86_64", "aarch64"]
+MANYLINUX = ["_2_28", "_2_27", "_2_26", "_2_25", "_2_24", "_2_18", "_2_17", "_2_12", "_2_5", "2014", "2010", "1"]
+FILES = {  # name: the Python versions it is for, and whether dependencies are followed
+    "torch": (["3.11"], False),
+    "torch-cuda": (["3.11"], False),
+    "tests": (["3.11", "3.12", "3.13"], True),
+    "lint": (["3.11", "3.12", "3.13"], True),
+}
+# PyTorch works without them on a machine without a GPU; they would be a third of the download.
+WITHOUT = {"triton", "cuda-toolkit", "cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cusolver", "nvidia-nvtx"}
+
+
+def resolve(python, machine, requirements, options):
+    """The (name, version, sha256) that pip would install there."""
+    tags = [part for tag in MANYLINUX for part in ("--platform", f"manylinux{tag}_{machine}")]
+    with tempfile.TemporaryDirectory() as target:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--only-binary", ":all:",
+                   "--implementation", "cp", "--python-version", python, "--target", target, "--report", "-"]
+        output = subprocess.run(command + tags + options + requirements, stdout=subprocess.PIPE, check=True).stdout
+    for item in json.loads(output)["install"]:
+        yield item["metadata"]["name"], item["metadata"]["version"], item["download_info"]["archive_info"]["hashes"]["sha256"]
+
+
+def pin(name, pythons, follow):
+    lines = (REQUIREMENTS / f"{name}.in").read_text().splitlines()
+    comments = [line for line in lines if line.startswith("#")]
+    requirements = [line for line in lines if line and not line.startswith("#")]
+    if follow:
+        found = resolve(pythons[0], MACHINES[0], requirements, [])
+        requirements = [f"{package}=={version}" for package, version, _ in found if package not in WITHOUT]
+    hashes = {}
+    for machine in MACHINES:
+        for python in pythons:
+            for package, version, digest in resolve(python, machine, requirements, ["--no-deps"]):
+                hashes.setdefault(f"{package.lower()}=={version}", {})[digest] = None
+    text = "\n".join(comments) + f"\n# Written by scripts/pin.py from {name}.in. Linux on {' and '.join(MACHINES)}, wheels for CPython {', '.join(pythons)}.\n"
+    for requirement in sorted(hashes):
+        text += " \\\n    ".join([requirement] + [f"--hash=sha256:{digest}" for digest in hashes[requirement]]) + "\n"
+    (REQUIREMENTS / f"{name}.txt").write_text(text)
+    print(f"{name}.txt: {len(hashes)} packages", flush=True)
+
+
+for _name in sys.argv[1:] or FILES:
+    pin(_name, *FILES[_name])

@@ -1,0 +1,96 @@
+"""Ranks in a job step of a real Slurm find each other. Usage: launch_slurm.py WORLD_PROBE"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from launchers import (check_worlds, environment, need_programs, need_root, run, run_tests,
+                       temporary_folder, worlds_in)
+
+PROBE = sys.argv[1]
+LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab", "slurm.sh")
+
+
+class Cluster:
+    """Three nodes of two processors, all on this host."""
+
+    def __enter__(self):
+        self.folder = temporary_folder()
+        self.path = self.folder.name
+        up = run([LAB, "up", self.path, "3", "2"])
+        if up.status != 0:
+            self.__exit__()
+            raise AssertionError(up.out + up.err)
+        self.env = environment(SLURM_CONF=up.out.strip())
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([LAB, "down", self.path], check=True, timeout=60)
+        self.folder.cleanup()
+
+    def srun(self, *command, **changes):
+        return run(["srun", *command], {**self.env, **changes})
+
+    def batch(self, lines, *flags):
+        """What a batch script prints."""
+        script, output = os.path.join(self.path, "batch.sh"), os.path.join(self.path, "batch.out")
+        with open(script, "w") as file:
+            file.write("#!/bin/sh\n" + lines + "\n")
+        job = run(["sbatch", "--wait", "--output", output, *flags, script], self.env)
+        with open(output) as file:
+            text = file.read()
+        assert job.status == 0, job.out + job.err + text
+        return text
+
+
+def tasks_of_a_step_are_the_ranks():
+    worlds = CLUSTER.srun("-N", "2", "-n", "3", PROBE).worlds()
+    check_worlds(worlds, 3, source="slurm", nodes=2)
+    assert sorted(world["node_rank"] for world in worlds) in ([0, 0, 1], [0, 1, 1]), worlds
+
+
+def a_step_on_one_node_stays_on_it():
+    worlds = CLUSTER.srun("-N", "1", "-n", "2", PROBE).worlds()
+    check_worlds(worlds, 2, source="slurm", nodes=1, local_size=2)
+    assert worlds[0]["store"].startswith("127.0.0.1:2"), worlds
+
+
+def the_user_may_name_the_rendezvous():
+    worlds = CLUSTER.srun("-N", "3", "-n", "3", PROBE, MASTER_ADDR="localhost").worlds()
+    check_worlds(worlds, 3)
+    assert worlds[0]["store"].startswith("localhost:2"), worlds
+
+
+def pmi_of_srun_changes_nothing():
+    check_worlds(CLUSTER.srun("--mpi=pmi2", "-n", "3", PROBE).worlds(), 3, source="slurm")
+
+
+def a_batch_script_is_no_step():
+    check_worlds(worlds_in(CLUSTER.batch(PROBE, "-N", "2", "-n", "2")), 2, source="troika")
+
+
+def a_step_in_a_batch_script_is_one():
+    text = CLUSTER.batch(f"srun -n 2 {PROBE}\nsrun -n 3 {PROBE}", "-N", "3", "-n", "3")
+    worlds = worlds_in(text)
+    for size, job in ((2, 0), (3, 1)):
+        check_worlds([world for world in worlds if world["size"] == size], size, source="slurm")
+        assert any(world["job"].endswith(f".{job}") for world in worlds), worlds
+
+
+def mpirun_in_a_batch_script_counts_its_own_ranks():
+    for mpirun in ("mpirun.openmpi --allow-run-as-root", "mpirun.mpich"):
+        if not shutil.which(mpirun.split()[0]):
+            print("  left out:", mpirun.split()[0], "is not installed")
+            continue
+        worlds = worlds_in(CLUSTER.batch(f"{mpirun} -n 3 {PROBE}", "-N", "3", "-n", "3"))
+        check_worlds(worlds, 3, source="mpi")
+
+
+need_root()
+need_programs("munged", "slurmctld", "slurmd", "srun", "sbatch")
+with Cluster() as CLUSTER:
+    run_tests([tasks_of_a_step_are_the_ranks, a_step_on_one_node_stays_on_it,
+               the_user_may_name_the_rendezvous, pmi_of_srun_changes_nothing,
+               a_batch_script_is_no_step, a_step_in_a_batch_script_is_one,
+               mpirun_in_a_batch_script_counts_its_own_ranks])

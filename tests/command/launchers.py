@@ -1,0 +1,88 @@
+"""Runs programs under real launchers, for the launch_*.py tests beside this file."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77  # the exit status that ctest takes for "skipped"
+
+
+def skip(why):
+    print("skipped:", why)
+    sys.exit(SKIPPED)
+
+
+def need_root():
+    if os.geteuid() != 0:
+        skip("needs root")
+
+
+def need_programs(*names):
+    for name in names:
+        if not shutil.which(name):
+            skip(f"{name} is not installed")
+
+
+def environment(**changes):
+    """This process's, without what a launcher around the tests may have set."""
+    foreign = ("SLURM", "OMPI_", "PMI", "PMIX", "MPI_", "TORCHELASTIC", "MASTER_", "TROIKA_")
+    kept = {k: v for k, v in os.environ.items()
+            if not k.startswith(foreign) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return {**kept, **changes}
+
+
+class Job:
+    """A command under way."""
+
+    def __init__(self, command, env=None):
+        self.command = command
+        self.process = subprocess.Popen(command, env=env or environment(), text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE)
+
+    def wait(self, timeout=60):
+        try:
+            self.out, self.err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.out, self.err = self.process.communicate()
+            raise AssertionError(f"{self.command} has not ended:\n{self.out}{self.err}") from None
+        self.status = self.process.returncode
+        return self
+
+    def worlds(self):
+        """What the ranks of world_probe have printed, by rank."""
+        assert self.status == 0, f"{self.command}: status {self.status}\n{self.out}{self.err}"
+        return worlds_in(self.out)
+
+
+def worlds_in(text):
+    lines = [line[line.index("world {") + 6:] for line in text.splitlines() if "world {" in line]
+    return sorted((json.loads(line) for line in lines), key=lambda world: world["rank"])
+
+
+def run(command, env=None, timeout=60):
+    return Job(command, env).wait(timeout)
+
+
+def check_worlds(worlds, size, **expected):
+    """All ranks of one job are there, once, and agree."""
+    assert [world["rank"] for world in worlds] == list(range(size)), worlds
+    assert len({world["pid"] for world in worlds}) == size, worlds
+    for world in worlds:
+        assert world["size"] == size and world["job"] == worlds[0]["job"], worlds
+        for key, value in expected.items():
+            assert world[key] == value, (key, value, world)
+
+
+def temporary_folder():
+    return tempfile.TemporaryDirectory(prefix="troika-test-")
+
+
+def run_tests(tests):
+    for test in tests:
+        print("running", test.__name__, flush=True)
+        test()

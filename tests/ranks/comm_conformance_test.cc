@@ -1,0 +1,330 @@
+// What every engine must do, on every engine that this machine can use. Each function does many
+// checks, since starting processes takes longer than the checks do.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <troika/base/error.h>
+#include <troika/observe/recorder.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "ranks/comm_inputs.h"
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+constexpr std::int64_t kSizes[] = {0, 1, 7, 1000, 65'537};
+// Several blocks on every path; not a multiple of anything.
+constexpr std::int64_t kLarge = 1'000'003;
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax, ReduceOp::kMin};
+
+bool defined_for(ReduceOp op, at::ScalarType dtype) {
+  return op != ReduceOp::kAverage || at::isFloatingType(dtype);
+}
+
+// Member i has i + 1 shares of about `elements`; the second has none.
+std::vector<std::int64_t> uneven_counts(int ranks, std::int64_t elements) {
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < ranks; ++rank)
+    counts.push_back(rank == 1 ? 0 : (rank + 1) * elements / 3);
+  return counts;
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+at::Tensor part_of(const at::Tensor& whole, const std::vector<std::int64_t>& counts, int member) {
+  const std::int64_t start =
+      std::accumulate(counts.begin(), counts.begin() + member, std::int64_t{0});
+  return whole.narrow(0, start, counts[static_cast<std::size_t>(member)]);
+}
+
+void check_all_reduce(const Group& group, std::int64_t elements, at::ScalarType dtype,
+                      ReduceOp op) {
+  at::Tensor tensor = input_of(group.rank(), elements, dtype);
+  group.all_reduce(tensor, op, Rank::call("all_reduce")).wait();
+  EXPECT_TRUE(identical(tensor, serial_fold(all_inputs(group.size(), elements, dtype), op)))
+      << elements << " of " << dtype << ", operation " << static_cast<int>(op);
+}
+
+void check_reduce_scatter(const Group& group, const std::vector<std::int64_t>& counts,
+                          at::ScalarType dtype, ReduceOp op) {
+  const std::int64_t elements = sum(counts);
+  const at::Tensor folded = serial_fold(all_inputs(group.size(), elements, dtype), op);
+  const at::Tensor expected = part_of(folded, counts, group.rank());
+  at::Tensor input = input_of(group.rank(), elements, dtype);
+  const at::Tensor before = input.clone();
+  at::Tensor output = at::zeros_like(expected);
+  group.reduce_scatter(output, input, op, Rank::call("reduce_scatter"), counts).wait();
+  EXPECT_TRUE(identical(output, expected)) << elements << " of " << dtype;
+  EXPECT_TRUE(identical(input, before));
+  // Into this member's part of the input.
+  group
+      .reduce_scatter(part_of(input, counts, group.rank()), input, op,
+                      Rank::call("reduce_scatter in place"), counts)
+      .wait();
+  EXPECT_TRUE(identical(part_of(input, counts, group.rank()), expected));
+}
+
+RANK_FUNCTION(reductions) {
+  const Group group = rank.group();
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const ReduceOp op : kOps) {
+      if (!defined_for(op, dtype)) continue;
+      for (const std::int64_t elements : kSizes) check_all_reduce(group, elements, dtype, op);
+      check_reduce_scatter(group, uneven_counts(rank.size(), 1000), dtype, op);
+    }
+    check_all_reduce(group, kLarge, dtype, ReduceOp::kSum);
+    check_reduce_scatter(group, uneven_counts(rank.size(), 300'000), dtype, ReduceOp::kSum);
+  }
+  at::Tensor output = at::empty({5});
+  const at::Tensor input = input_of(rank.index(), 5 * rank.size(), at::kFloat);
+  group.reduce_scatter(output, input, ReduceOp::kSum, Rank::call("equal parts")).wait();
+  const at::Tensor folded =
+      serial_fold(all_inputs(rank.size(), 5 * rank.size(), at::kFloat), ReduceOp::kSum);
+  EXPECT_TRUE(identical(output, folded.narrow(0, 5 * rank.index(), 5)));
+}
+
+RANK_FUNCTION(special_values) {
+  const Group group = rank.group();
+  const double nan = std::nan("");
+  const double inf = INFINITY;
+  at::Tensor values = at::full({3}, rank.index(), at::kDouble);
+  if (rank.index() == rank.size() - 1) values[0] = nan;
+  if (rank.index() == 0) values[1] = inf;
+  for (const ReduceOp op : kOps) {
+    at::Tensor tensor = values.clone();
+    group.all_reduce(tensor, op, Rank::call("special values")).wait();
+    EXPECT_TRUE(std::isnan(tensor[0].item<double>())) << static_cast<int>(op);
+    const bool infinite = std::isinf(tensor[1].item<double>());
+    EXPECT_EQ(infinite, op != ReduceOp::kMin || rank.size() == 1) << static_cast<int>(op);
+  }
+  // A scalar, and a tensor that autograd watches.
+  at::Tensor scalar = at::tensor(2.5).requires_grad_(true);
+  group.all_reduce(scalar, ReduceOp::kSum, Rank::call("scalar")).wait();
+  EXPECT_EQ(scalar.item<double>(), 2.5 * rank.size());
+}
+
+void check_gathering(const Group& group, std::int64_t elements, at::ScalarType dtype) {
+  const auto counts = uneven_counts(group.size(), elements);
+  const at::Tensor everything = input_of(99, sum(counts), dtype);
+  at::Tensor output = at::zeros_like(everything);
+  group
+      .all_gather(output, part_of(everything, counts, group.rank()).clone(), Rank::call("uneven"),
+                  counts)
+      .wait();
+  EXPECT_TRUE(identical(output, everything)) << elements << " of " << dtype;
+  // From this member's part of the output.
+  output.zero_();
+  part_of(output, counts, group.rank()).copy_(part_of(everything, counts, group.rank()));
+  group.all_gather(output, part_of(output, counts, group.rank()), Rank::call("in place"), counts)
+      .wait();
+  EXPECT_TRUE(identical(output, everything));
+
+  const at::Tensor own = input_of(group.rank(), elements, dtype);
+  at::Tensor equal = at::empty({group.size(), elements}, dtype);
+  group.all_gather(equal, own, Rank::call("equal parts")).wait();
+  EXPECT_TRUE(identical(equal, at::stack(all_inputs(group.size(), elements, dtype))));
+}
+
+// Member i sends i + 2 j elements to member j.
+void check_all_to_all(const Group& group, std::int64_t scale, at::ScalarType dtype) {
+  const auto elements = [&](int from, int to) { return (from + 2 * to) * scale; };
+  const auto sent = [&](int from, int to) {
+    return input_of(from * 10 + to, elements(from, to), dtype);
+  };
+  std::vector<std::int64_t> output_counts, input_counts;
+  std::vector<at::Tensor> inputs, expected;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    input_counts.push_back(elements(group.rank(), peer));
+    output_counts.push_back(elements(peer, group.rank()));
+    inputs.push_back(sent(group.rank(), peer));
+    expected.push_back(sent(peer, group.rank()));
+  }
+  at::Tensor output = at::empty({sum(output_counts)}, dtype);
+  group.all_to_all(output, output_counts, at::cat(inputs), input_counts, Rank::call("all_to_all"))
+      .wait();
+  EXPECT_TRUE(identical(output, at::cat(expected))) << scale << " of " << dtype;
+}
+
+void check_rooted(const Group& group, std::int64_t elements, at::ScalarType dtype, int root) {
+  const bool here = group.rank() == root;
+  at::Tensor tensor = input_of(group.rank(), elements, dtype);
+  group.broadcast(tensor, root, Rank::call("broadcast")).wait();
+  EXPECT_TRUE(identical(tensor, input_of(root, elements, dtype))) << elements << " of " << dtype;
+
+  const at::Tensor stacked = at::stack(all_inputs(group.size(), elements, dtype));
+  at::Tensor gathered = here ? at::zeros_like(stacked) : at::Tensor();
+  group.gather(gathered, input_of(group.rank(), elements, dtype), root, Rank::call("gather"))
+      .wait();
+  if (here) EXPECT_TRUE(identical(gathered, stacked)) << elements << " of " << dtype;
+
+  at::Tensor received = at::zeros({elements}, dtype);
+  group.scatter(received, here ? stacked : at::Tensor(), root, Rank::call("scatter")).wait();
+  EXPECT_TRUE(identical(received, input_of(group.rank(), elements, dtype)));
+}
+
+RANK_FUNCTION(movements) {
+  const Group group = rank.group();
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t elements : {0, 1, 333, 100'000}) {
+      check_gathering(group, elements, dtype);
+      check_all_to_all(group, elements / 4, dtype);
+      for (int root = 0; root < rank.size(); ++root) check_rooted(group, elements, dtype, root);
+    }
+  }
+  check_gathering(group, kLarge, at::kFloat);
+  check_rooted(group, kLarge, at::kDouble, rank.size() - 1);
+}
+
+RANK_FUNCTION(exchanges) {
+  using enum Transfer::Direction;
+  const Group group = rank.group();
+  const int next = (rank.index() + 1) % rank.size();
+  const int previous = (rank.index() + rank.size() - 1) % rank.size();
+  for (const std::int64_t elements : {std::int64_t{0}, std::int64_t{5}, kLarge}) {
+    // Two to the next one, which must arrive in order; also from a member to itself.
+    at::Tensor first = at::zeros({elements}), second = at::zeros({elements + 1});
+    const Transfer transfers[] = {
+        {kSend, next, input_of(rank.index(), elements, at::kFloat)},
+        {kReceive, previous, first},
+        {kSend, next, input_of(rank.index() + 50, elements + 1, at::kFloat)},
+        {kReceive, previous, second}};
+    group.exchange(transfers, Rank::call("ring")).wait();
+    EXPECT_TRUE(identical(first, input_of(previous, elements, at::kFloat)));
+    EXPECT_TRUE(identical(second, input_of(previous + 50, elements + 1, at::kFloat)));
+  }
+  if (rank.size() == 1) return;
+  // Only two take part, each sending before it receives, in operations of their own that are waited
+  // for in the reverse order.
+  if (rank.index() < 2) {
+    const int peer = 1 - rank.index();
+    const at::Tensor sent = input_of(rank.index(), kLarge, at::kDouble);
+    at::Tensor received = at::zeros({kLarge}, at::kDouble);
+    const Transfer send{kSend, peer, sent};
+    const Transfer receive{kReceive, peer, received};
+    const Work sending = group.exchange({&send, 1}, Rank::call("out"));
+    const Work receiving = group.exchange({&receive, 1}, Rank::call("in"));
+    receiving.wait();
+    sending.wait();
+    EXPECT_TRUE(identical(received, input_of(peer, kLarge, at::kDouble)));
+  }
+}
+
+RANK_FUNCTION(barriers) {
+  const Group group = rank.group();
+  for (int round = 0; round < 20; ++round) {
+    const std::string key = "entered/" + std::to_string(round) + "/";
+    rank.store().set(key + std::to_string(rank.index()), "");
+    group.barrier(Rank::call("barrier")).wait();
+    for (int other = 0; other < rank.size(); ++other) {
+      EXPECT_TRUE(rank.store().is_set(key + std::to_string(other))) << "round " << round;
+    }
+  }
+}
+
+RANK_FUNCTION(overlap) {
+  const Group group = rank.group();
+  const Group other = rank.group("other");
+  std::vector<at::Tensor> tensors;
+  std::vector<Work> works;
+  for (int i = 0; i < 40; ++i) {
+    tensors.push_back(at::full({i * 997}, i + rank.index(), at::kDouble));
+    const Group& chosen = i % 3 == 0 ? other : group;
+    Work work = chosen.all_reduce(tensors.back(), ReduceOp::kSum, Rank::call("overlapping"));
+    if (i % 5 != 0) works.push_back(work);  // the others go on without a handle
+  }
+  group.barrier(Rank::call("after group")).wait();
+  other.barrier(Rank::call("after other")).wait();
+  for (const Work& work : works) EXPECT_TRUE(work.done());
+  for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+  const double ranks = rank.size();
+  for (int i = 0; i < 40; ++i) {
+    const double expected = i * ranks + ranks * (ranks - 1) / 2;
+    const at::Tensor& tensor = tensors[static_cast<std::size_t>(i)];
+    EXPECT_TRUE(at::all(tensor == expected).item<bool>()) << i;
+  }
+}
+
+RANK_FUNCTION(accounting) {
+  EngineOptions options = rank.options();
+  const auto path = recorder_path(rank.folder(), rank.index());
+  options.observers.recorder = Recorder::create(path, rank.index(), "here");
+  options.generation = 7;
+  std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
+  std::iota(ranks.begin(), ranks.end(), 100);
+  const Group group = make_group("data", ranks, rank.index(), options);
+  EXPECT_EQ(group.generation(), 7u);
+  EXPECT_EQ(group.ranks().front(), 100);
+  EXPECT_EQ(group.bytes_sent(), 0u);
+  group.all_reduce(at::zeros({10}), ReduceOp::kSum, Rank::call("forty bytes")).wait();
+  at::Tensor tensor = at::zeros({3}, at::kByte);
+  group.broadcast(tensor, 0, Rank::call("three bytes")).wait();
+  EXPECT_EQ(group.bytes_sent(), 40u + (rank.index() == 0 ? 3u : 0u));
+
+  const Recording recording = read_recorder(path);
+  ASSERT_EQ(recording.operations.size(), 2u);
+  const RecordedOperation& first = recording.operations[0];
+  EXPECT_EQ(first.operation + " " + first.axis + " " + first.label, "all_reduce data forty bytes");
+  EXPECT_EQ(first.bytes, 40u);
+  EXPECT_EQ(first.state, RecordedOperation::State::kFinished);
+  EXPECT_GE(first.finished, first.started);
+  EXPECT_EQ(recording.operations[1].state, RecordedOperation::State::kFinished);
+}
+
+// Two groups over the same ranks and axis, made one after the other, are apart; so are sub-groups.
+RANK_FUNCTION(several_groups) {
+  const Group first = rank.group();
+  const Group second = rank.group();
+  const bool even = rank.index() % 2 == 0;
+  std::vector<int> ranks;
+  for (int i = even ? 0 : 1; i < rank.size(); i += 2) ranks.push_back(i);
+  const Group sub = make_group("tensor", ranks, rank.index() / 2, rank.options());
+  at::Tensor tensor = at::ones({1});
+  const Work in_second = second.all_reduce(tensor, ReduceOp::kSum, Rank::call("second"));
+  in_second.wait();
+  first.all_reduce(tensor, ReduceOp::kSum, Rank::call("first")).wait();
+  EXPECT_EQ(tensor.item<double>(), rank.size() * rank.size());
+  at::Tensor parity = at::full({1}, rank.index());
+  sub.all_reduce(parity, ReduceOp::kMax, Rank::call("sub-group")).wait();
+  EXPECT_EQ(parity.item<double>(), ranks.back());
+}
+
+class Conformance : public testing::TestWithParam<EngineKind> {
+ protected:
+  static void expect(const std::string& function, std::initializer_list<int> sizes) {
+    for (const int size : sizes) expect_ranks(function, size, {.engine = GetParam()});
+  }
+};
+
+TEST_P(Conformance, Reductions) {
+  expect("reductions", {1, 2, 3, 5});
+}
+TEST_P(Conformance, SpecialValues) {
+  expect("special_values", {1, 2});
+}
+TEST_P(Conformance, Movements) {
+  expect("movements", {1, 2, 3, 5});
+}
+TEST_P(Conformance, Exchanges) {
+  expect("exchanges", {1, 2, 3});
+}
+TEST_P(Conformance, Barriers) {
+  expect("barriers", {2, 5});
+}
+TEST_P(Conformance, Overlap) {
+  expect("overlap", {2, 3});
+}
+TEST_P(Conformance, Accounting) {
+  expect("accounting", {2});
+}
+TEST_P(Conformance, SeveralGroups) {
+  expect("several_groups", {4});
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Conformance, testing::ValuesIn(usable_engines()), engine_name);
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,283 @@
+// What happens when something goes wrong in a group: who finds out, how soon, and in which words.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <troika/base/error.h>
+#include <troika/base/units.h>
+#include <troika/observe/recorder.h>
+
+#include <numeric>
+#include <thread>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Reports which error `action` throws, its message and hint, and after how many seconds.
+template <class Action>
+void report_error(const Rank& rank, const std::string& name, const Action& action) {
+  const auto start = Clock::now();
+  std::string type = "none";
+  std::string message;
+  try {
+    action();
+  } catch (const DeadlineError& error) {
+    type = "DeadlineError";
+    message = std::string(error.what()) + " | " + error.hint();
+  } catch (const PeerError& error) {
+    type = "PeerError";
+    message = std::string(error.what()) + " | " + error.hint();
+  } catch (const RendezvousError& error) {
+    type = "RendezvousError";
+    message = std::string(error.what()) + " | " + error.hint();
+  }
+  rank.report(name, type);
+  rank.report(name + " message", message);
+  rank.report(name + " seconds", std::to_string(Seconds(Clock::now() - start).count()));
+}
+
+Group watched_group(const Rank& rank) {
+  EngineOptions options = rank.options();
+  options.recorders = rank.folder();
+  options.observers.recorder =
+      Recorder::create(recorder_path(rank.folder(), rank.index()), rank.index(), "here");
+  std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return make_group("data", ranks, rank.index(), options);
+}
+
+RANK_FUNCTION(does_not_enter) {
+  const Group group = watched_group(rank);
+  at::Tensor tensor = at::ones({1000});
+  group.all_reduce(tensor, ReduceOp::kSum, Rank::call("warm-up")).wait();
+  if (rank.index() == 1) {
+    (void)rank.store().get("others are done", Deadline::in(Seconds(30)));
+    // It comes too late, and hears why.
+    report_error(rank, "late",
+                 [&] { group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients")).wait(); });
+    return;
+  }
+  report_error(rank, "error", [&] {
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients", Seconds(1))).wait();
+  });
+  report_error(rank, "afterwards", [&] { group.barrier(Rank::call("never")).wait(); });
+  if (rank.store().add("done", 1) == rank.size() - 1) rank.store().set("others are done", "");
+}
+
+RANK_FUNCTION(is_killed) {
+  const Group group = rank.group();
+  at::Tensor tensor = at::ones({4'000'000});
+  group.all_reduce(tensor, ReduceOp::kSum, Rank::call("warm-up")).wait();
+  rank.meet("warm");
+  if (rank.index() == 1) {
+    // In the middle of a large operation: the peers have entered it too, or are about to.
+    const Work work = group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients", Seconds(5)));
+    raise(SIGKILL);
+  }
+  report_error(rank, "error", [&] {
+    while (true) {
+      group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients", Seconds(5))).wait();
+    }
+  });
+  report_error(rank, "afterwards", [&] { group.barrier(Rank::call("never")).wait(); });
+}
+
+RANK_FUNCTION(aborts) {
+  const Group group = rank.group();
+  at::Tensor tensor = at::ones({1000});
+  at::Tensor other = at::ones({1});
+  if (rank.index() == 1) {
+    (void)rank.store().get("waiting", Deadline::in(Seconds(30)));
+    group.abort("the loss is not finite");
+    group.abort("a second reason, which nobody hears");
+    report_error(rank, "afterwards", [&] { group.barrier(Rank::call("never")).wait(); });
+    return;
+  }
+  const Work first = group.all_reduce(tensor, ReduceOp::kSum, Rank::call("first"));
+  const Work second = group.all_reduce(other, ReduceOp::kSum, Rank::call("second"));
+  const Transfer receive{Transfer::Direction::kReceive, 1, at::ones({5})};
+  const Work third = group.exchange({&receive, 1}, Rank::call("third"));
+  rank.store().set("waiting", "");
+  report_error(rank, "first", [&] { first.wait(); });
+  report_error(rank, "second", [&] { second.wait(); });
+  report_error(rank, "third", [&] { third.wait(); });
+}
+
+// abort() while another thread of the same process waits.
+RANK_FUNCTION(aborts_itself) {
+  const Group group = rank.group();
+  at::Tensor tensor = at::ones({1});
+  if (rank.index() == 1) {
+    (void)rank.store().get("ended", Deadline::in(Seconds(30)));
+    return;
+  }
+  const Work work = group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients"));
+  std::thread watchdog([&] { group.abort("rank 5 died on host x"); });
+  report_error(rank, "error", [&] { work.wait(); });
+  watchdog.join();
+  EXPECT_TRUE(work.done());
+  rank.store().set("ended", "");
+}
+
+RANK_FUNCTION(disagrees) {
+  const Group group = rank.group();
+  report_error(rank, "error", [&] {
+    if (rank.index() == 0) {
+      group.all_reduce(at::ones({1000}), ReduceOp::kSum, Rank::call("one", Seconds(1))).wait();
+    } else {
+      group.all_reduce(at::ones({999}), ReduceOp::kSum, Rank::call("other", Seconds(1))).wait();
+    }
+  });
+}
+
+RANK_FUNCTION(does_not_come) {
+  if (rank.index() == 1) return;
+  report_error(rank, "error", [&] {
+    EngineOptions options = rank.options();
+    options.rendezvous_timeout = Seconds(1);
+    std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    (void)make_group("data", ranks, rank.index(), options);
+  });
+}
+
+// A queue in which the first operation hangs does not hold up the deadline of the second.
+RANK_FUNCTION(queues) {
+  const Group group = rank.group();
+  if (rank.index() == 1) {
+    (void)rank.store().get("ended", Deadline::in(Seconds(30)));
+    return;
+  }
+  at::Tensor a = at::ones({10}), b = at::ones({10});
+  const Work first = group.all_reduce(a, ReduceOp::kSum, Rank::call("first", Seconds(20)));
+  const Work second = group.all_reduce(b, ReduceOp::kSum, Rank::call("second", Seconds(0.5)));
+  report_error(rank, "second", [&] { second.wait(); });
+  report_error(rank, "first", [&] { first.wait(); });
+  rank.store().set("ended", "");
+}
+
+// Ranks that end at different times must not take the last bytes from the others.
+RANK_FUNCTION(ends_early) {
+  at::Tensor tensor = at::ones({3'000'000});
+  {
+    const Group group = rank.group();
+    for (int i = 0; i < 3; ++i) group.broadcast(tensor, i % 2, Rank::call("last")).wait();
+  }
+  EXPECT_EQ(tensor.sum().item<double>(), 3e6);
+}
+
+class Failures : public testing::TestWithParam<EngineKind> {
+ protected:
+  static std::vector<RankResult> run(const std::string& function, int size) {
+    return expect_ranks(function, size, {.engine = GetParam()});
+  }
+  static double seconds(const RankResult& result, const std::string& name) {
+    return std::stod(result.values.at(name + " seconds"));
+  }
+};
+
+TEST_P(Failures, ARankThatDoesNotEnter) {
+  const auto results = run("does_not_enter", 3);
+  int deadlines = 0;
+  for (const int rank : {0, 2}) {
+    const auto& values = results[static_cast<std::size_t>(rank)].values;
+    // Whoever of the two is first closes the connections, which the other may see first.
+    deadlines += values.at("error") == "DeadlineError";
+    EXPECT_THAT(values.at("error"), testing::AnyOf("DeadlineError", "PeerError"));
+    EXPECT_THAT(values.at("error message"),
+                AllOf(HasSubstr("all_reduce 'gradients' on axis data (ranks 0, 1 and 2): nothing "
+                                "from rank 1 on host"),
+                      HasSubstr("for 1.0 s")));
+    EXPECT_GT(seconds(results[static_cast<std::size_t>(rank)], "error"), 0.9);
+    EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "error"), 2.0);
+    EXPECT_EQ(values.at("afterwards"), "PeerError");
+    EXPECT_THAT(values.at("afterwards message"), HasSubstr("barrier 'never' on axis data: "));
+    EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "afterwards"), 0.1);
+    if (values.at("error") == "DeadlineError") {
+      EXPECT_THAT(values.at("error message"),
+                  HasSubstr("finished all_reduce 'warm-up' (axis data"));
+    }
+  }
+  EXPECT_GE(deadlines, 1);
+  EXPECT_EQ(results[1].values.at("late"), "PeerError");
+  EXPECT_THAT(results[1].values.at("late message"), HasSubstr("gave up: "));
+}
+
+TEST_P(Failures, ARankThatIsKilled) {
+  const auto results = run_ranks("is_killed", 3, {.engine = GetParam()});
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (const int rank : {0, 2}) {
+    const RankResult& result = results[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(result.ok()) << result.output;
+    EXPECT_EQ(result.values.at("error"), "PeerError");
+    EXPECT_THAT(result.values.at("error message"),
+                AllOf(HasSubstr("all_reduce 'gradients' on axis data: "),
+                      HasSubstr("lost rank 1 on host")));
+    EXPECT_LT(seconds(result, "error"), 10);  // two deadlines
+    EXPECT_EQ(result.values.at("afterwards"), "PeerError");
+  }
+}
+
+TEST_P(Failures, Abort) {
+  const auto results = run("aborts", 2);
+  for (const std::string name : {"first", "second", "third"}) {
+    EXPECT_EQ(results[0].values.at(name), "PeerError");
+    EXPECT_THAT(results[0].values.at(name + " message"),
+                AllOf(HasSubstr(name), HasSubstr("the loss is not finite")));
+    EXPECT_LT(seconds(results[0], name), 10);
+  }
+  EXPECT_THAT(results[1].values.at("afterwards message"), HasSubstr("the loss is not finite"));
+}
+
+TEST_P(Failures, AbortOfOwnOperations) {
+  const auto results = run("aborts_itself", 2);
+  EXPECT_EQ(results[0].values.at("error"), "PeerError");
+  EXPECT_THAT(results[0].values.at("error message"),
+              HasSubstr("all_reduce 'gradients' on axis data: rank 5 died on host x"));
+  EXPECT_LT(seconds(results[0], "error"), 5);
+}
+
+TEST_P(Failures, RanksThatDisagree) {
+  const auto results = run("disagrees", 2);
+  for (const RankResult& result : results) {
+    EXPECT_THAT(result.values.at("error"), testing::AnyOf("DeadlineError", "PeerError"));
+    EXPECT_LT(seconds(result, "error"), 3);
+  }
+  const std::string both =
+      results[0].values.at("error message") + results[1].values.at("error message");
+  EXPECT_THAT(both, AllOf(HasSubstr("all_reduce 'one'"), HasSubstr("all_reduce 'other'")));
+}
+
+TEST_P(Failures, ARankThatDoesNotCome) {
+  const auto results = run("does_not_come", 3);
+  for (const int rank : {0, 2}) {
+    const RankResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(result.values.at("error"), "RendezvousError");
+    EXPECT_THAT(
+        result.values.at("error message"),
+        HasSubstr("rank 1 did not come to connect axis data (ranks 0, 1 and 2) within 1.0 s"));
+    EXPECT_LT(seconds(result, "error"), 5);
+  }
+}
+
+TEST_P(Failures, ADeadlineBehindAnOperationThatHangs) {
+  const auto results = run("queues", 2);
+  EXPECT_EQ(results[0].values.at("second"), "DeadlineError");
+  EXPECT_THAT(results[0].values.at("second message"), HasSubstr("all_reduce 'second'"));
+  EXPECT_LT(seconds(results[0], "second"), 5);
+  EXPECT_EQ(results[0].values.at("first"), "PeerError");
+  EXPECT_LT(seconds(results[0], "first"), 5);
+}
+
+TEST_P(Failures, EndsAtDifferentTimes) {
+  for (const RankResult& result : run("ends_early", 3)) EXPECT_EQ(result.output, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Failures, testing::ValuesIn(usable_engines()), engine_name);
+
+}  // namespace
+}  // namespace troika::test

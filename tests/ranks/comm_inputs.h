@@ -1,0 +1,56 @@
+// Values that every rank can compute for every other, and plain references for the collectives.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <troika/comm/group.h>
+
+#include <vector>
+
+namespace troika::test {
+
+inline constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
+                                             at::kLong,   at::kInt,   at::kByte};
+
+// What `rank` puts in: of both signs and many magnitudes where the dtype has them, so that another
+// order of additions gives other bits.
+inline at::Tensor input_of(int rank, std::int64_t elements, at::ScalarType dtype) {
+  const at::Tensor i = at::arange(elements, at::kLong);
+  const at::Tensor mixed = (i * 2654435761LL + (rank + 1) * 40503LL * (i % 977 + 1)) % 10007;
+  if (!at::isFloatingType(dtype)) return mixed.to(dtype);
+  const at::Tensor value =
+      (mixed.to(at::kDouble) / 5003.0 - 1.0) * at::pow(2.0, (i + rank) % 7 - 3);
+  return value.to(dtype);
+}
+
+inline std::vector<at::Tensor> all_inputs(int ranks, std::int64_t elements, at::ScalarType dtype) {
+  std::vector<at::Tensor> inputs;
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(input_of(rank, elements, dtype));
+  return inputs;
+}
+
+// One rank after the other; 16-bit floats in fp32, rounded at the end.
+inline at::Tensor serial_fold(const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  const at::ScalarType dtype = inputs[0].scalar_type();
+  const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
+  const auto widened = [&](const at::Tensor& t) { return narrow ? t.to(at::kFloat) : t; };
+  at::Tensor folded = widened(inputs[0]).clone();
+  for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+    const at::Tensor next = widened(inputs[rank]);
+    if (op == ReduceOp::kMax) {
+      folded = at::maximum(folded, next);
+    } else if (op == ReduceOp::kMin) {
+      folded = at::minimum(folded, next);
+    } else {
+      folded = folded + next;
+    }
+  }
+  if (op == ReduceOp::kAverage) folded = folded / static_cast<double>(inputs.size());
+  return folded.to(dtype);
+}
+
+// Equal bits.
+inline bool identical(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && at::equal(a, b);
+}
+
+}  // namespace troika::test

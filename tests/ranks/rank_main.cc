@@ -1,0 +1,119 @@
+// main() of the test program, and of each of its ranks: the environment says which.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <troika/base/error.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string_view>
+
+#include "ranks/rank_files.h"
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+std::map<std::string, RankFunction>& functions() {
+  static std::map<std::string, RankFunction> functions;
+  return functions;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) throw std::runtime_error(std::string(name) + " is not set");
+  return value;
+}
+
+std::map<std::string, std::string> arguments_of_environment() {
+  std::map<std::string, std::string> arguments;
+  for (char** each = environ; *each != nullptr; ++each) {
+    std::string_view text = *each;
+    if (!text.starts_with(kArgumentPrefix)) continue;
+    text.remove_prefix(std::string_view(kArgumentPrefix).size());
+    const std::size_t at = text.find('=');
+    arguments[std::string(text.substr(0, at))] = text.substr(at + 1);
+  }
+  return arguments;
+}
+
+Rank rank_of_environment() {
+  const Endpoint endpoint{"127.0.0.1",
+                          static_cast<std::uint16_t>(std::stoi(variable(kPortVariable)))};
+  return Rank(std::stoi(variable(kRankVariable)), std::stoi(variable(kSizeVariable)),
+              static_cast<EngineKind>(std::stoi(variable(kEngineVariable))),
+              Store::connect(endpoint, Deadline::in(Seconds(30))), variable(kFolderVariable),
+              arguments_of_environment());
+}
+
+// Expectations outside of a TEST are collected by GoogleTest too.
+int run_rank() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  try {
+    at::set_num_threads(1);
+    Rank rank = rank_of_environment();
+    functions().at(variable(kFunctionVariable))(rank);
+  } catch (const Error& error) {
+    std::cerr << error.what() << "\n" << error.hint() << std::endl;
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 1;
+  }
+  return testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? 1 : 0;
+}
+
+}  // namespace
+
+Rank::Rank(int index, int size, EngineKind engine, Store store, std::filesystem::path folder,
+           std::map<std::string, std::string> arguments)
+    : index_(index),
+      size_(size),
+      engine_(engine),
+      store_(std::move(store)),
+      folder_(std::move(folder)),
+      arguments_(std::move(arguments)) {}
+
+void Rank::report(const std::string& name, const std::string& value) const {
+  std::string line = name + "=" + value;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::ofstream(values_path(folder_, index_), std::ios::app) << line << "\n" << std::flush;
+}
+
+EngineOptions Rank::options() const {
+  EngineOptions options;
+  options.kind = engine_;
+  options.store = &store_;
+  options.rendezvous_timeout = Seconds(30);
+  return options;
+}
+
+Group Rank::group(const std::string& axis) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) ranks.push_back(rank);
+  return make_group(axis, ranks, index_, options());
+}
+
+void Rank::meet(const std::string& where) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) keys.push_back(where + "/" + std::to_string(rank));
+  store_.set(keys[static_cast<std::size_t>(index_)], "here");
+  if (!store_.wait(keys, Deadline::in(Seconds(30)))) {
+    throw RendezvousError("not all ranks have come to " + where);
+  }
+}
+
+RankRegistration::RankRegistration(const char* name, RankFunction function) {
+  functions().emplace(name, function);
+}
+
+}  // namespace troika::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (std::getenv(troika::test::kFunctionVariable)) return troika::test::run_rank();
+  return RUN_ALL_TESTS();
+}

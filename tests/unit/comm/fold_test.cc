@@ -1,0 +1,76 @@
+#include <troika/comm/fold.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace troika {
+namespace {
+
+at::Tensor folded(const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  std::vector<const std::byte*> pointers;
+  for (const at::Tensor& input : inputs) {
+    pointers.push_back(static_cast<const std::byte*>(input.const_data_ptr()));
+  }
+  at::Tensor output = at::empty_like(inputs[0]);
+  fold(output.scalar_type(), op, pointers, static_cast<std::byte*>(output.mutable_data_ptr()),
+       output.numel());
+  return output;
+}
+
+at::Tensor one(double value, at::ScalarType dtype) {
+  return at::full({1}, value, dtype);
+}
+
+TEST(Fold, KeepsTheOrderOfMembers) {
+  const std::vector<at::Tensor> inputs = {one(1e16, at::kDouble), one(1, at::kDouble),
+                                          one(-1e16, at::kDouble)};
+  EXPECT_EQ(folded(inputs, ReduceOp::kSum).item<double>(), (1e16 + 1.0) + -1e16);
+  const std::vector<at::Tensor> other = {inputs[0], inputs[2], inputs[1]};
+  EXPECT_EQ(folded(other, ReduceOp::kSum).item<double>(), 1.0);
+}
+
+TEST(Fold, RoundsNarrowFloatsOnce) {
+  // In bf16, 256 + 1 is 256; in fp32 the ones add up first to what bf16 can hold.
+  const std::vector<at::Tensor> inputs = {one(256, at::kBFloat16), one(1, at::kBFloat16),
+                                          one(1, at::kBFloat16)};
+  EXPECT_EQ(folded(inputs, ReduceOp::kSum).to(at::kFloat).item<float>(), 258.0f);
+  // In fp16, 60000 + 60000 is infinite, but the average is not.
+  const std::vector<at::Tensor> large = {one(60000, at::kHalf), one(60000, at::kHalf)};
+  EXPECT_EQ(folded(large, ReduceOp::kAverage).to(at::kFloat).item<float>(), 60000.0f);
+}
+
+TEST(Fold, WrapsIntegersAround) {
+  EXPECT_EQ(folded({one(200, at::kByte), one(100, at::kByte)}, ReduceOp::kSum).item<std::uint8_t>(),
+            44);
+  const at::Tensor largest = at::full({1}, std::numeric_limits<std::int64_t>::max(), at::kLong);
+  EXPECT_EQ(folded({largest, one(1, at::kLong)}, ReduceOp::kSum).item<std::int64_t>(),
+            std::numeric_limits<std::int64_t>::min());
+}
+
+TEST(Fold, HandsOnNaNsFromEitherSide) {
+  const at::Tensor nan = one(std::nan(""), at::kFloat);
+  for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+    EXPECT_TRUE(std::isnan(folded({nan, one(1, at::kFloat)}, op).item<float>()));
+    EXPECT_TRUE(std::isnan(folded({one(1, at::kFloat), nan}, op).item<float>()));
+  }
+}
+
+TEST(Fold, TakesAnInputAsOutput) {
+  std::vector<at::Tensor> inputs = {at::arange(5000, at::kInt), at::ones({5000}, at::kInt)};
+  const at::Tensor expected = inputs[0] + 1;
+  for (const int output : {0, 1}) {
+    std::vector<at::Tensor> fresh = {inputs[0].clone(), inputs[1].clone()};
+    const std::vector<const std::byte*> pointers = {
+        static_cast<const std::byte*>(fresh[0].const_data_ptr()),
+        static_cast<const std::byte*>(fresh[1].const_data_ptr())};
+    fold(at::kInt, ReduceOp::kSum, pointers,
+         static_cast<std::byte*>(fresh[static_cast<std::size_t>(output)].mutable_data_ptr()), 5000);
+    EXPECT_TRUE(at::equal(fresh[static_cast<std::size_t>(output)], expected));
+  }
+}
+
+}  // namespace
+}  // namespace troika

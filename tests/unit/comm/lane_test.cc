@@ -1,0 +1,111 @@
+#include <troika/comm/lane.h>
+
+#include <gtest/gtest.h>
+#include <troika/base/error.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace troika {
+namespace {
+
+constexpr Seconds kLong{30};
+
+Lane::Job job(std::function<void()> run, Seconds timeout = kLong) {
+  return {.deadline = Deadline::in(timeout), .run = std::move(run), .overdue = [] {
+            return std::make_exception_ptr(DeadlineError("overdue"));
+          }};
+}
+
+TEST(Lane, RunsInOrderWithoutAnybodyWaiting) {
+  std::vector<int> order;
+  {
+    Lane lane(Lane::Order::kAsAdded);
+    for (int i = 0; i < 100; ++i) (void)lane.add(job([&order, i] { order.push_back(i); }));
+  }
+  ASSERT_EQ(order.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(Lane, HandsOnErrorsToEveryWait) {
+  Lane lane(Lane::Order::kAsAdded);
+  const Work work = lane.add(job([] { throw std::runtime_error("broken"); }));
+  EXPECT_THROW(work.wait(), std::runtime_error);
+  EXPECT_THROW(work.wait(), std::runtime_error);
+  EXPECT_TRUE(work.done());
+}
+
+TEST(Lane, CallsBackOnceBeforeItIsDone) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::promise<void> start;
+  std::atomic<int> calls = 0;
+  const Work work = lane.add(job([ready = start.get_future().share()] { ready.wait(); }));
+  EXPECT_FALSE(work.done());
+  work.on_done([&](const std::exception_ptr& error) {
+    EXPECT_FALSE(error);
+    EXPECT_FALSE(work.done());
+    ++calls;
+  });
+  start.set_value();
+  work.wait();
+  EXPECT_EQ(calls, 1);
+  work.on_done([&](const std::exception_ptr&) { ++calls; });
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(Lane, WaitsForWhatIsUnderWayWhenItGoes) {
+  std::atomic<bool> ran = false;
+  Work work;
+  {
+    Lane lane(Lane::Order::kIndependent);
+    work = lane.add(job([&] { ran = true; }));
+  }
+  EXPECT_TRUE(ran);
+  work.wait();  // outlives the lane
+}
+
+TEST(Lane, GivesUpOnWhatItNeverReaches) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::promise<void> release;
+  std::promise<void> started;
+  const Work first = lane.add(job([&, ready = release.get_future().share()] {
+    started.set_value();
+    ready.wait();
+  }));
+  started.get_future().wait();
+  const Work second = lane.add(job([] {}, Seconds(0.05)));
+  EXPECT_THROW(second.wait(), DeadlineError);
+  release.set_value();
+  first.wait();
+}
+
+TEST(Lane, IndependentJobsOvertake) {
+  Lane lane(Lane::Order::kIndependent);
+  std::promise<void> release;
+  const Work first = lane.add(job([ready = release.get_future().share()] { ready.wait(); }));
+  const Work second = lane.add(job([&] { release.set_value(); }));
+  second.wait();
+  first.wait();
+  EXPECT_TRUE(first.done());
+}
+
+TEST(Lane, TakesWaitsFromManyThreads) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::atomic<int> sum = 0;
+  std::vector<Work> works;
+  for (int i = 0; i < 200; ++i) works.push_back(lane.add(job([&sum] { ++sum; })));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (const Work& work : works) work.wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sum, 200);
+}
+
+}  // namespace
+}  // namespace troika

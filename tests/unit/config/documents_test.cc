@@ -1,0 +1,89 @@
+// The pages and the example recipes keep up with the table of keys.
+#include <troika/base/error.h>
+#include <troika/config/fields.h>
+#include <troika/config/recipe_file.h>
+#include <troika/config/reference.h>
+#include <troika/config/support.h>
+
+#include <gmock/gmock.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+namespace troika {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::filesystem::path root() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path().parent_path();
+}
+
+std::string content(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) throw std::runtime_error("cannot read " + file.string());
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(Documents, RecipePageHasTheTablesOfTheCode) {
+  const bool is_there =
+      content(root() / "docs/recipe.md").find(recipe_reference()) != std::string::npos;
+  EXPECT_TRUE(is_there) << "put the output of `troika recipe --docs` at the end of docs/recipe.md";
+}
+
+TEST(Documents, ReferenceHasEveryKeyAndRefusal) {
+  const std::string reference = recipe_reference();
+  for (const Field& field : fields()) {
+    EXPECT_THAT(reference, HasSubstr("| `" + std::string(field.key) + "` | "));
+  }
+  for (const Refusal& refusal : refusals()) {
+    EXPECT_THAT(reference, HasSubstr("| `" + std::string(refusal.key) + "` | "));
+  }
+}
+
+TEST(Documents, EveryRecipeOfTheTreeIsValid) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root() / "recipes")) {
+    if (entry.path().extension() != ".toml") continue;
+    const LoadedRecipe loaded = load_recipe(entry.path());
+    EXPECT_TRUE(loaded.warnings.empty()) << loaded.warnings.front();
+    EXPECT_EQ(loaded.recipe.name, entry.path().stem());
+    ++count;
+  }
+  EXPECT_GE(count, 2);
+}
+
+TEST(Documents, ErrorPageHasEveryExitCode) {
+  const std::string page = content(root() / "docs/errors.md");
+  for (const ExitCode code :
+       {ExitCode::kDone, ExitCode::kInternal, ExitCode::kUsage, ExitCode::kData,
+        ExitCode::kRendezvous, ExitCode::kRankDied, ExitCode::kNonFinite, ExitCode::kStorage,
+        ExitCode::kCheckpointed, ExitCode::kInterrupted}) {
+    EXPECT_THAT(page, HasSubstr("\n| " + std::to_string(static_cast<int>(code)) + " | "));
+  }
+}
+
+TEST(Fields, KeysAreUniqueForEachKindOfModel) {
+  for (const ModelKind kind : {ModelKind::kGpt, ModelKind::kMlp}) {
+    std::set<std::string> seen;
+    for (const Field& field : fields()) {
+      if (field.applies_to(kind)) {
+        EXPECT_TRUE(seen.insert(field.full_key()).second) << field.full_key();
+      }
+    }
+  }
+}
+
+TEST(Fields, SectionsAreContiguousAndInOrder) {
+  std::vector<std::string_view> order;
+  for (const Field& field : fields()) {
+    if (!field.section.empty() && (order.empty() || order.back() != field.section)) {
+      order.push_back(field.section);
+    }
+  }
+  EXPECT_THAT(order, ::testing::ElementsAreArray(sections()));
+}
+
+}  // namespace
+}  // namespace troika

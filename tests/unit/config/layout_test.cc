@@ -1,0 +1,86 @@
+#include <troika/config/layout.h>
+
+#include <gmock/gmock.h>
+
+#include "recipe_text.h"
+
+namespace troika::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <class Function>
+std::pair<std::string, std::string> message_and_hint(Function function) {
+  try {
+    function();
+  } catch (const UsageError& error) {
+    return {error.what(), error.hint()};
+  }
+  return {};
+}
+
+// Axes other than data are refused when a recipe is read, so these are set afterwards.
+Recipe with_axes(std::optional<std::int64_t> data, std::int64_t tensor, std::int64_t pipeline) {
+  Recipe recipe = read(kGptRecipe).recipe;
+  recipe.parallel.data = data;
+  recipe.parallel.tensor = tensor;
+  recipe.parallel.pipeline = pipeline;
+  return recipe;
+}
+
+TEST(Layout, AutoTakesWhatTheOtherAxesLeave) {
+  EXPECT_EQ(resolve_data_axis(with_axes({}, 1, 1), 5), 5);
+  EXPECT_EQ(resolve_data_axis(with_axes({}, 2, 3), 12), 2);
+  EXPECT_EQ(resolve_data_axis(with_axes(2, 2, 3), 12), 2);
+}
+
+TEST(Layout, WorldSizeIsTheProductOrOpen) {
+  EXPECT_EQ(world_size_of(with_axes({}, 2, 3)), std::nullopt);
+  EXPECT_EQ(world_size_of(with_axes(4, 2, 3)), 24);
+  EXPECT_THROW((void)world_size_of(with_axes(10'000, 10'000, 10'000)), UsageError);
+}
+
+TEST(Layout, AxesThatDoNotDivideAreRefused) {
+  const auto [message, hint] =
+      message_and_hint([] { (void)resolve_data_axis(with_axes({}, 2, 2), 6); });
+  EXPECT_EQ(message,
+            "recipe: [parallel] tensor x pipeline x context is 4, which does not divide 6 ranks");
+  EXPECT_EQ(hint, "start a multiple of 4 ranks, or make an axis smaller");
+  EXPECT_THROW((void)resolve_data_axis(with_axes({}, 4, 1), 2), UsageError);
+  EXPECT_THROW((void)resolve_data_axis(with_axes({}, 1, 1), 0), UsageError);
+}
+
+TEST(Layout, ADataAxisThatDoesNotFitSaysWhatToWrite) {
+  const LoadedRecipe loaded = read(kGptRecipe + "[parallel]\ndata = 3\n");
+  const auto [message, hint] =
+      message_and_hint([&] { (void)resolve_data_axis(loaded.recipe, 2, loaded.origins); });
+  EXPECT_EQ(message, "recipe.toml:19: [parallel] data = 3 makes 3 ranks, and this run has 2");
+  EXPECT_EQ(hint, "write data = 2 or \"auto\", or start with --ranks 3");
+}
+
+TEST(Layout, ABatchBelowTheDataAxisNamesTheNearest) {
+  const LoadedRecipe loaded = read(kGptRecipe + "global_batch_size = 1\n");
+  const auto [message, hint] =
+      message_and_hint([&] { check_batch(loaded.recipe, 2, loaded.origins); });
+  EXPECT_EQ(message,
+            "recipe.toml:18: [train] global_batch_size = 1 is smaller than the data axis of 2 "
+            "ranks; the nearest that works is 2");
+  EXPECT_EQ(hint, "write global_batch_size = 2, or start at most 1 data-parallel rank");
+  check_batch(loaded.recipe, 1, loaded.origins);
+}
+
+TEST(Layout, ResolveChecksAllAndSetsTheDataAxis) {
+  const LoadedRecipe loaded = read(kGptRecipe);
+  EXPECT_EQ(resolve_recipe(loaded.recipe, 3).parallel.data, 3);
+  Recipe recipe = loaded.recipe;
+  recipe.data.paths.clear();
+  const auto [message, hint] = message_and_hint([&] { (void)resolve_recipe(recipe, 2); });
+  EXPECT_EQ(message, "recipe: [data] paths is empty, and kind = \"text\" reads from them");
+  EXPECT_THAT(hint, HasSubstr("data.paths"));
+  recipe.data.kind = DataKind::kRandom;
+  EXPECT_EQ(resolve_recipe(recipe, 2).parallel.data, 2);
+  EXPECT_THROW((void)resolve_recipe(recipe, 65), UsageError);
+}
+
+}  // namespace
+}  // namespace troika::testing

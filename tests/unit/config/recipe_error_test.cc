@@ -1,0 +1,340 @@
+// What a recipe that is wrong makes the user read: file, line, key, and what works.
+#include <troika/base/error.h>
+
+#include <gmock/gmock.h>
+#include <ostream>
+
+#include "recipe_text.h"
+
+namespace troika::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Mistake {
+  std::string from;  // replaced in kGptRecipe
+  std::string to;
+  std::string message;  // all of it
+};
+
+// The name of a test in failures.
+void PrintTo(const Mistake& mistake, std::ostream* stream) {
+  *stream << mistake.message;
+}
+
+class OneMistake : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(OneMistake, IsNamed) {
+  const Mistake& mistake = GetParam();
+  EXPECT_EQ(error_of(with(kGptRecipe, mistake.from, mistake.to)), mistake.message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, OneMistake,
+    ::testing::Values(
+        Mistake{"layers", "layer",
+                "recipe.toml:5: [model] unknown key 'layer'; did you mean 'layers'?"},
+        Mistake{"name", "nmae", "recipe.toml:1: unknown key 'nmae'; did you mean 'name'?"},
+        Mistake{"steps", "lr",
+                "recipe.toml:17: [train] unknown key 'lr'; did you mean 'optimizer.lr'?"},
+        Mistake{"steps", "zzzz", "recipe.toml:17: [train] unknown key 'zzzz'"},
+        Mistake{"steps", "\"a\\nb\"", "recipe.toml:17: [train] unknown key 'a\\nb'"},
+        Mistake{"[train]", "[trian]",
+                "recipe.toml:16: unknown section [trian]; did you mean [train]?"},
+        Mistake{"[train]", "[[train]]",
+                "recipe.toml:16: 'train' is a section: expected a table, found a list of 1"},
+        Mistake{"layers = 2", "layers = 2\ninput_dim = 5",
+                "recipe.toml:6: [model] 'input_dim' is a key of kind = \"mlp\", not of kind = "
+                "\"gpt\""},
+        Mistake{"name = \"test\"\n", "", "recipe.toml: missing required key 'name'"},
+        Mistake{"kind = \"gpt\"\n", "", "recipe.toml: [model] missing required key 'kind'"},
+        Mistake{"layers = 2\n", "", "recipe.toml: [model] missing required key 'layers'"},
+        Mistake{"dim = 64\n", "", "recipe.toml: [model] missing required key 'dim'"},
+        Mistake{"heads = 4\n", "", "recipe.toml: [model] missing required key 'heads'"},
+        Mistake{"ffn_dim = 128\n", "", "recipe.toml: [model] missing required key 'ffn_dim'"},
+        Mistake{"vocab_size = 256\n", "", "recipe.toml: [model] missing required key 'vocab_size'"},
+        Mistake{"seq_len = 32\n", "", "recipe.toml: [model] missing required key 'seq_len'"},
+        Mistake{"kind = \"text\"\n", "", "recipe.toml: [data] missing required key 'kind'"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, OneMistake,
+    ::testing::Values(
+        Mistake{"layers = 2", "layers = \"six\"",
+                "recipe.toml:5: [model] layers: expected integer, found string \"six\""},
+        Mistake{"layers = 2", "layers = 2.0",
+                "recipe.toml:5: [model] layers: expected integer, found number 2.0"},
+        Mistake{"layers = 2", "layers = true",
+                "recipe.toml:5: [model] layers: expected integer, found boolean true"},
+        Mistake{"layers = 2", "layers = [2]",
+                "recipe.toml:5: [model] layers: expected integer, found a list of 1"},
+        Mistake{"layers = 2", "layers = {a = 1}",
+                "recipe.toml:5: [model] layers: expected integer, found a table"},
+        Mistake{"layers = 2", "layers.a.b = 1",
+                "recipe.toml:5: [model] layers: expected integer, found a table"},
+        Mistake{"layers = 2", "layers = 2026-11-20",
+                "recipe.toml:5: [model] layers: expected integer, found a date"},
+        Mistake{"name = \"test\"", "name = 5",
+                "recipe.toml:1: name: expected string, found integer 5"},
+        Mistake{"kind = \"gpt\"", "kind = 1",
+                "recipe.toml:4: [model] kind: expected string, found integer 1"},
+        Mistake{"[\"a/*.txt\"]", "\"a\"",
+                "recipe.toml:14: [data] paths: expected list of strings, found string \"a\""},
+        Mistake{"[\"a/*.txt\"]", "[\"a\", 5]",
+                "recipe.toml:14: [data] paths: expected list of strings, found integer 5 at "
+                "position 2"},
+        Mistake{"steps = 10", "grad_clip = 'x'",
+                "recipe.toml:17: [train] grad_clip: expected number, found string \"x\""},
+        Mistake{"steps = 10", "deterministic = 1",
+                "recipe.toml:17: [train] deterministic: expected boolean, found integer 1"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\ndata = \"many\"",
+                "recipe.toml:17: [parallel] data: expected integer or \"auto\", found string "
+                "\"many\""},
+        Mistake{"[train]\nsteps = 10", "[optimizer]\nbetas = [0.9]",
+                "recipe.toml:17: [optimizer] betas: expected list of two numbers, found a list of "
+                "1"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranges, OneMistake,
+    ::testing::Values(
+        Mistake{"layers = 2", "layers = 0",
+                "recipe.toml:5: [model] layers: 0 is out of range: 1 to 10000000"},
+        Mistake{"steps = 10", "steps = -1",
+                "recipe.toml:17: [train] steps: -1 is out of range: 1 to 1000000000"},
+        Mistake{"steps = 10", "micro_batch_size = 0",
+                "recipe.toml:17: [train] micro_batch_size: 0 is out of range: 1 to 1000000000"},
+        Mistake{"steps = 10", "grad_clip = nan",
+                "recipe.toml:17: [train] grad_clip: expected a finite number, found nan"},
+        Mistake{"steps = 10", "grad_clip = -inf",
+                "recipe.toml:17: [train] grad_clip: expected a finite number, found -inf"},
+        Mistake{"steps = 10", "grad_clip = -0.5",
+                "recipe.toml:17: [train] grad_clip: -0.5 is out of range: 0 or more"},
+        Mistake{"layers = 2", "layers = 2\ndropout = 1.0",
+                "recipe.toml:6: [model] dropout: 1.0 is out of range: [0, 1)"},
+        Mistake{"layers = 2", "layers = 2\nrope_theta = 0",
+                "recipe.toml:6: [model] rope_theta: 0.0 is out of range: more than 0"},
+        Mistake{"paths", "held_out_fraction = 1\npaths",
+                "recipe.toml:14: [data] held_out_fraction: 1.0 is out of range: [0, 1)"},
+        Mistake{"[train]\nsteps = 10", "[optimizer]\nbetas = [0.9, 1]",
+                "recipe.toml:17: [optimizer] betas: 1.0 is out of range: [0, 1)"},
+        Mistake{"[train]\nsteps = 10", "[observe]\nprometheus_port = 65536",
+                "recipe.toml:17: [observe] prometheus_port: 65536 is out of range: 0 to 65535"},
+        Mistake{"[train]\nsteps = 10", "[comm]\ntimeout_seconds = 0",
+                "recipe.toml:17: [comm] timeout_seconds: 0.0 is out of range: (0, 10000000]"},
+        Mistake{"[train]\nsteps = 10", "[debug]\ndump_steps = [1, 0]",
+                "recipe.toml:17: [debug] dump_steps: 0 is out of range: 1 or more"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\nzero_stage = 4",
+                "recipe.toml:17: [parallel] zero_stage: 4 is out of range: 0 to 3"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Choices, OneMistake,
+    ::testing::Values(
+        Mistake{"kind = \"gpt\"", "kind = \"gtp\"",
+                "recipe.toml:4: [model] kind: 'gtp' is not one of gpt, mlp; did you mean 'gpt'?"},
+        Mistake{"layers = 2", "layers = 2\nnorm = \"layer_norm\"",
+                "recipe.toml:6: [model] norm: 'layer_norm' is not one of rmsnorm, layernorm; did "
+                "you mean 'layernorm'?"},
+        Mistake{"layers = 2", "layers = 2\nactivation = \"relu\"",
+                "recipe.toml:6: [model] activation: 'relu' is not one of swiglu, gelu, gelu_tanh; "
+                "did you mean 'gelu'?"},
+        Mistake{"steps = 10", "precision = \"int4\"",
+                "recipe.toml:17: [train] precision: 'int4' is not one of auto, fp64, fp32, bf16, "
+                "fp16"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Together, OneMistake,
+    ::testing::Values(
+        Mistake{"dim = 64", "dim = 66",
+                "recipe.toml:6: [model] dim = 66 is not a multiple of heads = 4"},
+        Mistake{"heads = 4", "heads = 4\nkv_heads = 3",
+                "recipe.toml:8: [model] kv_heads = 3 does not divide heads = 4; the nearest below "
+                "that does is 2"},
+        Mistake{"heads = 4", "heads = 4\nkv_heads = 8",
+                "recipe.toml:8: [model] kv_heads = 8 does not divide heads = 4; the nearest below "
+                "that does is 4"},
+        Mistake{"heads = 4", "heads = 4\nhead_dim = 5",
+                "recipe.toml:8: [model] head_dim = 5 is odd; position = \"rope\" turns pairs and "
+                "needs an even one"},
+        Mistake{
+            "vocab_size = 256", "vocab_size = 255",
+            "recipe.toml:9: [model] vocab_size = 255 is too small for tokenizer = \"bytes\"; at "
+            "least 256"},
+        Mistake{"paths", "weights = [1, 2]\npaths",
+                "recipe.toml:14: [data] weights has 2 numbers for 1 paths; one for each, or none"},
+        Mistake{"kind = \"text\"", "kind = \"random\"\npack = \"pad\"",
+                "recipe.toml:14: [data] pack = \"pad\" needs documents, and kind = \"random\" has "
+                "none; write pack = \"concatenate\""},
+        Mistake{"[train]\nsteps = 10", "[observe]\ntrace_steps = [3]",
+                "recipe.toml:17: [observe] trace_steps: expected [first, last] with first <= last, "
+                "or []"},
+        Mistake{"[train]\nsteps = 10", "[observe]\ntrace_steps = [3, 2]",
+                "recipe.toml:17: [observe] trace_steps: expected [first, last] with first <= last, "
+                "or []"},
+        Mistake{"[train]\nsteps = 10", "[optimizer]\nkind = \"sgd\"\nnesterov = true",
+                "recipe.toml:18: [optimizer] nesterov = true needs momentum; write momentum = 0.9, "
+                "or nesterov = false"},
+        Mistake{
+            "steps = 10", "steps = 1000000000\nglobal_batch_size = 1000000000",
+            "recipe.toml:17: [train] steps x global_batch_size x seq_len is 3.2e+19 tokens; the "
+            "counter ends at 9e18"},
+        Mistake{"[train]\nsteps = 10", "[train]\nglobal_batch_size = 2\n[parallel]\ndata = 3",
+                "recipe.toml:17: [train] global_batch_size = 2 is smaller than the data axis of 3 "
+                "ranks; the nearest that works is 3"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Text, OneMistake,
+    ::testing::Values(
+        Mistake{"\"test\"", "\"a/b\"", "recipe.toml:1: name: 'a/b' cannot name a folder"},
+        Mistake{"\"test\"", "\"..\"", "recipe.toml:1: name: '..' cannot name a folder"},
+        Mistake{"\"test\"", "\"\"", "recipe.toml:1: name: must not be empty"},
+        Mistake{"\"test\"", "\"a\\u0000b\"", "recipe.toml:1: name: contains a NUL character"},
+        Mistake{"\"a/*.txt\"", "\"a\", \"\"", "recipe.toml:14: [data] paths: must not be empty"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    NotYet, OneMistake,
+    ::testing::Values(
+        Mistake{
+            "[train]\nsteps = 10", "[parallel]\ntensor = 2",
+            "recipe.toml:17: [parallel] tensor = 2: tensor parallelism does not exist yet; write "
+            "tensor = 1"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2",
+                "recipe.toml:17: [parallel] pipeline = 2: pipeline parallelism does not exist yet; "
+                "write pipeline = 1"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\ncontext = 2",
+                "recipe.toml:17: [parallel] context = 2: context parallelism does not exist yet; "
+                "write context = 1"},
+        Mistake{
+            "[train]\nsteps = 10", "[parallel]\nzero_stage = 1",
+            "recipe.toml:17: [parallel] zero_stage = 1: sharding over the data axis (ZeRO) does "
+            "not exist yet; write zero_stage = 0"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\nshard = 2",
+                "recipe.toml:17: [parallel] shard = 2: sharding over the data axis (ZeRO) does not "
+                "exist yet; write shard = 0"},
+        Mistake{
+            "[train]\nsteps = 10", "[parallel]\noffload = \"optimizer\"",
+            "recipe.toml:17: [parallel] offload = \"optimizer\": offloading does not exist yet; "
+            "write offload = \"none\""},
+        Mistake{"[train]\nsteps = 10", "[parallel]\nactivation_checkpoint = \"full\"",
+                "recipe.toml:17: [parallel] activation_checkpoint = \"full\": recomputing "
+                "activations does not exist yet; write activation_checkpoint = \"none\""},
+        Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"shm\"",
+                "recipe.toml:17: [comm] engine = \"shm\": the shared-memory engine does not exist "
+                "yet; write engine = \"auto\" or \"gloo\""},
+        Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"mpi\"",
+                "recipe.toml:17: [comm] engine = \"mpi\": the MPI engine does not exist yet; write "
+                "engine = \"auto\" or \"gloo\""},
+        Mistake{
+            "[train]\nsteps = 10", "[comm]\nengine = \"nccl\"",
+            "recipe.toml:17: [comm] engine = \"nccl\": the NCCL engine does not exist yet; write "
+            "engine = \"auto\" or \"gloo\""}));
+
+TEST(RecipeErrors, EnginesThatExistAreAccepted) {
+  for (const std::string engine : {"auto", "gloo", "fake"}) {
+    EXPECT_EQ(error_of(kGptRecipe, {"comm.engine=" + engine}), "");
+  }
+}
+
+TEST(RecipeErrors, TomlSyntaxNamesTheLine) {
+  EXPECT_THAT(error_of(with(kGptRecipe, "layers = 2", "layers = two")),
+              StartsWith("recipe.toml:5: not valid TOML: "));
+  EXPECT_THAT(error_of(with(kGptRecipe, "\"gpt\"", "\"gpt")),
+              StartsWith("recipe.toml:4: not valid TOML: "));
+  EXPECT_THAT(error_of(with(kGptRecipe, "layers = 2", "layers = 2\nlayers = 3")),
+              StartsWith("recipe.toml:6: not valid TOML: "));
+  EXPECT_THAT(error_of(with(kGptRecipe, "seq_len = 32", "seq_len = 9999999999999999999999")),
+              StartsWith("recipe.toml:10: not valid TOML: "));
+  EXPECT_THAT(error_of("train = 5\n" + kGptRecipe), StartsWith("recipe.toml:17: not valid TOML: "));
+  EXPECT_THAT(error_of(with(kGptRecipe, "\"test\"", "\"\xff\"")),
+              StartsWith("recipe.toml:1: not valid TOML: "));
+}
+
+TEST(RecipeErrors, MessagesAreOneLine) {
+  for (const std::string& text :
+       {std::string("a = \"\n"), std::string("\x01\n"), std::string("\"a\\u000Ab\" = 1\n"),
+        std::string("[\"x\\ny\"]\n"), std::string("name = \"a\\nb\"\n") + kGptRecipe.substr(14)}) {
+    const std::string message = error_of(text);
+    EXPECT_NE(message, "");
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(RecipeErrors, AnMlpIsNoLanguageModel) {
+  EXPECT_EQ(error_of(with(kMlpRecipe, "\"random\"", "\"text\"\npaths = [\"a\"]")),
+            "recipe.toml:8: [data] kind = \"text\" needs a language model, and [model] kind is "
+            "\"mlp\"; write kind = \"random\", or [model] kind = \"gpt\"");
+  EXPECT_EQ(error_of(with(kMlpRecipe, "input_dim = 8", "layers = 8")),
+            "recipe.toml:4: [model] 'layers' is a key of kind = \"gpt\", not of kind = \"mlp\"");
+  EXPECT_EQ(error_of(with(kMlpRecipe, "hidden_dims = [16, 16]\n", "")),
+            "recipe.toml: [model] missing required key 'hidden_dims'");
+  EXPECT_EQ(error_of(with(kMlpRecipe, "[16, 16]", "[16, 0]")),
+            "recipe.toml:5: [model] hidden_dims: 0 is out of range: 1 to 10000000");
+  EXPECT_EQ(error_of(kMlpRecipe, {"model.activation=swiglu"}),
+            "--set model.activation=swiglu: [model] activation: 'swiglu' is not one of gelu, relu, "
+            "tanh");
+}
+
+TEST(RecipeErrors, OverridesAreTheirOwnSource) {
+  EXPECT_EQ(error_of(kGptRecipe, {"model.layer=3"}),
+            "--set model.layer=3: unknown key 'model.layer'; did you mean 'model.layers'?");
+  EXPECT_EQ(error_of(kGptRecipe, {"layers=3"}),
+            "--set layers=3: unknown key 'layers'; did you mean 'model.layers'?");
+  EXPECT_EQ(error_of(kGptRecipe, {"modle.layers=3"}),
+            "--set modle.layers=3: unknown key 'modle.layers'; did you mean 'model.layers'?");
+  EXPECT_EQ(error_of(kGptRecipe, {"model=3"}),
+            "--set model=3: 'model' is a section: expected a table, found integer 3");
+  EXPECT_EQ(error_of(kGptRecipe, {"model.layers=six"}),
+            "--set model.layers=six: [model] layers: expected integer, found string \"six\"");
+  EXPECT_EQ(error_of(kGptRecipe, {"model.layers=0"}),
+            "--set model.layers=0: [model] layers: 0 is out of range: 1 to 10000000");
+  EXPECT_EQ(
+      error_of(kGptRecipe, {"model.norm=batchnorm"}),
+      "--set model.norm=batchnorm: [model] norm: 'batchnorm' is not one of rmsnorm, layernorm");
+  EXPECT_EQ(error_of(kGptRecipe, {"model.layers"}), "--set model.layers: expected KEY=VALUE");
+  EXPECT_EQ(error_of(kGptRecipe, {"=3"}), "--set =3: expected KEY=VALUE");
+  EXPECT_EQ(error_of(kGptRecipe, {"provenance.x=3"}),
+            "--set provenance.x=3: unknown key 'provenance.x'");
+  EXPECT_THAT(error_of(kGptRecipe, {"name=\xff"}), HasSubstr("not UTF-8"));
+}
+
+TEST(RecipeErrors, AMistakeBetweenTwoKeysNamesTheOneThatWasWritten) {
+  EXPECT_EQ(error_of(kGptRecipe, {"model.heads=5"}),
+            "recipe.toml:6: [model] dim = 64 is not a multiple of heads = 5");
+  EXPECT_EQ(error_of(kGptRecipe, {"model.heads=64"}),
+            "recipe.toml:6: [model] head_dim = 1 is odd; position = \"rope\" turns pairs and needs "
+            "an even one");
+  EXPECT_EQ(
+      error_of(kGptRecipe + "[parallel]\ndata = 65\n"),
+      "recipe.toml: [train] global_batch_size = 64 is smaller than the data axis of 65 ranks; "
+      "the nearest that works is 65");
+}
+
+TEST(RecipeErrors, HintsSayWhatToWrite) {
+  try {
+    (void)read(with(kGptRecipe, "dim = 64", "dim = 66"));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.hint(), "write dim = 64 or 68, or give head_dim");
+  }
+  try {
+    (void)read(with(kGptRecipe, "layers", "layer"));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.hint(), StartsWith("[model] has kind, layers, dim, "));
+  }
+}
+
+TEST(RecipeErrors, SizeAndDepthAreBounded) {
+  EXPECT_THAT(error_of(std::string((1 << 20) + 1, '#')), HasSubstr("are too many for a recipe"));
+  std::string deep;
+  for (int i = 0; i < 200'000; ++i) deep += "a.";
+  EXPECT_THAT(error_of(deep + "a = 1"), HasSubstr("dots"));
+  // A string that looks closed too early must not hide what follows.
+  EXPECT_THAT(error_of("x = \"\"\"a\"\"\"\"\n" + deep + "a = 1"), HasSubstr("dots"));
+  EXPECT_THAT(error_of("x = 'a\"b'\n" + deep + "a = 1"), HasSubstr("dots"));
+  EXPECT_THAT(error_of("x = \"" + deep + "\""), HasSubstr("unknown key 'x'"));
+  EXPECT_THAT(error_of("x = " + std::string(100'000, '[')), HasSubstr("not valid TOML"));
+  EXPECT_THAT(error_of(kGptRecipe, {"name=" + deep}), HasSubstr("name"));
+}
+
+}  // namespace
+}  // namespace troika::testing

@@ -1,0 +1,117 @@
+#include <sys/stat.h>
+#include <troika/data/find_files.h>
+#include <unistd.h>
+#include <unit/data/support.h>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// Paths relative to `root`, with '|' between them.
+std::string found(const fs::path& root, const std::string& pattern) {
+  const std::vector<std::string> patterns = {root / pattern};
+  std::string all;
+  const auto files = find_files(patterns);
+  for (const FoundFile& file : files.front()) {
+    all += (all.empty() ? "" : "|") + fs::relative(file.path, root).string();
+  }
+  return all;
+}
+
+class FindFiles : public ::testing::Test {
+ protected:
+  FindFiles() {
+    for (const char* name : {"a.h", "b.h", "c.txt", "sub/d.h", "sub/deep/e.h", "sub/deep/f.txt",
+                             ".hidden.h", ".git/g.h"}) {
+      write_file(root_ / name, name);
+    }
+  }
+  TemporaryFolder root_;
+};
+
+TEST_F(FindFiles, MatchesWildcards) {
+  EXPECT_EQ(found(root_.path(), "a.h"), "a.h");
+  EXPECT_EQ(found(root_.path(), "*.h"), "a.h|b.h");
+  EXPECT_EQ(found(root_.path(), "[bc].*"), "b.h|c.txt");
+  EXPECT_EQ(found(root_.path(), "?.txt"), "c.txt");
+  EXPECT_EQ(found(root_.path(), "*/d.h"), "sub/d.h");
+  EXPECT_EQ(found(root_.path(), "s*/*/e.h"), "sub/deep/e.h");
+  EXPECT_EQ(found(root_.path(), "**/*.h"), "a.h|b.h|sub/d.h|sub/deep/e.h");
+  EXPECT_EQ(found(root_.path(), "**/e.h"), "sub/deep/e.h");
+  EXPECT_EQ(found(root_.path(), "sub/**"), "sub/d.h|sub/deep/e.h|sub/deep/f.txt");
+  EXPECT_EQ(found(root_.path(), "**/**/deep/**/*.txt"), "sub/deep/f.txt");
+  EXPECT_EQ(found(root_.path(), "sub/./deep//*.h"), "sub/deep/e.h");
+}
+
+TEST_F(FindFiles, MatchesHiddenNamesOnlyWhenTheyAreMeant) {
+  EXPECT_EQ(found(root_.path(), ".*.h"), ".hidden.h");
+  EXPECT_EQ(found(root_.path(), ".git/*"), ".git/g.h");
+}
+
+TEST_F(FindFiles, SkipsWhatIsNoDataFile) {
+  write_file(root_ / "empty.h", "");
+  fs::create_symlink("nowhere", root_ / "dangling.h");
+  fs::create_directory(root_ / "folder.h");
+  ASSERT_EQ(::mkfifo((root_ / "pipe.h").c_str(), 0600), 0);
+  EXPECT_EQ(found(root_.path(), "*.h"), "a.h|b.h");
+}
+
+TEST_F(FindFiles, FollowsLinksAndEndsLoops) {
+  TemporaryFolder elsewhere;
+  write_file(elsewhere / "far.h", "far");
+  fs::create_directory_symlink(elsewhere.path(), root_ / "link");
+  fs::create_directory_symlink("..", root_ / "sub/up");
+  fs::create_directory_symlink(".", root_ / "sub/self");
+  EXPECT_EQ(found(root_.path(), "**/*.h"), "a.h|b.h|link/far.h|sub/d.h|sub/deep/e.h");
+}
+
+TEST_F(FindFiles, CountsAFileOnce) {
+  fs::create_symlink("a.h", root_ / "z.h");
+  fs::create_hard_link(root_ / "b.h", root_ / "y.h");
+  EXPECT_EQ(found(root_.path(), "*.h"), "a.h|b.h");
+
+  const std::vector<std::string> patterns = {root_ / "a.h", root_ / "*.h"};
+  const auto files = find_files(patterns);
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_EQ(files[0].size(), 1U);
+  ASSERT_EQ(files[1].size(), 1U);
+  EXPECT_EQ(files[1][0], (FoundFile{root_ / "b.h", 3}));
+}
+
+TEST_F(FindFiles, TakesANameWithWildcardsAsItIs) {
+  write_file(root_ / "[x]*.h", "x");
+  EXPECT_EQ(found(root_.path(), "[x]*.h"), "[x]*.h");
+}
+
+TEST_F(FindFiles, NamesWhatIsWrong) {
+  write_file(root_ / "empty.h", "");
+  write_file(root_ / "none/1", "");
+  ASSERT_EQ(::mkfifo((root_ / "pipe").c_str(), 0600), 0);
+  const auto error = [&](const std::string& name) {
+    return message_of([&] { static_cast<void>(found(root_.path(), name)); });
+  };
+  EXPECT_THAT(error("missing.h"), HasSubstr("missing.h' does not exist"));
+  EXPECT_THAT(error("sub"), HasSubstr("sub' is a folder"));
+  EXPECT_THAT(error("empty.h"), HasSubstr("empty.h' is empty"));
+  EXPECT_THAT(error("pipe"), HasSubstr("pipe' is not a regular file"));
+  EXPECT_THAT(error("*.py"), HasSubstr("no file matches '" + (root_ / "*.py").string()));
+  EXPECT_THAT(error("nowhere/**/*.h"), HasSubstr("no file matches"));
+  EXPECT_THAT(error("none/*"), HasSubstr("matches is empty"));
+  EXPECT_THAT(error("a.h/b"), HasSubstr("a.h/b"));
+  const std::vector<std::string> twice = {root_ / "*.h", root_ / "a.h"};
+  EXPECT_THAT(message_of([&] { static_cast<void>(find_files(twice)); }),
+              HasSubstr("a.h' matches belongs to an earlier path"));
+}
+
+TEST_F(FindFiles, NamesAFolderThatCannotBeListed) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may list every folder";
+  fs::permissions(root_ / "sub", fs::perms::none);
+  EXPECT_THAT(message_of([&] { static_cast<void>(found(root_.path(), "**/*.h")); }),
+              HasSubstr("cannot list the folder"));
+  fs::permissions(root_ / "sub", fs::perms::owner_all);
+}
+
+}  // namespace
+}  // namespace troika

@@ -1,0 +1,118 @@
+#include <troika/data/random_dataset.h>
+#include <troika/data/random_features.h>
+#include <unit/data/support.h>
+
+#include <cmath>
+#include <set>
+
+namespace troika {
+namespace {
+
+DataRecipe random_recipe(double held_out_fraction = 0) {
+  DataRecipe data;
+  data.kind = DataKind::kRandom;
+  data.held_out_fraction = held_out_fraction;
+  return data;
+}
+
+ModelRecipe mlp(Loss loss) {
+  ModelRecipe model;
+  model.kind = ModelKind::kMlp;
+  model.input_dim = 10;
+  model.output_dim = 4;
+  model.loss = loss;
+  return model;
+}
+
+TEST(RandomTokens, AreTheSameInEveryBatch) {
+  const auto dataset = open_dataset(random_recipe(), gpt_model(33, 1000), 7);
+  const Microbatch all = build_microbatches(*dataset, Split::kTrain, {5, 6}, 6, 2).front();
+  EXPECT_EQ(all.valid, 6 * 33);
+  std::int64_t row = 0;
+  for (const Microbatch& part : build_microbatches(*dataset, Split::kTrain, {5, 6}, 4, 2)) {
+    const auto rows = at::indexing::Slice(row, row + part.samples());
+    EXPECT_TRUE(at::equal(part.inputs, all.inputs.index({rows})));
+    EXPECT_TRUE(at::equal(part.targets, all.targets.index({rows})));
+    EXPECT_TRUE(at::equal(part.sample_ids, all.sample_ids.index({rows})));
+    row += part.samples();
+  }
+  EXPECT_EQ(row, 6);
+  // Targets are the inputs shifted by one.
+  using at::indexing::Slice;
+  EXPECT_TRUE(
+      at::equal(all.inputs.index({Slice(), Slice(1)}), all.targets.index({Slice(), Slice(0, -1)})));
+}
+
+TEST(RandomTokens, AreUniform) {
+  const auto dataset = open_dataset(random_recipe(), gpt_model(1000, 10), 7);
+  const Microbatch batch = build_microbatches(*dataset, Split::kTrain, {0, 100}, 100, 1).front();
+  const at::Tensor counts = at::bincount(batch.targets.flatten(), {}, 10).to(at::kDouble);
+  EXPECT_EQ(counts.size(0), 10);
+  EXPECT_LT((counts - 10000).abs().max().item<double>(), 500);  // five standard deviations
+}
+
+TEST(RandomTokens, KeepStreamsApart) {
+  const auto one = open_dataset(random_recipe(0.1), gpt_model(64, 1000), 1);
+  const auto two = open_dataset(random_recipe(0.1), gpt_model(64, 1000), 2);
+  const auto first = [](const Dataset& dataset, Split split) {
+    return build_microbatches(dataset, split, {0, 1}, 1, 1).front().inputs;
+  };
+  EXPECT_FALSE(at::equal(first(*one, Split::kTrain), first(*two, Split::kTrain)));
+  EXPECT_FALSE(at::equal(first(*one, Split::kTrain), first(*one, Split::kHeldOut)));
+  EXPECT_EQ(one->samples(Split::kTrain), kUnlimited);
+  EXPECT_EQ(one->samples(Split::kHeldOut), kRandomHeldOutSamples);
+  EXPECT_EQ(open_dataset(random_recipe(0), gpt_model(64), 1)->samples(Split::kHeldOut), 0);
+  EXPECT_FALSE(one->bytes_per_token().has_value());
+}
+
+TEST(RandomFeatures, HaveTargetsOfALinearTeacher) {
+  const auto classes = open_dataset(random_recipe(), mlp(Loss::kCrossEntropy), 3);
+  const auto scores = open_dataset(random_recipe(), mlp(Loss::kMeanSquare), 3);
+  const Microbatch a = build_microbatches(*classes, Split::kTrain, {0, 500}, 500, 1).front();
+  const Microbatch b = build_microbatches(*scores, Split::kTrain, {0, 500}, 500, 1).front();
+  EXPECT_EQ(a.inputs.scalar_type(), at::kFloat);
+  EXPECT_EQ(a.inputs.sizes(), (std::vector<std::int64_t>{500, 10}));
+  EXPECT_EQ(b.targets.sizes(), (std::vector<std::int64_t>{500, 4}));
+  EXPECT_EQ(a.valid, 500);
+  EXPECT_TRUE(at::equal(a.inputs, b.inputs));
+  EXPECT_TRUE(at::equal(a.targets, b.targets.argmax(1)));
+  EXPECT_EQ(std::get<0>(at::_unique(a.targets)).numel(), 4);
+  // Least squares finds the teacher: nothing is left.
+  const at::Tensor x = b.inputs.to(at::kDouble), y = b.targets.to(at::kDouble);
+  const at::Tensor weights = at::linalg_solve(x.t().mm(x), x.t().mm(y));
+  EXPECT_LT((x.mm(weights) - y).abs().max().item<double>(), 1e-5);
+  EXPECT_NEAR(y.var().item<double>(), 1, 0.5);
+}
+
+TEST(NormalTable, IsNormal) {
+  const NormalTable table;
+  std::vector<float> values(1 << 20);
+  table.fill(1, 2, values);
+  double mean = 0, square = 0, fourth = 0, inside_quartiles = 0, beyond_two = 0;
+  const auto count = static_cast<double>(values.size());
+  for (const double x : values) {
+    mean += x / count;
+    square += x * x / count;
+    fourth += x * x * x * x / count;
+    inside_quartiles += std::abs(x) < 0.6744897502 ? 1 / count : 0;
+    beyond_two += std::abs(x) > 2 ? 1 / count : 0;
+  }
+  EXPECT_NEAR(mean, 0, 0.005);
+  EXPECT_NEAR(square, 1, 0.01);
+  EXPECT_NEAR(fourth, 3, 0.05);
+  EXPECT_NEAR(inside_quartiles, 0.5, 0.0025);
+  EXPECT_NEAR(beyond_two, 0.0455003, 0.001);
+}
+
+TEST(NormalTable, IsAddressedBySample) {
+  const NormalTable table;
+  std::vector<float> few(7), many(100), other(100);
+  table.fill(1, 2, few);
+  table.fill(1, 2, many);
+  table.fill(1, 3, other);
+  EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
+  EXPECT_NE(many, other);
+}
+
+}  // namespace
+}  // namespace troika

@@ -1,0 +1,103 @@
+// What the tests of this folder share: small data folders and readable views of samples.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <support/temporary_folder.h>
+#include <troika/base/error.h>
+#include <troika/config/recipe.h>
+#include <troika/data/dataset.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+inline std::filesystem::path write_file(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+inline std::string file_content(const std::filesystem::path& path) {
+  std::stringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+// Runs `body`, which must throw an E of one line; returns the message.
+template <class E = DataError, class Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_EQ(error.hint().find('\n'), std::string::npos) << error.hint();
+    return message;
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another error: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+inline ModelRecipe gpt_model(std::int64_t seq_len, std::int64_t vocab_size = 256) {
+  ModelRecipe model;
+  model.seq_len = seq_len;
+  model.vocab_size = vocab_size;
+  return model;
+}
+
+inline DataRecipe text_recipe(std::vector<std::string> paths, double held_out_fraction = 0) {
+  DataRecipe data;
+  data.paths = std::move(paths);
+  data.held_out_fraction = held_out_fraction;
+  return data;
+}
+
+// `count` files below `folder`, each another text of 1 to `max_bytes` printable bytes.
+inline void write_files(const std::filesystem::path& folder, int count, int max_bytes) {
+  for (int i = 0; i < count; ++i) {
+    std::string text = std::to_string(i) + ":";
+    const int bytes = 1 + i * 37 % max_bytes;
+    while (static_cast<int>(text.size()) < bytes) text += static_cast<char>('a' + text.size() % 26);
+    write_file(folder / ("file-" + std::to_string(1000 + i) + ".txt"), text);
+  }
+}
+
+inline std::vector<std::int64_t> values(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous().view({-1});
+  const auto* data = flat.const_data_ptr<std::int64_t>();
+  return {data, data + flat.numel()};
+}
+
+// Bytes as text: '.' is the separator, '_' a target that does not count.
+inline std::string as_text(const at::Tensor& tensor) {
+  std::string text;
+  for (const std::int64_t id : values(tensor)) {
+    text += id == 0 ? '.' : id == kIgnoredTarget ? '_' : static_cast<char>(id);
+  }
+  return text;
+}
+
+inline void expect_same(const Microbatch& a, const Microbatch& b) {
+  EXPECT_TRUE(at::equal(a.inputs, b.inputs));
+  EXPECT_TRUE(at::equal(a.targets, b.targets));
+  EXPECT_TRUE(at::equal(a.sample_ids, b.sample_ids));
+  EXPECT_EQ(a.document_ids.defined(), b.document_ids.defined());
+  if (a.document_ids.defined() && b.document_ids.defined()) {
+    EXPECT_TRUE(at::equal(a.document_ids, b.document_ids));
+  }
+  EXPECT_EQ(a.valid, b.valid);
+  EXPECT_EQ(a.step, b.step);
+}
+
+}  // namespace troika

@@ -1,0 +1,109 @@
+#include <troika/data/tokenizer.h>
+#include <unit/data/support.h>
+
+#include <numeric>
+
+namespace troika {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char* const kText =
+    "#include <vector>\n\nint main() {\n\tstd::vector<int> values(10);\n    return 0;  // "
+    "f\xC3\xBCnf \xE2\x82\xAC\n}\r\n";
+
+std::string train(const std::string& text, std::int64_t vocab_size) {
+  std::istringstream lines(text);
+  return train_sentencepiece(
+      [&]() -> std::optional<std::string> {
+        std::string line;
+        if (!std::getline(lines, line)) return std::nullopt;
+        return line;
+      },
+      vocab_size);
+}
+
+std::string round_trip(const Tokenizer& tokenizer, std::string_view text) {
+  const std::vector<std::int32_t> ids = tokenizer.encode(text);
+  return tokenizer.decode(std::vector<std::int64_t>(ids.begin(), ids.end()));
+}
+
+TEST(ByteTokenizer, IsTheBytes) {
+  const auto bytes = open_tokenizer("bytes");
+  EXPECT_EQ(bytes->vocab_size(), 256);
+  EXPECT_EQ(bytes->separator(), 0);
+  EXPECT_EQ(bytes->encode("a\xFF"), (std::vector<std::int32_t>{97, 255}));
+  std::string all(256, '\0');
+  std::iota(all.begin(), all.end(), '\0');
+  EXPECT_EQ(round_trip(*bytes, all), all);
+  EXPECT_EQ(bytes->decode(std::vector<std::int64_t>{-1, 'x', 256, 'y'}), "xy");
+}
+
+TEST(SentencePiece, TrainsALosslessModel) {
+  const std::string model = train(kText, 400);
+  const auto tokenizer = load_sentencepiece(model, "m");
+  EXPECT_GT(tokenizer->vocab_size(), 259);
+  EXPECT_LE(tokenizer->vocab_size(), 400);
+  EXPECT_GE(tokenizer->separator(), 0);
+  EXPECT_EQ(round_trip(*tokenizer, kText), kText);
+  EXPECT_LT(tokenizer->encode(kText).size(), std::string(kText).size());
+  // Characters it never saw, blanks in every place, a zero byte.
+  const std::string other("  \xE6\x97\xA5\xF0\x9F\x90\x8E \t\n\n  a\0b  ", 20);
+  EXPECT_EQ(round_trip(*tokenizer, other), other);
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int64_t>{-5, tokenizer->separator(), 1 << 30}), "");
+}
+
+TEST(SentencePiece, TrainsTheSameModelAgain) {
+  EXPECT_EQ(train(kText, 350), train(kText, 350));
+  EXPECT_NE(load_sentencepiece(train(kText, 350), "a")->fingerprint(),
+            load_sentencepiece(train(kText, 310), "b")->fingerprint());
+}
+
+TEST(SentencePiece, SaysWhatTrainingNeeds) {
+  EXPECT_THAT(message_of<UsageError>([] { static_cast<void>(train(kText, 100)); }),
+              HasSubstr("needs at least 2"));
+  EXPECT_THAT(message_of([] { static_cast<void>(train("", 400)); }), HasSubstr("no text"));
+}
+
+TEST(SentencePiece, RefusesWhatIsNoModel) {
+  TemporaryFolder folder;
+  const std::string model = train(kText, 350);
+  for (const std::string& content :
+       {std::string(), std::string("text"), model.substr(0, model.size() / 2)}) {
+    write_file(folder / "m.model", content);
+    EXPECT_THAT(message_of([&] { static_cast<void>(open_tokenizer(folder / "m.model")); }),
+                HasSubstr("m.model' is not a SentencePiece model"));
+  }
+  EXPECT_THAT(message_of([&] { static_cast<void>(open_tokenizer(folder / "none")); }),
+              HasSubstr("none'"));
+}
+
+TEST(PartLength, CutsAtLineEndsThenBetweenCharacters) {
+  EXPECT_EQ(part_length("", 4), 0U);
+  EXPECT_EQ(part_length("abcd", 4), 4U);
+  EXPECT_EQ(part_length("ab\ncd", 4), 3U);
+  EXPECT_EQ(part_length("a\nb\ncd", 4), 4U);
+  EXPECT_EQ(part_length("abcdef", 4), 4U);
+  EXPECT_EQ(part_length("ab\xE2\x82\xAC", 4), 2U);
+  EXPECT_EQ(part_length("abc\xC3\xBC", 4), 3U);
+  EXPECT_EQ(part_length("\xF0\x9F\x90\x8E\xF0\x9F\x90\x8E", 7), 4U);
+  EXPECT_EQ(part_length("\x80\x80\x80\x80\x80\x80\x80\x80", 6), 3U);  // no UTF-8 at all
+}
+
+TEST(PartLength, GivesTheSameIdsAsTheWhole) {
+  const auto tokenizer = load_sentencepiece(train(kText, 400), "m");
+  std::string text;
+  while (text.size() < 2 * kMaxPartBytes + 1000) text += kText;
+  std::vector<std::int32_t> parts;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t length = part_length(rest.substr(0, kMaxPartBytes + 1));
+    const auto ids = tokenizer->encode(rest.substr(0, length));
+    parts.insert(parts.end(), ids.begin(), ids.end());
+    rest.remove_prefix(length);
+  }
+  EXPECT_EQ(parts, tokenizer->encode(text));
+  EXPECT_EQ(round_trip(*tokenizer, text), text);
+}
+
+}  // namespace
+}  // namespace troika

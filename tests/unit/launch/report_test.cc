@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+#include <troika/launch/report.h>
+#include <troika/launch/root_cause.h>
+
+#include <csignal>
+#include <stdexcept>
+
+namespace troika {
+namespace {
+
+TEST(Report, FailuresKeepWhatTheErrorSaid) {
+  const Failure data = failure_of(DataError("no data", "get some"));
+  EXPECT_EQ(data.code, ExitCode::kData);
+  EXPECT_EQ(data.message, "no data");
+  EXPECT_EQ(data.hint, "get some");
+  EXPECT_FALSE(data.secondary);
+  EXPECT_FALSE(failure_of(RendezvousError("nobody came")).secondary);
+  EXPECT_TRUE(failure_of(PeerError("gone")).secondary);
+  EXPECT_TRUE(failure_of(DeadlineError("late")).secondary);
+  EXPECT_EQ(failure_of(std::runtime_error("huh")).code, ExitCode::kInternal);
+}
+
+TEST(Report, WordsTravel) {
+  const LastWord failed{Failure{ExitCode::kStorage, "disk \"x\" is\nfull", "\xff", true}, ""};
+  const std::string line = encode(failed);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const LastWord back = decode_last_word(line);
+  EXPECT_EQ(back.failure->code, ExitCode::kStorage);
+  EXPECT_EQ(back.failure->message, failed.failure->message);
+  EXPECT_TRUE(back.failure->secondary);
+  EXPECT_EQ(decode_last_word(encode({std::nullopt, "[1, 2]"})).result, "[1, 2]");
+}
+
+TEST(Report, WhatIsNotAWordIsRefused) {
+  for (const char* line : {"", "{", "[]", "{}", "{\"error\": 1}", "{\"result\": 1}",
+                           "{\"error\": {\"code\": 999, \"message\": \"\", \"hint\": \"\", "
+                           "\"secondary\": false}}"}) {
+    EXPECT_THROW((void)decode_last_word(line), DataError) << line;
+  }
+}
+
+TEST(Report, WithoutALauncherItIsSilent) {
+  Reporter reporter(Environment({{"TROIKA_REPORT_FD", "1"}}, {}));
+  EXPECT_FALSE(reporter.connected());
+  reporter.result("1");
+  EXPECT_THROW(Reporter(Environment({}, {})).result("not json"), InternalError);
+}
+
+RankEnd ended(int rank, int status, std::optional<LastWord> word = std::nullopt) {
+  return {rank, 100 + rank, status, std::move(word), false};
+}
+
+TEST(RootCause, IsTheFirstOfTheGravestKind) {
+  const LastWord peer{Failure{ExitCode::kRendezvous, "gone", "", true}, ""};
+  const LastWord alone{Failure{ExitCode::kRendezvous, "nobody came", "", false}, ""};
+  const LastWord data{Failure{ExitCode::kData, "no data", "", false}, ""};
+  const auto message = [](const std::vector<RankEnd>& ends) {
+    return first_cause(ends, "a", 4)->message;
+  };
+  EXPECT_EQ(message({ended(0, 4 << 8, peer)}), "rank 0 (host a): gone");
+  EXPECT_EQ(message({ended(0, 4 << 8, peer), ended(1, 4 << 8, alone)}),
+            "rank 1 (host a): nobody came");
+  EXPECT_EQ(message({ended(0, 4 << 8, alone), ended(1, 3 << 8, data), ended(2, 3 << 8, data)}),
+            "rank 1 (host a): no data");
+  EXPECT_EQ(message({ended(0, 3 << 8, data), ended(3, SIGKILL)}),
+            "rank 3 (host a, pid 103) was killed by signal 9 (SIGKILL)");
+  EXPECT_FALSE(first_cause({ended(0, 0, LastWord{std::nullopt, "1"})}, "a", 1).has_value());
+}
+
+TEST(RootCause, WhatTheLauncherBroughtAboutIsNone) {
+  RankEnd end = ended(0, SIGTERM);
+  EXPECT_TRUE(is_failure(end));
+  end.was_told_to_end = true;
+  EXPECT_FALSE(is_failure(end));
+  end.status = SIGSEGV;
+  EXPECT_TRUE(is_failure(end));
+  end.status = 130 << 8;
+  end.word = LastWord{Failure{ExitCode::kInterrupted, "interrupted", "", false}, ""};
+  EXPECT_FALSE(is_failure(end));
+}
+
+TEST(RootCause, TravelsBetweenNodes) {
+  const Cause cause{CauseKind::kLost, 7, ExitCode::kRankDied, "node 1 \"x\"", "look there"};
+  const Cause back = decode_cause(encode(cause));
+  EXPECT_EQ(back.kind, cause.kind);
+  EXPECT_EQ(back.order, 7);
+  EXPECT_EQ(back.code, cause.code);
+  EXPECT_EQ(back.message, cause.message);
+  EXPECT_EQ(back.hint, cause.hint);
+  for (const char* text : {"", "{}", "{\"kind\": 99, \"order\": 1, \"failure\": \"\"}"}) {
+    EXPECT_THROW((void)decode_cause(text), DataError) << text;
+  }
+}
+
+}  // namespace
+}  // namespace troika

@@ -1,0 +1,246 @@
+#include "roles.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <troika/base/error.h>
+#include <troika/launch/agent.h>
+#include <troika/launch/report.h>
+#include <troika/rendezvous/rendezvous.h>
+#include <troika/rendezvous/store_watch.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <iostream>
+#include <map>
+
+namespace troika::testing {
+namespace {
+
+struct Self {
+  Environment environment = Environment::of_process();
+  World world = world_from_environment(environment).value();
+  Reporter reporter{environment};
+};
+
+// As good as for ever; the test's own deadline is shorter.
+int hang() {
+  poll(nullptr, 0, 60'000);
+  return 0;
+}
+
+// For a moment, so that what another rank does comes first.
+void linger() {
+  poll(nullptr, 0, 300);
+}
+
+int done(Self& self) {
+  self.reporter.result("{\"rank\": " + std::to_string(self.world.rank) + "}");
+  return 0;
+}
+
+int fail(Self& self, const Error& error) {
+  self.reporter.error(error);
+  return static_cast<int>(error.code());
+}
+
+// Reports, as the train command does, when it is asked to end.
+int until_interrupted(Self& self, int signal) {
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, signal);
+  sigprocmask(SIG_BLOCK, &wanted, nullptr);
+  std::printf("ready\n");
+  std::fflush(stdout);
+  int got = 0;
+  sigwait(&wanted, &got);
+  std::printf("ending once\n");
+  std::fflush(stdout);
+  return fail(self, InterruptedError("interrupted"));
+}
+
+int meet(Self& self) {
+  Rendezvous rendezvous =
+      Rendezvous::join(self.world, {"1.0", "[train]\n"}, Deadline::in(Seconds(30)));
+  rendezvous.leave(Deadline::in(Seconds(30)));
+  const World& world = rendezvous.world();
+  self.reporter.result("[" + std::to_string(world.rank) + ", " + std::to_string(world.size) + ", " +
+                       std::to_string(world.local_rank) + ", " + std::to_string(world.local_size) +
+                       ", " + std::to_string(world.node_rank) + ", " +
+                       std::to_string(rendezvous.members().size()) + "]");
+  return 0;
+}
+
+int told_by_the_store(Self& self) {
+  Rendezvous rendezvous = Rendezvous::join(self.world, {"1.0", ""}, Deadline::in(Seconds(30)));
+  if (self.world.rank == 1) return fail(self, DataError("no data"));
+  std::promise<std::string> reason;
+  const StoreWatch watch(
+      rendezvous.store(), abort_key(self.world.rank),
+      [&](const std::string& value) { reason.set_value(value); },
+      [&](const std::string& value) { reason.set_value(value); });
+  std::printf("told: %s\n", reason.get_future().get().c_str());
+  return fail(self, PeerError("aborted"));
+}
+
+int leave_a_grandchild() {
+  char name[] = "sleep", time[] = "60";
+  char* arguments[] = {name, time, nullptr};
+  pid_t pid = 0;
+  posix_spawnp(&pid, name, nullptr, nullptr, arguments, environ);
+  std::printf("pid %d\n", pid);
+  std::fflush(stdout);
+  return 3;
+}
+
+int talk(Self& self) {
+  for (int i = 0; i < 200; ++i) {
+    std::printf("out %d %03d ", self.world.rank, i);
+    std::fflush(stdout);  // half a line
+    std::printf("end\n");
+    std::fflush(stdout);
+    std::fprintf(stderr, "err %d %03d\n", self.world.rank, i);
+  }
+  std::printf("no newline");
+  std::fflush(stdout);
+  return done(self);
+}
+
+using Role = std::function<int(Self&)>;
+
+const std::map<std::string, Role>& roles() {
+  static const std::map<std::string, Role> roles = {
+      {"done", done},
+      {"talk", talk},
+      {"meet", meet},
+      {"told", told_by_the_store},
+      {"hang", [](Self&) { return hang(); }},
+      {"killed", [](Self& self) { return self.world.rank == 1 ? raise(SIGKILL) : hang(); }},
+      {"exits", [](Self& self) { return self.world.rank == 1 ? 3 : hang(); }},
+      {"quiet", [](Self&) { return 0; }},
+      {"fails",
+       [](Self& self) {
+         return self.world.rank == 1 ? fail(self, DataError("no data", "get some")) : hang();
+       }},
+      {"fails-alike", [](Self& self) { return fail(self, DataError("no data", "get some")); }},
+      {"throws",
+       [](Self& self) {
+         self.reporter.error(std::logic_error("what a surprise"));
+         return 1;
+       }},
+      {"hangs-after-failing",
+       [](Self& self) {
+         if (self.world.rank == 1) (void)fail(self, DataError("no data"));
+         return hang();
+       }},
+      {"peer-first",
+       [](Self& self) {
+         if (self.world.rank == 0) return fail(self, PeerError("rank 1 is gone"));
+         linger();
+         return raise(SIGSEGV);
+       }},
+      {"late",
+       [](Self& self) {
+         return self.world.rank == 0 ? fail(self, DeadlineError("rank 1 is late")) : hang();
+       }},
+      {"crashes-on-the-way-out",
+       [](Self& self) {
+         if (self.world.rank == 0) return fail(self, DataError("no data"));
+         std::signal(SIGTERM, [](int) { raise(SIGSEGV); });
+         return hang();
+       }},
+      {"crashes-after-its-result",
+       [](Self& self) {
+         (void)done(self);
+         return self.world.rank == 1 ? raise(SIGSEGV) : 0;
+       }},
+      {"stubborn",
+       [](Self& self) {
+         std::signal(SIGTERM, SIG_IGN);
+         std::signal(SIGINT, SIG_IGN);
+         if (self.world.rank == 1) {
+           linger();
+           return 3;
+         }
+         std::printf("ready\n");
+         std::fflush(stdout);
+         return hang();
+       }},
+      {"stopped",
+       [](Self& self) {
+         if (self.world.rank == 0) return raise(SIGSTOP);
+         linger();
+         return 3;
+       }},
+      {"grandchild", [](Self&) { return leave_a_grandchild(); }},
+      {"interrupted", [](Self& self) { return until_interrupted(self, SIGINT); }},
+      {"terminated", [](Self& self) { return until_interrupted(self, SIGTERM); }},
+      {"threads",
+       [](Self& self) {
+         self.reporter.result(std::getenv("OMP_NUM_THREADS"));
+         return 0;
+       }},
+  };
+  return roles;
+}
+
+// The flags of a launcher in a test.
+LaunchFlags read_flags(const std::vector<std::string>& arguments) {
+  LaunchFlags flags;
+  for (std::size_t i = 1; i + 1 < arguments.size(); i += 2) {
+    const std::string &name = arguments[i], &value = arguments[i + 1];
+    if (name == "--ranks") flags.ranks = std::stoi(value);
+    if (name == "--ranks-per-node") flags.ranks_per_node = std::stoi(value);
+    if (name == "--nodes") flags.nodes = std::stoi(value);
+    if (name == "--node-rank") flags.node_rank = std::stoi(value);
+    if (name == "--rendezvous") flags.rendezvous = value;
+  }
+  return flags;
+}
+
+LaunchOptions read_options(const std::vector<std::string>& arguments) {
+  LaunchOptions options;
+  options.plan = plan_launch(read_flags(arguments), {});
+  options.command = {"/proc/self/exe", "rank", arguments[0]};
+  options.version = "1.0";
+  options.usable_cores = 5;
+  options.grace = options.interrupt_grace = Seconds(2);
+  for (std::size_t i = 1; i + 1 < arguments.size(); i += 2) {
+    if (arguments[i] == "--command") options.command = {arguments[i + 1]};
+    if (arguments[i] == "--timeout")
+      options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
+    if (arguments[i] == "--version") options.version = arguments[i + 1];
+  }
+  return options;
+}
+
+}  // namespace
+
+int play_rank(const std::string& name) {
+  Self self;
+  die_with_launcher(self.environment);
+  std::printf("pid %d\n", getpid());
+  std::fflush(stdout);
+  return roles().at(name)(self);
+}
+
+int play_launcher(const std::vector<std::string>& arguments) {
+  try {
+    const LaunchResult result = run_ranks(read_options(arguments));
+    for (const std::string& one : result.results) std::cout << "result " << one << "\n";
+    if (result.failure) {
+      std::cerr << "troika: " << result.failure->message << "\n";
+      if (!result.failure->hint.empty()) std::cerr << "  hint: " << result.failure->hint << "\n";
+    }
+    return result.exit_code;
+  } catch (const Error& error) {
+    std::cerr << "troika: " << error.what() << "\n";
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace troika::testing

@@ -1,0 +1,120 @@
+// Each fused operator against the plain formula, differentiated by autograd.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <troika/base/random.h>
+#include <troika/ops/cross_entropy.h>
+#include <troika/ops/dropout.h>
+#include <troika/ops/embedding.h>
+#include <troika/ops/norm.h>
+#include <troika/ops/rotary.h>
+
+namespace troika {
+namespace {
+
+at::Tensor values(at::IntArrayRef shape, std::string_view name) {
+  const at::Tensor tensor = at::empty(shape, at::kDouble);
+  const RandomStream stream(stream_key(7, name));
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    tensor.mutable_data_ptr<double>()[i] = stream.normal(static_cast<std::uint64_t>(i));
+  }
+  return tensor;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return x * at::rsqrt(x.square().mean(-1, true) + eps) * weight;
+}
+
+TEST(RmsNorm, IsThePlainFormulaWithItsGradient) {
+  // More rows than one chunk, a width that no vector divides.
+  const at::Tensor x = values({131, 37}, "x").requires_grad_();
+  const at::Tensor weight = values({37}, "w").requires_grad_();
+  const at::Tensor dy = values({131, 37}, "dy");
+  const at::Tensor expected = plain_rms_norm(x, weight, 1e-5);
+  const auto gradients = torch::autograd::grad({expected}, {x, weight}, {dy});
+
+  const auto result = ops::rms_norm(x.detach(), weight.detach(), 1e-5);
+  const auto own = ops::rms_norm_backward(dy, x.detach(), weight.detach(), result.reciprocal);
+  EXPECT_LT(distance(result.output, expected), 1e-13);
+  EXPECT_LT(distance(own.input, gradients[0]), 1e-12);
+  EXPECT_LT(distance(own.weight, gradients[1]), 1e-12);
+}
+
+TEST(RmsNorm, ComputesLowPrecisionInFloat) {
+  const at::Tensor x = values({5, 64}, "x").to(at::kBFloat16);
+  const at::Tensor weight = values({64}, "w").to(at::kFloat);
+  const auto result = ops::rms_norm(x, weight, 1e-5);
+  const at::Tensor expected = plain_rms_norm(x.to(at::kFloat), weight, 1e-5).to(at::kBFloat16);
+  EXPECT_EQ(result.output.scalar_type(), at::kBFloat16);
+  EXPECT_LT(distance(result.output, expected), 0.02);
+}
+
+TEST(Rotary, TurnsByPositionTimesFrequencyAndBack) {
+  constexpr std::int64_t kTokens = 6, kHeads = 3, kHalf = 4;
+  const at::Tensor table = ops::rotary_table(10, 2 * kHalf, 10000.0, at::kDouble);
+  const at::Tensor x = values({kTokens, kHeads * 2 * kHalf}, "x");
+  const at::Tensor positions = at::tensor({0, 1, 2, 0, 1, 9}, at::kLong);
+  const at::Tensor turned = x.clone();
+  ops::rotate_(turned, positions, table, ops::Rotation::kForward);
+
+  const at::Tensor heads = x.view({kTokens, kHeads, 2, kHalf});
+  const at::Tensor frequency = at::pow(10000.0, -at::arange(kHalf, at::kDouble) / kHalf);
+  const at::Tensor angle = (positions.to(at::kDouble).unsqueeze(1) * frequency).unsqueeze(1);
+  const at::Tensor first = heads.select(2, 0), second = heads.select(2, 1);
+  const at::Tensor expected = at::stack(
+      {first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()}, 2);
+  EXPECT_LT(distance(turned.view({kTokens, kHeads, 2, kHalf}), expected), 1e-14);
+
+  ops::rotate_(turned, positions, table, ops::Rotation::kBackward);
+  EXPECT_LT(distance(turned, x), 1e-14);
+}
+
+TEST(CrossEntropy, IsTheSumWithItsGradientAndSkipsIgnoredRows) {
+  const at::Tensor logits = (values({9, 11}, "logits") * 3).requires_grad_();
+  const at::Tensor targets = at::tensor({0, 10, -100, 3, 4, -100, 5, 6, 7}, at::kLong);
+  const at::Tensor expected = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, -100);
+  const at::Tensor gradient = torch::autograd::grad({expected * 0.5}, {logits})[0];
+
+  const at::Tensor own = logits.detach().clone();
+  EXPECT_NEAR(ops::cross_entropy(own, targets), expected.item<double>(), 1e-12);
+  EXPECT_NEAR(ops::cross_entropy_with_gradient_(own, targets, 0.5), expected.item<double>(), 1e-12);
+  EXPECT_LT(distance(own, gradient), 1e-14);
+  EXPECT_EQ(own[2].abs().max().item<double>(), 0);
+}
+
+TEST(AddRows, AddsRepeatedRowsInOrder) {
+  const at::Tensor table = at::zeros({4, 130}, at::kDouble);
+  const at::Tensor indices = at::tensor({1, 3, 1, 1}, at::kLong);
+  const at::Tensor rows = values({4, 130}, "rows");
+  ops::add_rows_(table, indices, rows);
+  EXPECT_EQ(distance(table[1], rows[0] + rows[2] + rows[3]), 0);
+  EXPECT_EQ(distance(table[3], rows[1]), 0);
+  EXPECT_EQ(table[0].abs().max().item<double>(), 0);
+}
+
+TEST(Dropout, KeepsTheExpectationAndRepeats) {
+  const at::Tensor x = at::ones({8, 10000}, at::kDouble);
+  const at::Tensor ids = at::arange(8, at::kLong);
+  const ops::DropoutKey key{stream_key(1, "place"), 3};
+  const at::Tensor y = ops::dropout(x, ids, 0.25, key);
+  EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.01);
+  EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.25, 0.01);
+  EXPECT_EQ(distance(y, ops::dropout(x, ids, 0.25, key)), 0);
+  EXPECT_GT(distance(y, ops::dropout(x, ids, 0.25, {key.stream, 4})), 0);
+}
+
+TEST(Dropout, DependsOnTheSampleAndNotOnItsCompany) {
+  const at::Tensor x = at::ones({4, 37}, at::kDouble);
+  const ops::DropoutKey key{stream_key(1, "place"), 3};
+  const at::Tensor together = ops::dropout(x, at::tensor({5, 6, 7, 8}, at::kLong), 0.5, key);
+  const at::Tensor alone = ops::dropout(x.narrow(0, 0, 1), at::tensor({7}, at::kLong), 0.5, key);
+  EXPECT_EQ(distance(together[2], alone[0]), 0);
+  EXPECT_EQ(ops::dropout(x, at::arange(4, at::kLong), 0, key).data_ptr(), x.data_ptr());
+}
+
+}  // namespace
+}  // namespace troika

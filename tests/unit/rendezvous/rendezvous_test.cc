@@ -1,0 +1,149 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <troika/base/error.h>
+#include <troika/rendezvous/rendezvous.h>
+#include <unistd.h>
+
+#include <functional>
+#include <future>
+#include <optional>
+
+namespace troika {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Agreement kSame{"1.0", "[train]\nsteps = 10\n"};
+
+World world_at(const Endpoint& store, int rank, int size) {
+  World world;
+  world.rank = rank;
+  world.size = size;
+  world.host = "a";
+  world.store = store;
+  world.store_host = StoreHost::kLauncher;
+  world.job = "test";
+  return world;
+}
+
+// What became of one rank.
+struct Outcome {
+  std::optional<World> world;
+  std::vector<Member> members;
+  std::string error;
+};
+
+Outcome outcome_of(const std::function<Rendezvous()>& join) {
+  try {
+    Rendezvous rendezvous = join();
+    rendezvous.leave(Deadline::in(Seconds(20)));
+    return {rendezvous.world(), rendezvous.members(), ""};
+  } catch (const RendezvousError& error) {
+    return {std::nullopt, {}, error.what()};
+  }
+}
+
+// Runs `join` for every rank at once.
+std::vector<Outcome> all_ranks(int size, const std::function<Rendezvous(int rank)>& join) {
+  std::vector<std::future<Outcome>> running;
+  for (int rank = 0; rank < size; ++rank) {
+    running.push_back(std::async(std::launch::async,
+                                 [&, rank] { return outcome_of([&] { return join(rank); }); }));
+  }
+  std::vector<Outcome> outcomes;
+  for (auto& one : running) outcomes.push_back(one.get());
+  return outcomes;
+}
+
+TEST(Rendezvous, EverybodyLearnsOfEverybody) {
+  const Store store = Store::host(0, Reach::kThisHost);
+  const auto outcomes = all_ranks(3, [&](int rank) {
+    return Rendezvous::join(world_at(store.endpoint(), rank, 3), kSame, Deadline::in(Seconds(20)));
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    ASSERT_EQ(outcome.error, "");
+    ASSERT_EQ(outcome.members.size(), 3U);
+    EXPECT_EQ(outcome.members[2].rank, 2);
+    EXPECT_EQ(outcome.members[2].host, "a");
+    EXPECT_EQ(outcome.members[2].pid, getpid());
+    EXPECT_EQ(outcome.members[2].address, "127.0.0.1");
+    // Nobody had said where the ranks are.
+    EXPECT_EQ(outcome.world->local_rank, rank);
+    EXPECT_EQ(outcome.world->local_size, 3);
+    EXPECT_EQ(outcome.world->node_rank, 0);
+    EXPECT_EQ(outcome.world->nodes, 1);
+  }
+}
+
+TEST(Rendezvous, RankZeroKeepsTheStoreUntilAllHaveLeft) {
+  const std::uint16_t port = bind_port(0, Reach::kThisHost).port;
+  const auto outcomes = all_ranks(3, [&](int rank) {
+    World world = world_at({"127.0.0.1", port}, rank, 3);
+    world.store_host = StoreHost::kRankZero;
+    return Rendezvous::join(world, kSame, Deadline::in(Seconds(20)));
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Rendezvous, ALoneRankNeedsNoStore) {
+  Rendezvous alone = Rendezvous::join(World{}, kSame, Deadline::in(Seconds(0)));
+  EXPECT_TRUE(alone.world().located());
+  EXPECT_EQ(alone.members().size(), 1U);
+  EXPECT_THROW((void)alone.store(), InternalError);
+  alone.leave(Deadline::in(Seconds(0)));
+}
+
+TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
+  const Store store = Store::host(0, Reach::kThisHost);
+  const auto outcomes = all_ranks(1, [&](int) {
+    return Rendezvous::join(world_at(store.endpoint(), 1, 3), kSame, Deadline::in(Seconds(1)));
+  });
+  EXPECT_THAT(outcomes[0].error, HasSubstr("ranks 0 and 2 of 3 have not come after 1 s"));
+}
+
+TEST(Rendezvous, RanksThatDisagreeOnTheRecipeAreNamed) {
+  const Store store = Store::host(0, Reach::kThisHost);
+  const auto outcomes = all_ranks(3, [&](int rank) {
+    const Agreement mine{"1.0", rank == 2 ? "[train]\nsteps = 20\n" : kSame.recipe};
+    return Rendezvous::join(world_at(store.endpoint(), rank, 3), mine, Deadline::in(Seconds(20)));
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.error,
+              "rank 2 disagrees with rank 0 on the recipe: train.steps is 10 on rank 0 and 20 on "
+              "rank 2");
+  }
+}
+
+TEST(Rendezvous, DisagreementReachesAllWhenRankZeroKeepsTheStore) {
+  const std::uint16_t port = bind_port(0, Reach::kThisHost).port;
+  const auto outcomes = all_ranks(4, [&](int rank) {
+    World world = world_at({"127.0.0.1", port}, rank, 4);
+    world.store_host = StoreHost::kRankZero;
+    return Rendezvous::join(world, {rank == 0 ? "1.0" : "1.1", ""}, Deadline::in(Seconds(20)));
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.error, HasSubstr("ranks 1, 2 and 3 disagree with rank 0 on the version"));
+  }
+}
+
+TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
+  const Store store = Store::host(0, Reach::kThisHost);
+  const auto outcomes = all_ranks(2, [&](int) {
+    return Rendezvous::join(world_at(store.endpoint(), 0, 2), kSame, Deadline::in(Seconds(1)));
+  });
+  const std::string both = outcomes[0].error + outcomes[1].error;
+  EXPECT_THAT(both, HasSubstr("two processes claim to be rank 0 of 2"));
+}
+
+TEST(Rendezvous, WithoutAStoreItNamesTheEndpoint) {
+  const Endpoint nobody{"127.0.0.1", bind_port(0, Reach::kThisHost).port};
+  const auto outcomes = all_ranks(1, [&](int) {
+    return Rendezvous::join(world_at(nobody, 1, 2), kSame, Deadline::in(Seconds(0.5)));
+  });
+  EXPECT_THAT(outcomes[0].error,
+              HasSubstr("no rendezvous at " + nobody.describe() + " after 0.5 s"));
+}
+
+}  // namespace
+}  // namespace troika

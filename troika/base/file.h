@@ -1,0 +1,101 @@
+// Files: read-only mappings, bounded reads, and writes that are either all there or not there. A
+// failure to read is a DataError, a failure to write a StorageError; both name the path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+  ~UniqueFd() { reset(); }
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  // Gives the descriptor away.
+  [[nodiscard]] int release() noexcept;
+  // Closes it, if there is one. An error of close(2) is ignored: who wrote must fsync before.
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+// The bytes of a regular file, mapped read-only and shared. An empty file gives an empty span.
+// Throws DataError naming the path when it is missing, unreadable or not a regular file. If another
+// process shortens the file while it is mapped, reading the lost part raises SIGBUS: files of
+// troika are replaced by rename, never shortened in place. Const access is thread safe.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile() { unmap(); }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void unmap() noexcept;
+
+  std::filesystem::path path_;
+  std::span<const std::byte> bytes_;
+};
+
+// The content of a regular file. Throws DataError naming the path when it is missing, unreadable,
+// not a regular file, or longer than `max_bytes`.
+[[nodiscard]] std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
+
+// Writes beside `path` under a temporary name and takes its place in commit(): write, fsync,
+// rename, fsync of the folder. Until then, and whenever anything fails, what was at `path` stays as
+// it was and the temporary file is removed. All members throw StorageError. Not thread safe.
+class AtomicFile {
+ public:
+  // The folder must exist.
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // At most once; nothing may be written afterwards.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;  // empty once committed
+  UniqueFd fd_;
+};
+
+// AtomicFile in one call.
+void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// Writes all of `bytes` to an open descriptor, however many calls it takes. Throws StorageError
+// naming `path`.
+void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
+
+// Makes a folder and its parents, if they are missing. Throws StorageError.
+void make_folders(const std::filesystem::path& path);
+
+// Makes the names inside a folder durable. Throws StorageError.
+void sync_folder(const std::filesystem::path& folder);
+
+// Throws StorageError "cannot ACTION 'PATH': REASON" with a hint for the usual reasons: a full
+// disk, a quota, a read-only file system, missing rights, a missing folder.
+[[noreturn]] void throw_storage_error(std::string_view action, const std::filesystem::path& path,
+                                      int error_number);
+
+}  // namespace troika

@@ -1,0 +1,58 @@
+// Words for error messages: what the user may have meant, and a safe way to show what the file
+// held.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// How many insertions, deletions, replacements and swaps of neighbours turn `a` into `b`
+// (Damerau-Levenshtein, no substring edited twice); upper and lower case, and '-' and '_', count
+// as the same.
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// Whether two words `distance` apart are close enough to suggest one for the other: at most a
+// third of the longer one, at least one edit, and never all of it.
+[[nodiscard]] bool is_plausible_typo(std::string_view a, std::string_view b, std::size_t distance);
+
+// The candidate nearest to `word`, the first of equals, if it is plausible. `candidates` is any
+// range of strings or string views.
+template <class Range>
+[[nodiscard]] std::optional<std::string> nearest(std::string_view word, const Range& candidates) {
+  std::optional<std::string> best;
+  std::size_t best_distance = 0;
+  for (const std::string_view candidate : candidates) {
+    // The difference in length is a lower bound, and keeps a very long word cheap.
+    const std::size_t gap = word.size() > candidate.size() ? word.size() - candidate.size()
+                                                           : candidate.size() - word.size();
+    if (!is_plausible_typo(word, candidate, gap)) continue;
+    const std::size_t distance = edit_distance(word, candidate);
+    if (!is_plausible_typo(word, candidate, distance)) continue;
+    if (best && distance >= best_distance) continue;
+    best = std::string(candidate);
+    best_distance = distance;
+  }
+  return best;
+}
+
+// The strings of a range with `separator` between them.
+template <class Range>
+[[nodiscard]] std::string join(const Range& parts, std::string_view separator) {
+  std::string text;
+  bool first = true;
+  for (const std::string_view part : parts) {
+    if (!first) text += separator;
+    text += part;
+    first = false;
+  }
+  return text;
+}
+
+// `text` in single quotes for a message of one line: control characters, quotes, backslashes and
+// bytes that are not UTF-8 are escaped, and what is longer than `max_bytes` is cut with "...".
+[[nodiscard]] std::string quote(std::string_view text, std::size_t max_bytes = 80);
+
+}  // namespace troika

@@ -1,0 +1,33 @@
+// Named tensors to and from a safetensors file: the saved model of a run, a dump, an import.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/checkpoint/safetensors.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Writes the values of `tensors`, of any device, strides and autograd state, one copy at a time.
+// fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8 and bool; anything else, a tensor
+// without storage, and a name twice are a UsageError naming the tensor. Throws StorageError naming
+// the path, and then leaves what was there before.
+void save_tensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                  const Metadata& metadata = {});
+
+// A fresh contiguous CPU tensor with the values of one entry of `file`, without autograd. Throws
+// DataError naming file and tensor: a bool that is neither 0 nor 1.
+[[nodiscard]] at::Tensor load_tensor(const SafetensorsFile& file, const TensorEntry& entry);
+
+// All tensors of a file, sorted by name. Throws DataError naming the path and the tensor.
+[[nodiscard]] std::vector<NamedTensor> load_tensors(const std::filesystem::path& path);
+
+}  // namespace troika

@@ -1,0 +1,25 @@
+// A subcommand is one file with one function that adds it to the command line: its flags, its help
+// with examples, and what it does. To add one: its function here, its file in CMakeLists.txt, its
+// name in main.cc.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace troika {
+
+// What the chosen subcommand does; returns the exit code, or throws an Error. Subcommands set it in
+// their CLI11 callback, so that it runs after the whole command line was read.
+using Action = std::function<int()>;
+
+void add_train_command(CLI::App& app, Action& action);
+void add_generate_command(CLI::App& app, Action& action);
+void add_doctor_command(CLI::App& app, Action& action);
+void add_data_command(CLI::App& app, Action& action);
+void add_recipe_command(CLI::App& app, Action& action);
+void add_completion_command(CLI::App& app, Action& action);
+
+}  // namespace troika

@@ -1,0 +1,149 @@
+#include <pthread.h>
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/cli/command.h>
+#include <troika/data/prepare.h>
+#include <troika/observe/progress.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troika {
+namespace {
+
+struct Options {
+  PrepareOptions prepare;
+  bool train_tokenizer = false;
+  std::int64_t vocab_size = 0;
+};
+
+// While it lives, Ctrl-C and SIGTERM wait to be asked for, so that the work can remove what it has
+// begun to write.
+class DeferredSignals {
+ public:
+  DeferredSignals() {
+    ::sigemptyset(&watched_);
+    ::sigaddset(&watched_, SIGINT);
+    ::sigaddset(&watched_, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &watched_, &before_);
+  }
+  DeferredSignals(const DeferredSignals&) = delete;
+  DeferredSignals& operator=(const DeferredSignals&) = delete;
+  ~DeferredSignals() {
+    // Taken, so that unblocking does not end the process before it has reported.
+    const timespec at_once{};
+    while (::sigtimedwait(&watched_, nullptr, &at_once) > 0) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  // Throws InterruptedError if one has come.
+  void check() const {
+    sigset_t pending;
+    ::sigpending(&pending);
+    if (::sigismember(&pending, SIGINT) == 1 || ::sigismember(&pending, SIGTERM) == 1) {
+      throw InterruptedError("interrupted: nothing was written");
+    }
+  }
+
+ private:
+  sigset_t watched_{};
+  sigset_t before_{};
+};
+
+// The progress bar and the check for Ctrl-C, from the first call on.
+class Reporter {
+ public:
+  void operator()(std::int64_t done, std::int64_t total) {
+    if (!signals_) signals_.emplace();
+    signals_->check();
+    if (!bar_) {
+      bar_.emplace(std::cerr, "tokenising", "bytes", total, progress_options(STDERR_FILENO));
+    }
+    bar_->add(done - done_);
+    done_ = done;
+    if (done == total) bar_->finish();
+  }
+
+ private:
+  std::optional<DeferredSignals> signals_;
+  std::optional<CountProgress> bar_;
+  std::int64_t done_ = 0;
+};
+
+void print_report(const PrepareReport& report) {
+  const std::string folder = report.shards.front().parent_path().string();
+  std::cout << folder << ": " << format_count(static_cast<double>(report.documents))
+            << " documents, " << format_bytes(static_cast<std::uint64_t>(report.text_bytes))
+            << " of text, " << format_count(static_cast<double>(report.tokens)) << " tokens in "
+            << report.shards.size() << (report.shards.size() == 1 ? " shard" : " shards")
+            << "\n\nTo train on it, write into the recipe:\n"
+            << "  [model]\n  vocab_size = " << report.vocab_size << "\n  [data]\n"
+            << "  kind = \"tokens\"\n  paths = [\"" << folder << "/*.tokens\"]\n";
+  if (!report.tokenizer.empty()) {
+    std::cout << "  tokenizer = \"" << report.tokenizer.string() << "\"\n";
+  }
+}
+
+int prepare(const Options& options) {
+  PrepareOptions prepare = options.prepare;
+  if (options.train_tokenizer != (options.vocab_size > 0)) {
+    throw UsageError(options.train_tokenizer ? "--train-tokenizer needs --vocab-size"
+                                             : "--vocab-size needs --train-tokenizer",
+                     "for example: --train-tokenizer --vocab-size 8192");
+  }
+  if (options.train_tokenizer) {
+    prepare.train_vocab_size = options.vocab_size;
+    std::cerr << "training a tokenizer of " << options.vocab_size << " ids\n";
+  }
+  Reporter reporter;
+  print_report(prepare_tokens(
+      prepare, [&reporter](std::int64_t done, std::int64_t total) { reporter(done, total); }));
+  return 0;
+}
+
+}  // namespace
+
+void add_data_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* data = app.add_subcommand("data", "Work with training data");
+  data->require_subcommand(1);
+  data->footer("Example:\n  troika data prepare corpus 'text/**/*.txt'");
+
+  CLI::App* command = data->add_subcommand(
+      "prepare", "Tokenise text files into shards that every rank maps into memory");
+  command->add_option("OUT", options->prepare.out, "The folder to make; must not exist")
+      ->required();
+  command
+      ->add_option("PATHS", options->prepare.paths,
+                   "Text files and globs; ** descends into folders (quote it from the shell)")
+      ->required();
+  command
+      ->add_option("--tokenizer", options->prepare.tokenizer,
+                   "\"bytes\", or a SentencePiece model file")
+      ->type_name("bytes|FILE")
+      ->capture_default_str();
+  command->add_flag("--train-tokenizer", options->train_tokenizer,
+                    "First train a SentencePiece byte-pair model on the text, and use it");
+  command->add_option("--vocab-size", options->vocab_size, "Ids of the trained model")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--shard-tokens", options->prepare.shard_tokens,
+                   "Close a shard at this many tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  troika data prepare corpus 'text/**/*.txt'\n"
+      "  troika data prepare corpus 'src/**/*.cc' --train-tokenizer --vocab-size 8192\n"
+      "  troika data prepare more 'more/**/*.cc' --tokenizer corpus/tokenizer.model");
+  command->callback([options, &action] { action = [options] { return prepare(*options); }; });
+}
+
+}  // namespace troika

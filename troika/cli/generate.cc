@@ -1,0 +1,57 @@
+#include <troika/cli/command.h>
+#include <troika/train/generate.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+
+namespace troika {
+namespace {
+
+struct Options {
+  std::string run;
+  std::string prompt = "#include <";
+  SamplingOptions sampling;
+};
+
+int generate(const Options& options) {
+  const Generator generator(options.run);
+  generator.generate(options.prompt, options.sampling,
+                     [](std::string_view piece) { std::cout << piece << std::flush; });
+  std::cout << "\n";
+  return 0;
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("generate", "Sample text from the model of a run");
+  auto options = std::make_shared<Options>();
+  command->add_option("run", options->run, "Run folder, as `troika train` names it")
+      ->required()
+      ->type_name("RUN");
+  command->add_option("--prompt", options->prompt, "Text to go on from")->capture_default_str();
+  command->add_option("--tokens", options->sampling.tokens, "How many tokens to add")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", options->sampling.temperature,
+                   "Spread of the choice; 0 always takes the likeliest token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command
+      ->add_option("--top-k", options->sampling.top_k,
+                   "Choose among this many likeliest tokens; 0 among all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--seed", options->sampling.seed, "The same seed gives the same text")
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  troika generate runs/quickstart --prompt \"class \"\n"
+      "  troika generate runs/quickstart --prompt \"template <\" --tokens 400 --temperature 0.6");
+  command->callback([options, &action] { action = [options] { return generate(*options); }; });
+}
+
+}  // namespace troika

@@ -1,0 +1,37 @@
+// The command. What it can do is one file a subcommand beside this one; how errors reach the user
+// is run.h.
+#include <troika/cli/command.h>
+#include <troika/cli/run.h>
+
+#include <CLI/CLI.hpp>
+
+namespace {
+
+// In the order of --help.
+constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
+    troika::add_train_command,
+    troika::add_generate_command,
+    troika::add_data_command,
+    troika::add_recipe_command,
+    troika::add_doctor_command,
+    troika::add_completion_command,
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
+  app.set_version_flag("--version", TROIKA_VERSION, "Print the version");
+  app.set_help_flag("-h,--help", "Print this help");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  troika recipe --defaults > run.toml\n"
+      "  troika train run.toml --ranks 2\n"
+      "  troika train run.toml --set train.steps=1000 --set name=longer\n\n"
+      "Exit codes: 0 done, 2 usage or recipe, 3 data, 4 rendezvous or deadline, 5 a rank died,\n"
+      "6 non-finite, 7 storage, 75 checkpointed on a signal, 130 interrupted.");
+  troika::Action action;
+  for (const auto add_command : kCommands) add_command(app, action);
+  return troika::run_command_line(app, action, argc, argv);
+}

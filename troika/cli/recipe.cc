@@ -1,0 +1,93 @@
+#include <troika/base/error.h>
+#include <troika/cli/command.h>
+#include <troika/config/recipe_file.h>
+#include <troika/config/reference.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+namespace {
+
+struct Options {
+  bool defaults = false;
+  bool docs = false;
+  std::string file;
+  std::vector<std::string> overrides;
+};
+
+LoadedRecipe load_with_warnings(const Options& options) {
+  LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+  for (const std::string& warning : loaded.warnings) {
+    std::fprintf(stderr, "troika: warning: %s\n", warning.c_str());
+  }
+  return loaded;
+}
+
+int check(const Options& options) {
+  const LoadedRecipe loaded = load_with_warnings(options);
+  std::cout << options.file << ": valid recipe '" << loaded.recipe.name << "'\n";
+  return 0;
+}
+
+int show(const Options& options) {
+  std::cout << to_toml(load_with_warnings(options).recipe);
+  return 0;
+}
+
+int print(const Options& options) {
+  if (options.docs) {
+    std::cout << recipe_reference();
+  } else if (options.defaults) {
+    std::cout << default_recipe_toml();
+  } else {
+    throw UsageError("recipe: a subcommand or flag is missing: check, show, --defaults",
+                     "`troika recipe --help` explains with examples");
+  }
+  return 0;
+}
+
+void add_file_options(CLI::App& command, Options& options) {
+  command.add_option("FILE", options.file, "The recipe")->required();
+  command
+      .add_option("--set", options.overrides,
+                  "Override a key, any number of times; VALUE as TOML, else as text")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+void add_recipe_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* recipe = app.add_subcommand("recipe", "Print, check or resolve a recipe");
+  recipe->add_flag("--defaults", options->defaults, "Print every key with its default");
+  recipe->add_flag("--docs", options->docs, "Print the tables of docs/recipe.md")->group("");
+  recipe->footer(
+      "Examples:\n"
+      "  troika recipe --defaults > run.toml\n"
+      "  troika recipe check run.toml\n"
+      "  troika recipe show run.toml --set model.layers=12");
+
+  CLI::App* checker = recipe->add_subcommand("check", "Say whether a recipe is valid");
+  add_file_options(*checker, *options);
+  checker->footer("Example:\n  troika recipe check run.toml --set train.steps=10");
+  CLI::App* shower = recipe->add_subcommand("show", "Print a recipe with every default filled in");
+  add_file_options(*shower, *options);
+  shower->footer("Example:\n  troika recipe show run.toml --set model.layers=12");
+
+  recipe->require_subcommand(0, 1);
+  // Callbacks of inner subcommands run before those of outer ones.
+  checker->callback([options, &action] { action = [options] { return check(*options); }; });
+  shower->callback([options, &action] { action = [options] { return show(*options); }; });
+  recipe->callback([options, recipe, &action] {
+    if (!recipe->get_subcommands().empty()) return;
+    action = [options] { return print(*options); };
+  });
+}
+
+}  // namespace troika

@@ -1,0 +1,122 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/cli/run.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace troika {
+namespace {
+
+int report(const std::string& message, const std::string& hint, ExitCode code) {
+  std::cout.flush();
+  std::fprintf(stderr, "troika: %s\n", message.c_str());
+  if (!hint.empty()) std::fprintf(stderr, "hint: %s\n", hint.c_str());
+  return static_cast<int>(code);
+}
+
+// The subcommand that was being read when the words ran out.
+CLI::App& innermost(CLI::App& app) {
+  CLI::App* current = &app;
+  while (!current->get_subcommands().empty()) current = current->get_subcommands().back();
+  return *current;
+}
+
+// "troika data prepare"
+std::string path_of(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : path_of(*parent) + " " + app.get_name();
+}
+
+// The start of a message: "data prepare: ", and nothing for the command itself.
+std::string label_of(const CLI::App& app) {
+  const std::string path = path_of(app);
+  const std::size_t space = path.find(' ');
+  return space == std::string::npos ? "" : path.substr(space + 1) + ": ";
+}
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
+  }
+  return flags;
+}
+
+std::vector<std::string> subcommands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) {
+    if (!sub->get_group().empty()) names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+UsageError unknown_word(const CLI::App& app, const std::string& word) {
+  const bool is_flag = word.starts_with("-");
+  const std::vector<std::string> known = is_flag ? flags_of(app) : subcommands_of(app);
+  std::string message = label_of(app);
+  if (is_flag) {
+    message += "unknown flag " + quote(word);
+  } else {
+    message += (known.empty() ? "unexpected argument " : "unknown subcommand ") + quote(word);
+  }
+  // "--layrs=3" is a misspelt "--layers".
+  const std::string name = is_flag ? word.substr(0, word.find('=')) : word;
+  if (const auto likely = nearest(name, known)) message += "; did you mean '" + *likely + "'?";
+  return UsageError(message, "`" + path_of(app) + " --help` explains with examples");
+}
+
+UsageError usage_error(CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& current = innermost(app);
+  const std::vector<std::string> extras = app.remaining(true);
+  if (!extras.empty()) return unknown_word(current, extras.front());
+  const std::vector<std::string> subcommands = subcommands_of(current);
+  const std::string hint = "`" + path_of(current) + " --help` explains with examples";
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !subcommands.empty()) {
+    return UsageError(label_of(current) + "a subcommand is missing: " + join(subcommands, ", "),
+                      hint);
+  }
+  return UsageError(label_of(current) + error.what(), hint);
+}
+
+void run(CLI::App& app, Action& action, int argc, const char* const* argv, int& code) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    app.exit(done);
+    code = 0;
+    return;
+  } catch (const CLI::ParseError& error) {
+    throw usage_error(app, error);
+  }
+  if (!action) throw InternalError("internal error: the subcommand set no action");
+  code = action();
+}
+
+}  // namespace
+
+int run_command_line(CLI::App& app, Action& action, int argc, const char* const* argv) {
+  int code = static_cast<int>(ExitCode::kInternal);
+  try {
+    run(app, action, argc, argv, code);
+    if (!std::cout.flush()) throw StorageError("cannot write to standard output");
+    return code;
+  } catch (const Error& error) {
+    return report(error.what(), error.hint(), error.code());
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", "a smaller model, micro_batch_size or seq_len needs less",
+                  ExitCode::kInternal);
+  } catch (const std::exception& error) {
+    return report(std::string("internal error: ") + error.what(),
+                  "this is a bug in troika; please report it with the command and the recipe",
+                  ExitCode::kInternal);
+  }
+}
+
+}  // namespace troika

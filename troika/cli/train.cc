@@ -1,0 +1,183 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/version.h>
+#include <troika/cli/command.h>
+#include <troika/config/layout.h>
+#include <troika/config/recipe_file.h>
+#include <troika/launch/agent.h>
+#include <troika/launch/options.h>
+#include <troika/launch/report.h>
+#include <troika/observe/log.h>
+#include <troika/observe/machine.h>
+#include <troika/train/run.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace troika {
+namespace {
+
+// Set by our launcher for its ranks: what claiming the run folder gave.
+constexpr const char* kClaimVariable = "TROIKA_CLAIM";
+
+struct Options {
+  std::string file;
+  std::vector<std::string> overrides;
+  LaunchFlags launch;
+  bool overwrite = false;
+  bool resume = false;
+  bool json = false;
+
+  [[nodiscard]] Existing existing() const {
+    if (overwrite) return Existing::kOverwrite;
+    return resume ? Existing::kResume : Existing::kRefuseOthers;
+  }
+};
+
+// This very command line, to be run again as a rank.
+std::vector<std::string> own_command() {
+  std::vector<std::string> words;
+  std::ifstream line("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
+  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+  return words;
+}
+
+int count_gpus() {
+  int count = 0;
+  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
+  return count;
+}
+
+RankDefaults defaults_of(const Recipe& recipe) {
+  RankDefaults defaults;
+  const ParallelRecipe& parallel = recipe.parallel;
+  defaults.axes = static_cast<int>(parallel.tensor * parallel.pipeline * parallel.context *
+                                   parallel.data.value_or(1));
+  defaults.all_axes = parallel.data.has_value();
+  defaults.usable_cores = usable_cores();
+  defaults.gpus = count_gpus();
+  return defaults;
+}
+
+int train_as_rank(const Options& options, const Recipe& recipe, const World& world) {
+  RunOptions run;
+  run.existing = options.existing();
+  if (const char* claim = std::getenv(kClaimVariable)) {
+    run.claimed = static_cast<Claim>(std::atoi(claim));
+  }
+  run.progress = progress_options(STDERR_FILENO);
+  if (options.json) run.progress.style = ProgressStyle::kSilent;
+  const RunReport report = run_training(recipe, world, run);
+  if (options.json && world.rank == 0) std::cout << report.json << std::endl;
+  return 0;
+}
+
+// A rank that our launcher has started: its last word goes to the launcher, which tells the user.
+int train_as_reporting_rank(const Options& options, const Recipe& recipe, const World& world,
+                            Reporter& reporter) {
+  try {
+    const int code = train_as_rank(options, recipe, world);
+    reporter.result("{}");
+    return code;
+  } catch (const std::exception& error) {
+    reporter.error(error);
+    return static_cast<int>(failure_of(error).code);
+  }
+}
+
+int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan& plan) {
+  const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks);
+  LaunchOptions launch;
+  launch.plan = plan;
+  launch.command = own_command();
+  launch.version = kVersion;
+  launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  if (plan.node_rank == 0) {
+    const Claim claim = claim_run_folder(recipe, options.existing());
+    if (claim == Claim::kFinished) {
+      log_info(run_folder(recipe).string() + " is finished already; --overwrite trains it again");
+      if (options.json) std::cout << read_file(summary_path(run_folder(recipe)), 1 << 24);
+      return 0;
+    }
+    launch.environment[kClaimVariable] = std::to_string(static_cast<int>(claim));
+  }
+  const LaunchResult result = run_ranks(launch);
+  if (result.failure) {
+    std::cerr << "troika: " << result.failure->message << "\n";
+    if (!result.failure->hint.empty()) std::cerr << "hint: " << result.failure->hint << "\n";
+  }
+  return result.exit_code;
+}
+
+int train(const Options& options) {
+  const Environment environment = Environment::of_process();
+  Reporter reporter(environment);
+  if (reporter.connected()) die_with_launcher(environment);
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+  const auto role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
+  const auto* world = std::get_if<World>(&role);
+  LogOptions log;
+  if (world != nullptr && world->size > 1 && !reporter.connected()) log.rank = world->rank;
+  configure_log(log);
+  if (world == nullptr || (world->rank == 0 && !reporter.connected())) {
+    for (const std::string& warning : loaded.warnings) log_warning(warning);
+  }
+  if (world == nullptr) return launch(options, loaded, std::get<LaunchPlan>(role));
+  return reporter.connected() ? train_as_reporting_rank(options, loaded.recipe, *world, reporter)
+                              : train_as_rank(options, loaded.recipe, *world);
+}
+
+void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
+  const std::string group = "Ranks";
+  command.add_option("--ranks", flags.ranks, "Ranks in total, over all hosts")->group(group);
+  command
+      .add_option("--ranks-per-node,--nproc-per-node", flags.ranks_per_node, "Ranks on each host")
+      ->group(group);
+  command.add_option("--nodes,--nnodes", flags.nodes, "Hosts")->group(group);
+  command.add_option("--node-rank", flags.node_rank, "Which of the hosts this one is, from 0")
+      ->group(group);
+  command
+      .add_option("--rendezvous,--rdzv-endpoint", flags.rendezvous,
+                  "HOST:PORT on the host with --node-rank 0")
+      ->group(group);
+}
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  troika train recipes/quickstart.toml --ranks 2\n"
+    "  troika train run.toml --set train.steps=1000 --set name=longer\n"
+    "  troika train run.toml --nodes 2 --node-rank 0 --ranks-per-node 8 --rendezvous host0:29500\n"
+    "  mpirun -n 4 troika train run.toml        (joins as the ranks that mpirun has started)\n"
+    "  srun -n 16 troika train run.toml         (the same in a Slurm job)\n"
+    "  torchrun --nproc-per-node 2 --no-python troika train run.toml";
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
+  auto options = std::make_shared<Options>();
+  command->add_option("recipe", options->file, "Recipe file")->required()->type_name("FILE");
+  command
+      ->add_option("--set", options->overrides,
+                   "Override a key of the recipe: --set train.steps=1000")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--overwrite", options->overwrite, "Replace a run of this name");
+  command->add_flag("--resume", options->resume, "Go on from the checkpoint of a run of this name")
+      ->excludes("--overwrite");
+  command->add_flag("--json", options->json, "No progress; one line of JSON on stdout at the end");
+  add_launch_flags(*command, options->launch);
+  command->footer(kExamples);
+  command->callback([options, &action] { action = [options] { return train(*options); }; });
+}
+
+}  // namespace troika

@@ -1,0 +1,47 @@
+// The checks that every operation of a Group makes on its arguments before an engine sees them, so
+// that a mistake is the same UsageError on every engine and on one rank.
+#pragma once
+
+#include <troika/comm/group.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika::detail {
+
+// The operation whose arguments are checked; all members throw UsageError "all_reduce 'label':
+// ...".
+class ArgumentCheck {
+ public:
+  // `engine` may be null: a group of one takes tensors of any device.
+  ArgumentCheck(std::string_view operation, const Call& call, int size, const GroupEngine* engine)
+      : operation_(operation), label_(call.label), size_(size), engine_(engine) {}
+
+  // Defined, strided, contiguous, of a dtype that travels, on a device that the engine takes.
+  void tensor(const at::Tensor& tensor, std::string_view name) const;
+  void same_dtype(const at::Tensor& output, const at::Tensor& input) const;
+  void reduction(const at::Tensor& tensor, ReduceOp op) const;
+  void member(int index, std::string_view name) const;
+  void elements(const at::Tensor& tensor, std::string_view name, std::int64_t expected) const;
+  // One count a member, none negative. Returns their sum.
+  std::int64_t counts(std::span<const std::int64_t> counts, std::string_view name) const;
+  // `counts`, or equal parts of `whole` where it is empty.
+  [[nodiscard]] std::vector<std::int64_t> counts_or_equal(std::span<const std::int64_t> counts,
+                                                          const at::Tensor& whole,
+                                                          std::string_view name) const;
+  // `part` shares no memory with `whole`, unless it is exactly the elements from `own` on.
+  void apart_or_own(const at::Tensor& part, const at::Tensor& whole, std::int64_t own) const;
+  void apart(const at::Tensor& output, const at::Tensor& input) const;
+
+  [[noreturn]] void refuse(const std::string& why, std::string hint = {}) const;
+
+ private:
+  std::string_view operation_;
+  std::string_view label_;
+  int size_;
+  const GroupEngine* engine_;
+};
+
+}  // namespace troika::detail

@@ -1,0 +1,181 @@
+#include <troika/comm/block_reduction.h>
+#include <troika/comm/collectives.h>
+#include <troika/comm/fold.h>
+#include <troika/comm/messages.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace troika {
+
+using detail::as_bytes;
+using detail::Messages;
+using detail::Parts;
+using detail::peers_after;
+using detail::peers_before;
+
+namespace {
+
+// Below this many bytes from all peers, one step costs less than half the bytes.
+constexpr std::int64_t kAtOnceBytes = std::int64_t{256} << 10;
+
+}  // namespace
+
+at::Tensor Collectives::scratch(std::int64_t bytes) {
+  if (!scratch_.defined() || scratch_.numel() < bytes) scratch_ = at::empty({bytes}, at::kByte);
+  return scratch_;
+}
+
+void Collectives::all_reduce(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope) {
+  if (static_cast<std::int64_t>(tensor.nbytes()) * (size_ - 1) <= kAtOnceBytes) {
+    return all_reduce_at_once(tensor, op, scope);
+  }
+  const Parts parts = Parts::even(tensor.numel(), size_, tensor.element_size());
+  const at::Tensor bytes = as_bytes(tensor);
+  detail::BlockReduction reduction(link_, scope,
+                                   {.input = bytes,
+                                    .output = parts.of(bytes, rank_),
+                                    .parts = parts,
+                                    .dtype = tensor.scalar_type(),
+                                    .op = op,
+                                    .folded = detail::Folded::kSpread},
+                                   scratch(detail::BlockReduction::scratch_bytes(parts, size_)));
+  reduction.run();
+}
+
+void Collectives::all_reduce_at_once(const at::Tensor& tensor, ReduceOp op,
+                                     const OperationScope& scope) {
+  const at::Tensor own = as_bytes(tensor);
+  const std::int64_t bytes = own.numel();
+  const at::Tensor others = scratch(bytes * (size_ - 1));
+  Messages messages(link_, scope.deadline);
+  std::vector<const std::byte*> inputs(static_cast<std::size_t>(size_), detail::data(own));
+  for (const int peer : peers_before(rank_, size_)) {
+    const at::Tensor from = others.narrow(0, (peer - (peer > rank_)) * bytes, bytes);
+    inputs[static_cast<std::size_t>(peer)] = detail::data(from);
+    messages.receive(peer, from, scope.tag);
+  }
+  for (const int peer : peers_after(rank_, size_)) messages.send(peer, own, scope.tag);
+  messages.wait();
+  fold(tensor.scalar_type(), op, inputs, detail::data(own), tensor.numel());
+}
+
+void Collectives::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                 std::span<const std::int64_t> counts, ReduceOp op,
+                                 const OperationScope& scope) {
+  const Parts parts(counts, input.element_size());
+  detail::BlockReduction reduction(link_, scope,
+                                   {.input = as_bytes(input),
+                                    .output = as_bytes(output),
+                                    .parts = parts,
+                                    .dtype = input.scalar_type(),
+                                    .op = op,
+                                    .folded = detail::Folded::kKept},
+                                   scratch(detail::BlockReduction::scratch_bytes(parts, size_)));
+  reduction.run();
+}
+
+void Collectives::all_gather(const at::Tensor& output, const at::Tensor& input,
+                             std::span<const std::int64_t> counts, const OperationScope& scope) {
+  const Parts parts(counts, input.element_size());
+  const at::Tensor all = as_bytes(output);
+  const at::Tensor own = as_bytes(input);
+  Messages messages(link_, scope.deadline);
+  for (const int peer : peers_before(rank_, size_)) {
+    messages.receive(peer, parts.of(all, peer), scope.tag);
+  }
+  for (const int peer : peers_after(rank_, size_)) messages.send(peer, own, scope.tag);
+  detail::copy_bytes(parts.of(all, rank_), own);
+  messages.wait();
+}
+
+void Collectives::all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                             const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                             const OperationScope& scope) {
+  const Parts to(input_counts, input.element_size());
+  const Parts from(output_counts, output.element_size());
+  const at::Tensor sent = as_bytes(input);
+  const at::Tensor received = as_bytes(output);
+  Messages messages(link_, scope.deadline);
+  for (const int peer : peers_before(rank_, size_)) {
+    messages.receive(peer, from.of(received, peer), scope.tag);
+  }
+  for (const int peer : peers_after(rank_, size_)) {
+    messages.send(peer, to.of(sent, peer), scope.tag);
+  }
+  detail::copy_bytes(from.of(received, rank_), to.of(sent, rank_));
+  messages.wait();
+}
+
+void Collectives::broadcast(const at::Tensor& tensor, int root, const OperationScope& scope) {
+  constexpr std::int64_t kSegmentBytes = std::int64_t{1} << 20;
+  const at::Tensor bytes = as_bytes(tensor);
+  // In a binomial tree, counted from the root: the parent is the position without its lowest bit,
+  // the children are the positions with one bit below that set.
+  const int position = (rank_ - root + size_) % size_;
+  int lowest_bit = 1;
+  while (lowest_bit < size_ && (position & lowest_bit) == 0) lowest_bit *= 2;
+  const auto member_at = [&](int place) { return (place + root) % size_; };
+
+  Messages outgoing(link_, scope.deadline);
+  for (std::int64_t start = 0; start < bytes.numel(); start += kSegmentBytes) {
+    const at::Tensor segment =
+        bytes.narrow(0, start, std::min(kSegmentBytes, bytes.numel() - start));
+    if (position != 0) {
+      Messages incoming(link_, scope.deadline);
+      incoming.receive(member_at(position - lowest_bit), segment, scope.tag);
+      incoming.wait();
+    }
+    for (int bit = lowest_bit / 2; bit > 0; bit /= 2) {
+      if (position + bit < size_) outgoing.send(member_at(position + bit), segment, scope.tag);
+    }
+  }
+  outgoing.wait();
+}
+
+void Collectives::gather(const at::Tensor& output, const at::Tensor& input, int root,
+                         const OperationScope& scope) {
+  Messages messages(link_, scope.deadline);
+  const at::Tensor own = as_bytes(input);
+  if (rank_ == root) {
+    const Parts parts = Parts::even(input.numel() * size_, size_, input.element_size());
+    const at::Tensor all = as_bytes(output);
+    for (const int peer : peers_after(rank_, size_)) {
+      messages.receive(peer, parts.of(all, peer), scope.tag);
+    }
+    detail::copy_bytes(parts.of(all, rank_), own);
+  } else {
+    messages.send(root, own, scope.tag);
+  }
+  messages.wait();
+}
+
+void Collectives::scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                          const OperationScope& scope) {
+  Messages messages(link_, scope.deadline);
+  const at::Tensor own = as_bytes(output);
+  if (rank_ == root) {
+    const Parts parts = Parts::even(output.numel() * size_, size_, output.element_size());
+    const at::Tensor all = as_bytes(input);
+    for (const int peer : peers_after(rank_, size_)) {
+      messages.send(peer, parts.of(all, peer), scope.tag);
+    }
+    detail::copy_bytes(own, parts.of(all, rank_));
+  } else {
+    messages.receive(root, own, scope.tag);
+  }
+  messages.wait();
+}
+
+void Collectives::barrier(const OperationScope& scope) {
+  const at::Tensor byte = scratch(2);
+  for (int distance = 1; distance < size_; distance *= 2) {
+    Messages messages(link_, scope.deadline);
+    messages.receive((rank_ - distance + size_) % size_, byte.narrow(0, 0, 1), scope.tag);
+    messages.send((rank_ + distance) % size_, byte.narrow(0, 1, 1), scope.tag);
+    messages.wait();
+  }
+}
+
+}  // namespace troika

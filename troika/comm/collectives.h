@@ -1,0 +1,68 @@
+// The collectives, made of messages between pairs of members. Every reduction is folded in
+// ascending order of members, so the result is the same bits on every member and in every run. With
+// n members and N bytes of input, a member sends
+//
+//   all_reduce      small    (n-1) N           in 1 step: everybody's whole tensor to everybody
+//                   large    2 (n-1)/n N       in 2 steps: reduce_scatter, all_gather, block by
+//                   block
+//   reduce_scatter           (n-1)/n N         in 1 step: each member's part straight to it
+//   all_gather               (n-1) N           in 1 step
+//   all_to_all               (n-1)/n N         in 1 step
+//   broadcast                at most log2(n) N in log2(n) steps down a binomial tree, pipelined
+//   gather                   N                 in 1 step
+//   scatter                  (n-1)/n N         in 1 step, by the root
+//   barrier                  log2(n) bytes     in log2(n) steps (dissemination)
+//
+// reduce_scatter and all_gather send as few bytes as a ring does (Patarasuk and Yuan 2009), and
+// large all_reduce too, but in one step a phase where a ring takes n-1.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/comm/link.h>
+
+#include <span>
+#include <vector>
+
+namespace troika {
+
+// What tells one operation's messages from the others', and by when they must be there.
+struct OperationScope {
+  std::uint32_t tag;  // and the next one
+  Deadline deadline;
+};
+
+// Blocking; one operation at a time. All tensors are contiguous and in host memory. Throws
+// LinkError.
+class Collectives {
+ public:
+  // `link` must outlive this.
+  explicit Collectives(Link& link) : link_(link), rank_(link.rank()), size_(link.size()) {}
+
+  void all_reduce(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                      std::span<const std::int64_t> counts, ReduceOp op,
+                      const OperationScope& scope);
+  void all_gather(const at::Tensor& output, const at::Tensor& input,
+                  std::span<const std::int64_t> counts, const OperationScope& scope);
+  void all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                  const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                  const OperationScope& scope);
+  void broadcast(const at::Tensor& tensor, int root, const OperationScope& scope);
+  void gather(const at::Tensor& output, const at::Tensor& input, int root,
+              const OperationScope& scope);
+  void scatter(const at::Tensor& output, const at::Tensor& input, int root,
+               const OperationScope& scope);
+  void barrier(const OperationScope& scope);
+
+ private:
+  void all_reduce_at_once(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);
+  // At least `bytes` of reused memory; the first-touch cost of fresh pages would dominate.
+  [[nodiscard]] at::Tensor scratch(std::int64_t bytes);
+
+  Link& link_;
+  int rank_;
+  int size_;
+  at::Tensor scratch_;
+};
+
+}  // namespace troika

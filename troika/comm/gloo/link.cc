@@ -1,0 +1,131 @@
+// The only file that sees Gloo's headers. Those of the system's package are older than the Gloo
+// inside LibTorch, so nothing but the constructor of c10d's process group, its options and the
+// functions that make a device is used of them; messages go through c10d's virtual functions.
+#include <troika/base/error.h>
+#include <troika/comm/gloo/link.h>
+#include <troika/rendezvous/store_c10d.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <algorithm>
+#include <mutex>
+#include <string_view>
+
+namespace troika {
+namespace {
+
+// Of messages that nobody sends.
+constexpr int kNobodyTag = 0;
+
+std::chrono::milliseconds milliseconds(Seconds time) {
+  // To c10d, zero means its own default.
+  return std::chrono::milliseconds(
+      static_cast<std::int64_t>(std::clamp(time.count() * 1e3, 1.0, 1e12)));
+}
+
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+[[noreturn]] void throw_broken(int peer, const std::exception& error) {
+  throw LinkError(LinkError::Reason::kBroken, peer, first_line(error.what()));
+}
+
+class GlooMessage final : public Link::Message {
+ public:
+  GlooMessage(c10::intrusive_ptr<c10d::Work> work, int peer)
+      : work_(std::move(work)), peer_(peer) {}
+
+  void wait(const Deadline& deadline) override {
+    try {
+      work_->wait(milliseconds(deadline.left()));
+    } catch (const std::exception& error) {
+      if (!deadline.passed()) throw_broken(peer_, error);
+      throw LinkError(LinkError::Reason::kDeadline, peer_, first_line(error.what()));
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  int peer_;
+};
+
+class GlooLink final : public Link {
+ public:
+  explicit GlooLink(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+
+  [[nodiscard]] int rank() const override { return backend_->getRank(); }
+  [[nodiscard]] int size() const override { return backend_->getSize(); }
+
+  std::unique_ptr<Message> send(int peer, const at::Tensor& bytes, std::uint32_t tag) override {
+    return start(peer, bytes, [&](std::vector<at::Tensor>& tensors) {
+      return backend_->send(tensors, peer, static_cast<int>(tag));
+    });
+  }
+
+  std::unique_ptr<Message> receive(int peer, const at::Tensor& bytes, std::uint32_t tag) override {
+    return start(peer, bytes, [&](std::vector<at::Tensor>& tensors) {
+      return backend_->recv(tensors, peer, static_cast<int>(tag));
+    });
+  }
+
+  // A receive that times out makes Gloo close all connections and end all messages under way. The
+  // first one to a peer whose connection is not closed yet does.
+  void break_off() noexcept override {
+    for (int distance = 1; distance < size(); ++distance) {
+      try {
+        const int peer = (rank() + distance) % size();
+        receive(peer, at::empty({1}, at::kByte), kNobodyTag)->wait(Deadline::in(Seconds(0)));
+      } catch (const std::exception&) {
+      }
+    }
+  }
+
+ private:
+  template <class Start>
+  std::unique_ptr<Message> start(int peer, const at::Tensor& bytes, const Start& start) {
+    std::vector<at::Tensor> tensors = {bytes};
+    try {
+      const std::lock_guard lock(mutex_);  // c10d counts messages without one
+      return std::make_unique<GlooMessage>(start(tensors), peer);
+    } catch (const std::exception& error) {
+      throw_broken(peer, error);
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::mutex mutex_;
+};
+
+std::shared_ptr<gloo::transport::Device> make_device(const GlooDevice& device) {
+  try {
+    return device.by == GlooDevice::By::kInterface
+               ? c10d::ProcessGroupGloo::createDeviceForInterface(device.name)
+               : c10d::ProcessGroupGloo::createDeviceForHostname(device.name);
+  } catch (const std::exception& error) {
+    throw RendezvousError("gloo cannot use '" + device.name + "': " + first_line(error.what()),
+                          "set TROIKA_INTERFACE to the network interface to use; troika doctor "
+                          "lists them");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Link> connect_gloo(const Store& store, const GlooDevice& device, int rank, int size,
+                                   const Deadline& deadline) {
+  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(deadline.left()));
+  options->threads = 1;  // for c10d's own collectives, which we do not use
+  options->devices.push_back(make_device(device));
+  try {
+    return std::make_unique<GlooLink>(
+        c10::make_intrusive<c10d::ProcessGroupGloo>(c10d_store(store), rank, size, options));
+  } catch (const std::exception& error) {
+    throw RendezvousError("gloo could not connect the ranks through '" + device.name +
+                              "': " + first_line(error.what()),
+                          "set TROIKA_INTERFACE on every host to an interface that reaches the "
+                          "others; troika doctor lists them");
+  }
+}
+
+}  // namespace troika

@@ -1,0 +1,275 @@
+#include <troika/base/error.h>
+#include <troika/comm/checks.h>
+#include <troika/comm/group.h>
+#include <troika/observe/recorder.h>
+#include <troika/observe/trace.h>
+
+#include <ATen/Functions.h>
+
+#include <atomic>
+
+namespace troika {
+
+using detail::ArgumentCheck;
+
+struct Group::Shared {
+  std::shared_ptr<GroupEngine> engine;
+  GroupObservers observers;
+  std::string axis;
+  std::atomic<std::uint64_t> bytes_sent = 0;
+
+  // Starts an operation, and tells the observers of its start and its end.
+  template <class Start>
+  Work observed(std::string_view operation, std::uint64_t bytes, const Call& call, Start&& start) {
+    bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+    const std::uint64_t sequence =
+        observers.recorder ? observers.recorder->begin(operation, axis, call.label, bytes) : 0;
+    const bool traced = observers.trace && observers.trace->on();
+    const std::int64_t started = traced ? observers.trace->now() : 0;
+    try {
+      Work work = std::forward<Start>(start)(*engine);
+      if (observers.recorder) end_record(work, sequence);
+      if (traced)
+        end_span(work, std::string(operation) + " " + std::string(call.label), started, bytes);
+      return work;
+    } catch (...) {
+      if (observers.recorder) observers.recorder->fail(sequence);
+      throw;
+    }
+  }
+
+ private:
+  void end_record(const Work& work, std::uint64_t sequence) const {
+    work.on_done([recorder = observers.recorder, sequence](const std::exception_ptr& error) {
+      if (error) {
+        recorder->fail(sequence);
+      } else {
+        recorder->end(sequence);
+      }
+    });
+  }
+  void end_span(const Work& work, std::string name, std::int64_t started,
+                std::uint64_t bytes) const {
+    work.on_done([trace = observers.trace, name = std::move(name), started,
+                  bytes](const std::exception_ptr&) {
+      trace->add(Track::kCommunication, name, started, trace->now(), bytes);
+    });
+  }
+};
+
+namespace {
+
+// Engines write through the memory of a tensor; autograd has no part in that.
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
+}
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return !a.is_meta() && a.const_data_ptr() == b.const_data_ptr();
+}
+
+// What every operation that is not in place does in a group of one.
+Work copy_to_self(const at::Tensor& output, const at::Tensor& input) {
+  if (!same_memory(output, input)) plain(output).view({-1}).copy_(plain(input).view({-1}));
+  return {};
+}
+
+// Copies each transfer of a member with itself, in order, and returns the others.
+std::vector<Transfer> without_own(std::span<const Transfer> transfers, int self,
+                                  const ArgumentCheck& check) {
+  std::vector<const at::Tensor*> sends;
+  std::vector<const at::Tensor*> receives;
+  std::vector<Transfer> others;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer != self) {
+      others.push_back({transfer.direction, transfer.peer, plain(transfer.tensor)});
+    } else if (transfer.direction == Transfer::Direction::kSend) {
+      sends.push_back(&transfer.tensor);
+    } else {
+      receives.push_back(&transfer.tensor);
+    }
+  }
+  if (sends.size() != receives.size()) {
+    check.refuse(std::to_string(sends.size()) + " sends to this member itself, and " +
+                 std::to_string(receives.size()) + " receives");
+  }
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    check.same_dtype(*receives[i], *sends[i]);
+    check.elements(*receives[i], "tensor received from this member itself", sends[i]->numel());
+    copy_to_self(*receives[i], *sends[i]);
+  }
+  return others;
+}
+
+std::int64_t sum_before(std::span<const std::int64_t> counts, int index) {
+  std::int64_t sum = 0;
+  for (int i = 0; i < index; ++i) sum += counts[static_cast<std::size_t>(i)];
+  return sum;
+}
+
+}  // namespace
+
+at::Tensor GroupEngine::allocate(std::size_t bytes) {
+  return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
+}
+
+Group::Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
+             std::shared_ptr<GroupEngine> engine, GroupObservers observers)
+    : axis_(std::move(axis)), ranks_(std::move(ranks)), index_(index), generation_(generation) {
+  check(index_ >= 0 && index_ < size(), "the index of a group is one of its members");
+  check((size() > 1) == (engine != nullptr), "a group of one has no engine, any other has one");
+  if (!engine) return;
+  shared_ = std::make_shared<Shared>();
+  shared_->engine = std::move(engine);
+  shared_->observers = std::move(observers);
+  shared_->axis = axis_;
+}
+
+std::string_view Group::engine_name() const {
+  return shared_ ? shared_->engine->name() : "none";
+}
+
+std::uint64_t Group::bytes_sent() const {
+  return shared_ ? shared_->bytes_sent.load(std::memory_order_relaxed) : 0;
+}
+
+Work Group::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const {
+  const ArgumentCheck check("all_reduce", call, size(), engine());
+  check.tensor(tensor, "tensor");
+  check.reduction(tensor, op);
+  if (!shared_) return {};
+  return shared_->observed("all_reduce", tensor.nbytes(), call, [&](GroupEngine& engine) {
+    return engine.all_reduce(plain(tensor), op, call);
+  });
+}
+
+Work Group::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                           const Call& call, std::span<const std::int64_t> counts) const {
+  const ArgumentCheck check("reduce_scatter", call, size(), engine());
+  check.tensor(input, "input");
+  check.tensor(output, "output");
+  check.same_dtype(output, input);
+  check.reduction(input, op);
+  const auto parts = check.counts_or_equal(counts, input, "input");
+  check.elements(output, "output", parts[static_cast<std::size_t>(index_)]);
+  check.apart_or_own(output, input, sum_before(parts, index_));
+  if (!shared_) return copy_to_self(output, input);
+  return shared_->observed("reduce_scatter", input.nbytes(), call, [&](GroupEngine& engine) {
+    return engine.reduce_scatter(plain(output), plain(input), parts, op, call);
+  });
+}
+
+Work Group::all_gather(const at::Tensor& output, const at::Tensor& input, const Call& call,
+                       std::span<const std::int64_t> counts) const {
+  const ArgumentCheck check("all_gather", call, size(), engine());
+  check.tensor(input, "input");
+  check.tensor(output, "output");
+  check.same_dtype(output, input);
+  const auto parts = check.counts_or_equal(counts, output, "output");
+  check.elements(input, "input", parts[static_cast<std::size_t>(index_)]);
+  check.apart_or_own(input, output, sum_before(parts, index_));
+  if (!shared_) return copy_to_self(output, input);
+  return shared_->observed("all_gather", input.nbytes(), call, [&](GroupEngine& engine) {
+    return engine.all_gather(plain(output), plain(input), parts, call);
+  });
+}
+
+Work Group::all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                       const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                       const Call& call) const {
+  const ArgumentCheck check("all_to_all", call, size(), engine());
+  check.tensor(input, "input");
+  check.tensor(output, "output");
+  check.same_dtype(output, input);
+  check.elements(output, "output", check.counts(output_counts, "output counts"));
+  check.elements(input, "input", check.counts(input_counts, "input counts"));
+  const auto self = static_cast<std::size_t>(index_);
+  if (output_counts[self] != input_counts[self]) {
+    check.refuse("this member keeps " + std::to_string(input_counts[self]) +
+                 " elements for itself, and expects " + std::to_string(output_counts[self]));
+  }
+  check.apart(output, input);
+  if (!shared_) return copy_to_self(output, input);
+  return shared_->observed("all_to_all", input.nbytes(), call, [&](GroupEngine& engine) {
+    return engine.all_to_all(plain(output), output_counts, plain(input), input_counts, call);
+  });
+}
+
+Work Group::broadcast(const at::Tensor& tensor, int root, const Call& call) const {
+  const ArgumentCheck check("broadcast", call, size(), engine());
+  check.tensor(tensor, "tensor");
+  check.member(root, "root");
+  if (!shared_) return {};
+  return shared_->observed(
+      "broadcast", root == index_ ? tensor.nbytes() : 0, call,
+      [&](GroupEngine& engine) { return engine.broadcast(plain(tensor), root, call); });
+}
+
+Work Group::gather(const at::Tensor& output, const at::Tensor& input, int root,
+                   const Call& call) const {
+  const ArgumentCheck check("gather", call, size(), engine());
+  check.tensor(input, "input");
+  check.member(root, "root");
+  if (root == index_) {
+    check.tensor(output, "output");
+    check.same_dtype(output, input);
+    check.elements(output, "output", input.numel() * size());
+    check.apart_or_own(input, output, input.numel() * index_);
+  }
+  if (!shared_) return copy_to_self(output, input);
+  return shared_->observed("gather", input.nbytes(), call, [&](GroupEngine& engine) {
+    return engine.gather(plain(output), plain(input), root, call);
+  });
+}
+
+Work Group::scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                    const Call& call) const {
+  const ArgumentCheck check("scatter", call, size(), engine());
+  check.tensor(output, "output");
+  check.member(root, "root");
+  if (root == index_) {
+    check.tensor(input, "input");
+    check.same_dtype(output, input);
+    check.elements(input, "input", output.numel() * size());
+    check.apart_or_own(output, input, output.numel() * index_);
+  }
+  if (!shared_) return copy_to_self(output, input);
+  return shared_->observed(
+      "scatter", root == index_ ? input.nbytes() : 0, call,
+      [&](GroupEngine& engine) { return engine.scatter(plain(output), plain(input), root, call); });
+}
+
+Work Group::exchange(std::span<const Transfer> transfers, const Call& call) const {
+  const ArgumentCheck check("exchange", call, size(), engine());
+  std::uint64_t sent = 0;
+  for (const Transfer& transfer : transfers) {
+    check.member(transfer.peer, "peer");
+    check.tensor(transfer.tensor, "tensor");
+    if (transfer.direction == Transfer::Direction::kSend) sent += transfer.tensor.nbytes();
+  }
+  const std::vector<Transfer> others = without_own(transfers, index_, check);
+  if (!shared_) return {};
+  return shared_->observed("exchange", sent, call,
+                           [&](GroupEngine& engine) { return engine.exchange(others, call); });
+}
+
+Work Group::barrier(const Call& call) const {
+  if (!shared_) return {};
+  return shared_->observed("barrier", 0, call,
+                           [&](GroupEngine& engine) { return engine.barrier(call); });
+}
+
+void Group::abort(const std::string& reason) const {
+  if (shared_) shared_->engine->abort(reason);
+}
+
+at::Tensor Group::allocate(std::size_t bytes) const {
+  if (shared_) return shared_->engine->allocate(bytes);
+  return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
+}
+
+const GroupEngine* Group::engine() const {
+  return shared_ ? shared_->engine.get() : nullptr;
+}
+
+}  // namespace troika

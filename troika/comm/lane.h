@@ -1,0 +1,45 @@
+// Runs operations that block, so that their callers need not: in a thread of its own, or in that of
+// the caller who waits for the operation, if it comes first. The latter saves two changes of thread
+// where nothing is overlapped.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/comm/group.h>
+
+#include <functional>
+#include <memory>
+
+namespace troika {
+
+class Lane {
+ public:
+  enum class Order {
+    kAsAdded,     // one at a time; operations must not overtake each other
+    kIndependent  // whoever waits for an operation runs it at once
+  };
+
+  // What an operation does. `run` blocks until it is over, by its deadline, and throws the error
+  // that the user gets. `overdue` makes that error when the deadline passes before `run` was even
+  // reached, since an earlier operation hangs; it must see to it that nothing hangs any longer.
+  struct Job {
+    Deadline deadline;
+    std::function<void()> run;
+    std::function<std::exception_ptr()> overdue;
+  };
+
+  explicit Lane(Order order);
+  // Waits for what is under way.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Thread-safe. The Work may outlive the lane.
+  [[nodiscard]] Work add(Job job);
+
+ private:
+  struct State;
+  class Task;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace troika

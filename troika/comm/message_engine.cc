@@ -1,0 +1,261 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/comm/message_engine.h>
+#include <troika/comm/messages.h>
+
+#include <ATen/ATen.h>
+
+#include <exception>
+#include <functional>
+
+namespace troika {
+namespace {
+
+// Exchanges and leave-taking have a tag each, collectives the upper half of the range.
+constexpr std::uint32_t kExchangeTag = 1;
+constexpr std::uint32_t kLeaveTag = 2;
+constexpr std::uint32_t kCollectiveTags = std::uint32_t{1} << 30;
+
+std::uint64_t signature_of(const at::Tensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.numel()) * 31 +
+         static_cast<std::uint64_t>(tensor.scalar_type());
+}
+
+std::uint64_t signature_of(const at::Tensor& tensor, std::span<const std::int64_t> counts) {
+  std::uint64_t signature = signature_of(tensor);
+  for (const std::int64_t count : counts) {
+    signature = signature * 1099511628211u + static_cast<std::uint64_t>(count);
+  }
+  return signature;
+}
+
+std::string after(const Deadline& deadline) {
+  return format_fixed(deadline.timeout().count(), 1) + " s";
+}
+
+}  // namespace
+
+MessageEngine::MessageEngine(std::string_view name, Members members, std::unique_ptr<Link> link,
+                             ReasonBoard board)
+    : name_(name),
+      members_(std::move(members)),
+      link_(std::move(link)),
+      board_(std::move(board)),
+      collectives_(*link_),
+      exceptions_(std::uncaught_exceptions()),
+      collective_lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)),
+      exchange_lane_(std::make_unique<Lane>(Lane::Order::kIndependent)) {}
+
+MessageEngine::~MessageEngine() {
+  collective_lane_.reset();
+  exchange_lane_.reset();
+  // A peer of a failing rank waits for an operation, not for its end.
+  if (!broken_ && std::uncaught_exceptions() == exceptions_) take_leave();
+}
+
+Work MessageEngine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
+  return collective(
+      "all_reduce", signature_of(tensor) + static_cast<std::uint64_t>(op), call,
+      [=, this](const OperationScope& scope) { collectives_.all_reduce(tensor, op, scope); });
+}
+
+Work MessageEngine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                   std::span<const std::int64_t> counts, ReduceOp op,
+                                   const Call& call) {
+  const auto signature = signature_of(input, counts) + static_cast<std::uint64_t>(op);
+  return collective(
+      "reduce_scatter", signature, call,
+      [=, this, counts = std::vector(counts.begin(), counts.end())](const OperationScope& scope) {
+        collectives_.reduce_scatter(output, input, counts, op, scope);
+      });
+}
+
+Work MessageEngine::all_gather(const at::Tensor& output, const at::Tensor& input,
+                               std::span<const std::int64_t> counts, const Call& call) {
+  return collective(
+      "all_gather", signature_of(output, counts), call,
+      [=, this, counts = std::vector(counts.begin(), counts.end())](const OperationScope& scope) {
+        collectives_.all_gather(output, input, counts, scope);
+      });
+}
+
+Work MessageEngine::all_to_all(const at::Tensor& output,
+                               std::span<const std::int64_t> output_counts, const at::Tensor& input,
+                               std::span<const std::int64_t> input_counts, const Call& call) {
+  // Sizes differ from member to member.
+  const auto signature = static_cast<std::uint64_t>(input.scalar_type());
+  return collective("all_to_all", signature, call,
+                    [=, this, to = std::vector(input_counts.begin(), input_counts.end()),
+                     from = std::vector(output_counts.begin(), output_counts.end())](
+                        const OperationScope& scope) {
+                      collectives_.all_to_all(output, from, input, to, scope);
+                    });
+}
+
+Work MessageEngine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
+  return collective(
+      "broadcast", signature_of(tensor) + static_cast<std::uint64_t>(root), call,
+      [=, this](const OperationScope& scope) { collectives_.broadcast(tensor, root, scope); });
+}
+
+Work MessageEngine::gather(const at::Tensor& output, const at::Tensor& input, int root,
+                           const Call& call) {
+  return collective(
+      "gather", signature_of(input) + static_cast<std::uint64_t>(root), call,
+      [=, this](const OperationScope& scope) { collectives_.gather(output, input, root, scope); });
+}
+
+Work MessageEngine::scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                            const Call& call) {
+  return collective(
+      "scatter", signature_of(output) + static_cast<std::uint64_t>(root), call,
+      [=, this](const OperationScope& scope) { collectives_.scatter(output, input, root, scope); });
+}
+
+Work MessageEngine::barrier(const Call& call) {
+  return collective("barrier", 0, call,
+                    [this](const OperationScope& scope) { collectives_.barrier(scope); });
+}
+
+// All messages start now, in the caller's thread: an exchange never waits for an earlier one.
+Work MessageEngine::exchange(std::span<const Transfer> transfers, const Call& call) {
+  Named what = named("exchange", call);
+  throw_if_broken(what);
+  auto messages = std::make_shared<detail::Messages>(*link_, call.deadline);
+  run(what, [&] {
+    for (const Transfer& transfer : transfers) {
+      const at::Tensor bytes = detail::as_bytes(transfer.tensor);
+      if (transfer.direction == Transfer::Direction::kReceive) {
+        messages->receive(transfer.peer, bytes, kExchangeTag);
+      } else {
+        messages->send(transfer.peer, bytes, kExchangeTag);
+      }
+    }
+  });
+  return add(*exchange_lane_, std::move(what), [messages] { messages->wait(); });
+}
+
+MessageEngine::Named MessageEngine::named(std::string_view operation, const Call& call) {
+  return {std::string(operation) + " " + quote(call.label), call.deadline};
+}
+
+Work MessageEngine::collective(std::string_view operation, std::uint64_t signature,
+                               const Call& call, std::function<void(const OperationScope&)> body) {
+  Named what = named(operation, call);
+  throw_if_broken(what);
+  const OperationScope scope{next_tag(operation, signature), call.deadline};
+  return add(*collective_lane_, std::move(what), [scope, body = std::move(body)] { body(scope); });
+}
+
+Work MessageEngine::add(Lane& lane, Named named, std::function<void()> body) {
+  const Deadline deadline = named.deadline;
+  return lane.add({.deadline = deadline,
+                   .run = [this, named, body = std::move(body)] { run(named, body); },
+                   .overdue = [this, named] { return overdue(named); }});
+}
+
+// Counts the operations, and holds a trace of what each one is: members that do not do the same
+// thing find nothing to match and run into the deadline, rather than take each other's bytes.
+std::uint32_t MessageEngine::next_tag(std::string_view operation, std::uint64_t signature) {
+  constexpr std::uint32_t kCounterBits = 20;
+  const std::uint64_t mixed =
+      (signature + std::hash<std::string_view>()(operation)) * 0x9E3779B97F4A7C15u;
+  const auto number = static_cast<std::uint32_t>(operations_++ % (1u << kCounterBits));
+  const auto trace = static_cast<std::uint32_t>(mixed >> 55);  // 9 bits
+  return kCollectiveTags | trace << (kCounterBits + 1) | number << 1;
+}
+
+void MessageEngine::run(const Named& named, const std::function<void()>& body) {
+  throw_if_broken(named);
+  try {
+    body();
+  } catch (const LinkError& error) {
+    std::rethrow_exception(error_for(named, error));
+  } catch (const std::exception& error) {
+    break_off(named.text + " failed: " + error.what());
+    throw;
+  }
+}
+
+void MessageEngine::throw_if_broken(const Named& named) {
+  const std::lock_guard lock(mutex_);
+  if (broken_) throw PeerError(named.text + " on axis " + members_.axis + ": " + *broken_);
+}
+
+std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError& error) {
+  // The member that broke the connection leaves its reason on the board just after.
+  constexpr Seconds kPatience{0.25};
+  const std::string peer = members_.name(error.peer());
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) {
+      return std::make_exception_ptr(
+          PeerError(named.text + " on axis " + members_.axis + ": " + *broken_));
+    }
+  }
+  if (error.reason() == LinkError::Reason::kDeadline) {
+    const std::string message = named.text + " on " + members_.group_name() + ": nothing from " +
+                                peer + " for " + after(named.deadline);
+    break_off(message);
+    const auto theirs = board_.reason_of(error.peer(), kPatience);
+    return std::make_exception_ptr(DeadlineError(
+        message,
+        theirs ? "that rank gave up on its own: " + *theirs
+               : members_.last_act(error.peer())
+                     .value_or("that rank is stopped, or busy for longer than the deadline")));
+  }
+  const auto theirs = board_.reason_of(error.peer(), kPatience);
+  const std::string what = theirs ? peer + " gave up: " + *theirs : "lost " + peer;
+  const std::string message = named.text + " on axis " + members_.axis + ": " + what;
+  break_off(message);
+  return std::make_exception_ptr(
+      PeerError(message, theirs ? "" : "that process has ended: its last lines say why"));
+}
+
+std::exception_ptr MessageEngine::overdue(const Named& named) {
+  const std::string message = named.text + " on " + members_.group_name() +
+                              ": an earlier operation took more than " + after(named.deadline);
+  break_off(message);
+  return std::make_exception_ptr(DeadlineError(message));
+}
+
+std::string MessageEngine::break_off(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return *broken_;
+    broken_ = reason;
+  }
+  board_.post(reason);
+  link_->break_off();
+  return reason;
+}
+
+void MessageEngine::abort(const std::string& reason) {
+  break_off(reason);
+}
+
+void MessageEngine::take_leave() noexcept {
+  constexpr Seconds kPatience{5};
+  const Deadline deadline = Deadline::in(kPatience);
+  std::vector<std::unique_ptr<Link::Message>> messages;
+  // A peer that is gone already has had all it needs.
+  const auto ignoring_errors = [](const auto& action) {
+    try {
+      action();
+    } catch (const std::exception&) {
+    }
+  };
+  ignoring_errors([&] {
+    const at::Tensor bytes = at::zeros({2}, at::kByte);
+    for (const int peer : detail::peers_after(link_->rank(), link_->size())) {
+      ignoring_errors([&] {
+        messages.push_back(link_->receive(peer, bytes.narrow(0, 0, 1), kLeaveTag));
+        messages.push_back(link_->send(peer, bytes.narrow(0, 1, 1), kLeaveTag));
+      });
+    }
+  });
+  for (const auto& message : messages) ignoring_errors([&] { message->wait(deadline); });
+}
+
+}  // namespace troika

@@ -1,0 +1,83 @@
+// An engine whose collectives are made of messages (collectives.h) over any Link. It adds what a
+// blocking algorithm lacks: operations that overlap with computation, one error that names
+// operation, label and peer, and an end to everything once one thing has failed.
+#pragma once
+
+#include <troika/comm/collectives.h>
+#include <troika/comm/group.h>
+#include <troika/comm/lane.h>
+#include <troika/comm/link.h>
+#include <troika/comm/members.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace troika {
+
+class MessageEngine final : public GroupEngine {
+ public:
+  // `name` is a literal.
+  MessageEngine(std::string_view name, Members members, std::unique_ptr<Link> link,
+                ReasonBoard board);
+  // Waits for what is under way. Then, if all went well, takes leave of the peers, so that the end
+  // of the connection does not overtake the last message: for a few seconds at most.
+  ~MessageEngine() override;
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override;
+  Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                      std::span<const std::int64_t> counts, ReduceOp op, const Call& call) override;
+  Work all_gather(const at::Tensor& output, const at::Tensor& input,
+                  std::span<const std::int64_t> counts, const Call& call) override;
+  Work all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                  const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                  const Call& call) override;
+  Work broadcast(const at::Tensor& tensor, int root, const Call& call) override;
+  Work gather(const at::Tensor& output, const at::Tensor& input, int root,
+              const Call& call) override;
+  Work scatter(const at::Tensor& output, const at::Tensor& input, int root,
+               const Call& call) override;
+  Work exchange(std::span<const Transfer> transfers, const Call& call) override;
+  Work barrier(const Call& call) override;
+  void abort(const std::string& reason) override;
+
+ private:
+  // An operation as its errors name it: "all_reduce 'gradients'".
+  struct Named {
+    std::string text;
+    Deadline deadline;
+  };
+  static Named named(std::string_view operation, const Call& call);
+
+  // Queues a collective. `signature` stands for the sizes of its arguments.
+  Work collective(std::string_view operation, std::uint64_t signature, const Call& call,
+                  std::function<void(const OperationScope&)> body);
+  Work add(Lane& lane, Named named, std::function<void()> body);
+  [[nodiscard]] std::uint32_t next_tag(std::string_view operation, std::uint64_t signature);
+
+  // Runs `body`; a LinkError becomes the user's error and breaks the group.
+  void run(const Named& named, const std::function<void()>& body);
+  void throw_if_broken(const Named& named);
+  // The user's error for `error`, after which the group is broken.
+  [[nodiscard]] std::exception_ptr error_for(const Named& named, const LinkError& error);
+  [[nodiscard]] std::exception_ptr overdue(const Named& named);
+  // Ends everything, here and at the peers, unless that was done before. Returns the first reason.
+  std::string break_off(const std::string& reason);
+  void take_leave() noexcept;
+
+  std::string_view name_;
+  Members members_;
+  std::unique_ptr<Link> link_;
+  ReasonBoard board_;
+  Collectives collectives_;
+  std::uint64_t operations_ = 0;
+  std::mutex mutex_;
+  std::optional<std::string> broken_;  // why; guarded by the mutex
+  int exceptions_;                     // under way when this was made
+  std::unique_ptr<Lane> collective_lane_;
+  std::unique_ptr<Lane> exchange_lane_;
+};
+
+}  // namespace troika

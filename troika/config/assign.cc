@@ -1,0 +1,121 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/config/assign.h>
+#include <troika/config/toml_text.h>
+
+#include <optional>
+
+namespace troika {
+namespace {
+
+template <class T>
+std::optional<T> as(const TomlValue& value) {
+  const T* held = std::get_if<T>(&value.data);
+  return held == nullptr ? std::nullopt : std::optional<T>(*held);
+}
+
+template <>
+std::optional<double> as(const TomlValue& value) {
+  if (const auto* held = std::get_if<double>(&value.data)) return *held;
+  if (const auto* whole = std::get_if<std::int64_t>(&value.data)) {
+    return static_cast<double>(*whole);
+  }
+  return std::nullopt;
+}
+
+class Assigner {
+ public:
+  Assigner(Recipe& recipe, const Field& field, const TomlEntry& entry)
+      : recipe_(recipe), field_(field), entry_(entry) {}
+
+  void operator()(const IntegerSpec& spec) const { spec.at.edit(recipe_) = one<std::int64_t>(); }
+  void operator()(const AutoIntegerSpec& spec) const {
+    if (as<std::string>(entry_.value) == "auto") {
+      spec.at.edit(recipe_) = std::nullopt;
+    } else {
+      spec.at.edit(recipe_) = one<std::int64_t>();
+    }
+  }
+  void operator()(const NumberSpec& spec) const { spec.at.edit(recipe_) = one<double>(); }
+  void operator()(const SecondsSpec& spec) const { spec.at.edit(recipe_) = one<double>(); }
+  void operator()(const BoolSpec& spec) const { spec.at.edit(recipe_) = one<bool>(); }
+  void operator()(const TextSpec& spec) const {
+    // `--set name=2026-11-20` means the text, though TOML has a date there.
+    const bool typed_as_text = !entry_.raw.empty() && !as<std::string>(entry_.value);
+    spec.at.edit(recipe_) = typed_as_text ? entry_.raw : one<std::string>();
+  }
+  void operator()(const ChoiceSpec& spec) const {
+    const std::string word = one<std::string>();
+    for (std::size_t i = 0; i < spec.names.size(); ++i) {
+      if (spec.names[i] == word && (spec.allowed >> i & 1U) != 0) {
+        spec.write(recipe_, static_cast<int>(i));
+        return;
+      }
+    }
+    fail_choice(spec.allowed_names(), word);
+  }
+  void operator()(const IntegerListSpec& spec) const {
+    spec.at.edit(recipe_) = list<std::int64_t>();
+  }
+  void operator()(const NumberListSpec& spec) const { spec.at.edit(recipe_) = list<double>(); }
+  void operator()(const NumberPairSpec& spec) const {
+    const std::vector<double> values = list<double>();
+    if (values.size() != 2) fail_type(entry_.value.describe());
+    spec.at.edit(recipe_) = {values[0], values[1]};
+  }
+  void operator()(const TextListSpec& spec) const { spec.at.edit(recipe_) = list<std::string>(); }
+
+ private:
+  template <class T>
+  T one() const {
+    const std::optional<T> value = as<T>(entry_.value);
+    if (!value) fail_type(entry_.value.describe());
+    return *value;
+  }
+
+  template <class T>
+  std::vector<T> list() const {
+    const auto* items = std::get_if<TomlValue::List>(&entry_.value.data);
+    if (items == nullptr) fail_type(entry_.value.describe());
+    std::vector<T> values;
+    for (const TomlValue& item : *items) {
+      const std::optional<T> value = as<T>(item);
+      if (!value) {
+        fail_type(item.describe() + " at position " + std::to_string(values.size() + 1));
+      }
+      values.push_back(*value);
+    }
+    return values;
+  }
+
+  [[nodiscard]] std::string label() const {
+    std::string text = entry_.where + ": ";
+    if (!field_.section.empty()) text += "[" + std::string(field_.section) + "] ";
+    return text + std::string(field_.key);
+  }
+
+  [[noreturn]] void fail_type(const std::string& found) const {
+    throw UsageError(label() + ": expected " + type_name(field_.spec) + ", found " + found,
+                     "as in " + std::string(field_.key) + " = " +
+                         toml_value(default_recipe(recipe_.model.kind), field_));
+  }
+
+  [[noreturn]] void fail_choice(const std::vector<std::string_view>& names,
+                                const std::string& word) const {
+    std::string message = label() + ": " + quote(word, 40) + " is not one of " + join(names, ", ");
+    if (const auto likely = nearest(word, names)) message += "; did you mean '" + *likely + "'?";
+    throw UsageError(message);
+  }
+
+  Recipe& recipe_;
+  const Field& field_;
+  const TomlEntry& entry_;
+};
+
+}  // namespace
+
+void assign(Recipe& recipe, const Field& field, const TomlEntry& entry) {
+  std::visit(Assigner(recipe, field, entry), field.spec);
+}
+
+}  // namespace troika

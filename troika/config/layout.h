@@ -1,0 +1,31 @@
+// Fits a recipe to a number of ranks: the size of the data axis, and whether the batch is large
+// enough for it.
+#pragma once
+
+#include <troika/config/origins.h>
+#include <troika/config/recipe.h>
+
+#include <optional>
+
+namespace troika {
+
+// The product of the axes when all are given; nothing when the data axis is "auto".
+[[nodiscard]] std::optional<int> world_size_of(const Recipe& recipe);
+
+// The size of the data axis in a world of `world_size` ranks. Throws UsageError when the axes and
+// the number of ranks do not fit, saying what to write.
+[[nodiscard]] int resolve_data_axis(const Recipe& recipe, int world_size,
+                                    const Origins& origins = Origins());
+
+// Throws UsageError, naming the nearest batch that works, unless every data-parallel rank gets a
+// sample in every step.
+void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = Origins());
+
+// Throws UsageError when the data has no paths to read from.
+void check_paths(const Recipe& recipe, const Origins& origins = Origins());
+
+// The recipe of a run of `world_size` ranks: all three checks made, and the data axis a number.
+[[nodiscard]] Recipe resolve_recipe(const Recipe& recipe, int world_size,
+                                    const Origins& origins = Origins());
+
+}  // namespace troika

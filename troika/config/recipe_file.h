@@ -1,0 +1,42 @@
+// Reads recipes from TOML and writes them. Every error names file, line and key; a misspelt key or
+// word comes with the nearest known one.
+#pragma once
+
+#include <troika/config/origins.h>
+#include <troika/config/recipe.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troika {
+
+struct LoadedRecipe {
+  Recipe recipe;                      // validated; every default filled in, but the data axis
+  std::vector<std::string> warnings;  // one line each, for the user
+  Origins origins;                    // for checks that come later, such as resolve_recipe() of layout.h
+};
+
+// Reads a file of at most 1 MiB. `overrides` are the arguments of --set, "KEY=VALUE" each, applied
+// in order on top of the file. Throws UsageError.
+[[nodiscard]] LoadedRecipe load_recipe(const std::filesystem::path& file,
+                                       std::span<const std::string> overrides = {});
+
+// The same from text; `source_name` stands for the file in messages.
+[[nodiscard]] LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
+                                        std::span<const std::string> overrides = {});
+
+// Words for the [provenance] table, which reading ignores.
+using Provenance = std::vector<std::pair<std::string, std::string>>;
+
+// Every key that the model's kind has. parse_recipe(to_toml(r)).recipe == r, bit for bit, for every
+// valid recipe.
+[[nodiscard]] std::string to_toml(const Recipe& recipe, const Provenance& provenance = {});
+
+// Every key with its default and a comment; reads as a recipe for a small GPT.
+[[nodiscard]] std::string default_recipe_toml();
+
+}  // namespace troika

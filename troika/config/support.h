@@ -1,0 +1,28 @@
+// What the recipe can say and troika cannot do yet, in one list: whoever builds a feature deletes
+// its line here.
+#pragma once
+
+#include <troika/config/origins.h>
+#include <troika/config/recipe.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+struct Refusal {
+  std::string_view key;      // "parallel.tensor"
+  std::string_view when;     // what is refused, for people: "above 1"
+  std::string_view feature;  // what it would be
+  std::string_view instead;  // what to write: "tensor = 1"
+  bool (*applies)(const Recipe&);
+};
+
+[[nodiscard]] std::span<const Refusal> refusals();
+
+// Throws UsageError for the first setting that does not exist yet, naming place, key and what to
+// write instead. A setting of an axis of size 1 is never refused.
+void refuse_unsupported(const Recipe& recipe, const Origins& origins = Origins());
+
+}  // namespace troika

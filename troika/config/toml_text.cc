@@ -1,0 +1,110 @@
+#include <troika/config/toml_text.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace troika {
+namespace {
+
+std::string shortest(double value, std::chars_format format) {
+  char buffer[400];  // the longest double in fixed notation has 327 characters
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value, format);
+  return {buffer, end};
+}
+
+// "1e-05" -> "1e-5"
+std::string without_padding(std::string text) {
+  const std::size_t sign = text.find('e') + 1;
+  if (sign + 1 < text.size() && text[sign + 1] == '0') text.erase(sign + 1, 1);
+  return text;
+}
+
+std::string toml_seconds(double value) {
+  std::string text = toml_number(value);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return text;
+}
+
+template <class T, class Writer>
+std::string toml_list(const T& values, Writer writer) {
+  std::string text = "[";
+  for (const auto& value : values) {
+    if (text.size() > 1) text += ", ";
+    text += writer(value);
+  }
+  return text + "]";
+}
+
+struct ValueWriter {
+  const Recipe& recipe;
+
+  std::string operator()(const IntegerSpec& spec) const {
+    return std::to_string(spec.at.read(recipe));
+  }
+  std::string operator()(const AutoIntegerSpec& spec) const {
+    const auto& value = spec.at.read(recipe);
+    return value ? std::to_string(*value) : "\"auto\"";
+  }
+  std::string operator()(const NumberSpec& spec) const { return toml_number(spec.at.read(recipe)); }
+  std::string operator()(const SecondsSpec& spec) const {
+    return toml_seconds(spec.at.read(recipe));
+  }
+  std::string operator()(const BoolSpec& spec) const {
+    return spec.at.read(recipe) ? "true" : "false";
+  }
+  std::string operator()(const TextSpec& spec) const { return toml_string(spec.at.read(recipe)); }
+  std::string operator()(const ChoiceSpec& spec) const {
+    return toml_string(spec.names[static_cast<std::size_t>(spec.read(recipe))]);
+  }
+  std::string operator()(const IntegerListSpec& spec) const {
+    return toml_list(spec.at.read(recipe),
+                     [](std::int64_t value) { return std::to_string(value); });
+  }
+  std::string operator()(const NumberListSpec& spec) const {
+    return toml_list(spec.at.read(recipe), toml_number);
+  }
+  std::string operator()(const NumberPairSpec& spec) const {
+    return toml_list(spec.at.read(recipe), toml_number);
+  }
+  std::string operator()(const TextListSpec& spec) const {
+    return toml_list(spec.at.read(recipe), toml_string);
+  }
+};
+
+}  // namespace
+
+std::string toml_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  const std::string scientific = without_padding(shortest(value, std::chars_format::scientific));
+  std::string fixed = shortest(value, std::chars_format::fixed);
+  if (fixed.find('.') == std::string::npos) fixed += ".0";
+  const double size = std::abs(value);
+  const bool everyday = value == 0 || (size >= 1 && size < 1e15);
+  return everyday || fixed.size() <= scientific.size() ? fixed : scientific;
+}
+
+std::string toml_string(std::string_view text) {
+  static constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      result += "\\u00";
+      result += kDigits[byte >> 4];
+      result += kDigits[byte & 0xF];
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+std::string toml_value(const Recipe& recipe, const Field& field) {
+  return std::visit(ValueWriter{recipe}, field.spec);
+}
+
+}  // namespace troika

@@ -1,0 +1,22 @@
+// Values as TOML text, written so that reading it gives the same bits back.
+#pragma once
+
+#include <troika/config/fields.h>
+#include <troika/config/recipe.h>
+
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// The shortest decimal that reads back as the same double, with a point or an exponent: "0.1",
+// "1e-5", "10000.0", "nan".
+[[nodiscard]] std::string toml_number(double value);
+
+// `text` in double quotes, with quotes, backslashes and control characters escaped.
+[[nodiscard]] std::string toml_string(std::string_view text);
+
+// The value of a field in `recipe`.
+[[nodiscard]] std::string toml_value(const Recipe& recipe, const Field& field);
+
+}  // namespace troika

@@ -1,0 +1,60 @@
+// What every kind of stored data is to the rest of this folder: numbered documents of token ids
+// that can be read at any place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace troika {
+
+// Const access is thread safe.
+class DocumentSource {
+ public:
+  virtual ~DocumentSource() = default;
+
+  [[nodiscard]] virtual std::int64_t documents() const = 0;
+  // Tokens of a document, without a separator.
+  [[nodiscard]] virtual std::int64_t length(std::int64_t document) const = 0;
+  // Tokens [first, first + out.size()) of a document, which must lie inside it. Throws DataError
+  // naming the file when they cannot be read any more.
+  virtual void read(std::int64_t document, std::int64_t first,
+                    std::span<std::int64_t> out) const = 0;
+  // Says on which side of the held-out split a document falls: document_key of its text.
+  [[nodiscard]] virtual std::uint64_t key(std::int64_t document) const = 0;
+  // How many bytes of text a document stands for; 0 where that is not known.
+  [[nodiscard]] virtual double text_bytes(std::int64_t document) const = 0;
+  // The id that goes between documents.
+  [[nodiscard]] virtual std::int64_t separator() const = 0;
+  // No id is above this, as far as the source knows without looking.
+  [[nodiscard]] virtual std::int64_t largest_id() const = 0;
+  // Which tokenizer made the ids: Tokenizer::fingerprint, 0 where that is not known.
+  [[nodiscard]] virtual std::uint64_t tokenizer() const = 0;
+  // The document as error messages call it: its file and, inside a shard, its number.
+  [[nodiscard]] virtual std::string describe(std::int64_t document) const = 0;
+};
+
+// How many bytes at the head of a document its key depends on.
+inline constexpr std::size_t kKeyBytes = 4096;
+
+// The key of a document: a hash of its size in bytes and of its first kKeyBytes bytes (or all, if
+// fewer). Of the text, not of the tokens or the path, so it is the same on every machine, under
+// any name, as text and as token shard.
+[[nodiscard]] std::uint64_t document_key(std::uint64_t size, std::span<const std::byte> head);
+
+// Whether the document with this key is held out: a pure function, so that a document never changes
+// sides unless the fraction does, and with a larger fraction the held-out documents only become
+// more.
+[[nodiscard]] bool is_held_out(std::uint64_t key, double held_out_fraction);
+
+// Throws DataError naming the first document that holds an id outside [0, vocab_size), the id, and
+// vocab_size. Reads the documents only if the source's largest id makes that necessary, on ATen's
+// intra-op threads.
+void check_vocabulary(const DocumentSource& source, std::int64_t vocab_size);
+
+// The DataError of check_vocabulary, if any of `ids` is outside [0, vocab_size).
+void check_ids(const DocumentSource& source, std::int64_t document,
+               std::span<const std::int64_t> ids, std::int64_t vocab_size);
+
+}  // namespace troika

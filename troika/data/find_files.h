@@ -1,0 +1,29 @@
+// Turns the paths and globs of a recipe into a sorted list of regular files, each counted once
+// however many names or symbolic links lead to it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct FoundFile {
+  std::string path;
+  std::int64_t size = 0;  // bytes, > 0
+
+  bool operator==(const FoundFile&) const = default;
+};
+
+// The files of each pattern, by pattern, each list sorted by path; none is empty. In a pattern `*`,
+// `?` and `[...]` match within one name, `**` matches any number of folders (at the end: every file
+// below), and names that begin with a dot are matched only by patterns that do. A glob skips empty
+// files, dangling links and what is not a regular file; links to folders are followed, loops
+// end. A file that several patterns find belongs to the first of them.
+// Throws DataError, naming the path or glob: one that is missing, a folder, not a regular file,
+// empty or unreadable; a glob that matches no file, only empty ones, or only files of earlier
+// patterns; a folder on the way that cannot be listed.
+[[nodiscard]] std::vector<std::vector<FoundFile>> find_files(std::span<const std::string> patterns);
+
+}  // namespace troika

@@ -1,0 +1,53 @@
+// Runs ahead of training: a background thread builds the microbatches of the next steps of one
+// data-parallel rank while the current step computes.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/data/dataset.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troika {
+
+// What one rank computes in one optimiser step.
+struct StepBatch {
+  std::int64_t step = 0;           // from 1
+  std::int64_t first_ordinal = 0;  // samples that the run consumed before this step, over all ranks
+  Share share;                     // this rank's part, by ordinal
+  std::vector<Microbatch> microbatches;  // in ascending order of sample ids
+  std::int64_t valid = 0;                // targets that count, over the microbatches
+  double waited_seconds = 0;             // how long next() waited for it
+};
+
+struct LoaderOptions {
+  std::int64_t first_step = 1;
+  std::int64_t first_ordinal = 0;  // samples consumed before first_step
+  std::int64_t global_batch_size = 1;
+  std::int64_t micro_batch_size = 1;
+  std::int64_t data_rank = 0;
+  std::int64_t data_ranks = 1;
+  std::int64_t steps_ahead = 2;  // how many steps may lie ready
+};
+
+// The caller's thread only; the destructor stops the background thread, which ends within the time
+// that one microbatch takes.
+class Loader {
+ public:
+  // The data set may be shared with others.
+  Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next step's microbatches. Throws what building them threw (DataError), at the step it
+  // belongs to and at every call after; DeadlineError naming the step when it is not ready in time.
+  [[nodiscard]] StepBatch next(Deadline deadline);
+
+ private:
+  class Worker;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace troika

@@ -1,0 +1,206 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/hash.h>
+#include <troika/data/find_files.h>
+#include <troika/data/prepare.h>
+#include <troika/data/shard_writer.h>
+#include <troika/data/text_documents.h>
+#include <troika/data/text_file.h>
+#include <troika/data/tokenize_files.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <system_error>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Enough for the statistics of some 100,000 pieces; SentencePiece needs about ten times that of
+// memory.
+constexpr std::int64_t kTrainingBytes = std::int64_t{64} << 20;
+constexpr std::uint64_t kMaxModelBytes = std::uint64_t{1} << 30;
+constexpr const char* kModelName = "tokenizer.model";
+
+fs::path without_trailing_slash(const fs::path& path) {
+  const fs::path normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+void check_options(const PrepareOptions& options) {
+  if (options.shard_tokens < 1) throw UsageError("the tokens of a shard must be at least 1");
+  if (options.paths.empty()) throw UsageError("no data files are named", "add paths or globs");
+  if (options.train_vocab_size < 0 || options.train_vocab_size > (std::int64_t{1} << 24)) {
+    throw UsageError(
+        "a vocabulary of " + std::to_string(options.train_vocab_size) + " ids cannot be trained",
+        "choose at most 16,777,216; 8,000 to 100,000 are usual");
+  }
+  if (options.train_vocab_size > 0 && options.tokenizer != "bytes") {
+    throw UsageError("a tokenizer is either loaded or trained",
+                     "leave out one of --tokenizer and --train-tokenizer");
+  }
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(options.out, error)) && !fs::is_empty(options.out, error)) {
+    throw UsageError(shown_path(options.out.native()) + " is there already and not an empty folder",
+                     "choose another folder, or remove it first");
+  }
+}
+
+// A folder under a temporary name that takes its place as a whole, or is removed.
+class PartialFolder {
+ public:
+  explicit PartialFolder(fs::path target) : target_(without_trailing_slash(target)) {
+    if (target_.has_parent_path()) make_folders(target_.parent_path());
+    std::random_device entropy;
+    path_ = target_.parent_path() / (".tmp-" + hex(std::uint64_t{entropy()} << 32 | entropy()));
+    std::error_code error;
+    fs::create_directory(path_, error);
+    if (error) throw_storage_error("make the folder", target_, error.value());
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+  ~PartialFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  [[nodiscard]] const fs::path& target() const { return target_; }
+
+  void commit() {
+    sync_folder(path_);
+    // Replaces an empty folder, fails on any other.
+    if (std::rename(path_.c_str(), target_.c_str()) != 0) {
+      throw_storage_error("make the folder", target_, errno);
+    }
+    path_.clear();
+    sync_folder(target_.parent_path());
+  }
+
+ private:
+  fs::path target_;
+  fs::path path_;
+};
+
+// Documents into as many shards as they need. A document is never cut.
+class ShardSeries {
+ public:
+  ShardSeries(fs::path folder, const Tokenizer& tokenizer, std::int64_t shard_tokens)
+      : folder_(std::move(folder)), shard_tokens_(static_cast<std::uint64_t>(shard_tokens)) {
+    header_.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size());
+    header_.separator = static_cast<std::uint64_t>(tokenizer.separator());
+    header_.tokenizer = tokenizer.fingerprint();
+  }
+
+  void add_tokens(std::span<const std::int32_t> ids) {
+    if (ids.empty()) return;
+    if (!shard_) open();
+    shard_->add_tokens(ids);
+    document_tokens_ += ids.size();
+  }
+  // A document that gave no tokens is left out.
+  void end_document(std::uint64_t key, std::int64_t text_bytes) {
+    if (document_tokens_ == 0) return;
+    shard_->end_document(key, static_cast<std::uint64_t>(text_bytes));
+    ++documents_;
+    tokens_ += static_cast<std::int64_t>(document_tokens_);
+    document_tokens_ = 0;
+    if (shard_->tokens() >= shard_tokens_) close();
+  }
+  void close() {
+    if (!shard_) return;
+    shard_->finish();
+    shard_.reset();
+  }
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  [[nodiscard]] std::int64_t documents() const { return documents_; }
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+
+ private:
+  void open() {
+    const std::string number = std::to_string(names_.size());
+    const std::string zeros(5 - std::min<std::size_t>(5, number.size()), '0');
+    names_.push_back("shard-" + zeros + number + ".tokens");
+    shard_.emplace(folder_ / names_.back(), header_);
+  }
+
+  fs::path folder_;
+  std::uint64_t shard_tokens_;
+  TokenShardHeader header_;
+  std::optional<ShardWriter> shard_;
+  std::vector<std::string> names_;
+  std::uint64_t document_tokens_ = 0;
+  std::int64_t documents_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+std::vector<FoundFile> all_files(std::span<const std::string> paths) {
+  std::vector<FoundFile> all;
+  for (const std::vector<FoundFile>& files : find_files(paths)) {
+    all.insert(all.end(), files.begin(), files.end());
+  }
+  std::sort(all.begin(), all.end(),
+            [](const FoundFile& a, const FoundFile& b) { return a.path < b.path; });
+  return all;
+}
+
+struct ChosenTokenizer {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string model;  // the content of its file; empty for bytes
+};
+
+ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const FoundFile> files) {
+  const bool train = options.train_vocab_size > 0;
+  if (!train && options.tokenizer == "bytes") return {open_tokenizer(options.tokenizer), {}};
+  std::string model =
+      train ? train_sentencepiece(training_lines(files, kTrainingBytes), options.train_vocab_size)
+            : read_file(options.tokenizer, kMaxModelBytes);
+  auto tokenizer = load_sentencepiece(model, train ? "the trained model" : options.tokenizer);
+  return {std::move(tokenizer), std::move(model)};
+}
+
+void write_shards(std::span<const FoundFile> files, const Tokenizer& tokenizer, ShardSeries& shards,
+                  const PrepareProgress& progress) {
+  std::int64_t done = 0, total = 0;
+  for (const FoundFile& file : files) total += file.size;
+  if (progress) progress(0, total);
+  const std::vector<std::uint64_t> keys = keys_of(files);
+  tokenize_files(files, tokenizer, [&](const TokenizedPart& part) {
+    shards.add_tokens(part.ids);
+    if (part.last) shards.end_document(keys[part.file], files[part.file].size);
+    done += static_cast<std::int64_t>(part.text_bytes);
+    if (progress) progress(done, total);
+  });
+  shards.close();
+}
+
+}  // namespace
+
+PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgress& progress) {
+  check_options(options);
+  const std::vector<FoundFile> files = all_files(options.paths);
+  const ChosenTokenizer chosen = choose_tokenizer(options, files);
+  PartialFolder folder(options.out);
+  if (!chosen.model.empty()) write_file_atomically(folder.path() / kModelName, chosen.model);
+  ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
+  write_shards(files, *chosen.tokenizer, shards, progress);
+  if (shards.tokens() == 0) throw DataError("the data files give no tokens");
+
+  PrepareReport report;
+  report.documents = shards.documents();
+  report.tokens = shards.tokens();
+  report.vocab_size = chosen.tokenizer->vocab_size();
+  for (const FoundFile& file : files) report.text_bytes += file.size;
+  for (const std::string& name : shards.names()) report.shards.push_back(folder.target() / name);
+  if (!chosen.model.empty()) report.tokenizer = folder.target() / kModelName;
+  folder.commit();
+  return report;
+}
+
+}  // namespace troika

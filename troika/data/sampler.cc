@@ -1,0 +1,144 @@
+#include <troika/base/error.h>
+#include <troika/base/random.h>
+#include <troika/data/sampler.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <queue>
+#include <string>
+
+namespace troika {
+namespace {
+
+// Eight rounds: twice what makes a Feistel network of ideal rounds indistinguishable from random.
+constexpr std::uint64_t kRounds = 8;
+
+std::uint64_t low_mask(int bits) {
+  return (std::uint64_t{1} << bits) - 1;
+}
+
+// Turns of each source in a block: largest remainders, but never none.
+std::vector<std::int64_t> turns_by_weight(std::span<const double> weights) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<std::int64_t> turns(weights.size());
+  std::vector<std::size_t> by_remainder(weights.size());
+  std::vector<double> remainder(weights.size());
+  for (std::size_t k = 0; k < weights.size(); ++k) {
+    const double exact = weights[k] / total * static_cast<double>(Mixture::kBlock);
+    turns[k] = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(exact)));
+    remainder[k] = exact - static_cast<double>(turns[k]);
+    by_remainder[k] = k;
+  }
+  std::stable_sort(by_remainder.begin(), by_remainder.end(),
+                   [&](std::size_t a, std::size_t b) { return remainder[a] > remainder[b]; });
+  std::int64_t missing =
+      Mixture::kBlock - std::accumulate(turns.begin(), turns.end(), std::int64_t{0});
+  for (std::size_t i = 0; missing > 0; i = (i + 1) % turns.size(), --missing) {
+    ++turns[by_remainder[i]];
+  }
+  // Sources that were raised to one turn take it from the largest.
+  for (; missing < 0; ++missing) --*std::max_element(turns.begin(), turns.end());
+  return turns;
+}
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t key, std::int64_t size) : key_(key), size_(size) {
+  check(size >= 1, "a permutation of nothing");
+  const int bits =
+      std::max(2, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size) - 1)));
+  high_bits_ = bits / 2;
+  low_bits_ = bits - high_bits_;
+}
+
+std::int64_t Permutation::at(std::int64_t epoch, std::int64_t position) const {
+  check(position >= 0 && position < size_, "a position outside its permutation");
+  const std::uint64_t high_mask = low_mask(high_bits_), mask = low_mask(low_bits_);
+  auto value = static_cast<std::uint64_t>(position);
+  do {
+    std::uint64_t high = value >> low_bits_, low = value & mask;
+    for (std::uint64_t round = 0; round < kRounds; round += 2) {
+      const std::uint64_t counter = static_cast<std::uint64_t>(epoch) * kRounds + round;
+      high ^= philox(key_, counter, low)[0] & high_mask;
+      low ^= philox(key_, counter + 1, high)[0] & mask;
+    }
+    value = high << low_bits_ | low;
+  } while (value >= static_cast<std::uint64_t>(size_));
+  return static_cast<std::int64_t>(value);
+}
+
+Mixture::Mixture(std::span<const double> weights) {
+  check(!weights.empty() && weights.size() <= static_cast<std::size_t>(kBlock),
+        "a mixture of no or too many sources");
+  for (const double weight : weights) {
+    check(std::isfinite(weight) && weight > 0, "a mixing weight is not positive");
+  }
+  turns_ = turns_by_weight(weights);
+  if (weights.size() == 1) return;
+
+  // Next is the source whose next turn has the earliest middle, (2 t + 1) / (2 turns): compared as
+  // fractions in integers, so the same everywhere; ties go to the lower source.
+  struct Next {
+    std::int64_t source, turn;
+  };
+  const auto later = [&](const Next& a, const Next& b) {
+    const std::int64_t left = (2 * a.turn + 1) * turns(b.source);
+    const std::int64_t right = (2 * b.turn + 1) * turns(a.source);
+    return left != right ? left > right : a.source > b.source;
+  };
+  std::priority_queue<Next, std::vector<Next>, decltype(later)> queue(later);
+  for (std::size_t k = 0; k < turns_.size(); ++k) queue.push({static_cast<std::int64_t>(k), 0});
+  source_.reserve(kBlock);
+  rank_.reserve(kBlock);
+  while (!queue.empty()) {
+    const Next next = queue.top();
+    queue.pop();
+    source_.push_back(static_cast<std::uint16_t>(next.source));
+    rank_.push_back(static_cast<std::uint16_t>(next.turn));
+    if (next.turn + 1 < turns(next.source)) queue.push({next.source, next.turn + 1});
+  }
+}
+
+Mixture::Turn Mixture::at(std::int64_t ordinal) const {
+  if (source_.empty()) return {0, ordinal};
+  const std::int64_t block = ordinal / kBlock;
+  const auto place = static_cast<std::size_t>(ordinal % kBlock);
+  return {source_[place], block * turns(source_[place]) + rank_[place]};
+}
+
+Sampler::Sampler(std::uint64_t seed, std::span<const std::int64_t> sizes,
+                 std::span<const double> weights)
+    : mixture_(weights) {
+  check(sizes.size() == weights.size(), "one weight a source");
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    order_.emplace_back(stream_key(seed, "data.order." + std::to_string(k)), sizes[k]);
+  }
+}
+
+SampleRef Sampler::at(std::int64_t ordinal) const {
+  check(ordinal >= 0, "a negative ordinal");
+  const Mixture::Turn turn = mixture_.at(ordinal);
+  const Permutation& order = order_[static_cast<std::size_t>(turn.source)];
+  const std::int64_t epoch = turn.position / order.size();
+  return {turn.source, epoch, order.at(epoch, turn.position % order.size()), ordinal};
+}
+
+Share share_of(std::int64_t global_batch, std::int64_t data_rank, std::int64_t data_ranks) {
+  check(data_ranks >= 1 && data_rank >= 0 && data_rank < data_ranks,
+        "a rank outside the data axis");
+  const std::int64_t least = global_batch / data_ranks, larger = global_batch % data_ranks;
+  return {data_rank * least + std::min(data_rank, larger), least + (data_rank < larger ? 1 : 0)};
+}
+
+std::vector<Share> microbatches_of(Share share, std::int64_t micro_batch_size) {
+  check(micro_batch_size >= 1, "a micro-batch size below one");
+  std::vector<Share> parts;
+  for (std::int64_t done = 0; done < share.count; done += micro_batch_size) {
+    parts.push_back({share.first + done, std::min(micro_batch_size, share.count - done)});
+  }
+  return parts;
+}
+
+}  // namespace troika

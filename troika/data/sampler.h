@@ -1,0 +1,101 @@
+// The sample cursor: which sample comes at which place of a run, as a pure function of the seed and
+// the number of samples consumed before it. No rank, layout or batch size enters, so a resumed or
+// re-sized job goes on exactly where the other one stopped. No tensors here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troika {
+
+// One sample of a run.
+struct SampleRef {
+  std::int64_t source = 0;   // which of the mixed sources it comes from
+  std::int64_t epoch = 0;    // the pass over that source, from 0
+  std::int64_t index = 0;    // its place in the source
+  std::int64_t ordinal = 0;  // its number in the run, from 0: the sample id
+
+  bool operator==(const SampleRef&) const = default;
+};
+
+// A shuffled order of [0, size) for each epoch that can be read at any place without working out
+// the rest: a Feistel network over the next power of two with Philox as its round function, walked
+// until it lands inside the range (Black and Rogaway, "Ciphers with arbitrary finite domains",
+// CT-RSA 2002, the cycle-walking cipher). Fewer than two walks on average.
+class Permutation {
+ public:
+  // size >= 1.
+  Permutation(std::uint64_t key, std::int64_t size);
+
+  // What stands at `position` (in [0, size)) in the order of `epoch`: a bijection of [0, size).
+  [[nodiscard]] std::int64_t at(std::int64_t epoch, std::int64_t position) const;
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+ private:
+  std::uint64_t key_;
+  std::int64_t size_;
+  int low_bits_;
+  int high_bits_;
+};
+
+// Deals the samples of a run out to sources by weight, evenly at any length: blocks of kBlock
+// ordinals in which each source has a fixed number of turns, spread over the block in the order of
+// Sainte-Lague's method. Weights are rounded to multiples of 1 / kBlock, and are at least that.
+class Mixture {
+ public:
+  static constexpr std::int64_t kBlock = 65536;
+
+  struct Turn {
+    std::int64_t source = 0;
+    std::int64_t position = 0;  // how many turns the source had before this one
+  };
+
+  // `weights`: positive and finite, any scale, at most kBlock of them.
+  explicit Mixture(std::span<const double> weights);
+
+  [[nodiscard]] Turn at(std::int64_t ordinal) const;
+  // Turns of `source` in each block.
+  [[nodiscard]] std::int64_t turns(std::int64_t source) const {
+    return turns_[static_cast<std::size_t>(source)];
+  }
+
+ private:
+  std::vector<std::int64_t> turns_;
+  std::vector<std::uint16_t> source_;  // of each place of a block; empty for one source
+  std::vector<std::uint16_t> rank_;    // turns of that source earlier in the block
+};
+
+// Mixture and permutations together. Guarantee: the samples that a source gives to the run,
+// in order, are pass after pass over that source, each pass holding each of its samples exactly
+// once. With one source the passes are the epochs of the run. Const access is thread safe.
+class Sampler {
+ public:
+  // sizes: samples of each source, all >= 1; weights: one a source.
+  Sampler(std::uint64_t seed, std::span<const std::int64_t> sizes, std::span<const double> weights);
+
+  // The sample with this number in the run; ordinal >= 0, there is no last one.
+  [[nodiscard]] SampleRef at(std::int64_t ordinal) const;
+
+ private:
+  Mixture mixture_;
+  std::vector<Permutation> order_;
+};
+
+// A contiguous part of a batch.
+struct Share {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+
+  bool operator==(const Share&) const = default;
+};
+
+// The part of a global batch that a data-parallel rank computes: contiguous, in rank order, and
+// sizes differ by at most one (the lower ranks have the larger ones).
+[[nodiscard]] Share share_of(std::int64_t global_batch, std::int64_t data_rank,
+                             std::int64_t data_ranks);
+
+// A share cut into microbatches in ascending order; only the last may be smaller.
+[[nodiscard]] std::vector<Share> microbatches_of(Share share, std::int64_t micro_batch_size);
+
+}  // namespace troika

@@ -1,0 +1,35 @@
+// A data file opened for reading at any place.
+#pragma once
+
+#include <troika/base/file.h>
+#include <troika/data/find_files.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace troika {
+
+// Read rather than mapped: a file that another process shortens is then an error with a name and
+// not a signal, and any number of files meets no limit on mappings. Const access is thread safe.
+class TextFile {
+ public:
+  // `file` must outlive this. Throws DataError naming it when it cannot be opened.
+  explicit TextFile(const FoundFile& file);
+
+  // Fills `out` from byte `offset`. Throws DataError naming the file when it cannot be read or is
+  // shorter than it was when it was found.
+  void read_at(std::int64_t offset, std::span<std::byte> out) const;
+  // The text of the file from `offset`, at most `max_bytes` of it.
+  [[nodiscard]] std::string text_at(std::int64_t offset, std::size_t max_bytes) const;
+
+ private:
+  const FoundFile* file_;
+  UniqueFd fd_;
+};
+
+// The path as error messages show it: in quotes, on one line.
+[[nodiscard]] std::string shown_path(const std::string& path);
+
+}  // namespace troika

@@ -1,0 +1,17 @@
+// The documents of memory-mapped token shards, one after the other.
+#pragma once
+
+#include <troika/data/document_source.h>
+#include <troika/data/find_files.h>
+
+#include <memory>
+#include <span>
+
+namespace troika {
+
+// Documents in the order of `files`. Throws DataError naming a file that is no valid shard, or two
+// that were made by different tokenizers.
+[[nodiscard]] std::unique_ptr<DocumentSource> open_token_documents(
+    std::span<const FoundFile> files);
+
+}  // namespace troika

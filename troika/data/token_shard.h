@@ -1,0 +1,92 @@
+// The token shard, our file format for tokenised documents: made once, then memory-mapped by every
+// rank. This header is its reader over any bytes, with every field checked before it is used;
+// shard_writer.h writes it. All numbers are little-endian:
+//
+//   byte  size
+//      0     8  "TROIKATK"
+//      8     4  version, 1
+//     12     4  bytes a token: 1, 2 or 4
+//     16     8  vocabulary size: every token id is below it; at most 2^31 and 256^(bytes a token)
+//     24     8  documents, D
+//     32     8  tokens, T
+//     40     8  bytes of text that the tokens stand for; 0: not known
+//     48     8  largest token id
+//     56     8  the id that goes between two documents; it is not stored between them
+//     64     8  hash of the tokenizer; 0: not known
+//     72    48  zeros
+//    120     8  XXH64 with seed 0 of bytes 0 to 119
+//    128        T token ids, then zeros up to a multiple of 8
+//               D + 1 numbers of 8 bytes: where each document begins, counted in tokens; the last
+//                 is T
+//               D numbers of 8 bytes: the document's key (document_source.h), which decides on
+//                 which side of the held-out split it falls
+//
+// and nothing behind that.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace troika {
+
+inline constexpr std::size_t kShardHeaderBytes = 128;
+
+struct TokenShardHeader {
+  std::uint32_t token_bytes = 1;
+  std::uint64_t vocab_size = 0;
+  std::uint64_t documents = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t text_bytes = 0;
+  std::uint64_t largest_id = 0;
+  std::uint64_t separator = 0;
+  std::uint64_t tokenizer = 0;
+
+  bool operator==(const TokenShardHeader&) const = default;
+};
+
+// The 128 bytes of a header, checksum included.
+[[nodiscard]] std::array<std::byte, kShardHeaderBytes> encode_header(
+    const TokenShardHeader& header);
+
+// Bytes of zeros behind the tokens.
+[[nodiscard]] constexpr std::uint64_t shard_padding(std::uint64_t token_section_bytes) {
+  return (8 - token_section_bytes % 8) % 8;
+}
+
+// A view of a shard; the bytes must outlive it. Const access is thread safe.
+class TokenShard {
+ public:
+  // Checks everything but the token ids themselves. Throws DataError, naming `name` and what is
+  // wrong: no shard at all, another version, truncated or too long, a damaged header, numbers that
+  // do not fit together, documents out of order.
+  TokenShard(std::span<const std::byte> bytes, std::string name);
+
+  [[nodiscard]] const TokenShardHeader& header() const { return header_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  // Tokens of a document.
+  [[nodiscard]] std::uint64_t length(std::uint64_t document) const {
+    return entry(begins_, document + 1) - entry(begins_, document);
+  }
+  [[nodiscard]] std::uint64_t key(std::uint64_t document) const { return entry(keys_, document); }
+  // Tokens [first, first + out.size()) of a document, which must lie inside it.
+  void read(std::uint64_t document, std::uint64_t first, std::span<std::int64_t> out) const;
+
+ private:
+  // Table entries may be unaligned when the bytes are not a mapping.
+  [[nodiscard]] static std::uint64_t entry(std::span<const std::byte> table, std::uint64_t index);
+  [[noreturn]] void fail(const std::string& what, std::string hint = {}) const;
+  void parse_header(std::span<const std::byte> bytes);
+  void check_header() const;
+  void check_documents() const;
+
+  std::string name_;
+  TokenShardHeader header_;
+  std::span<const std::byte> tokens_;
+  std::span<const std::byte> begins_;
+  std::span<const std::byte> keys_;
+};
+
+}  // namespace troika

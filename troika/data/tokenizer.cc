@@ -1,0 +1,51 @@
+#include <troika/base/file.h>
+#include <troika/base/random.h>
+#include <troika/data/tokenizer.h>
+
+namespace troika {
+namespace {
+
+// A SentencePiece model of a million pieces is some 20 MB.
+constexpr std::uint64_t kMaxModelBytes = std::uint64_t{1} << 30;
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  [[nodiscard]] std::int64_t vocab_size() const override { return 256; }
+  [[nodiscard]] std::int64_t separator() const override { return 0; }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return stream_key(0, "bytes"); }
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> ids;
+    ids.reserve(text.size());
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const override {
+    std::string text;
+    for (const std::int64_t id : ids) {
+      if (id >= 0 && id < vocab_size()) text += static_cast<char>(id);
+    }
+    return text;
+  }
+};
+
+}  // namespace
+
+std::size_t part_length(std::string_view text, std::size_t max_bytes) {
+  if (text.size() <= max_bytes) return text.size();
+  const std::size_t line_end = text.rfind('\n', max_bytes - 1);
+  if (line_end != std::string_view::npos) return line_end + 1;
+  // A byte 10xxxxxx goes on with a character, which has four bytes at most.
+  const auto goes_on = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  };
+  std::size_t length = max_bytes;
+  while (length > 1 && max_bytes - length < 3 && goes_on(length)) --length;
+  return length;
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
+  if (name == "bytes") return std::make_unique<ByteTokenizer>();
+  return load_sentencepiece(read_file(name, kMaxModelBytes), name);
+}
+
+}  // namespace troika

@@ -1,0 +1,60 @@
+// Text to token ids and back. Bytes need no model; byte-pair encoding is SentencePiece's, loaded
+// from a model file or trained by prepare.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// Const access is thread safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Ids are in [0, vocab_size()).
+  [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
+  // The id that stands between two documents.
+  [[nodiscard]] virtual std::int64_t separator() const = 0;
+  // Tells models apart: the hash of the model file; of the name for bytes.
+  [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+  // Throws DataError when the text cannot be encoded.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  // Ids outside the vocabulary give nothing; a separator gives nothing, except for bytes.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
+};
+
+// The tokenizer that a recipe names: "bytes" (an id is a byte, the separator is 0), or the path of
+// a SentencePiece model. Throws DataError naming the file when it is missing, no such model, or has
+// no end-of-sentence piece (which serves as the separator).
+[[nodiscard]] std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
+
+// Same as open_tokenizer(path of a file with these bytes); `source` is what errors name.
+[[nodiscard]] std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model,
+                                                            const std::string& source);
+
+// Long texts are encoded in parts, so that they need not be in memory at once and several threads
+// can share one. How much of `text` the next part takes: all of it up to kMaxPartBytes, else up
+// to the end of the last line that fits, else as many whole UTF-8 characters as fit. `text` may be
+// cut anywhere behind kMaxPartBytes. Encoding part after part gives the same ids as at once.
+inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
+[[nodiscard]] std::size_t part_length(std::string_view text, std::size_t max_bytes = kMaxPartBytes);
+
+// The next line to learn from, or nothing at the end.
+using LineReader = std::function<std::optional<std::string>()>;
+
+// Trains a lossless byte-pair model of at most `vocab_size` ids: no normalisation, runs of spaces
+// may be pieces, and every byte has an id, so that any valid UTF-8 text comes back from decode as
+// it was, but for U+2581, by which SentencePiece writes a space. The same lines give the same
+// model. Returns the content of a model file. Throws UsageError when vocab_size is too small for
+// the characters of the text, DataError when there is nothing to learn from.
+[[nodiscard]] std::string train_sentencepiece(const LineReader& next_line, std::int64_t vocab_size);
+
+}  // namespace troika

@@ -1,0 +1,136 @@
+#include <troika/base/error.h>
+#include <troika/launch/agent.h>
+#include <troika/launch/local_ranks.h>
+#include <troika/launch/nodes.h>
+#include <troika/launch/signals.h>
+#include <troika/observe/machine.h>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+namespace troika {
+namespace {
+
+// One run, from the first rank's start to the last rank's end.
+class Agent {
+ public:
+  explicit Agent(const LaunchOptions& options)
+      : options_(options),
+        nodes_(options.plan, options.version, Deadline::in(options.rendezvous_timeout)),
+        ranks_(options, nodes_.endpoint(), nodes_.run_id()) {}
+
+  LaunchResult run() {
+    while (ranks_.any_running()) {
+      wait_for_something();
+      act_on_deadlines();
+    }
+    ranks_.finish_output();
+    return conclude();
+  }
+
+ private:
+  // Sleeps until a rank, a signal, another node or a deadline needs us, and takes note.
+  void wait_for_something() {
+    std::vector<pollfd> watched = {{signals_.descriptor(), POLLIN, 0},
+                                   {other_node_failed_ ? -1 : nodes_.descriptor(), POLLIN, 0}};
+    ranks_.watch(watched);
+    const int timeout = next_deadline_
+                            ? static_cast<int>(next_deadline_->left().count() * 1e3) + 1
+                            : -1;  // no work of ours is due: the ranks have their own deadlines
+    if (poll(watched.data(), watched.size(), timeout) < 0) return;  // a signal: see the pipe
+    while (const auto signal = signals_.take()) on_signal(*signal);
+    if (watched[1].revents != 0) on_other_node();
+    ranks_.take_note(watched);
+    if (const auto rank = ranks_.failed_rank()) {
+      begin_to_end("rank " + std::to_string(*rank) + " has failed");
+    }
+  }
+
+  void on_signal(int signal) {
+    ranks_.told_to_end();
+    // Asked twice, or asked while a failure is being dealt with: no more patience.
+    ranks_.signal_all(ending_ ? SIGKILL : signal);
+    if (ending_) return;
+    signal_ = signal;
+    ending_ = true;
+    terminated_ = true;
+    next_deadline_ = Deadline::in(options_.interrupt_grace);
+    nodes_.tell_nodes("interrupted on host " + host_name());
+  }
+
+  void on_other_node() {
+    other_node_failed_ = true;
+    begin_to_end("another node of the job has failed");
+  }
+
+  // The others get a moment to say what they saw, since it may be the cause.
+  void begin_to_end(const std::string& reason) {
+    if (ending_) return;
+    ending_ = true;
+    nodes_.tell_ranks(reason);
+    nodes_.tell_nodes(reason);
+    next_deadline_ = Deadline::in(options_.settle);
+  }
+
+  void act_on_deadlines() {
+    if (!next_deadline_ || !next_deadline_->passed()) return;
+    ranks_.told_to_end();
+    ranks_.signal_all(terminated_ ? SIGKILL : SIGTERM);
+    next_deadline_.reset();
+    if (!terminated_) next_deadline_ = Deadline::in(options_.grace);
+    terminated_ = true;
+  }
+
+  [[nodiscard]] std::optional<Cause> own_cause() const {
+    const bool all_well = std::none_of(ranks_.ends().begin(), ranks_.ends().end(),
+                                       [](const RankEnd& end) { return !ended_well(end); });
+    if (signal_ && !all_well) {
+      const std::string host = options_.plan.nodes > 1 ? " on host " + host_name() : "";
+      const std::string how =
+          *signal_ == SIGINT ? "" : " by SIG" + std::string(sigabbrev_np(*signal_));
+      return Cause{CauseKind::kInterrupted, 0, ExitCode::kInterrupted, "interrupted" + how + host,
+                   ""};
+    }
+    return first_cause(ranks_.ends(), host_name(), options_.plan.ranks);
+  }
+
+  LaunchResult conclude() {
+    const std::optional<Cause> mine = own_cause();
+    // Nodes whose ranks did well may still wait for others that write the last files.
+    constexpr Seconds kWhenWell{60};
+    const Seconds patience =
+        mine || ending_ ? options_.settle + options_.grace + options_.grace : kWhenWell;
+    const auto cause =
+        nodes_.settle(mine, Deadline::in(patience), [this] { return signals_.take().has_value(); });
+    LaunchResult result;
+    result.results = ranks_.results();
+    if (!cause) return result;
+    result.exit_code = static_cast<int>(cause->code);
+    if (signal_ && cause->kind == CauseKind::kInterrupted) result.exit_code = 128 + *signal_;
+    result.failure = Failure{cause->code, cause->message, cause->hint, false};
+    return result;
+  }
+
+  const LaunchOptions& options_;
+  Nodes nodes_;
+  SignalPipe signals_;
+  LocalRanks ranks_;
+  bool ending_ = false;      // no rank will be let run on
+  bool terminated_ = false;  // the ranks have been sent SIGTERM, or what the user sent
+  bool other_node_failed_ = false;
+  std::optional<int> signal_;  // that made us end
+  std::optional<Deadline> next_deadline_;
+};
+
+}  // namespace
+
+LaunchResult run_ranks(const LaunchOptions& options) {
+  return Agent(options).run();
+}
+
+}  // namespace troika

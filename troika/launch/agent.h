@@ -1,0 +1,46 @@
+// Starts the ranks of this host, watches them, and ends them: all together, within seconds, and
+// with one root cause to tell, whatever happens to any of them.
+#pragma once
+
+#include <troika/launch/options.h>
+#include <troika/launch/report.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct LaunchOptions {
+  LaunchPlan plan;
+  std::vector<std::string> command;                // of a rank
+  std::map<std::string, std::string> environment;  // of the ranks, on top of ours and torchrun's
+  std::string version;                             // of troika; all nodes must have the same
+  int usable_cores = 0;                            // of this host; 0: find out
+  Seconds rendezvous_timeout = Seconds(300);       // for the other nodes to come
+  Seconds settle = Seconds(1);  // how long, after a failure, the others have to say what they saw
+  Seconds grace = Seconds(5);   // between SIGTERM and SIGKILL
+  Seconds interrupt_grace = Seconds(10);  // between Ctrl-C and SIGKILL
+};
+
+struct LaunchResult {
+  // 0; or the code of the root cause; or 128 + the signal that asked the launcher to end.
+  int exit_code = 0;
+  // What the user is to read last; nothing when all went well.
+  std::optional<Failure> failure;
+  // What each rank of this node has reported, by local rank: JSON, or empty.
+  std::vector<std::string> results;
+};
+
+// Blocks until all ranks of this node have ended and nothing of them is left. Their output goes to
+// this process's: rank 0's as it is, that of the others line by line behind "[rank 1] ". SIGINT,
+// SIGTERM and SIGHUP are passed on to the ranks once; a second one kills them. Every rank must end
+// with a word through its Reporter: one that does not has died.
+//
+// Throws UsageError when the command cannot be started, and RendezvousError when the port is in use
+// or the other nodes do not come. Call it from one thread at a time, the one that lives longest:
+// the ranks die with it (see die_with_launcher).
+[[nodiscard]] LaunchResult run_ranks(const LaunchOptions& options);
+
+}  // namespace troika

@@ -1,0 +1,48 @@
+// One child process: started by posix_spawn in a process group of its own, watched through a
+// descriptor, and never left behind.
+#pragma once
+
+#include <troika/base/file.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct ChildSpec {
+  std::vector<std::string> command;                // command[0] is looked up in PATH
+  std::map<std::string, std::string> environment;  // on top of this process's
+  int standard_output = 1;                         // descriptors of this process
+  int standard_error = 2;
+  int report = -1;  // becomes descriptor kReportDescriptor of the child
+};
+
+inline constexpr int kReportDescriptor = 3;
+
+class ChildProcess {
+ public:
+  // Standard input is empty; signals are as a fresh process has them. Throws UsageError naming the
+  // command when it cannot be started.
+  explicit ChildProcess(const ChildSpec& spec);
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&&) = delete;
+  // Kills what is still there.
+  ~ChildProcess();
+
+  [[nodiscard]] int pid() const { return pid_; }
+  // Readable once the process has ended.
+  [[nodiscard]] int descriptor() const { return pidfd_.get(); }
+  [[nodiscard]] bool running() const { return running_; }
+  // To the whole process group.
+  void signal(int number) const;
+  // After it has ended: kills what is left of its group, and returns its status as waitpid does.
+  int reap();
+
+ private:
+  int pid_ = -1;
+  UniqueFd pidfd_;
+  bool running_ = false;
+};
+
+}  // namespace troika

@@ -1,0 +1,189 @@
+#include <troika/base/error.h>
+#include <troika/launch/local_ranks.h>
+#include <troika/observe/machine.h>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+namespace troika {
+namespace {
+
+constexpr Seconds kToWriteOutput{5};
+constexpr std::size_t kLongestReport = std::size_t{64} << 20;
+
+struct Ends {
+  UniqueFd ours, theirs;
+};
+
+Ends make_pipe() {
+  int ends[2];
+  check(pipe2(ends, O_CLOEXEC) == 0, "no pipe for a rank's output");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// A socket rather than a pipe, so that a rank whose launcher is gone gets an error and no signal.
+Ends make_report_line() {
+  int ends[2];
+  check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "no socket for a report");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// torchrun's variables, so that a rank reads one set whoever has started it, and our own.
+std::map<std::string, std::string> common_environment(const LaunchOptions& options,
+                                                      const Endpoint& store,
+                                                      const std::string& run_id) {
+  const LaunchPlan& plan = options.plan;
+  const int cores = options.usable_cores > 0 ? options.usable_cores : usable_cores();
+  std::map<std::string, std::string> variables = {
+      {"WORLD_SIZE", std::to_string(plan.ranks)},
+      {"LOCAL_WORLD_SIZE", std::to_string(plan.ranks_per_node)},
+      {"GROUP_RANK", std::to_string(plan.node_rank)},
+      {"GROUP_WORLD_SIZE", std::to_string(plan.nodes)},
+      {"MASTER_ADDR", store.host},
+      {"MASTER_PORT", std::to_string(store.port)},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_RUN_ID", run_id},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TROIKA_LAUNCHER_PID", std::to_string(getpid())},
+      {"TROIKA_REPORT_FD", std::to_string(kReportDescriptor)},
+  };
+  if (!std::getenv("OMP_NUM_THREADS")) {
+    variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / plan.ranks_per_node));
+  }
+  for (const auto& [name, value] : options.environment) variables[name] = value;
+  return variables;
+}
+
+bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
+  return descriptor >= 0 && std::any_of(watched.begin(), watched.end(), [&](const pollfd& one) {
+           return one.fd == descriptor && one.revents != 0;
+         });
+}
+
+}  // namespace
+
+LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
+                       const std::string& run_id) {
+  const auto environment = common_environment(options, store, run_id);
+  for (int local = 0; local < options.plan.ranks_per_node; ++local) {
+    start(local, options, environment);
+  }
+}
+
+void LocalRanks::start(int local_rank, const LaunchOptions& options,
+                       const std::map<std::string, std::string>& environment) {
+  const int rank = options.plan.node_rank * options.plan.ranks_per_node + local_rank;
+  Ends report = make_report_line();
+  ChildSpec spec{options.command, environment, 1, 2, report.theirs.get()};
+  spec.environment["RANK"] = std::to_string(rank);
+  spec.environment["LOCAL_RANK"] = std::to_string(local_rank);
+  const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
+  std::vector<LineRelay> relays;
+  std::vector<UniqueFd> handed_over;  // until the child has them
+  for (OutputSink* sink : {&output_, &error_}) {
+    // Rank 0 draws its progress line on the terminal itself.
+    if (rank == 0 && sink->is_terminal()) continue;
+    Ends pipe = make_pipe();
+    (sink == &output_ ? spec.standard_output : spec.standard_error) = pipe.theirs.get();
+    relays.emplace_back(std::move(pipe.ours), *sink, prefix);
+    handed_over.push_back(std::move(pipe.theirs));
+  }
+  processes_.push_back({rank, ChildProcess(spec), std::move(report.ours), "", std::nullopt, false,
+                        std::move(relays)});
+}
+
+bool LocalRanks::any_running() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.child.running(); });
+}
+
+void LocalRanks::watch(std::vector<pollfd>& watched) const {
+  for (const Process& process : processes_) {
+    if (process.child.running()) watched.push_back({process.child.descriptor(), POLLIN, 0});
+    if (process.report.valid()) watched.push_back({process.report.get(), POLLIN, 0});
+    for (const LineRelay& relay : process.relays) {
+      if (relay.open() && !relay.sink().is_full()) {
+        watched.push_back({relay.descriptor(), POLLIN, 0});
+      }
+    }
+  }
+  for (const OutputSink* sink : {&output_, &error_}) {
+    if (sink->has_pending()) watched.push_back({sink->descriptor(), POLLOUT, 0});
+  }
+}
+
+void LocalRanks::take_note(const std::vector<pollfd>& watched) {
+  for (OutputSink* sink : {&output_, &error_}) {
+    if (sink->has_pending() && is_ready(watched, sink->descriptor())) sink->write_some();
+  }
+  for (Process& process : processes_) {
+    for (LineRelay& relay : process.relays) {
+      if (relay.open() && is_ready(watched, relay.descriptor())) relay.read_some();
+    }
+    if (is_ready(watched, process.report.get())) read_report(process);
+    if (process.child.running() && is_ready(watched, process.child.descriptor())) {
+      note_end(process);
+    }
+  }
+}
+
+void LocalRanks::read_report(Process& process) {
+  char buffer[16384];
+  const ssize_t size = recv(process.report.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+  if (size > 0 && process.reported.size() < kLongestReport) {
+    process.reported.append(buffer, static_cast<std::size_t>(size));
+    if (process.reported.ends_with('\n')) note_word(process);
+  } else if (size >= 0 || (errno != EAGAIN && errno != EINTR)) {
+    process.report.reset();
+  }
+}
+
+void LocalRanks::note_word(Process& process) {
+  try {
+    process.word = decode_last_word(process.reported);
+  } catch (const DataError&) {
+    return;  // not a word: the rank's end will speak for itself
+  }
+  process.told_before_word = told_to_end_;
+  if (process.word->failure && !failed_rank_) failed_rank_ = process.rank;
+}
+
+void LocalRanks::note_end(Process& process) {
+  const int status = process.child.reap();
+  pollfd readable{process.report.get(), POLLIN, 0};
+  while (process.report.valid() && poll(&readable, 1, 0) > 0) read_report(process);
+  process.report.reset();
+  ends_.push_back({process.rank, process.child.pid(), status, process.word,
+                   process.word ? process.told_before_word : told_to_end_});
+  if (is_failure(ends_.back()) && !failed_rank_) failed_rank_ = process.rank;
+}
+
+void LocalRanks::signal_all(int number) {
+  for (const Process& process : processes_) process.child.signal(number);
+}
+
+void LocalRanks::finish_output() {
+  const Deadline deadline = Deadline::in(kToWriteOutput);
+  for (Process& process : processes_) {
+    for (LineRelay& relay : process.relays) relay.finish();
+  }
+  output_.flush(deadline);
+  error_.flush(deadline);
+}
+
+std::vector<std::string> LocalRanks::results() const {
+  std::vector<std::string> results(processes_.size());
+  const int first = processes_.front().rank;
+  for (const RankEnd& end : ends_) {
+    if (end.word) results[static_cast<std::size_t>(end.rank - first)] = end.word->result;
+  }
+  return results;
+}
+
+}  // namespace troika

@@ -1,0 +1,69 @@
+// The processes of this node's ranks with everything that hangs on them: their output, their last
+// words, and how they ended. No decisions: those are the agent's.
+#pragma once
+
+#include <troika/launch/agent.h>
+#include <troika/launch/child_process.h>
+#include <troika/launch/output.h>
+#include <troika/launch/root_cause.h>
+
+#include <poll.h>
+
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+class LocalRanks {
+ public:
+  // Starts them. Throws UsageError when the command cannot be started; none is left then.
+  LocalRanks(const LaunchOptions& options, const Endpoint& store, const std::string& run_id);
+  LocalRanks(const LocalRanks&) = delete;
+  LocalRanks& operator=(const LocalRanks&) = delete;
+
+  [[nodiscard]] bool any_running() const;
+
+  // Adds what to wait for to `watched`; take_note() then reads what is ready, of the same vector.
+  void watch(std::vector<pollfd>& watched) const;
+  void take_note(const std::vector<pollfd>& watched);
+
+  // In the order in which the ranks ended.
+  [[nodiscard]] const std::vector<RankEnd>& ends() const { return ends_; }
+  // The first rank that has reported a failure, even if it has yet to end, or has ended badly.
+  [[nodiscard]] std::optional<int> failed_rank() const { return failed_rank_; }
+  // Ends from now on are the launcher's doing.
+  void told_to_end() { told_to_end_ = true; }
+  void signal_all(int number);
+
+  // Once all have ended: hands on the rest of their output.
+  void finish_output();
+  // What they have reported, by local rank.
+  [[nodiscard]] std::vector<std::string> results() const;
+
+ private:
+  struct Process {
+    int rank;
+    ChildProcess child;
+    UniqueFd report;
+    std::string reported;
+    std::optional<LastWord> word;
+    bool told_before_word;
+    std::vector<LineRelay> relays;
+  };
+
+  void start(int local_rank, const LaunchOptions& options,
+             const std::map<std::string, std::string>& environment);
+  void read_report(Process& process);
+  void note_word(Process& process);
+  void note_end(Process& process);
+
+  OutputSink output_{1}, error_{2};
+  std::list<Process> processes_;
+  std::vector<RankEnd> ends_;
+  std::optional<int> failed_rank_;
+  bool told_to_end_ = false;
+};
+
+}  // namespace troika

@@ -1,0 +1,178 @@
+#include <troika/base/error.h>
+#include <troika/base/units.h>
+#include <troika/launch/nodes.h>
+#include <troika/observe/machine.h>
+#include <troika/rendezvous/agreement.h>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace troika {
+namespace {
+
+constexpr std::string_view kFine = "fine";
+
+bool is_loopback(const std::string& host) {
+  return host == "127.0.0.1" || host == "localhost";
+}
+
+Store open_store(const LaunchPlan& plan, const Deadline& deadline) {
+  if (plan.node_rank > 0) return Store::connect(*plan.rendezvous, deadline);
+  const bool alone = !plan.rendezvous || is_loopback(plan.rendezvous->host);
+  return Store::host(plan.rendezvous ? plan.rendezvous->port : std::uint16_t{0},
+                     alone ? Reach::kThisHost : Reach::kEveryHost);
+}
+
+std::string new_run_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return host_name() + "-" + std::to_string(getpid()) + "-" + std::to_string(now.count());
+}
+
+// What all launchers must have in common.
+std::string terms(const LaunchPlan& plan, const std::string& version) {
+  return "--nodes " + std::to_string(plan.nodes) + " --ranks-per-node " +
+         std::to_string(plan.ranks_per_node) + ", troika " + version;
+}
+
+}  // namespace
+
+Nodes::Nodes(const LaunchPlan& plan, const std::string& version, const Deadline& deadline)
+    : plan_(plan), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  check(wake_.valid(), "no eventfd for the launcher");
+  store_ = open_store(plan, deadline);
+  endpoint_ = {plan.rendezvous ? plan.rendezvous->host : "127.0.0.1", store_->endpoint().port};
+  if (plan.nodes > 1) {
+    meet(version, deadline);
+    watch();
+  } else {
+    run_id_ = new_run_id();
+  }
+}
+
+std::string Nodes::key(std::string_view what, int node) const {
+  return "launchers/" + std::string(what) + "/" + std::to_string(node);
+}
+
+std::vector<std::string> Nodes::keys(std::string_view what) const {
+  std::vector<std::string> keys;
+  for (int node = 0; node < plan_.nodes; ++node) keys.push_back(key(what, node));
+  return keys;
+}
+
+// The nodes that have not set their key.
+std::vector<int> Nodes::without(std::string_view what) {
+  std::vector<int> nodes;
+  for (int node = 0; node < plan_.nodes; ++node) {
+    if (!store_->is_set(key(what, node))) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+void Nodes::meet(const std::string& version, const Deadline& deadline) {
+  const std::string own = terms(plan_, version), who = "node " + std::to_string(plan_.node_rank);
+  if (plan_.node_rank == 0) store_->set("launchers/run", new_run_id());
+  if (store_->add(key("claims", plan_.node_rank), 1) > 1) {
+    throw RendezvousError("two launchers claim to be " + who + " at " + endpoint_.describe() +
+                              "; this one is on host " + host_name(),
+                          "give each host its own --node-rank");
+  }
+  store_->set(key("terms", plan_.node_rank), own);
+  if (!store_->wait(keys("terms"), deadline)) {
+    const std::vector<int> missing = without("terms");
+    const bool one = missing.size() == 1;
+    throw RendezvousError((one ? "node " : "nodes ") + list_ranks(missing) + " of " +
+                              std::to_string(plan_.nodes) + (one ? " has" : " have") +
+                              " not come to " + endpoint_.describe() + " after " +
+                              format_fixed(deadline.timeout().count(), 0) + " s",
+                          "start the same command there, with its own --node-rank");
+  }
+  check_terms();
+  run_id_ = store_->get("launchers/run", deadline);
+}
+
+void Nodes::check_terms() {
+  const std::vector<std::string> all = store_->get_all(keys("terms"));
+  for (std::size_t node = 1; node < all.size(); ++node) {
+    if (all[node] == all[0]) continue;
+    // The other launchers are to read this too, before the store goes with node 0.
+    constexpr Seconds kToRead{5};
+    store_->set(key("read", plan_.node_rank), "");
+    if (plan_.node_rank == 0) (void)store_->wait(keys("read"), Deadline::in(kToRead));
+    throw RendezvousError("node " + std::to_string(node) + " disagrees with node 0: it has " +
+                              all[node] + ", node 0 has " + all[0],
+                          "start all nodes with the same flags and the same version");
+  }
+}
+
+void Nodes::watch() {
+  const auto wake = [this](const std::string&) { eventfd_write(wake_.get(), 1); };
+  watch_ = std::make_unique<StoreWatch>(*store_, key("stop", plan_.node_rank), wake, wake);
+}
+
+void Nodes::tell_ranks(const std::string& reason) {
+  try {
+    Store store = store_->with_prefix(key_prefix(elastic_job(run_id_, "0")));
+    for (int local = 0; local < plan_.ranks_per_node; ++local) {
+      store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), reason);
+    }
+  } catch (const PeerError&) {
+    // Node 0 is gone; settle() says so.
+  }
+}
+
+void Nodes::tell_nodes(const std::string& reason) {
+  try {
+    for (int node = 0; node < plan_.nodes; ++node) {
+      if (node != plan_.node_rank) store_->set(key("stop", node), reason);
+    }
+  } catch (const PeerError&) {
+    // As above.
+  }
+}
+
+std::optional<Cause> Nodes::settle(const std::optional<Cause>& mine, const Deadline& deadline,
+                                   const Interrupted& interrupted) {
+  if (plan_.nodes == 1) return mine;
+  std::vector<Cause> causes;
+  try {
+    causes = exchange(mine, deadline, interrupted);
+  } catch (const PeerError& error) {
+    causes.push_back({CauseKind::kLost, 0, ExitCode::kRankDied,
+                      "the launcher of node 0 at " + endpoint_.describe() + " is gone",
+                      "its last lines, on that host, may say why"});
+    if (mine) causes.push_back(*mine);
+  }
+  if (causes.empty()) return std::nullopt;
+  return first_of(causes);
+}
+
+std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& deadline,
+                                   const Interrupted& interrupted) {
+  if (mine) mine->order = store_->add("launchers/order", 1);
+  store_->set(key("outcome", plan_.node_rank), mine ? encode(*mine) : std::string(kFine));
+  constexpr Seconds kTurn{0.2}, kToRead{5};
+  bool all_said = false;
+  while (!all_said && !deadline.passed() && !interrupted()) {
+    all_said = store_->wait(keys("outcome"), Deadline::in(std::min(kTurn, deadline.left())));
+  }
+  std::vector<Cause> causes;
+  for (int node = 0; node < plan_.nodes; ++node) {
+    if (store_->is_set(key("outcome", node))) {
+      const std::string text = store_->get_all({key("outcome", node)}).front();
+      if (text != kFine) causes.push_back(decode_cause(text));
+    } else {
+      causes.push_back({CauseKind::kLost, node, ExitCode::kRankDied,
+                        "node " + std::to_string(node) + " of " + std::to_string(plan_.nodes) +
+                            " does not answer: its launcher or its machine is gone",
+                        "its last lines, on that host, may say why"});
+    }
+  }
+  store_->set(key("read", plan_.node_rank), "");
+  if (plan_.node_rank == 0) (void)store_->wait(keys("read"), Deadline::in(kToRead));
+  return causes;
+}
+
+}  // namespace troika

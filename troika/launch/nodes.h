@@ -1,0 +1,62 @@
+// What the launchers of a job's nodes say to each other, through the store that node 0's keeps. A
+// job on one node has the store as well, for its ranks.
+#pragma once
+
+#include <troika/launch/options.h>
+#include <troika/launch/root_cause.h>
+#include <troika/rendezvous/store_watch.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+class Nodes {
+ public:
+  using Interrupted = std::function<bool()>;
+
+  // Collective among the launchers. Throws RendezvousError when the port is in use, when node 0
+  // cannot be reached, when nodes do not come (naming them) or do not agree on the plan.
+  Nodes(const LaunchPlan& plan, const std::string& version, const Deadline& deadline);
+
+  // Where the ranks of this node find the store.
+  [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+  // Tells this launch from every other.
+  [[nodiscard]] const std::string& run_id() const { return run_id_; }
+
+  // Readable once another node has failed or is gone.
+  [[nodiscard]] int descriptor() const { return wake_.get(); }
+
+  // Tells the ranks of this node (see abort_key), and the other launchers, that the job is over.
+  void tell_ranks(const std::string& reason);
+  void tell_nodes(const std::string& reason);
+
+  // Collective, once the ranks of this node have ended: exchanges what became of each node, and
+  // returns the first cause among all; nothing when all went well. A node that does not answer by
+  // the deadline is a cause as well. `interrupted` is asked now and then, and ends the wait.
+  [[nodiscard]] std::optional<Cause> settle(const std::optional<Cause>& mine,
+                                            const Deadline& deadline,
+                                            const Interrupted& interrupted);
+
+ private:
+  void meet(const std::string& version, const Deadline& deadline);
+  void check_terms();
+  void watch();
+  [[nodiscard]] std::string key(std::string_view what, int node) const;
+  [[nodiscard]] std::vector<std::string> keys(std::string_view what) const;
+  [[nodiscard]] std::vector<int> without(std::string_view what);
+  [[nodiscard]] std::vector<Cause> exchange(std::optional<Cause> mine, const Deadline& deadline,
+                                            const Interrupted& interrupted);
+
+  LaunchPlan plan_;
+  Endpoint endpoint_;
+  std::string run_id_;
+  UniqueFd wake_;
+  std::optional<Store> store_;
+  std::unique_ptr<StoreWatch> watch_;  // only with several nodes; uses wake_ and store_
+};
+
+}  // namespace troika

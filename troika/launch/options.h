@@ -1,0 +1,57 @@
+// How many ranks to start and where, from the flags of the command line; or that none are to be
+// started, because a launcher has done so already.
+#pragma once
+
+#include <troika/rendezvous/world.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace troika {
+
+// --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous (and torchrun's names for them).
+struct LaunchFlags {
+  std::optional<int> ranks;  // in total
+  std::optional<int> ranks_per_node;
+  std::optional<int> nodes;
+  std::optional<int> node_rank;
+  std::optional<std::string> rendezvous;
+
+  [[nodiscard]] bool any() const {
+    return ranks || ranks_per_node || nodes || node_rank || rendezvous;
+  }
+};
+
+// What the number of ranks follows from when no flag says it.
+struct RankDefaults {
+  int axes = 1;           // product of the mesh axes that the recipe gives
+  bool all_axes = false;  // whether it gives all of them, so that the product is the number
+  int usable_cores = 1;
+  int gpus = 0;
+};
+
+struct LaunchPlan {
+  int ranks = 1;  // in total: nodes * ranks_per_node
+  int ranks_per_node = 1;
+  int nodes = 1;
+  int node_rank = 0;
+  std::optional<Endpoint> rendezvous;  // always set for several nodes
+};
+
+// The product of the axes where the recipe gives them all; else as many as there are GPUs, or
+// usable cores up to 2, in multiples of that product and at least one of it.
+[[nodiscard]] int default_ranks(const RankDefaults& defaults);
+
+// Completes the flags. Throws UsageError naming the flag that is missing, out of range or
+// contradicts another.
+[[nodiscard]] LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults);
+
+// A World: this process is one of its ranks. A LaunchPlan: it is to start ranks. Flags win over
+// the environment, except in a rank that troika's launcher has started with those very flags.
+// Throws UsageError as plan_launch and world_from_environment do.
+[[nodiscard]] std::variant<World, LaunchPlan> join_or_launch(const LaunchFlags& flags,
+                                                             const RankDefaults& defaults,
+                                                             const Environment& environment);
+
+}  // namespace troika

@@ -1,0 +1,65 @@
+// The output of the ranks on its way to the launcher's: whole lines, never mixed, with the rank's
+// number in front of all but rank 0's.
+#pragma once
+
+#include <troika/base/file.h>
+#include <troika/base/time.h>
+
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// One of the launcher's own outputs. Whoever reads it may be slow, so writes wait for the event
+// loop to say that there is room.
+class OutputSink {
+ public:
+  explicit OutputSink(int descriptor);
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  // A terminal shows rank 0's progress line, which another rank's line first has to clear.
+  [[nodiscard]] bool is_terminal() const { return terminal_; }
+  void push(std::string_view text);
+  // Ends a line that somebody has left open.
+  void begin_line();
+  [[nodiscard]] bool has_pending() const { return !pending_.empty(); }
+  // Nothing more should be read for it until some is written.
+  [[nodiscard]] bool is_full() const { return pending_.size() > (1U << 20); }
+  // Writes what fits without waiting; the descriptor must be writable. When nobody reads any more,
+  // the rest is dropped.
+  void write_some();
+  // Writes everything, or what can be written by the deadline.
+  void flush(const Deadline& deadline);
+
+ private:
+  int descriptor_;
+  bool terminal_;
+  bool in_line_ = false;
+  std::string pending_;
+};
+
+// Carries one stream of one rank to a sink.
+class LineRelay {
+ public:
+  LineRelay(UniqueFd from, OutputSink& to, std::string prefix);
+
+  [[nodiscard]] int descriptor() const { return from_.get(); }
+  [[nodiscard]] bool open() const { return from_.valid(); }
+  [[nodiscard]] OutputSink& sink() const { return *to_; }
+  // Reads what is there, and hands on the lines that are complete. The last one is handed on as it
+  // is when the stream ends.
+  void read_some();
+  // Reads everything that is there already, and ends.
+  void finish();
+
+ private:
+  void hand_on(std::string_view line);
+  void end();
+
+  UniqueFd from_;
+  OutputSink* to_;
+  std::string prefix_;
+  std::string partial_;
+};
+
+}  // namespace troika

@@ -1,0 +1,61 @@
+// A rank's last word to the launcher that has started it: one line of JSON with the result or the
+// error, written just before the rank ends.
+#pragma once
+
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/rendezvous/environment.h>
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// An error as it travels between processes.
+struct Failure {
+  ExitCode code = ExitCode::kInternal;
+  std::string message;
+  std::string hint;
+  // A consequence of what happened to another rank: a peer that is gone, or late.
+  bool secondary = false;
+};
+
+// Typed errors keep their code and hint; PeerError and DeadlineError are secondary; anything else
+// is kInternal.
+[[nodiscard]] Failure failure_of(const std::exception& error);
+
+// What a rank has said: a failure, or a result (JSON, as the rank wrote it).
+struct LastWord {
+  std::optional<Failure> failure;
+  std::string result;
+};
+
+// One line with its newline, and back. decode throws DataError on anything else.
+[[nodiscard]] std::string encode(const LastWord& word);
+[[nodiscard]] LastWord decode_last_word(std::string_view line);
+
+// The rank's end of the line to the launcher.
+class Reporter {
+ public:
+  // Not connected when no launcher of ours has started this process.
+  explicit Reporter(const Environment& environment);
+
+  [[nodiscard]] bool connected() const { return socket_.valid(); }
+  // At most one of the two, once. Do nothing when not connected, or when the launcher is gone.
+  // `json` is one JSON value; throws InternalError when it is not.
+  void result(std::string_view json);
+  void error(const std::exception& error);
+
+ private:
+  void send(const LastWord& word);
+  UniqueFd socket_;
+};
+
+// Has the kernel kill this process when the launcher of ours that has started it ends in whatever
+// way, so that no rank outlives it. Does nothing without such a launcher. Throws PeerError when the
+// launcher has ended already.
+void die_with_launcher(const Environment& environment);
+
+}  // namespace troika

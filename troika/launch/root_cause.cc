@@ -1,0 +1,146 @@
+#include <troika/base/text.h>
+#include <troika/launch/root_cause.h>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace troika {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
+std::string hint_for(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return "the kernel kills processes when memory runs out (`dmesg` tells): a smaller "
+             "train.micro_batch_size needs less";
+    case SIGBUS:
+      return "a file that was mapped has shrunk, or /dev/shm is full";
+    case SIGSEGV:
+    case SIGABRT:
+    case SIGILL:
+    case SIGFPE:
+      return "a crash, which is a bug: what the rank printed last, above, says where";
+    default:
+      return "somebody, or the job system, has sent it";
+  }
+}
+
+std::string name_of(const RankEnd& end, std::string_view host) {
+  return "rank " + std::to_string(end.rank) + " (host " + std::string(host) + ", pid " +
+         std::to_string(end.pid) + ")";
+}
+
+Cause cause_of_death(const RankEnd& end, std::string_view host) {
+  Cause cause{CauseKind::kDied, 0, ExitCode::kRankDied, name_of(end, host), ""};
+  const std::string_view after = end.word ? ", though it had reported a result" : "";
+  if (WIFSIGNALED(end.status)) {
+    const int signal = WTERMSIG(end.status);
+    cause.message += " was killed by " + signal_name(signal);
+    cause.hint = hint_for(signal);
+  } else {
+    cause.message += " ended with exit status " + std::to_string(WEXITSTATUS(end.status));
+    cause.message += end.word ? "" : " and without a word";
+    cause.hint = "what it printed last, above, may say why";
+  }
+  cause.message += after;
+  if (end.was_told_to_end) cause.kind = CauseKind::kAfterwards;
+  return cause;
+}
+
+Cause cause_of_failure(const RankEnd& end, const std::string& where) {
+  const Failure& failure = *end.word->failure;
+  CauseKind kind = CauseKind::kFailed;
+  if (failure.code == ExitCode::kRendezvous) kind = CauseKind::kRendezvous;
+  if (failure.code == ExitCode::kInterrupted) kind = CauseKind::kInterrupted;
+  if (failure.secondary) kind = CauseKind::kConsequence;
+  if (end.was_told_to_end && kind != CauseKind::kConsequence) kind = CauseKind::kAfterwards;
+  return {kind, 0, failure.code, where + failure.message, failure.hint};
+}
+
+// When all ranks say the same, as they do of a file that is missing, it is not one rank's error.
+bool all_say_the_same(const std::vector<RankEnd>& ends, int world_size) {
+  const auto message = [](const RankEnd& end) {
+    return end.word && end.word->failure ? end.word->failure->message : std::string();
+  };
+  return static_cast<int>(ends.size()) == world_size &&
+         std::all_of(ends.begin(), ends.end(),
+                     [&](const RankEnd& end) { return message(end) == message(ends[0]); });
+}
+
+}  // namespace
+
+bool ended_well(const RankEnd& end) {
+  return WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0 && end.word && !end.word->failure;
+}
+
+bool is_failure(const RankEnd& end) {
+  if (ended_well(end)) return false;
+  if (!end.was_told_to_end) return true;
+  if (end.word && end.word->failure) {
+    const ExitCode code = end.word->failure->code;
+    return code != ExitCode::kInterrupted && code != ExitCode::kCheckpointed;
+  }
+  // Of the signals that the launcher sends it dies as it should; of others it crashes.
+  if (!WIFSIGNALED(end.status)) return false;
+  const int signal = WTERMSIG(end.status);
+  return signal != SIGTERM && signal != SIGKILL && signal != SIGINT && signal != SIGHUP;
+}
+
+std::optional<Cause> first_cause(const std::vector<RankEnd>& ends, std::string_view host,
+                                 int world_size) {
+  std::vector<Cause> causes;
+  const bool same = all_say_the_same(ends, world_size);
+  for (const RankEnd& end : ends) {
+    if (!is_failure(end)) continue;
+    const bool spoke = end.word && end.word->failure;
+    const std::string where =
+        same ? "" : "rank " + std::to_string(end.rank) + " (host " + std::string(host) + "): ";
+    causes.push_back(spoke ? cause_of_failure(end, where) : cause_of_death(end, host));
+    causes.back().order = static_cast<std::int64_t>(causes.size());
+  }
+  if (causes.empty()) return std::nullopt;
+  return first_of(causes);
+}
+
+const Cause& first_of(const std::vector<Cause>& causes) {
+  return *std::min_element(causes.begin(), causes.end(), [](const Cause& a, const Cause& b) {
+    return std::tie(a.kind, a.order) < std::tie(b.kind, b.order);
+  });
+}
+
+std::string encode(const Cause& cause) {
+  return Json{
+      {"kind", static_cast<int>(cause.kind)},
+      {"order", cause.order},
+      {"failure", encode(LastWord{Failure{cause.code, cause.message, cause.hint, false}, ""})}}
+      .dump();
+}
+
+Cause decode_cause(std::string_view text) {
+  try {
+    const Json json = Json::parse(text);
+    const int kind = json.at("kind");
+    if (kind < 0 || kind > static_cast<int>(CauseKind::kConsequence)) {
+      throw DataError("a launcher's report has an unknown kind of cause: " + quote(text));
+    }
+    const LastWord word = decode_last_word(json.at("failure").get<std::string>());
+    if (!word.failure) throw DataError("a launcher's report names no cause: " + quote(text));
+    return {static_cast<CauseKind>(kind), json.at("order"), word.failure->code,
+            word.failure->message, word.failure->hint};
+  } catch (const Json::exception&) {
+    throw DataError("a launcher's report is malformed: " + quote(text));
+  }
+}
+
+}  // namespace troika

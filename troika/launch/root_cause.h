@@ -1,0 +1,60 @@
+// Which of the many ends of a failed job was the first cause, and how the user reads it.
+#pragma once
+
+#include <troika/launch/report.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// How one rank has ended.
+struct RankEnd {
+  int rank = 0;
+  int pid = 0;
+  int status = 0;  // as waitpid gives it
+  std::optional<LastWord> word;
+  bool was_told_to_end = false;  // by the launcher, before its last word or its end
+};
+
+// From cause to consequence. What is further down is told only when nothing above it has happened.
+enum class CauseKind {
+  kInterrupted,  // somebody has asked the job to end
+  kDied,         // by a signal, or without a word
+  kFailed,       // an error of its own
+  kRendezvous,   // the ranks have not come together
+  kLost,         // the launcher of another node does not answer
+  kAfterwards,   // an error or a crash on the way out, after the launcher had told it to end
+  kConsequence,  // a peer was gone or late
+};
+
+struct Cause {
+  CauseKind kind = CauseKind::kDied;
+  std::int64_t order = 0;  // among causes of a kind, the smallest is the first
+  ExitCode code = ExitCode::kRankDied;
+  std::string message;  // with rank and host
+  std::string hint;
+};
+
+// Exit status 0, with a result.
+[[nodiscard]] bool ended_well(const RankEnd& end);
+
+// Whether this end makes the job fail: by itself, not because the launcher told the rank to end.
+[[nodiscard]] bool is_failure(const RankEnd& end);
+
+// The first cause among the ends of this node's ranks, which are in the order in which they
+// happened; nothing when all went well. `world_size` is that of the job.
+[[nodiscard]] std::optional<Cause> first_cause(const std::vector<RankEnd>& ends,
+                                               std::string_view host, int world_size);
+
+// The first of several.
+[[nodiscard]] const Cause& first_of(const std::vector<Cause>& causes);
+
+// For the store, between nodes. decode_cause throws DataError on anything else.
+[[nodiscard]] std::string encode(const Cause& cause);
+[[nodiscard]] Cause decode_cause(std::string_view text);
+
+}  // namespace troika

@@ -1,0 +1,106 @@
+#include <ATen/ATen.h>
+#include <troika/models/mlp/layers.h>
+#include <troika/nn/activation_function.h>
+#include <troika/ops/cross_entropy.h>
+
+#include <cmath>
+
+namespace troika {
+namespace {
+
+struct LayerState final : UnitState {
+  at::Tensor input, before, after;  // of the linear layer; before and after the non-linearity
+  at::Tensor gradient;              // of the linear layer's output
+};
+
+Linear make_linear(std::int64_t index, std::int64_t in, std::int64_t out) {
+  const auto start = Initializer::uniform(1 / std::sqrt(static_cast<double>(in)));
+  return {"layers." + std::to_string(index), in, out, Bias::kPresent, start, start};
+}
+
+std::vector<ParameterSpec> declare(const Linear& linear) {
+  std::vector<ParameterSpec> specs;
+  linear.declare(specs);
+  return specs;
+}
+
+// The first layer reads the features, in the type that the weights are in.
+at::Tensor input_of(bool first, const Activation& input, const Saved& saved, at::ScalarType type) {
+  return first ? saved.microbatch.inputs.to(type) : input.hidden;
+}
+
+// A sample's loss is the mean over its outputs of the squared error. Overwrites `output` with the
+// gradient of `scale` times the sum over samples.
+double mean_square_with_gradient_(const at::Tensor& output, const at::Tensor& targets,
+                                  double scale) {
+  output.sub_(targets);
+  const auto outputs = static_cast<double>(output.size(1));
+  const double sum = output.square().sum(at::kDouble).item<double>() / outputs;
+  output.mul_(2 * scale / outputs);
+  return sum;
+}
+
+}  // namespace
+
+MlpHiddenLayer::MlpHiddenLayer(std::int64_t index, std::int64_t in, std::int64_t out,
+                               ActivationFunction activation)
+    : first_(index == 0), activation_(activation), linear_(make_linear(index, in, out)) {}
+
+std::vector<ParameterSpec> MlpHiddenLayer::specs() const {
+  return declare(linear_);
+}
+
+Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
+                                   std::unique_ptr<UnitState>& state) {
+  auto own = std::make_unique<LayerState>();
+  own->input = input_of(first_, input, saved, linear_.value_type());
+  own->before = linear_.forward(own->input);
+  own->after = apply(activation_, own->before);
+  at::Tensor hidden = own->after;
+  if (saved.mode == Mode::kTrain) state = std::move(own);
+  return {std::move(hidden)};
+}
+
+at::Tensor MlpHiddenLayer::backward_input(UnitState& state, const Saved&, at::Tensor gradient) {
+  auto& own = static_cast<LayerState&>(state);
+  own.gradient = apply_backward(activation_, gradient, own.before, own.after);
+  return first_ ? at::Tensor() : linear_.backward_input(own.gradient);
+}
+
+void MlpHiddenLayer::backward_weight(UnitState& state) {
+  const auto& own = static_cast<LayerState&>(state);
+  linear_.backward_weight(own.gradient, own.input);
+}
+
+MlpLossLayer::MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out, Loss loss)
+    : first_(index == 0), loss_(loss), linear_(make_linear(index, in, out)) {}
+
+std::vector<ParameterSpec> MlpLossLayer::specs() const {
+  return declare(linear_);
+}
+
+Activation MlpLossLayer::forward(Activation input, const Saved& saved,
+                                 std::unique_ptr<UnitState>& state) {
+  auto own = std::make_unique<LayerState>();
+  own->input = input_of(first_, input, saved, linear_.value_type());
+  const at::Tensor output = linear_.forward(own->input).to(linear_.master_type());
+  const at::Tensor& targets = saved.microbatch.targets;
+  const double sum = loss_ == Loss::kCrossEntropy
+                         ? ops::cross_entropy_with_gradient_(output, targets, saved.loss_scale)
+                         : mean_square_with_gradient_(output, targets, saved.loss_scale);
+  own->gradient = output.to(linear_.value_type());
+  if (saved.mode == Mode::kTrain) state = std::move(own);
+  return {{}, sum, saved.microbatch.valid};
+}
+
+at::Tensor MlpLossLayer::backward_input(UnitState& state, const Saved&, at::Tensor) {
+  const auto& own = static_cast<LayerState&>(state);
+  return first_ ? at::Tensor() : linear_.backward_input(own.gradient);
+}
+
+void MlpLossLayer::backward_weight(UnitState& state) {
+  const auto& own = static_cast<LayerState&>(state);
+  linear_.backward_weight(own.gradient, own.input);
+}
+
+}  // namespace troika

@@ -1,0 +1,45 @@
+// The units of a multi-layer perceptron.
+#pragma once
+
+#include <troika/config/recipe.h>
+#include <troika/nn/linear.h>
+#include <troika/nn/stage.h>
+
+namespace troika {
+
+class MlpHiddenLayer final : public Unit {
+ public:
+  MlpHiddenLayer(std::int64_t index, std::int64_t in, std::int64_t out,
+                 ActivationFunction activation);
+
+  [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  void bind(const Arena& arena) override { linear_.bind(arena); }
+  Activation forward(Activation input, const Saved& saved,
+                     std::unique_ptr<UnitState>& state) override;
+  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  void backward_weight(UnitState& state) override;
+
+ private:
+  bool first_;  // nobody wants the gradient of the features
+  ActivationFunction activation_;
+  Linear linear_;
+};
+
+class MlpLossLayer final : public Unit {
+ public:
+  MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out, Loss loss);
+
+  [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  void bind(const Arena& arena) override { linear_.bind(arena); }
+  Activation forward(Activation input, const Saved& saved,
+                     std::unique_ptr<UnitState>& state) override;
+  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  void backward_weight(UnitState& state) override;
+
+ private:
+  bool first_;
+  Loss loss_;
+  Linear linear_;
+};
+
+}  // namespace troika

@@ -1,0 +1,18 @@
+#include <troika/base/error.h>
+#include <troika/models/gpt/gpt.h>
+#include <troika/models/mlp/mlp.h>
+#include <troika/models/model.h>
+
+namespace troika {
+
+Model build_model(const ModelRecipe& recipe, std::uint64_t seed) {
+  switch (recipe.kind) {
+    case ModelKind::kGpt:
+      return build_gpt(recipe, seed);
+    case ModelKind::kMlp:
+      return build_mlp(recipe);
+  }
+  throw InternalError("internal error: unknown kind of model");
+}
+
+}  // namespace troika

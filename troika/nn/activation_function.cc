@@ -1,0 +1,50 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/nn/activation_function.h>
+
+namespace troika {
+
+at::Tensor apply(ActivationFunction kind, const at::Tensor& input) {
+  switch (kind) {
+    case ActivationFunction::kGelu:
+      return at::gelu(input, "none");
+    case ActivationFunction::kGeluTanh:
+      return at::gelu(input, "tanh");
+    case ActivationFunction::kRelu:
+      return at::relu(input);
+    case ActivationFunction::kTanh:
+      return at::tanh(input);
+    case ActivationFunction::kSwiGlu:
+      break;
+  }
+  throw InternalError("internal error: swiglu takes two inputs");
+}
+
+at::Tensor apply_backward(ActivationFunction kind, const at::Tensor& gradient,
+                          const at::Tensor& input, const at::Tensor& output) {
+  switch (kind) {
+    case ActivationFunction::kGelu:
+      return at::gelu_backward(gradient, input, "none");
+    case ActivationFunction::kGeluTanh:
+      return at::gelu_backward(gradient, input, "tanh");
+    case ActivationFunction::kRelu:
+      return at::threshold_backward(gradient, output, 0);
+    case ActivationFunction::kTanh:
+      return at::tanh_backward(gradient, output);
+    case ActivationFunction::kSwiGlu:
+      break;
+  }
+  throw InternalError("internal error: swiglu takes two inputs");
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return at::silu(gate).mul_(up);
+}
+
+SwiGluGradients swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
+                                const at::Tensor& up) {
+  at::Tensor dup = at::silu(gate).mul_(gradient);
+  return {at::silu_backward(gradient * up, gate), std::move(dup)};
+}
+
+}  // namespace troika

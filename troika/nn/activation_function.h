@@ -1,0 +1,24 @@
+// The element-wise non-linearities of feed-forward layers, each with its gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/config/recipe.h>
+
+namespace troika {
+
+// gelu (exact), gelu_tanh, relu or tanh. swiglu takes two inputs: see below.
+[[nodiscard]] at::Tensor apply(ActivationFunction kind, const at::Tensor& input);
+// `output` is what apply() gave for `input`.
+[[nodiscard]] at::Tensor apply_backward(ActivationFunction kind, const at::Tensor& gradient,
+                                        const at::Tensor& input, const at::Tensor& output);
+
+// silu(gate) x up (Shazeer 2020).
+[[nodiscard]] at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+struct SwiGluGradients {
+  at::Tensor gate, up;
+};
+[[nodiscard]] SwiGluGradients swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
+                                              const at::Tensor& up);
+
+}  // namespace troika

@@ -1,0 +1,79 @@
+#include <ATen/ATen.h>
+#include <troika/nn/attention.h>
+
+#include <limits>
+
+namespace troika {
+namespace {
+
+// [samples x length, heads x head_dim] -> [samples, heads, length, head_dim], a view.
+at::Tensor split_heads(const at::Tensor& tokens, const AttentionShape& shape, std::int64_t heads) {
+  return tokens.view({shape.samples, shape.length, heads, shape.head_dim}).transpose(1, 2);
+}
+
+at::Tensor merge_heads(const at::Tensor& heads, const AttentionShape& shape) {
+  return heads.transpose(1, 2).reshape({shape.samples * shape.length, -1});
+}
+
+// Each key and value head serves heads / kv_heads query heads.
+at::Tensor repeat_heads(const at::Tensor& tokens, const AttentionShape& shape) {
+  const at::Tensor heads = split_heads(tokens, shape, shape.kv_heads);
+  if (shape.kv_heads == shape.heads) return heads;
+  return heads.repeat_interleave(shape.heads / shape.kv_heads, 1);
+}
+
+at::Tensor fold_heads(const at::Tensor& gradient, const AttentionShape& shape) {
+  if (shape.kv_heads == shape.heads) return merge_heads(gradient, shape);
+  const at::Tensor groups = gradient.reshape(
+      {shape.samples, shape.kv_heads, shape.heads / shape.kv_heads, shape.length, shape.head_dim});
+  return merge_heads(groups.sum(2), shape);
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& mask) {
+  return mask.defined() ? std::optional(mask) : std::nullopt;
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const AttentionShape& shape, const at::Tensor& mask, AttentionState& state) {
+  state.query = split_heads(query, shape, shape.heads);
+  state.key = repeat_heads(key, shape);
+  state.value = repeat_heads(value, shape);
+  state.mask = mask;
+  std::tie(state.output, state.log_sum) = at::_scaled_dot_product_flash_attention_for_cpu(
+      state.query, state.key, state.value, 0.0, !mask.defined(), optional(mask));
+  return merge_heads(state.output, shape);
+}
+
+AttentionGradients attention_backward(const AttentionState& state, const AttentionShape& shape,
+                                      const at::Tensor& gradient) {
+  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      split_heads(gradient, shape, shape.heads), state.query, state.key, state.value, state.output,
+      state.log_sum, 0.0, !state.mask.defined(), optional(state.mask));
+  return {merge_heads(dq, shape), fold_heads(dk, shape), fold_heads(dv, shape)};
+}
+
+at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type) {
+  const std::int64_t length = document_ids.size(1);
+  const at::Tensor same = document_ids.unsqueeze(2).eq(document_ids.unsqueeze(1)).unsqueeze(1);
+  const at::Tensor allowed = at::ones({length, length}, at::kBool).tril_().logical_and(same);
+  return at::zeros(allowed.sizes(), type)
+      .masked_fill_(allowed.logical_not(), -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor token_positions(std::int64_t samples, std::int64_t length,
+                           const at::Tensor& document_ids) {
+  const at::Tensor running = at::arange(length, at::kLong).expand({samples, length});
+  if (!document_ids.defined()) return running.reshape({-1});
+  // The running position of the latest start of a document.
+  at::Tensor starts = at::zeros({samples, length}, at::kLong);
+  if (length > 1) {
+    const at::Tensor changed =
+        document_ids.narrow(1, 1, length - 1).ne(document_ids.narrow(1, 0, length - 1));
+    starts.narrow(1, 1, length - 1).copy_(running.narrow(1, 1, length - 1) * changed);
+  }
+  return (running - std::get<0>(starts.cummax(1))).reshape({-1});
+}
+
+}  // namespace troika

@@ -1,0 +1,49 @@
+// Causal self-attention with grouped key and value heads, fused (Dao et al. 2022), and its
+// gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace troika {
+
+struct AttentionShape {
+  std::int64_t samples;
+  std::int64_t length;
+  std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t head_dim;
+};
+
+// What the backward pass needs, and the output [samples x length, heads x head_dim].
+struct AttentionState {
+  at::Tensor query, key, value;  // [samples, heads, length, head_dim], kv heads repeated
+  at::Tensor mask;               // undefined: causal alone
+  at::Tensor output, log_sum;
+};
+
+// softmax(q k^T / sqrt(head_dim)) v. `query` [samples x length, heads x head_dim], `key` and
+// `value` [samples x length, kv_heads x head_dim]. `mask` from document_mask(), or undefined.
+[[nodiscard]] at::Tensor attention(const at::Tensor& query, const at::Tensor& key,
+                                   const at::Tensor& value, const AttentionShape& shape,
+                                   const at::Tensor& mask, AttentionState& state);
+
+struct AttentionGradients {
+  at::Tensor query, key, value;  // shaped like the inputs of attention()
+};
+
+[[nodiscard]] AttentionGradients attention_backward(const AttentionState& state,
+                                                    const AttentionShape& shape,
+                                                    const at::Tensor& gradient);
+
+// [samples, 1, length, length]: 0 where position j <= i lies in the document of i, else -infinity.
+// `document_ids` int64 [samples, length].
+[[nodiscard]] at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type);
+
+// int64 [samples x length]: 0, 1, 2, ... from the start of each sample or, where `document_ids` is
+// defined, of each document.
+[[nodiscard]] at::Tensor token_positions(std::int64_t samples, std::int64_t length,
+                                         const at::Tensor& document_ids);
+
+}  // namespace troika

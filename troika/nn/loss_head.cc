@@ -1,0 +1,56 @@
+#include <ATen/ATen.h>
+#include <troika/nn/loss_head.h>
+#include <troika/ops/cross_entropy.h>
+
+#include <algorithm>
+
+namespace troika {
+namespace {
+
+// Logits of about a million elements stay in the cache of most machines.
+std::int64_t chunk_tokens(std::int64_t vocabulary) {
+  return std::clamp<std::int64_t>((std::int64_t{1} << 20) / vocabulary, 64, 4096);
+}
+
+template <typename Function>
+void for_chunks(std::int64_t tokens, std::int64_t vocabulary, const Function& function) {
+  const std::int64_t chunk = chunk_tokens(vocabulary);
+  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
+    function(begin, std::min(chunk, tokens - begin));
+  }
+}
+
+at::Tensor logits_of(const at::Tensor& input, const Parameter& weight) {
+  return at::mm(input, weight.value().t()).to(weight.master().scalar_type());
+}
+
+}  // namespace
+
+HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
+                       const at::Tensor& targets) {
+  HeadLoss loss;
+  for_chunks(input.size(0), weight.value().size(0), [&](std::int64_t begin, std::int64_t count) {
+    loss.sum += ops::cross_entropy(logits_of(input.narrow(0, begin, count), weight),
+                                   targets.narrow(0, begin, count));
+  });
+  return loss;
+}
+
+HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at::Tensor& targets,
+                            double loss_scale) {
+  HeadLoss loss;
+  loss.input_gradient = at::empty_like(input);
+  for_chunks(input.size(0), weight.value().size(0), [&](std::int64_t begin, std::int64_t count) {
+    const at::Tensor hidden = input.narrow(0, begin, count);
+    const at::Tensor logits = logits_of(hidden, weight);
+    loss.sum +=
+        ops::cross_entropy_with_gradient_(logits, targets.narrow(0, begin, count), loss_scale);
+    const at::Tensor gradient = logits.to(input.scalar_type());
+    at::Tensor part = loss.input_gradient.narrow(0, begin, count);
+    at::mm_out(part, gradient, weight.value());
+    weight.add_gradient_product(gradient, hidden);
+  });
+  return loss;
+}
+
+}  // namespace troika

@@ -1,0 +1,25 @@
+// The output head with its loss: logits of a chunk of tokens, their softmax cross-entropy and its
+// gradients in one pass, so that the logits of a whole microbatch never exist at once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/param/parameter.h>
+
+#include <cstdint>
+
+namespace troika {
+
+struct HeadLoss {
+  double sum = 0;             // of -log p(target), over the targets that count
+  at::Tensor input_gradient;  // [tokens, dim]; undefined when only evaluated
+};
+
+// `input` [tokens, dim], `weight` [vocabulary, dim], `targets` int64 [tokens].
+[[nodiscard]] HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
+                                     const at::Tensor& targets);
+
+// Also gives the gradient of `loss_scale` times the sum, and adds the weight's part to its slot.
+[[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight,
+                                          const at::Tensor& targets, double loss_scale);
+
+}  // namespace troika

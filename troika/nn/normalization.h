@@ -1,0 +1,43 @@
+// RMSNorm or LayerNorm over the last dimension. Weights and statistics stay in the masters'
+// precision.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/config/recipe.h>
+#include <troika/param/arena.h>
+
+#include <string>
+#include <vector>
+
+namespace troika {
+
+class Normalization {
+ public:
+  // Parameters `<name>.weight` [dim], ones, and for LayerNorm with `bias`, `<name>.bias` [dim],
+  // zeros.
+  Normalization(const std::string& name, std::int64_t dim, Norm kind, bool bias, double eps);
+
+  struct State {
+    at::Tensor input;
+    at::Tensor mean;        // LayerNorm only
+    at::Tensor reciprocal;  // 1 / standard deviation, or 1 / rms
+  };
+
+  void declare(std::vector<ParameterSpec>& specs) const;
+  void bind(const Arena& arena);
+  // `input` [n, dim] contiguous.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input, State& state) const;
+  // Returns the input gradient and adds the parameters' gradients, which cost next to nothing.
+  [[nodiscard]] at::Tensor backward(const State& state, const at::Tensor& gradient) const;
+
+ private:
+  ParameterSpec weight_spec_;
+  ParameterSpec bias_spec_;
+  Norm kind_;
+  bool has_bias_;
+  double eps_;
+  Parameter* weight_ = nullptr;
+  Parameter* bias_ = nullptr;
+};
+
+}  // namespace troika

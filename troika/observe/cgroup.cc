@@ -1,0 +1,94 @@
+#include <troika/observe/machine.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+namespace troika {
+namespace {
+
+using Path = std::filesystem::path;
+
+// The first words of a file; "" for those that are missing.
+std::vector<std::string> words_of(const Path& path, std::size_t count) {
+  std::ifstream file(path);
+  std::vector<std::string> words(count);
+  for (std::string& word : words) file >> word;
+  return words;
+}
+
+// A number greater than zero; "max", "-1" and other words are none.
+std::optional<double> positive(const std::string& word) {
+  std::istringstream text(word);
+  double value = 0;
+  if (!(text >> value) || !(value > 0)) return std::nullopt;
+  return value;
+}
+
+template <typename T>
+void tighten(std::optional<T>& limit, std::optional<double> value) {
+  // 2^62: version 1 writes "no limit" as the greatest number of pages.
+  if (!value || *value >= 0x1.0p62) return;
+  limit = limit ? std::min(*limit, static_cast<T>(*value)) : static_cast<T>(*value);
+}
+
+void tighten_cores(CgroupLimits& limits, const std::string& quota, const std::string& period) {
+  const std::optional<double> time = positive(quota), per = positive(period);
+  if (time && per) tighten(limits.cores, *time / *per);
+}
+
+void read_version_2(const Path& folder, CgroupLimits& limits) {
+  const std::vector<std::string> quota = words_of(folder / "cpu.max", 2);
+  tighten_cores(limits, quota[0], quota[1]);
+  tighten(limits.memory_bytes, positive(words_of(folder / "memory.max", 1)[0]));
+}
+
+void read_version_1(const Path& folder, CgroupLimits& limits) {
+  tighten_cores(limits, words_of(folder / "cpu.cfs_quota_us", 1)[0],
+                words_of(folder / "cpu.cfs_period_us", 1)[0]);
+  tighten(limits.memory_bytes, positive(words_of(folder / "memory.limit_in_bytes", 1)[0]));
+}
+
+// Calls `read` for the group's folder and all above it. A container may see its own group as the
+// root although its path names folders of the host: those are missing, and read as no limit.
+template <typename Read>
+void walk_up(const Path& mount, const std::string& group, const Read& read) {
+  Path relative = Path(group).relative_path().lexically_normal();
+  while (!relative.empty() && relative != ".") {
+    if (*relative.begin() == "..") break;  // outside of our namespace
+    read(mount / relative);
+    relative = relative.parent_path();
+  }
+  read(mount);
+}
+
+}  // namespace
+
+CgroupLimits cgroup_limits(const Path& root) {
+  CgroupLimits limits;
+  const Path mounts = root / "sys/fs/cgroup";
+  std::ifstream groups(root / "proc/self/cgroup");
+  // Lines as "0::/group" (version 2) and "4:cpu,cpuacct:/group" (version 1).
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) {
+      walk_up(mounts, group, [&](const Path& folder) { read_version_2(folder, limits); });
+      continue;
+    }
+    std::istringstream names(controllers);
+    for (std::string name; std::getline(names, name, ',');) {
+      if (name != "cpu" && name != "memory") continue;
+      // Mounted under the name of one controller, or of all that share the mount.
+      const Path mount =
+          std::filesystem::exists(mounts / name) ? mounts / name : mounts / controllers;
+      walk_up(mount, group, [&](const Path& folder) { read_version_1(folder, limits); });
+    }
+  }
+  return limits;
+}
+
+}  // namespace troika

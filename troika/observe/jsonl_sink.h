@@ -1,0 +1,35 @@
+// metrics.jsonl: a JSON object a line, a line a step, so that a run can be read with any tool while
+// it goes on.
+//
+// Keys come in this order: step, loss, grad_norm, learning_rate, tokens, tokens_per_second,
+// step_seconds, data_wait_seconds; then held_out_loss and held_out_bits_per_byte on steps that were
+// followed by an evaluation; then the extras in the order given. `step` and `tokens` are integers.
+// All others are written with up to 17 significant digits, which is enough to read back the same
+// bits, and always with a point or an exponent. A value that is not finite is null: JSON has no
+// NaN.
+#pragma once
+
+#include <troika/observe/append_file.h>
+#include <troika/observe/metrics.h>
+
+namespace troika {
+
+// One line, with its newline.
+[[nodiscard]] std::string to_json_line(const StepMetrics& metrics);
+
+class JsonlSink : public MetricSink {
+ public:
+  // kKeepLines goes on with a file, and cuts off a last line that was not completed. Throws
+  // StorageError.
+  explicit JsonlSink(std::filesystem::path path,
+                     AppendFile::Mode mode = AppendFile::Mode::kTruncate)
+      : file_(std::move(path), mode) {}
+
+  void record(const StepMetrics& metrics) override { file_.append(to_json_line(metrics)); }
+  void flush() override { file_.sync(); }
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace troika

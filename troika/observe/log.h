@@ -1,0 +1,42 @@
+// The log: one line a message, on stderr unless told otherwise. It is the only state that all of
+// troika shares, and it is silent until a program turns it on, because a library does not print.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace troika {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+
+struct LogOptions {
+  LogLevel level = LogLevel::kInfo;  // and all above it
+  std::optional<int> rank = {};      // written in front of each line: "[rank 1] "
+  // Where the lines go. A line is one write(2), so that lines of ranks that share a terminal do not
+  // mix; on a terminal it first wipes the progress line, which the next update draws again.
+  int file_descriptor = 2;
+  // If set, called with each message instead, never by two threads at once: for a program that has
+  // a log of its own. It must not log.
+  std::function<void(LogLevel, std::string_view message)> writer = {};
+};
+
+// Thread-safe, as is all logging. The lines read "[rank 1] warning: MESSAGE"; messages of level
+// kInfo go without the level. At level kDebug each line starts with the time of day.
+void configure_log(LogOptions options);
+
+void log(LogLevel level, std::string_view message);
+inline void log_debug(std::string_view message) {
+  log(LogLevel::kDebug, message);
+}
+inline void log_info(std::string_view message) {
+  log(LogLevel::kInfo, message);
+}
+inline void log_warning(std::string_view message) {
+  log(LogLevel::kWarning, message);
+}
+inline void log_error(std::string_view message) {
+  log(LogLevel::kError, message);
+}
+
+}  // namespace troika

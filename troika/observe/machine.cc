@@ -1,0 +1,85 @@
+#include <sched.h>
+#include <troika/observe/machine.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+namespace troika {
+namespace {
+
+// The mask grows until the kernel's fits: a machine may have more than 1,024 cores.
+int cores_in_affinity_mask() {
+  for (int size = 1024; size <= 1 << 20; size *= 4) {
+    cpu_set_t* const mask = CPU_ALLOC(static_cast<std::size_t>(size));
+    if (mask == nullptr) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
+    const bool known = ::sched_getaffinity(0, bytes, mask) == 0;
+    const int count = known ? CPU_COUNT_S(bytes, mask) : 0;
+    CPU_FREE(mask);
+    if (known) return std::max(1, count);
+  }
+  return 1;
+}
+
+std::uint64_t total_memory(const std::filesystem::path& root) {
+  std::ifstream file(root / "proc/meminfo");
+  for (std::string key; file >> key;) {
+    std::uint64_t kibibytes = 0;
+    if (key == "MemTotal:" && file >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+void read_cpu(const std::filesystem::path& root, MachineFacts& facts) {
+  std::ifstream file(root / "proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();) {  // the first core's part
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(std::min(line.size(), colon + 2));
+    if (line.starts_with("model name")) facts.cpu_model = value;
+    if (!line.starts_with("flags")) continue;
+    std::istringstream flags(value);
+    for (std::string flag; flags >> flag;) {
+      facts.avx2 |= flag == "avx2";
+      facts.avx512f |= flag == "avx512f";
+      facts.avx512_bf16 |= flag == "avx512_bf16";
+      facts.amx_bf16 |= flag == "amx_bf16";
+    }
+  }
+}
+
+}  // namespace
+
+MachineFacts machine_facts(const std::filesystem::path& root) {
+  MachineFacts facts;
+  facts.host = host_name();
+  facts.cores = cores_in_affinity_mask();
+  facts.memory_bytes = total_memory(root);
+  read_cpu(root, facts);
+  const CgroupLimits limits = cgroup_limits(root);
+  const double quota = std::floor(limits.cores.value_or(facts.cores));
+  facts.usable_cores = static_cast<int>(std::clamp<double>(quota, 1, facts.cores));
+  facts.usable_memory_bytes =
+      std::min(facts.memory_bytes, limits.memory_bytes.value_or(facts.memory_bytes));
+  return facts;
+}
+
+MachineFacts machine_facts() {
+  return machine_facts("/");
+}
+
+int usable_cores() {
+  return machine_facts().usable_cores;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+}  // namespace troika

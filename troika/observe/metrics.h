@@ -1,0 +1,48 @@
+// What a training step reports, and the interface of those who write it down. A sink is one file:
+// jsonl_sink.h, tensorboard_sink.h, prometheus_sink.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct NamedValue {
+  std::string name;  // snake_case, with the unit at the end: "memory_bytes"
+  double value = 0;
+};
+
+// The held-out split, measured with the parameters after the step's update.
+struct Evaluation {
+  double held_out_loss = 0;           // mean per valid token, in nats
+  double held_out_bits_per_byte = 0;  // of the text, so that tokenizers compare
+};
+
+// One optimiser step, over all ranks.
+struct StepMetrics {
+  std::int64_t step = 0;                 // from 1
+  double loss = 0;                       // mean per valid token, before the update
+  double grad_norm = 0;                  // before clipping
+  double learning_rate = 0;              // of this step's update
+  std::int64_t tokens = 0;               // trained on since the start of the run
+  double tokens_per_second = 0;          // of this step
+  double step_seconds = 0;               // all of the step
+  double data_wait_seconds = 0;          // of which the step waited for its batch
+  std::optional<Evaluation> evaluation;  // where the step was followed by one
+  // Whatever else was measured: memory_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale.
+  std::vector<NamedValue> extras;
+};
+
+// Not thread-safe: one thread records.
+class MetricSink {
+ public:
+  virtual ~MetricSink() = default;
+  // Once a step, in ascending order. Throws StorageError where the sink is a file.
+  virtual void record(const StepMetrics& metrics) = 0;
+  // Returns when all that was recorded is on disk. Throws StorageError.
+  virtual void flush() {}
+};
+
+}  // namespace troika

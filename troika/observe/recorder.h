@@ -1,0 +1,118 @@
+// The flight recorder: what this rank's collectives are doing, in a memory-mapped file that its
+// peers and the launcher can read also when the rank is stopped or dead. It holds the last
+// operations, each with its start and end, so that a missed deadline can be told with what the
+// missing rank last did.
+//
+// The file, version 1; integers are little-endian, times are nanoseconds since 1970, texts are
+// UTF-8 filled up with zero bytes (cut where too long, and then not zero-terminated):
+//
+//   header, 256 bytes                       record i at 256 + 128 i, for i < capacity
+//     0  char[8]  magic "TRKFLT01"            0  u64       sequence; 0: empty or being written
+//     8  u32      version, 1                  8  u32       state: 1 running, 2 finished, 3 failed
+//    12  u32      size of the header, 256    12  u32       0
+//    16  u32      size of a record, 128      16  i64       started
+//    20  u32      capacity, 1 to 65536       24  i64       finished; 0 while running
+//    24  i32      rank                       32  u64       bytes of the operation's input
+//    28  i32      process id                 40  char[16]  operation: "all_reduce"
+//    32  u64      operations begun so far    56  char[24]  axis: "data"
+//    40  i64      time of creation           80  char[48]  label: "gradients of layers.3"
+//    48  char[64] host
+//   112  zeros
+//
+// Operations are numbered from 1; number n is kept in record (n - 1) mod capacity, until n +
+// capacity takes its place. A writer first sets the record's sequence to 0, then writes the rest,
+// then the sequence; it sets `finished` before `state`. So a reader that finds the same sequence
+// before and after has read a whole record. The file must lie on a file system of the writer's
+// host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+class Recorder {
+ public:
+  static constexpr std::uint32_t kDefaultCapacity = 1024;
+
+  // Makes the file, in place of one that was there, and reserves its space: later writes cannot run
+  // into a full disk. Throws StorageError naming it, UsageError if `capacity` is not 1 to 65536.
+  [[nodiscard]] static std::shared_ptr<Recorder> create(const std::filesystem::path& path, int rank,
+                                                        std::string_view host,
+                                                        std::uint32_t capacity = kDefaultCapacity);
+  // One that nobody else can read: in memory, for a program that wants no files.
+  [[nodiscard]] static std::shared_ptr<Recorder> none();
+
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // An operation starts; returns its number. This and the others never block, allocate or throw,
+  // and may be called by any thread.
+  std::uint64_t begin(std::string_view operation, std::string_view axis, std::string_view label,
+                      std::uint64_t bytes) noexcept;
+  // It has ended, well or with an error. Without effect if its record has been taken by a later
+  // one.
+  void end(std::uint64_t sequence) noexcept;
+  void fail(std::uint64_t sequence) noexcept;
+
+  // Operations begun so far.
+  [[nodiscard]] std::uint64_t count() const noexcept;
+
+ private:
+  Recorder(void* mapping, std::size_t size, int rank, std::string_view host,
+           std::uint32_t capacity);
+  void close(std::uint64_t sequence, std::uint32_t state) noexcept;
+
+  std::byte* mapping_;
+  std::size_t size_;
+  std::uint32_t capacity_;
+};
+
+// <folder>/flight-rank-3.bin
+[[nodiscard]] std::filesystem::path recorder_path(const std::filesystem::path& folder, int rank);
+
+struct RecordedOperation {
+  enum class State { kRunning, kFinished, kFailed };
+  std::uint64_t sequence = 0;
+  State state = State::kRunning;
+  std::int64_t started = 0;   // ns since 1970
+  std::int64_t finished = 0;  // ns since 1970; 0 while running
+  std::uint64_t bytes = 0;
+  std::string operation;
+  std::string axis;
+  std::string label;
+};
+
+struct Recording {
+  int rank = 0;
+  int process_id = 0;
+  std::string host;
+  std::int64_t created = 0;                   // ns since 1970
+  std::uint64_t count = 0;                    // operations begun so far
+  std::vector<RecordedOperation> operations;  // those still held, in ascending order
+};
+
+// Reads a recorder's file while it is written, or afterwards. Texts hold printable characters only.
+// Throws DataError naming the file if it is missing or is no such file; single records that make no
+// sense are left out.
+[[nodiscard]] Recording read_recorder(const std::filesystem::path& path);
+
+// The same of two copies of the file's bytes, the second taken after the first: a record whose
+// sequence differs between them was being overwritten, and is left out. `source` is what errors
+// name.
+[[nodiscard]] Recording decode_recording(std::string_view first, std::string_view second,
+                                         const std::string& source);
+
+// What the rank is doing, or did last, in words for an error message; `now` in ns since 1970. As
+// "in all_reduce 'gradients of layers.3' (axis data, 4.0 MiB) for 12.3 s" for the oldest operation
+// that is running, else "finished barrier 'start' (axis data) 12.3 s ago and began nothing since".
+[[nodiscard]] std::string describe_last(const Recording& recording, std::int64_t now);
+
+}  // namespace troika

@@ -1,0 +1,53 @@
+// The bytes of a flight recorder's file, as recorder.h documents them, for its writer and reader.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace troika::recorder_format {
+
+static_assert(std::endian::native == std::endian::little, "the file is written as it is in memory");
+
+inline constexpr std::string_view kMagic = "TRKFLT01";
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kMaxCapacity = 65536;
+
+enum class State : std::uint32_t { kEmpty = 0, kRunning = 1, kFinished = 2, kFailed = 3 };
+
+struct Header {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t header_bytes;
+  std::uint32_t record_bytes;
+  std::uint32_t capacity;
+  std::int32_t rank;
+  std::int32_t process_id;
+  std::uint64_t count;
+  std::int64_t created;
+  char host[64];
+  char zeros[144];
+};
+static_assert(sizeof(Header) == 256 && offsetof(Header, count) == 32 &&
+              offsetof(Header, host) == 48);
+
+struct Record {
+  std::uint64_t sequence;
+  std::uint32_t state;
+  std::uint32_t zero;
+  std::int64_t started;
+  std::int64_t finished;
+  std::uint64_t bytes;
+  char operation[16];
+  char axis[24];
+  char label[48];
+};
+static_assert(sizeof(Record) == 128 && offsetof(Record, started) == 16 &&
+              offsetof(Record, operation) == 40 && offsetof(Record, label) == 80);
+
+[[nodiscard]] inline std::size_t file_size(std::uint32_t capacity) {
+  return sizeof(Header) + std::size_t{capacity} * sizeof(Record);
+}
+
+}  // namespace troika::recorder_format

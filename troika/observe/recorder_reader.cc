@@ -1,0 +1,144 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/observe/recorder.h>
+#include <troika/observe/recorder_format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace troika {
+namespace {
+
+using recorder_format::Header;
+using recorder_format::Record;
+using recorder_format::State;
+
+// Up to the first zero, with a question mark for what a terminal should not be sent.
+template <std::size_t kSize>
+std::string text_of_field(const char (&field)[kSize]) {
+  std::string text(field, ::strnlen(field, kSize));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+template <typename T>
+T copy_at(std::string_view bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+[[noreturn]] void throw_bad(const std::string& source, const std::string& why) {
+  throw DataError(quote(source) + " is no flight recorder file: " + why);
+}
+
+// The header, after checking that it agrees with the size.
+Header checked_header(std::string_view bytes, const std::string& source) {
+  if (bytes.size() < sizeof(Header)) throw_bad(source, "it is shorter than the header");
+  const auto header = copy_at<Header>(bytes, 0);
+  if (std::string_view(header.magic, sizeof(header.magic)) != recorder_format::kMagic) {
+    throw_bad(source, "its magic number is another");
+  }
+  if (header.version != recorder_format::kVersion) {
+    throw_bad(source, "its version is " + std::to_string(header.version) + ", not 1");
+  }
+  if (header.header_bytes != sizeof(Header) || header.record_bytes != sizeof(Record) ||
+      header.capacity < 1 || header.capacity > recorder_format::kMaxCapacity) {
+    throw_bad(source, "its header states impossible sizes");
+  }
+  const std::size_t expected = recorder_format::file_size(header.capacity);
+  if (bytes.size() != expected) {
+    throw_bad(source, "it holds " + std::to_string(bytes.size()) +
+                          " bytes where its header states " + std::to_string(expected));
+  }
+  return header;
+}
+
+RecordedOperation decode(const Record& record) {
+  RecordedOperation operation;
+  operation.sequence = record.sequence;
+  operation.started = record.started;
+  operation.bytes = record.bytes;
+  operation.operation = text_of_field(record.operation);
+  operation.axis = text_of_field(record.axis);
+  operation.label = text_of_field(record.label);
+  const auto state = static_cast<State>(record.state);
+  // The writer sets `finished` first; where we see only half of it, it was running a moment ago.
+  if (state == State::kRunning || record.finished == 0) return operation;
+  operation.finished = record.finished;
+  operation.state = state == State::kFinished ? RecordedOperation::State::kFinished
+                                              : RecordedOperation::State::kFailed;
+  return operation;
+}
+
+bool plausible(const Record& record, std::uint32_t slot, std::uint32_t capacity,
+               std::uint64_t count) {
+  return record.sequence != 0 && record.sequence <= count &&
+         (record.sequence - 1) % capacity == slot &&
+         record.state >= static_cast<std::uint32_t>(State::kRunning) &&
+         record.state <= static_cast<std::uint32_t>(State::kFailed);
+}
+
+// Clocks of two hosts differ, so a time may lie in the future: then it is just now.
+std::string elapsed(std::int64_t since, std::int64_t now) {
+  return format_duration(
+      std::max(0.0, (static_cast<double>(now) - static_cast<double>(since)) / 1e9));
+}
+
+std::string name_of(const RecordedOperation& operation) {
+  std::string text = operation.operation + " '" + operation.label + "' (axis " + operation.axis;
+  if (operation.bytes > 0) text += ", " + format_bytes(operation.bytes);
+  return text + ")";
+}
+
+}  // namespace
+
+Recording decode_recording(std::string_view first, std::string_view second,
+                           const std::string& source) {
+  // The later count covers all records of the earlier copy.
+  const Header header = checked_header(second, source);
+  if (checked_header(first, source).capacity != header.capacity) {
+    throw_bad(source, "it was replaced while it was read");
+  }
+  Recording recording{header.rank,    header.process_id, text_of_field(header.host),
+                      header.created, header.count,      {}};
+  for (std::uint32_t slot = 0; slot < header.capacity; ++slot) {
+    const std::size_t offset = sizeof(Header) + slot * sizeof(Record);
+    const auto record = copy_at<Record>(first, offset);
+    if (copy_at<std::uint64_t>(second, offset) != record.sequence) continue;
+    if (!plausible(record, slot, header.capacity, header.count)) continue;
+    recording.operations.push_back(decode(record));
+  }
+  std::sort(recording.operations.begin(), recording.operations.end(),
+            [](const RecordedOperation& a, const RecordedOperation& b) {
+              return a.sequence < b.sequence;
+            });
+  return recording;
+}
+
+Recording read_recorder(const std::filesystem::path& path) {
+  const std::uint64_t most = recorder_format::file_size(recorder_format::kMaxCapacity);
+  const std::string first = read_file(path, most);
+  return decode_recording(first, read_file(path, most), path.string());
+}
+
+std::string describe_last(const Recording& recording, std::int64_t now) {
+  const std::vector<RecordedOperation>& operations = recording.operations;
+  if (operations.empty()) return "began no operation";
+  const auto running =
+      std::find_if(operations.begin(), operations.end(), [](const RecordedOperation& operation) {
+        return operation.state == RecordedOperation::State::kRunning;
+      });
+  if (running != operations.end()) {
+    return "in " + name_of(*running) + " for " + elapsed(running->started, now);
+  }
+  const RecordedOperation& last = operations.back();
+  const bool failed = last.state == RecordedOperation::State::kFailed;
+  return (failed ? "failed in " : "finished ") + name_of(last) + " " + elapsed(last.finished, now) +
+         " ago and began nothing since";
+}
+
+}  // namespace troika

@@ -1,0 +1,50 @@
+// TensorBoard event files: scalars that `tensorboard --logdir RUN` shows. The format is fixed, and
+// so small that a few lines write it.
+//
+// The file is a row of TFRecords; integers are little-endian:
+//
+//   uint64 length   uint32 masked_crc(length's 8 bytes)   length bytes   uint32 masked_crc(bytes)
+//   masked_crc(x) = rotate_right(crc32c(x), 15) + 0xa282ead8, modulo 2^32
+//
+// Each record's bytes are one protobuf message Event. Of it we write:
+//
+//   field  1  double   wall_time, seconds since 1970    bytes 09, then 8 bytes
+//   field  2  varint   step                             byte  10
+//   field  3  string   file_version "brain.Event:2"     byte  1a, length   (first record only)
+//   field  5  Summary  summary                          byte  2a, length   (all others)
+//   Summary:       field 1, repeated  Value value       byte  0a, length
+//   Summary.Value: field 1  string    tag               byte  0a, length
+//                  field 2  float     simple_value      byte  15, then 4 bytes
+//
+// A metric's tag is train/ and its key in metrics.jsonl; an evaluation's tags are held_out/loss and
+// held_out/bits_per_byte.
+#pragma once
+
+#include <troika/observe/append_file.h>
+#include <troika/observe/metrics.h>
+
+#include <span>
+#include <string>
+
+namespace troika {
+
+// The bytes of one TFRecord with an Event in it; `wall_time` in seconds since 1970.
+[[nodiscard]] std::string event_file_version(double wall_time);
+[[nodiscard]] std::string event_scalars(double wall_time, std::int64_t step,
+                                        std::span<const NamedValue> scalars);
+
+class TensorBoardSink : public MetricSink {
+ public:
+  // Starts a new file events.out.tfevents.<seconds>.<host>.<pid>.<n> in `folder`, which is created
+  // if it is missing. Throws StorageError.
+  explicit TensorBoardSink(const std::filesystem::path& folder);
+
+  void record(const StepMetrics& metrics) override;
+  void flush() override { file_.sync(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace troika

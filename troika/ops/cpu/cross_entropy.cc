@@ -1,0 +1,50 @@
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <troika/ops/cross_entropy.h>
+
+namespace troika::ops {
+namespace {
+
+// Adds up -log_probability[target] in row order, in fp64.
+double negative_log_likelihood(const at::Tensor& log_probability, const at::Tensor& targets) {
+  const std::int64_t rows = targets.numel(), classes = log_probability.size(1);
+  const auto* target = targets.const_data_ptr<std::int64_t>();
+  double sum = 0;
+  AT_DISPATCH_FLOATING_TYPES(log_probability.scalar_type(), "negative_log_likelihood", [&] {
+    const auto* data = log_probability.const_data_ptr<scalar_t>();
+    for (std::int64_t row = 0; row < rows; ++row) {
+      if (target[row] >= 0) sum -= static_cast<double>(data[row * classes + target[row]]);
+    }
+  });
+  return sum;
+}
+
+}  // namespace
+
+double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  return negative_log_likelihood(at::_log_softmax(logits, 1, false), targets);
+}
+
+double cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
+                                    double scale) {
+  at::_log_softmax_out(const_cast<at::Tensor&>(logits), logits, 1, false);
+  const double sum = negative_log_likelihood(logits, targets);
+  logits.exp_();
+  const std::int64_t rows = targets.numel(), classes = logits.size(1);
+  const auto* target = targets.const_data_ptr<std::int64_t>();
+  AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "cross_entropy_gradient", [&] {
+    auto* data = logits.mutable_data_ptr<scalar_t>();
+    for (std::int64_t row = 0; row < rows; ++row) {
+      if (target[row] >= 0) {
+        data[row * classes + target[row]] -= scalar_t(1);
+      } else {
+        std::fill_n(data + row * classes, classes, scalar_t(0));
+      }
+    }
+  });
+  if (scale != 1) logits.mul_(scale);
+  return sum;
+}
+
+}  // namespace troika::ops

@@ -1,0 +1,26 @@
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <troika/ops/embedding.h>
+
+namespace troika::ops {
+
+void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows) {
+  const std::int64_t count = indices.numel(), dim = table.size(1);
+  const auto* index = indices.const_data_ptr<std::int64_t>();
+  const at::Tensor source = rows.to(table.scalar_type()).contiguous();
+  AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "add_rows", [&] {
+    auto* out = table.mutable_data_ptr<scalar_t>();
+    const auto* in = source.const_data_ptr<scalar_t>();
+    // Threads own columns, not rows: each adds its columns of all rows in order.
+    at::parallel_for(0, dim, 64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = 0; n < count; ++n) {
+        scalar_t* to = out + index[n] * dim;
+        const scalar_t* from = in + n * dim;
+        for (std::int64_t column = begin; column < end; ++column) to[column] += from[column];
+      }
+    });
+  });
+}
+
+}  // namespace troika::ops

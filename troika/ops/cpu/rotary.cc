@@ -1,0 +1,52 @@
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
+#include <troika/ops/rotary.h>
+
+namespace troika::ops {
+namespace {
+
+template <typename Scalar, typename Real>
+void rotate_head(Scalar* head, const Real* cosine, const Real* sine, Real sign, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const auto first = static_cast<Real>(head[i]), second = static_cast<Real>(head[i + half]);
+    const Real s = sign * sine[i];
+    head[i] = static_cast<Scalar>(first * cosine[i] - second * s);
+    head[i + half] = static_cast<Scalar>(second * cosine[i] + first * s);
+  }
+}
+
+}  // namespace
+
+at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double theta,
+                        at::ScalarType type) {
+  const at::Tensor exponent =
+      at::arange(0, head_dim, 2, at::kDouble) / static_cast<double>(head_dim);
+  const at::Tensor frequency = at::pow(theta, -exponent);
+  const at::Tensor angle = at::outer(at::arange(positions, at::kDouble), frequency);
+  return at::stack({angle.cos(), angle.sin()}).to(type);
+}
+
+void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
+             Rotation rotation) {
+  const std::int64_t half = table.size(2), width = heads.size(1), tokens = heads.size(0);
+  const auto* position = positions.const_data_ptr<std::int64_t>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, heads.scalar_type(), "rotate", [&] {
+    using Real = at::opmath_type<scalar_t>;
+    auto* data = heads.mutable_data_ptr<scalar_t>();
+    const auto* cosine = table.const_data_ptr<Real>();
+    const auto* sine = cosine + table.size(1) * half;
+    const Real sign = rotation == Rotation::kForward ? Real(1) : Real(-1);
+    at::parallel_for(0, tokens, 64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t token = begin; token < end; ++token) {
+        const std::int64_t row = position[token] * half;
+        for (std::int64_t column = 0; column < width; column += 2 * half) {
+          rotate_head(data + token * width + column, cosine + row, sine + row, sign, half);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace troika::ops

@@ -1,0 +1,12 @@
+// The gradient of a table look-up.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace troika::ops {
+
+// table[indices[n]] += rows[n] for n in ascending order, whatever the thread count. `table`
+// [entries, dim] in fp32 or fp64, `indices` int64 [n], `rows` [n, dim] in any floating type.
+void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows);
+
+}  // namespace troika::ops

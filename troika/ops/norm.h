@@ -1,0 +1,28 @@
+// Root-mean-square normalisation with its gradient, fused into one pass each (Zhang and Sennrich
+// 2019).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace troika::ops {
+
+struct RmsNormResult {
+  at::Tensor output;      // [rows, dim], input's type
+  at::Tensor reciprocal;  // [rows], 1 / rms, fp32 (fp64 for fp64 input)
+};
+
+// y = x / sqrt(mean(x^2) + eps) * weight, row by row. `input` [rows, dim] contiguous; `weight`
+// [dim] in fp32 (fp64 for fp64 input).
+[[nodiscard]] RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps);
+
+struct RmsNormGradients {
+  at::Tensor input;   // [rows, dim], input's type
+  at::Tensor weight;  // [dim], weight's type
+};
+
+// The weight's gradient folds over fixed chunks of rows, so it does not depend on the thread count.
+[[nodiscard]] RmsNormGradients rms_norm_backward(const at::Tensor& gradient,
+                                                 const at::Tensor& input, const at::Tensor& weight,
+                                                 const at::Tensor& reciprocal);
+
+}  // namespace troika::ops

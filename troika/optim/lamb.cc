@@ -1,0 +1,96 @@
+#include <troika/optim/arena_optimizer.h>
+#include <troika/optim/moments.h>
+#include <troika/optim/square_sum.h>
+#include <troika/optim/vectorize.h>
+
+#include <cmath>
+
+namespace troika {
+namespace {
+
+template <typename T>
+inline void advance(const T* __restrict g, T* __restrict first, T* __restrict second,
+                    std::int64_t count, const Moments<T> moments) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T m = first[i], v = second[i];
+    moments.advance(g[i], m, v);
+    first[i] = m;
+    second[i] = v;
+  }
+}
+
+// u = m^ / (sqrt(v^) + eps) + decay w.
+template <typename T>
+inline void compute_update(T* __restrict u, const T* __restrict w, const T* __restrict first,
+                           const T* __restrict second, std::int64_t count, const Moments<T> moments,
+                           T decay) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    u[i] = moments.direction(first[i], second[i]) + decay * w[i];
+  }
+}
+
+template <typename T>
+class Lamb final : public ArenaOptimizer<T> {
+  using Piece = typename ArenaOptimizer<T>::Piece;
+  using Buffer = std::array<T, kChunkElements>;
+
+ public:
+  Lamb(const OptimizerRecipe& recipe, Arena& arena)
+      : ArenaOptimizer<T>(arena, {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
+
+  void step(const StepInput& input) override {
+    require_gradients(this->arena());
+    const Moments<T> moments(recipe_, input);
+    const std::vector<double> ratios = advance_and_measure(moments);
+    this->update_pieces([&](const Piece& p) {
+      const auto rate = static_cast<T>(input.learning_rate * ratios[p.parameter]);
+      Buffer buffer;
+      T* const u = buffer.data();
+      vectorized([&] {
+        compute_update(u, p.master, p.state[0], p.state[1], p.count, moments, decay(p));
+        for (std::int64_t i = 0; i < p.count; ++i) p.master[i] -= rate * u[i];
+      });
+    });
+  }
+
+ private:
+  [[nodiscard]] T decay(const Piece& p) const {
+    return p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
+  }
+
+  // Takes in the gradients; |w| / |u| by parameter. The updates u are computed anew by the second
+  // pass, which costs less than storing them.
+  [[nodiscard]] std::vector<double> advance_and_measure(const Moments<T>& moments) const {
+    std::vector<double> weights(this->chunk_count()), updates(this->chunk_count());
+    this->for_each_piece([&](const Piece& p, std::size_t i) {
+      vectorized([&] { advance(p.gradient, p.state[0], p.state[1], p.count, moments); });
+      if (!p.decays) return;  // both sums stay zero: a ratio of 1
+      Buffer buffer;
+      vectorized([&] {
+        compute_update(buffer.data(), p.master, p.state[0], p.state[1], p.count, moments, decay(p));
+      });
+      weights[i] = square_sum(p.master, p.count);
+      updates[i] = square_sum(buffer.data(), p.count);
+    });
+    std::vector<double> ratios = this->fold(weights);
+    const std::vector<double> divisors = this->fold(updates);
+    for (std::size_t i = 0; i < ratios.size(); ++i) {
+      const bool usable = ratios[i] > 0 && divisors[i] > 0;
+      ratios[i] = usable ? std::sqrt(ratios[i]) / std::sqrt(divisors[i]) : 1.0;
+    }
+    return ratios;
+  }
+
+  OptimizerRecipe recipe_;
+};
+
+}  // namespace
+
+template <typename T>
+std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena) {
+  return std::make_unique<Lamb<T>>(recipe, arena);
+}
+template std::unique_ptr<Optimizer> make_lamb<float>(const OptimizerRecipe&, Arena&);
+template std::unique_ptr<Optimizer> make_lamb<double>(const OptimizerRecipe&, Arena&);
+
+}  // namespace troika

@@ -1,0 +1,87 @@
+#include <troika/optim/arena_optimizer.h>
+#include <troika/optim/square_sum.h>
+#include <troika/optim/vectorize.h>
+
+#include <cmath>
+
+namespace troika {
+namespace {
+
+template <typename T>
+struct Coefficients {
+  T rate, scale, momentum, decay;
+};
+
+// `kAhead`: Nesterov's momentum. The rate goes into the momentum, as in the paper, so a change of
+// the rate acts on new gradients only.
+template <bool kAhead, typename T>
+inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std::int64_t count,
+                    const Coefficients<T> c) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T d = c.rate * (g[i] * c.scale + c.decay * w[i]);
+    const T velocity = c.momentum * b[i] + d;
+    b[i] = velocity;
+    w[i] -= kAhead ? d + c.momentum * velocity : velocity;
+  }
+}
+
+template <typename T>
+class Lars final : public ArenaOptimizer<T> {
+  using Piece = typename ArenaOptimizer<T>::Piece;
+
+ public:
+  Lars(const OptimizerRecipe& recipe, Arena& arena)
+      : ArenaOptimizer<T>(arena, {"momentum"}), recipe_(recipe) {}
+
+  void step(const StepInput& input) override {
+    require_gradients(this->arena());
+    const std::vector<double> factors = local_factors(input.gradient_scale);
+    this->update_pieces([&](const Piece& p) {
+      const Coefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
+                              static_cast<T>(input.gradient_scale),
+                              static_cast<T>(recipe_.momentum),
+                              p.decays ? static_cast<T>(recipe_.weight_decay) : T{0}};
+      vectorized([&] {
+        if (recipe_.nesterov) {
+          descend<true>(p.master, p.gradient, p.state[0], p.count, c);
+        } else {
+          descend<false>(p.master, p.gradient, p.state[0], p.count, c);
+        }
+      });
+    });
+  }
+
+ private:
+  // eta |w| / (|g| + wd |w|) by parameter, or 1 where that does not apply.
+  [[nodiscard]] std::vector<double> local_factors(double gradient_scale) const {
+    std::vector<double> weights(this->chunk_count()), gradients(this->chunk_count());
+    this->for_each_piece([&](const Piece& p, std::size_t i) {
+      if (!p.decays) return;  // both sums stay zero
+      weights[i] = square_sum(p.master, p.count);
+      gradients[i] = square_sum(p.gradient, p.count);
+    });
+    std::vector<double> factors = this->fold(weights);
+    const std::vector<double> squares = this->fold(gradients);
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const double weight = std::sqrt(factors[i]);
+      const double gradient = std::sqrt(squares[i]) * std::abs(gradient_scale);
+      factors[i] = weight > 0 && gradient > 0
+                       ? kLarsTrust * weight / (gradient + recipe_.weight_decay * weight)
+                       : 1.0;
+    }
+    return factors;
+  }
+
+  OptimizerRecipe recipe_;
+};
+
+}  // namespace
+
+template <typename T>
+std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena) {
+  return std::make_unique<Lars<T>>(recipe, arena);
+}
+template std::unique_ptr<Optimizer> make_lars<float>(const OptimizerRecipe&, Arena&);
+template std::unique_ptr<Optimizer> make_lars<double>(const OptimizerRecipe&, Arena&);
+
+}  // namespace troika

@@ -1,0 +1,44 @@
+// Adam's moving averages of the gradient and its square, and the direction they give; AdamW and
+// LAMB share them. Internal to this folder.
+#pragma once
+
+#include <troika/optim/optimizer.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace troika {
+
+// What one update needs. The bias corrections c1 = 1 - beta1^t and c2 = 1 - beta2^t are folded in:
+// (m / c1) / (sqrt(v / c2) + eps) = correction m / (sqrt(v) + eps), with
+// correction = sqrt(c2) / c1 and eps = sqrt(c2) times the recipe's.
+template <typename T>
+struct Moments {
+  Moments(const OptimizerRecipe& recipe, const StepInput& input)
+      : scale(static_cast<T>(input.gradient_scale)),
+        keep_first(static_cast<T>(recipe.betas[0])),
+        take_first(static_cast<T>(1 - recipe.betas[0])),
+        keep_second(static_cast<T>(recipe.betas[1])),
+        take_second(static_cast<T>(1 - recipe.betas[1])) {
+    const auto t = static_cast<double>(input.step);
+    const double root = std::sqrt(1 - std::pow(recipe.betas[1], t));
+    correction = static_cast<T>(root / (1 - std::pow(recipe.betas[0], t)));
+    eps = static_cast<T>(recipe.eps * root);
+  }
+
+  // Takes in a gradient.
+  void advance(T gradient, T& first, T& second) const {
+    const T g = gradient * scale;
+    first = keep_first * first + take_first * g;
+    second = keep_second * second + take_second * (g * g);
+  }
+  // m^ / (sqrt(v^) + eps).
+  [[nodiscard]] T direction(T first, T second) const {
+    return correction * first / (std::sqrt(second) + eps);
+  }
+
+  T scale, keep_first, take_first, keep_second, take_second, correction, eps;
+};
+
+}  // namespace troika

@@ -1,0 +1,66 @@
+// Optimisers over the arena. One fused pass over memory reads a gradient, scales it, updates the
+// optimiser's state and the master weight, and writes the low-precision working copy where there is
+// one. Loops run over fixed chunks, so results have the same bits on any number of threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/config/recipe.h>
+#include <troika/param/arena.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+struct StepInput {
+  double learning_rate = 0;
+  // Multiplies every gradient as it is read: the arena holds sums, so this is the clip factor over
+  // (valid tokens x loss scale), all in one.
+  double gradient_scale = 1;
+  // The number of this update, from 1, for bias correction. Steps that were skipped do not count.
+  std::int64_t step = 1;
+};
+
+// A piece of an optimiser's state, for files: a view, so what is written to it is used.
+struct NamedState {
+  std::string parameter;  // global name
+  std::string_view kind;  // "momentum", "exp_avg", "exp_avg_sq"
+  at::Tensor tensor;      // of the master's shape and type
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Updates the masters of the arena and publishes them. Every gradient must have been claimed:
+  // throws InternalError naming one that was not, before anything is changed.
+  virtual void step(const StepInput& input) = 0;
+  // In storage order of the parameters. Everything an optimiser remembers is here; the update count
+  // comes with each step.
+  [[nodiscard]] virtual std::vector<NamedState> state() const = 0;
+};
+
+// The optimiser that `recipe.kind` names; its state is allocated here, zero. `arena` must outlive
+// it. With g the scaled gradient, w a weight, t the update's number and wd the weight decay, which
+// is zero where ParameterSpec::decays is false (norms and biases):
+//
+//   sgd    d = g + wd w;  b = momentum b + d;  w -= lr (nesterov ? d + momentum b : b)
+//   adamw  m, v: moving averages of g and g^2 (betas), bias-corrected by 1 - beta^t;
+//          w -= lr (m^ / (sqrt(v^) + eps) + wd w)           Loshchilov and Hutter 2019, algorithm 2
+//   lamb   u = m^ / (sqrt(v^) + eps) + wd w;  w -= lr |w| / |u| u      You et al. 2020, algorithm 2
+//   lars   r = lr eta |w| / (|g| + wd |w|);  b = momentum b + r (g + wd w);
+//          w -= nesterov ? momentum b + r (g + wd w) : b               You et al. 2017, algorithm 1
+//
+// Norms |.| are those of one parameter; where one of them is zero its factor is 1. LAMB's phi is
+// the identity, LARS's eta is kLarsTrust. As in the authors' own programs, norms and biases take no
+// part in the adaptation: their factor is 1 in LAMB, and r = lr in LARS.
+[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerRecipe& recipe,
+                                                        Arena& arena);
+
+// LARS's trust coefficient, as in the paper's experiments.
+inline constexpr double kLarsTrust = 0.001;
+
+}  // namespace troika

@@ -1,0 +1,33 @@
+// The learning rate of a step: a pure function of the recipe, so a resumed run needs no state.
+#pragma once
+
+#include <troika/config/recipe.h>
+
+#include <cstdint>
+
+namespace troika {
+
+// The rate of step `step`, from 1; steps beyond the last one keep its rate. Throws InternalError if
+// `step` is below 1.
+//
+// Warm-up rises evenly over the first W = warmup_steps steps and reaches `lr` at step W; its first
+// step has lr / W. After it, with x the part of the remaining steps that is over, so that the last
+// step has x = 1 and the rate min_lr:
+//   constant  lr
+//   linear    min_lr + (lr - min_lr) (1 - x)
+//   cosine    min_lr + (lr - min_lr) (1 + cos(pi x)) / 2
+//   wsd       lr, then over the last fifth of all steps (of what warm-up leaves, if that is less)
+//             min_lr + (lr - min_lr) (1 - sqrt(x)), x counted from where the decay starts: the
+//             shape that Haegele et al. 2024 ("Scaling laws and compute-optimal training beyond
+//             fixed training durations") found best
+// A run that is shorter than its warm-up ends inside it.
+//
+// lr_base_batch_size > 0 applies the linear scaling rule of Goyal et al. 2017, section 2.1: every
+// rate, min_lr too, is multiplied by k = global_batch_size / lr_base_batch_size. Warm-up is then
+// their gradual one (section 2.2): it starts at the unscaled lr, at step 1, and reaches k lr at
+// step W in even steps. Where k <= 1 there is nothing to warm up to, and the rate is k lr from the
+// start.
+[[nodiscard]] double learning_rate(const OptimizerRecipe& optimizer, const TrainRecipe& train,
+                                   std::int64_t step);
+
+}  // namespace troika

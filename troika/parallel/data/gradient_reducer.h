@@ -1,0 +1,64 @@
+// Sums gradients over the data axis while the backward pass is still going on. Units are grouped
+// into buckets from the last to the first, the order in which they become ready; a bucket is one
+// contiguous slice of the arena, so nothing is copied.
+//
+// One step of S gradient bytes puts what the engine's all-reduce of S bytes puts on the wire
+// (docs/engines.md), whatever the buckets.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/nn/stage.h>
+#include <troika/param/arena.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct BucketSizes {
+  // The first bucket is small, so that communication starts early; the others are large, so that
+  // it is efficient.
+  std::int64_t first_bytes = std::int64_t{1} << 20;
+  std::int64_t bytes = std::int64_t{16} << 20;
+};
+
+class GradientReducer final : public GradientSink {
+ public:
+  // Units [0, arena.units()). Every rank of `group` must have the same arena layout.
+  GradientReducer(Arena& arena, Group group, BucketSizes sizes = {});
+
+  // A new step; `timeout` is for each bucket.
+  void begin_step(Seconds timeout);
+  // The microbatch whose backward pass comes next is this rank's last: its units' gradients are
+  // final.
+  void last_microbatch() { final_ = true; }
+  void unit_ready(int unit) override;
+  // Starts what has not been started (parameters without a contribution count as zero) and waits
+  // for all buckets. Then every gradient is the sum over the axis. Throws DeadlineError or
+  // PeerError.
+  void finish();
+
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
+
+ private:
+  struct Bucket {
+    int first_unit;
+    int last_unit;  // one past the end
+    int missing = 0;
+    bool started = false;
+    std::string label;
+    Work work;
+  };
+  void start(Bucket& bucket);
+
+  Arena& arena_;
+  Group group_;
+  Seconds timeout_{60};
+  std::vector<Bucket> buckets_;                         // in the order in which they become ready
+  std::vector<int> bucket_of_;                          // by unit
+  std::vector<std::vector<Parameter*>> parameters_of_;  // by unit
+  bool final_ = false;
+};
+
+}  // namespace troika

@@ -1,0 +1,55 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <troika/base/random.h>
+#include <troika/param/arena.h>
+
+namespace troika {
+namespace {
+
+double draw(const Initializer& initializer, const RandomStream& stream, std::int64_t index) {
+  const auto counter = static_cast<std::uint64_t>(index);
+  switch (initializer.kind) {
+    case Initializer::Kind::kConstant:
+      return initializer.value;
+    case Initializer::Kind::kNormal:
+      return initializer.value * stream.normal(counter);
+    case Initializer::Kind::kUniform:
+      return initializer.value * (2 * stream.uniform(counter) - 1);
+  }
+  return 0;
+}
+
+// Maps an index into the held part to the index into the whole: the slice splits `dim`, so the part
+// is runs of `inner * extent` elements, one from each of the outer rows.
+struct GlobalIndex {
+  explicit GlobalIndex(const ParameterSpec& spec) {
+    const auto dim = static_cast<std::size_t>(spec.slice ? spec.slice->dim : 0);
+    for (std::size_t i = dim + 1; i < spec.shape.size(); ++i) inner *= spec.shape[i];
+    if (spec.shape.empty()) return;
+    whole_run = inner * spec.shape[dim];
+    part_run = spec.slice ? inner * (spec.slice->end - spec.slice->begin) : whole_run;
+    begin = spec.slice ? inner * spec.slice->begin : 0;
+  }
+  [[nodiscard]] std::int64_t operator()(std::int64_t local) const {
+    return local / part_run * whole_run + begin + local % part_run;
+  }
+  std::int64_t inner = 1, whole_run = 1, part_run = 1, begin = 0;
+};
+
+}  // namespace
+
+at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed) {
+  at::Tensor values = at::empty(spec.local_shape(), at::kDouble);
+  if (values.numel() == 0) return values;
+  const RandomStream stream(stream_key(seed, spec.name));
+  const GlobalIndex global(spec);
+  double* out = values.mutable_data_ptr<double>();
+  at::parallel_for(0, values.numel(), 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      out[i] = draw(spec.initializer, stream, global(i));
+    }
+  });
+  return values;
+}
+
+}  // namespace troika

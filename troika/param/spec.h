@@ -1,0 +1,64 @@
+// What a parameter is, independent of who holds it: its global name and shape, how it is cut, how
+// it starts, how it is treated by the optimiser. Layers declare specs; the arena, the initialiser,
+// the buckets and the files are all driven by them.
+#pragma once
+
+#include <troika/mesh/mesh.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// How a parameter's values start. Draws are keyed by (seed, global name, global index).
+struct Initializer {
+  enum class Kind { kConstant, kNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  // The constant, the standard deviation, or the half-width.
+  double value = 0;
+
+  [[nodiscard]] static Initializer constant(double value) { return {Kind::kConstant, value}; }
+  [[nodiscard]] static Initializer normal(double deviation) { return {Kind::kNormal, deviation}; }
+  [[nodiscard]] static Initializer uniform(double half_width) {
+    return {Kind::kUniform, half_width};
+  }
+};
+
+// The part of a global tensor that one rank holds: [begin, end) along one dimension.
+struct Slice {
+  int dim = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+struct ParameterSpec {
+  // Global: the same on every layout, as in the Hugging Face models ("model.norm.weight").
+  std::string name;
+  // Global and unpadded.
+  std::vector<std::int64_t> shape;
+  Initializer initializer;
+  // The part held here; absent: all of it (replicated). Cuts may be uneven.
+  std::optional<Slice> slice;
+  // Axes over which the local gradient is a partial sum, besides the data axis, where it always is.
+  std::vector<Axis> partial_over;
+  // Global name of the parameter whose storage this one shares; empty: its own.
+  std::string tied_to;
+  // The unit it belongs to: the granularity of buckets, gathering and recomputation.
+  int unit = 0;
+  // Weight decay applies (not to norms and biases).
+  bool decays = true;
+  // The optimiser needs the whole matrix at once, so a shard must not cut through it.
+  bool whole_matrix = false;
+
+  // Shape of the part held here.
+  [[nodiscard]] std::vector<std::int64_t> local_shape() const;
+  // Elements held here.
+  [[nodiscard]] std::int64_t local_count() const;
+  // Elements of the whole.
+  [[nodiscard]] std::int64_t global_count() const;
+};
+
+}  // namespace troika

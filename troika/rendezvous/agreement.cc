@@ -1,0 +1,76 @@
+#include <troika/rendezvous/agreement.h>
+
+namespace troika {
+namespace {
+
+// Takes one line off the front.
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+struct Setting {
+  std::string key;
+  std::string value;
+};
+
+Setting setting_of(std::string_view line, const std::string& table) {
+  const std::size_t equals = line.find('=');
+  const std::string key(trimmed(line.substr(0, equals)));
+  const std::string_view value =
+      equals == std::string_view::npos ? std::string_view{} : line.substr(equals + 1);
+  return {table.empty() ? key : table + "." + key, std::string(trimmed(value))};
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  std::vector<std::string> parts;
+  for (std::size_t first = 0, last; first < ranks.size(); first = last) {
+    last = first + 1;
+    while (last < ranks.size() && ranks[last] == ranks[last - 1] + 1) ++last;
+    constexpr std::size_t kWorthARange = 4;
+    if (last - first < kWorthARange) last = first + 1;
+    std::string part = std::to_string(ranks[first]);
+    if (last - first > 1) part += " to " + std::to_string(ranks[last - 1]);
+    parts.push_back(std::move(part));
+  }
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
+    text += parts[i];
+  }
+  return text;
+}
+
+std::string first_difference(std::string_view of_rank_zero, std::string_view theirs, int rank) {
+  const std::string who = "rank " + std::to_string(rank);
+  std::string table;
+  while (!of_rank_zero.empty() || !theirs.empty()) {
+    const std::string_view left = trimmed(take_line(of_rank_zero));
+    const std::string_view right = trimmed(take_line(theirs));
+    if (left == right) {
+      if (left.starts_with('[') && left.ends_with(']')) table = left.substr(1, left.size() - 2);
+      continue;
+    }
+    const Setting ours = setting_of(left, table), other = setting_of(right, table);
+    if (ours.key == other.key) {
+      return ours.key + " is " + ours.value + " on rank 0 and " + other.value + " on " + who;
+    }
+    // Which of the two has a line too many: the one whose line does not come later in the other.
+    if (right.empty() || (!left.empty() && theirs.find(left) == std::string_view::npos))
+      return ours.key + " is set on rank 0, but not on " + who;
+    return other.key + " is set on " + who + ", but not on rank 0";
+  }
+  return {};
+}
+
+}  // namespace troika

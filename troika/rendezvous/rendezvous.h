@@ -1,0 +1,61 @@
+// The meeting of all ranks at the start of a job: everybody says who they are and what they are
+// about to do, and nobody goes on unless all have come and agree.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/rendezvous/store.h>
+#include <troika/rendezvous/world.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct Member {
+  int rank = 0;
+  std::string host;           // its name
+  std::string host_identity;  // equal for ranks that can share memory
+  std::string address;        // at which the other hosts of the job can reach it; empty when alone
+  int pid = 0;
+};
+
+// What all ranks must have in common.
+struct Agreement {
+  std::string version;  // of troika
+  std::string recipe;   // as resolved, in TOML; compared line by line
+};
+
+class Rendezvous {
+ public:
+  // Collective. Opens the store (a world of one needs none), announces this rank and waits for the
+  // others. Throws RendezvousError
+  // - when the store cannot be reached or its port is in use, naming it and the time waited;
+  // - when ranks do not come, naming them;
+  // - when ranks disagree on version or recipe, naming them and the first key that differs.
+  [[nodiscard]] static Rendezvous join(World world, const Agreement& agreement,
+                                       const Deadline& deadline);
+
+  // Complete: located() holds.
+  [[nodiscard]] const World& world() const { return world_; }
+  // Of all ranks, by rank.
+  [[nodiscard]] const std::vector<Member>& members() const { return members_; }
+  // Of this job alone (its keys have a prefix). Throws InternalError in a world of one.
+  [[nodiscard]] Store& store();
+
+  // Collective, at the end of a job that went well: where rank 0 keeps the store, it stays until
+  // all others are done with it. Throws RendezvousError naming the ranks that are missing.
+  void leave(const Deadline& deadline);
+
+ private:
+  Rendezvous(World world, std::optional<Store> store);
+  void announce(const Agreement& agreement);
+  void meet(const Deadline& deadline);
+  [[nodiscard]] bool keeps_store() const;
+
+  World world_;
+  std::optional<Store> store_;
+  std::vector<Member> members_;
+};
+
+}  // namespace troika

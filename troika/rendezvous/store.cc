@@ -1,0 +1,216 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/rendezvous/store_c10d.h>
+
+#include <c10/util/Logging.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+C10_DECLARE_int(caffe2_log_level);
+
+namespace troika {
+
+struct Store::Handle {
+  Endpoint endpoint;
+  std::string prefix;                         // "" or ends without a slash
+  c10::intrusive_ptr<c10d::TCPStore> server;  // keeps the background thread, where it is ours
+  c10::intrusive_ptr<c10d::TCPStore> client;  // the connection
+  c10::intrusive_ptr<c10d::Store> keys;       // the connection, behind the prefix
+};
+
+namespace {
+
+std::chrono::milliseconds milliseconds(Seconds time) {
+  // To c10d, zero means for ever.
+  return std::chrono::milliseconds(
+      static_cast<std::int64_t>(std::clamp(std::ceil(time.count() * 1e3), 1.0, 2e9)));
+}
+
+// c10d writes its own account of every failed connection to stderr; the user reads our error.
+void silence_c10d() {
+  constexpr int kFatalOnly = 3;
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatalOnly;
+}
+
+std::string first_line(const char* text) {
+  const std::string_view all = text;
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+[[noreturn]] void throw_lost(const Endpoint& endpoint, const c10::Error& error) {
+  throw PeerError("the rendezvous store at " + endpoint.describe() + " is gone (" +
+                      first_line(error.what_without_backtrace()) + ")",
+                  "the launcher or rank 0 has ended: its last lines say why");
+}
+
+// Runs `action`, and turns a lost connection into a PeerError.
+template <class Action>
+auto guarded(const Endpoint& endpoint, Action&& action) {
+  try {
+    return action();
+  } catch (const c10::Error& error) {
+    throw_lost(endpoint, error);
+  }
+}
+
+[[noreturn]] void throw_not_a_rendezvous(const Endpoint& endpoint, const Deadline& deadline,
+                                         const std::string& reason) {
+  throw RendezvousError("no rendezvous at " + endpoint.describe() + " after " +
+                            format_fixed(deadline.waited().count(), 1) +
+                            " s (something listens there, but " + reason + ")",
+                        "is that the port of another program?");
+}
+
+// c10d waits without a deadline for the answer to its first message, so this sends the same message
+// first: the magic number, then a ping, to which a store answers with the ping's number.
+void check_store_answers(const Endpoint& endpoint, const Deadline& deadline) {
+  using c10d::detail::QueryType;
+  const UniqueFd fd = connect_to(endpoint, deadline);
+  const std::uint32_t magic = c10d::detail::validationMagicNumber, number = 0x6b696f72;
+  std::array<char, 2 + 2 * sizeof(std::uint32_t)> message{};
+  message[0] = static_cast<char>(QueryType::VALIDATE);
+  std::memcpy(&message[1], &magic, sizeof(magic));
+  message[1 + sizeof(magic)] = static_cast<char>(QueryType::PING);
+  std::memcpy(&message[2 + sizeof(magic)], &number, sizeof(number));
+  (void)send(fd.get(), message.data(), message.size(), MSG_NOSIGNAL);
+
+  std::uint32_t answer = 0;
+  pollfd readable{fd.get(), POLLIN, 0};
+  if (poll(&readable, 1, static_cast<int>(milliseconds(deadline.left()).count())) <= 0) {
+    throw_not_a_rendezvous(endpoint, deadline, "it does not answer");
+  }
+  if (recv(fd.get(), &answer, sizeof(answer), 0) != sizeof(answer) || answer != number) {
+    throw_not_a_rendezvous(endpoint, deadline, "it does not speak the rendezvous protocol");
+  }
+}
+
+c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const Deadline& deadline) {
+  check_store_answers(endpoint, deadline);
+  c10d::TCPStoreOptions options;
+  options.port = endpoint.port;
+  options.waitWorkers = false;
+  options.timeout = milliseconds(deadline.left());
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
+  } catch (const c10::Error& error) {
+    throw_not_a_rendezvous(endpoint, deadline, first_line(error.what_without_backtrace()));
+  }
+}
+
+}  // namespace
+
+Store::Store(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
+Store::Store(Store&&) noexcept = default;
+Store& Store::operator=(Store&&) noexcept = default;
+Store::~Store() = default;
+
+Store Store::host(std::uint16_t port, Reach reach) {
+  silence_c10d();
+  ListeningSocket listening = bind_port(port, reach);
+  c10d::TCPStoreOptions options;
+  options.port = listening.port;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = listening.fd.get();
+  auto handle = std::make_unique<Handle>();
+  handle->endpoint = {"127.0.0.1", listening.port};
+  handle->client = guarded(handle->endpoint, [&] {
+    auto store = c10::make_intrusive<c10d::TCPStore>(handle->endpoint.host, options);
+    (void)listening.fd.release();  // the server closes it
+    return store;
+  });
+  handle->server = handle->client;
+  handle->keys = handle->client;
+  return Store(std::move(handle));
+}
+
+Store Store::connect(const Endpoint& endpoint, const Deadline& deadline) {
+  silence_c10d();
+  auto handle = std::make_unique<Handle>();
+  handle->endpoint = endpoint;
+  handle->client = open_client(endpoint, deadline);
+  handle->keys = handle->client;
+  return Store(std::move(handle));
+}
+
+Store Store::clone() const {
+  auto copy = std::make_unique<Handle>(*handle_);
+  constexpr Seconds kToReconnect{30};
+  copy->client = open_client(handle_->endpoint, Deadline::in(kToReconnect));
+  copy->keys = copy->client;
+  if (!copy->prefix.empty()) {
+    copy->keys = c10::make_intrusive<c10d::PrefixStore>(copy->prefix, copy->client);
+  }
+  return Store(std::move(copy));
+}
+
+Store Store::with_prefix(std::string_view prefix) const {
+  auto copy = std::make_unique<Handle>(*handle_);
+  if (!copy->prefix.empty()) copy->prefix += "/";
+  copy->prefix += prefix;
+  copy->keys = c10::make_intrusive<c10d::PrefixStore>(copy->prefix, copy->client);
+  return Store(std::move(copy));
+}
+
+const Endpoint& Store::endpoint() const {
+  return handle_->endpoint;
+}
+
+void Store::set(const std::string& key, std::string_view value) {
+  guarded(handle_->endpoint,
+          [&] { handle_->keys->set(key, std::vector<std::uint8_t>(value.begin(), value.end())); });
+}
+
+std::string Store::get(const std::string& key, const Deadline& deadline) {
+  if (!wait({key}, deadline)) {
+    throw RendezvousError("nobody has set " + quote(key) + " at " + handle_->endpoint.describe() +
+                          " after " + format_fixed(deadline.timeout().count(), 1) + " s");
+  }
+  return get_all({key}).front();
+}
+
+bool Store::wait(const std::vector<std::string>& keys, const Deadline& deadline) {
+  try {
+    handle_->keys->wait(keys, milliseconds(deadline.left()));
+    return true;
+  } catch (const c10::DistStoreError&) {
+    return false;  // to c10d a network error is another class
+  } catch (const c10::Error& error) {
+    throw_lost(handle_->endpoint, error);
+  }
+}
+
+std::vector<std::string> Store::get_all(const std::vector<std::string>& keys) {
+  return guarded(handle_->endpoint, [&] {
+    std::vector<std::string> values;
+    values.reserve(keys.size());
+    for (const auto& value : handle_->keys->multiGet(keys)) {
+      values.emplace_back(value.begin(), value.end());
+    }
+    return values;
+  });
+}
+
+std::int64_t Store::add(const std::string& key, std::int64_t amount) {
+  return guarded(handle_->endpoint, [&] { return handle_->keys->add(key, amount); });
+}
+
+bool Store::is_set(const std::string& key) {
+  return guarded(handle_->endpoint, [&] { return handle_->keys->check({key}); });
+}
+
+c10::intrusive_ptr<c10d::Store> c10d_store(const Store& store) {
+  return store.handle().keys;
+}
+
+}  // namespace troika

@@ -1,0 +1,207 @@
+#include <torch/headeronly/version.h>
+#include <troika/base/file.h>
+#include <troika/base/units.h>
+#include <troika/base/version.h>
+#include <troika/config/layout.h>
+#include <troika/config/recipe_file.h>
+#include <troika/observe/log.h>
+#include <troika/observe/machine.h>
+#include <troika/observe/resources.h>
+#include <troika/train/dump.h>
+#include <troika/train/gemm_rate.h>
+#include <troika/train/job.h>
+#include <troika/train/precision.h>
+#include <troika/train/metric_reporter.h>
+#include <troika/train/run.h>
+#include <troika/train/saved_model.h>
+#include <troika/train/summary.h>
+#include <troika/train/trainer.h>
+
+#include <algorithm>
+
+namespace troika {
+namespace {
+
+bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
+  return std::ranges::find(steps, step) != steps.end();
+}
+
+// One rank's run once everybody has met.
+class Run {
+ public:
+  Run(const Recipe& recipe, Job& job, const RunOptions& options)
+      : recipe_(recipe),
+        job_(job),
+        folder_(run_folder(recipe)),
+        dataset_(open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed))),
+        trainer_(recipe, dataset_, job) {
+    if (!leads()) return;
+    for (const std::string& warning : dataset_->warnings()) log_warning(warning);
+    write_recipe(recipe_, provenance());
+    announce();
+    reporter_.emplace(recipe_, folder_, options.progress);
+  }
+
+  std::string train() {
+    trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
+      if (leads() && contains(recipe_.debug.dump_steps, batch.step)) dump(batch, scale);
+    });
+    gemm_rate_ = measure_gemm_rate(numeric_types(recipe_.train.precision).compute, Seconds(0.02));
+    const auto started = Clock::now();
+    StepMetrics last;
+    while (trainer_.state().step < recipe_.train.steps) last = step();
+    finish_trace();
+    const Seconds seconds = Clock::now() - started;
+    return finish(last, seconds);
+  }
+
+ private:
+  [[nodiscard]] bool leads() const { return job_.rank() == 0; }
+
+  StepMetrics step() {
+    const std::int64_t next = trainer_.state().step + 1;
+    if (leads() && contains(recipe_.debug.dump_steps, next)) {
+      dump_parameters(dump_folder(folder_, next), trainer_.arena());
+    }
+    const ResourceUse before = resource_use();
+    StepMetrics metrics = trainer_.step();
+    add_machine_figures(before, metrics);
+    const std::int64_t every = recipe_.train.evaluate_every_steps;
+    if (every > 0 && (next % every == 0 || next == recipe_.train.steps)) {
+      metrics.evaluation = trainer_.evaluate();
+    }
+    if (reporter_) reporter_->record(metrics);
+    if (job_.trace().complete() && !trace_written_) finish_trace();
+    return metrics;
+  }
+
+  void add_machine_figures(const ResourceUse& before, StepMetrics& metrics) const {
+    const ResourceUse after = resource_use();
+    const double flops = trainer_.model().flops_per_sample *
+                         static_cast<double>(recipe_.train.global_batch_size) /
+                         metrics.step_seconds;
+    metrics.extras.push_back({"memory_bytes", static_cast<double>(after.memory_bytes)});
+    metrics.extras.push_back({"cpu_utilisation", cpu_utilisation(before, after, cores_)});
+    metrics.extras.push_back({"flops_per_second", flops});
+    metrics.extras.push_back({"mfu", flops / (gemm_rate_ * job_.size())});
+  }
+
+  void dump(const StepBatch& batch, double scale) const {
+    const std::filesystem::path folder = dump_folder(folder_, batch.step);
+    dump_gradients(folder, trainer_.arena(), scale);
+    dump_batch(folder, *dataset_, {batch.first_ordinal, recipe_.train.global_batch_size},
+               batch.step);
+  }
+
+  // Each rank writes its trace; rank 0 joins those that it can see.
+  void finish_trace() {
+    if (recipe_.observe.trace_steps.empty() || trace_written_) return;
+    trace_written_ = true;
+    job_.trace().end();
+    make_folders(folder_);
+    job_.trace().write(trace_path(folder_, job_.rank()));
+    job_.data().barrier({"traces written", job_.deadline()}).wait();
+    if (!leads()) return;
+    std::vector<std::filesystem::path> parts;
+    for (int rank = 0; rank < job_.size(); ++rank) parts.push_back(trace_path(folder_, rank));
+    std::erase_if(parts, [](const auto& part) { return !std::filesystem::exists(part); });
+    merge_traces(parts, folder_ / "trace.json");
+    log_info("trace: " + (folder_ / "trace.json").string() + " (open it in ui.perfetto.dev)");
+  }
+
+  std::string finish(const StepMetrics& last, Seconds seconds) {
+    const std::string json = summary_json(recipe_, job_, trainer_.state(), last, seconds);
+    if (leads()) {
+      save_model(folder_, trainer_.arena());
+      reporter_->finish();
+      write_file_atomically(summary_path(folder_), json + "\n");
+      conclude(last, seconds);
+    }
+    job_.data().barrier({"end of the run", job_.deadline()}).wait();
+    return json;
+  }
+
+  void announce() const {
+    const DatasetFacts facts = dataset_->facts();
+    log_info(recipe_.name + ": " +
+             format_count(static_cast<double>(trainer_.arena().parameter_count())) +
+             " parameters, " + job_.mesh().describe() + ", engine " +
+             std::string(job_.data().engine_name()));
+    if (facts.documents > 0) {
+      log_info("data: " + format_count(static_cast<double>(facts.documents)) + " documents, " +
+               format_count(static_cast<double>(facts.tokens)) + " tokens, " +
+               std::to_string(facts.held_out_documents) + " documents held out");
+    }
+  }
+
+  void conclude(const StepMetrics& last, Seconds seconds) const {
+    std::string line = "done: loss " + format_fixed(last.loss, 4);
+    if (last.evaluation) {
+      line += ", held-out " + format_fixed(last.evaluation->held_out_bits_per_byte, 3) +
+              " bits per byte";
+    }
+    const auto tokens = static_cast<double>(trainer_.state().tokens);
+    log_info(line + ", " + format_count(tokens / seconds.count()) + " tokens/s over " +
+             format_duration(seconds.count()));
+    log_info("run folder: " + folder_.string());
+  }
+
+  [[nodiscard]] Provenance provenance() const {
+    const MachineFacts machine = machine_facts();
+    return {{"troika", std::string(kVersion)},
+            {"libtorch", TORCH_VERSION},
+            {"data", dataset_->fingerprint()},
+            {"machine", machine.cpu_model + ", " + std::to_string(machine.usable_cores) + " cores"},
+            {"ranks", std::to_string(job_.size())}};
+  }
+
+  const Recipe& recipe_;
+  Job& job_;
+  std::filesystem::path folder_;
+  std::shared_ptr<const Dataset> dataset_;
+  Trainer trainer_;
+  std::optional<MetricReporter> reporter_;
+  double gemm_rate_ = 1;
+  double cores_ = usable_cores();
+  bool trace_written_ = false;
+};
+
+void tell(Claim claim, const std::string& folder) {
+  if (claim == Claim::kOverwritten) log_info("overwriting the run in " + folder);
+  if (claim == Claim::kRestarted) {
+    log_info(folder + " holds an unfinished run without a checkpoint: starting it again");
+  }
+  if (claim == Claim::kFinished) {
+    log_info(folder + " is finished already; --overwrite trains it again");
+  }
+}
+
+}  // namespace
+
+Recipe resolve_for_run(const Recipe& recipe, int ranks) {
+  Recipe resolved = resolve_recipe(recipe, ranks);
+  resolved.train.precision = resolve_precision(recipe.train.precision);
+  return resolved;
+}
+
+RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
+  const Recipe recipe = resolve_for_run(loaded, world.size);
+  const std::filesystem::path folder = run_folder(recipe);
+  Claim claim = options.claimed.value_or(Claim::kFresh);
+  if (!options.claimed && world.rank == 0) claim = claim_run_folder(recipe, options.existing);
+  Job job(world, recipe, folder / "flight");
+  claim = static_cast<Claim>(job.agree(static_cast<std::int64_t>(claim), "claim"));
+  RunReport report;
+  if (job.rank() == 0) tell(claim, folder.string());
+  if (claim == Claim::kFinished) {
+    report.finished_before = true;
+    if (job.rank() == 0) report.json = read_file(summary_path(folder), 1 << 24);
+  } else {
+    Run run(recipe, job, options);
+    report.json = run.train();
+  }
+  job.leave();
+  return report;
+}
+
+}  // namespace troika

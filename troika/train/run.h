@@ -1,0 +1,36 @@
+// A whole run on one rank, from the recipe to the saved model.
+#pragma once
+
+#include <troika/config/recipe.h>
+#include <troika/observe/progress.h>
+#include <troika/rendezvous/world.h>
+#include <troika/train/run_folder.h>
+
+#include <optional>
+#include <string>
+
+namespace troika {
+
+struct RunOptions {
+  Existing existing = Existing::kRefuseOthers;
+  // The launcher has made the run folder ready; else rank 0 does.
+  std::optional<Claim> claimed;
+  ProgressOptions progress;
+};
+
+struct RunReport {
+  bool finished_before = false;  // nothing was trained: the run was there already
+  // One line: last metrics, totals, world_size, mesh and ranks. On rank 0 only, else empty.
+  std::string json;
+};
+
+// Collective over `world`. `recipe` is as loaded; it is resolved for the size of the world here.
+// Messages go to the log, progress to stderr. Throws every typed error there is; what was written
+// until then stays, and each file is whole.
+[[nodiscard]] RunReport run_training(const Recipe& recipe, const World& world,
+                                     const RunOptions& options);
+
+// The recipe for `ranks` ranks on this machine: axes and precision fixed, paths and batch checked.
+[[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks);
+
+}  // namespace troika

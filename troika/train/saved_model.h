@@ -1,0 +1,19 @@
+// The model of a finished run: <run>/model.safetensors, masters under their global names.
+#pragma once
+
+#include <troika/config/recipe.h>
+#include <troika/param/arena.h>
+
+#include <filesystem>
+
+namespace troika {
+
+[[nodiscard]] std::filesystem::path model_path(const std::filesystem::path& run);
+
+// Throws StorageError; what was there before stays then.
+void save_model(const std::filesystem::path& run, const Arena& arena);
+// Fills the masters of `arena` and publishes them. Throws DataError naming the file and the
+// parameter that is missing or has another shape.
+void load_model(const std::filesystem::path& run, Arena& arena);
+
+}  // namespace troika

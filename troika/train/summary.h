@@ -1,0 +1,20 @@
+// The line of JSON that sums a run up, for machines: `troika train --json` prints it, and it is
+// kept in <run>/summary.json.
+#pragma once
+
+#include <troika/observe/metrics.h>
+#include <troika/train/job.h>
+#include <troika/train/trainer.h>
+
+#include <string>
+
+namespace troika {
+
+// Collective. The keys of the last step's line in metrics.jsonl, then `steps`, `samples`,
+// `updates`, `seconds`, `run`, `world_size`, `mesh` (axis: size) and `ranks` (rank, host, pid,
+// peak_memory_bytes, bytes_sent by axis). The same on every rank.
+[[nodiscard]] std::string summary_json(const Recipe& recipe, const Job& job,
+                                       const TrainState& state, const StepMetrics& last,
+                                       Seconds seconds);
+
+}  // namespace troika
