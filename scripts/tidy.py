@@ -121,12 +121,13 @@ def main():
     print(f"-- clang-tidy: {len(files)} files, {len(files) - unknown} of them unchanged since they passed", flush=True)
     good = 0
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-        for findings, paths in (result for results in pool.map(lambda item: check(binary, *item), work) for result in results):
-            if findings.strip():
-                print(findings.rstrip(), flush=True)
-            for path in paths:
-                marks[path].touch()
-            good += len(paths)
+        for done in concurrent.futures.as_completed([pool.submit(check, binary, *item) for item in work]):
+            for findings, paths in done.result():
+                if findings.strip():
+                    print(findings.rstrip(), flush=True)
+                for path in paths:
+                    marks[path].touch()
+                good += len(paths)
     if good < unknown:
         sys.exit(f"tidy: findings in {unknown - good} of {unknown} files")
     print(f"-- clang-tidy: {unknown} files checked, no findings")

@@ -44,6 +44,8 @@ def free_port():
 
 
 run_tests([kubernetes_variables])
+if not PYTHON:
+    skip("no Python with PyTorch is configured (TROIKA_TEST_PYTHON)")
 if subprocess.run([PYTHON, "-c", "import torch.distributed.run"], env=environment(),
                   stderr=subprocess.DEVNULL).returncode != 0:
     skip(f"{PYTHON} has no PyTorch")

@@ -14,7 +14,6 @@
 namespace troika::test {
 namespace {
 
-constexpr std::int64_t kSizes[] = {0, 1, 7, 1000, 65'537};
 // Several blocks on every path; not a multiple of anything.
 constexpr std::int64_t kLarge = 1'000'003;
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax, ReduceOp::kMin};
@@ -72,12 +71,16 @@ RANK_FUNCTION(reductions) {
   const Group group = rank.group();
   for (const at::ScalarType dtype : kDtypes) {
     for (const ReduceOp op : kOps) {
-      if (!defined_for(op, dtype)) continue;
-      for (const std::int64_t elements : kSizes) check_all_reduce(group, elements, dtype, op);
-      check_reduce_scatter(group, uneven_counts(rank.size(), 1000), dtype, op);
+      if (defined_for(op, dtype)) check_all_reduce(group, 1000, dtype, op);
     }
-    check_all_reduce(group, kLarge, dtype, ReduceOp::kSum);
-    check_reduce_scatter(group, uneven_counts(rank.size(), 300'000), dtype, ReduceOp::kSum);
+    for (const std::int64_t elements : {0, 1, 7, 150'001}) {
+      check_all_reduce(group, elements, dtype, ReduceOp::kSum);
+    }
+    check_reduce_scatter(group, uneven_counts(rank.size(), 1000), dtype, ReduceOp::kSum);
+  }
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    check_all_reduce(group, kLarge, dtype, ReduceOp::kAverage);
+    check_reduce_scatter(group, uneven_counts(rank.size(), 300'000), dtype, ReduceOp::kAverage);
   }
   at::Tensor output = at::empty({5});
   const at::Tensor input = input_of(rank.index(), 5 * rank.size(), at::kFloat);
@@ -159,7 +162,9 @@ void check_rooted(const Group& group, std::int64_t elements, at::ScalarType dtyp
   at::Tensor gathered = here ? at::zeros_like(stacked) : at::Tensor();
   group.gather(gathered, input_of(group.rank(), elements, dtype), root, Rank::call("gather"))
       .wait();
-  if (here) EXPECT_TRUE(identical(gathered, stacked)) << elements << " of " << dtype;
+  if (here) {
+    EXPECT_TRUE(identical(gathered, stacked)) << elements << " of " << dtype;
+  }
 
   at::Tensor received = at::zeros({elements}, dtype);
   group.scatter(received, here ? stacked : at::Tensor(), root, Rank::call("scatter")).wait();
@@ -168,12 +173,11 @@ void check_rooted(const Group& group, std::int64_t elements, at::ScalarType dtyp
 
 RANK_FUNCTION(movements) {
   const Group group = rank.group();
-  for (const at::ScalarType dtype : kDtypes) {
-    for (const std::int64_t elements : {0, 1, 333, 100'000}) {
-      check_gathering(group, elements, dtype);
-      check_all_to_all(group, elements / 4, dtype);
-      for (int root = 0; root < rank.size(); ++root) check_rooted(group, elements, dtype, root);
-    }
+  for (const at::ScalarType dtype : kDtypes) check_gathering(group, 5, dtype);
+  for (const std::int64_t elements : {0, 1, 20'001}) {
+    check_gathering(group, elements, at::kDouble);
+    check_all_to_all(group, elements, at::kBFloat16);
+    for (int root = 0; root < rank.size(); ++root) check_rooted(group, elements, at::kByte, root);
   }
   check_gathering(group, kLarge, at::kFloat);
   check_rooted(group, kLarge, at::kDouble, rank.size() - 1);
@@ -216,12 +220,10 @@ RANK_FUNCTION(exchanges) {
 RANK_FUNCTION(barriers) {
   const Group group = rank.group();
   for (int round = 0; round < 20; ++round) {
-    const std::string key = "entered/" + std::to_string(round) + "/";
-    rank.store().set(key + std::to_string(rank.index()), "");
+    const std::string key = "entered/" + std::to_string(round);
+    (void)rank.store().add(key, 1);
     group.barrier(Rank::call("barrier")).wait();
-    for (int other = 0; other < rank.size(); ++other) {
-      EXPECT_TRUE(rank.store().is_set(key + std::to_string(other))) << "round " << round;
-    }
+    EXPECT_EQ(rank.store().add(key, 0), rank.size()) << "round " << round;
   }
 }
 

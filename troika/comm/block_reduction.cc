@@ -7,19 +7,26 @@
 
 namespace troika::detail {
 
-std::int64_t BlockReduction::scratch_bytes(const Parts& parts, int size) {
-  return kSlots * (size - 1) * std::min(kBlockBytes, parts.largest());
+std::int64_t BlockReduction::default_block_bytes(int size) {
+  constexpr std::int64_t kSmallest = std::int64_t{256} << 10;
+  constexpr std::int64_t kLargest = std::int64_t{4} << 20;
+  constexpr std::int64_t kForAllPeers = std::int64_t{16} << 20;
+  return std::clamp(kForAllPeers / (size - 1) / 4096 * 4096, kSmallest, kLargest);
 }
 
 BlockReduction::BlockReduction(Link& link, const OperationScope& scope, Arguments arguments,
-                               at::Tensor scratch)
+                               const std::function<at::Tensor(std::int64_t)>& scratch)
     : link_(link),
       scope_(scope),
       arguments_(std::move(arguments)),
-      scratch_(std::move(scratch)),
-      blocks_((arguments_.parts.largest() + kBlockBytes - 1) / kBlockBytes),
+      blocks_((arguments_.parts.largest() + arguments_.block_bytes - 1) / arguments_.block_bytes),
+      scratch_(scratch(kSlots * (link.size() - 1) * slot_bytes())),
       incoming_{Messages(link, scope.deadline), Messages(link, scope.deadline)},
       outgoing_(link, scope.deadline) {}
+
+std::int64_t BlockReduction::slot_bytes() const {
+  return std::min(arguments_.block_bytes, arguments_.parts.largest());
+}
 
 void BlockReduction::run() {
   if (blocks_ > 0) post(0);
@@ -33,16 +40,15 @@ void BlockReduction::run() {
 
 // The bytes of `block` in a part, which may be fewer than in the largest part, or none.
 at::Tensor BlockReduction::block_of(const at::Tensor& whole, int part, std::int64_t block) const {
-  const std::int64_t begin = std::min(block * kBlockBytes, arguments_.parts.bytes(part));
-  const std::int64_t end = std::min(begin + kBlockBytes, arguments_.parts.bytes(part));
+  const std::int64_t begin = std::min(block * arguments_.block_bytes, arguments_.parts.bytes(part));
+  const std::int64_t end = std::min(begin + arguments_.block_bytes, arguments_.parts.bytes(part));
   return whole.narrow(0, arguments_.parts.offset(part) + begin, end - begin);
 }
 
 at::Tensor BlockReduction::slot(std::int64_t block, int peer) const {
-  const std::int64_t slot_bytes = std::min(kBlockBytes, arguments_.parts.largest());
   const std::int64_t index = (block % kSlots) * (link_.size() - 1) + peer - (peer > link_.rank());
   const std::int64_t bytes = block_of(arguments_.input, link_.rank(), block).numel();
-  return scratch_.narrow(0, index * slot_bytes, bytes);
+  return scratch_.narrow(0, index * slot_bytes(), bytes);
 }
 
 void BlockReduction::post(std::int64_t block) {
@@ -70,7 +76,7 @@ void BlockReduction::fold(std::int64_t block) {
   }
   const auto size = static_cast<std::int64_t>(c10::elementSize(arguments_.dtype));
   troika::fold(arguments_.dtype, arguments_.op, inputs,
-               data(arguments_.output) + block * kBlockBytes, own.numel() / size);
+               data(arguments_.output) + block * arguments_.block_bytes, own.numel() / size);
 }
 
 void BlockReduction::spread(std::int64_t block) {

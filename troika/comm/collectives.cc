@@ -17,10 +17,17 @@ using detail::peers_before;
 
 namespace {
 
-// Below this many bytes from all peers, one step costs less than half the bytes.
+// A tensor of which all peers together send less than this is reduced in one step: there, a second
+// step takes longer than the additional bytes.
 constexpr std::int64_t kAtOnceBytes = std::int64_t{256} << 10;
 
 }  // namespace
+
+Collectives::Collectives(Link& link)
+    : Collectives(link, {kAtOnceBytes, detail::BlockReduction::default_block_bytes(link.size())}) {}
+
+Collectives::Collectives(Link& link, Tuning tuning)
+    : link_(link), rank_(link.rank()), size_(link.size()), tuning_(tuning) {}
 
 at::Tensor Collectives::scratch(std::int64_t bytes) {
   if (!scratch_.defined() || scratch_.numel() < bytes) scratch_ = at::empty({bytes}, at::kByte);
@@ -28,7 +35,7 @@ at::Tensor Collectives::scratch(std::int64_t bytes) {
 }
 
 void Collectives::all_reduce(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope) {
-  if (static_cast<std::int64_t>(tensor.nbytes()) * (size_ - 1) <= kAtOnceBytes) {
+  if (static_cast<std::int64_t>(tensor.nbytes()) * (size_ - 1) <= tuning_.at_once_bytes) {
     return all_reduce_at_once(tensor, op, scope);
   }
   const Parts parts = Parts::even(tensor.numel(), size_, tensor.element_size());
@@ -39,8 +46,9 @@ void Collectives::all_reduce(const at::Tensor& tensor, ReduceOp op, const Operat
                                     .parts = parts,
                                     .dtype = tensor.scalar_type(),
                                     .op = op,
-                                    .folded = detail::Folded::kSpread},
-                                   scratch(detail::BlockReduction::scratch_bytes(parts, size_)));
+                                    .folded = detail::Folded::kSpread,
+                                    .block_bytes = tuning_.block_bytes},
+                                   [this](std::int64_t bytes) { return scratch(bytes); });
   reduction.run();
 }
 
@@ -71,8 +79,9 @@ void Collectives::reduce_scatter(const at::Tensor& output, const at::Tensor& inp
                                     .parts = parts,
                                     .dtype = input.scalar_type(),
                                     .op = op,
-                                    .folded = detail::Folded::kKept},
-                                   scratch(detail::BlockReduction::scratch_bytes(parts, size_)));
+                                    .folded = detail::Folded::kKept,
+                                    .block_bytes = tuning_.block_bytes},
+                                   [this](std::int64_t bytes) { return scratch(bytes); });
   reduction.run();
 }
 

@@ -35,8 +35,15 @@ struct OperationScope {
 // LinkError.
 class Collectives {
  public:
+  // From which sizes on the algorithms change; the same for all members.
+  struct Tuning {
+    std::int64_t at_once_bytes;  // all_reduce in one step while all peers send no more than this
+    std::int64_t block_bytes;    // of reductions in blocks; a multiple of 8
+  };
+
   // `link` must outlive this.
-  explicit Collectives(Link& link) : link_(link), rank_(link.rank()), size_(link.size()) {}
+  explicit Collectives(Link& link);
+  Collectives(Link& link, Tuning tuning);
 
   void all_reduce(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -62,6 +69,7 @@ class Collectives {
   Link& link_;
   int rank_;
   int size_;
+  Tuning tuning_;
   at::Tensor scratch_;
 };
 

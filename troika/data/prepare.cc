@@ -46,7 +46,8 @@ void check_options(const PrepareOptions& options) {
                      "leave out one of --tokenizer and --train-tokenizer");
   }
   std::error_code error;
-  if (fs::exists(fs::symlink_status(options.out, error)) && !fs::is_empty(options.out, error)) {
+  if (fs::exists(fs::symlink_status(options.out, error)) &&
+      !(fs::is_directory(options.out, error) && fs::is_empty(options.out, error))) {
     throw UsageError(shown_path(options.out.native()) + " is there already and not an empty folder",
                      "choose another folder, or remove it first");
   }

@@ -40,11 +40,12 @@ class Tokenizer {
 [[nodiscard]] std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model,
                                                             const std::string& source);
 
-// Long texts are encoded in parts, so that they need not be in memory at once and several threads
-// can share one. How much of `text` the next part takes: all of it up to kMaxPartBytes, else up
-// to the end of the last line that fits, else as many whole UTF-8 characters as fit. `text` may be
-// cut anywhere behind kMaxPartBytes. Encoding part after part gives the same ids as at once.
-inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
+// Long texts are encoded in parts: they need not be in memory at once, several threads can share
+// one, and SentencePiece's time grows faster than the length of what it gets. How much of `text`
+// the next part takes: all of it up to kMaxPartBytes, else up to the end of the last line that
+// fits, else as many whole UTF-8 characters as fit. `text` may be cut anywhere behind
+// kMaxPartBytes. Encoding part after part gives the same ids as at once.
+inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 16;
 [[nodiscard]] std::size_t part_length(std::string_view text, std::size_t max_bytes = kMaxPartBytes);
 
 // The next line to learn from, or nothing at the end.

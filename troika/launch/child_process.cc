@@ -59,7 +59,7 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
     const std::string_view text = *entry;
     if (!changes.contains(std::string(text.substr(0, text.find('='))))) entries.emplace_back(text);
   }
-  for (const auto& [name, value] : changes) entries.push_back(name + "=" + value);
+  for (const auto& [name, value] : changes) entries.emplace_back(name).append("=").append(value);
   return entries;
 }
 

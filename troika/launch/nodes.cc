@@ -119,7 +119,7 @@ void Nodes::tell_ranks(const std::string& reason) {
       store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), reason);
     }
   } catch (const PeerError&) {
-    // Node 0 is gone; settle() says so.
+    store_is_gone_ = true;  // settle() says so
   }
 }
 
@@ -129,7 +129,7 @@ void Nodes::tell_nodes(const std::string& reason) {
       if (node != plan_.node_rank) store_->set(key("stop", node), reason);
     }
   } catch (const PeerError&) {
-    // As above.
+    store_is_gone_ = true;
   }
 }
 
@@ -138,8 +138,11 @@ std::optional<Cause> Nodes::settle(const std::optional<Cause>& mine, const Deadl
   if (plan_.nodes == 1) return mine;
   std::vector<Cause> causes;
   try {
-    causes = exchange(mine, deadline, interrupted);
-  } catch (const PeerError& error) {
+    if (!store_is_gone_) causes = exchange(mine, deadline, interrupted);
+  } catch (const PeerError&) {
+    store_is_gone_ = true;
+  }
+  if (store_is_gone_) {
     causes.push_back({CauseKind::kLost, 0, ExitCode::kRankDied,
                       "the launcher of node 0 at " + endpoint_.describe() + " is gone",
                       "its last lines, on that host, may say why"});

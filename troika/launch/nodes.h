@@ -56,6 +56,7 @@ class Nodes {
   std::string run_id_;
   UniqueFd wake_;
   std::optional<Store> store_;
+  bool store_is_gone_ = false;
   std::unique_ptr<StoreWatch> watch_;  // only with several nodes; uses wake_ and store_
 };
 

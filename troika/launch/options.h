@@ -12,11 +12,11 @@ namespace troika {
 
 // --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous (and torchrun's names for them).
 struct LaunchFlags {
-  std::optional<int> ranks;  // in total
-  std::optional<int> ranks_per_node;
-  std::optional<int> nodes;
-  std::optional<int> node_rank;
-  std::optional<std::string> rendezvous;
+  std::optional<int> ranks = {};  // in total
+  std::optional<int> ranks_per_node = {};
+  std::optional<int> nodes = {};
+  std::optional<int> node_rank = {};
+  std::optional<std::string> rendezvous = {};
 
   [[nodiscard]] bool any() const {
     return ranks || ranks_per_node || nodes || node_rank || rendezvous;

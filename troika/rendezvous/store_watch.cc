@@ -18,6 +18,16 @@ struct StoreWatch::State {
   std::atomic<bool> ending = false;
   std::thread thread;
 
+  // Where the store is gone, so is the thread's wait.
+  bool wake() {
+    try {
+      waking.set(key, "");
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
   void run() {
     // Waits in turns only because no wait may be without a deadline.
     constexpr Seconds kTurn{600};
@@ -45,11 +55,7 @@ StoreWatch::StoreWatch(const Store& store, std::string key, Callback on_value, C
 
 StoreWatch::~StoreWatch() {
   state_->ending = true;
-  try {
-    state_->waking.set(state_->key, "");
-  } catch (const Error&) {
-    // The store is gone, and so is the thread's wait.
-  }
+  state_->wake();
   state_->thread.join();
 }
 

@@ -214,7 +214,9 @@ std::string elastic_job(std::string_view run_id, std::string_view restarts) {
   return "torchrun/" + std::string(run_id) + "/" + std::string(restarts);
 }
 
-std::string key_prefix(std::string_view job) { return "troika/" + std::string(job); }
+std::string key_prefix(std::string_view job) {
+  return "troika/" + std::string(job);
+}
 
 std::uint16_t port_of_job(std::string_view job) {
   constexpr std::uint64_t kFirst = 20000, kCount = 10000;

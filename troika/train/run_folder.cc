@@ -36,6 +36,11 @@ void remove_run(const fs::path& run) {
   }
 }
 
+// A run that failed before its first step, of missing data say, is in nobody's way.
+bool has_begun(const fs::path& run) {
+  return fs::exists(run / "metrics.jsonl");
+}
+
 bool holds_same_recipe(const fs::path& run, const Recipe& recipe) {
   return to_toml(essence(recipe_of_run(run))) == to_toml(essence(recipe));
 }
@@ -63,6 +68,8 @@ Claim claim_run_folder(const Recipe& recipe, Existing existing) {
     const bool finished = fs::exists(summary_path(run));
     if (existing == Existing::kOverwrite) {
       claim = Claim::kOverwritten;
+    } else if (existing == Existing::kRefuseOthers && !has_begun(run)) {
+      claim = Claim::kFresh;
     } else if (!holds_same_recipe(run, recipe)) {
       refuse_other_recipe(run);
     } else if (finished) {

@@ -15,7 +15,7 @@ std::string found(const fs::path& root, const std::string& pattern) {
   std::string all;
   const auto files = find_files(patterns);
   for (const FoundFile& file : files.front()) {
-    all += (all.empty() ? "" : "|") + fs::relative(file.path, root).string();
+    all += (all.empty() ? "" : "|") + fs::path(file.path).lexically_relative(root).string();
   }
   return all;
 }

@@ -115,7 +115,7 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
 TEST_F(Prepare, WritesTheSameWithAnyNumberOfThreads) {
   // Parts of one large file are shared out too.
   std::string large;
-  while (large.size() < (std::size_t{3} << 20)) large += "a line of some text, again\n";
+  while (large.size() < (std::size_t{300} << 10)) large += "a line of some text, again\n";
   write_file(text_ / "x/large.cc", large);
   const int before = at::get_num_threads();
   std::map<std::string, std::string> one;
@@ -176,7 +176,7 @@ TEST_F(Prepare, RefusesATakenFolder) {
   EXPECT_THAT(message_of<UsageError>([&] { prepare_tokens(options_); }),
               HasSubstr("shards' is there already"));
   EXPECT_EQ(contents(options_.out), before);
-  options_.out = write_file(out_ / "file", "x");
+  options_.out = write_file(out_ / "file", "");
   EXPECT_THAT(message_of<UsageError>([&] { prepare_tokens(options_); }), HasSubstr("file'"));
 }
 

@@ -29,6 +29,8 @@ struct Launched::Pipes {
 
 namespace {
 
+constexpr Seconds kPatience{60};
+
 std::vector<std::string> command_of(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {"/proc/self/exe", "launch"};
   command.insert(command.end(), arguments.begin(), arguments.end());
@@ -83,26 +85,28 @@ bool Launched::read_some(const Deadline& deadline) {
     ADD_FAILURE() << "the launcher has not ended; it printed\n" << out_text_ << err_text_;
     return false;
   }
+  const int started = count(out_text_, "pid ");
   if (readable[0].revents) read_into(out_text_, out_);
+  if (count(out_text_, "pid ") > started) all_started_ = Clock::now();
   if (readable[1].revents) read_into(err_text_, err_);
   return out_.valid() || err_.valid();
 }
 
 void Launched::wait_for(const std::string& text, int times) {
-  const Deadline deadline = Deadline::in(Seconds(30));
+  const Deadline deadline = Deadline::in(kPatience);
   while (count(out_text_ + err_text_, text) < times && read_some(deadline)) {
   }
 }
 
 Finished Launched::wait() {
-  const Deadline deadline = Deadline::in(Seconds(30));
+  const Deadline deadline = Deadline::in(kPatience);
   while (read_some(deadline)) {
   }
   if (deadline.passed()) child_.signal(SIGKILL);
   const int status = child_.reap();
   Finished finished;
   finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  finished.seconds = Seconds(Clock::now() - start_).count();
+  finished.seconds = Seconds(Clock::now() - all_started_).count();
   finished.out = out_text_;
   finished.err = err_text_;
   finished.pids = pids_in(out_text_);

@@ -12,7 +12,7 @@ namespace troika::testing {
 struct Finished {
   int exit_code = 0;  // 128 + signal when it was killed
   std::string out, err;
-  double seconds = 0;
+  double seconds = 0;     // since the last rank has said that it is there
   std::vector<int> pids;  // that ranks have printed
   std::string last_line;  // on stderr, without hints
 };
@@ -24,9 +24,9 @@ class Launched {
 
   [[nodiscard]] int pid() const { return child_.pid(); }
   void signal(int number) const { child_.signal(number); }
-  // Reads its output until `text` has come `times` times. Fails the test after 30 seconds.
+  // Reads its output until `text` has come `times` times. Fails the test after a minute.
   void wait_for(const std::string& text, int times);
-  // Until it has ended and nobody holds its output any more. Fails the test after 30 seconds.
+  // Until it has ended and nobody holds its output any more. Fails the test after a minute.
   [[nodiscard]] Finished wait();
 
  private:
@@ -34,7 +34,7 @@ class Launched {
   Launched(const std::vector<std::string>& arguments, Pipes pipes);
   bool read_some(const Deadline& deadline);
 
-  Clock::time_point start_ = Clock::now();
+  Clock::time_point all_started_ = Clock::now();
   UniqueFd out_, err_;
   ChildProcess child_;
   std::string out_text_, err_text_;

@@ -29,7 +29,7 @@ struct Self {
 
 // As good as for ever; the test's own deadline is shorter.
 int hang() {
-  poll(nullptr, 0, 60'000);
+  poll(nullptr, 0, 120'000);
   return 0;
 }
 
@@ -207,12 +207,13 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
   options.plan = plan_launch(read_flags(arguments), {});
   options.command = {"/proc/self/exe", "rank", arguments[0]};
   options.version = "1.0";
-  options.usable_cores = 5;
-  options.grace = options.interrupt_grace = Seconds(2);
+  options.grace = Seconds(2);
+  options.interrupt_grace = Seconds(30);
   for (std::size_t i = 1; i + 1 < arguments.size(); i += 2) {
     if (arguments[i] == "--command") options.command = {arguments[i + 1]};
     if (arguments[i] == "--timeout")
       options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
+    if (arguments[i] == "--cores") options.usable_cores = std::stoi(arguments[i + 1]);
     if (arguments[i] == "--version") options.version = arguments[i + 1];
   }
   return options;

@@ -85,8 +85,8 @@ TEST(GlobalNorm, CountsATiedParameterOnce) {
   std::vector specs = {spec_of("embed", {1, 2}), spec_of("head", {1, 2})};
   specs[1].tied_to = "embed";
   Arena arena = arena_of(specs, kFp32);
-  arena.parameter("embed").add_gradient(at::tensor({{1.0F, 2.0F}}));
-  arena.parameter("head").add_gradient(at::tensor({{2.0F, 2.0F}}));
+  arena.parameter("embed").add_gradient(at::tensor({1.0F, 2.0F}).view({1, 2}));
+  arena.parameter("head").add_gradient(at::tensor({2.0F, 2.0F}).view({1, 2}));
   EXPECT_EQ(global_norm(arena), 5);
 }
 

@@ -302,7 +302,7 @@ std::pair<double, double> one_step(const OptimizerRecipe& recipe, double first, 
   Arena arena = arena_of(specs, kFp64);
   Parameter& w = arena.parameter("w");
   w.master().copy_(at::tensor({3.0, 4.0}, at::kDouble));
-  w.add_gradient(at::tensor({{first, second}}, at::kDouble));
+  w.add_gradient(at::tensor({first, second}, at::kDouble).view({1, 2}));
   make_optimizer(recipe, arena)->step({0.1, 1.0, 1});
   return {w.master()[0][0].item<double>(), w.master()[0][1].item<double>()};
 }

@@ -1,0 +1,274 @@
+"""What the command says of recipes, data, model files and addresses that are wrong.
+
+Each is one clear line with the culprit in it, a documented exit status, and nothing half-written.
+"""
+
+import json
+import os
+import shutil
+import socket
+import struct
+import unittest
+
+import command
+from command import CommandTest
+
+USAGE, DATA, RENDEZVOUS = 2, 3, 4
+
+
+def listener():
+    """A listening socket, and its port."""
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    return taken, taken.getsockname()[1]
+
+
+class Recipe(CommandTest):
+    def check(self, *sets):
+        words = [word for one in sets for word in ("--set", one)]
+        return self.troika("recipe", "check", "recipe.toml", *words)
+
+    def write(self, old, new):
+        text = command.RECIPE
+        self.assertIn(old, text)
+        (self.folder / "recipe.toml").write_text(text.replace(old, new))
+
+    def test_unknown_key_with_the_nearest(self):
+        self.write("layers = 1", "layer = 1")
+        self.fails(self.train(), USAGE, "recipe.toml:5: [model] unknown key 'layer'; did you mean 'layers'?")
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_unknown_table(self):
+        self.write("[optimizer]", "[optimiser]")
+        self.fails(self.check(), USAGE, "recipe.toml:", "optimiser", "optimizer")
+
+    def test_wrong_type(self):
+        self.write("layers = 1", 'layers = "one"')
+        self.fails(self.check(), USAGE, "recipe.toml:5:", "layers", "integer")
+
+    def test_out_of_range(self):
+        self.write("heads = 2", "heads = 0")
+        self.fails(self.check(), USAGE, "recipe.toml:7:", "heads", "1 to 10000000")
+
+    def test_not_toml(self):
+        self.write("[data]", "[data")
+        self.fails(self.check(), USAGE, "recipe.toml:11")
+
+    def test_an_override_is_named(self):
+        self.fails(self.train("model.norm=layrnorm"), USAGE, "--set model.norm=layrnorm", "layernorm")
+
+    def test_a_recipe_that_is_not_there(self):
+        (self.folder / "recipe.toml").unlink()
+        done = self.train()
+        self.fails(done, done.status, "recipe.toml")
+        self.assertIn(done.status, (USAGE, DATA))
+
+    def test_a_batch_smaller_than_the_data_axis_with_the_nearest_that_works(self):
+        done = self.train("train.global_batch_size=2", "train.micro_batch_size=1", ranks=3)
+        self.fails(done, USAGE, "global_batch_size", "3")
+        self.assertFalse((self.folder / "runs").exists())
+        self.succeeds(self.check("train.global_batch_size=3", "train.micro_batch_size=1"))
+
+    def test_what_does_not_exist_yet_is_refused_by_name(self):
+        self.fails(self.train("parallel.tensor=2", ranks=2), USAGE, "parallel.tensor", "tensor = 1")
+        self.fails(self.train("comm.engine=nccl"), USAGE, "comm.engine", "nccl", "gloo")
+
+    def test_unknown_flag_with_the_nearest(self):
+        self.fails(self.troika("train", "recipe.toml", "--rank", "2"), USAGE, "'--rank'", "'--ranks'")
+
+    def test_no_subcommand(self):
+        self.fails(self.troika(), USAGE, "train", "generate")
+
+
+class Data(CommandTest):
+    def test_missing(self):
+        self.fails(self.train('data.paths=["nowhere/*.txt"]'), DATA, "'nowhere/*.txt'")
+        self.fails(self.train('data.paths=["nowhere.txt"]', ranks=2), DATA, "'nowhere.txt' does not exist")
+        # A run that has not begun is in nobody's way.
+        self.succeeds(self.train())
+
+    def test_empty(self):
+        (self.folder / "empty.txt").touch()
+        self.fails(self.train('data.paths=["empty.txt"]'), DATA, "'empty.txt' is empty")
+
+    def test_a_folder(self):
+        self.fails(self.train('data.paths=["text"]'), DATA, "'text' is a folder", "text/**")
+
+    @unittest.skipIf(os.geteuid() == 0, "root may read everything")
+    def test_unreadable(self):
+        (self.folder / "secret.txt").write_text("secret")
+        (self.folder / "secret.txt").chmod(0)
+        self.fails(self.train('data.paths=["secret.txt"]'), DATA, "secret.txt", "ermission")
+
+    def test_a_pipe(self):
+        os.mkfifo(self.folder / "pipe")
+        self.fails(self.train('data.paths=["pipe"]'), DATA, "pipe", "not a regular file")
+
+    def test_held_out_takes_everything(self):
+        done = self.train("data.held_out_fraction=0.999999")
+        self.fails(done, DATA, "held-out split takes all its 12 documents")
+
+    def test_prepare_leaves_nothing_behind(self):
+        self.fails(self.troika("data", "prepare", "corpus", "nowhere/*"), DATA, "'nowhere/*'")
+        self.assertFalse((self.folder / "corpus").exists())
+        (self.folder / "corpus").mkdir()
+        (self.folder / "corpus" / "mine").touch()
+        self.fails(self.troika("data", "prepare", "corpus", "text/*"), USAGE, "'corpus' is there already")
+
+
+class TokenShard(CommandTest):
+    SETS = ("data.kind=tokens", 'data.paths=["corpus/*.tokens"]')
+
+    def setUp(self):
+        super().setUp()
+        self.succeeds(self.troika("data", "prepare", "corpus", "text/*.txt"))
+        self.shard = self.folder / "corpus" / "shard-00000.tokens"
+        self.content = self.shard.read_bytes()
+
+    def refused(self, content, *needles):
+        self.shard.write_bytes(content)
+        self.fails(self.train(*self.SETS), DATA, "'corpus/shard-00000.tokens'", *needles)
+
+    def test_truncated(self):
+        self.refused(self.content[:-8], "truncated")
+        self.refused(self.content[:60], "truncated")
+
+    def test_too_long(self):
+        self.refused(self.content + bytes(8), "8")
+
+    def test_wrong_magic_number(self):
+        self.refused(b"TROIKAXX" + self.content[8:], "not a token shard")
+
+    def test_damaged_header(self):
+        self.refused(self.content[:33] + b"\x7f" + self.content[34:], "checksum")
+
+    def test_a_token_beyond_the_vocabulary(self):
+        self.fails(self.train(*self.SETS, "model.vocab_size=50"), DATA,
+                   "shard-00000.tokens", "token id", "model.vocab_size is 50")
+
+    def test_a_token_that_the_header_does_not_tell_of(self):
+        content = bytearray(self.content)
+        content[128:129 + 3000] = b"\xff" * 3001  # above the largest id of the header
+        self.shard.write_bytes(bytes(content))
+        self.fails(self.train(*self.SETS, "model.vocab_size=200"), DATA,
+                   "shard-00000.tokens", "token id 255", "model.vocab_size is 200")
+
+
+class ModelFile(unittest.TestCase):
+    """`generate` with a model.safetensors that is damaged, or made to hurt. One run serves all."""
+
+    @classmethod
+    def setUpClass(cls):
+        class Once(CommandTest):
+            def runTest(self):
+                pass
+
+        cls.once = Once()
+        cls.once.setUp()
+        cls.addClassCleanup(cls.once.doCleanups)
+        cls.once.succeeds(cls.once.train("train.steps=1"))
+        cls.model = cls.once.run_folder / "model.safetensors"
+        cls.content = cls.model.read_bytes()
+        length = struct.unpack("<Q", cls.content[:8])[0]
+        cls.header, cls.data = json.loads(cls.content[8:8 + length]), cls.content[8 + length:]
+        cls.weight = "model.layers.0.mlp.up_proj.weight"
+
+    def refused(self, content, *needles):
+        self.model.write_bytes(content)
+        done = self.once.troika("generate", "runs/small", "--tokens", "1")
+        self.assertEqual(done.status, DATA, str(done))
+        self.assertEqual(done.out, "", str(done))
+        self.assertLessEqual(len(done.error_lines), 2, str(done))
+        self.assertLess(len(done.err), 1000, str(done))
+        for needle in ("model.safetensors", *needles):
+            self.assertIn(needle, done.err, str(done))
+
+    def refused_header(self, change, *needles):
+        header = json.loads(json.dumps(self.header))
+        change(header)
+        text = json.dumps(header).encode()
+        self.refused(struct.pack("<Q", len(text)) + text + self.data, *needles)
+
+    def test_whole_it_is_taken(self):
+        self.model.write_bytes(self.content)
+        self.once.succeeds(self.once.troika("generate", "runs/small", "--tokens", "1"))
+
+    def test_truncated(self):
+        self.refused(self.content[:-4], "reach beyond", "truncated file?")
+        self.refused(self.content[:100], "truncated")
+        self.refused(self.content[:5])
+        self.refused(b"", "empty")
+
+    def test_a_length_that_overflows(self):
+        self.refused(b"\xff" * 8 + self.content[8:], "18446744073709551615")
+
+    def test_offsets(self):
+        def set_offsets(begin, end):
+            return lambda header: header[self.weight].update(data_offsets=[begin, end])
+
+        begin, end = self.header[self.weight]["data_offsets"]
+        self.refused_header(set_offsets(begin - 64, end - 64), self.weight)  # overlap with its neighbour
+        self.refused_header(set_offsets(2**63, 2**63 + end - begin), self.weight)
+        self.refused_header(set_offsets(end, begin), self.weight)
+
+    def test_wrong_dtype(self):
+        self.refused_header(lambda header: header[self.weight].update(dtype="F64"), self.weight)
+        self.refused_header(lambda header: header[self.weight].update(dtype="PICKLE"), self.weight, "PICKLE")
+
+    def test_a_shape_that_overflows(self):
+        self.refused_header(lambda header: header[self.weight].update(shape=[2**62, 2**62]), self.weight)
+
+    def test_deep_and_invalid_json(self):
+        for text in (b'{"a":' * 100000, b"[" * 100000, b'{"a": nul}', b"{" + b"\xff" * 16):
+            self.refused(struct.pack("<Q", len(text)) + text)
+
+    def test_a_tensor_of_another_shape_or_name(self):
+        shape = self.header[self.weight]["shape"]
+        self.refused_header(lambda header: header[self.weight].update(shape=shape[::-1]), self.weight, "48, 32")
+        self.refused_header(lambda header: header.update({self.weight + "s": header.pop(self.weight)}),
+                            "no tensor", self.weight)
+
+    def test_no_run_at_all(self):
+        done = self.once.troika("generate", "text", "--tokens", "1")
+        self.assertEqual((done.status, done.out), (DATA, ""), str(done))
+        self.assertIn("'text' is no run folder", done.err)
+
+    def test_a_run_without_a_model(self):
+        shutil.copytree(self.once.run_folder, self.once.folder / "runs" / "unfinished")
+        (self.once.folder / "runs" / "unfinished" / "model.safetensors").unlink()
+        done = self.once.troika("generate", "runs/unfinished", "--tokens", "1")
+        self.assertEqual((done.status, done.out), (DATA, ""), str(done))
+        self.assertIn("runs/unfinished/model.safetensors", done.err)
+
+
+class Addresses(CommandTest):
+    def test_prometheus_port_in_use(self):
+        taken, port = listener()
+        with taken:
+            done = self.train(f"observe.prometheus_port={port}", ranks=2)
+        self.fails(done, USAGE, f"{port}", "prometheus", "in use")
+
+    def test_rendezvous_port_in_use(self):
+        taken, port = listener()
+        with taken:
+            done = self.troika("train", "recipe.toml", "--nodes", 2, "--node-rank", 0, "--ranks-per-node", 1,
+                               "--rendezvous", f"127.0.0.1:{port}")
+        self.fails(done, RENDEZVOUS, f"port {port} is in use")
+
+    def test_an_unreachable_rendezvous_is_named_with_the_time_waited(self):
+        taken, port = listener()
+        taken.close()  # nobody listens there now
+        done = self.troika("train", "recipe.toml", "--nodes", 2, "--node-rank", 1, "--ranks-per-node", 1,
+                           "--rendezvous", f"127.0.0.1:{port}", "--set", "comm.rendezvous_timeout_seconds=2")
+        self.fails(done, RENDEZVOUS, f"127.0.0.1:{port}", "after 2.0 s")
+        self.assertLess(done.seconds, 20)
+
+    def test_a_rendezvous_that_is_no_address(self):
+        done = self.troika("train", "recipe.toml", "--nodes", 2, "--node-rank", 1, "--ranks-per-node", 1,
+                           "--rendezvous", "127.0.0.1:many")
+        self.fails(done, USAGE, "127.0.0.1:many")
+
+
+if __name__ == "__main__":
+    command.main()

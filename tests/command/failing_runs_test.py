@@ -1,0 +1,173 @@
+"""Runs that fail, are stopped, or are started again: exit status, the one root cause, and what is left on disk."""
+
+import os
+import signal
+import socket
+import subprocess
+import unittest
+
+import command
+from command import ENDLESS, CommandTest, alive, wait_until
+
+DONE, USAGE, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, INTERRUPTED = 0, 2, 4, 5, 6, 7, 130
+# What a death may take to be noticed, on a busy machine.
+SECONDS = 15
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Ranks(CommandTest):
+    def rank(self, rank, port, *sets):
+        """One of two ranks that somebody else has started."""
+        return self.start(*command.train_arguments(sets), RANK=str(rank), WORLD_SIZE="2",
+                          MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+
+    def test_ranks_that_disagree_on_the_recipe(self):
+        port = free_port()
+        first, second = self.rank(0, port), self.rank(1, port, "optimizer.lr=0.2")
+        for done in (first.wait(), second.wait()):
+            self.fails(done, RENDEZVOUS, "rank 1", "rank 0", "optimizer.lr", "0.1", "0.2")
+
+    def test_a_rank_that_never_comes(self):
+        done = self.rank(0, free_port(), "comm.rendezvous_timeout_seconds=2").wait()
+        self.fails(done, RENDEZVOUS, "rank 1", "2 s")
+        self.assertLess(done.seconds, SECONDS)
+
+    def test_a_killed_rank_is_the_root_cause(self):
+        process = self.start_training(ranks=3)
+        ranks = process.ranks()
+        self.assertEqual(sorted(ranks), [0, 1, 2])
+        os.kill(ranks[1], signal.SIGKILL)
+        done = process.wait(SECONDS)
+        self.assertEqual(done.status, RANK_DIED, str(done))
+        self.assertEqual(done.out, "")
+        cause, hint = done.error_lines[-2:]
+        host = socket.gethostname()
+        self.assertEqual(cause, f"troika: rank 1 (host {host}, pid {ranks[1]}) was killed by signal 9 (SIGKILL)")
+        self.assertTrue(hint.startswith("hint: "), hint)
+        self.assertEqual(done.err.count("troika: "), 1, done.err)
+        self.assertFalse([pid for pid in ranks.values() if alive(pid)])
+        self.nothing_half_written()
+
+    def test_ctrl_c_ends_everything_cleanly_and_once(self):
+        process = self.start_training()
+        ranks = process.ranks()
+        os.kill(process.pid, signal.SIGINT)
+        done = process.wait(SECONDS)
+        self.assertEqual(done.status, INTERRUPTED, str(done))
+        self.assertEqual(done.out, "")
+        last = [line for line in done.error_lines if "interrupted" in line.lower()]
+        self.assertEqual(len(last), 1, str(done))
+        self.assertEqual(last, done.error_lines[-1:])
+        self.assertFalse([pid for pid in ranks.values() if alive(pid)])
+        self.nothing_half_written()
+
+    def test_no_rank_outlives_its_launcher(self):
+        process = self.start_training()
+        ranks = process.ranks()
+        os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in ranks.values()), "the ranks' end", SECONDS)
+
+
+class NonFinite(CommandTest):
+    # After a step of 1e40 no weight is finite, and of 1e30 the squares of none.
+    LOSS, GRADIENT = (
+        (f"optimizer.lr={lr}", "train.steps=4", "train.evaluate_every_steps=0", "train.grad_clip=0")
+        for lr in ("1e40", "1e30"))
+
+    def stops(self, done, error):
+        self.assertEqual((done.status, done.out), (NON_FINITE, ""), str(done))
+        errors = [line for line in done.error_lines if line.startswith("troika: ")]
+        self.assertEqual(errors, ["troika: " + error])
+        self.assertEqual(done.error_lines[-2:-1], errors)
+        self.assertIn("on_nonfinite", done.error_lines[-1])
+        self.nothing_half_written()
+
+    def test_a_loss_stops_with_ranks_and_step(self):
+        self.stops(self.train(*self.LOSS, ranks=2), "the loss is not finite at step 2 on rank 0, 1")
+
+    def test_a_gradient_stops_with_name_and_step(self):
+        self.stops(self.train(*self.GRADIENT, ranks=2), "the gradient of 'model.embed_tokens.weight' is not finite "
+                   "at step 2, though the loss is on every rank")
+
+    def test_skips_the_step_when_asked(self):
+        self.succeeds(self.train(*self.GRADIENT, "train.on_nonfinite=skip", ranks=2))
+        metrics = self.metrics()
+        self.assertEqual([line["step"] for line in metrics], [1, 2, 3, 4])
+        self.assertIsNotNone(metrics[0]["grad_norm"])
+        self.assertEqual([line["grad_norm"] for line in metrics[1:]], [None] * 3)  # JSON has no NaN
+
+
+class SameName(CommandTest):
+    def test_again(self):
+        self.succeeds(self.train())
+        first = (self.run_folder / "metrics.jsonl").read_bytes()
+        model = (self.run_folder / "model.safetensors").read_bytes()
+
+        again = self.succeeds(self.train(ranks=2))
+        self.assertIn("runs/small is finished already", again.err)
+        self.assertEqual(again.out, "")
+        self.assertEqual((self.run_folder / "metrics.jsonl").read_bytes(), first)
+
+        other = self.train("optimizer.lr=0.2")
+        self.assertEqual((other.status, other.out), (USAGE, ""), str(other))
+        for needle in ("'runs/small' holds a run of another recipe", "--overwrite", "--resume", "--set name="):
+            self.assertIn(needle, other.err)
+        self.assertEqual((self.run_folder / "metrics.jsonl").read_bytes(), first)
+        self.assertEqual((self.run_folder / "model.safetensors").read_bytes(), model)
+
+        (self.run_folder / "notes.txt").write_text("mine")
+        over = self.succeeds(self.train("optimizer.lr=0.2", flags=["--overwrite"]))
+        self.assertIn("overwriting the run in runs/small", over.err)
+        self.assertNotEqual((self.run_folder / "model.safetensors").read_bytes(), model)
+        self.assertEqual((self.run_folder / "notes.txt").read_text(), "mine")
+
+    def test_an_unfinished_run_starts_again(self):
+        process = self.start_training(ranks=1)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(SECONDS)
+        self.fails(self.train(ENDLESS, flags=["--resume"]), USAGE, "no checkpoint to resume from", "--resume")
+        process = self.start_training(ranks=1)  # which would be refused were it another recipe
+        os.kill(process.pid, signal.SIGINT)
+        self.assertIn("holds an unfinished run without a checkpoint: starting it again", process.wait(SECONDS).err)
+
+
+@unittest.skipIf(os.geteuid() != 0, "only root can mount a small disk")
+class FullDisk(CommandTest):
+    def small_disk(self, size):
+        runs = self.folder / "runs"
+        runs.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "troika-test", runs]).returncode != 0:
+            self.skipTest("this machine does not let root mount a tmpfs")
+        self.addCleanup(lambda: subprocess.run(["umount", runs], check=True))
+        return runs
+
+    def refused(self, done):
+        self.assertEqual((done.status, done.out), (STORAGE, ""), str(done))
+        errors = [line for line in done.error_lines if line.startswith("troika: ")]
+        self.assertEqual(len(errors), 1, str(done))
+        self.assertIn("No space left on device", errors[0])
+        self.assertIn("runs/small/", errors[0])
+        self.assertIn("the disk is full", done.error_lines[-1])
+        self.nothing_half_written()
+
+    def test_no_room_to_begin_in(self):
+        runs = self.small_disk("64k")
+        (runs / "ballast").write_bytes(bytes(60 << 10))
+        self.refused(self.train(ranks=2))
+
+    def test_no_room_for_the_metrics(self):
+        self.small_disk("64k")
+        self.refused(self.train("train.steps=2000"))
+
+    def test_no_room_for_the_model(self):
+        self.small_disk("64k")  # the model has 66
+        self.refused(self.train())
+
+
+if __name__ == "__main__":
+    command.main()

@@ -1,0 +1,133 @@
+// The same numbers on every number of ranks: fp64 gradients within 1e-12 of the largest element of
+// each, plus 1e-14 of the largest of the model; and the same bits where the design says so.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <support/temporary_folder.h>
+
+#include <algorithm>
+
+#include "command_runs.h"
+
+namespace troika::test {
+namespace {
+
+constexpr double kTau = 1e-12;
+
+double largest(const at::Tensor& tensor) {
+  return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+}
+
+void expect_close(const std::vector<NamedTensor>& expected,
+                  const std::vector<NamedTensor>& actual) {
+  ASSERT_EQ(expected.size(), actual.size());
+  double whole = 0;
+  for (const NamedTensor& entry : expected) whole = std::max(whole, largest(entry.tensor));
+  ASSERT_GT(whole, 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(expected[i].name, actual[i].name);
+    EXPECT_LE(largest(expected[i].tensor - actual[i].tensor),
+              kTau * largest(expected[i].tensor) + 1e-14 * whole)
+        << expected[i].name;
+  }
+}
+
+void expect_same_bits(const std::vector<NamedTensor>& expected,
+                      const std::vector<NamedTensor>& actual) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(expected[i].tensor.equal(actual[i].tensor)) << expected[i].name;
+  }
+}
+
+class DataParallel : public testing::Test {
+ protected:
+  void SetUp() override { write_corpus(folder_.path() / "corpus"); }
+
+  CommandRun run(const std::string& name, int ranks, std::vector<std::string> extra = {},
+                 CommandRun::Model model = CommandRun::Model::kGpt) {
+    CommandRun run{
+        folder_.path() / "runs", folder_.path() / "corpus", name, ranks, std::move(extra), model};
+    train(run);
+    return run;
+  }
+
+  static void expect_agreement(const CommandRun& one, const CommandRun& other) {
+    SCOPED_TRACE(one.name + " and " + other.name);
+    expect_same_bits(dumped(one, 1, "parameters"), dumped(other, 1, "parameters"));
+    expect_same_bits(dumped(one, 1, "batch"), dumped(other, 1, "batch"));
+    expect_same_bits(dumped(one, 3, "batch"), dumped(other, 3, "batch"));
+    expect_close(dumped(one, 1, "gradients"), dumped(other, 1, "gradients"));
+    expect_close(dumped(one, 3, "gradients"), dumped(other, 3, "gradients"));
+    expect_close(dumped(one, 3, "parameters"), dumped(other, 3, "parameters"));
+    const std::vector<double> expected = losses(one), actual = losses(other);
+    ASSERT_EQ(expected.size(), 3);
+    ASSERT_EQ(actual.size(), 3);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(expected[i], actual[i], kTau * expected[i]);
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(DataParallel, AgreesOnOneToFourRanksWhenTheBatchDoesNotDivide) {
+  const CommandRun one = run("one", 1);
+  for (int ranks = 2; ranks <= 4; ++ranks) {
+    expect_agreement(one, run("ranks-" + std::to_string(ranks), ranks));
+  }
+}
+
+TEST_F(DataParallel, AgreesWhenRanksHaveUnequalNumbersOfValidTokens) {
+  const std::vector<std::string> pad = {"data.pack=pad", "model.bias=true", "model.norm=layernorm",
+                                        "model.position=learned", "model.activation=gelu_tanh"};
+  const CommandRun one = run("padded", 1, pad);
+  const std::vector<NamedTensor> batch = dumped(one, 1, "batch");
+  const auto targets = std::ranges::find(batch, "targets", &NamedTensor::name);
+  ASSERT_NE(targets, batch.end());
+  const at::Tensor valid = targets->tensor.ne(-100).sum(1);
+  ASSERT_GT((valid.max() - valid.min()).item<std::int64_t>(), 0) << "the corpus is too even";
+  for (const int ranks : {2, 3})
+    expect_agreement(one, run("padded-" + std::to_string(ranks), ranks, pad));
+}
+
+TEST_F(DataParallel, AgreesWithDropoutIsolatedDocumentsAndUntiedEmbeddings) {
+  const std::vector<std::string> extra = {"model.dropout=0.2", "data.pack=isolated",
+                                          "model.tied_embeddings=false", "model.kv_heads=1"};
+  expect_agreement(run("one", 1, extra), run("three", 3, extra));
+}
+
+TEST_F(DataParallel, AgreesForTheMlpOnRandomData) {
+  const auto mlp = CommandRun::Model::kMlp;
+  for (const std::string loss : {"cross_entropy", "mean_square"}) {
+    expect_agreement(run("one-" + loss, 1, {"model.loss=" + loss}, mlp),
+                     run("four-" + loss, 4, {"model.loss=" + loss}, mlp));
+  }
+}
+
+TEST_F(DataParallel, AgreesWhateverTheMicrobatch) {
+  expect_agreement(run("micro-2", 1), run("micro-7", 1, {"train.micro_batch_size=7"}));
+}
+
+TEST_F(DataParallel, RepeatsTheSameBitsWhenDeterministic) {
+  const std::vector<std::string> extra = {"train.deterministic=true", "train.precision=fp32"};
+  const CommandRun first = run("first", 3, extra), second = run("second", 3, extra);
+  expect_same_bits(dumped(first, 3, "gradients"), dumped(second, 3, "gradients"));
+  expect_same_bits(dumped(first, 3, "parameters"), dumped(second, 3, "parameters"));
+  EXPECT_EQ(losses(first), losses(second));
+}
+
+TEST_F(DataParallel, FollowsFloatInLowPrecision) {
+  const CommandRun reference = run("fp32", 1, {"train.precision=fp32"});
+  for (const std::string precision : {"bf16", "fp16"}) {
+    const CommandRun low = run(precision, 2, {"train.precision=" + precision});
+    const std::vector<double> expected = losses(reference), actual = losses(low);
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 0.02);
+    const auto exact = dumped(reference, 1, "gradients"), rounded = dumped(low, 1, "gradients");
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const double distance = (exact[i].tensor - rounded[i].tensor).norm().item<double>();
+      EXPECT_LT(distance, 0.05 * exact[i].tensor.norm().item<double>() + 1e-3) << exact[i].name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troika::test
