@@ -1,6 +1,5 @@
 # Compiler settings shared by every target, and the switches a user may set.
 option(TROIKA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(TROIKA_BUILD_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(TROIKA_BUILD_FUZZ "Build the libFuzzer targets (clang only)" OFF)
 set(TROIKA_TEST_PYTHON "" CACHE FILEPATH
   "Python with what only tests need (scripts/python_env.py makes it); tests that need it are left out without it")
