@@ -9,6 +9,7 @@ PYTHON ?= python3
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ { fit = int($$2 / 2e6); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 CMAKE_FLAGS ?=
 TEST_FLAGS ?=
+BENCH_ARGS ?=
 
 # $(call configure,preset,folder,flags)
 configure = mkdir -p $(2) && echo "-- Configuring $(2) (log: $(2)/configure.log)" && \
@@ -52,6 +53,11 @@ fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) e
 	@$(call configure,fuzz,build-fuzz,-DTROIKA_FUZZ_SECONDS=$${FUZZ_SECONDS:-60})
 	@$(call compile,build-fuzz,fuzz)
 	@ctest --preset fuzz $(TEST_FLAGS)
+
+bench: build ## Time 2 ranks against PyTorch DDP on the same work, five minutes; BENCH_ARGS=--quick for less
+	@scripts/setup.sh build test
+	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
+	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)
 
 lint: ## Check the format, the layers of the tree and clang-tidy's warnings
 	@scripts/setup.sh build test

@@ -95,7 +95,7 @@ int train_as_reporting_rank(const Options& options, const Recipe& recipe, const 
 }
 
 int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan& plan) {
-  const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks);
+  const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
   LaunchOptions launch;
   launch.plan = plan;
   launch.command = own_command();

@@ -56,7 +56,7 @@ void check_options(const PrepareOptions& options) {
 // A folder under a temporary name that takes its place as a whole, or is removed.
 class PartialFolder {
  public:
-  explicit PartialFolder(fs::path target) : target_(without_trailing_slash(target)) {
+  explicit PartialFolder(const fs::path& target) : target_(without_trailing_slash(target)) {
     if (target_.has_parent_path()) make_folders(target_.parent_path());
     std::random_device entropy;
     path_ = target_.parent_path() / (".tmp-" + hex(std::uint64_t{entropy()} << 32 | entropy()));

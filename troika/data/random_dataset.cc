@@ -14,7 +14,7 @@ namespace {
 // side of another stream.
 class RandomDataset : public Dataset {
  public:
-  RandomDataset(const DataRecipe& data, std::uint64_t seed, std::string name)
+  RandomDataset(const DataRecipe& data, std::uint64_t seed, const std::string& name)
       : held_out_samples_(data.held_out_fraction > 0 ? kRandomHeldOutSamples : 0),
         train_key_(stream_key(seed, name + ".train")),
         held_out_key_(stream_key(seed, name + ".held_out")) {}

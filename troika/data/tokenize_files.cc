@@ -12,7 +12,8 @@
 namespace troika {
 namespace {
 
-constexpr std::size_t kBatchBytes = std::size_t{16} << 20;
+// A second or so of SentencePiece: how long a caller waits between two reports.
+constexpr std::size_t kBatchBytesPerThread = std::size_t{1} << 20;
 constexpr std::size_t kMaxLineBytes = 4096;
 
 // Reads files part by part, in order.
@@ -64,6 +65,8 @@ void encode(const Tokenizer& tokenizer, std::span<const std::string> texts,
 
 void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer,
                     const std::function<void(const TokenizedPart&)>& sink) {
+  const std::size_t batch_bytes =
+      kBatchBytesPerThread * static_cast<std::size_t>(at::get_num_threads());
   PartReader reader(files);
   std::vector<std::string> texts;
   std::vector<TokenizedPart> parts;
@@ -79,7 +82,7 @@ void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer
     bytes += part->text.size();
     parts.push_back({part->file, part->last, part->text.size(), {}});
     texts.push_back(std::move(part->text));
-    if (bytes >= kBatchBytes) flush();
+    if (bytes >= batch_bytes) flush();
   }
   flush();
 }

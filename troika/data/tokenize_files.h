@@ -22,8 +22,8 @@ struct TokenizedPart {
 };
 
 // Calls `sink` on the calling thread for every part of every file, in order. What it gets does not
-// depend on the number of threads. Memory: some 16 MiB of text and its ids at a time. Throws
-// DataError naming a file that cannot be read, and what `sink` throws.
+// depend on the number of threads. Memory: 1 MiB of text for each thread, and its ids, at a time.
+// Throws DataError naming a file that cannot be read, and what `sink` throws.
 void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer,
                     const std::function<void(const TokenizedPart&)>& sink);
 

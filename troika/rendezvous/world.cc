@@ -106,11 +106,11 @@ std::string slurm_store_host(const World& world, const Environment& environment)
   for (const std::string_view variable : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const auto list = environment.text(variable);
     if (!list) continue;
-    const std::string host = first_host(*list, variable);
+    std::string host = first_host(*list, variable);
     const auto& outside = environment.host();
     if (outside.resolves(host)) return host;
-    const std::string launcher = environment.text_or(
-        "SLURM_LAUNCH_NODE_IPADDR", environment.text_or("SLURM_SRUN_COMM_HOST", ""));
+    std::string launcher = environment.text_or("SLURM_LAUNCH_NODE_IPADDR",
+                                               environment.text_or("SLURM_SRUN_COMM_HOST", ""));
     if (!launcher.empty() && (world.rank != 0 || outside.is_this_host(launcher))) return launcher;
     throw UsageError("host '" + host + "', the first of " + std::string(variable) +
                          ", has no address that this host knows",

@@ -178,8 +178,8 @@ void tell(Claim claim, const std::string& folder) {
 
 }  // namespace
 
-Recipe resolve_for_run(const Recipe& recipe, int ranks) {
-  Recipe resolved = resolve_recipe(recipe, ranks);
+Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins) {
+  Recipe resolved = resolve_recipe(recipe, ranks, origins);
   resolved.train.precision = resolve_precision(recipe.train.precision);
   return resolved;
 }

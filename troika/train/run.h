@@ -1,6 +1,7 @@
 // A whole run on one rank, from the recipe to the saved model.
 #pragma once
 
+#include <troika/config/origins.h>
 #include <troika/config/recipe.h>
 #include <troika/observe/progress.h>
 #include <troika/rendezvous/world.h>
@@ -31,6 +32,8 @@ struct RunReport {
                                      const RunOptions& options);
 
 // The recipe for `ranks` ranks on this machine: axes and precision fixed, paths and batch checked.
-[[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks);
+// Errors name the places in `origins`.
+[[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks,
+                                     const Origins& origins = Origins());
 
 }  // namespace troika

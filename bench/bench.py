@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Times troika against PyTorch DDP on the same work: the same model, batch, optimiser, ranks and threads.
+
+Before a pair is timed, both compute the gradients of one step of the same batch from the same parameters, and have
+to agree. Then troika and the peer run in turn, A B A B, so that whatever else the machine does hits both.
+docs/benchmarks.md says how to read the table.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+GRADIENT_TOLERANCE = 1e-4  # fp32, of each gradient's largest element
+RUN_SECONDS = 900  # one run of either; past it something hangs
+
+
+@dataclasses.dataclass
+class Work:
+    name: str
+    peer: str
+    unit: str  # of the rate: what metrics.jsonl counts as tokens, or steps
+    steps: int
+    quick_steps: int
+
+    @property
+    def recipe(self):
+        return HERE / "recipes" / f"{self.name}.toml"
+
+
+WORKS = [
+    Work("mlp", "ddp_mlp.py", "steps/s", 3000, 1000),
+    Work("gpt-small", "ddp_gpt.py", "tokens/s", 30, 15),
+    Work("gpt-large", "ddp_gpt.py", "tokens/s", 9, 6),
+]
+
+
+@dataclasses.dataclass
+class Measured:
+    """One run of one side. Rates are in the work's unit."""
+
+    step_rate: float  # by the median step, the first third of the steps left out
+    loop_rate: float  # by the clock around all steps
+    targets_per_step: int
+    facts: dict
+
+
+class Failed(Exception):
+    pass
+
+
+def measured(work, step_seconds, loop_seconds, targets_per_step, facts):
+    per_step = 1 if work.unit == "steps/s" else targets_per_step
+    median = statistics.median(step_seconds[len(step_seconds) // 3 :])
+    return Measured(per_step / median, per_step * len(step_seconds) / loop_seconds, targets_per_step, facts)
+
+
+class Bench:
+    def __init__(self, options, scratch):
+        self.options = options
+        self.scratch = scratch
+        self.environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": str(scratch / "pyc")}
+        # Starting Python is not timed, but waited for: its modules are compiled once.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def run(self, command):
+        """Its standard output and error."""
+        process = subprocess.Popen([str(word) for word in command], cwd=self.scratch, env=self.environment, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   start_new_session=True)
+        try:
+            out, err = process.communicate(timeout=RUN_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # the launcher and its ranks
+            process.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failed(f"has not ended after {RUN_SECONDS} s: {shlex.join(process.args)}") from None
+            raise
+        if process.returncode:
+            raise Failed(f"exit status {process.returncode} of {shlex.join(process.args)}\n{err[-2000:]}")
+        return out, err
+
+    def run_troika(self, work, steps, *sets):
+        sets = [f"runs_dir={self.scratch}", f"train.steps={steps}", *sets]
+        return self.run([self.options.troika, "train", work.recipe, "--ranks", self.options.ranks, "--json",
+                         "--overwrite", *(word for one in sets for word in ("--set", one))])
+
+    def run_peer(self, work, *arguments, launcher=()):
+        return self.run([self.options.peer_python, *launcher, HERE / "peers" / work.peer, work.recipe, *arguments])[0]
+
+    def run_folder(self, work):
+        return self.scratch / f"bench-{work.name}"
+
+    def troika(self, work, steps):
+        out, err = self.run_troika(work, steps)
+        summary = json.loads(out)
+        lines = (self.run_folder(work) / "metrics.jsonl").read_text().splitlines()
+        seconds = [json.loads(line)["step_seconds"] for line in lines]
+        if len(seconds) != steps or summary["tokens"] % steps:
+            raise Failed(f"troika ran {len(seconds)} steps of {work.name} instead of {steps}, or unequal ones")
+        engine = re.search(r"engine (\w+)", err)
+        facts = {"engine": engine[1] if engine else "unknown"}
+        return measured(work, seconds, summary["seconds"], summary["tokens"] // steps, facts)
+
+    def peer(self, work, steps):
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", self.options.ranks]
+        found = json.loads(self.run_peer(work, "--steps", steps, launcher=launcher).splitlines()[-1])
+        facts = {key: found[key] for key in ("torch", "threads", "parameters")}
+        return measured(work, found["step_seconds"], found["seconds"], found["targets_per_step"], facts)
+
+    def check(self, work):
+        """The number of parameters, once both sides' gradients agree."""
+        self.run_troika(work, 1, "debug.dump_steps=[1]")
+        dump = self.run_folder(work) / "dump" / "step-1"
+        found = json.loads(self.run_peer(work, "--check", dump))
+        held = parameters_in(dump / "parameters.safetensors")
+        if found["parameters"] != held:
+            raise Failed(f"{work.name}: troika has {held} parameters, the peer {found['parameters']}")
+        if not found["largest_gradient_error"] <= GRADIENT_TOLERANCE:
+            raise Failed(f"{work.name}: the gradients differ by {found['largest_gradient_error']:.2e} of the largest "
+                         f"element, more than {GRADIENT_TOLERANCE:.0e}: this is not the same work")
+        return {"parameters": held, "largest_gradient_error": found["largest_gradient_error"]}
+
+    def pair(self, work, steps, parameters):
+        ours, theirs = self.troika(work, steps), self.peer(work, steps)
+        if ours.targets_per_step != theirs.targets_per_step or theirs.facts["parameters"] != parameters:
+            raise Failed(f"{work.name}: {ours.targets_per_step} targets a step and {parameters} parameters, but the "
+                         f"peer has {theirs.targets_per_step} and {theirs.facts['parameters']}")
+        return ours, theirs
+
+    def measure(self, work):
+        steps = work.quick_steps if self.options.quick else work.steps
+        say(f"{work.name}: one step of both, to compare")
+        checked = self.check(work)
+        say(f"{work.name}: warm-up")
+        self.pair(work, max(3, steps // 5), checked["parameters"])
+        pairs = []
+        for number in range(1, self.options.pairs + 1):
+            pairs.append(self.pair(work, steps, checked["parameters"]))
+            ours, theirs = pairs[-1]
+            say(f"{work.name}: pair {number} of {self.options.pairs}, {steps} steps: "
+                f"troika {ours.step_rate:.0f}, PyTorch DDP {theirs.step_rate:.0f} {work.unit}")
+        return {"work": work.name, "unit": work.unit, "steps": steps, **checked,
+                "targets_per_step": pairs[0][0].targets_per_step, **summarised(pairs),
+                "pairs": [{"troika": dataclasses.asdict(ours), "pytorch_ddp": dataclasses.asdict(theirs)}
+                          for ours, theirs in pairs]}
+
+
+def summarised(pairs):
+    """Medians over the pairs; ratios are taken within a pair."""
+    result = {}
+    for rate in ("step_rate", "loop_rate"):
+        ours = [getattr(one, rate) for one, _ in pairs]
+        theirs = [getattr(other, rate) for _, other in pairs]
+        ratios = sorted(a / b for a, b in zip(ours, theirs))
+        result[rate] = {"troika": statistics.median(ours), "pytorch_ddp": statistics.median(theirs),
+                        "ratio": statistics.median(ratios), "smallest_ratio": ratios[0], "largest_ratio": ratios[-1]}
+    return result
+
+
+def parameters_in(path):
+    """Elements of all tensors of a safetensors file: 8 bytes of length, then a JSON header."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    total = 0
+    for name, tensor in header.items():
+        elements = 1
+        for extent in tensor["shape"] if name != "__metadata__" else [0]:
+            elements *= extent
+        total += elements
+    return total
+
+
+def say(text):
+    print(f"-- {text}", file=sys.stderr, flush=True)
+
+
+def machine():
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)),
+            "load_average_before": round(os.getloadavg()[0], 2), "system": platform.platform()}
+
+
+def table(works):
+    rows = [["work", "unit", "parameters", "troika", "PyTorch DDP", "ratio", "of the pairs", "ratio of the whole loop"]]
+    for work in works:
+        step, loop = work["step_rate"], work["loop_rate"]
+        rows.append([work["work"], work["unit"], f"{work['parameters']:,}", f"{step['troika']:,.0f}",
+                     f"{step['pytorch_ddp']:,.0f}", f"{step['ratio']:.2f}",
+                     f"{step['smallest_ratio']:.2f} to {step['largest_ratio']:.2f}",
+                     f"{loop['ratio']:.2f} ({loop['smallest_ratio']:.2f} to {loop['largest_ratio']:.2f})"])
+    rows.insert(1, ["---"] * len(rows[0]))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows)
+
+
+def heading(result):
+    host, versions = result["machine"], result["versions"]
+    return (f"{host['cpu']}, {host['cores']} cores, load average {host['load_average_before']} before\n"
+            f"troika {versions['troika']} ({versions['troika_engine']}), PyTorch {versions['torch']} (gloo, eager), fp32, "
+            f"{result['ranks']} ranks, 1 thread each; 1 warm-up and {result['alternations']} alternations\n")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--troika", default=HERE.parent / "build" / "troika", type=pathlib.Path, help="the command")
+    parser.add_argument("--peer-python", default=sys.executable, help="a Python with torch and safetensors")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs, about a minute and a half")
+    parser.add_argument("--pairs", type=int, help="alternations of each work (default: 4; with --quick 2)")
+    parser.add_argument("--works", nargs="+", choices=[work.name for work in WORKS], help="only these")
+    parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write every run's figures")
+    options = parser.parse_args()
+    options.pairs = options.pairs or (2 if options.quick else 4)
+    options.ranks = 2  # the recipes' batches are two microbatches
+    options.troika = options.troika.resolve()
+    return options
+
+
+def main():
+    options = arguments()
+    host = machine()
+    if host["load_average_before"] > 0.5 or host["cores"] < options.ranks:
+        say(f"This machine is busy or small (load average {host['load_average_before']}, {host['cores']} cores for "
+            f"{options.ranks} ranks): rates will be low and ratios uncertain")
+    try:
+        with tempfile.TemporaryDirectory(prefix="troika-bench-") as scratch:
+            bench = Bench(options, pathlib.Path(scratch))
+            version = bench.run([options.troika, "--version"])[0].strip()
+            works = [bench.measure(work) for work in WORKS if not options.works or work.name in options.works]
+    except (Failed, OSError) as error:
+        sys.exit(f"bench: {error}")
+    last = works[-1]["pairs"][-1]
+    result = {"command": shlex.join(map(str, sys.argv)), "machine": host, "ranks": options.ranks,
+              "alternations": options.pairs,
+              "versions": {"troika": version, "troika_engine": last["troika"]["facts"]["engine"],
+                           "torch": last["pytorch_ddp"]["facts"]["torch"]},
+              "works": works}
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(heading(result))
+    print(table(works))
+
+
+if __name__ == "__main__":
+    main()

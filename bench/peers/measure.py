@@ -1,0 +1,94 @@
+"""What the peers share: one rank of a PyTorch DDP job that trains on batches made in advance, and its timing.
+
+A step is timed from fetching the batch from memory to the end of the optimiser's update, as troika's
+`step_seconds` is. Each peer also has `--check`: it loads the parameters and the batch that troika dumped at
+step 1, and compares its own gradients with troika's, so that a pair that does different work is not timed.
+"""
+
+import argparse
+import json
+import time
+import tomllib
+
+import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipe", help="the recipe that troika trains")
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--check", metavar="FOLDER", help="compare with troika's dump of a step")
+    found = parser.parse_args()
+    with open(found.recipe, "rb") as file:
+        found.recipe = tomllib.load(file)
+    return found
+
+
+def run(found, make_model, make_batches, make_optimizer):
+    """`make_model(recipe)` is a module from (inputs, targets) to the mean loss."""
+    torch.manual_seed(1337)
+    model = make_model(found.recipe["model"])
+    if found.check:
+        print(json.dumps(check(model, found.check)))
+    else:
+        train(found, model, make_batches, make_optimizer)
+
+
+def check(model, folder):
+    from safetensors.torch import load_file
+
+    parameters = load_file(f"{folder}/parameters.safetensors")
+    batch = load_file(f"{folder}/batch.safetensors")
+    theirs = load_file(f"{folder}/gradients.safetensors")
+    model.load_state_dict(parameters, strict=True)  # the same names and shapes
+    model(batch["input_ids"] if "input_ids" in batch else batch["features"], batch["targets"]).backward()
+    ours = {name: parameter.grad for name, parameter in model.named_parameters()}
+    errors = [((ours[name] - theirs[name]).abs().max() / ours[name].abs().max()).item() for name in ours]
+    return {"parameters": count(model), "largest_gradient_error": max(errors)}
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def train(found, model, make_batches, make_optimizer):
+    torch.distributed.init_process_group("gloo")
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    recipe = found.recipe
+    samples, rest = divmod(recipe["train"]["global_batch_size"], world)
+    if rest or samples != recipe["train"]["micro_batch_size"]:
+        raise SystemExit("the peers want one microbatch a rank: train.global_batch_size = ranks x micro_batch_size")
+    torch.manual_seed(1337 + rank)
+    batches = make_batches(recipe["model"], samples, found.steps)
+    # Gradients live in the buckets, which spares DDP a copy; there are no buffers to broadcast each step.
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+    optimizer = make_optimizer(model, recipe["optimizer"])
+    torch.distributed.barrier()
+    seconds, total, loss = timed_steps(parallel, batches, optimizer, recipe["train"]["grad_clip"])
+    if rank == 0:
+        print(json.dumps({
+            "step_seconds": seconds, "seconds": total, "loss": loss, "parameters": count(model),
+            "targets_per_step": batches[0][1].numel() * world, "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        }), flush=True)
+    torch.distributed.destroy_process_group()
+
+
+def timed_steps(parallel, batches, optimizer, grad_clip):
+    seconds = []
+    started = time.perf_counter()
+    for batch in batches:
+        step_started = time.perf_counter()
+        inputs, targets = batch
+        optimizer.zero_grad()
+        loss = parallel(inputs, targets)
+        loss.backward()
+        if grad_clip > 0:
+            torch.nn.utils.clip_grad_norm_(parallel.parameters(), grad_clip)
+        optimizer.step()
+        value = loss.item()  # of this rank only: troika's is the mean over all ranks, which costs it an all-reduce
+        seconds.append(time.perf_counter() - step_started)
+    return seconds, time.perf_counter() - started, value
+
