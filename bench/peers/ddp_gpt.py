@@ -2,8 +2,8 @@
 
 torchrun --nproc-per-node 2 ddp_gpt.py ../recipes/gpt-small.toml --steps 30
 
-Names and weight layout are those of Hugging Face's Llama, hence of troika's dumps. Eager, not compiled: a model
-that runs through torch.compile needs a C++ compiler at run time, and minutes before the first step.
+Names and weight layout are those of Hugging Face's Llama, hence of troika's dumps. Projections of
+query, key and value are apart, as there. Eager, not compiled: torch.compile needs a C++ compiler at run time.
 """
 
 import torch
@@ -106,7 +106,7 @@ def make_optimizer(model, recipe):
     parameters = list(model.parameters())
     groups = [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": recipe["weight_decay"]},
               {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
-    # One call into C++ for all parameters, faster here than the default loop over them.
+    # One call into C++ for all parameters, instead of a loop over them.
     return torch.optim.AdamW(groups, lr=recipe["lr"], betas=recipe["betas"], eps=1e-8, fused=True)
 
 

@@ -27,7 +27,7 @@ def make_batches(recipe, samples, steps):
 
 
 def make_optimizer(model, recipe):
-    # One call into C++ for all parameters, faster here than the default loop over them.
+    # One call into C++ for all parameters, instead of a loop over them.
     return torch.optim.SGD(model.parameters(), lr=recipe["lr"], momentum=recipe["momentum"],
                            weight_decay=recipe["weight_decay"], fused=True)
 

@@ -267,7 +267,7 @@ class Addresses(CommandTest):
     def test_a_rendezvous_that_is_no_address(self):
         done = self.troika("train", "recipe.toml", "--nodes", 2, "--node-rank", 1, "--ranks-per-node", 1,
                            "--rendezvous", "127.0.0.1:many")
-        self.fails(done, USAGE, "127.0.0.1:many")
+        self.fails(done, USAGE, "--rendezvous: 'many' is not a port")
 
 
 if __name__ == "__main__":

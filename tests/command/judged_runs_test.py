@@ -5,6 +5,7 @@ PyTorch and transformers.
 """
 
 import pathlib
+import shutil
 import sys
 from unittest import mock
 
@@ -61,5 +62,7 @@ class JudgedRuns(CommandTest):
         self.assertGreater(batch["document_ids"].unique().numel(), 2)
 
     def write_short_documents(self):
+        shutil.rmtree(self.folder / "text")
+        (self.folder / "text").mkdir()
         for i in range(60):
             (self.folder / "text" / f"short-{i}.txt").write_text(f"document {i}, " + "x" * (i % 17))

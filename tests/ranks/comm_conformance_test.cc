@@ -14,8 +14,8 @@
 namespace troika::test {
 namespace {
 
-// Several blocks on every path; not a multiple of anything.
-constexpr std::int64_t kLarge = 1'000'003;
+// More than is reduced at once, and more than one segment of a broadcast; a multiple of nothing.
+constexpr std::int64_t kLarge = 300'007;
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax, ReduceOp::kMin};
 
 bool defined_for(ReduceOp op, at::ScalarType dtype) {
@@ -80,7 +80,12 @@ RANK_FUNCTION(reductions) {
   }
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     check_all_reduce(group, kLarge, dtype, ReduceOp::kAverage);
-    check_reduce_scatter(group, uneven_counts(rank.size(), 300'000), dtype, ReduceOp::kAverage);
+    check_reduce_scatter(group, uneven_counts(rank.size(), 100'000), dtype, ReduceOp::kAverage);
+  }
+  if (rank.size() == 2) {  // several blocks
+    at::Tensor tensor = at::full({5'000'003}, rank.index() + 1.5);
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call("several blocks")).wait();
+    EXPECT_TRUE(at::all(tensor == 4.0).item<bool>());
   }
   at::Tensor output = at::empty({5});
   const at::Tensor input = input_of(rank.index(), 5 * rank.size(), at::kFloat);

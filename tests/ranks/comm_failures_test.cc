@@ -193,10 +193,10 @@ TEST_P(Failures, ARankThatDoesNotEnter) {
                                 "from rank 1 on host"),
                       HasSubstr("for 1.0 s")));
     EXPECT_GT(seconds(results[static_cast<std::size_t>(rank)], "error"), 0.9);
-    EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "error"), 2.0);
+    EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "error"), 4.0);
     EXPECT_EQ(values.at("afterwards"), "PeerError");
     EXPECT_THAT(values.at("afterwards message"), HasSubstr("barrier 'never' on axis data: "));
-    EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "afterwards"), 0.1);
+    EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "afterwards"), 1.0);
     if (values.at("error") == "DeadlineError") {
       EXPECT_THAT(values.at("error message"),
                   HasSubstr("finished all_reduce 'warm-up' (axis data"));

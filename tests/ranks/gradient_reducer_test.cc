@@ -25,7 +25,7 @@ std::vector<ParameterSpec> five_units() {
 
 // Contributions that differ by rank and are no round numbers, so that the order of a sum shows.
 at::Tensor contribution(const Parameter& parameter, int rank) {
-  return initial_values(parameter.spec(), static_cast<std::uint64_t>(rank + 1)).to(at::kFloat);
+  return initial_values(parameter.spec(), static_cast<std::uint64_t>(rank) + 1).to(at::kFloat);
 }
 
 // One step with `microbatches` contributions of this rank; the gradients afterwards.

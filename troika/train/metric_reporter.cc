@@ -8,7 +8,7 @@
 namespace troika {
 
 MetricReporter::MetricReporter(const Recipe& recipe, const std::filesystem::path& run,
-                   const ProgressOptions& progress)
+                               const ProgressOptions& progress)
     : progress_(std::cerr, recipe.train.steps, progress) {
   sinks_.push_back(std::make_unique<JsonlSink>(run / "metrics.jsonl"));
   if (recipe.observe.tensorboard) sinks_.push_back(std::make_unique<TensorBoardSink>(run));

@@ -15,7 +15,8 @@ namespace troika {
 class MetricReporter {
  public:
   // Throws StorageError, and UsageError for a Prometheus port that is in use.
-  MetricReporter(const Recipe& recipe, const std::filesystem::path& run, const ProgressOptions& progress);
+  MetricReporter(const Recipe& recipe, const std::filesystem::path& run,
+                 const ProgressOptions& progress);
 
   void record(const StepMetrics& metrics);
   // All that was recorded is on disk, and the progress line is ended.

@@ -10,8 +10,8 @@
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
 #include <troika/train/job.h>
-#include <troika/train/precision.h>
 #include <troika/train/metric_reporter.h>
+#include <troika/train/precision.h>
 #include <troika/train/run.h>
 #include <troika/train/saved_model.h>
 #include <troika/train/summary.h>

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <troika/base/file.h>
 #include <troika/observe/progress.h>
+#include <cmath>
 
 #include <sstream>
 #include <thread>
@@ -114,7 +115,7 @@ TEST(StepProgress, KeepsTheLastEvaluationOnDisplay) {
   stage.take();
   stage.pass(1);
   metrics = metrics_of(2);
-  metrics.loss = 0.0 / 0.0;
+  metrics.loss = std::nan("");
   progress.update(metrics);
   EXPECT_EQ(
       stage.take(),

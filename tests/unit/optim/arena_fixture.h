@@ -33,13 +33,13 @@ inline Arena arena_of(const std::vector<ParameterSpec>& specs, NumericTypes type
   return arena;
 }
 
-// Standard normal values that depend on (name, step) alone.
+// Values in [-1, 1) that depend on (name, step) alone.
 inline at::Tensor random_like(const Parameter& parameter, std::int64_t step) {
   const RandomStream stream(stream_key(static_cast<std::uint64_t>(step), parameter.spec().name));
   at::Tensor values = at::empty(parameter.master().sizes(), at::kDouble);
   double* out = values.mutable_data_ptr<double>();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
-    out[i] = stream.normal(static_cast<std::uint64_t>(i));
+    out[i] = 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1;
   }
   return values;
 }
