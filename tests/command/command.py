@@ -185,6 +185,7 @@ def train_arguments(sets):
 def end(process):
     if process.popen.poll() is None:
         process.popen.kill()
+    if not process.popen.stdout.closed:
         process.popen.communicate()
 
 

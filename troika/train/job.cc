@@ -10,7 +10,9 @@ namespace {
 
 GroupObservers make_observers(const Recipe& recipe, const World& world,
                               const std::filesystem::path& folder) {
-  TraceOptions trace{.rank = world.rank, .host = world.host};
+  TraceOptions trace;
+  trace.rank = world.rank;
+  trace.host = world.host;
   if (const auto& steps = recipe.observe.trace_steps; steps.size() == 2) {
     trace.window = {steps[0], steps[1]};
   }

@@ -18,6 +18,7 @@
 #include <troika/train/trainer.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace troika {
 namespace {
@@ -71,6 +72,9 @@ class Run {
       metrics.evaluation = trainer_.evaluate();
     }
     if (reporter_) reporter_->record(metrics);
+    if (leads() && !std::isfinite(metrics.grad_norm)) {
+      log_warning("step " + std::to_string(next) + " was skipped: its gradients are not finite");
+    }
     if (job_.trace().complete() && !trace_written_) finish_trace();
     return metrics;
   }

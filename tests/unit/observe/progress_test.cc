@@ -4,8 +4,8 @@
 #include <sys/ioctl.h>
 #include <troika/base/file.h>
 #include <troika/observe/progress.h>
-#include <cmath>
 
+#include <cmath>
 #include <sstream>
 #include <thread>
 
