@@ -72,7 +72,7 @@ int train_as_rank(const Options& options, const Recipe& recipe, const World& wor
   RunOptions run;
   run.existing = options.existing();
   if (const char* claim = std::getenv(kClaimVariable)) {
-    run.claimed = static_cast<Claim>(std::atoi(claim));
+    run.claimed = static_cast<Claim>(std::stoi(claim));
   }
   run.progress = progress_options(STDERR_FILENO);
   if (options.json) run.progress.style = ProgressStyle::kSilent;

@@ -49,7 +49,7 @@ std::string last_line_of(const std::string& text) {
 std::vector<int> pids_in(const std::string& text) {
   std::vector<int> pids;
   for (std::size_t at = 0; (at = text.find("pid ", at)) != std::string::npos; ++at) {
-    pids.push_back(std::atoi(text.c_str() + at + 4));
+    pids.push_back(std::stoi(text.substr(at + 4)));
   }
   return pids;
 }

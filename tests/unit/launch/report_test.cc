@@ -32,9 +32,11 @@ TEST(Report, WordsTravel) {
 }
 
 TEST(Report, WhatIsNotAWordIsRefused) {
-  for (const char* line : {"", "{", "[]", "{}", "{\"error\": 1}", "{\"result\": 1}",
-                           "{\"error\": {\"code\": 999, \"message\": \"\", \"hint\": \"\", "
-                           "\"secondary\": false}}"}) {
+  const std::string unknown_code =
+      R"({"error": {"code": 999, "message": "", "hint": "", "secondary": false}})";
+  for (const std::string& line :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{}"),
+        std::string(R"({"error": 1})"), std::string(R"({"result": 1})"), unknown_code}) {
     EXPECT_THROW((void)decode_last_word(line), DataError) << line;
   }
 }
