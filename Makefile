@@ -21,7 +21,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   $(call configure,$(1),$(2),-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,$(2),$(3)) && \
   echo "-- Testing $(2)" && ctest --preset $(1) $(TEST_FLAGS)
 
-.PHONY: help setup build quickstart test sanitize fuzz bench lint format clean
+.PHONY: help setup build quickstart test sanitize fuzz bench lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,10 +59,12 @@ bench: build ## Time 2 ranks against PyTorch DDP on the same work, five minutes;
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)
 
-lint: ## Check the format, the layers of the tree and clang-tidy's warnings
-	@scripts/setup.sh build test
+lint: ## Check the format and the layers of the tree
 	@$(PYTHON) scripts/check_layers.py
 	@$(PYTHON) scripts/format.py --check
+
+tidy: ## Check clang-tidy's warnings; what passed once is remembered
+	@scripts/setup.sh build test
 	@$(call configure,release,build,)
 	@$(PYTHON) scripts/tidy.py build
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 
 namespace troika {
@@ -37,14 +38,20 @@ struct Sum {
   }
 };
 
+template <class A>
+bool is_nan(A value) {
+  if constexpr (std::is_floating_point_v<A>) return std::isnan(value);
+  return false;
+}
+
 // A comparison with a NaN is false: `a` stays if it is one, and `b` is taken if that is one.
 template <class A>
 struct Max {
-  A operator()(A a, A b) const { return a > b || a != a ? a : b; }
+  A operator()(A a, A b) const { return a > b || is_nan(a) ? a : b; }
 };
 template <class A>
 struct Min {
-  A operator()(A a, A b) const { return a < b || a != a ? a : b; }
+  A operator()(A a, A b) const { return a < b || is_nan(a) ? a : b; }
 };
 
 // Tile by tile, so that the values between two members' stay in the first-level cache.

@@ -120,7 +120,7 @@ Work MessageEngine::barrier(const Call& call) {
 
 // All messages start now, in the caller's thread: an exchange never waits for an earlier one.
 Work MessageEngine::exchange(std::span<const Transfer> transfers, const Call& call) {
-  Named what = named("exchange", call);
+  const Named what = named("exchange", call);
   throw_if_broken(what);
   auto messages = std::make_shared<detail::Messages>(*link_, call.deadline);
   run(what, [&] {
@@ -133,7 +133,7 @@ Work MessageEngine::exchange(std::span<const Transfer> transfers, const Call& ca
       }
     }
   });
-  return add(*exchange_lane_, std::move(what), [messages] { messages->wait(); });
+  return add(*exchange_lane_, what, [messages] { messages->wait(); });
 }
 
 MessageEngine::Named MessageEngine::named(std::string_view operation, const Call& call) {
@@ -142,13 +142,13 @@ MessageEngine::Named MessageEngine::named(std::string_view operation, const Call
 
 Work MessageEngine::collective(std::string_view operation, std::uint64_t signature,
                                const Call& call, std::function<void(const OperationScope&)> body) {
-  Named what = named(operation, call);
+  const Named what = named(operation, call);
   throw_if_broken(what);
   const OperationScope scope{next_tag(operation, signature), call.deadline};
-  return add(*collective_lane_, std::move(what), [scope, body = std::move(body)] { body(scope); });
+  return add(*collective_lane_, what, [scope, body = std::move(body)] { body(scope); });
 }
 
-Work MessageEngine::add(Lane& lane, Named named, std::function<void()> body) {
+Work MessageEngine::add(Lane& lane, const Named& named, std::function<void()> body) {
   const Deadline deadline = named.deadline;
   return lane.add({.deadline = deadline,
                    .run = [this, named, body = std::move(body)] { run(named, body); },
@@ -239,10 +239,11 @@ void MessageEngine::take_leave() noexcept {
   constexpr Seconds kPatience{5};
   const Deadline deadline = Deadline::in(kPatience);
   std::vector<std::unique_ptr<Link::Message>> messages;
-  // A peer that is gone already has had all it needs.
   const auto ignoring_errors = [](const auto& action) {
     try {
       action();
+      // A peer that is gone already has had all it needs.
+      // NOLINTNEXTLINE(bugprone-empty-catch)
     } catch (const std::exception&) {
     }
   };

@@ -54,7 +54,7 @@ class MessageEngine final : public GroupEngine {
   // Queues a collective. `signature` stands for the sizes of its arguments.
   Work collective(std::string_view operation, std::uint64_t signature, const Call& call,
                   std::function<void(const OperationScope&)> body);
-  Work add(Lane& lane, Named named, std::function<void()> body);
+  Work add(Lane& lane, const Named& named, std::function<void()> body);
   [[nodiscard]] std::uint32_t next_tag(std::string_view operation, std::uint64_t signature);
 
   // Runs `body`; a LinkError becomes the user's error and breaks the group.

@@ -17,7 +17,7 @@ at::Tensor merge_heads(const at::Tensor& heads, const AttentionShape& shape) {
 
 // Each key and value head serves heads / kv_heads query heads.
 at::Tensor repeat_heads(const at::Tensor& tokens, const AttentionShape& shape) {
-  const at::Tensor heads = split_heads(tokens, shape, shape.kv_heads);
+  at::Tensor heads = split_heads(tokens, shape, shape.kv_heads);
   if (shape.kv_heads == shape.heads) return heads;
   return heads.repeat_interleave(shape.heads / shape.kv_heads, 1);
 }
