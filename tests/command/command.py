@@ -122,8 +122,8 @@ class CommandTest(unittest.TestCase):
     def run_folder(self):
         return self.folder / "runs" / "small"
 
-    def start(self, *arguments, **variables):
-        process = Process([os.environ["TROIKA"], *map(str, arguments)], self.folder, **variables)
+    def start(self, *arguments, folder=None, **variables):
+        process = Process([os.environ["TROIKA"], *map(str, arguments)], folder or self.folder, **variables)
         self.addCleanup(end, process)
         return process
 

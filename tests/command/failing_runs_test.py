@@ -9,7 +9,7 @@ import unittest
 import command
 from command import ENDLESS, CommandTest, alive, wait_until
 
-DONE, USAGE, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, INTERRUPTED = 0, 2, 4, 5, 6, 7, 130
+DONE, USAGE, DATA, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, INTERRUPTED = 0, 2, 3, 4, 5, 6, 7, 130
 # What a death may take to be noticed, on a busy machine.
 SECONDS = 15
 
@@ -21,9 +21,9 @@ def free_port():
 
 
 class Ranks(CommandTest):
-    def rank(self, rank, port, *sets):
+    def rank(self, rank, port, *sets, folder=None):
         """One of two ranks that somebody else has started."""
-        return self.start(*command.train_arguments(sets), RANK=str(rank), WORLD_SIZE="2",
+        return self.start(*command.train_arguments(sets), folder=folder, RANK=str(rank), WORLD_SIZE="2",
                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
     def test_ranks_that_disagree_on_the_recipe(self):
@@ -31,6 +31,16 @@ class Ranks(CommandTest):
         first, second = self.rank(0, port), self.rank(1, port, "optimizer.lr=0.2")
         for done in (first.wait(), second.wait()):
             self.fails(done, RENDEZVOUS, "rank 1", "rank 0", "optimizer.lr", "0.1", "0.2")
+
+    def test_ranks_that_read_different_data(self):
+        port = free_port()
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "recipe.toml").write_text(command.RECIPE)
+        command.write_text(elsewhere / "text", 13)
+        first, second = self.rank(0, port), self.rank(1, port, folder=elsewhere)
+        for done in (first.wait(), second.wait()):
+            self.fails(done, DATA, "rank 1", "other data than rank 0", "data.paths")
 
     def test_a_rank_that_never_comes(self):
         done = self.rank(0, free_port(), "comm.rendezvous_timeout_seconds=2").wait()
@@ -95,11 +105,16 @@ class NonFinite(CommandTest):
                    "at step 2, though the loss is on every rank")
 
     def test_skips_the_step_when_asked(self):
-        self.succeeds(self.train(*self.GRADIENT, "train.on_nonfinite=skip", ranks=2))
+        done = self.succeeds(self.train(*self.GRADIENT, "train.on_nonfinite=skip", ranks=2))
+        self.assertIn("step 2 was skipped: the gradient of 'model.embed_tokens.weight' is not finite", done.err)
         metrics = self.metrics()
         self.assertEqual([line["step"] for line in metrics], [1, 2, 3, 4])
         self.assertIsNotNone(metrics[0]["grad_norm"])
         self.assertEqual([line["grad_norm"] for line in metrics[1:]], [None] * 3)  # JSON has no NaN
+
+    def test_skips_a_step_whose_loss_is_not_finite(self):
+        done = self.succeeds(self.train(*self.LOSS, "train.on_nonfinite=skip", ranks=2))
+        self.assertIn("step 2 was skipped: the loss is not finite on rank 0, 1", done.err)
 
 
 class SameName(CommandTest):
@@ -125,6 +140,50 @@ class SameName(CommandTest):
         self.assertIn("overwriting the run in runs/small", over.err)
         self.assertNotEqual((self.run_folder / "model.safetensors").read_bytes(), model)
         self.assertEqual((self.run_folder / "notes.txt").read_text(), "mine")
+
+    def test_on_several_nodes(self):
+        def on_both(*sets, flags=()):
+            endpoint = f"127.0.0.1:{free_port()}"
+            nodes = [self.start(*command.train_arguments(sets), *flags, "--nodes", 2, "--ranks-per-node", 1,
+                                "--node-rank", node, "--rendezvous", endpoint) for node in (0, 1)]
+            return [node.wait() for node in nodes]
+
+        for done in on_both():
+            self.succeeds(done)
+        self.assertEqual(len(self.metrics()), 3)
+        again = on_both()
+        for done in again:
+            self.succeeds(done)
+            self.assertLess(done.seconds, SECONDS)
+        self.assertIn("runs/small is finished already", again[0].err)
+        for done in on_both("optimizer.lr=0.2"):
+            self.assertEqual((done.status, done.out), (USAGE, ""), str(done))
+            self.assertIn("'runs/small' holds a run of another recipe", done.err)
+            self.assertLess(done.seconds, SECONDS)
+
+    def test_while_it_is_running(self):
+        process = self.start_training()
+        second = self.train(ENDLESS, flags=["--overwrite"])
+        self.assertEqual(second.status, USAGE, str(second))
+        self.assertIn(f"'runs/small' is being written by process {process.ranks()[0]} on host "
+                      f"{socket.gethostname()}", second.err)
+        self.assertIsNone(process.popen.poll(), "goes on")
+        os.kill(process.pid, signal.SIGINT)
+        process.wait(SECONDS)
+
+    def test_a_run_that_cannot_begin_overwrites_nothing(self):
+        self.succeeds(self.train())
+        before = {path.name: path.read_bytes() for path in self.run_folder.iterdir() if path.is_file()}
+        with socket.socket() as taken:
+            taken.bind(("0.0.0.0", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            for status, override in ((DATA, 'data.paths=["nothing/*"]'), (USAGE, f"observe.prometheus_port={port}")):
+                done = self.train(override, "optimizer.lr=0.2", ranks=2, flags=["--overwrite"])
+                self.assertEqual(done.status, status, str(done))
+        after = {path.name: path.read_bytes() for path in self.run_folder.iterdir() if path.is_file()}
+        before.pop(".lock"), after.pop(".lock")  # which names the last process to have it
+        self.assertEqual(after, before)
 
     def test_an_unfinished_run_starts_again(self):
         process = self.start_training(ranks=1)

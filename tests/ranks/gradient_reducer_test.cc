@@ -30,9 +30,8 @@ at::Tensor contribution(const Parameter& parameter, int rank) {
 
 // One step with `microbatches` contributions of this rank; the gradients afterwards.
 at::Tensor reduced(Arena& arena, GradientReducer& reducer, int rank, int microbatches) {
-  reducer.begin_step(Seconds(30));
+  reducer.begin_step(microbatches, Seconds(30));
   for (int i = 0; i < microbatches; ++i) {
-    if (i + 1 == microbatches) reducer.last_microbatch();
     for (int unit = kUnits; unit-- > 0;) {
       Parameter& parameter = arena.parameter("unit." + std::to_string(unit));
       parameter.add_gradient(contribution(parameter, rank));

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -24,9 +23,6 @@
 
 namespace troika {
 namespace {
-
-// Set by our launcher for its ranks: what claiming the run folder gave.
-constexpr const char* kClaimVariable = "TROIKA_CLAIM";
 
 struct Options {
   std::string file;
@@ -51,12 +47,6 @@ std::vector<std::string> own_command() {
   return words;
 }
 
-int count_gpus() {
-  int count = 0;
-  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
-  return count;
-}
-
 RankDefaults defaults_of(const Recipe& recipe) {
   RankDefaults defaults;
   const ParallelRecipe& parallel = recipe.parallel;
@@ -64,34 +54,18 @@ RankDefaults defaults_of(const Recipe& recipe) {
                                    parallel.data.value_or(1));
   defaults.all_axes = parallel.data.has_value();
   defaults.usable_cores = usable_cores();
-  defaults.gpus = count_gpus();
+  defaults.gpus = count_gpu_devices();
   return defaults;
 }
 
 int train_as_rank(const Options& options, const Recipe& recipe, const World& world) {
   RunOptions run;
   run.existing = options.existing();
-  if (const char* claim = std::getenv(kClaimVariable)) {
-    run.claimed = static_cast<Claim>(std::stoi(claim));
-  }
   run.progress = progress_options(STDERR_FILENO);
   if (options.json) run.progress.style = ProgressStyle::kSilent;
   const RunReport report = run_training(recipe, world, run);
   if (options.json && world.rank == 0) std::cout << report.json << std::endl;
   return 0;
-}
-
-// A rank that our launcher has started: its last word goes to the launcher, which tells the user.
-int train_as_reporting_rank(const Options& options, const Recipe& recipe, const World& world,
-                            Reporter& reporter) {
-  try {
-    const int code = train_as_rank(options, recipe, world);
-    reporter.result("{}");
-    return code;
-  } catch (const std::exception& error) {
-    reporter.error(error);
-    return static_cast<int>(failure_of(error).code);
-  }
 }
 
 int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan& plan) {
@@ -101,15 +75,6 @@ int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan&
   launch.command = own_command();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
-  if (plan.node_rank == 0) {
-    const Claim claim = claim_run_folder(recipe, options.existing());
-    if (claim == Claim::kFinished) {
-      log_info(run_folder(recipe).string() + " is finished already; --overwrite trains it again");
-      if (options.json) std::cout << read_file(summary_path(run_folder(recipe)), 1 << 24);
-      return 0;
-    }
-    launch.environment[kClaimVariable] = std::to_string(static_cast<int>(claim));
-  }
   const LaunchResult result = run_ranks(launch);
   if (result.failure) {
     std::cerr << "troika: " << result.failure->message << "\n";
@@ -118,10 +83,8 @@ int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan&
   return result.exit_code;
 }
 
-int train(const Options& options) {
-  const Environment environment = Environment::of_process();
-  Reporter reporter(environment);
-  if (reporter.connected()) die_with_launcher(environment);
+int train_or_launch(const Options& options, const Environment& environment,
+                    const Reporter& reporter) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
   const auto role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
   const auto* world = std::get_if<World>(&role);
@@ -132,8 +95,28 @@ int train(const Options& options) {
     for (const std::string& warning : loaded.warnings) log_warning(warning);
   }
   if (world == nullptr) return launch(options, loaded, std::get<LaunchPlan>(role));
-  return reporter.connected() ? train_as_reporting_rank(options, loaded.recipe, *world, reporter)
-                              : train_as_rank(options, loaded.recipe, *world);
+  return train_as_rank(options, loaded.recipe, *world);
+}
+
+// A rank that our launcher has started: its last word goes to the launcher, which tells the user.
+int train_for_launcher(const Options& options, const Environment& environment,
+                       Reporter& reporter) {
+  try {
+    die_with_launcher(environment);
+    const int code = train_or_launch(options, environment, reporter);
+    reporter.result("{}");
+    return code;
+  } catch (const std::exception& error) {
+    reporter.error(error);
+    return static_cast<int>(failure_of(error).code);
+  }
+}
+
+int train(const Options& options) {
+  const Environment environment = Environment::of_process();
+  Reporter reporter(environment);
+  return reporter.connected() ? train_for_launcher(options, environment, reporter)
+                              : train_or_launch(options, environment, reporter);
 }
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
@@ -165,10 +148,10 @@ constexpr const char* kExamples =
 void add_train_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
   auto options = std::make_shared<Options>();
-  command->add_option("recipe", options->file, "Recipe file")->required()->type_name("FILE");
+  command->add_option("FILE", options->file, "The recipe")->required();
   command
       ->add_option("--set", options->overrides,
-                   "Override a key of the recipe: --set train.steps=1000")
+                   "Override a key, any number of times: --set train.steps=10")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_flag("--overwrite", options->overwrite, "Replace a run of this name");

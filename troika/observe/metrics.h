@@ -16,8 +16,9 @@ struct NamedValue {
 
 // The held-out split, measured with the parameters after the step's update.
 struct Evaluation {
-  double held_out_loss = 0;           // mean per valid token, in nats
-  double held_out_bits_per_byte = 0;  // of the text, so that tokenizers compare
+  double held_out_loss = 0;  // mean per valid token, in nats
+  // Of the text, so that tokenizers compare; nothing where there is no text.
+  std::optional<double> held_out_bits_per_byte = {};
 };
 
 // One optimiser step, over all ranks.
@@ -30,6 +31,7 @@ struct StepMetrics {
   double tokens_per_second = 0;          // of this step
   double step_seconds = 0;               // all of the step
   double data_wait_seconds = 0;          // of which the step waited for its batch
+  std::string skipped;                   // why there was no update; empty where there was one
   std::optional<Evaluation> evaluation;  // where the step was followed by one
   // Whatever else was measured: memory_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale.
   std::vector<NamedValue> extras;

@@ -5,6 +5,9 @@
 #include <troika/config/recipe_file.h>
 #include <troika/train/job.h>
 
+#include <numeric>
+#include <utility>
+
 namespace troika {
 namespace {
 
@@ -31,11 +34,17 @@ Mesh mesh_of(const Recipe& recipe) {
                           static_cast<int>(parallel.context), static_cast<int>(parallel.tensor)});
 }
 
-Job::Job(World world, const Recipe& recipe, const std::filesystem::path& folder)
+Rendezvous meet(World world, const Recipe& recipe) {
+  return Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
+                          Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
+}
+
+Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::path& folder)
     : timeout_(recipe.comm.timeout_seconds),
+      start_timeout_(recipe.comm.rendezvous_timeout_seconds),
+      storage_timeout_(recipe.checkpoint.timeout_seconds),
       mesh_(mesh_of(recipe)),
-      rendezvous_(Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
-                                   Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)))),
+      rendezvous_(std::move(rendezvous)),
       observers_(make_observers(recipe, rendezvous_.world(), folder)) {
   EngineOptions options;
   options.kind = recipe.comm.engine;
@@ -43,21 +52,34 @@ Job::Job(World world, const Recipe& recipe, const std::filesystem::path& folder)
   options.address = members()[static_cast<std::size_t>(rank())].address;
   options.fold =
       recipe.train.deterministic ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
-  options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  options.rendezvous_timeout = start_timeout_;
   options.observers = observers_;
   options.recorders = folder;
+  std::vector<int> everybody(static_cast<std::size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  world_ = make_group("world", std::move(everybody), rank(), options);
   data_ = make_group(std::string(name_of(Axis::kData)), mesh_.ranks_along(rank(), Axis::kData),
                      mesh_.coordinate(rank(), Axis::kData), options);
+  if (rendezvous_.world().store_host != StoreHost::kLauncher || size() == 1) return;
+  // A rank may wait for one that is gone without a connection to it; the launcher knows first.
+  watch_ = std::make_unique<StoreWatch>(
+      rendezvous_.store(), abort_key(rank()),
+      [world = world_, data = data_](const std::string& reason) {
+        world.abort(reason);
+        data.abort(reason);
+      },
+      [](const std::string&) {});
 }
 
-std::int64_t Job::agree(std::int64_t value, std::string_view label) const {
-  const at::Tensor shared = at::full({1}, value, at::kLong);
-  data_.broadcast(shared, 0, {label, deadline()}).wait();
-  return shared.item<std::int64_t>();
+std::vector<std::int64_t> Job::gather(std::int64_t value, const Call& call) const {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(size()));
+  const at::Tensor all = at::from_blob(values.data(), {size()}, at::kLong);
+  world_.all_gather(all, at::full({1}, value, at::kLong), call).wait();
+  return values;
 }
 
 void Job::leave() {
-  rendezvous_.leave(deadline());
+  rendezvous_.leave(storage_deadline());
 }
 
 }  // namespace troika

@@ -7,17 +7,23 @@
 
 namespace troika {
 
-MetricReporter::MetricReporter(const Recipe& recipe, const std::filesystem::path& run,
-                               const ProgressOptions& progress)
-    : progress_(std::cerr, recipe.train.steps, progress) {
-  sinks_.push_back(std::make_unique<JsonlSink>(run / "metrics.jsonl"));
-  if (recipe.observe.tensorboard) sinks_.push_back(std::make_unique<TensorBoardSink>(run));
+std::string unit_of(const Recipe& recipe) {
+  return recipe.model.kind == ModelKind::kGpt ? "tokens" : "samples";
+}
+
+MetricReporter::MetricReporter(const Recipe& recipe, const ProgressOptions& progress)
+    : progress_(std::cerr, recipe.train.steps, unit_of(recipe), progress) {
   if (recipe.observe.prometheus_port != 0) {
     PrometheusOptions options;
     options.port = static_cast<int>(recipe.observe.prometheus_port);
     options.run = recipe.name;
     sinks_.push_back(std::make_unique<PrometheusSink>(options));
   }
+}
+
+void MetricReporter::open(const Recipe& recipe, const std::filesystem::path& run) {
+  sinks_.push_back(std::make_unique<JsonlSink>(run / "metrics.jsonl"));
+  if (recipe.observe.tensorboard) sinks_.push_back(std::make_unique<TensorBoardSink>(run));
 }
 
 void MetricReporter::record(const StepMetrics& metrics) {

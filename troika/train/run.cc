@@ -1,5 +1,7 @@
 #include <torch/headeronly/version.h>
+#include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/hash.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
 #include <troika/config/layout.h>
@@ -30,22 +32,29 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
 // One rank's run once everybody has met.
 class Run {
  public:
-  Run(const Recipe& recipe, Job& job, const RunOptions& options)
+  // Collective. What was in the run's folder is cleared away (`claim`, on rank 0) once every rank
+  // has its model and its data.
+  Run(const Recipe& recipe, Job& job, const RunOptions& options, const RunClaim* claim)
       : recipe_(recipe),
         job_(job),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed))),
         trainer_(recipe, dataset_, job) {
+    agree_on_data();
     if (!leads()) return;
-    for (const std::string& warning : dataset_->warnings()) log_warning(warning);
+    reporter_.emplace(recipe_, options.progress);
+    claim->clear();
     write_recipe(recipe_, provenance());
+    reporter_->open(recipe_, folder_);
+    for (const std::string& warning : dataset_->warnings()) log_warning(warning);
     announce();
-    reporter_.emplace(recipe_, folder_, options.progress);
   }
 
   std::string train() {
     trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
-      if (leads() && contains(recipe_.debug.dump_steps, batch.step)) dump(batch, scale);
+      if (!contains(recipe_.debug.dump_steps, batch.step)) return;
+      if (leads()) dump(batch, scale);
+      wait_for_files("gradients dumped");
     });
     gemm_rate_ = measure_gemm_rate(numeric_types(recipe_.train.precision).compute, Seconds(0.02));
     const auto started = Clock::now();
@@ -59,10 +68,28 @@ class Run {
  private:
   [[nodiscard]] bool leads() const { return job_.rank() == 0; }
 
+  // A sample is to be the same whichever rank reads it.
+  void agree_on_data() const {
+    const auto own = static_cast<std::int64_t>(content_hash(dataset_->fingerprint()));
+    const auto all = job_.gather(own, {"data of all ranks", job_.start_deadline()});
+    const auto other = std::ranges::find_if(all, [&](std::int64_t each) { return each != all[0]; });
+    if (other == all.end()) return;
+    const auto rank = static_cast<std::size_t>(other - all.begin());
+    throw DataError("rank " + std::to_string(rank) + " on host " + job_.members()[rank].host +
+                        " has other data than rank 0 on host " + job_.members()[0].host,
+                    "every host needs the same files behind data.paths");
+  }
+
+  // The others wait while rank 0 writes, longer than they may in a step.
+  void wait_for_files(std::string_view label) const {
+    job_.world().barrier({label, job_.storage_deadline()}).wait();
+  }
+
   StepMetrics step() {
     const std::int64_t next = trainer_.state().step + 1;
-    if (leads() && contains(recipe_.debug.dump_steps, next)) {
-      dump_parameters(dump_folder(folder_, next), trainer_.arena());
+    if (contains(recipe_.debug.dump_steps, next)) {
+      if (leads()) dump_parameters(dump_folder(folder_, next), trainer_.arena());
+      wait_for_files("parameters dumped");
     }
     const ResourceUse before = resource_use();
     StepMetrics metrics = trainer_.step();
@@ -72,8 +99,8 @@ class Run {
       metrics.evaluation = trainer_.evaluate();
     }
     if (reporter_) reporter_->record(metrics);
-    if (leads() && !std::isfinite(metrics.grad_norm)) {
-      log_warning("step " + std::to_string(next) + " was skipped: its gradients are not finite");
+    if (leads() && !metrics.skipped.empty()) {
+      log_warning("step " + std::to_string(next) + " was skipped: " + metrics.skipped);
     }
     if (job_.trace().complete() && !trace_written_) finish_trace();
     return metrics;
@@ -104,8 +131,12 @@ class Run {
     job_.trace().end();
     make_folders(folder_);
     job_.trace().write(trace_path(folder_, job_.rank()));
-    job_.data().barrier({"traces written", job_.deadline()}).wait();
-    if (!leads()) return;
+    wait_for_files("traces written");
+    if (leads()) merge_trace();
+    wait_for_files("traces merged");
+  }
+
+  void merge_trace() const {
     std::vector<std::filesystem::path> parts;
     for (int rank = 0; rank < job_.size(); ++rank) parts.push_back(trace_path(folder_, rank));
     std::erase_if(parts, [](const auto& part) { return !std::filesystem::exists(part); });
@@ -121,7 +152,7 @@ class Run {
       write_file_atomically(summary_path(folder_), json + "\n");
       conclude(last, seconds);
     }
-    job_.data().barrier({"end of the run", job_.deadline()}).wait();
+    wait_for_files("end of the run");
     return json;
   }
 
@@ -141,11 +172,12 @@ class Run {
   void conclude(const StepMetrics& last, Seconds seconds) const {
     std::string line = "done: loss " + format_fixed(last.loss, 4);
     if (last.evaluation) {
-      line += ", held-out " + format_fixed(last.evaluation->held_out_bits_per_byte, 3) +
-              " bits per byte";
+      const auto bits = last.evaluation->held_out_bits_per_byte;
+      line += bits ? ", held-out " + format_fixed(*bits, 3) + " bits per byte"
+                   : ", held-out loss " + format_fixed(last.evaluation->held_out_loss, 4);
     }
     const auto tokens = static_cast<double>(trainer_.state().tokens);
-    log_info(line + ", " + format_count(tokens / seconds.count()) + " tokens/s over " +
+    log_info(line + ", " + format_rate(tokens / seconds.count(), unit_of(recipe_)) + " over " +
              format_duration(seconds.count()));
     log_info("run folder: " + folder_.string());
   }
@@ -180,6 +212,48 @@ void tell(Claim claim, const std::string& folder) {
   }
 }
 
+// What rank 0 tells the others of its claim in the store: a number, or why it could not.
+constexpr const char* kClaimKey = "claim";
+constexpr std::string_view kRefused = "refused: ";
+
+// Collective: rank 0 claims the folder, and everybody hears how that went.
+Claim claim_together(Rendezvous& rendezvous, const Recipe& recipe, Existing existing,
+                     std::optional<RunClaim>& claim) {
+  const World& world = rendezvous.world();
+  const auto tell_others = [&](const std::string& word) {
+    if (world.size > 1) rendezvous.store().set(kClaimKey, word);
+  };
+  if (world.rank > 0) {
+    const Deadline deadline = Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds));
+    const std::string word = rendezvous.store().get(kClaimKey, deadline);
+    if (!word.starts_with(kRefused)) return static_cast<Claim>(std::stoi(word));
+    rendezvous.leave(deadline);
+    throw PeerError("rank 0 cannot begin: " + word.substr(kRefused.size()));
+  }
+  try {
+    claim.emplace(recipe, existing);
+    tell_others(std::to_string(static_cast<int>(claim->kind())));
+    return claim->kind();
+  } catch (const Error& error) {
+    tell_others(std::string(kRefused) + error.what());
+    // Where this process keeps the store, the others are to read it first.
+    constexpr Seconds kToRead{5};
+    try {
+      rendezvous.leave(Deadline::in(kToRead));
+      // What matters is the first error. NOLINTNEXTLINE(bugprone-empty-catch)
+    } catch (const RendezvousError&) {
+    }
+    throw;
+  }
+}
+
+// One line, as the finished run has printed it.
+std::string read_summary(const std::filesystem::path& run) {
+  std::string line = read_file(summary_path(run), 1 << 24);
+  if (line.ends_with('\n')) line.pop_back();
+  return line;
+}
+
 }  // namespace
 
 Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins) {
@@ -191,19 +265,20 @@ Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins) 
 RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
   const Recipe recipe = resolve_for_run(loaded, world.size);
   const std::filesystem::path folder = run_folder(recipe);
-  Claim claim = options.claimed.value_or(Claim::kFresh);
-  if (!options.claimed && world.rank == 0) claim = claim_run_folder(recipe, options.existing);
-  Job job(world, recipe, folder / "flight");
-  claim = static_cast<Claim>(job.agree(static_cast<std::int64_t>(claim), "claim"));
+  Rendezvous rendezvous = meet(world, recipe);
+  std::optional<RunClaim> claim;
+  const Claim kind = claim_together(rendezvous, recipe, options.existing, claim);
+  if (world.rank == 0) tell(kind, folder.string());
   RunReport report;
-  if (job.rank() == 0) tell(claim, folder.string());
-  if (claim == Claim::kFinished) {
+  if (kind == Claim::kFinished) {
     report.finished_before = true;
-    if (job.rank() == 0) report.json = read_file(summary_path(folder), 1 << 24);
-  } else {
-    Run run(recipe, job, options);
-    report.json = run.train();
+    if (world.rank == 0) report.json = read_summary(folder);
+    rendezvous.leave(Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
+    return report;
   }
+  Job job(std::move(rendezvous), recipe, folder / "flight");
+  Run run(recipe, job, options, claim ? &*claim : nullptr);
+  report.json = run.train();
   job.leave();
   return report;
 }

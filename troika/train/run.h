@@ -7,15 +7,12 @@
 #include <troika/rendezvous/world.h>
 #include <troika/train/run_folder.h>
 
-#include <optional>
 #include <string>
 
 namespace troika {
 
 struct RunOptions {
   Existing existing = Existing::kRefuseOthers;
-  // The launcher has made the run folder ready; else rank 0 does.
-  std::optional<Claim> claimed;
   ProgressOptions progress;
 };
 

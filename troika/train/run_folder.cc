@@ -1,7 +1,15 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/config/recipe_file.h>
+#include <troika/observe/machine.h>
 #include <troika/train/run_folder.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <span>
 
 namespace troika {
 namespace {
@@ -9,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRecipeFile = "recipe.toml";
+constexpr const char* kLockFile = ".lock";
 
 // What decides the numbers of a run; layout, engines and outputs may change between attempts.
 Recipe essence(Recipe recipe) {
@@ -23,17 +32,32 @@ Recipe essence(Recipe recipe) {
 }
 
 // Everything that a run writes; a stranger's files in the folder are left alone.
-void remove_run(const fs::path& run) {
+bool is_ours(const std::string& name) {
+  return name == kRecipeFile || name == "metrics.jsonl" || name == "dump" ||
+         name == "model.safetensors" || name == "checkpoints" || name.starts_with(".tmp-") ||
+         name.starts_with("events.out.tfevents.") ||
+         (name.starts_with("trace") && name.ends_with(".json"));
+}
+
+void remove_tree(const fs::path& path) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run, error)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours = name == kRecipeFile || name == "metrics.jsonl" || name == "dump" ||
-                      name == "model.safetensors" || name == "summary.json" || name == "flight" ||
-                      name == "checkpoints" || name.starts_with("events.out.tfevents.") ||
-                      (name.starts_with("trace") && name.ends_with(".json"));
-    if (ours) fs::remove_all(entry.path(), error);
-    if (error) throw_storage_error("remove", entry.path(), error.value());
+  fs::remove_all(path, error);
+  if (error) throw_storage_error("remove", path, error.value());
+}
+
+UniqueFd lock_folder(const fs::path& run) {
+  const fs::path path = run / kLockFile;
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.valid()) throw_storage_error("write", path, errno);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+    const std::string holder = "process " + std::to_string(getpid()) + " on host " + host_name();
+    if (ftruncate(file.get(), 0) != 0) throw_storage_error("write", path, errno);
+    write_all(file.get(), std::as_bytes(std::span(holder)), path);
+  } else if (errno == EWOULDBLOCK) {
+    throw UsageError("'" + run.string() + "' is being written by " + read_file(path, 1 << 10),
+                     "wait for it, stop it, or give this run another name with --set name=NAME");
   }
+  return file;  // unlocked where the file system has no locks
 }
 
 // A run that failed before its first step, of missing data say, is in nobody's way.
@@ -61,33 +85,40 @@ fs::path summary_path(const fs::path& run) {
   return run / "summary.json";
 }
 
-Claim claim_run_folder(const Recipe& recipe, Existing existing) {
-  const fs::path run = run_folder(recipe);
-  Claim claim = Claim::kFresh;
-  if (fs::exists(run / kRecipeFile)) {
-    const bool finished = fs::exists(summary_path(run));
-    if (existing == Existing::kOverwrite) {
-      claim = Claim::kOverwritten;
-    } else if (existing == Existing::kRefuseOthers && !has_begun(run)) {
-      claim = Claim::kFresh;
-    } else if (!holds_same_recipe(run, recipe)) {
-      refuse_other_recipe(run);
-    } else if (finished) {
-      return Claim::kFinished;
-    } else if (existing == Existing::kResume) {
-      throw UsageError("'" + run.string() + "' holds no checkpoint to resume from",
-                       "leave --resume out to start the run again");
-    } else {
-      claim = Claim::kRestarted;
-    }
-    remove_run(run);
-  } else if (existing == Existing::kResume) {
-    throw UsageError("there is no run in '" + run.string() + "' to resume",
+RunClaim::RunClaim(const Recipe& recipe, Existing existing) : run_(run_folder(recipe)) {
+  const bool there = fs::exists(run_ / kRecipeFile);
+  if (!there && existing == Existing::kResume) {
+    throw UsageError("there is no run in '" + run_.string() + "' to resume",
                      "leave --resume out to start it");
   }
-  make_folders(run);
-  write_recipe(recipe, {});
-  return claim;
+  make_folders(run_);
+  lock_ = lock_folder(run_);
+  kind_ = there ? decide(recipe, existing) : Claim::kFresh;
+}
+
+Claim RunClaim::decide(const Recipe& recipe, Existing existing) const {
+  if (existing == Existing::kOverwrite) return Claim::kOverwritten;
+  if (existing == Existing::kRefuseOthers && !has_begun(run_)) return Claim::kFresh;
+  if (!holds_same_recipe(run_, recipe)) refuse_other_recipe(run_);
+  if (fs::exists(summary_path(run_))) return Claim::kFinished;
+  if (existing == Existing::kResume) {
+    throw UsageError("'" + run_.string() + "' holds no checkpoint to resume from",
+                     "leave --resume out to start the run again");
+  }
+  return Claim::kRestarted;
+}
+
+void RunClaim::clear() const {
+  // What says that the run is finished goes first, so that half a run never looks like a whole one.
+  remove_tree(summary_path(run_));
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::directory_iterator entries(run_, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (is_ours(entries->path().filename().string())) files.push_back(entries->path());
+  }
+  if (error) throw_storage_error("read", run_, error.value());
+  for (const fs::path& file : files) remove_tree(file);
 }
 
 void write_recipe(const Recipe& recipe,

@@ -2,6 +2,7 @@
 // means for the same command given again.
 #pragma once
 
+#include <troika/base/file.h>
 #include <troika/config/recipe.h>
 
 #include <filesystem>
@@ -15,9 +16,9 @@ namespace troika {
 enum class Existing { kRefuseOthers, kOverwrite, kResume };
 
 enum class Claim {
-  kFresh,        // nothing was there
-  kRestarted,    // an unfinished run of this recipe, without a checkpoint, was cleared away
-  kOverwritten,  // a run was cleared away, as asked
+  kFresh,        // nothing is there
+  kRestarted,    // an unfinished run of this recipe, without a checkpoint, is to be cleared away
+  kOverwritten,  // a run is to be cleared away, as asked
   kFinished,     // this very recipe has been trained: nothing to do
 };
 
@@ -25,10 +26,27 @@ enum class Claim {
 // Written last, when all else is on disk: its presence says that the run is finished.
 [[nodiscard]] std::filesystem::path summary_path(const std::filesystem::path& run);
 
-// Makes the folder ready for a run from its start and writes the recipe into it, or finds that
-// there is nothing to do. Only files that runs write are removed. Throws UsageError when another
-// recipe has the name, or when there is no checkpoint to resume from; StorageError.
-[[nodiscard]] Claim claim_run_folder(const Recipe& recipe, Existing existing);
+// The right to write to a run's folder, for as long as this lives: <run>/.lock is locked (flock),
+// and names host and process.
+class RunClaim {
+ public:
+  // Decides, and changes nothing but the lock. Throws UsageError when another recipe has the name,
+  // when there is no checkpoint to resume from, or when another process holds the lock;
+  // StorageError.
+  RunClaim(const Recipe& recipe, Existing existing);
+
+  [[nodiscard]] Claim kind() const { return kind_; }
+  // Clears away the run that was there, once nothing stands in the way of the new one. Only files
+  // that runs write are removed; those in flight/ belong to the ranks that are running.
+  void clear() const;
+
+ private:
+  [[nodiscard]] Claim decide(const Recipe& recipe, Existing existing) const;
+
+  std::filesystem::path run_;
+  UniqueFd lock_;
+  Claim kind_;
+};
 
 // <run>/recipe.toml: resolved, with a [provenance] table.
 void write_recipe(const Recipe& recipe,

@@ -1,4 +1,3 @@
-#include <ATen/ATen.h>
 #include <troika/observe/jsonl_sink.h>
 #include <troika/observe/resources.h>
 #include <troika/train/run_folder.h>
@@ -10,16 +9,6 @@ namespace troika {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// What each rank alone knows: [ranks, 2] of peak memory and bytes sent.
-at::Tensor gather_figures(const Job& job) {
-  const at::Tensor own = at::tensor({static_cast<std::int64_t>(resource_use().peak_memory_bytes),
-                                     static_cast<std::int64_t>(job.data().bytes_sent())},
-                                    at::kLong);
-  const at::Tensor all = at::empty({job.size(), 2}, at::kLong);
-  job.data().all_gather(all, own, {"figures of all ranks", job.deadline()}).wait();
-  return all;
-}
 
 }  // namespace
 
@@ -33,14 +22,20 @@ std::string summary_json(const Recipe& recipe, const Job& job, const TrainState&
   summary["run"] = run_folder(recipe).string();
   summary["world_size"] = job.size();
   for (const Axis axis : kAxes) summary["mesh"][std::string(name_of(axis))] = job.mesh().size(axis);
-  const at::Tensor figures = gather_figures(job);
+  // What each rank alone knows.
+  const auto peak_memory =
+      job.gather(static_cast<std::int64_t>(resource_use().peak_memory_bytes),
+                 {"peak memory of all ranks", job.deadline()});
+  const auto bytes_sent = job.gather(static_cast<std::int64_t>(job.data().bytes_sent()),
+                                     {"bytes sent by all ranks", job.deadline()});
   for (const Member& member : job.members()) {
+    const auto rank = static_cast<std::size_t>(member.rank);
     summary["ranks"].push_back(
         {{"rank", member.rank},
          {"host", member.host},
          {"pid", member.pid},
-         {"peak_memory_bytes", figures[member.rank][0].item<std::int64_t>()},
-         {"bytes_sent", {{"data", figures[member.rank][1].item<std::int64_t>()}}}});
+         {"peak_memory_bytes", peak_memory[rank]},
+         {"bytes_sent", {{"data", bytes_sent[rank]}}}});
   }
   return summary.dump();
 }

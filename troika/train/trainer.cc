@@ -57,10 +57,10 @@ StepMetrics Trainer::step() {
       static_cast<double>(recipe_.train.global_batch_size * model_.targets_per_sample);
   const double loss_scale =
       loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
-  reducer_->begin_step(job_.timeout());
-  const double loss = run_microbatches(batch, loss_scale);
-  const Sums sums = sum_over_ranks(loss, batch.valid, "loss");
+  reducer_->begin_step(static_cast<int>(batch.microbatches.size()), job_.timeout());
+  const LossSum loss = run_microbatches(batch, loss_scale);
   reducer_->finish();
+  const Sums sums = loss.wait();
 
   StepMetrics metrics;
   metrics.step = step;
@@ -74,7 +74,8 @@ StepMetrics Trainer::step() {
   }();
   if (gradient_hook_) gradient_hook_(batch, gradient_scale);
   if (scaler_) metrics.extras.push_back({"loss_scale", scaler_->scale()});
-  if (accept(sums, metrics.grad_norm)) {
+  metrics.skipped = reason_to_skip(sums, metrics.grad_norm);
+  if (metrics.skipped.empty()) {
     update(sums, gradient_scale, metrics.grad_norm, metrics.learning_rate);
   }
   state_.step = step;
@@ -87,9 +88,11 @@ StepMetrics Trainer::step() {
   return metrics;
 }
 
-double Trainer::run_microbatches(StepBatch& batch, double loss_scale) {
+LossSum Trainer::run_microbatches(StepBatch& batch, double loss_scale) {
+  const std::size_t count = batch.microbatches.size();
+  if (count == 0) return sum_over_ranks(0, 0, "loss");
   double loss = 0;
-  for (std::size_t i = 0; i < batch.microbatches.size(); ++i) {
+  for (std::size_t i = 0;; ++i) {
     Saved saved;
     saved.microbatch = batch.microbatches[i];
     saved.loss_scale = loss_scale;
@@ -97,45 +100,31 @@ double Trainer::run_microbatches(StepBatch& batch, double loss_scale) {
       const Span span(&job_.trace(), Track::kForward, "forward");
       loss += stage_.forward({}, saved).loss_sum;
     }
-    if (i + 1 == batch.microbatches.size()) reducer_->last_microbatch();
+    std::optional<LossSum> sum;
+    if (i + 1 == count) sum = sum_over_ranks(loss, batch.valid, "loss");
     const Span span(&job_.trace(), Track::kBackward, "backward");
     stage_.backward(saved, {}, *reducer_);
+    if (sum) return *sum;
   }
-  return loss;
 }
 
-Trainer::Sums Trainer::sum_over_ranks(double loss, std::int64_t valid,
-                                      std::string_view label) const {
-  const Group& group = job_.data();
-  // The sums, and a flag a rank: so that everybody knows whose loss it was.
-  const at::Tensor shared = at::zeros({2 + group.size()}, at::kDouble);
-  auto* values = shared.mutable_data_ptr<double>();
-  values[0] = std::isfinite(loss) ? loss : 0;
-  values[1] = static_cast<double>(valid);
-  values[2 + group.rank()] = std::isfinite(loss) ? 0 : 1;
-  group.all_reduce(shared, ReduceOp::kSum, {label, job_.deadline()}).wait();
-  Sums sums{values[0], static_cast<std::int64_t>(values[1]), {}};
-  for (int i = 0; i < group.size(); ++i) {
-    if (values[2 + i] != 0)
-      sums.nonfinite_ranks.push_back(group.ranks()[static_cast<std::size_t>(i)]);
-  }
-  if (!sums.nonfinite_ranks.empty()) sums.loss = std::nan("");
-  return sums;
+LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const {
+  return {job_.world(), loss, valid, {label, job_.deadline()}};
 }
 
-bool Trainer::accept(const Sums& sums, double norm) {
+std::string Trainer::reason_to_skip(const Sums& sums, double norm) {
   if (scaler_ && sums.nonfinite_ranks.empty()) {
-    return scaler_->update(norm, state_.step + 1) == LossScaler::Verdict::kApply;
+    if (scaler_->update(norm, state_.step + 1) == LossScaler::Verdict::kApply) return "";
+    return "its gradients overflow at that loss scale, which is halved";
   }
-  if (sums.nonfinite_ranks.empty() && std::isfinite(norm)) return true;
-  if (recipe_.train.on_nonfinite == OnNonFinite::kSkip) return false;
-  throw NonFiniteError(describe_nonfinite(sums),
+  if (sums.nonfinite_ranks.empty() && std::isfinite(norm)) return "";
+  if (recipe_.train.on_nonfinite == OnNonFinite::kSkip) return describe_nonfinite(sums, "");
+  throw NonFiniteError(describe_nonfinite(sums, " at step " + std::to_string(state_.step + 1)),
                        "lower optimizer.lr, lengthen optimizer.warmup_steps, or set "
                        "train.on_nonfinite = \"skip\"");
 }
 
-std::string Trainer::describe_nonfinite(const Sums& sums) const {
-  const std::string where = " at step " + std::to_string(state_.step + 1);
+std::string Trainer::describe_nonfinite(const Sums& sums, const std::string& where) const {
   if (!sums.nonfinite_ranks.empty()) {
     std::vector<std::string> ranks;
     for (const int rank : sums.nonfinite_ranks) ranks.push_back(std::to_string(rank));
@@ -176,12 +165,13 @@ std::optional<Evaluation> Trainer::evaluate() {
     loss += stage_.forward({}, saved).loss_sum;
     valid += microbatch.valid;
   }
-  const Sums sums = sum_over_ranks(loss, valid, "held-out loss");
+  const Sums sums = sum_over_ranks(loss, valid, "held-out loss").wait();
   if (sums.valid == 0) return std::nullopt;
   Evaluation evaluation;
   evaluation.held_out_loss = sums.loss / static_cast<double>(sums.valid);
-  const double bytes = dataset_->bytes_per_token().value_or(1);
-  evaluation.held_out_bits_per_byte = evaluation.held_out_loss / std::log(2.0) / bytes;
+  if (const auto bytes = dataset_->bytes_per_token()) {
+    evaluation.held_out_bits_per_byte = evaluation.held_out_loss / std::log(2.0) / *bytes;
+  }
   return evaluation;
 }
 

@@ -11,6 +11,7 @@
 #include <troika/optim/optimizer.h>
 #include <troika/parallel/data/gradient_reducer.h>
 #include <troika/train/job.h>
+#include <troika/train/loss_sum.h>
 
 #include <functional>
 #include <memory>
@@ -48,16 +49,16 @@ class Trainer {
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
 
  private:
-  struct Sums {
-    double loss = 0;
-    std::int64_t valid = 0;
-    std::vector<int> nonfinite_ranks;  // whose own loss is not finite
-  };
-  [[nodiscard]] double run_microbatches(StepBatch& batch, double loss_scale);
-  [[nodiscard]] Sums sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const;
-  // Whether the step's gradients may be applied.
-  [[nodiscard]] bool accept(const Sums& sums, double norm);
-  [[nodiscard]] std::string describe_nonfinite(const Sums& sums) const;
+  using Sums = LossSum::Result;
+  // Forward and backward passes; the loss is on its way to the other ranks before the last
+  // backward pass begins.
+  [[nodiscard]] LossSum run_microbatches(StepBatch& batch, double loss_scale);
+  [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t valid,
+                                       std::string_view label) const;
+  // Why the step's gradients may not be applied; empty where they may.
+  [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);
+  [[nodiscard]] std::string describe_nonfinite(const Sums& sums,
+                                               const std::string& where) const;
   void update(const Sums& sums, double gradient_scale, double norm, double learning_rate);
 
   Recipe recipe_;

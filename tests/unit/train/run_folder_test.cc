@@ -4,6 +4,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/train/run_folder.h>
+#include <unistd.h>
 
 namespace troika {
 namespace {
@@ -21,6 +22,13 @@ class RunFolder : public testing::Test {
     return recipe;
   }
   fs::path run() const { return folder_ / "run"; }
+  // What a run does to the folder before its first step.
+  static Claim begin(const Recipe& recipe) {
+    const RunClaim claim(recipe, Existing::kRefuseOthers);
+    claim.clear();
+    write_recipe(recipe, {});
+    return claim.kind();
+  }
   void finish() const {
     write_file_atomically(run() / "metrics.jsonl", "{}\n");
     write_file_atomically(summary_path(run()), "{}");
@@ -31,35 +39,61 @@ class RunFolder : public testing::Test {
 };
 
 TEST_F(RunFolder, IsMadeWithItsRecipe) {
-  EXPECT_EQ(claim_run_folder(recipe(), Existing::kRefuseOthers), Claim::kFresh);
+  EXPECT_EQ(begin(recipe()), Claim::kFresh);
   EXPECT_EQ(recipe_of_run(run()).name, "run");
 }
 
 TEST_F(RunFolder, StartsAnUnfinishedRunAgainAndKeepsStrangersFiles) {
-  (void)claim_run_folder(recipe(), Existing::kRefuseOthers);
-  write_file_atomically(run() / "metrics.jsonl", "{}");
-  write_file_atomically(run() / "notes.txt", "mine");
-  EXPECT_EQ(claim_run_folder(recipe(), Existing::kRefuseOthers), Claim::kRestarted);
+  begin(recipe());
+  for (const char* name : {"metrics.jsonl", "notes.txt", ".tmp-0123", "model.safetensors"}) {
+    write_file_atomically(run() / name, "{}");
+  }
+  EXPECT_EQ(begin(recipe()), Claim::kRestarted);
   EXPECT_FALSE(fs::exists(run() / "metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(run() / ".tmp-0123"));
+  EXPECT_FALSE(fs::exists(run() / "model.safetensors"));
   EXPECT_TRUE(fs::exists(run() / "notes.txt"));
 }
 
 TEST_F(RunFolder, SaysThatAFinishedRunIsFinishedWhateverTheLayout) {
-  (void)claim_run_folder(recipe(), Existing::kRefuseOthers);
+  begin(recipe());
   finish();
   Recipe other_layout = recipe();
   other_layout.parallel.data = 4;
-  EXPECT_EQ(claim_run_folder(other_layout, Existing::kRefuseOthers), Claim::kFinished);
-  EXPECT_EQ(claim_run_folder(recipe(), Existing::kOverwrite), Claim::kOverwritten);
+  EXPECT_EQ(RunClaim(other_layout, Existing::kRefuseOthers).kind(), Claim::kFinished);
+}
+
+TEST_F(RunFolder, IsOverwrittenWhenTheNewRunBeginsAndNoSooner) {
+  begin(recipe());
+  finish();
+  const RunClaim claim(recipe(2e-3), Existing::kOverwrite);
+  EXPECT_EQ(claim.kind(), Claim::kOverwritten);
+  EXPECT_TRUE(fs::exists(summary_path(run())));
+  claim.clear();
   EXPECT_FALSE(fs::exists(summary_path(run())));
+  EXPECT_FALSE(fs::exists(run() / "recipe.toml"));
+}
+
+TEST_F(RunFolder, BelongsToOneProcessAtATime) {
+  {
+    const RunClaim claim(recipe(), Existing::kRefuseOthers);
+    try {
+      const RunClaim second(recipe(), Existing::kOverwrite);
+      FAIL();
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("is being written by process " +
+                                                   std::to_string(getpid()) + " on host "));
+    }
+  }
+  EXPECT_NO_THROW(RunClaim(recipe(), Existing::kRefuseOthers));
 }
 
 TEST_F(RunFolder, RefusesAnotherRecipeAndLosesNothing) {
-  (void)claim_run_folder(recipe(), Existing::kRefuseOthers);
+  begin(recipe());
   finish();
   for (const Existing existing : {Existing::kRefuseOthers, Existing::kResume}) {
     try {
-      (void)claim_run_folder(recipe(2e-3), existing);
+      const RunClaim claim(recipe(2e-3), existing);
       FAIL();
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("another recipe"));
@@ -72,9 +106,10 @@ TEST_F(RunFolder, RefusesAnotherRecipeAndLosesNothing) {
 }
 
 TEST_F(RunFolder, HasNothingToResumeWithoutACheckpoint) {
-  EXPECT_THROW((void)claim_run_folder(recipe(), Existing::kResume), UsageError);
-  (void)claim_run_folder(recipe(), Existing::kRefuseOthers);
-  EXPECT_THROW((void)claim_run_folder(recipe(), Existing::kResume), UsageError);
+  EXPECT_THROW(RunClaim(recipe(), Existing::kResume), UsageError);
+  EXPECT_FALSE(fs::exists(run()));
+  begin(recipe());
+  EXPECT_THROW(RunClaim(recipe(), Existing::kResume), UsageError);
 }
 
 TEST_F(RunFolder, IsRefusedWhereThereIsNoRun) {

@@ -17,30 +17,31 @@ GradientReducer::GradientReducer(Arena& arena, Group group, BucketSizes sizes)
     if (bytes >= limit) {
       limit = buckets_.empty() ? sizes.first_bytes : sizes.bytes;
       bytes = 0;
-      buckets_.push_back({unit, unit + 1});
-      buckets_.back().label = "gradient bucket " + std::to_string(buckets_.size());
+      Bucket& bucket = buckets_.emplace_back();
+      bucket.label = "gradient bucket " + std::to_string(buckets_.size());
+      bucket.last_unit = unit + 1;
     }
     buckets_.back().first_unit = unit;
     bucket_of_[static_cast<std::size_t>(unit)] = static_cast<int>(buckets_.size()) - 1;
+    if (!parameters_of_[static_cast<std::size_t>(unit)].empty()) ++buckets_.back().contributors;
     bytes += static_cast<std::int64_t>(arena.gradients(unit, unit + 1).nbytes());
   }
 }
 
-void GradientReducer::begin_step(Seconds timeout) {
+void GradientReducer::begin_step(int microbatches, Seconds timeout) {
   timeout_ = timeout;
-  final_ = false;
   arena_.release_gradients();
   for (Bucket& bucket : buckets_) {
-    bucket.missing = bucket.last_unit - bucket.first_unit;
+    bucket.missing = bucket.contributors * microbatches;
     bucket.started = false;
     bucket.work = Work();
   }
 }
 
 void GradientReducer::unit_ready(int unit) {
-  if (!final_) return;
+  if (parameters_of_[static_cast<std::size_t>(unit)].empty()) return;
   Bucket& bucket = buckets_[static_cast<std::size_t>(bucket_of_[static_cast<std::size_t>(unit)])];
-  check(bucket.missing > 0, "a unit was ready twice in one step");
+  check(bucket.missing > 0, "a unit was ready once too often");
   if (--bucket.missing == 0) start(bucket);
 }
 

@@ -28,11 +28,11 @@ class GradientReducer final : public GradientSink {
   // Units [0, arena.units()). Every rank of `group` must have the same arena layout.
   GradientReducer(Arena& arena, Group group, BucketSizes sizes = {});
 
-  // A new step; `timeout` is for each bucket.
-  void begin_step(Seconds timeout);
-  // The microbatch whose backward pass comes next is this rank's last: its units' gradients are
-  // final.
-  void last_microbatch() { final_ = true; }
+  // A new step, in which every unit with parameters is going to be ready `microbatches` times on
+  // this rank (none: it has no share in the step, and its gradients count as zero). `timeout` is
+  // for each bucket.
+  void begin_step(int microbatches, Seconds timeout);
+  // Starts the unit's bucket once all of the bucket's units have been ready for the last time.
   void unit_ready(int unit) override;
   // Starts what has not been started (parameters without a contribution count as zero) and waits
   // for all buckets. Then every gradient is the sum over the axis. Throws DeadlineError or
@@ -43,9 +43,10 @@ class GradientReducer final : public GradientSink {
 
  private:
   struct Bucket {
-    int first_unit;
-    int last_unit;  // one past the end
-    int missing = 0;
+    int first_unit = 0;
+    int last_unit = 0;  // one past the end
+    int contributors = 0;  // units with parameters
+    int missing = 0;       // calls of unit_ready() before it may start
     bool started = false;
     std::string label;
     Work work;
@@ -58,7 +59,6 @@ class GradientReducer final : public GradientSink {
   std::vector<Bucket> buckets_;                         // in the order in which they become ready
   std::vector<int> bucket_of_;                          // by unit
   std::vector<std::vector<Parameter*>> parameters_of_;  // by unit
-  bool final_ = false;
 };
 
 }  // namespace troika

@@ -1,0 +1,31 @@
+// The loss of a step or an evaluation over all ranks: started as soon as a rank has its own part,
+// so that the round trip hides behind the backward pass.
+#pragma once
+
+#include <troika/comm/group.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace troika {
+
+class LossSum {
+ public:
+  struct Result {
+    double loss = 0;  // NaN where a rank's own loss is not finite
+    std::int64_t valid = 0;
+    std::vector<int> nonfinite_ranks;  // world ranks whose own loss is not finite
+  };
+
+  // Collective: starts to add this rank's `loss` (a sum over `valid` targets) to the others'.
+  LossSum(Group group, double loss, std::int64_t valid, const Call& call);
+  // Throws DeadlineError, PeerError.
+  [[nodiscard]] Result wait() const;
+
+ private:
+  Group group_;
+  at::Tensor shared_;  // fp64 [2 + ranks]: loss, valid, a flag a rank
+  Work work_;
+};
+
+}  // namespace troika
