@@ -11,6 +11,7 @@
 namespace troika::testing {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -116,7 +117,7 @@ TEST(Agent, AnErrorOfAllRanksIsToldOnceAndNamesNone) {
 TEST(Agent, AnUntypedErrorIsInternal) {
   const Finished finished = launched({"throws", "--ranks", "1"});
   EXPECT_EQ(finished.exit_code, 1);
-  EXPECT_EQ(finished.last_line, "troika: what a surprise");
+  EXPECT_EQ(finished.last_line, "troika: internal error: what a surprise");
 }
 
 TEST(Agent, ARankThatHangsAfterItsErrorHoldsNobodyUp) {
@@ -201,8 +202,8 @@ TEST(Agent, ASecondCtrlCKillsAtOnce) {
   launcher.signal(SIGINT);
   launcher.signal(SIGTERM);  // two of a kind may become one
   const Finished finished = launcher.wait();
-  EXPECT_EQ(finished.exit_code / 10, 13) << finished.exit_code;  // 130, or 143 if it came first
-  EXPECT_LT(Seconds(Clock::now() - start).count(), kSeconds);    // less than the grace
+  EXPECT_THAT(finished.exit_code, AnyOf(130, 143));            // whichever came first
+  EXPECT_LT(Seconds(Clock::now() - start).count(), kSeconds);  // less than the grace
 }
 
 TEST(Agent, SigtermIsPassedOn) {
