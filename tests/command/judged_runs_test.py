@@ -1,13 +1,17 @@
 """Independent judges of what `troika train` computes: plain fp64 PyTorch, and the `transformers` package.
 
-Every choice of the recipe's [model] and of data.pack comes in some run. Run with pytest, in an environment with
-PyTorch and transformers.
+Every choice of the recipe's [model] and of data.pack comes in some run, and so does the held-out loss. Run with
+pytest, in an environment with PyTorch and transformers.
 """
 
+import math
 import pathlib
 import shutil
 import sys
 from unittest import mock
+
+import torch
+from safetensors.torch import load_file
 
 from command import CommandTest
 
@@ -17,6 +21,7 @@ import gpt_reference
 import transformers_reference
 
 AGREES = 0
+SEQ_LEN = 32
 # 5 samples: no multiple of ranks x micro-batch.
 COMMON = ("train.precision=fp64", "train.steps=3", "train.global_batch_size=5", "train.evaluate_every_steps=0",
           "debug.dump_steps=[1, 3]", "data.held_out_fraction=0", "model.layers=2", "model.heads=4", "model.dim=24")
@@ -41,7 +46,7 @@ class JudgedRuns(CommandTest):
 
     def test_like_llama(self):
         batch = self.judged(*LLAMA, by=(gpt_reference, transformers_reference))
-        self.assertEqual(batch["input_ids"].shape, (5, 32))
+        self.assertEqual(batch["input_ids"].shape, (5, SEQ_LEN))
         self.assertEqual(batch["sample_ids"].tolist(), [10, 11, 12, 13, 14])
 
     def test_like_gpt2(self):
@@ -61,8 +66,46 @@ class JudgedRuns(CommandTest):
         batch = self.judged("data.pack=isolated", *GPT2, "model.tied_embeddings=false")
         self.assertGreater(batch["document_ids"].unique().numel(), 2)
 
+    def test_held_out_loss(self):
+        """Of the documents that no step has seen, with the parameters that the run ended with."""
+        self.write_short_documents()
+        texts = [path.read_bytes() for path in sorted((self.folder / "text").iterdir())]
+        # A whole pass and more in one step.
+        sets = ("train.steps=1", f"train.global_batch_size={len(texts)}", "debug.dump_steps=[1]",
+                "data.held_out_fraction=0.3", "train.evaluate_every_steps=1", "data.pack=pad")
+        run = self.trained_and_evaluated(*sets)
+        seen = {bytes(row.tolist()).partition(b"\0")[0] for row in dump.load_dump(run, 1).batch["input_ids"]}
+        self.assertLessEqual(seen, set(texts))
+        held_out = [text for text in texts if text not in seen]
+        self.assertIn(len(held_out), range(len(texts) // 10, len(texts) // 2))
+        self.evaluates(run, [(text + b"\0", len(text)) for text in held_out], sum(map(len, held_out)))
+
+        run = self.trained_and_evaluated(*sets, "data.pack=concatenate")
+        stream = b"".join(text + b"\0" for text in held_out)
+        pieces = [stream[begin:begin + SEQ_LEN + 1] for begin in range(0, len(stream) - 1, SEQ_LEN)]
+        self.evaluates(run, [(piece, len(piece) - 1) for piece in pieces], sum(map(len, held_out)))
+
+    def trained_and_evaluated(self, *sets):
+        self.succeeds(self.train(*COMMON, *LLAMA, *sets, ranks=2, flags=["--overwrite"]))
+        return self.run_folder
+
+    def evaluates(self, run, samples, text_bytes):
+        """`samples`: bytes that follow each other, and how many of them have a target."""
+        inputs = torch.zeros(len(samples), SEQ_LEN, dtype=torch.int64)
+        targets = torch.full_like(inputs, dump.IGNORED_TARGET)
+        for row, (text, count) in enumerate(samples):
+            inputs[row, :count] = torch.tensor(list(text[:count]))
+            targets[row, :count] = torch.tensor(list(text[1:count + 1]))
+        parameters = load_file(run / "model.safetensors")
+        model = dump.load_dump(run, 1).model
+        loss, _ = gpt_reference.loss_and_gradients(model, parameters, {"input_ids": inputs, "targets": targets})
+        bits = loss / math.log(2) * sum(count for _, count in samples) / text_bytes
+        metrics = self.metrics(run)[-1]
+        self.assertAlmostEqual(metrics["held_out_loss"], loss, delta=1e-12 * loss)
+        self.assertAlmostEqual(metrics["held_out_bits_per_byte"], bits, delta=1e-12 * bits)
+
     def write_short_documents(self):
         shutil.rmtree(self.folder / "text")
         (self.folder / "text").mkdir()
         for i in range(60):
-            (self.folder / "text" / f"short-{i}.txt").write_text(f"document {i}, " + "x" * (i % 17))
+            (self.folder / "text" / f"short-{i:02}.txt").write_text(f"document {i}, " + "x" * (i % 17))

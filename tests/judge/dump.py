@@ -100,24 +100,37 @@ def report(title, rows, most=8):
     failed = sum(not row.agrees for row in rows)
     verdict = f"{failed} of {len(rows)} DISAGREE" if failed else f"all {len(rows)} agree"
     print(f"{title}: {verdict}")
-    print(f"  {'worst':<48} {'max|g|':>10} {'difference':>10} {'bound':>10} {'used':>7}")
+    print(f"  {'worst':<48} {'size':>10} {'difference':>10} {'bound':>10} {'used':>7}")
     for row in sorted(rows, key=lambda row: (row.agrees, -row.share))[:most]:
         print(f"  {row.name:<48} {row.size:>10.3e} {row.difference:>10.3e} {row.bound:>10.3e} {row.share:>7.1%}")
     return failed == 0
 
 
-def judge_run(run, step, title, judge):
-    """Calls `judge(dump)`, which returns rows, for one step or for all that were dumped. Returns the exit code."""
+def exit_code(title, run, agrees):
+    """What a judge exits with: `agrees()` says whether all numbers do, or raises."""
     try:
-        agreed = True
-        for each in [step] if step else dumped_steps(run):
-            agreed &= report(f"{title}, step {each}", judge(load_dump(run, each)))
-        return 0 if agreed else 1
+        return 0 if agrees() else 1
     except (CannotJudge, OSError, KeyError, tomllib.TOMLDecodeError) as error:
         print(f"{title}: cannot judge {run}: {error!r}", file=sys.stderr)
         return 2
 
 
-def parse_run(parser):
+def judge_run(run, step, title, judge):
+    """Calls `judge(dump)`, which returns rows, for one step or for all that were dumped. Returns the exit code."""
+
+    def agrees():
+        agreed = True
+        for each in [step] if step else dumped_steps(run):
+            agreed &= report(f"{title}, step {each}", judge(load_dump(run, each)))
+        return agreed
+
+    return exit_code(title, run, agrees)
+
+
+def parse_run_folder(parser):
     parser.add_argument("run", type=Path, help="run folder")
+
+
+def parse_run(parser):
+    parse_run_folder(parser)
     parser.add_argument("--step", type=int, help="judge this step's dump (default: all)")

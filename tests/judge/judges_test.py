@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpt_reference
 import transformers_reference
+import update_reference
 
 LLAMA = dict(norm="rmsnorm", position="rope", activation="swiglu", bias=False, kv_heads=2, head_dim=6)
 GPT2 = dict(norm="layernorm", position="learned", activation="gelu_tanh", bias=True, kv_heads=4, head_dim=4)
@@ -152,3 +153,43 @@ def test_what_cannot_be_judged_is_neither_right_nor_wrong(tmp_path, monkeypatch)
     model = model_of(activation="gelu")
     write_run(tmp_path, model, batch_of(model))
     assert verdict(transformers_reference, tmp_path, monkeypatch) == 2  # neither Llama nor GPT-2
+
+
+def rates_of(steps, schedule, train_steps, **optimizer):
+    optimizer = dict(lr=1.0, min_lr=0.1, warmup_steps=10, lr_base_batch_size=0, schedule=schedule) | optimizer
+    train = {"steps": train_steps, "global_batch_size": 64}
+    return [update_reference.learning_rate(optimizer, train, step) for step in steps]
+
+
+def test_learning_rates_worked_out_by_hand():
+    assert rates_of([1, 5, 10, 110], "constant", 110) == pytest.approx([0.1, 0.5, 1, 1])
+    assert rates_of([10, 60, 110], "linear", 110) == pytest.approx([1, 0.55, 0.1])
+    assert rates_of([30, 45, 90], "cosine", 90, warmup_steps=0) == pytest.approx([0.1 + 0.9 * 0.75, 0.55, 0.1])
+    assert rates_of([80, 85, 100], "wsd", 100) == pytest.approx([1, 0.1 + 0.9 * 0.5, 0.1])
+    scaled = dict(lr_base_batch_size=16, warmup_steps=4)
+    assert rates_of([1, 2, 3, 4, 5], "constant", 9, **scaled) == pytest.approx([1, 2, 3, 4, 4])
+    assert rates_of([1, 5], "constant", 9, lr_base_batch_size=128) == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    "optimizer, gradient, step, plain_step",
+    [
+        # Adam's first direction is the gradient's sign: |w| / |u| = 5 / sqrt(2).
+        ({"kind": "lamb", "weight_decay": 0.0}, [2.0, -7.0], [5 / 2**0.5, -5 / 2**0.5], [1.0, -1.0]),
+        # 0.001 |w| / (|g| + 0.1 |w|) = 1 / 300, times g + 0.1 w.
+        ({"kind": "lars", "weight_decay": 0.1}, [0.6, 0.8], [0.003, 0.004], [0.6, 0.8]),
+    ],
+)
+def test_layer_wise_steps_worked_out_by_hand(optimizer, gradient, step, plain_step):
+    """Of a weight, and of a norm's, which neither adapts nor decays."""
+    recipe = {"betas": [0.9, 0.95], "eps": 0.0, "momentum": 0.9, "nesterov": False, **optimizer}
+    start, gradient, *steps = (torch.tensor(x, dtype=torch.float64) for x in ([3, 4], gradient, step, plain_step))
+    parameters = {name: start.clone() for name in ("mlp.weight", "model.norm.weight")}
+    judge = update_reference.build(recipe, parameters)
+    for value in parameters.values():
+        value.grad = gradient.clone()
+    for group in judge.param_groups:
+        group["lr"] = 0.5
+    judge.step()
+    for value, step in zip(parameters.values(), steps):
+        torch.testing.assert_close(value, start - 0.5 * step, rtol=1e-14, atol=0)

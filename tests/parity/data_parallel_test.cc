@@ -5,6 +5,7 @@
 #include <support/temporary_folder.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "command_runs.h"
 
@@ -39,9 +40,39 @@ void expect_same_bits(const std::vector<NamedTensor>& expected,
   }
 }
 
+// Targets that count, by sample.
+at::Tensor valid_targets(const CommandRun& run, int step) {
+  const std::vector<NamedTensor> batch = dumped(run, step, "batch");
+  const auto targets = std::ranges::find(batch, "targets", &NamedTensor::name);
+  if (targets == batch.end()) throw std::runtime_error("a batch without targets");
+  return targets->tensor.ne(-100).sum(1);
+}
+
+// The least number of targets that count on one of `ranks` ranks, which take contiguous parts of
+// the batch, the first ones a sample more where it does not divide.
+std::int64_t fewest_targets(const at::Tensor& valid, std::int64_t ranks) {
+  std::int64_t fewest = valid.sum().item<std::int64_t>(), begin = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const std::int64_t count = valid.size(0) / ranks + (rank < valid.size(0) % ranks ? 1 : 0);
+    fewest = std::min(fewest, valid.narrow(0, begin, count).sum().item<std::int64_t>());
+    begin += count;
+  }
+  return fewest;
+}
+
 class DataParallel : public testing::Test {
  protected:
   void SetUp() override { write_corpus(folder_.path() / "corpus"); }
+
+  // Documents of one letter, and the override that takes them alone.
+  [[nodiscard]] std::string write_letters() const {
+    const std::filesystem::path letters = folder_.path() / "letters";
+    std::filesystem::create_directories(letters);
+    for (char letter = 'a'; letter <= 'z'; ++letter) {
+      std::ofstream(letters / (std::string(1, letter) + ".txt")) << letter;
+    }
+    return "data.paths=[\"" + letters.string() + "/*.txt\"]";
+  }
 
   CommandRun run(const std::string& name, int ranks, std::vector<std::string> extra = {},
                  CommandRun::Model model = CommandRun::Model::kGpt) {
@@ -80,13 +111,23 @@ TEST_F(DataParallel, AgreesWhenRanksHaveUnequalNumbersOfValidTokens) {
   const std::vector<std::string> pad = {"data.pack=pad", "model.bias=true", "model.norm=layernorm",
                                         "model.position=learned", "model.activation=gelu_tanh"};
   const CommandRun one = run("padded", 1, pad);
-  const std::vector<NamedTensor> batch = dumped(one, 1, "batch");
-  const auto targets = std::ranges::find(batch, "targets", &NamedTensor::name);
-  ASSERT_NE(targets, batch.end());
-  const at::Tensor valid = targets->tensor.ne(-100).sum(1);
+  const at::Tensor valid = valid_targets(one, 1);
   ASSERT_GT((valid.max() - valid.min()).item<std::int64_t>(), 0) << "the corpus is too even";
-  for (const int ranks : {2, 3})
+  for (int ranks = 2; ranks <= 4; ++ranks) {
     expect_agreement(one, run("padded-" + std::to_string(ranks), ranks, pad));
+  }
+}
+
+TEST_F(DataParallel, AgreesWhenARankHasNoValidTokenAtAll) {
+  // Every other sample is a separator, whose target belongs to another document.
+  const std::vector<std::string> single = {write_letters(), "data.pack=isolated",
+                                           "model.seq_len=1"};
+  const CommandRun one = run("single", 1, single);
+  ASSERT_EQ(fewest_targets(valid_targets(one, 1), 4), 0) << "every rank has a target";
+  ASSERT_GT(valid_targets(one, 1).sum().item<std::int64_t>(), 1);
+  for (const int ranks : {2, 4}) {
+    expect_agreement(one, run("single-" + std::to_string(ranks), ranks, single));
+  }
 }
 
 TEST_F(DataParallel, AgreesWithDropoutIsolatedDocumentsAndUntiedEmbeddings) {
