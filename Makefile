@@ -60,11 +60,12 @@ bench: build ## Time 2 ranks against PyTorch DDP on the same work, five minutes;
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)
 
 lint: ## Check the format and the layers of the tree
+	@scripts/setup.sh lint
 	@$(PYTHON) scripts/check_layers.py
 	@$(PYTHON) scripts/format.py --check
 
 tidy: ## Check clang-tidy's warnings; what passed once is remembered
-	@scripts/setup.sh build test
+	@scripts/setup.sh build test lint
 	@$(call configure,release,build,)
 	@$(PYTHON) scripts/tidy.py build
 

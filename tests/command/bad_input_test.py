@@ -5,6 +5,7 @@ Each is one clear line with the culprit in it, a documented exit status, and not
 
 import json
 import os
+import pathlib
 import shutil
 import socket
 import struct
@@ -13,7 +14,7 @@ import unittest
 import command
 from command import CommandTest
 
-USAGE, DATA, RENDEZVOUS = 2, 3, 4
+INTERNAL, USAGE, DATA, RENDEZVOUS = 1, 2, 3, 4
 
 
 def listener():
@@ -22,6 +23,9 @@ def listener():
     taken.bind(("127.0.0.1", 0))
     taken.listen()
     return taken, taken.getsockname()[1]
+
+
+RECIPES = pathlib.Path(__file__).resolve().parents[2] / "recipes"
 
 
 class Recipe(CommandTest):
@@ -73,9 +77,52 @@ class Recipe(CommandTest):
     def test_what_does_not_exist_yet_is_refused_by_name(self):
         self.fails(self.train("parallel.tensor=2", ranks=2), USAGE, "parallel.tensor", "tensor = 1")
         self.fails(self.train("comm.engine=nccl"), USAGE, "comm.engine", "nccl", "gloo")
+        # An engine that exchanges nothing must not pass for training.
+        for done in (self.train("comm.engine=fake", ranks=2), self.check("comm.engine=fake")):
+            self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', "gloo")
+
+    def test_no_paths(self):
+        for done in (self.train("data.paths=[]"), self.check("data.paths=[]")):
+            self.fails(done, USAGE, "--set data.paths=[]", "paths is empty", "corpus/**/*.txt")
+
+    def test_zeros_that_divide(self):
+        self.fails(self.check("optimizer.eps=0"), USAGE, "optimizer.eps=0", "more than 0")
+        self.fails(self.check("model.norm_eps=0"), USAGE, "model.norm_eps=0", "more than 0")
+
+    def test_a_model_beyond_all_memory(self):
+        """The same line from a rank of our launcher and from one of somebody else's."""
+        sizes = [f"model.{key}={10**7}" for key in ("dim", "ffn_dim", "vocab_size")]
+        taken, port = listener()
+        taken.close()
+        alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        ours = self.fails(self.train(*sizes), INTERNAL, "troika: out of memory: ", "iB asked for at once",
+                          "hint: a smaller model, micro_batch_size or seq_len needs less")
+        self.assertEqual(len(ours.error_lines), 2, str(ours))
+        other = self.troika(*command.train_arguments(sizes), **alone)
+        self.assertEqual((other.status, other.err), (ours.status, ours.err))
+
+    def test_the_recipes_of_the_tree_are_valid(self):
+        names = sorted(RECIPES.glob("*.toml"))
+        self.assertGreaterEqual(len(names), 4)
+        for recipe in names:
+            with self.subTest(recipe.name):
+                done = self.succeeds(self.troika("recipe", "check", recipe))
+                self.assertEqual((done.out, done.err), (f"{recipe}: valid recipe '{recipe.stem}'\n", ""))
+
+    def test_the_gpt2_recipe_reads_what_prepare_writes(self):
+        self.succeeds(self.troika("data", "prepare", "shards", "text/*.txt", "--train-tokenizer", "--vocab-size", 300))
+        small = ("layers=1", "dim=16", "heads=2", "ffn_dim=16", "seq_len=16")
+        sets = [f"model.{size}" for size in small] + ["train.steps=1", "train.global_batch_size=2",
+                                                      "train.evaluate_every_steps=0"]
+        words = [word for one in sets for word in ("--set", one)]
+        self.succeeds(self.troika("train", RECIPES / "gpt2.toml", "--ranks", 1, *words))
 
     def test_unknown_flag_with_the_nearest(self):
         self.fails(self.troika("train", "recipe.toml", "--rank", "2"), USAGE, "'--rank'", "'--ranks'")
+
+    def test_ranks_that_are_no_number(self):
+        self.fails(self.train(ranks="x"), USAGE, "train: --ranks x is no whole number")
+        self.fails(self.train(ranks=0), USAGE, "--ranks 0 is not between 1 and 65536", "leave --ranks out")
 
     def test_no_subcommand(self):
         self.fails(self.troika(), USAGE, "train", "generate")
@@ -155,6 +202,14 @@ class TokenShard(CommandTest):
                    "shard-00000.tokens", "token id 255", "model.vocab_size is 200")
 
 
+    def test_another_tokenizer_than_made_them(self):
+        self.succeeds(self.troika("data", "prepare", "pieces", "text/*.txt", "--train-tokenizer", "--vocab-size", 300))
+        sets = ("data.kind=tokens", 'data.paths=["pieces/*.tokens"]', "model.vocab_size=300")
+        self.fails(self.train(*sets), DATA, "'pieces/shard-00000.tokens' was not made by data.tokenizer = 'bytes'",
+                   'write tokenizer = "pieces/tokenizer.model"')
+        self.succeeds(self.train(*sets, "data.tokenizer=pieces/tokenizer.model"))
+
+
 class ModelFile(unittest.TestCase):
     """`generate` with a model.safetensors that is damaged, or made to hurt. One run serves all."""
 
@@ -215,6 +270,14 @@ class ModelFile(unittest.TestCase):
     def test_wrong_dtype(self):
         self.refused_header(lambda header: header[self.weight].update(dtype="F64"), self.weight)
         self.refused_header(lambda header: header[self.weight].update(dtype="PICKLE"), self.weight, "PICKLE")
+        # As many bytes as it should have, but no parameters.
+        self.refused_header(lambda header: header[self.weight].update(dtype="I32"), self.weight, "I32", "F32")
+
+    def test_a_tensor_too_many(self):
+        def add(header):
+            header["surplus"] = {"dtype": "F32", "shape": [0], "data_offsets": [len(self.data)] * 2}
+
+        self.refused_header(add, "no tensor 'surplus'")
 
     def test_a_shape_that_overflows(self):
         self.refused_header(lambda header: header[self.weight].update(shape=[2**62, 2**62]), self.weight)

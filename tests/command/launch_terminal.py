@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import sys
 
 from launchers import environment, run_tests
@@ -13,7 +14,7 @@ def at_terminal(command, until, answer):
     """Types `answer` once `until` has been printed; what was printed, and the exit status."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvpe(command[0], command, environment())
+        os.execvpe(command[0], command, environment(TERM="xterm"))
     printed = b""
     while True:
         try:
@@ -45,6 +46,15 @@ def other_ranks_clear_the_progress_line():
     assert "\r\x1b[K[rank 1] pid " in printed, printed
 
 
+def the_root_cause_is_not_glued_to_the_progress_line():
+    for role, answer, cause in (("draws-and-dies", None, r"troika: rank 0 \(host "),
+                                ("draws-and-hangs", b"\x03", "troika: interrupted")):
+        printed, status = at_terminal(LAUNCH + [role, "--ranks", "1"], lambda text: b"step 7/9" in text, answer)
+        assert status in (5, 130), (status, printed)
+        # A terminal echoes what is typed.
+        assert re.search(r"\rstep 7/9\x1b\[K(\^C)?\r\x1b\[K" + cause, printed), ascii(printed)
+
+
 def a_reader_who_leaves_does_no_harm():
     read_end, write_end = os.pipe()
     pid = os.posix_spawnp(LAUNCH[0], LAUNCH + ["talk", "--ranks", "3"], environment(),
@@ -58,4 +68,4 @@ def a_reader_who_leaves_does_no_harm():
 
 
 run_tests([ctrl_c_reaches_each_rank_once, other_ranks_clear_the_progress_line,
-           a_reader_who_leaves_does_no_harm])
+           the_root_cause_is_not_glued_to_the_progress_line, a_reader_who_leaves_does_no_harm])

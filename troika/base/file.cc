@@ -18,15 +18,9 @@
 namespace troika {
 namespace {
 
-constexpr std::size_t kMaxPathInMessage = 400;
-
-std::string shown(const std::filesystem::path& path) {
-  return quote(path.native(), kMaxPathInMessage);
-}
-
 [[noreturn]] void throw_read_error(const std::filesystem::path& path, int error_number) {
   throw DataError(
-      "cannot read " + shown(path) + ": " + std::generic_category().message(error_number),
+      "cannot read " + shown_path(path) + ": " + std::generic_category().message(error_number),
       error_number == ENOENT   ? "check the path; relative ones start at the folder "
                                  "the command was started in"
       : error_number == EACCES ? "check its permissions and those of its folders"
@@ -44,9 +38,10 @@ OpenedFile open_regular(const std::filesystem::path& path) {
   if (!fd.valid()) throw_read_error(path, errno);
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) throw_read_error(path, errno);
-  if (S_ISDIR(status.st_mode)) throw DataError("cannot read " + shown(path) + ": it is a folder");
+  if (S_ISDIR(status.st_mode))
+    throw DataError("cannot read " + shown_path(path) + ": it is a folder");
   if (!S_ISREG(status.st_mode)) {
-    throw DataError("cannot read " + shown(path) + ": not a regular file",
+    throw DataError("cannot read " + shown_path(path) + ": not a regular file",
                     "pipes and devices are not read; write the content to a file first");
   }
   return {std::move(fd), static_cast<std::uint64_t>(status.st_size)};
@@ -79,6 +74,11 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::string shown_path(const std::filesystem::path& path) {
+  constexpr std::size_t kMaxBytes = 400;
+  return quote(path.native(), kMaxBytes);
+}
 
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
   if (this != &other) {
@@ -133,7 +133,8 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
     if (count < 0) throw_read_error(path, errno);
     if (count == 0) return content;
     if (static_cast<std::uint64_t>(count) > max_bytes - content.size()) {
-      throw DataError("cannot read " + shown(path) + ": longer than " + format_bytes(max_bytes));
+      throw DataError("cannot read " + shown_path(path) + ": longer than " +
+                      format_bytes(max_bytes));
     }
     content.append(block, static_cast<std::size_t>(count));
   }
@@ -200,7 +201,7 @@ void sync_folder(const std::filesystem::path& folder) {
 
 void throw_storage_error(std::string_view action, const std::filesystem::path& path,
                          int error_number) {
-  throw StorageError("cannot " + std::string(action) + " " + shown(path) + ": " +
+  throw StorageError("cannot " + std::string(action) + " " + shown_path(path) + ": " +
                          std::generic_category().message(error_number),
                      storage_hint(error_number));
 }

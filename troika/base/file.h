@@ -11,6 +11,9 @@
 
 namespace troika {
 
+// A path as messages show it: in quotes, on one line, and not endless.
+[[nodiscard]] std::string shown_path(const std::filesystem::path& path);
+
 // Owns a file descriptor.
 class UniqueFd {
  public:

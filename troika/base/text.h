@@ -55,4 +55,20 @@ template <class Range>
 // bytes that are not UTF-8 are escaped, and what is longer than `max_bytes` is cut with "...".
 [[nodiscard]] std::string quote(std::string_view text, std::size_t max_bytes = 80);
 
+// U+FFFD, which stands for what is no character.
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
+// Text that arrives in pieces cut anywhere, as UTF-8 that can be shown at once: a character waits
+// until all its bytes are there, and a byte that belongs to none becomes U+FFFD.
+class Utf8Stream {
+ public:
+  // What can be shown now that `bytes` have come.
+  [[nodiscard]] std::string push(std::string_view bytes);
+  // The rest, at the end.
+  [[nodiscard]] std::string finish();
+
+ private:
+  std::string waiting_;
+};
+
 }  // namespace troika

@@ -5,16 +5,9 @@
 #include <functional>
 
 namespace troika {
-namespace {
-
-std::string shown(const std::filesystem::path& path) {
-  return quote(path.native(), 400);
-}
-
-}  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : file_(path), header_(parse_safetensors(file_.bytes(), shown(path))) {
+    : file_(path), header_(parse_safetensors(file_.bytes(), shown_path(path))) {
   for (std::size_t i = 0; i < header_.entries.size(); ++i) {
     by_name_.emplace(header_.entries[i].name, i);
   }
@@ -30,7 +23,7 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
   std::vector<std::string_view> names;
   for (const TensorEntry& entry : entries()) names.push_back(entry.name);
   const auto near = nearest(name, names);
-  throw DataError(shown(path()) + ": no tensor " + quote(name),
+  throw DataError(shown_path(path()) + ": no tensor " + quote(name),
                   near ? "did you mean " + quote(*near) + "?" : "");
 }
 

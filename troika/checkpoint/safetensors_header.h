@@ -15,6 +15,7 @@
 
 namespace troika {
 
+// Floating point first.
 enum class DataType : std::uint8_t {
   kF64,
   kF32,
@@ -36,6 +37,9 @@ inline constexpr std::array kDataTypes{
 [[nodiscard]] std::optional<DataType> data_type_of(std::string_view name);
 // Bytes of one element.
 [[nodiscard]] std::uint64_t size_of(DataType type);
+[[nodiscard]] constexpr bool is_floating_point(DataType type) {
+  return type <= DataType::kF16;
+}
 
 // One tensor: row-major, its bytes at [begin, end) of the data section.
 struct TensorEntry {

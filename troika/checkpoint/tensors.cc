@@ -78,7 +78,7 @@ at::Tensor load_tensor(const SafetensorsFile& file, const TensorEntry& entry) {
   // Any other byte is undefined behaviour once it is read as a bool.
   if (entry.type == DataType::kBool &&
       std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; })) {
-    throw DataError(quote(file.path().native(), 400) + ": tensor " + quote(entry.name) +
+    throw DataError(shown_path(file.path()) + ": tensor " + quote(entry.name) +
                     ": a BOOL is neither 0 nor 1");
   }
   at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_of(entry.type)));

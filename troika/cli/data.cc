@@ -3,6 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/cli/command.h>
+#include <troika/cli/help.h>
 #include <troika/data/prepare.h>
 #include <troika/observe/progress.h>
 #include <unistd.h>
@@ -118,7 +119,9 @@ void add_data_command(CLI::App& app, Action& action) {
 
   CLI::App* command = data->add_subcommand(
       "prepare", "Tokenise text files into shards that every rank maps into memory");
-  command->add_option("OUT", options->prepare.out, "The folder to make; must not exist")
+  command
+      ->add_option("OUT", options->prepare.out,
+                   "The folder to make; if it is there, it must be empty")
       ->required();
   command
       ->add_option("PATHS", options->prepare.paths,
@@ -132,11 +135,11 @@ void add_data_command(CLI::App& app, Action& action) {
   command->add_flag("--train-tokenizer", options->train_tokenizer,
                     "First train a SentencePiece byte-pair model on the text, and use it");
   command->add_option("--vocab-size", options->vocab_size, "Ids of the trained model")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(std::int64_t{1}));
   command
       ->add_option("--shard-tokens", options->prepare.shard_tokens,
                    "Close a shard at this many tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(std::int64_t{1}))
       ->capture_default_str();
   command->footer(
       "Examples:\n"

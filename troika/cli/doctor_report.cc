@@ -5,7 +5,6 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace troika {
@@ -128,12 +127,6 @@ std::vector<Finding> examine(const MachineFacts& machine, int gpu_count) {
           memory(machine),
           gpus(gpu_count),
           {"LibTorch", TORCH_VERSION, ""}};
-}
-
-int count_gpu_devices() {
-  int count = 0;
-  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
-  return count;
 }
 
 std::string to_text(const DoctorReport& report) {

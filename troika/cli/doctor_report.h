@@ -39,8 +39,6 @@ struct DoctorReport {
 // From plain facts, so that every piece of advice can be tested. `gpus` is how many devices the
 // NVIDIA driver shows.
 [[nodiscard]] std::vector<Finding> examine(const MachineFacts& machine, int gpus);
-// The number of /dev/nvidia0, /dev/nvidia1, ...
-[[nodiscard]] int count_gpu_devices();
 
 [[nodiscard]] std::string to_text(const DoctorReport& report);
 [[nodiscard]] std::string to_json(const DoctorReport& report);

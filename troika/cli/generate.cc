@@ -1,4 +1,5 @@
 #include <troika/cli/command.h>
+#include <troika/cli/help.h>
 #include <troika/train/generate.h>
 
 #include <CLI/CLI.hpp>
@@ -11,12 +12,13 @@ namespace {
 
 struct Options {
   std::string run;
-  std::string prompt = "#include <";
+  std::string prompt;
+  std::string tokenizer;
   SamplingOptions sampling;
 };
 
 int generate(const Options& options) {
-  const Generator generator(options.run);
+  const Generator generator(options.run, options.tokenizer);
   generator.generate(options.prompt, options.sampling,
                      [](std::string_view piece) { std::cout << piece << std::flush; });
   std::cout << "\n";
@@ -28,25 +30,28 @@ int generate(const Options& options) {
 void add_generate_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Sample text from the model of a run");
   auto options = std::make_shared<Options>();
-  command->add_option("run", options->run, "Run folder, as `troika train` names it")
-      ->required()
-      ->type_name("RUN");
-  command->add_option("--prompt", options->prompt, "Text to go on from")->capture_default_str();
+  command->add_option("RUN", options->run, "Run folder, as `troika train` names it")->required();
+  command->add_option("--prompt", options->prompt,
+                      "Text to go on from; without it, a document begins");
   command->add_option("--tokens", options->sampling.tokens, "How many tokens to add")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->check(between(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
   command
       ->add_option("--temperature", options->sampling.temperature,
                    "Spread of the choice; 0 always takes the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(between(0.0, 100.0))
       ->capture_default_str();
   command
       ->add_option("--top-k", options->sampling.top_k,
                    "Choose among this many likeliest tokens; 0 among all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(std::int64_t{0}))
       ->capture_default_str();
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same text")
       ->capture_default_str();
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "The tokenizer of the training data, if it has moved since")
+      ->type_name("FILE");
   command->footer(
       "Examples:\n"
       "  troika generate runs/quickstart --prompt \"class \"\n"

@@ -1,6 +1,7 @@
 // The command. What it can do is one file a subcommand beside this one; how errors reach the user
 // is run.h.
 #include <troika/cli/command.h>
+#include <troika/cli/help.h>
 #include <troika/cli/run.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@ constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
 
 int main(int argc, char** argv) {
   CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
+  app.formatter(troika::help_formatter());
   app.set_version_flag("--version", TROIKA_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);

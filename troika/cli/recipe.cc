@@ -55,7 +55,7 @@ void add_file_options(CLI::App& command, Options& options) {
   command.add_option("FILE", options.file, "The recipe")->required();
   command
       .add_option("--set", options.overrides,
-                  "Override a key, any number of times; VALUE as TOML, else as text")
+                  "Override a key, any number of times: --set train.steps=10")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

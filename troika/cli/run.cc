@@ -1,22 +1,23 @@
-#include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/base/text.h>
 #include <troika/cli/run.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
-#include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika {
 namespace {
 
-int report(const std::string& message, const std::string& hint, ExitCode code) {
+int report(const Failure& failure) {
   std::cout.flush();
-  std::fprintf(stderr, "troika: %s\n", message.c_str());
-  if (!hint.empty()) std::fprintf(stderr, "hint: %s\n", hint.c_str());
-  return static_cast<int>(code);
+  std::fprintf(stderr, "troika: %s\n", failure.message.c_str());
+  if (!failure.hint.empty()) std::fprintf(stderr, "hint: %s\n", failure.hint.c_str());
+  return static_cast<int>(failure.code);
 }
 
 // The subcommand that was being read when the words ran out.
@@ -72,6 +73,45 @@ UsageError unknown_word(const CLI::App& app, const std::string& word) {
   return UsageError(message, "`" + path_of(app) + " --help` explains with examples");
 }
 
+const CLI::Option* option_of(const CLI::App& app, const std::string& name) {
+  return name.empty() ? nullptr : app.get_option_no_throw(name);
+}
+
+// "--ranks = x" behind the parser's words for a value that it cannot read.
+std::string conversion_message(const CLI::App& app, std::string_view pair) {
+  const std::size_t equals = pair.find(" = ");
+  if (equals == std::string_view::npos) return "cannot read " + quote(pair);
+  const std::string name(pair.substr(0, equals)), value(pair.substr(equals + 3));
+  const CLI::Option* option = option_of(app, name);
+  const std::string type = option ? option->get_type_name() : "";
+  if (!type.starts_with("INT") && !type.starts_with("UINT")) {
+    return name + " " + value + " is no number";
+  }
+  const bool digits = !value.empty() && value.find_first_not_of("-0123456789") == std::string::npos;
+  return name + " " + value + (digits ? " is too large a number" : " is no whole number");
+}
+
+// The parser's message in our words, where they differ. Its own name the flag as well.
+std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  const std::string_view all = text;
+  constexpr std::string_view kConversion = "Could not convert: ";
+  if (all.starts_with(kConversion)) return conversion_message(app, all.substr(kConversion.size()));
+  const std::string name = text.substr(0, std::min(text.find(": "), text.size()));
+  if (option_of(app, name) != nullptr && dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+    if (all.ends_with(" missing")) return name + " needs a value";
+    if (all.find("At Most 1 ") != std::string_view::npos) return name + " is given more than once";
+  }
+  if (dynamic_cast<const CLI::ExcludesError*>(&error)) {
+    const std::size_t excludes = text.find(" excludes ");
+    if (excludes != std::string::npos) {
+      return text.substr(0, excludes) + " and " + text.substr(excludes + 10) +
+             " exclude each other";
+    }
+  }
+  return text;
+}
+
 UsageError usage_error(CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& current = innermost(app);
   const std::vector<std::string> extras = app.remaining(true);
@@ -82,7 +122,7 @@ UsageError usage_error(CLI::App& app, const CLI::ParseError& error) {
     return UsageError(label_of(current) + "a subcommand is missing: " + join(subcommands, ", "),
                       hint);
   }
-  return UsageError(label_of(current) + error.what(), hint);
+  return UsageError(label_of(current) + words_of(current, error), hint);
 }
 
 void run(CLI::App& app, Action& action, int argc, const char* const* argv, int& code) {
@@ -107,15 +147,8 @@ int run_command_line(CLI::App& app, Action& action, int argc, const char* const*
     run(app, action, argc, argv, code);
     if (!std::cout.flush()) throw StorageError("cannot write to standard output");
     return code;
-  } catch (const Error& error) {
-    return report(error.what(), error.hint(), error.code());
-  } catch (const std::bad_alloc&) {
-    return report("out of memory", "a smaller model, micro_batch_size or seq_len needs less",
-                  ExitCode::kInternal);
   } catch (const std::exception& error) {
-    return report(std::string("internal error: ") + error.what(),
-                  "this is a bug in troika; please report it with the command and the recipe",
-                  ExitCode::kInternal);
+    return report(failure_of(error));
   }
 }
 

@@ -99,8 +99,7 @@ int train_or_launch(const Options& options, const Environment& environment,
 }
 
 // A rank that our launcher has started: its last word goes to the launcher, which tells the user.
-int train_for_launcher(const Options& options, const Environment& environment,
-                       Reporter& reporter) {
+int train_for_launcher(const Options& options, const Environment& environment, Reporter& reporter) {
   try {
     die_with_launcher(environment);
     const int code = train_or_launch(options, environment, reporter);
@@ -130,7 +129,8 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       ->group(group);
   command
       .add_option("--rendezvous,--rdzv-endpoint", flags.rendezvous,
-                  "HOST:PORT on the host with --node-rank 0")
+                  "A port of the host with --node-rank 0, for all to meet at")
+      ->type_name("HOST:PORT")
       ->group(group);
 }
 

@@ -24,7 +24,7 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = 
 // Throws UsageError when the data has no paths to read from.
 void check_paths(const Recipe& recipe, const Origins& origins = Origins());
 
-// The recipe of a run of `world_size` ranks: all three checks made, and the data axis a number.
+// The recipe of a run of `world_size` ranks: both checks made, and the data axis a number.
 [[nodiscard]] Recipe resolve_recipe(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins());
 

@@ -10,6 +10,7 @@
 #include <troika/config/validate.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace troika {
@@ -31,40 +32,50 @@ bool is_known(const TomlEntry& entry) {
   });
 }
 
+// That of the recipe's model, where it is known: messages then leave out the keys of other kinds.
+using Kind = std::optional<ModelKind>;
+
+bool belongs_to(const Field& field, const Kind& kind) {
+  return !kind || field.applies_to(*kind);
+}
+
 // "section.key" of every field, once; those with the given key alone unless it is empty.
-std::vector<std::string> known_keys(std::string_view key = {}) {
+std::vector<std::string> known_keys(const Kind& kind, std::string_view key = {}) {
   std::vector<std::string> keys;
   for (const Field& field : fields()) {
+    if (!belongs_to(field, kind)) continue;
     if (key.empty() || field.key == key) keys.push_back(field.full_key());
   }
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   return keys;
 }
 
-std::vector<std::string_view> keys_of(std::string_view section) {
+std::vector<std::string_view> keys_of(std::string_view section, const Kind& kind) {
   std::set<std::string_view> seen;
   std::vector<std::string_view> keys;
   for (const Field& field : fields()) {
-    if (field.section == section && seen.insert(field.key).second) keys.push_back(field.key);
+    if (field.section != section || !belongs_to(field, kind)) continue;
+    if (seen.insert(field.key).second) keys.push_back(field.key);
   }
   return keys;
 }
 
 // The nearest key: of the same section, else one of this very name elsewhere, else any.
-std::string suggestion(const TomlEntry& entry, bool with_section) {
-  const auto likely = nearest(entry.key, keys_of(entry.section));
+std::string suggestion(const TomlEntry& entry, const Kind& kind, bool with_section) {
+  const auto likely = nearest(entry.key, keys_of(entry.section, kind));
   if (likely && !with_section) return "; did you mean '" + *likely + "'?";
-  const std::vector<std::string> elsewhere = known_keys(entry.key);
+  const std::vector<std::string> elsewhere = known_keys(kind, entry.key);
   if (!likely && !elsewhere.empty() && !entry.key.empty()) {
     return "; did you mean '" + elsewhere.front() + "'?";
   }
-  if (const auto any = nearest(full_key(entry), known_keys())) {
+  if (const auto any = nearest(full_key(entry), known_keys(kind))) {
     return "; did you mean '" + *any + "'?";
   }
   return "";
 }
 
-[[noreturn]] void fail_unknown_key(const TomlEntry& entry, bool from_override) {
+[[noreturn]] void fail_unknown_key(const TomlEntry& entry, const Kind& kind) {
+  const bool from_override = entry.where.starts_with("--set ");
   if (entry.section.empty() && is_section(entry.key)) {
     throw UsageError(
         entry.where + ": " + quote(entry.key) + " is a section: expected a table, found " +
@@ -78,12 +89,12 @@ std::string suggestion(const TomlEntry& entry, bool with_section) {
     if (!entry.section.empty()) message += "[" + entry.section + "] ";
     message += "unknown key " + quote(entry.key);
   }
-  message += suggestion(entry, from_override);
+  message += suggestion(entry, kind, from_override);
   const std::string where = entry.section.empty() || !is_section(entry.section)
                                 ? "keys before the first section are "
                                 : "[" + entry.section + "] has ";
   const std::string_view section = is_section(entry.section) ? entry.section : std::string_view();
-  throw UsageError(message, where + join(keys_of(section), ", "));
+  throw UsageError(message, where + join(keys_of(section, kind), ", "));
 }
 
 void check_sections(const TomlSource& source) {
@@ -98,16 +109,29 @@ void check_sections(const TomlSource& source) {
   }
 }
 
+// The kind that the last of these entries names; nothing where none does.
+Kind kind_named_by(const std::vector<TomlEntry>& entries) {
+  Kind kind;
+  for (const TomlEntry& entry : entries) {
+    const auto* name = std::get_if<std::string>(&entry.value.data);
+    if (full_key(entry) != "model.kind" || name == nullptr) continue;
+    const auto names = names_of<ModelKind>();
+    const auto found = std::ranges::find(names, *name);
+    if (found != names.end()) kind = static_cast<ModelKind>(found - names.begin());
+  }
+  return kind;
+}
+
 // The file's entries with the overrides in their places.
 std::vector<TomlEntry> apply_overrides(std::vector<TomlEntry> entries,
                                        std::span<const std::string> overrides) {
   std::erase_if(entries, [](const TomlEntry& entry) { return entry.section == kProvenance; });
   for (const TomlEntry& entry : entries) {
-    if (!is_known(entry)) fail_unknown_key(entry, false);
+    if (!is_known(entry)) fail_unknown_key(entry, kind_named_by(entries));
   }
   for (const std::string& argument : overrides) {
     TomlEntry entry = parse_override(argument);
-    if (!is_known(entry)) fail_unknown_key(entry, true);
+    if (!is_known(entry)) fail_unknown_key(entry, kind_named_by(entries));
     const auto same = std::ranges::find_if(entries, [&](const TomlEntry& other) {
       return other.section == entry.section && other.key == entry.key;
     });

@@ -36,7 +36,8 @@ using Provenance = std::vector<std::pair<std::string, std::string>>;
 // valid recipe.
 [[nodiscard]] std::string to_toml(const Recipe& recipe, const Provenance& provenance = {});
 
-// Every key with its default and a comment; reads as a recipe for a small GPT.
+// Every key with its default and a comment, and an example where a key has none; reads as a recipe
+// for a small GPT.
 [[nodiscard]] std::string default_recipe_toml();
 
 }  // namespace troika

@@ -33,6 +33,8 @@ constexpr auto kRefusals = std::to_array<Refusal>({
      [](const Recipe& r) { return r.comm.engine == EngineKind::kMpi; }},
     {"comm.engine", "\"nccl\"", "the NCCL engine", "engine = \"auto\" or \"gloo\"",
      [](const Recipe& r) { return r.comm.engine == EngineKind::kNccl; }},
+    {"comm.engine", "\"fake\"", "a dry run, in which nothing is exchanged,", "engine = \"auto\" or \"gloo\"",
+     [](const Recipe& r) { return r.comm.engine == EngineKind::kFake; }},
 });
 // clang-format on
 

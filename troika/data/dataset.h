@@ -56,9 +56,9 @@ class Dataset {
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
 };
 
-// Opens what the recipe names. `seed` is the recipe's. Throws DataError naming the file, or the
-// glob that matches nothing; UsageError for a kind of data that the model cannot read, or weights
-// that do not go with the paths.
+// Opens what the recipe names, which is valid (config/validate.h). `seed` is the recipe's. Throws
+// DataError naming the file, the glob that matches nothing, or the tokenizer that did not make the
+// shards; UsageError for a kind of data that the model cannot read.
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DataRecipe& data,
                                                     const ModelRecipe& model, std::uint64_t seed);
 

@@ -2,8 +2,8 @@
 #include <fnmatch.h>
 #include <sys/stat.h>
 #include <troika/base/error.h>
+#include <troika/base/file.h>
 #include <troika/data/find_files.h>
-#include <troika/data/text_file.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,16 +1,15 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/random.h>
 #include <troika/data/find_files.h>
 #include <troika/data/packed_dataset.h>
+#include <troika/data/prepare.h>
 #include <troika/data/text_documents.h>
-#include <troika/data/text_file.h>
 #include <troika/data/token_documents.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 namespace troika {
 namespace {
@@ -41,12 +40,39 @@ std::vector<std::vector<FoundFile>> files_of_sources(const DataRecipe& data) {
   return {std::move(all)};
 }
 
+// What to write into the recipe for shards in this file's folder, made by the tokenizer with this
+// fingerprint.
+std::string advice_on_tokenizer(const std::string& shard, std::uint64_t made_by) {
+  if (made_by == open_tokenizer("bytes")->fingerprint()) return "write tokenizer = \"bytes\"";
+  const std::string beside = (std::filesystem::path(shard).parent_path() / kTokenizerFile).string();
+  bool made_them = false;
+  try {
+    made_them = open_tokenizer(beside)->fingerprint() == made_by;
+  } catch (const DataError&) {
+    made_them = false;  // there is none
+  }
+  if (made_them) return "write tokenizer = \"" + beside + "\", which made them";
+  return "give the model file that the shards were made with: `troika data prepare` puts it beside "
+         "them, as tokenizer.model";
+}
+
+// Shards know which tokenizer made them; 0 is one of another program.
+void check_tokenizer(const DocumentSource& source, const std::string& shard, const DataRecipe& data,
+                     const Tokenizer& tokenizer) {
+  const std::uint64_t made_by = source.tokenizer();
+  if (made_by == 0 || made_by == tokenizer.fingerprint()) return;
+  throw DataError("the token shard " + shown_path(shard) +
+                      " was not made by data.tokenizer = " + shown_path(data.tokenizer),
+                  advice_on_tokenizer(shard, made_by));
+}
+
 Sources open_sources(const DataRecipe& data) {
   Sources sources;
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data.tokenizer);
   for (std::vector<FoundFile>& files : files_of_sources(data)) {
     if (data.kind == DataKind::kTokens) {
       sources.push_back(open_token_documents(files));
+      check_tokenizer(*sources.back(), files.front().path, data, *tokenizer);
     } else if (data.tokenizer == "bytes") {
       sources.push_back(open_byte_documents(std::move(files)));
     } else {
@@ -58,13 +84,6 @@ Sources open_sources(const DataRecipe& data) {
           first.describe(0) + " and " + last.describe(0) + " were made by different tokenizers",
           "prepare them again with the same --tokenizer");
     }
-  }
-  const std::uint64_t made_by = sources.front()->tokenizer();
-  // Shards know their tokenizer; the default of the recipe claims nothing about them.
-  if (data.tokenizer != "bytes" && made_by != 0 && made_by != tokenizer->fingerprint()) {
-    throw DataError(sources.front()->describe(0) + " was not made by the tokenizer " +
-                        shown_path(data.tokenizer),
-                    "`troika data prepare` puts the tokenizer's model beside the shards");
   }
   return sources;
 }
@@ -212,30 +231,14 @@ DatasetFacts PackedDataset::facts() const {
   return facts;
 }
 
-void check_weights(const DataRecipe& data) {
-  if (data.weights.empty()) return;
-  if (data.weights.size() != data.paths.size()) {
-    throw UsageError("data.weights has " + std::to_string(data.weights.size()) +
-                         " numbers and data.paths " + std::to_string(data.paths.size()) + " paths",
-                     "give each path one weight, or none at all");
-  }
-  for (const double weight : data.weights) {
-    if (!std::isfinite(weight) || weight <= 0) {
-      throw UsageError("data.weights holds " + std::to_string(weight) + ", which is not positive",
-                       "remove the path instead");
-    }
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Dataset> open_packed_dataset(const DataRecipe& data, const ModelRecipe& model,
                                              std::uint64_t seed) {
-  if (data.paths.empty()) {
-    throw UsageError("data.paths is empty",
-                     "name files or globs, such as paths = [\"corpus/**/*.txt\"]");
-  }
-  check_weights(data);
+  // validate() has told the user.
+  check(!data.paths.empty(), "data.paths is empty");
+  check(data.weights.empty() || data.weights.size() == data.paths.size(),
+        "data.weights does not go with data.paths");
   return std::make_unique<PackedDataset>(data, model, seed);
 }
 

@@ -5,7 +5,6 @@
 #include <troika/data/prepare.h>
 #include <troika/data/shard_writer.h>
 #include <troika/data/text_documents.h>
-#include <troika/data/text_file.h>
 #include <troika/data/tokenize_files.h>
 
 #include <algorithm>
@@ -26,7 +25,6 @@ namespace fs = std::filesystem;
 // memory.
 constexpr std::int64_t kTrainingBytes = std::int64_t{64} << 20;
 constexpr std::uint64_t kMaxModelBytes = std::uint64_t{1} << 30;
-constexpr const char* kModelName = "tokenizer.model";
 
 fs::path without_trailing_slash(const fs::path& path) {
   const fs::path normal = path.lexically_normal();
@@ -48,7 +46,7 @@ void check_options(const PrepareOptions& options) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(options.out, error)) &&
       !(fs::is_directory(options.out, error) && fs::is_empty(options.out, error))) {
-    throw UsageError(shown_path(options.out.native()) + " is there already and not an empty folder",
+    throw UsageError(shown_path(options.out) + " is there already and not an empty folder",
                      "choose another folder, or remove it first");
   }
 }
@@ -188,7 +186,7 @@ PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgres
   const std::vector<FoundFile> files = all_files(options.paths);
   const ChosenTokenizer chosen = choose_tokenizer(options, files);
   PartialFolder folder(options.out);
-  if (!chosen.model.empty()) write_file_atomically(folder.path() / kModelName, chosen.model);
+  if (!chosen.model.empty()) write_file_atomically(folder.path() / kTokenizerFile, chosen.model);
   ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
   write_shards(files, *chosen.tokenizer, shards, progress);
   if (shards.tokens() == 0) throw DataError("the data files give no tokens");
@@ -199,7 +197,7 @@ PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgres
   report.vocab_size = chosen.tokenizer->vocab_size();
   for (const FoundFile& file : files) report.text_bytes += file.size;
   for (const std::string& name : shards.names()) report.shards.push_back(folder.target() / name);
-  if (!chosen.model.empty()) report.tokenizer = folder.target() / kModelName;
+  if (!chosen.model.empty()) report.tokenizer = folder.target() / kTokenizerFile;
   folder.commit();
   return report;
 }

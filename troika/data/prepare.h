@@ -9,6 +9,9 @@
 
 namespace troika {
 
+// The SentencePiece model among the shards that it made.
+inline constexpr const char* kTokenizerFile = "tokenizer.model";
+
 struct PrepareOptions {
   // The folder to make: shard-00000.tokens and so on, and tokenizer.model unless the tokens are
   // bytes. Must not exist, or be empty.

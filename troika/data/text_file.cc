@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <troika/base/error.h>
-#include <troika/base/text.h>
 #include <troika/data/text_file.h>
 #include <unistd.h>
 
@@ -10,8 +9,6 @@
 
 namespace troika {
 namespace {
-
-constexpr std::size_t kMaxPathInMessage = 400;
 
 [[noreturn]] void throw_unreadable(const FoundFile& file, int error_number) {
   throw DataError("cannot read the data file " + shown_path(file.path) + ": " +
@@ -46,10 +43,6 @@ std::string TextFile::text_at(std::int64_t offset, std::size_t max_bytes) const 
   std::string text(std::min(left, max_bytes), '\0');
   read_at(offset, std::as_writable_bytes(std::span(text)));
   return text;
-}
-
-std::string shown_path(const std::string& path) {
-  return quote(path, kMaxPathInMessage);
 }
 
 }  // namespace troika

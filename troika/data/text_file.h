@@ -29,7 +29,4 @@ class TextFile {
   UniqueFd fd_;
 };
 
-// The path as error messages show it: in quotes, on one line.
-[[nodiscard]] std::string shown_path(const std::string& path);
-
 }  // namespace troika

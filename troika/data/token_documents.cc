@@ -1,6 +1,5 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/data/text_file.h>
 #include <troika/data/token_documents.h>
 #include <troika/data/token_shard.h>
 

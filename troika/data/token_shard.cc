@@ -1,7 +1,7 @@
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
+#include <troika/base/file.h>
 #include <troika/base/hash.h>
-#include <troika/base/text.h>
 #include <troika/data/token_shard.h>
 
 #include <algorithm>
@@ -19,7 +19,6 @@ constexpr std::string_view kMagic = "TROIKATK";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kReservedBytes = 48;
 constexpr std::size_t kChecksummed = kShardHeaderBytes - 8;
-constexpr std::size_t kMaxNameInMessage = 400;
 
 struct Sections {
   std::uint64_t tokens = 0;   // bytes, without the zeros behind
@@ -193,8 +192,7 @@ std::uint64_t TokenShard::entry(std::span<const std::byte> table, std::uint64_t 
 }
 
 void TokenShard::fail(const std::string& what, std::string hint) const {
-  throw DataError("the token shard " + quote(name_, kMaxNameInMessage) + " " + what,
-                  std::move(hint));
+  throw DataError("the token shard " + shown_path(name_) + " " + what, std::move(hint));
 }
 
 }  // namespace troika

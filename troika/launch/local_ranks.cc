@@ -173,6 +173,8 @@ void LocalRanks::finish_output() {
   for (Process& process : processes_) {
     for (LineRelay& relay : process.relays) relay.finish();
   }
+  // A rank that ended in the middle of its work has left its progress line as it was.
+  if (!std::all_of(ends_.begin(), ends_.end(), ended_well)) error_.clear_line();
   output_.flush(deadline);
   error_.flush(deadline);
 }

@@ -37,7 +37,7 @@ class LocalRanks {
   void told_to_end() { told_to_end_ = true; }
   void signal_all(int number);
 
-  // Once all have ended: hands on the rest of their output.
+  // Once all have ended: hands on the rest of their output, and leaves a clean line to go on at.
   void finish_output();
   // What they have reported, by local rank.
   [[nodiscard]] std::vector<std::string> results() const;

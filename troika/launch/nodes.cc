@@ -31,6 +31,17 @@ std::string new_run_id() {
   return host_name() + "-" + std::to_string(getpid()) + "-" + std::to_string(now.count());
 }
 
+// What the launcher of `node` has said. What cannot be read is told below every cause that can.
+Cause cause_of(const std::string& text, int node) {
+  try {
+    return decode_cause(text);
+  } catch (const DataError& error) {
+    return {CauseKind::kLost, node, ExitCode::kRankDied,
+            "node " + std::to_string(node) + " has failed, and why cannot be read: " + error.what(),
+            "its last lines, on that host, may say why"};
+  }
+}
+
 // What all launchers must have in common.
 std::string terms(const LaunchPlan& plan, const std::string& version) {
   return "--nodes " + std::to_string(plan.nodes) + " --ranks-per-node " +
@@ -165,7 +176,7 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
   for (int node = 0; node < plan_.nodes; ++node) {
     if (store_->is_set(key("outcome", node))) {
       const std::string text = store_->get_all({key("outcome", node)}).front();
-      if (text != kFine) causes.push_back(decode_cause(text));
+      if (text != kFine) causes.push_back(cause_of(text, node));
     } else {
       causes.push_back({CauseKind::kLost, node, ExitCode::kRankDied,
                         "node " + std::to_string(node) + " of " + std::to_string(plan_.nodes) +

@@ -11,7 +11,9 @@ constexpr int kMostRanks = 65536;
 void check_range(std::optional<int> value, const std::string& flag, int low, int high) {
   if (!value || (*value >= low && *value <= high)) return;
   throw UsageError(flag + " " + std::to_string(*value) + " is not between " + std::to_string(low) +
-                   " and " + std::to_string(high));
+                       " and " + std::to_string(high),
+                   low == 1 ? "leave " + flag + " out for what fits the recipe and this machine"
+                            : "the hosts are numbered from 0; --nodes says how many there are");
 }
 
 void need(bool given, const std::string& flag, const std::string& hint) {

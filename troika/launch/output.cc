@@ -1,4 +1,5 @@
 #include <troika/launch/output.h>
+#include <troika/observe/progress.h>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +19,9 @@ constexpr std::size_t kLongestLine = 1U << 20;
 }  // namespace
 
 OutputSink::OutputSink(int descriptor)
-    : descriptor_(descriptor), terminal_(isatty(descriptor) == 1) {}
+    : descriptor_(descriptor),
+      terminal_(isatty(descriptor) == 1),
+      can_redraw_(progress_style(descriptor) == ProgressStyle::kTerminal) {}
 
 void OutputSink::push(std::string_view text) {
   if (text.empty()) return;
@@ -28,6 +31,10 @@ void OutputSink::push(std::string_view text) {
 
 void OutputSink::begin_line() {
   if (in_line_) push("\n");
+}
+
+void OutputSink::clear_line() {
+  if (can_redraw_) push("\r\x1b[K");
 }
 
 void OutputSink::write_some() {
@@ -85,9 +92,8 @@ void LineRelay::finish() {
 
 void LineRelay::hand_on(std::string_view line) {
   if (!prefix_.empty()) {
-    constexpr std::string_view kClearLine = "\r\x1b[K";
     to_->begin_line();
-    if (to_->is_terminal()) to_->push(kClearLine);
+    to_->clear_line();
     to_->push(prefix_);
   }
   to_->push(line);

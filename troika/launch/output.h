@@ -20,7 +20,9 @@ class OutputSink {
   // A terminal shows rank 0's progress line, which another rank's line first has to clear.
   [[nodiscard]] bool is_terminal() const { return terminal_; }
   void push(std::string_view text);
-  // Ends a line that somebody has left open.
+  // Wipes the progress line that rank 0 has left on a terminal which can do that.
+  void clear_line();
+  // Ends a line that a rank has left open here.
   void begin_line();
   [[nodiscard]] bool has_pending() const { return !pending_.empty(); }
   // Nothing more should be read for it until some is written.
@@ -34,6 +36,7 @@ class OutputSink {
  private:
   int descriptor_;
   bool terminal_;
+  bool can_redraw_;
   bool in_line_ = false;
   std::string pending_;
 };

@@ -28,14 +28,6 @@ ExitCode code_of(int number) {
 
 }  // namespace
 
-Failure failure_of(const std::exception& error) {
-  const auto* typed = dynamic_cast<const Error*>(&error);
-  if (!typed) return {ExitCode::kInternal, error.what(), "", false};
-  const bool secondary = dynamic_cast<const PeerError*>(&error) != nullptr ||
-                         dynamic_cast<const DeadlineError*>(&error) != nullptr;
-  return {typed->code(), typed->what(), typed->hint(), secondary};
-}
-
 std::string encode(const LastWord& word) {
   Json json;
   if (word.failure) {

@@ -2,29 +2,15 @@
 // error, written just before the rank ends.
 #pragma once
 
-#include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/base/file.h>
 #include <troika/rendezvous/environment.h>
 
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace troika {
-
-// An error as it travels between processes.
-struct Failure {
-  ExitCode code = ExitCode::kInternal;
-  std::string message;
-  std::string hint;
-  // A consequence of what happened to another rank: a peer that is gone, or late.
-  bool secondary = false;
-};
-
-// Typed errors keep their code and hint; PeerError and DeadlineError are secondary; anything else
-// is kInternal.
-[[nodiscard]] Failure failure_of(const std::exception& error);
 
 // What a rank has said: a failure, or a result (JSON, as the rank wrote it).
 struct LastWord {

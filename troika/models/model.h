@@ -11,12 +11,16 @@
 
 namespace troika {
 
-struct Model {
-  std::vector<std::unique_ptr<Unit>> units;
+struct ModelFacts {
   // Floating-point operations of one sample, forward and backward (a multiply-add counts two).
   double flops_per_sample = 0;
   // Targets of one sample that can count: seq_len, or 1.
   std::int64_t targets_per_sample = 1;
+};
+
+struct Model {
+  std::vector<std::unique_ptr<Unit>> units;
+  ModelFacts facts;
 };
 
 // `seed` keys the dropout masks; initial values are the arena's affair.

@@ -49,7 +49,9 @@ std::string to_json_line(const StepMetrics& metrics) {
   line.number("data_wait_seconds", metrics.data_wait_seconds);
   if (metrics.evaluation) {
     line.number("held_out_loss", metrics.evaluation->held_out_loss);
-    line.number("held_out_bits_per_byte", metrics.evaluation->held_out_bits_per_byte);
+    if (const auto bits = metrics.evaluation->held_out_bits_per_byte) {
+      line.number("held_out_bits_per_byte", *bits);
+    }
   }
   for (const NamedValue& extra : metrics.extras) line.number(extra.name, extra.value);
   return line.finish();

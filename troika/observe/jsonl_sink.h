@@ -2,8 +2,9 @@
 // it goes on.
 //
 // Keys come in this order: step, loss, grad_norm, learning_rate, tokens, tokens_per_second,
-// step_seconds, data_wait_seconds; then held_out_loss and held_out_bits_per_byte on steps that were
-// followed by an evaluation; then the extras in the order given. `step` and `tokens` are integers.
+// step_seconds, data_wait_seconds; then held_out_loss and, of text, held_out_bits_per_byte on steps
+// that were followed by an evaluation; then the extras in the order given. `step` and `tokens` are
+// integers.
 // All others are written with up to 17 significant digits, which is enough to read back the same
 // bits, and always with a point or an exponent. A value that is not finite is null: JSON has no
 // NaN.

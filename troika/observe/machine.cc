@@ -76,6 +76,12 @@ int usable_cores() {
   return machine_facts().usable_cores;
 }
 
+int count_gpu_devices() {
+  int count = 0;
+  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
+  return count;
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";

@@ -29,6 +29,8 @@ struct MachineFacts {
 [[nodiscard]] MachineFacts machine_facts(const std::filesystem::path& root);
 
 [[nodiscard]] int usable_cores();
+// The number of /dev/nvidia0, /dev/nvidia1, ...: what NVIDIA's driver shows.
+[[nodiscard]] int count_gpu_devices();
 // The name of this host, as the kernel has it.
 [[nodiscard]] std::string host_name();
 

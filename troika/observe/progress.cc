@@ -18,10 +18,18 @@ std::string time_left(Seconds spent, std::int64_t done, std::int64_t remaining) 
   return (seconds < 60 ? format_fixed(seconds, 0) + " s" : format_duration(seconds)) + " left";
 }
 
+std::string describe(const Evaluation& evaluation) {
+  if (const auto bits = evaluation.held_out_bits_per_byte) {
+    return "held-out " + format_fixed(*bits, 3) + " bits/byte";
+  }
+  return "held-out loss " + format_fixed(evaluation.held_out_loss, 4);
+}
+
 }  // namespace
 
-StepProgress::StepProgress(std::ostream& output, std::int64_t total_steps, ProgressOptions options)
-    : line_(output, std::move(options)), total_(total_steps) {}
+StepProgress::StepProgress(std::ostream& output, std::int64_t total_steps, std::string unit,
+                           ProgressOptions options)
+    : line_(output, std::move(options)), total_(total_steps), unit_(std::move(unit)) {}
 
 void StepProgress::update(const StepMetrics& metrics) {
   if (!last_) {
@@ -45,10 +53,8 @@ void StepProgress::draw() {
   if (left.empty()) left = time_left(Seconds(last_->step_seconds), 1, remaining);
   line_.draw({"step " + std::to_string(last_->step) + "/" + std::to_string(total_),
               "loss " + (std::isfinite(last_->loss) ? format_fixed(last_->loss, 4) : "not finite"),
-              format_rate(last_->tokens_per_second, "tokens"), left,
-              evaluation_ ? "held-out " + format_fixed(evaluation_->held_out_bits_per_byte, 3) +
-                                " bits/byte"
-                          : ""});
+              format_rate(last_->tokens_per_second, unit_), left,
+              evaluation_ ? describe(*evaluation_) : ""});
   shown_ = true;
 }
 

@@ -66,11 +66,13 @@ class ProgressLine {
   bool open_ = false;  // the cursor is on our line
 };
 
-// Training: "step 120/200  loss 1.2345  52.3 k tokens/s  1 min 05 s left  held-out 2.10 bits/byte".
-// Not thread-safe.
+// Training: "step 120/200  loss 1.2345  52.3 k tokens/s  1 min 05 s left  held-out 2.10 bits/byte";
+// where the data are no text, "held-out loss 1.2345". Not thread-safe.
 class StepProgress {
  public:
-  StepProgress(std::ostream& output, std::int64_t total_steps, ProgressOptions options);
+  // `unit` is what the model counts: "tokens", "samples".
+  StepProgress(std::ostream& output, std::int64_t total_steps, std::string unit,
+               ProgressOptions options);
 
   void update(const StepMetrics& metrics);
   // Draws the last step, if it is not on display yet, and ends the line. Without it (an error), the
@@ -82,6 +84,7 @@ class StepProgress {
 
   ProgressLine line_;
   std::int64_t total_;
+  std::string unit_;
   std::optional<StepMetrics> last_;
   std::optional<Evaluation> evaluation_;
   // The first step seen, which is slower than the others and so left out of the estimate.

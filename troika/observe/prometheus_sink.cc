@@ -137,8 +137,9 @@ void PrometheusSink::record(const StepMetrics& metrics) {
   if (metrics.evaluation) {
     endpoint.set("held_out_loss", metrics.evaluation->held_out_loss,
                  "Mean loss per valid token of the held-out split");
-    endpoint.set("held_out_bits_per_byte", metrics.evaluation->held_out_bits_per_byte,
-                 "Bits per byte of the held-out split");
+    if (const auto bits = metrics.evaluation->held_out_bits_per_byte) {
+      endpoint.set("held_out_bits_per_byte", *bits, "Bits per byte of the held-out split");
+    }
   }
   for (const NamedValue& extra : metrics.extras) endpoint.set(extra.name, extra.value);
 }

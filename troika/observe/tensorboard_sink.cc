@@ -112,7 +112,9 @@ void TensorBoardSink::record(const StepMetrics& metrics) {
   };
   if (metrics.evaluation) {
     scalars.push_back({"held_out/loss", metrics.evaluation->held_out_loss});
-    scalars.push_back({"held_out/bits_per_byte", metrics.evaluation->held_out_bits_per_byte});
+    if (const auto bits = metrics.evaluation->held_out_bits_per_byte) {
+      scalars.push_back({"held_out/bits_per_byte", *bits});
+    }
   }
   for (const NamedValue& extra : metrics.extras) {
     scalars.push_back({"train/" + extra.name, extra.value});

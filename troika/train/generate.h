@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troika {
 
@@ -22,18 +23,21 @@ struct SamplingOptions {
 
 class Generator {
  public:
-  // Loads a finished run. Throws DataError naming what is missing, UsageError if its model is no
-  // gpt.
-  explicit Generator(const std::filesystem::path& run);
+  // Loads a finished run. `tokenizer` takes the place of the recipe's data.tokenizer, unless it is
+  // empty. Throws DataError naming what is missing, UsageError if its model knows no text.
+  explicit Generator(const std::filesystem::path& run, const std::string& tokenizer = {});
   ~Generator();
 
-  // Goes on from `prompt`, token by token; the model sees the last seq_len tokens. `emit` gets each
-  // piece of text as it comes. The same seed gives the same text. Throws UsageError for an empty
-  // prompt.
+  // Goes on from `prompt`, token by token; an empty one begins a document. The model sees the last
+  // seq_len tokens. `emit` gets each piece of text as it comes, the prompt first, always whole
+  // characters of UTF-8. The same seed gives the same text. Throws DataError for a prompt with
+  // tokens that the model does not know.
   void generate(std::string_view prompt, const SamplingOptions& options,
                 const std::function<void(std::string_view)>& emit) const;
 
  private:
+  [[nodiscard]] std::vector<std::int64_t> ids_of(std::string_view prompt) const;
+
   Recipe recipe_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Arena> arena_;

@@ -108,7 +108,7 @@ class Run {
 
   void add_machine_figures(const ResourceUse& before, StepMetrics& metrics) const {
     const ResourceUse after = resource_use();
-    const double flops = trainer_.model().flops_per_sample *
+    const double flops = trainer_.facts().flops_per_sample *
                          static_cast<double>(recipe_.train.global_batch_size) /
                          metrics.step_seconds;
     metrics.extras.push_back({"memory_bytes", static_cast<double>(after.memory_bytes)});

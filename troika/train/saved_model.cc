@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/text.h>
 #include <troika/checkpoint/safetensors.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/train/saved_model.h>
 
+#include <set>
 #include <sstream>
 
 namespace troika {
@@ -13,6 +15,19 @@ std::string text_of(at::IntArrayRef shape) {
   std::ostringstream text;
   text << shape;
   return text.str();
+}
+
+// A file of another model must not pass for this one.
+void refuse_surplus(const SafetensorsFile& file, const Arena& arena) {
+  if (file.entries().size() == arena.parameters().size()) return;
+  std::set<std::string_view> known;
+  for (const auto& parameter : arena.parameters()) known.insert(parameter->spec().name);
+  for (const TensorEntry& entry : file.entries()) {
+    if (known.contains(entry.name)) continue;
+    throw DataError(
+        shown_path(file.path()) + ": the recipe's model has no tensor " + quote(entry.name),
+        "the file is of another model than the recipe beside it");
+  }
 }
 
 }  // namespace
@@ -34,14 +49,21 @@ void load_model(const std::filesystem::path& run, Arena& arena) {
   const SafetensorsFile file(path);
   for (const auto& parameter : arena.parameters()) {
     const std::string& name = parameter->spec().name;
-    const at::Tensor values = load_tensor(file, file.at(name));
+    const TensorEntry& entry = file.at(name);
+    if (!is_floating_point(entry.type)) {
+      throw DataError(shown_path(path) + ": tensor " + quote(name) + " is of type " +
+                          std::string(name_of(entry.type)),
+                      "parameters are F64, F32, BF16 or F16");
+    }
+    const at::Tensor values = load_tensor(file, entry);
     if (values.sizes() != parameter->master().sizes()) {
-      throw DataError("'" + path.string() + "': tensor '" + name + "' is " +
+      throw DataError(shown_path(path) + ": tensor " + quote(name) + " is " +
                       text_of(values.sizes()) + ", the recipe's model has " +
                       text_of(parameter->master().sizes()));
     }
     parameter->master().copy_(values);
   }
+  refuse_surplus(file, arena);
   arena.publish();
 }
 

@@ -13,7 +13,8 @@ namespace troika {
 // Throws StorageError; what was there before stays then.
 void save_model(const std::filesystem::path& run, const Arena& arena);
 // Fills the masters of `arena` and publishes them. Throws DataError naming the file and the
-// parameter that is missing or has another shape.
+// parameter that is missing, is of no floating-point type or has another shape, or a tensor that is
+// no parameter.
 void load_model(const std::filesystem::path& run, Arena& arena);
 
 }  // namespace troika

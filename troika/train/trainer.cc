@@ -16,18 +16,19 @@ namespace {
 // Enough samples for a steady figure, few enough to be quick.
 constexpr std::int64_t kEvaluationSamples = 64;
 
-UnitStage whole_model(Model& model) {
-  return UnitStage(std::move(model.units), 0);
-}
-
 }  // namespace
 
 Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, Job& job)
+    : Trainer(recipe, build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed)),
+              std::move(dataset), job) {}
+
+Trainer::Trainer(const Recipe& recipe, Model model, std::shared_ptr<const Dataset> dataset,
+                 Job& job)
     : recipe_(recipe),
       dataset_(std::move(dataset)),
       job_(job),
-      model_(build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed))),
-      stage_(whole_model(model_)) {
+      stage_(std::move(model.units), 0),
+      facts_(model.facts) {
   const c10::InferenceMode no_autograd;
   arena_ =
       std::make_unique<Arena>(stage_.specs(), numeric_types(recipe.train.precision), job_.data());
@@ -54,7 +55,7 @@ StepMetrics Trainer::step() {
     return loader_->next(job_.deadline());
   }();
   const auto targets =
-      static_cast<double>(recipe_.train.global_batch_size * model_.targets_per_sample);
+      static_cast<double>(recipe_.train.global_batch_size * facts_.targets_per_sample);
   const double loss_scale =
       loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
   reducer_->begin_step(static_cast<int>(batch.microbatches.size()), job_.timeout());

@@ -45,10 +45,12 @@ class Trainer {
 
   [[nodiscard]] const TrainState& state() const { return state_; }
   [[nodiscard]] const Arena& arena() const { return *arena_; }
-  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] const ModelFacts& facts() const { return facts_; }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
 
  private:
+  Trainer(const Recipe& recipe, Model model, std::shared_ptr<const Dataset> dataset, Job& job);
+
   using Sums = LossSum::Result;
   // Forward and backward passes; the loss is on its way to the other ranks before the last
   // backward pass begins.
@@ -57,15 +59,14 @@ class Trainer {
                                        std::string_view label) const;
   // Why the step's gradients may not be applied; empty where they may.
   [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);
-  [[nodiscard]] std::string describe_nonfinite(const Sums& sums,
-                                               const std::string& where) const;
+  [[nodiscard]] std::string describe_nonfinite(const Sums& sums, const std::string& where) const;
   void update(const Sums& sums, double gradient_scale, double norm, double learning_rate);
 
   Recipe recipe_;
   std::shared_ptr<const Dataset> dataset_;
   Job& job_;
-  Model model_;
   UnitStage stage_;
+  ModelFacts facts_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientReducer> reducer_;

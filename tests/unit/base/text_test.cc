@@ -63,5 +63,41 @@ TEST(Quote, CutsLongTextBetweenCharacters) {
   EXPECT_EQ(quote(std::string(1000, 'x')).size(), 85U);
 }
 
+TEST(Utf8Stream, ShowsWholeCharacters) {
+  const std::string text = "a\xC3\xBC\xE2\x82\xAC\xF0\x9F\x90\x8E\n";
+  Utf8Stream stream;
+  std::string shown;
+  for (const char byte : text) {
+    const std::string piece = stream.push({&byte, 1});
+    EXPECT_TRUE(piece.empty() || (static_cast<unsigned char>(piece.front()) & 0xC0) != 0x80);
+    shown += piece;
+    Utf8Stream check;  // what is shown is whole
+    EXPECT_EQ(check.push(shown), shown);
+    EXPECT_EQ(check.finish(), "");
+  }
+  EXPECT_EQ(shown, text);
+  EXPECT_EQ(stream.finish(), "");
+  EXPECT_EQ(stream.push(text), text);
+}
+
+TEST(Utf8Stream, ReplacesWhatIsNoCharacter) {
+  const std::string bad(kReplacementCharacter);
+  const auto shown = [](std::string_view text) {
+    Utf8Stream stream;
+    std::string all = stream.push(text);
+    return all + stream.finish();
+  };
+  EXPECT_EQ(shown("a\xFFz"), "a" + bad + "z");
+  EXPECT_EQ(shown("\xE2\x82"), bad + bad);  // the end is missing
+  EXPECT_EQ(shown("\xE2(z"), bad + "(z");
+  EXPECT_EQ(shown("\x80"), bad);
+  EXPECT_EQ(shown("\xC0\xAF"), bad + bad);            // overlong
+  EXPECT_EQ(shown("\xED\xA0\x80"), bad + bad + bad);  // a surrogate
+  EXPECT_EQ(shown("\xF4\x90\x80\x80"), bad + bad + bad + bad);
+  Utf8Stream stream;
+  EXPECT_EQ(stream.push("\xE2\x82"), "");
+  EXPECT_EQ(stream.push("x"), bad + bad + "x");
+}
+
 }  // namespace
 }  // namespace troika

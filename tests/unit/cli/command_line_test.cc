@@ -1,6 +1,7 @@
 // The frame of the command: what is printed where, exit codes, and the completion scripts.
 #include <troika/base/error.h>
 #include <troika/cli/command.h>
+#include <troika/cli/help.h>
 #include <troika/cli/run.h>
 
 #include <gmock/gmock.h>
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Outcome {
@@ -25,14 +27,18 @@ struct Outcome {
   std::string err;
 };
 
-// A command line with the real subcommands that need no run, and one that fails as it is told.
+// The real command line without the doctor, and a subcommand that fails as it is told.
 Outcome run(const std::vector<std::string>& words, const Action& failing = {}) {
   CLI::App app("Test", "troika");
+  app.formatter(help_formatter());
   app.set_version_flag("--version", "1.2.3");
   app.require_subcommand(1);
   Action action;
   add_recipe_command(app, action);
   add_completion_command(app, action);
+  add_train_command(app, action);
+  add_generate_command(app, action);
+  add_data_command(app, action);
   app.add_subcommand("fail", "Fail")->callback([&] { action = failing; });
   std::vector<const char*> argv = {"troika"};
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -60,11 +66,55 @@ TEST(CommandLine, SuggestsTheNearestWord) {
 }
 
 TEST(CommandLine, NamesWhatIsMissing) {
-  expect_usage_error({}, "a subcommand is missing: recipe, completion, fail");
+  expect_usage_error({},
+                     "a subcommand is missing: recipe, completion, train, generate, data, fail");
   expect_usage_error({"recipe"},
                      "recipe: a subcommand or flag is missing: check, show, --defaults");
   expect_usage_error({"recipe", "check"}, "recipe check: FILE is required");
   expect_usage_error({"recipe", "check", "a", "b"}, "recipe check: unexpected argument 'b'");
+}
+
+TEST(CommandLine, SaysWhatIsWrongWithAValue) {
+  expect_usage_error({"train", "x", "--ranks", "x"}, "train: --ranks x is no whole number");
+  expect_usage_error({"train", "x", "--ranks", "1.5"}, "train: --ranks 1.5 is no whole number");
+  expect_usage_error({"train", "x", "--nproc-per-node", "y"},
+                     "train: --ranks-per-node y is no whole number");
+  expect_usage_error({"train", "x", "--ranks", "99999999999"},
+                     "train: --ranks 99999999999 is too large a number");
+  expect_usage_error({"train", "x", "--ranks"}, "train: --ranks needs a value");
+  expect_usage_error({"train", "x", "--ranks", "1", "--ranks", "2"},
+                     "train: --ranks is given more than once");
+  expect_usage_error({"train", "x", "--resume", "--overwrite"},
+                     "train: --overwrite and --resume exclude each other");
+  expect_usage_error({"generate", "x", "--tokens", "0"},
+                     "generate: --tokens: 0 is not between 1 and 1048576");
+  expect_usage_error({"generate", "x", "--tokens", "many"},
+                     "generate: --tokens many is no whole number");
+  expect_usage_error({"generate", "x", "--temperature", "hot"},
+                     "generate: --temperature hot is no number");
+  expect_usage_error({"generate", "x", "--top-k", "-1"}, "generate: --top-k: -1 is less than 0");
+  expect_usage_error({"data", "prepare", "x", "y", "--shard-tokens", "0"},
+                     "data prepare: --shard-tokens: 0 is less than 1");
+}
+
+TEST(CommandLine, HelpIsInOurWords) {
+  const std::string train = run({"train", "--help"}).out;
+  EXPECT_THAT(train, HasSubstr("Usage: troika train [OPTIONS] FILE\n"));
+  EXPECT_THAT(train, HasSubstr("  --ranks N  "));
+  EXPECT_THAT(train, HasSubstr("  --nodes, --nnodes N  "));
+  EXPECT_THAT(train, HasSubstr("  --rendezvous, --rdzv-endpoint HOST:PORT\n"));
+  EXPECT_THAT(train, HasSubstr("  --set KEY=VALUE  "));
+  const std::string generate = run({"generate", "--help"}).out;
+  EXPECT_THAT(generate, HasSubstr("  --tokens N "));
+  EXPECT_THAT(generate, HasSubstr("How many tokens to add (default: 200)\n"));
+  for (const std::string& help :
+       {train, generate, run({"data", "prepare", "--help"}).out, run({"recipe", "--help"}).out,
+        run({"recipe", "check", "--help"}).out, run({"completion", "--help"}).out}) {
+    for (const std::string leak :
+         {"REQUIRED", "Excludes", "Positionals", "INT", "FLOAT", " in [", "POSITIVE", "\n\n\n"}) {
+      EXPECT_THAT(help, Not(HasSubstr(leak)));
+    }
+  }
 }
 
 TEST(CommandLine, HelpAndVersionGoToStdout) {

@@ -40,7 +40,8 @@ DoctorReport sample_report() {
 
 TEST(Doctor, HasNoAdviceForAGoodMachine) {
   for (const Finding& each : examine(good_machine(), 0)) {
-    if (each.name != "GPUs") EXPECT_EQ(each.advice, "") << each.name;
+    if (each.name == "GPUs") continue;
+    EXPECT_EQ(each.advice, "") << each.name;
   }
 }
 

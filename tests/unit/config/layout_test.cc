@@ -72,14 +72,17 @@ TEST(Layout, ABatchBelowTheDataAxisNamesTheNearest) {
 TEST(Layout, ResolveChecksAllAndSetsTheDataAxis) {
   const LoadedRecipe loaded = read(kGptRecipe);
   EXPECT_EQ(resolve_recipe(loaded.recipe, 3).parallel.data, 3);
-  Recipe recipe = loaded.recipe;
+  EXPECT_THROW((void)resolve_recipe(loaded.recipe, 65), UsageError);
+}
+
+TEST(Layout, DataThatIsReadNeedsPaths) {
+  Recipe recipe = read(kGptRecipe).recipe;
   recipe.data.paths.clear();
-  const auto [message, hint] = message_and_hint([&] { (void)resolve_recipe(recipe, 2); });
+  const auto [message, hint] = message_and_hint([&] { check_paths(recipe); });
   EXPECT_EQ(message, "recipe: [data] paths is empty, and kind = \"text\" reads from them");
   EXPECT_THAT(hint, HasSubstr("data.paths"));
   recipe.data.kind = DataKind::kRandom;
-  EXPECT_EQ(resolve_recipe(recipe, 2).parallel.data, 2);
-  EXPECT_THROW((void)resolve_recipe(recipe, 65), UsageError);
+  check_paths(recipe);
 }
 
 }  // namespace

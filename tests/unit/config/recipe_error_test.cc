@@ -9,7 +9,9 @@
 namespace troika::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Mistake {
@@ -113,6 +115,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "recipe.toml:6: [model] dropout: 1.0 is out of range: [0, 1)"},
         Mistake{"layers = 2", "layers = 2\nrope_theta = 0",
                 "recipe.toml:6: [model] rope_theta: 0.0 is out of range: more than 0"},
+        Mistake{"layers = 2", "layers = 2\nnorm_eps = 0",
+                "recipe.toml:6: [model] norm_eps: 0.0 is out of range: more than 0"},
+        Mistake{"[train]\nsteps = 10", "[optimizer]\neps = 0",
+                "recipe.toml:17: [optimizer] eps: 0.0 is out of range: more than 0"},
         Mistake{"paths", "held_out_fraction = 1\npaths",
                 "recipe.toml:14: [data] held_out_fraction: 1.0 is out of range: [0, 1)"},
         Mistake{"[train]\nsteps = 10", "[optimizer]\nbetas = [0.9, 1]",
@@ -159,6 +165,10 @@ INSTANTIATE_TEST_SUITE_P(
             "vocab_size = 256", "vocab_size = 255",
             "recipe.toml:9: [model] vocab_size = 255 is too small for tokenizer = \"bytes\"; at "
             "least 256"},
+        Mistake{"[\"a/*.txt\"]", "[]",
+                "recipe.toml:14: [data] paths is empty, and kind = \"text\" reads from them"},
+        Mistake{"paths = [\"a/*.txt\"]\n", "",
+                "recipe.toml: [data] paths is empty, and kind = \"text\" reads from them"},
         Mistake{"paths", "weights = [1, 2]\npaths",
                 "recipe.toml:14: [data] weights has 2 numbers for 1 paths; one for each, or none"},
         Mistake{"kind = \"text\"", "kind = \"random\"\npack = \"pad\"",
@@ -226,10 +236,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             "[train]\nsteps = 10", "[comm]\nengine = \"nccl\"",
             "recipe.toml:17: [comm] engine = \"nccl\": the NCCL engine does not exist yet; write "
-            "engine = \"auto\" or \"gloo\""}));
+            "engine = \"auto\" or \"gloo\""},
+        Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
+                "recipe.toml:17: [comm] engine = \"fake\": a dry run, in which nothing is "
+                "exchanged, does not exist yet; write engine = \"auto\" or \"gloo\""}));
 
 TEST(RecipeErrors, EnginesThatExistAreAccepted) {
-  for (const std::string engine : {"auto", "gloo", "fake"}) {
+  for (const std::string engine : {"auto", "gloo"}) {
     EXPECT_EQ(error_of(kGptRecipe, {"comm.engine=" + engine}), "");
   }
 }
@@ -315,12 +328,29 @@ TEST(RecipeErrors, HintsSayWhatToWrite) {
   } catch (const UsageError& error) {
     EXPECT_EQ(error.hint(), "write dim = 64 or 68, or give head_dim");
   }
-  try {
-    (void)read(with(kGptRecipe, "layers", "layer"));
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.hint(), StartsWith("[model] has kind, layers, dim, "));
-  }
+}
+
+TEST(RecipeErrors, TheHintOfAnUnknownKeyHasTheKeysOfTheKind) {
+  const auto hint_of = [](const std::string& text, const std::vector<std::string>& overrides) {
+    try {
+      (void)read(text, overrides);
+    } catch (const UsageError& error) {
+      return error.hint();
+    }
+    return std::string();
+  };
+  const std::string gpt = hint_of(with(kGptRecipe, "layers", "layer"), {});
+  EXPECT_THAT(gpt, StartsWith("[model] has kind, layers, dim, "));
+  EXPECT_THAT(gpt, Not(HasSubstr("input_dim")));
+  const std::string mlp = "[model] has kind, input_dim, hidden_dims, output_dim, activation, loss";
+  EXPECT_EQ(hint_of(kMlpRecipe, {"model.layer=2"}), mlp);
+  // The override's kind counts, and a key of the other kind is not suggested.
+  EXPECT_EQ(hint_of(kGptRecipe, {"model.kind=mlp", "model.zzz=2"}), mlp);
+  EXPECT_EQ(error_of(kMlpRecipe, {"model.layer=2"}),
+            "--set model.layer=2: unknown key 'model.layer'");
+  // Where no kind is known yet, all of them are there.
+  EXPECT_THAT(hint_of(with(kGptRecipe, "kind = \"gpt\"\nlayers", "layer"), {}),
+              AllOf(HasSubstr("seq_len"), HasSubstr("input_dim")));
 }
 
 TEST(RecipeErrors, SizeAndDepthAreBounded) {

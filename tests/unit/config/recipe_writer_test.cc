@@ -127,7 +127,7 @@ class RandomRecipe {
     recipe.parallel.zero_stage = recipe.parallel.shard = 0;
     recipe.parallel.offload = Offload::kNone;
     recipe.parallel.activation_checkpoint = ActivationCheckpoint::kNone;
-    recipe.comm.engine = EngineKind::kFake;
+    recipe.comm.engine = EngineKind::kGloo;
   }
 
   std::mt19937_64 random_;
@@ -165,6 +165,7 @@ TEST(RecipeWriter, WritesProvenance) {
 TEST(DefaultRecipe, ReadsAsTheDefaults) {
   Recipe expected = default_recipe(ModelKind::kGpt);
   expected.name = "quickstart";
+  expected.data.paths = {"corpus/**/*.txt"};
   EXPECT_EQ(read(default_recipe_toml()).recipe, expected);
 }
 

@@ -109,7 +109,36 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
         290);
   }());
   EXPECT_THAT(message_of([&] { static_cast<void>(open_dataset(tokens, gpt_model(16, 320), 1)); }),
-              HasSubstr("was not made by the tokenizer"));
+              HasSubstr("shard-00000.tokens' was not made by data.tokenizer = "));
+}
+
+TEST_F(Prepare, SaysWhichTokenizerMadeTheShards) {
+  const auto hint = [&](const std::string& tokenizer) -> std::string {
+    DataRecipe data = text_recipe({options_.out / "*.tokens"});
+    data.kind = DataKind::kTokens;
+    data.tokenizer = tokenizer;
+    try {
+      static_cast<void>(open_dataset(data, gpt_model(16, 320), 1));
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("was not made by data.tokenizer = '" + tokenizer + "'"));
+      return error.hint();
+    }
+    return "";
+  };
+  options_.train_vocab_size = 320;
+  const std::string model = prepare_tokens(options_).tokenizer;
+  EXPECT_EQ(hint(model), "");
+  EXPECT_EQ(hint("bytes"), "write tokenizer = \"" + model + "\", which made them");
+  const fs::path elsewhere = out_ / "moved.model";
+  fs::rename(model, elsewhere);
+  EXPECT_THAT(hint("bytes"), HasSubstr("give the model file that the shards were made with"));
+  EXPECT_EQ(hint(elsewhere), "");
+
+  options_.out = out_ / "of bytes";
+  options_.train_vocab_size = 0;
+  static_cast<void>(prepare_tokens(options_));
+  EXPECT_EQ(hint("bytes"), "");
+  EXPECT_EQ(hint(elsewhere), "write tokenizer = \"bytes\"");
 }
 
 TEST_F(Prepare, WritesTheSameWithAnyNumberOfThreads) {

@@ -81,6 +81,19 @@ Environment environment_of(Environment::Variables variables) {
   return Environment(std::move(variables), {"a", {}, {}, {}});
 }
 
+TEST(PlanLaunch, HintsAtWhatToDoAboutANumberOutOfRange) {
+  const auto hint = [](const LaunchFlags& flags) -> std::string {
+    try {
+      (void)plan_launch(flags, {});
+    } catch (const UsageError& error) {
+      return error.hint();
+    }
+    return "";
+  };
+  EXPECT_THAT(hint({.ranks = 0}), ::testing::HasSubstr("leave --ranks out"));
+  EXPECT_THAT(hint({.nodes = 2, .node_rank = 2}), ::testing::HasSubstr("numbered from 0"));
+}
+
 TEST(JoinOrLaunch, FlagsWinOverTheEnvironment) {
   const Environment::Variables torchrun = {
       {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}};

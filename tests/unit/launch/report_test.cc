@@ -3,22 +3,9 @@
 #include <troika/launch/root_cause.h>
 
 #include <csignal>
-#include <stdexcept>
 
 namespace troika {
 namespace {
-
-TEST(Report, FailuresKeepWhatTheErrorSaid) {
-  const Failure data = failure_of(DataError("no data", "get some"));
-  EXPECT_EQ(data.code, ExitCode::kData);
-  EXPECT_EQ(data.message, "no data");
-  EXPECT_EQ(data.hint, "get some");
-  EXPECT_FALSE(data.secondary);
-  EXPECT_FALSE(failure_of(RendezvousError("nobody came")).secondary);
-  EXPECT_TRUE(failure_of(PeerError("gone")).secondary);
-  EXPECT_TRUE(failure_of(DeadlineError("late")).secondary);
-  EXPECT_EQ(failure_of(std::runtime_error("huh")).code, ExitCode::kInternal);
-}
 
 TEST(Report, WordsTravel) {
   const LastWord failed{Failure{ExitCode::kStorage, "disk \"x\" is\nfull", "\xff", true}, ""};

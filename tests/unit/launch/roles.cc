@@ -6,6 +6,7 @@
 #include <troika/base/error.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/report.h>
+#include <troika/observe/progress.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/store_watch.h>
 #include <unistd.h>
@@ -61,6 +62,13 @@ int until_interrupted(Self& self, int signal) {
   std::printf("ending once\n");
   std::fflush(stdout);
   return fail(self, InterruptedError("interrupted"));
+}
+
+// Draws a progress line, as training does, and ends in the middle of it.
+int draw_progress(const std::function<int()>& end) {
+  ProgressLine line(std::cerr, progress_options(STDERR_FILENO));
+  line.draw({"step 7/9"});
+  return end();
 }
 
 int meet(Self& self) {
@@ -177,6 +185,8 @@ const std::map<std::string, Role>& roles() {
          return 3;
        }},
       {"grandchild", [](Self&) { return leave_a_grandchild(); }},
+      {"draws-and-dies", [](Self&) { return draw_progress([] { return raise(SIGKILL); }); }},
+      {"draws-and-hangs", [](Self&) { return draw_progress(hang); }},
       {"interrupted", [](Self& self) { return until_interrupted(self, SIGINT); }},
       {"terminated", [](Self& self) { return until_interrupted(self, SIGTERM); }},
       {"threads",
@@ -232,7 +242,9 @@ int play_rank(const std::string& name) {
 int play_launcher(const std::vector<std::string>& arguments) {
   try {
     const LaunchResult result = run_ranks(read_options(arguments));
-    for (const std::string& one : result.results) std::cout << "result " << one << "\n";
+    for (const std::string& one : result.results) {
+      if (!one.empty()) std::cout << "result " << one << "\n";
+    }
     if (result.failure) {
       std::cerr << "troika: " << result.failure->message << "\n";
       if (!result.failure->hint.empty()) std::cerr << "  hint: " << result.failure->hint << "\n";

@@ -48,9 +48,9 @@ TEST(AppendFile, TruncateStartsEmpty) {
 
 TEST(AppendFile, KeepsCompleteLinesOnly) {
   const TemporaryFolder folder;
-  for (const std::string kept :
+  for (const std::string& kept :
        {std::string(), std::string("one\n"), std::string(9000, 'x') + "\n"}) {
-    for (const std::string torn : {std::string(), std::string("ha"), std::string(5000, 'y')}) {
+    for (const std::string& torn : {std::string(), std::string("ha"), std::string(5000, 'y')}) {
       write_file_atomically(folder / "a", kept + torn);
       AppendFile file(folder / "a", AppendFile::Mode::kKeepLines);
       file.append("next\n");

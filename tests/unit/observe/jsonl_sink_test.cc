@@ -53,6 +53,8 @@ TEST(JsonlSink, EvaluationAndExtrasFollow) {
                                          "odd \"name\"\n"));
   EXPECT_EQ(line["held_out_loss"], 1.5);
   EXPECT_EQ(line["held_out_bits_per_byte"], 2.25);
+  metrics.evaluation = Evaluation{1.5};  // no text
+  EXPECT_FALSE(nlohmann::json::parse(to_json_line(metrics)).contains("held_out_bits_per_byte"));
   EXPECT_EQ(line["mfu"], 0.5);
 }
 

@@ -50,7 +50,7 @@ StepMetrics metrics_of(std::int64_t step) {
 
 TEST(StepProgress, RedrawsOneLineOnATerminal) {
   Stage stage;
-  StepProgress progress(stage.output, 200, stage.options(ProgressStyle::kTerminal));
+  StepProgress progress(stage.output, 200, "tokens", stage.options(ProgressStyle::kTerminal));
   progress.update(metrics_of(1));
   EXPECT_EQ(stage.take(), "\rstep 1/200  loss 2.0000  52.3 k tokens/s  3 min 19 s left\x1b[K");
   stage.pass(0.05);
@@ -66,7 +66,7 @@ TEST(StepProgress, RedrawsOneLineOnATerminal) {
 
 TEST(StepProgress, LeavesOutWhatDoesNotFit) {
   Stage stage;
-  StepProgress progress(stage.output, 200, stage.options(ProgressStyle::kTerminal));
+  StepProgress progress(stage.output, 200, "tokens", stage.options(ProgressStyle::kTerminal));
   const auto drawn_at = [&](int columns) {
     stage.columns = columns;
     stage.pass(1);
@@ -82,7 +82,7 @@ TEST(StepProgress, LeavesOutWhatDoesNotFit) {
 
 TEST(StepProgress, PlainLinesNowAndThen) {
   Stage stage;
-  StepProgress progress(stage.output, 100, stage.options(ProgressStyle::kLines));
+  StepProgress progress(stage.output, 100, "tokens", stage.options(ProgressStyle::kLines));
   for (int step = 1; step <= 100; ++step) {
     progress.update(metrics_of(step));
     stage.pass(0.3);
@@ -99,7 +99,7 @@ TEST(StepProgress, PlainLinesNowAndThen) {
 
 TEST(StepProgress, TheLastLineIsWrittenOnce) {
   Stage stage;
-  StepProgress progress(stage.output, 1, stage.options(ProgressStyle::kLines));
+  StepProgress progress(stage.output, 1, "tokens", stage.options(ProgressStyle::kLines));
   progress.update(metrics_of(1));
   progress.finish();
   progress.finish();
@@ -108,7 +108,7 @@ TEST(StepProgress, TheLastLineIsWrittenOnce) {
 
 TEST(StepProgress, KeepsTheLastEvaluationOnDisplay) {
   Stage stage;
-  StepProgress progress(stage.output, 9, stage.options(ProgressStyle::kTerminal));
+  StepProgress progress(stage.output, 9, "tokens", stage.options(ProgressStyle::kTerminal));
   StepMetrics metrics = metrics_of(1);
   metrics.evaluation = Evaluation{1.0, 2.125};
   progress.update(metrics);
@@ -122,10 +122,19 @@ TEST(StepProgress, KeepsTheLastEvaluationOnDisplay) {
       "\rstep 2/9  loss not finite  52.3 k tokens/s  7 s left  held-out 2.125 bits/byte\x1b[K");
 }
 
+TEST(StepProgress, ClaimsNoTokensAndBytesWhereThereAreNone) {
+  Stage stage;
+  StepProgress progress(stage.output, 1, "samples", stage.options(ProgressStyle::kLines));
+  StepMetrics metrics = metrics_of(1);
+  metrics.evaluation = Evaluation{1.25};
+  progress.update(metrics);
+  EXPECT_EQ(stage.take(), "step 1/1  loss 2.0000  52.3 k samples/s  held-out loss 1.2500\n");
+}
+
 TEST(StepProgress, SaysNothingWhenSilent) {
   Stage stage;
   {
-    StepProgress progress(stage.output, 2, stage.options(ProgressStyle::kSilent));
+    StepProgress progress(stage.output, 2, "tokens", stage.options(ProgressStyle::kSilent));
     progress.update(metrics_of(1));
     stage.pass(100);
     progress.update(metrics_of(2));
@@ -137,7 +146,7 @@ TEST(StepProgress, SaysNothingWhenSilent) {
 TEST(StepProgress, AnErrorStartsOnALineOfItsOwn) {
   Stage stage;
   {
-    StepProgress progress(stage.output, 2, stage.options(ProgressStyle::kTerminal));
+    StepProgress progress(stage.output, 2, "tokens", stage.options(ProgressStyle::kTerminal));
     progress.update(metrics_of(1));
   }
   EXPECT_THAT(stage.take(), EndsWith("\x1b[K\n"));

@@ -29,9 +29,9 @@ Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed) {
     model.units.push_back(std::make_unique<GptBlock>(recipe, layer, seed));
   }
   model.units.push_back(std::make_unique<GptHead>(recipe));
-  model.targets_per_sample = recipe.seq_len;
+  model.facts.targets_per_sample = recipe.seq_len;
   // The backward pass takes every product twice: once for the input, once for the weight.
-  model.flops_per_sample =
+  model.facts.flops_per_sample =
       3 * forward_flops_per_token(recipe) * static_cast<double>(recipe.seq_len);
   return model;
 }

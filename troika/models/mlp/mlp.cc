@@ -8,11 +8,11 @@ Model build_mlp(const ModelRecipe& recipe) {
   std::int64_t in = recipe.input_dim, index = 0;
   for (const std::int64_t out : recipe.hidden_dims) {
     model.units.push_back(std::make_unique<MlpHiddenLayer>(index++, in, out, recipe.activation));
-    model.flops_per_sample += 6.0 * static_cast<double>(in * out);
+    model.facts.flops_per_sample += 6.0 * static_cast<double>(in * out);
     in = out;
   }
   model.units.push_back(std::make_unique<MlpLossLayer>(index, in, recipe.output_dim, recipe.loss));
-  model.flops_per_sample += 6.0 * static_cast<double>(in * recipe.output_dim);
+  model.facts.flops_per_sample += 6.0 * static_cast<double>(in * recipe.output_dim);
   return model;
 }
 

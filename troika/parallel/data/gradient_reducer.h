@@ -44,7 +44,7 @@ class GradientReducer final : public GradientSink {
  private:
   struct Bucket {
     int first_unit = 0;
-    int last_unit = 0;  // one past the end
+    int last_unit = 0;     // one past the end
     int contributors = 0;  // units with parameters
     int missing = 0;       // calls of unit_ready() before it may start
     bool started = false;

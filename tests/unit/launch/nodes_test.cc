@@ -1,0 +1,65 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <troika/launch/nodes.h>
+#include <troika/rendezvous/store.h>
+
+#include <future>
+
+namespace troika {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Seconds kPatience{30};
+
+// Node 0 of two; the other launcher is played by the test, at the store.
+class NodeZero {
+ public:
+  explicit NodeZero(const std::string& outcome_of_the_other) {
+    const ListeningSocket free = bind_port(0, Reach::kThisHost);
+    plan_.ranks = plan_.nodes = 2;
+    plan_.rendezvous = Endpoint{"127.0.0.1", free.port};
+    outcome_ = outcome_of_the_other;
+  }
+
+  std::optional<Cause> settle(const std::optional<Cause>& mine) {
+    auto other = std::async(std::launch::async, [this] { play_other(); });
+    Nodes nodes(plan_, "1.0", Deadline::in(kPatience));
+    const auto cause = nodes.settle(mine, Deadline::in(kPatience), [] { return false; });
+    other.get();
+    return cause;
+  }
+
+ private:
+  void play_other() const {
+    const Deadline deadline = Deadline::in(kPatience);
+    Store store = Store::connect(*plan_.rendezvous, deadline);
+    const std::string prefix = "launchers/";
+    store.set(prefix + "terms/1", store.get(prefix + "terms/0", deadline));
+    store.set(prefix + "outcome/1", outcome_);
+    store.set(prefix + "read/1", "");
+    (void)store.wait({prefix + "read/0"}, deadline);
+  }
+
+  LaunchPlan plan_;
+  std::string outcome_;
+};
+
+TEST(Nodes, TheFirstCauseOfAllIsTold) {
+  const Cause theirs{CauseKind::kDied, 0, ExitCode::kRankDied, "rank 1 was killed", ""};
+  const Cause mine{CauseKind::kConsequence, 0, ExitCode::kRendezvous, "rank 1 is gone", ""};
+  EXPECT_EQ(NodeZero(encode(theirs)).settle(mine)->message, "rank 1 was killed");
+  EXPECT_FALSE(NodeZero("fine").settle(std::nullopt).has_value());
+}
+
+TEST(Nodes, WhatCannotBeReadHidesNoCause) {
+  const Cause mine{CauseKind::kFailed, 0, ExitCode::kData, "rank 0: no data", ""};
+  EXPECT_EQ(NodeZero("garbage").settle(mine)->message, "rank 0: no data");
+  const std::optional<Cause> theirs = NodeZero("garbage").settle(std::nullopt);
+  ASSERT_TRUE(theirs.has_value());
+  EXPECT_EQ(theirs->code, ExitCode::kRankDied);
+  EXPECT_THAT(theirs->message, HasSubstr("node 1 has failed, and why cannot be read"));
+}
+
+}  // namespace
+}  // namespace troika

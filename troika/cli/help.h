@@ -1,0 +1,43 @@
+// How the command's flags look in --help, and what their values must satisfy. Internal to this
+// folder: it sees the parser.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <sstream>
+#include <string>
+
+namespace troika {
+
+// For the outermost App, before subcommands are added to it: they take it over. "--ranks N" without
+// the parser's own notes; defaults stand behind the description.
+[[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_formatter();
+
+// Refuses a number outside [low, high] with "7 is not between 1 and 5".
+template <class Number>
+[[nodiscard]] CLI::Validator between(Number low, Number high) {
+  const auto check = [low, high](const std::string& text) -> std::string {
+    Number value{};
+    // What is no number at all is the conversion's to refuse.
+    if (!CLI::detail::lexical_cast(text, value) || (value >= low && value <= high)) return "";
+    std::ostringstream message;
+    message << text << " is not between " << low << " and " << high;
+    return message.str();
+  };
+  return CLI::Validator([check](std::string& text) { return check(text); }, "");
+}
+
+// Refuses a number below `low` with "0 is less than 1".
+template <class Number>
+[[nodiscard]] CLI::Validator at_least(Number low) {
+  const auto check = [low](const std::string& text) -> std::string {
+    Number value{};
+    if (!CLI::detail::lexical_cast(text, value) || value >= low) return "";
+    std::ostringstream message;
+    message << text << " is less than " << low;
+    return message.str();
+  };
+  return CLI::Validator([check](std::string& text) { return check(text); }, "");
+}
+
+}  // namespace troika
