@@ -82,8 +82,8 @@ class Recipe(CommandTest):
             self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', "gloo")
 
     def test_no_paths(self):
-        for done in (self.train("data.paths=[]"), self.check("data.paths=[]")):
-            self.fails(done, USAGE, "--set data.paths=[]", "paths is empty", "corpus/**/*.txt")
+        self.fails(self.train("data.paths=[]"), USAGE, "--set data.paths=[]", "paths is empty", "corpus/**/*.txt")
+        self.assertIn("paths is empty", self.succeeds(self.check("data.paths=[]")).err)
 
     def test_zeros_that_divide(self):
         self.fails(self.check("optimizer.eps=0"), USAGE, "optimizer.eps=0", "more than 0")

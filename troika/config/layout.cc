@@ -73,6 +73,7 @@ void check_paths(const Recipe& recipe, const Origins& origins) {
 }
 
 Recipe resolve_recipe(const Recipe& recipe, int world_size, const Origins& origins) {
+  check_paths(recipe, origins);
   Recipe resolved = recipe;
   const int data_ranks = resolve_data_axis(recipe, world_size, origins);
   check_batch(recipe, data_ranks, origins);

@@ -61,7 +61,6 @@ std::string to_toml(const Recipe& recipe, const Provenance& provenance) {
 std::string default_recipe_toml() {
   Recipe recipe = default_recipe(ModelKind::kGpt);
   recipe.name = "quickstart";
-  recipe.data.paths = {"corpus/**/*.txt"};
   std::string text =
       "# Every key with its default. Required are name, [model] kind with its sizes, [data] kind\n"
       "# and, unless that is random, paths.\n";

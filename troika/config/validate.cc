@@ -115,7 +115,6 @@ void check_data(const Recipe& recipe, const Origins& origins) {
                      "\" needs a language model, and [model] kind is \"mlp\"; write kind = "
                      "\"random\", or [model] kind = \"gpt\"");
   }
-  check_paths(recipe, origins);
   if (!data.weights.empty() && data.weights.size() != data.paths.size()) {
     origins.fail({"data.weights", "data.paths"},
                  "weights has " + std::to_string(data.weights.size()) + " numbers for " +
@@ -192,6 +191,9 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origin
   }
   if (std::ranges::any_of(recipe.debug.dump_steps, is_beyond)) warn("debug", "dump_steps", beyond);
 
+  if (recipe.data.kind != DataKind::kRandom && recipe.data.paths.empty()) {
+    warn("data", "paths", "is empty: give at least one before training");
+  }
   const OptimizerRecipe& optimizer = recipe.optimizer;
   const std::string kind = "\"" + std::string(name_of(optimizer.kind)) + "\"";
   if (optimizer.kind == OptimizerKind::kAdamW || optimizer.kind == OptimizerKind::kLamb) {

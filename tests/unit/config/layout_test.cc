@@ -78,11 +78,11 @@ TEST(Layout, ResolveChecksAllAndSetsTheDataAxis) {
 TEST(Layout, DataThatIsReadNeedsPaths) {
   Recipe recipe = read(kGptRecipe).recipe;
   recipe.data.paths.clear();
-  const auto [message, hint] = message_and_hint([&] { check_paths(recipe); });
+  const auto [message, hint] = message_and_hint([&] { (void)resolve_recipe(recipe, 2); });
   EXPECT_EQ(message, "recipe: [data] paths is empty, and kind = \"text\" reads from them");
   EXPECT_THAT(hint, HasSubstr("data.paths"));
   recipe.data.kind = DataKind::kRandom;
-  check_paths(recipe);
+  EXPECT_EQ(resolve_recipe(recipe, 2).parallel.data, 2);
 }
 
 }  // namespace

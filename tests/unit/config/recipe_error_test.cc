@@ -165,10 +165,6 @@ INSTANTIATE_TEST_SUITE_P(
             "vocab_size = 256", "vocab_size = 255",
             "recipe.toml:9: [model] vocab_size = 255 is too small for tokenizer = \"bytes\"; at "
             "least 256"},
-        Mistake{"[\"a/*.txt\"]", "[]",
-                "recipe.toml:14: [data] paths is empty, and kind = \"text\" reads from them"},
-        Mistake{"paths = [\"a/*.txt\"]\n", "",
-                "recipe.toml: [data] paths is empty, and kind = \"text\" reads from them"},
         Mistake{"paths", "weights = [1, 2]\npaths",
                 "recipe.toml:14: [data] weights has 2 numbers for 1 paths; one for each, or none"},
         Mistake{"kind = \"text\"", "kind = \"random\"\npack = \"pad\"",

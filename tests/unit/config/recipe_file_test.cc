@@ -129,6 +129,8 @@ TEST(RecipeFile, WarnsOfWhatHasNoEffect) {
                           "train.steps = 10"));
   EXPECT_THAT(read(kGptRecipe, {"observe.trace_steps=[9, 12]"}).warnings,
               ElementsAre(HasSubstr("[observe] trace_steps reaches beyond")));
+  EXPECT_THAT(read(with(kGptRecipe, "[\"a/*.txt\"]", "[]")).warnings,
+              ElementsAre(HasSubstr("recipe.toml:14: [data] paths is empty")));
   EXPECT_THAT(read(kGptRecipe, {"optimizer.momentum=0.9"}).warnings,
               ElementsAre(HasSubstr("momentum is not used by kind = \"adamw\"")));
   EXPECT_THAT(read(kGptRecipe, {"optimizer.lr=1e-5"}).warnings,
