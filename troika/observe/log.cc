@@ -116,7 +116,7 @@ class SharedLogger {
 
 }  // namespace
 
-void configure_log(LogOptions options) {
+void configure_log(const LogOptions& options) {
   std::shared_ptr<spdlog::sinks::sink> sink;
   if (options.writer) {
     sink = std::make_shared<WriterSink>(options.writer);

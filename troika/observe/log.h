@@ -23,7 +23,7 @@ struct LogOptions {
 
 // Thread-safe, as is all logging. The lines read "[rank 1] warning: MESSAGE"; messages of level
 // kInfo go without the level. At level kDebug each line starts with the time of day.
-void configure_log(LogOptions options);
+void configure_log(const LogOptions& options);
 
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) {

@@ -33,7 +33,8 @@ ProgressLine::ProgressLine(std::ostream& output, ProgressOptions options)
 ProgressLine::~ProgressLine() {
   try {
     end_line();
-  } catch (...) {  // a stream set to throw; there is nothing left to draw
+    // A stream set to throw; there is nothing left to draw. NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (...) {
   }
 }
 
