@@ -38,7 +38,7 @@ quickstart: build ## Train a small GPT on this machine's C++ headers for a minut
 	@echo "-- Training recipes/quickstart.toml on 2 ranks; runs/quickstart is overwritten if it is there"
 	@build/troika train recipes/quickstart.toml --ranks 2 --overwrite
 	@echo "-- A sample of what the model writes:"
-	@build/troika generate runs/quickstart --prompt $$'#include <'
+	@build/troika generate runs/quickstart --prompt 'template<typename _Tp>'
 	@echo "-- The run (recipe, metrics, model) is in runs/quickstart"
 
 test: ## Set up, build and run every test
