@@ -36,10 +36,14 @@ std::chrono::milliseconds milliseconds(Seconds time) {
       static_cast<std::int64_t>(std::clamp(std::ceil(time.count() * 1e3), 1.0, 2e9)));
 }
 
-// c10d writes its own account of every failed connection to stderr; the user reads our error.
+// c10d writes its own account of every failed connection to stderr; the user reads our error. Once,
+// since any thread may open a store.
 void silence_c10d() {
-  constexpr int kFatalOnly = 3;
-  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatalOnly;
+  [[maybe_unused]] static const bool silenced = [] {
+    constexpr int kFatalOnly = 3;
+    if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatalOnly;
+    return true;
+  }();
 }
 
 std::string first_line(const char* text) {
