@@ -15,6 +15,7 @@
 #include <troika/train/metric_reporter.h>
 #include <troika/train/precision.h>
 #include <troika/train/run.h>
+#include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
 #include <troika/train/summary.h>
 #include <troika/train/trainer.h>
@@ -27,6 +28,16 @@ namespace {
 
 bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::ranges::find(steps, step) != steps.end();
+}
+
+void tell(Claim claim, const std::string& folder) {
+  if (claim == Claim::kOverwritten) log_info("overwriting the run in " + folder);
+  if (claim == Claim::kRestarted) {
+    log_info(folder + " holds an unfinished run without a checkpoint: starting it again");
+  }
+  if (claim == Claim::kFinished) {
+    log_info(folder + " is finished already; --overwrite trains it again");
+  }
 }
 
 // One rank's run once everybody has met.
@@ -43,7 +54,8 @@ class Run {
     agree_on_data();
     if (!leads()) return;
     reporter_.emplace(recipe_, options.progress);
-    claim->clear();
+    tell(claim->kind(), folder_.string());
+    claim->clear(job_.size());
     write_recipe(recipe_, provenance());
     reporter_->open(recipe_, folder_);
     for (const std::string& warning : dataset_->warnings()) log_warning(warning);
@@ -202,51 +214,6 @@ class Run {
   bool trace_written_ = false;
 };
 
-void tell(Claim claim, const std::string& folder) {
-  if (claim == Claim::kOverwritten) log_info("overwriting the run in " + folder);
-  if (claim == Claim::kRestarted) {
-    log_info(folder + " holds an unfinished run without a checkpoint: starting it again");
-  }
-  if (claim == Claim::kFinished) {
-    log_info(folder + " is finished already; --overwrite trains it again");
-  }
-}
-
-// What rank 0 tells the others of its claim in the store: a number, or why it could not.
-constexpr const char* kClaimKey = "claim";
-constexpr std::string_view kRefused = "refused: ";
-
-// Collective: rank 0 claims the folder, and everybody hears how that went.
-Claim claim_together(Rendezvous& rendezvous, const Recipe& recipe, Existing existing,
-                     std::optional<RunClaim>& claim) {
-  const World& world = rendezvous.world();
-  const auto tell_others = [&](const std::string& word) {
-    if (world.size > 1) rendezvous.store().set(kClaimKey, word);
-  };
-  if (world.rank > 0) {
-    const Deadline deadline = Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds));
-    const std::string word = rendezvous.store().get(kClaimKey, deadline);
-    if (!word.starts_with(kRefused)) return static_cast<Claim>(std::stoi(word));
-    rendezvous.leave(deadline);
-    throw PeerError("rank 0 cannot begin: " + word.substr(kRefused.size()));
-  }
-  try {
-    claim.emplace(recipe, existing);
-    tell_others(std::to_string(static_cast<int>(claim->kind())));
-    return claim->kind();
-  } catch (const Error& error) {
-    tell_others(std::string(kRefused) + error.what());
-    // Where this process keeps the store, the others are to read it first.
-    constexpr Seconds kToRead{5};
-    try {
-      rendezvous.leave(Deadline::in(kToRead));
-      // What matters is the first error. NOLINTNEXTLINE(bugprone-empty-catch)
-    } catch (const RendezvousError&) {
-    }
-    throw;
-  }
-}
-
 // One line, as the finished run has printed it.
 std::string read_summary(const std::filesystem::path& run) {
   std::string line = read_file(summary_path(run), 1 << 24);
@@ -268,15 +235,17 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
   Rendezvous rendezvous = meet(world, recipe);
   std::optional<RunClaim> claim;
   const Claim kind = claim_together(rendezvous, recipe, options.existing, claim);
-  if (world.rank == 0) tell(kind, folder.string());
   RunReport report;
   if (kind == Claim::kFinished) {
     report.finished_before = true;
-    if (world.rank == 0) report.json = read_summary(folder);
+    if (world.rank == 0) {
+      tell(kind, folder.string());
+      report.json = read_summary(folder);
+    }
     rendezvous.leave(Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
     return report;
   }
-  Job job(std::move(rendezvous), recipe, folder / "flight");
+  Job job(std::move(rendezvous), recipe, flight_folder(folder));
   Run run(recipe, job, options, claim ? &*claim : nullptr);
   report.json = run.train();
   job.leave();

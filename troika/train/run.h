@@ -5,7 +5,7 @@
 #include <troika/config/recipe.h>
 #include <troika/observe/progress.h>
 #include <troika/rendezvous/world.h>
-#include <troika/train/run_folder.h>
+#include <troika/train/claim.h>
 
 #include <string>
 

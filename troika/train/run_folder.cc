@@ -1,81 +1,11 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/config/recipe_file.h>
-#include <troika/observe/machine.h>
 #include <troika/train/run_folder.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <span>
-
 namespace troika {
-namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kRecipeFile = "recipe.toml";
-constexpr const char* kLockFile = ".lock";
-
-// What decides the numbers of a run; layout, engines and outputs may change between attempts.
-Recipe essence(Recipe recipe) {
-  const Recipe defaults;
-  recipe.runs_dir = defaults.runs_dir;
-  recipe.parallel = defaults.parallel;
-  recipe.comm = defaults.comm;
-  recipe.checkpoint = defaults.checkpoint;
-  recipe.observe = defaults.observe;
-  recipe.debug = defaults.debug;
-  return recipe;
-}
-
-// Everything that a run writes; a stranger's files in the folder are left alone.
-bool is_ours(const std::string& name) {
-  return name == kRecipeFile || name == "metrics.jsonl" || name == "dump" ||
-         name == "model.safetensors" || name == "checkpoints" || name.starts_with(".tmp-") ||
-         name.starts_with("events.out.tfevents.") ||
-         (name.starts_with("trace") && name.ends_with(".json"));
-}
-
-void remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw_storage_error("remove", path, error.value());
-}
-
-UniqueFd lock_folder(const fs::path& run) {
-  const fs::path path = run / kLockFile;
-  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file.valid()) throw_storage_error("write", path, errno);
-  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
-    const std::string holder = "process " + std::to_string(getpid()) + " on host " + host_name();
-    if (ftruncate(file.get(), 0) != 0) throw_storage_error("write", path, errno);
-    write_all(file.get(), std::as_bytes(std::span(holder)), path);
-  } else if (errno == EWOULDBLOCK) {
-    throw UsageError("'" + run.string() + "' is being written by " + read_file(path, 1 << 10),
-                     "wait for it, stop it, or give this run another name with --set name=NAME");
-  }
-  return file;  // unlocked where the file system has no locks
-}
-
-// A run that failed before its first step, of missing data say, is in nobody's way.
-bool has_begun(const fs::path& run) {
-  return fs::exists(run / "metrics.jsonl");
-}
-
-bool holds_same_recipe(const fs::path& run, const Recipe& recipe) {
-  return to_toml(essence(recipe_of_run(run))) == to_toml(essence(recipe));
-}
-
-[[noreturn]] void refuse_other_recipe(const fs::path& run) {
-  throw UsageError("'" + run.string() + "' holds a run of another recipe",
-                   "give this one another name with --set name=NAME, or replace the run with "
-                   "--overwrite (--resume goes on with a run of the same recipe)");
-}
-
-}  // namespace
 
 fs::path run_folder(const Recipe& recipe) {
   return fs::path(recipe.runs_dir) / recipe.name;
@@ -85,49 +15,21 @@ fs::path summary_path(const fs::path& run) {
   return run / "summary.json";
 }
 
-RunClaim::RunClaim(const Recipe& recipe, Existing existing) : run_(run_folder(recipe)) {
-  const bool there = fs::exists(run_ / kRecipeFile);
-  if (!there && existing == Existing::kResume) {
-    throw UsageError("there is no run in '" + run_.string() + "' to resume",
-                     "leave --resume out to start it");
-  }
-  make_folders(run_);
-  lock_ = lock_folder(run_);
-  kind_ = there ? decide(recipe, existing) : Claim::kFresh;
+fs::path recipe_path(const fs::path& run) {
+  return run / "recipe.toml";
 }
 
-Claim RunClaim::decide(const Recipe& recipe, Existing existing) const {
-  if (existing == Existing::kOverwrite) return Claim::kOverwritten;
-  if (existing == Existing::kRefuseOthers && !has_begun(run_)) return Claim::kFresh;
-  if (!holds_same_recipe(run_, recipe)) refuse_other_recipe(run_);
-  if (fs::exists(summary_path(run_))) return Claim::kFinished;
-  if (existing == Existing::kResume) {
-    throw UsageError("'" + run_.string() + "' holds no checkpoint to resume from",
-                     "leave --resume out to start the run again");
-  }
-  return Claim::kRestarted;
-}
-
-void RunClaim::clear() const {
-  // What says that the run is finished goes first, so that half a run never looks like a whole one.
-  remove_tree(summary_path(run_));
-  std::vector<fs::path> files;
-  std::error_code error;
-  fs::directory_iterator entries(run_, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (is_ours(entries->path().filename().string())) files.push_back(entries->path());
-  }
-  if (error) throw_storage_error("read", run_, error.value());
-  for (const fs::path& file : files) remove_tree(file);
+fs::path flight_folder(const fs::path& run) {
+  return run / "flight";
 }
 
 void write_recipe(const Recipe& recipe,
                   const std::vector<std::pair<std::string, std::string>>& provenance) {
-  write_file_atomically(run_folder(recipe) / kRecipeFile, to_toml(recipe, provenance));
+  write_file_atomically(recipe_path(run_folder(recipe)), to_toml(recipe, provenance));
 }
 
 Recipe recipe_of_run(const fs::path& run) {
-  const fs::path file = run / kRecipeFile;
+  const fs::path file = recipe_path(run);
   if (!fs::exists(file)) {
     throw DataError("'" + run.string() + "' is no run folder: it has no recipe.toml",
                     "give the folder that `troika train` named at its end");

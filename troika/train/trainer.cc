@@ -90,10 +90,9 @@ StepMetrics Trainer::step() {
 }
 
 LossSum Trainer::run_microbatches(StepBatch& batch, double loss_scale) {
-  const std::size_t count = batch.microbatches.size();
-  if (count == 0) return sum_over_ranks(0, 0, "loss");
   double loss = 0;
-  for (std::size_t i = 0;; ++i) {
+  std::optional<LossSum> sum;
+  for (std::size_t i = 0; i < batch.microbatches.size(); ++i) {
     Saved saved;
     saved.microbatch = batch.microbatches[i];
     saved.loss_scale = loss_scale;
@@ -101,12 +100,11 @@ LossSum Trainer::run_microbatches(StepBatch& batch, double loss_scale) {
       const Span span(&job_.trace(), Track::kForward, "forward");
       loss += stage_.forward({}, saved).loss_sum;
     }
-    std::optional<LossSum> sum;
-    if (i + 1 == count) sum = sum_over_ranks(loss, batch.valid, "loss");
+    if (i + 1 == batch.microbatches.size()) sum = sum_over_ranks(loss, batch.valid, "loss");
     const Span span(&job_.trace(), Track::kBackward, "backward");
     stage_.backward(saved, {}, *reducer_);
-    if (sum) return *sum;
   }
+  return sum ? *sum : sum_over_ranks(0, 0, "loss");
 }
 
 LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const {

@@ -1,0 +1,52 @@
+// Who may write to the folder of a run, and what a run that was there before means for the same
+// command given again.
+#pragma once
+
+#include <troika/base/file.h>
+#include <troika/config/recipe.h>
+#include <troika/rendezvous/rendezvous.h>
+
+#include <filesystem>
+#include <optional>
+
+namespace troika {
+
+// What to do about a run that is there already.
+enum class Existing { kRefuseOthers, kOverwrite, kResume };
+
+enum class Claim {
+  kFresh,        // nothing is there
+  kRestarted,    // an unfinished run of this recipe, without a checkpoint, is to be cleared away
+  kOverwritten,  // a run is to be cleared away, as asked
+  kFinished,     // this very recipe has been trained: nothing to do
+};
+
+// The right to write to a run's folder, for as long as this lives: <run>/.lock is locked (flock),
+// and names host and process.
+class RunClaim {
+ public:
+  // Decides, and changes nothing but the lock. Throws UsageError when another recipe has the name,
+  // when there is no checkpoint to resume from, or when another process holds the lock;
+  // StorageError.
+  RunClaim(const Recipe& recipe, Existing existing);
+
+  [[nodiscard]] Claim kind() const { return kind_; }
+  // Clears away the run that was there, once nothing stands in the way of the new one of `ranks`
+  // ranks. Only files that runs write are removed, and no flight recorder of these ranks, which are
+  // running.
+  void clear(int ranks) const;
+
+ private:
+  [[nodiscard]] Claim decide(const Recipe& recipe, Existing existing) const;
+
+  std::filesystem::path run_;
+  UniqueFd lock_;
+  Claim kind_;
+};
+
+// Collective: rank 0 claims the folder and keeps `claim`, and everybody hears what came of it.
+// Throws what RunClaim throws on rank 0, and PeerError with the same reason on the others.
+[[nodiscard]] Claim claim_together(Rendezvous& rendezvous, const Recipe& recipe, Existing existing,
+                                   std::optional<RunClaim>& claim);
+
+}  // namespace troika
