@@ -2,6 +2,7 @@
 
 A judge exits with 0 if all numbers agree, 1 if one does not, 2 if it cannot judge this run.
 """
+import argparse
 import json
 import sys
 import tomllib
@@ -127,10 +128,17 @@ def judge_run(run, step, title, judge):
     return exit_code(title, run, agrees)
 
 
-def parse_run_folder(parser):
+def judge_parser(description, tolerance, tolerance_of, floor, floor_of):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--tolerance", type=float, default=tolerance, help=f"of {tolerance_of}")
+    parser.add_argument("--floor", type=float, default=floor, help=f"added: this part of {floor_of}")
+    return parser
 
 
-def parse_run(parser):
-    parse_run_folder(parser)
+def parse_gradient_judge(description, tolerance, floor):
+    """The arguments of a judge of losses and gradients, step by step."""
+    parser = judge_parser(description, tolerance, "the loss, and of each gradient's maximum", floor,
+                          "the model's largest gradient")
     parser.add_argument("--step", type=int, help="judge this step's dump (default: all)")
+    return parser.parse_args()

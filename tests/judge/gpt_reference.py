@@ -4,7 +4,6 @@
 Given the parameters and the batch of a dump, recomputes the mean loss per valid token and, by autograd, every
 gradient, and compares them with what the run wrote. The defaults are the bounds for fp64 runs.
 """
-import argparse
 import sys
 
 import torch
@@ -112,11 +111,7 @@ def loss_and_gradients(model, parameters, batch, samples_at_once=8):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    dumps.parse_run(parser)
-    parser.add_argument("--tolerance", type=float, default=1e-12, help="of the loss, and of each gradient's maximum")
-    parser.add_argument("--floor", type=float, default=1e-14, help="added: this part of the model's largest gradient")
-    arguments = parser.parse_args()
+    arguments = dumps.parse_gradient_judge(__doc__, tolerance=1e-12, floor=1e-14)
 
     def judge(dump):
         loss, gradients = loss_and_gradients(dump.model, dump.parameters, dump.batch)

@@ -5,7 +5,6 @@ Llama has rmsnorm, rope, swiglu and no biases; GPT-2 has layernorm, learned posi
 built from a configuration; nothing is downloaded. They compute norms and angles in fp32 even where the weights are
 fp64, hence the wider bounds.
 """
-import argparse
 import sys
 
 import torch
@@ -126,11 +125,7 @@ def judge_dump(dump, tolerance, floor):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    dumps.parse_run(parser)
-    parser.add_argument("--tolerance", type=float, default=1e-5, help="of the loss, and of each gradient's maximum")
-    parser.add_argument("--floor", type=float, default=1e-7, help="added: this part of the model's largest gradient")
-    arguments = parser.parse_args()
+    arguments = dumps.parse_gradient_judge(__doc__, tolerance=1e-5, floor=1e-7)
     return dumps.judge_run(
         arguments.run,
         arguments.step,

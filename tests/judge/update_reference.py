@@ -5,7 +5,6 @@ PyTorch's optimisers and its clipping, LAMB and LARS as their papers have them, 
 fp64, take each dump to the next one's parameters, and the last one to those of model.safetensors. An optimiser
 remembers, so every step has to be dumped. The defaults are the bounds for fp64 runs.
 """
-import argparse
 import json
 import math
 import sys
@@ -19,17 +18,21 @@ import dump as dumps
 LARS_TRUST = 0.001
 
 
-class Lamb(torch.optim.Optimizer):
-    """You et al. 2020, algorithm 2, with phi(x) = x. `adapt` False: no layer-wise factor."""
+class LayerWise(torch.optim.Optimizer):
+    """Updates each parameter by itself. `adapt` False in a group: no layer-wise factor."""
 
-    def __init__(self, groups, betas, eps):
-        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps})
+    def __init__(self, groups, **defaults):
+        super().__init__(groups, {"lr": 0.0, **defaults})
 
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
             for w in group["params"]:
                 self.update(w, group, self.state[w])
+
+
+class Lamb(LayerWise):
+    """You et al. 2020, algorithm 2, with phi(x) = x; takes betas and eps."""
 
     def update(self, w, group, state):
         beta1, beta2 = group["betas"]
@@ -41,17 +44,8 @@ class Lamb(torch.optim.Optimizer):
         w -= group["lr"] * trust(w, u.norm(), group) * u
 
 
-class Lars(torch.optim.Optimizer):
-    """You et al. 2017, algorithm 1, and its Nesterov variant. `adapt` False: no layer-wise factor."""
-
-    def __init__(self, groups, momentum, nesterov):
-        super().__init__(groups, {"lr": 0.0, "momentum": momentum, "nesterov": nesterov})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for w in group["params"]:
-                self.update(w, group, self.state[w])
+class Lars(LayerWise):
+    """You et al. 2017, algorithm 1, and its Nesterov variant; takes momentum and nesterov."""
 
     def update(self, w, group, state):
         decay, momentum = group["weight_decay"], group["momentum"]
@@ -178,11 +172,9 @@ def judge_run(run, tolerance, floor):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    dumps.parse_run_folder(parser)
-    parser.add_argument("--tolerance", type=float, default=1e-12, help="of the norm, and of each parameter's change")
-    parser.add_argument("--floor", type=float, default=1e-15, help="added: this part of each parameter's maximum")
-    arguments = parser.parse_args()
+    arguments = dumps.judge_parser(
+        __doc__, 1e-12, "the norm, and of each parameter's change", 1e-15, "each parameter's maximum"
+    ).parse_args()
     return dumps.exit_code(
         "update", arguments.run, lambda: judge_run(arguments.run, arguments.tolerance, arguments.floor)
     )
