@@ -1,5 +1,6 @@
 """Ranks in a job step of a real Slurm find each other. Usage: launch_slurm.py WORLD_PROBE"""
 
+import json
 import os
 import shutil
 import subprocess
@@ -87,10 +88,26 @@ def mpirun_in_a_batch_script_counts_its_own_ranks():
         check_worlds(worlds, 3, source="mpi")
 
 
+def a_run_trains_in_a_step_and_is_finished_for_the_next():
+    recipe = os.path.join(CLUSTER.path, "recipe.toml")
+    with open(recipe, "w") as file:
+        file.write('name = "slurm"\n[model]\nkind = "mlp"\ninput_dim = 4\nhidden_dims = [4]\noutput_dim = 2\n'
+                   '[data]\nkind = "random"\n[train]\nsteps = 2\nglobal_batch_size = 6\nmicro_batch_size = 2\n')
+    command = ["-n", "3", os.environ["TROIKA"], "train", recipe, "--json", "--set", f"runs_dir={CLUSTER.path}/runs"]
+    first = CLUSTER.srun(*command)
+    assert first.status == 0, first.err
+    summary = json.loads(first.out)
+    assert (summary["world_size"], summary["step"]) == (3, 2), first.out
+    again = CLUSTER.srun(*command)
+    assert (again.status, again.out) == (0, first.out), again.out + again.err
+    assert "is finished already" in again.err, again.err
+
+
 need_root()
 need_programs("munged", "slurmctld", "slurmd", "srun", "sbatch")
 with Cluster() as CLUSTER:
     run_tests([tasks_of_a_step_are_the_ranks, a_step_on_one_node_stays_on_it,
                the_user_may_name_the_rendezvous, pmi_of_srun_changes_nothing,
                a_batch_script_is_no_step, a_step_in_a_batch_script_is_one,
-               mpirun_in_a_batch_script_counts_its_own_ranks])
+               mpirun_in_a_batch_script_counts_its_own_ranks,
+               a_run_trains_in_a_step_and_is_finished_for_the_next])
