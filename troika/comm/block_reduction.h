@@ -26,8 +26,7 @@ class BlockReduction {
   };
 
   // A good block for a group of `size`: large enough that the handshake of a message does not
-  // count (on two cores, 1 MiB takes 1.2 times as long as 4 MiB, and 256 KiB 1.6 times), small
-  // enough that the scratch memory for all peers stays at 32 MiB, up to 64 of them.
+  // count, small enough that the scratch memory for all peers stays at 32 MiB, up to 64 of them.
   [[nodiscard]] static std::int64_t default_block_bytes(int size);
 
   // `scratch` is called with the bytes of memory that run() needs.
