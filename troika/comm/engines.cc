@@ -1,8 +1,10 @@
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/factory.h>
+#include <troika/comm/meeting.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace troika {
 
@@ -33,23 +35,29 @@ EngineKind resolve_engine(EngineKind kind) {
 
 Group make_group(std::string axis, std::vector<int> ranks, int index,
                  const EngineOptions& options) {
-  const EngineKind kind = resolve_engine(options.kind);
+  EngineKind kind = resolve_engine(options.kind);
   if (ranks.size() == 1) {
     return Group(std::move(axis), std::move(ranks), index, options.generation, nullptr);
   }
   const detail::EngineContext context{axis, ranks, index, options};
   std::shared_ptr<GroupEngine> engine;
+  std::optional<detail::Meeting> meeting;
+  if (kind != EngineKind::kFake) meeting.emplace(context);
+  if (options.kind == EngineKind::kAuto && kind == EngineKind::kShm &&
+      !detail::share_a_host(*meeting)) {
+    kind = EngineKind::kGloo;
+  }
   switch (kind) {
     case EngineKind::kAuto:
       break;
     case EngineKind::kGloo:
-      engine = detail::make_gloo_engine(context);
+      engine = detail::make_gloo_engine(context, *meeting);
       break;
     case EngineKind::kFake:
       engine = detail::make_fake_engine(context);
       break;
     case EngineKind::kShm:
-      engine = detail::make_shm_engine(context);
+      engine = detail::make_shm_engine(context, *meeting);
       break;
     case EngineKind::kMpi:
       engine = detail::make_mpi_engine(context);

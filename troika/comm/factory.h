@@ -11,6 +11,8 @@
 
 namespace troika::detail {
 
+class Meeting;
+
 // For a group of two or more.
 struct EngineContext {
   const std::string& axis;
@@ -19,9 +21,13 @@ struct EngineContext {
   const EngineOptions& options;
 };
 
-[[nodiscard]] std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context);
+[[nodiscard]] std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context,
+                                                            Meeting& meeting);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context);
-[[nodiscard]] std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context);
+[[nodiscard]] std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context,
+                                                           Meeting& meeting);
+// Collective: whether all members can reach each other's memory.
+[[nodiscard]] bool share_a_host(Meeting& meeting);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context);
 

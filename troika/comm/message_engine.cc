@@ -3,6 +3,7 @@
 #include <troika/base/units.h>
 #include <troika/comm/message_engine.h>
 #include <troika/comm/messages.h>
+#include <troika/comm/signature.h>
 
 #include <ATen/ATen.h>
 
@@ -16,19 +17,6 @@ namespace {
 constexpr std::uint32_t kExchangeTag = 1;
 constexpr std::uint32_t kLeaveTag = 2;
 constexpr std::uint32_t kCollectiveTags = std::uint32_t{1} << 30;
-
-std::uint64_t signature_of(const at::Tensor& tensor) {
-  return static_cast<std::uint64_t>(tensor.numel()) * 31 +
-         static_cast<std::uint64_t>(tensor.scalar_type());
-}
-
-std::uint64_t signature_of(const at::Tensor& tensor, std::span<const std::int64_t> counts) {
-  std::uint64_t signature = signature_of(tensor);
-  for (const std::int64_t count : counts) {
-    signature = signature * 1099511628211u + static_cast<std::uint64_t>(count);
-  }
-  return signature;
-}
 
 std::string after(const Deadline& deadline) {
   return format_fixed(deadline.timeout().count(), 1) + " s";
@@ -56,14 +44,15 @@ MessageEngine::~MessageEngine() {
 
 Work MessageEngine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   return collective(
-      "all_reduce", signature_of(tensor) + static_cast<std::uint64_t>(op), call,
+      "all_reduce", signature_of("all_reduce", tensor, static_cast<std::uint64_t>(op)), call,
       [=, this](const OperationScope& scope) { collectives_.all_reduce(tensor, op, scope); });
 }
 
 Work MessageEngine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                    std::span<const std::int64_t> counts, ReduceOp op,
                                    const Call& call) {
-  const auto signature = signature_of(input, counts) + static_cast<std::uint64_t>(op);
+  const auto signature =
+      signature_of("reduce_scatter", input, counts, static_cast<std::uint64_t>(op));
   return collective(
       "reduce_scatter", signature, call,
       [=, this, counts = std::vector(counts.begin(), counts.end())](const OperationScope& scope) {
@@ -74,7 +63,7 @@ Work MessageEngine::reduce_scatter(const at::Tensor& output, const at::Tensor& i
 Work MessageEngine::all_gather(const at::Tensor& output, const at::Tensor& input,
                                std::span<const std::int64_t> counts, const Call& call) {
   return collective(
-      "all_gather", signature_of(output, counts), call,
+      "all_gather", signature_of("all_gather", output, counts), call,
       [=, this, counts = std::vector(counts.begin(), counts.end())](const OperationScope& scope) {
         collectives_.all_gather(output, input, counts, scope);
       });
@@ -84,7 +73,8 @@ Work MessageEngine::all_to_all(const at::Tensor& output,
                                std::span<const std::int64_t> output_counts, const at::Tensor& input,
                                std::span<const std::int64_t> input_counts, const Call& call) {
   // Sizes differ from member to member.
-  const auto signature = static_cast<std::uint64_t>(input.scalar_type());
+  const auto signature =
+      signature_of("all_to_all", static_cast<std::uint64_t>(input.scalar_type()));
   return collective("all_to_all", signature, call,
                     [=, this, to = std::vector(input_counts.begin(), input_counts.end()),
                      from = std::vector(output_counts.begin(), output_counts.end())](
@@ -95,26 +85,26 @@ Work MessageEngine::all_to_all(const at::Tensor& output,
 
 Work MessageEngine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
   return collective(
-      "broadcast", signature_of(tensor) + static_cast<std::uint64_t>(root), call,
+      "broadcast", signature_of("broadcast", tensor, static_cast<std::uint64_t>(root)), call,
       [=, this](const OperationScope& scope) { collectives_.broadcast(tensor, root, scope); });
 }
 
 Work MessageEngine::gather(const at::Tensor& output, const at::Tensor& input, int root,
                            const Call& call) {
   return collective(
-      "gather", signature_of(input) + static_cast<std::uint64_t>(root), call,
+      "gather", signature_of("gather", input, static_cast<std::uint64_t>(root)), call,
       [=, this](const OperationScope& scope) { collectives_.gather(output, input, root, scope); });
 }
 
 Work MessageEngine::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                             const Call& call) {
   return collective(
-      "scatter", signature_of(output) + static_cast<std::uint64_t>(root), call,
+      "scatter", signature_of("scatter", output, static_cast<std::uint64_t>(root)), call,
       [=, this](const OperationScope& scope) { collectives_.scatter(output, input, root, scope); });
 }
 
 Work MessageEngine::barrier(const Call& call) {
-  return collective("barrier", 0, call,
+  return collective("barrier", signature_of("barrier", 0), call,
                     [this](const OperationScope& scope) { collectives_.barrier(scope); });
 }
 
@@ -144,7 +134,7 @@ Work MessageEngine::collective(std::string_view operation, std::uint64_t signatu
                                const Call& call, std::function<void(const OperationScope&)> body) {
   const Named what = named(operation, call);
   throw_if_broken(what);
-  const OperationScope scope{next_tag(operation, signature), call.deadline};
+  const OperationScope scope{next_tag(signature), call.deadline};
   return add(*collective_lane_, what, [scope, body = std::move(body)] { body(scope); });
 }
 
@@ -157,12 +147,10 @@ Work MessageEngine::add(Lane& lane, const Named& named, std::function<void()> bo
 
 // Counts the operations, and holds a trace of what each one is: members that do not do the same
 // thing find nothing to match and run into the deadline, rather than take each other's bytes.
-std::uint32_t MessageEngine::next_tag(std::string_view operation, std::uint64_t signature) {
+std::uint32_t MessageEngine::next_tag(std::uint64_t signature) {
   constexpr std::uint32_t kCounterBits = 20;
-  const std::uint64_t mixed =
-      (signature + std::hash<std::string_view>()(operation)) * 0x9E3779B97F4A7C15u;
   const auto number = static_cast<std::uint32_t>(operations_++ % (1u << kCounterBits));
-  const auto trace = static_cast<std::uint32_t>(mixed >> 55);  // 9 bits
+  const auto trace = static_cast<std::uint32_t>(signature >> 55);  // 9 bits
   return kCollectiveTags | trace << (kCounterBits + 1) | number << 1;
 }
 

@@ -55,7 +55,7 @@ class MessageEngine final : public GroupEngine {
   Work collective(std::string_view operation, std::uint64_t signature, const Call& call,
                   std::function<void(const OperationScope&)> body);
   Work add(Lane& lane, const Named& named, std::function<void()> body);
-  [[nodiscard]] std::uint32_t next_tag(std::string_view operation, std::uint64_t signature);
+  [[nodiscard]] std::uint32_t next_tag(std::uint64_t signature);
 
   // Runs `body`; a LinkError becomes the user's error and breaks the group.
   void run(const Named& named, const std::function<void()>& body);

@@ -1,0 +1,246 @@
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "members.h"
+
+namespace troika::shm::testing {
+namespace {
+
+using Values = std::vector<std::uint32_t>;
+
+std::uint32_t value_of(int member, std::size_t index, std::uint64_t round) {
+  return static_cast<std::uint32_t>(index * 7 + static_cast<std::size_t>(member) * 1000003 +
+                                    round * 31);
+}
+
+Values values_of(int member, std::size_t count, std::uint64_t round) {
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_of(member, i, round);
+  return values;
+}
+
+Values sums_of(int members, std::size_t count, std::uint64_t round) {
+  Values sums(count);
+  for (int member = 0; member < members; ++member) {
+    for (std::size_t i = 0; i < count; ++i) sums[i] += value_of(member, i, round);
+  }
+  return sums;
+}
+
+void fold(std::span<const std::byte* const> views, std::byte* out, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
+    std::uint32_t sum = 0;
+    for (const std::byte* view : views) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, view + at, sizeof(value));
+      sum += value;
+    }
+    std::memcpy(out + at, &sum, sizeof(sum));
+  }
+}
+
+const FindSegment kNoSegments = [](int, std::uint32_t, const Deadline&) -> std::byte* {
+  throw Broken("there are no segments here");
+};
+
+// Memory for all: in one process, plain memory that everybody knows.
+class Arenas {
+ public:
+  Arenas(int members, std::size_t count)
+      : values_(static_cast<std::size_t>(members), Values(count)) {}
+  [[nodiscard]] Values& of(int member) { return values_[static_cast<std::size_t>(member)]; }
+  [[nodiscard]] FindSegment find() {
+    return [this](int member, std::uint32_t, const Deadline&) {
+      return reinterpret_cast<std::byte*>(of(member).data());
+    };
+  }
+
+ private:
+  std::vector<Values> values_;
+};
+
+Contribution contribution(Values& values, bool in_memory_for_all) {
+  Contribution own{reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(values[0])};
+  if (in_memory_for_all) own.location = Location{1, 0};
+  return own;
+}
+
+class Reduce : public ::testing::TestWithParam<int> {};
+
+TEST_P(Reduce, GivesEveryMemberTheSums) {
+  Members members(GetParam());
+  const Shape shape = members.party(0).shape();
+  const std::size_t window = shape.window_bytes / 4, slot = shape.slot_bytes / 4;
+  members.run([&](int member, Party& party) {
+    std::uint64_t number = 0;
+    for (const std::size_t count :
+         {std::size_t{1}, std::size_t{7}, slot, slot + 1, window, window + 1, 3 * window + 17}) {
+      Values own = values_of(member, count, number);
+      Collective collective(party, kNoSegments, ++number, count, "sum", contribution(own, false),
+                            soon());
+      collective.reduce(fold, 4, soon());
+      EXPECT_EQ(own, sums_of(members.size(), count, number - 1)) << count;
+    }
+  });
+}
+
+TEST_P(Reduce, ReducesMemoryForAllInPlace) {
+  constexpr std::size_t kCount = 100'003;
+  Members members(GetParam());
+  Arenas arenas(members.size(), kCount);
+  const FindSegment find = arenas.find();
+  members.run([&](int member, Party& party) {
+    for (std::uint64_t number = 1; number <= 3; ++number) {
+      arenas.of(member) = values_of(member, kCount, number);
+      Collective collective(party, find, number, kCount, "sum",
+                            contribution(arenas.of(member), true), soon());
+      collective.reduce(fold, 4, soon());
+      EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
+    }
+  });
+}
+
+TEST_P(Reduce, MixesMemoryForAllAndMemoryOfOnesOwn) {
+  const std::size_t count = 3 * Shape().window_bytes / 4 + 5;
+  Members members(GetParam());
+  Arenas arenas(members.size(), count);
+  const FindSegment find = arenas.find();
+  members.run([&](int member, Party& party) {
+    arenas.of(member) = values_of(member, count, 1);
+    Collective collective(party, find, 1, count, "sum",
+                          contribution(arenas.of(member), member % 2 == 0), soon());
+    collective.reduce(fold, 4, soon());
+    EXPECT_EQ(arenas.of(member), sums_of(members.size(), count, 1));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, Reduce, ::testing::Values(2, 3, 5));
+
+TEST(Gather, ShowsContributionsOfDifferentSizes) {
+  Members members(3);
+  const std::size_t window = members.party(0).shape().window_bytes / 4;
+  const std::vector<std::size_t> counts = {2 * window + 3, 0, 10};
+  members.run([&](int member, Party& party) {
+    Values own = values_of(member, counts[static_cast<std::size_t>(member)], 1);
+    std::vector<Values> all;
+    for (const std::size_t count : counts) all.emplace_back(count);
+    Collective collective(party, kNoSegments, 1, 1, "gather", contribution(own, false), soon());
+    collective.gather(
+        [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
+          for (std::size_t i = 0; i < views.size(); ++i) {
+            const std::size_t last = std::min(end, counts[i] * 4);
+            if (begin < last) {
+              std::memcpy(reinterpret_cast<std::byte*>(all[i].data()) + begin, views[i],
+                          last - begin);
+            }
+          }
+        },
+        soon());
+    for (int other = 0; other < 3; ++other) {
+      const auto i = static_cast<std::size_t>(other);
+      EXPECT_EQ(all[i], values_of(other, counts[i], 1));
+    }
+  });
+}
+
+// Thousands of operations of all sizes, with members that sleep at random: lost wake-ups and
+// entries used too early show here, and races under the thread sanitizer.
+TEST(Stress, OperationsOfAllSizes) {
+  constexpr std::uint64_t kOperations = 3000;
+  Shape shape;
+  shape.window_bytes = 4096;
+  shape.slot_bytes = 512;
+  for (const Seconds spin : {Seconds(0), Seconds(20e-6)}) {
+    Members members(4, spin, shape);
+    Arenas arenas(members.size(), 8192);
+    const FindSegment find = arenas.find();
+    members.run([&](int member, Party& party) {
+      std::mt19937 shared(1);  // the same draws on all members
+      std::mt19937 own_draws(static_cast<unsigned>(member) + 100);
+      for (std::uint64_t number = 1; number <= kOperations; ++number) {
+        const std::size_t count = shared() % 2 == 0 ? shared() % 128 + 1 : shared() % 8192 + 1;
+        if (own_draws() % 64 == 0) std::this_thread::yield();
+        Values own = values_of(member, count, number);
+        Collective collective(party, find, number, count, "sum", contribution(own, false), soon());
+        collective.reduce(fold, 4, soon());
+        ASSERT_EQ(own, sums_of(members.size(), count, number)) << number;
+      }
+    });
+  }
+}
+
+// Operations that are announced together and finished in another order.
+TEST(Stress, OperationsUnderWayTogether) {
+  Members members(3);
+  members.run([&](int member, Party& party) {
+    std::uint64_t number = 0;
+    for (int round = 0; round < 100; ++round) {
+      std::vector<Values> own;
+      std::vector<std::unique_ptr<Collective>> under_way;
+      for (std::size_t i = 0; i < 20; ++i) own.push_back(values_of(member, i + 1, number + i + 1));
+      for (Values& values : own) {
+        ++number;
+        under_way.push_back(std::make_unique<Collective>(
+            party, kNoSegments, number, values.size(), "sum", contribution(values, false), soon()));
+      }
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        const std::size_t which = (i * 7 + static_cast<std::size_t>(member)) % own.size();
+        under_way[which]->reduce(fold, 4, soon());
+        ASSERT_EQ(own[which], sums_of(members.size(), which + 1, number - own.size() + which + 1));
+      }
+    }
+  });
+}
+
+TEST(Failures, NameWhoIsMissing) {
+  Members members(3);
+  members.run([&](int member, Party& party) {
+    if (member == 1) return;
+    Values own = {1};
+    Collective collective(party, kNoSegments, 1, 1, "sum", contribution(own, false), soon());
+    try {
+      collective.reduce(fold, 4, Deadline::in(Seconds(0.05)));
+      ADD_FAILURE();
+    } catch (const Late& late) {
+      EXPECT_THAT(late.missing(), ::testing::ElementsAre(1));
+    }
+  });
+}
+
+TEST(Failures, NameWhatAnotherMemberIsIn) {
+  Members members(2);
+  members.run([&](int member, Party& party) {
+    Values own = {1};
+    const std::string name = member == 0 ? "all_reduce 'a'" : "all_gather 'b'";
+    Collective collective(party, kNoSegments, 1, static_cast<std::uint64_t>(member), name,
+                          contribution(own, false), soon());
+    try {
+      collective.reduce(fold, 4, soon());
+      ADD_FAILURE();
+    } catch (const Mismatch& mismatch) {
+      EXPECT_EQ(mismatch.member(), 1 - member);
+      EXPECT_EQ(mismatch.theirs(), member == 0 ? "all_gather 'b'" : "all_reduce 'a'");
+    }
+  });
+}
+
+TEST(Failures, OneThatGivesUpWakesTheOthers) {
+  Members members(3, Seconds(0));
+  members.run([&](int member, Party& party) {
+    Values own = {1};
+    if (member == 2) return party.give_up("no more");
+    Collective collective(party, kNoSegments, 1, 1, "sum", contribution(own, false), soon());
+    try {
+      collective.reduce(fold, 4, soon());
+      ADD_FAILURE();
+    } catch (const Broken& broken) {
+      EXPECT_STREQ(broken.what(), "no more");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace troika::shm::testing

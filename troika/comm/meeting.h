@@ -1,0 +1,35 @@
+// The members of a group meet through the store before they are connected: each leaves words for
+// the others, under keys that name axis, members, generation and how many such groups there were.
+#pragma once
+
+#include <troika/comm/factory.h>
+#include <troika/comm/members.h>
+#include <troika/rendezvous/store.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika::detail {
+
+class Meeting {
+ public:
+  // Collective, in the same order on all members. Opens a connection of its own.
+  explicit Meeting(const EngineContext& context);
+
+  // Collective: each member's word on `topic`, by member. Throws RendezvousError naming the ranks
+  // that do not come by the deadline.
+  [[nodiscard]] std::vector<std::string> exchange(std::string_view topic, const std::string& own);
+  // Collective: the members with their hosts.
+  [[nodiscard]] Members members();
+
+  [[nodiscard]] Store& store() { return store_; }
+  [[nodiscard]] const Deadline& deadline() const { return deadline_; }
+
+ private:
+  const EngineContext& context_;
+  Deadline deadline_;
+  Store store_;
+};
+
+}  // namespace troika::detail

@@ -1,0 +1,186 @@
+#include <troika/base/error.h>
+#include <troika/base/hash.h>
+#include <troika/comm/shm/attach.h>
+#include <troika/comm/shm/party.h>
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace troika::shm {
+namespace {
+
+constexpr std::uint64_t kHello = 0x54524b53484d3031;  // "TRKSHM01"
+
+sockaddr_un address_of(const std::string& name, socklen_t& size) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // A leading zero byte: the abstract namespace, which leaves no file.
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+std::string random_name() {
+  std::array<std::uint64_t, 2> words{};
+  check(getrandom(words.data(), sizeof(words), 0) == static_cast<ssize_t>(sizeof(words)),
+        "no random bytes");
+  return "troika-" + hex(words[0]) + hex(words[1]);
+}
+
+// False when the deadline passes first.
+bool readable(int descriptor, const Deadline& deadline) {
+  while (true) {
+    pollfd watched{descriptor, POLLIN, 0};
+    const int timeout = static_cast<int>(deadline.left().count() * 1e3) + 1;
+    const int ready = poll(&watched, 1, timeout);
+    if (ready > 0) return true;
+    if (ready == 0 && deadline.passed()) return false;
+  }
+}
+
+std::optional<ucred> credentials_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer;
+}
+
+UniqueFd make_socket() {
+  UniqueFd made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  check(made.valid(), "no Unix socket");
+  return made;
+}
+
+}  // namespace
+
+Door::Door() : name_(random_name()), socket_(make_socket()) {
+  socklen_t size = 0;
+  const sockaddr_un address = address_of(name_, size);
+  check(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+            listen(socket_.get(), SOMAXCONN) == 0,
+        "a Unix socket cannot listen");
+}
+
+UniqueFd Door::answer(const Deadline& deadline) const {
+  while (readable(socket_.get(), deadline)) {
+    UniqueFd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const auto peer = caller.valid() ? credentials_of(caller.get()) : std::nullopt;
+    if (peer && peer->uid == geteuid()) return caller;  // strangers are turned away
+  }
+  throw Late({});
+}
+
+UniqueFd call_at(const std::string& door) {
+  UniqueFd caller = make_socket();
+  socklen_t size = 0;
+  const sockaddr_un address = address_of(door, size);
+  if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return {};
+  const auto peer = credentials_of(caller.get());
+  if (!peer || peer->uid != geteuid()) return {};
+  return caller;
+}
+
+Wire::Wire(UniqueFd socket) : socket_(std::move(socket)) {
+  if (const auto peer = credentials_of(socket_.get())) pid_ = peer->pid;
+  if (pid_ > 0) death_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+}
+
+bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
+  std::array<std::uint64_t, 2> words = {key, value};
+  iovec bytes{words.data(), sizeof(words)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(sizeof(words));
+}
+
+Wire::Parcel Wire::receive(int member, const Deadline& deadline) const {
+  if (!readable(socket_.get(), deadline)) throw Late({member});
+  std::array<std::uint64_t, 2> words{};
+  iovec bytes{words.data(), sizeof(words)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (size != static_cast<ssize_t>(sizeof(words)) || header == nullptr ||
+      header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
+    throw Broken("a peer is gone");
+  }
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
+  return {words[0], words[1], UniqueFd(descriptor)};
+}
+
+Attached attach(const Door& own, const std::vector<std::string>& doors, int index,
+                const Shape& shape, const Deadline& deadline) {
+  const int members = static_cast<int>(doors.size());
+  Attached attached;
+  std::vector<std::optional<Board>> boards(doors.size());
+  attached.wires.resize(doors.size());
+  boards[static_cast<std::size_t>(index)] = Board::create(shape);
+  const MemoryFile& memory = boards[static_cast<std::size_t>(index)]->memory();
+  const auto greet = [&](const Wire& wire, int member) {
+    if (!wire.send(kHello, static_cast<std::uint64_t>(index), memory.descriptor())) {
+      throw Late({member});
+    }
+  };
+  // Each calls at the doors of those before it, and answers those after it.
+  for (int member = 0; member < index; ++member) {
+    Wire wire(call_at(doors[static_cast<std::size_t>(member)]));
+    greet(wire, member);
+    attached.wires[static_cast<std::size_t>(member)] = std::move(wire);
+  }
+  for (int left = members - 1 - index; left > 0; --left) {
+    const auto missing = [&] {
+      std::vector<int> absent;
+      for (int member = index + 1; member < members; ++member) {
+        if (!boards[static_cast<std::size_t>(member)]) absent.push_back(member);
+      }
+      return absent;
+    };
+    try {
+      Wire wire(own.answer(deadline));
+      Wire::Parcel hello = wire.receive(index, deadline);
+      const auto member = static_cast<std::size_t>(hello.value);
+      if (hello.key != kHello || hello.value >= doors.size() || boards[member]) throw Late({});
+      greet(wire, static_cast<int>(member));
+      boards[member] = Board::attach(std::move(hello.descriptor), shape);
+      attached.wires[member] = std::move(wire);
+    } catch (const Late&) {
+      throw Late(missing());
+    }
+  }
+  for (int member = 0; member < index; ++member) {
+    Wire::Parcel hello =
+        attached.wires[static_cast<std::size_t>(member)]->receive(member, deadline);
+    boards[static_cast<std::size_t>(member)] = Board::attach(std::move(hello.descriptor), shape);
+  }
+  for (auto& board : boards) attached.boards.push_back(*std::move(board));
+  return attached;
+}
+
+}  // namespace troika::shm

@@ -1,0 +1,106 @@
+// What a member of a shared-memory group shows to the others: a ring of its operations, each with
+// how far it has come, and the bytes that go with them. A board is written by its owner and read by
+// all; its memory holds no pointers, as it is mapped at another address in each process.
+//
+// Layout (all members of a group have the same Shape): Head, Operation[ring], slots, two windows
+// in, two windows out, a Channel to each member.
+#pragma once
+
+#include <troika/comm/shm/memory_file.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace troika::shm {
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+constexpr std::size_t kLine = 64;  // bytes that caches keep together
+
+// How far a member is in an operation: the operation's number, and a phase that only grows. One
+// 64-bit word, so that one load tells both.
+struct Progress {
+  static constexpr int kPhaseBits = 24;
+  static constexpr std::uint64_t kDone = (std::uint64_t{1} << kPhaseBits) - 1;
+  [[nodiscard]] static constexpr std::uint64_t at(std::uint64_t operation, std::uint64_t phase) {
+    return operation << kPhaseBits | phase;
+  }
+};
+
+// Where a member's contribution to an operation lies.
+enum class Place : std::uint32_t {
+  kNone,    // it gives nothing
+  kSlot,    // in the operation's slot of the ring
+  kMemory,  // in memory that it has allocated for all: `segment`, `offset`
+  kStream   // passes through the windows, piece by piece
+};
+
+// All but `progress` is written before the progress that announces it, and read after.
+struct alignas(kLine) Operation {
+  std::atomic<std::uint64_t> progress;
+  std::uint64_t signature;  // of what all members must have in common
+  std::uint64_t bytes;      // of the contribution
+  std::uint64_t offset;
+  std::uint32_t segment;
+  Place place;
+  std::uint64_t aside;              // an argument that may differ between members
+  alignas(kLine) char name[kLine];  // "all_reduce 'loss'", zero-terminated; for error messages
+};
+
+// One way, from the board's owner to one member: bytes in pieces, in order.
+struct alignas(kLine) Channel {
+  std::atomic<std::uint64_t> written;              // by the owner, in all
+  alignas(kLine) std::atomic<std::uint64_t> read;  // by the receiver, in all
+};
+
+struct Shape {
+  int members = 0;
+  std::size_t slot_bytes = std::size_t{16} << 10;
+  std::size_t window_bytes = std::size_t{512} << 10;
+  std::size_t channel_bytes = std::size_t{256} << 10;
+  static constexpr std::size_t kRing = 64;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+// A small value: copies share one mapping.
+class Board {
+ public:
+  // The board of this process.
+  [[nodiscard]] static Board create(const Shape& shape);
+  // A peer's. Throws DataError when its memory is too small.
+  [[nodiscard]] static Board attach(UniqueFd file, const Shape& shape);
+
+  [[nodiscard]] const MemoryFile& memory() const { return *memory_; }
+  [[nodiscard]] Operation& operation(std::uint64_t number) const;
+  [[nodiscard]] std::byte* slot(std::uint64_t number) const;
+  // Of two; what goes in, and what comes out of a reduction.
+  [[nodiscard]] std::byte* window_in(std::uint64_t index) const;
+  [[nodiscard]] std::byte* window_out(std::uint64_t index) const;
+  [[nodiscard]] Channel& channel(int to) const;
+  [[nodiscard]] std::byte* channel_data(int to) const;
+
+  // Rung by whoever has news for the owner, who sleeps on it (futex).
+  [[nodiscard]] std::atomic<std::uint32_t>& bell() const;
+  // Threads of the owner that sleep, or are about to.
+  [[nodiscard]] std::atomic<std::uint32_t>& sleepers() const;
+
+  // Says to all why the owner gives up; the first reason stays.
+  void give_up(std::string_view reason) const;
+  [[nodiscard]] bool has_given_up() const;
+  [[nodiscard]] std::string reason() const;
+
+ private:
+  struct Head;
+  Board(MemoryFile memory, const Shape& shape)
+      : memory_(std::make_shared<MemoryFile>(std::move(memory))), shape_(shape) {}
+  [[nodiscard]] Head& head() const;
+
+  std::shared_ptr<MemoryFile> memory_;
+  Shape shape_;
+};
+
+}  // namespace troika::shm

@@ -1,0 +1,239 @@
+#include <troika/comm/shm/collective.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace troika::shm {
+
+Place Collective::place_of(const Contribution& own, const Shape& shape) {
+  if (own.bytes == 0) return Place::kNone;
+  if (own.bytes <= shape.slot_bytes) return Place::kSlot;
+  return own.location ? Place::kMemory : Place::kStream;
+}
+
+Collective::Collective(Party& party, const FindSegment& find, std::uint64_t number,
+                       std::uint64_t signature, std::string_view name, const Contribution& own,
+                       const Deadline& deadline)
+    : party_(party), find_(find), number_(number), own_(own) {
+  // The entry, and its slot, must be free: everybody is done with what they held.
+  if (number_ > Shape::kRing) {
+    party_.await_all(number_ - Shape::kRing, Progress::kDone, deadline);
+  }
+  Operation& entry = party_.own().operation(number_);
+  entry.signature = signature;
+  entry.bytes = own_.bytes;
+  entry.aside = own_.aside;
+  entry.place = place_of(own_, party_.shape());
+  entry.segment = own_.location ? own_.location->segment : 0;
+  entry.offset = own_.location ? own_.location->offset : 0;
+  const std::size_t size = std::min(name.size(), sizeof(entry.name) - 1);
+  std::memcpy(entry.name, name.data(), size);
+  entry.name[size] = '\0';
+  if (entry.place == Place::kSlot) {
+    std::memcpy(party_.own().slot(number_), own_.data, own_.bytes);
+  } else if (entry.place == Place::kStream) {
+    fill(0);
+  }
+  party_.advance(number_, kEntered);
+}
+
+const Operation& Collective::entry(int member) const {
+  return party_.board(member).operation(number_);
+}
+
+std::size_t Collective::bytes(int member) const {
+  return entry(member).bytes;
+}
+
+std::uint64_t Collective::aside(int member) const {
+  return entry(member).aside;
+}
+
+void Collective::enter_all(const Deadline& deadline) {
+  party_.await_all(number_, kEntered, deadline);
+  const std::uint64_t own = entry(party_.index()).signature;
+  for (int member = 0; member < party_.size(); ++member) {
+    if (entry(member).signature != own) throw Mismatch(member, entry(member).name);
+  }
+}
+
+bool Collective::any(Place place) const {
+  for (int member = 0; member < party_.size(); ++member) {
+    if (entry(member).place == place) return true;
+  }
+  return false;
+}
+
+std::size_t Collective::largest() const {
+  std::size_t largest = 0;
+  for (int member = 0; member < party_.size(); ++member) {
+    largest = std::max<std::size_t>(largest, entry(member).bytes);
+  }
+  return largest;
+}
+
+const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t window,
+                                  const Deadline& deadline) const {
+  const Operation& operation = entry(member);
+  const Board& board = party_.board(member);
+  switch (operation.place) {
+    case Place::kNone:
+      return nullptr;
+    case Place::kSlot:
+      return board.slot(number_) + begin;
+    case Place::kStream:
+      return board.window_in(window);
+    case Place::kMemory:
+      return find_(member, operation.segment, deadline) + operation.offset + begin;
+  }
+  return nullptr;
+}
+
+std::vector<const std::byte*> Collective::views(std::size_t begin, std::uint64_t window,
+                                                const Deadline& deadline) const {
+  std::vector<const std::byte*> views;
+  for (int member = 0; member < party_.size(); ++member) {
+    views.push_back(view(member, begin, window, deadline));
+  }
+  return views;
+}
+
+// Where a member leaves its part of a window's sums: for those without windows, in their own
+// memory, whose same part nobody else reads.
+std::byte* Collective::result(int member, std::size_t begin, std::uint64_t window,
+                              const Deadline& deadline) const {
+  const Operation& operation = entry(member);
+  if (operation.place != Place::kMemory) return party_.board(member).window_out(window);
+  if (member == party_.index()) return own_.data + begin;
+  return find_(member, operation.segment, deadline) + operation.offset + begin;
+}
+
+void Collective::fill(std::uint64_t window) {
+  const std::size_t begin = window * party_.shape().window_bytes;
+  if (begin >= own_.bytes) return;
+  std::memcpy(party_.own().window_in(window), own_.data + begin,
+              std::min(party_.shape().window_bytes, own_.bytes - begin));
+}
+
+void Collective::finish() {
+  party_.advance(number_, Progress::kDone);
+}
+
+void Collective::gather(const Take& take, const Deadline& deadline) {
+  enter_all(deadline);
+  const std::size_t whole = largest();
+  if (!any(Place::kStream)) {
+    if (whole > 0) take(views(0, 0, deadline), 0, whole);
+    finish();
+    // What lies in the caller's own memory must not change while others read it.
+    if (entry(party_.index()).place == Place::kMemory) {
+      party_.await_all(number_, Progress::kDone, deadline);
+    }
+    return;
+  }
+  const bool streams = entry(party_.index()).place == Place::kStream;
+  const std::size_t size = party_.shape().window_bytes;
+  const std::uint64_t windows = (whole + size - 1) / size;
+  for (std::uint64_t w = 0; w < windows; ++w) {
+    if (w + 1 < windows) {
+      if (w > 0) party_.await_all(number_, taken(w - 1), deadline);
+      if (streams) fill(w + 1);
+      party_.advance(number_, filled(w + 1));
+    }
+    party_.await_all(number_, filled(w), deadline);
+    take(views(w * size, w, deadline), w * size, std::min(whole, (w + 1) * size));
+    if (w + 1 < windows) party_.advance(number_, taken(w));
+  }
+  finish();
+  // The windows, and memory of one's own, are free when everybody has taken.
+  party_.await_all(number_, Progress::kDone, deadline);
+}
+
+void Collective::reduce(const Fold& fold, std::size_t grain, const Deadline& deadline) {
+  enter_all(deadline);
+  if (own_.bytes == 0) return finish();
+  if (any(Place::kSlot)) return reduce_in_slots(fold, deadline);
+  if (any(Place::kStream)) return reduce_in_windows(fold, grain, deadline);
+  reduce_in_memory(fold, grain, deadline);
+}
+
+// Everybody folds everything: one step.
+void Collective::reduce_in_slots(const Fold& fold, const Deadline& deadline) {
+  fold(views(0, 0, deadline), own_.data, own_.bytes);
+  finish();
+}
+
+namespace {
+
+// Member `part` of `parts` takes [begin, end) of `bytes`, in whole lines of the cache and in whole
+// elements.
+struct Part {
+  Part(std::size_t bytes, int part, int parts, std::size_t grain) {
+    const std::size_t step = std::max(kLine, grain);
+    const std::size_t steps = (bytes + step - 1) / step;
+    const auto edge = [&](int index) {
+      return std::min(
+          bytes, steps * static_cast<std::size_t>(index) / static_cast<std::size_t>(parts) * step);
+    };
+    begin = edge(part);
+    end = edge(part + 1);
+  }
+  std::size_t begin, end;
+};
+
+// What stays in the second-level cache while it is folded and handed out.
+constexpr std::size_t kBlock = std::size_t{32} << 10;
+
+}  // namespace
+
+// Everybody folds one part, and writes it into everybody's memory.
+void Collective::reduce_in_memory(const Fold& fold, std::size_t grain, const Deadline& deadline) {
+  const auto all = views(0, 0, deadline);
+  const Part part(own_.bytes, party_.index(), party_.size(), grain);
+  std::vector<const std::byte*> block(all.size());
+  for (std::size_t at = part.begin; at < part.end; at += kBlock) {
+    const std::size_t size = std::min(kBlock, part.end - at);
+    for (std::size_t member = 0; member < all.size(); ++member) block[member] = all[member] + at;
+    fold(block, own_.data + at, size);
+    for (int member = 0; member < party_.size(); ++member) {
+      if (member == party_.index()) continue;
+      // This member's memory, which its owner has made for all to write to.
+      auto* theirs = const_cast<std::byte*>(block[static_cast<std::size_t>(member)]);
+      std::memcpy(theirs, own_.data + at, size);
+    }
+  }
+  finish();
+  party_.await_all(number_, Progress::kDone, deadline);
+}
+
+// Window by window: everybody folds one part, and takes the others'.
+void Collective::reduce_in_windows(const Fold& fold, std::size_t grain, const Deadline& deadline) {
+  const bool streams = entry(party_.index()).place == Place::kStream;
+  const std::size_t window = party_.shape().window_bytes;
+  const std::uint64_t windows = (own_.bytes + window - 1) / window;
+  for (std::uint64_t w = 0; w < windows; ++w) {
+    const std::size_t begin = w * window, size = std::min(window, own_.bytes - begin);
+    if (w + 1 < windows) {
+      if (streams) fill(w + 1);  // free: everybody has folded w - 1
+      party_.advance(number_, filled(w + 1));
+    }
+    party_.await_all(number_, filled(w), deadline);
+    const Part part(size, party_.index(), party_.size(), grain);
+    auto views = this->views(begin, w, deadline);
+    for (const std::byte*& each : views) each += part.begin;
+    // Free: everybody has taken w - 2, before they folded w - 1.
+    fold(views, result(party_.index(), begin, w, deadline) + part.begin, part.end - part.begin);
+    party_.advance(number_, taken(w));
+    party_.await_all(number_, taken(w), deadline);
+    for (int member = 0; member < party_.size(); ++member) {
+      const Part theirs(size, member, party_.size(), grain);
+      const std::byte* from = result(member, begin, w, deadline) + theirs.begin;
+      std::byte* to = own_.data + begin + theirs.begin;
+      if (from != to) std::memcpy(to, from, theirs.end - theirs.begin);
+    }
+  }
+  finish();
+  party_.await_all(number_, Progress::kDone, deadline);
+}
+
+}  // namespace troika::shm

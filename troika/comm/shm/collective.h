@@ -1,0 +1,112 @@
+// One collective of a shared-memory group, whatever it is: every member makes its contribution
+// visible to all, in the operation's slot (small ones), where it lies (in memory that its owner has
+// allocated for all), or piece by piece through two windows; and takes what it needs from the
+// others'. Tensors and arithmetic are the caller's.
+#pragma once
+
+#include <troika/comm/shm/party.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika::shm {
+
+// Members that are in different operations, or that disagree on sizes.
+class Mismatch : public std::runtime_error {
+ public:
+  Mismatch(int member, std::string theirs)
+      : std::runtime_error("mismatch"), member_(member), theirs_(std::move(theirs)) {}
+  [[nodiscard]] int member() const { return member_; }
+  // What that member calls its operation.
+  [[nodiscard]] const std::string& theirs() const { return theirs_; }
+
+ private:
+  int member_;
+  std::string theirs_;
+};
+
+// Where a contribution lies in memory that its owner has allocated for all.
+struct Location {
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0;
+};
+// Finds a member's segment here. Throws Late, Broken.
+using FindSegment =
+    std::function<std::byte*(int member, std::uint32_t segment, const Deadline& deadline)>;
+
+struct Contribution {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::optional<Location> location = {};  // if in memory for all
+  std::uint64_t aside = 0;                // told to the others
+};
+
+class Collective {
+ public:
+  // Makes the contribution visible, as far as that goes without waiting; number counts the group's
+  // operations. A ring entry that peers still need is waited for.
+  Collective(Party& party, const FindSegment& find, std::uint64_t number, std::uint64_t signature,
+             std::string_view name, const Contribution& own, const Deadline& deadline);
+
+  // How a contribution becomes visible. Those in windows are made one at a time, in order; the
+  // caller sees to it.
+  [[nodiscard]] static Place place_of(const Contribution& own, const Shape& shape);
+
+  // Bytes [begin, end) of every member's contribution: views[m] is where member m's byte `begin`
+  // lies; past `bytes(m)` there is nothing. Called window by window.
+  using Take = std::function<void(std::span<const std::byte* const> views, std::size_t begin,
+                                  std::size_t end)>;
+  // Waits for the others and calls `take` for each window. On return `own.data` is the caller's
+  // again.
+  void gather(const Take& take, const Deadline& deadline);
+
+  // Bytes [begin, end) of the result from the same bytes of all; `out` may be one of `views`.
+  using Fold = std::function<void(std::span<const std::byte* const> views, std::byte* out,
+                                  std::size_t bytes)>;
+  // All contributions have the same size; the result takes the place of each. `grain` bytes are
+  // never cut.
+  void reduce(const Fold& fold, std::size_t grain, const Deadline& deadline);
+
+  // Whether gather() or reduce() would find all members there.
+  [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered); }
+  // Of a member that has entered.
+  [[nodiscard]] std::size_t bytes(int member) const;
+  [[nodiscard]] std::uint64_t aside(int member) const;
+  // After which the others may all be waited for.
+  void enter_all(const Deadline& deadline);
+
+ private:
+  static constexpr std::uint64_t kEntered = 1;
+  // Phases of window w: its owner has filled it; the member has taken what it needs from
+  // everybody's (or, in a reduction, folded its part of them). A member fills w + 1 before it takes
+  // w.
+  static std::uint64_t filled(std::uint64_t w) { return w == 0 ? kEntered : 2 * w; }
+  static std::uint64_t taken(std::uint64_t w) { return 2 * w + 3; }
+
+  [[nodiscard]] const Operation& entry(int member) const;
+  [[nodiscard]] bool any(Place place) const;
+  [[nodiscard]] std::size_t largest() const;
+  [[nodiscard]] const std::byte* view(int member, std::size_t begin, std::uint64_t window,
+                                      const Deadline& deadline) const;
+  [[nodiscard]] std::vector<const std::byte*> views(std::size_t begin, std::uint64_t window,
+                                                    const Deadline& deadline) const;
+  [[nodiscard]] std::byte* result(int member, std::size_t begin, std::uint64_t window,
+                                  const Deadline& deadline) const;
+  void fill(std::uint64_t window);
+  void finish();
+  void reduce_in_slots(const Fold& fold, const Deadline& deadline);
+  void reduce_in_memory(const Fold& fold, std::size_t grain, const Deadline& deadline);
+  void reduce_in_windows(const Fold& fold, std::size_t grain, const Deadline& deadline);
+
+  Party& party_;
+  const FindSegment& find_;
+  std::uint64_t number_;
+  Contribution own_;
+};
+
+}  // namespace troika::shm

@@ -1,0 +1,82 @@
+// The engine shm: collectives between the ranks of one host, over shared memory. Small operations,
+// and those on memory from allocate() that are not large, are announced by the caller's thread when
+// they start and finished by whoever waits for them; the rest runs in a thread of its own (lane.h).
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/comm/lane.h>
+#include <troika/comm/members.h>
+#include <troika/comm/shm/collective.h>
+#include <troika/comm/shm/mailbox.h>
+#include <troika/comm/shm/segments.h>
+
+#include <deque>
+#include <memory>
+#include <thread>
+
+namespace troika::shm {
+
+class Engine final : public GroupEngine {
+ public:
+  Engine(Members members, Attached attached, const Shape& shape, Seconds spin);
+  // Finishes what is under way.
+  ~Engine() override;
+
+  [[nodiscard]] std::string_view name() const override { return "shm"; }
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override;
+  Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                      std::span<const std::int64_t> counts, ReduceOp op, const Call& call) override;
+  Work all_gather(const at::Tensor& output, const at::Tensor& input,
+                  std::span<const std::int64_t> counts, const Call& call) override;
+  Work all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                  const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                  const Call& call) override;
+  Work broadcast(const at::Tensor& tensor, int root, const Call& call) override;
+  Work gather(const at::Tensor& output, const at::Tensor& input, int root,
+              const Call& call) override;
+  Work scatter(const at::Tensor& output, const at::Tensor& input, int root,
+               const Call& call) override;
+  Work exchange(std::span<const Transfer> transfers, const Call& call) override;
+  Work barrier(const Call& call) override;
+  void abort(const std::string& reason) override;
+  [[nodiscard]] at::Tensor allocate(std::size_t bytes) override;
+
+ private:
+  class Pending;
+  // What an operation is, in errors and to the others.
+  struct Named {
+    std::string text;  // "all_reduce 'loss'"
+    Deadline deadline;
+    std::uint64_t signature;
+  };
+  // Takes what the operation is for from the others' contributions.
+  using Finish = std::function<void(Collective&, const Deadline&)>;
+
+  // Starts an operation whose largest contribution, of whomever, has `largest` bytes.
+  Work start(Named named, const at::Tensor& contribution, std::size_t largest, std::uint64_t aside,
+             Finish finish);
+  Work in_lane(const Named& named, std::function<void()> body);
+  // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
+  // operation that all have entered ends well even if a peer has left since.
+  void run(const Named& named, const std::function<void()>& body);
+  [[nodiscard]] std::exception_ptr overdue(const Named& named);
+  [[nodiscard]] std::string late(const Named& named, const std::vector<int>& missing) const;
+  void finish_pending();
+  void watch();
+
+  Members members_;
+  std::vector<std::optional<Wire>> wires_;
+  Party party_;
+  std::shared_ptr<Segments> segments_;
+  FindSegment find_;
+  Mailbox mailbox_;
+  std::uint64_t operations_ = 0;
+  std::deque<std::weak_ptr<Pending>> pending_;
+  std::unique_ptr<Lane> lane_;
+  Work last_in_lane_;
+  std::unique_ptr<Lane> exchange_lane_;
+  UniqueFd stop_watching_;
+  std::thread watcher_;
+};
+
+}  // namespace troika::shm

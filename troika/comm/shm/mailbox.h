@@ -1,0 +1,78 @@
+// Messages between pairs of a shared-memory group, in order, through the channels of the boards. A
+// message that fits into what is free of the channel is gone at once; longer ones move while sender
+// and receiver, in whatever thread, call progress().
+#pragma once
+
+#include <troika/comm/shm/party.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace troika::shm {
+
+// Sender and receiver disagree on a message's size.
+class WrongSize : public std::runtime_error {
+ public:
+  WrongSize(int member, std::uint64_t theirs, std::uint64_t ours)
+      : std::runtime_error("wrong size"), member_(member), theirs_(theirs), ours_(ours) {}
+  [[nodiscard]] int member() const { return member_; }
+  [[nodiscard]] std::uint64_t theirs() const { return theirs_; }
+  [[nodiscard]] std::uint64_t ours() const { return ours_; }
+
+ private:
+  int member_;
+  std::uint64_t theirs_, ours_;
+};
+
+class Mailbox {
+ public:
+  // Messages that are waited for together.
+  class Batch {
+   public:
+    [[nodiscard]] bool done() const { return left_.load() == 0; }
+
+   private:
+    friend class Mailbox;
+    std::atomic<int> left_ = 0;
+  };
+
+  explicit Mailbox(Party& party);
+
+  // Post a message; `data` must stay as it is until the batch is done. Thread-safe.
+  void send(const std::shared_ptr<Batch>& batch, int to, const std::byte* data, std::size_t bytes);
+  void receive(const std::shared_ptr<Batch>& batch, int from, std::byte* data, std::size_t bytes);
+  // Moves what can be moved, of all batches. Thread-safe. Throws WrongSize.
+  void progress();
+  // Throws Late naming whose messages are missing, Broken, WrongSize.
+  void wait(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
+
+ private:
+  struct Message {
+    std::shared_ptr<Batch> batch;
+    std::byte* data;
+    std::uint64_t bytes;
+    std::uint64_t moved = 0;
+    bool announced = false;  // its size has been written, or read
+  };
+  // One way of one pair. Positions count all bytes that ever passed.
+  struct Way {
+    Channel* channel;
+    std::byte* ring;
+    std::deque<Message> queue;
+  };
+  [[nodiscard]] bool send_some(int to);
+  [[nodiscard]] bool receive_some(int from);
+  void copy_in(const Way& way, std::uint64_t at, const std::byte* from, std::size_t bytes) const;
+  void copy_out(const Way& way, std::uint64_t at, std::byte* to, std::size_t bytes) const;
+
+  Party& party_;
+  std::size_t capacity_;
+  std::mutex mutex_;
+  std::vector<Way> outgoing_, incoming_;  // by member
+};
+
+}  // namespace troika::shm

@@ -1,0 +1,121 @@
+// The members of a shared-memory group as one of them sees them: its own board, the others', and
+// how to wait for them.
+//
+// Memory ordering. A member tells of its bytes by storing `progress` (sequentially consistent, so
+// also a release), and whoever has loaded that value (acquire) sees the bytes. A ring entry and its
+// slot are used again only after every member has reached kDone in the operation that had them; the
+// reader's last reads come before its store of kDone, and the owner loads that before it writes.
+//
+// Sleeping. Who waits first counts itself among the sleepers, then looks once more, then sleeps
+// unless the bell has rung since before that look. Who has news first stores it, then looks for
+// sleepers, and rings the bell if there are any. All four accesses are sequentially consistent: in
+// their one order either the news comes before the last look, which sees it, or the count comes
+// before the look for sleepers, which then rings. So no wake-up is lost.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/comm/shm/board.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace troika::shm {
+
+// Members that are not there by the deadline.
+class Late : public std::runtime_error {
+ public:
+  explicit Late(std::vector<int> missing)
+      : std::runtime_error("late"), missing_(std::move(missing)) {}
+  [[nodiscard]] const std::vector<int>& missing() const { return missing_; }
+
+ private:
+  std::vector<int> missing_;
+};
+
+// The group was broken: by this member, or by a peer that gave up or died.
+class Broken : public std::runtime_error {
+ public:
+  explicit Broken(const std::string& reason, int by = -1) : std::runtime_error(reason), by_(by) {}
+  // The member that gave up; -1 where it was this one, or where the reason says it.
+  [[nodiscard]] int by() const { return by_; }
+
+ private:
+  int by_;
+};
+
+class Party {
+ public:
+  // `boards` by member, each its owner's; `index` is this process. `spin`: how long to look again
+  // and again before sleeping; zero where there are more ranks than cores.
+  Party(std::vector<Board> boards, const Shape& shape, int index, Seconds spin);
+
+  [[nodiscard]] int size() const { return static_cast<int>(boards_.size()); }
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] const Board& board(int member) const {
+    return boards_[static_cast<std::size_t>(member)];
+  }
+  [[nodiscard]] const Board& own() const { return board(index_); }
+
+  // This member has come to `phase` of the operation: tells the others.
+  void advance(std::uint64_t operation, std::uint64_t phase);
+  // Waits until every member has come to `phase` of the operation. Throws Late, Broken.
+  void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
+  [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const;
+
+  // Waits until `ready`. Throws Late naming `missing()`, Broken.
+  template <class Ready, class Missing>
+  void wait(const Ready& ready, const Missing& missing, const Deadline& deadline) {
+    for (int i = 0; i < spins_; ++i) {
+      if (ready()) return;
+      pause();
+    }
+    const Sleeper sleeper(own());
+    while (true) {
+      const std::uint32_t bell = own().bell().load();
+      if (ready()) return;
+      throw_if_broken();
+      if (deadline.passed()) throw Late(missing());
+      sleep(bell, deadline);
+    }
+  }
+  // Wakes `member`, or everybody, where they sleep: after every piece of news.
+  void tell(int member) const;
+  void tell_all() const;
+
+  // Breaks the group, here and, with `reason`, for the others. Any thread.
+  void give_up(const std::string& reason);
+  // A peer is dead: breaks the group here. Any thread.
+  void lose(const std::string& reason);
+  void throw_if_broken() const;
+  [[nodiscard]] bool broken() const { return broken_.load(); }
+
+ private:
+  // Counts a thread among the sleepers.
+  class Sleeper {
+   public:
+    explicit Sleeper(const Board& board) : board_(board) { board_.sleepers().fetch_add(1); }
+    ~Sleeper() { board_.sleepers().fetch_sub(1); }
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
+
+   private:
+    const Board& board_;
+  };
+  static void pause();
+  void sleep(std::uint32_t bell, const Deadline& deadline) const;
+
+  std::vector<Board> boards_;
+  Shape shape_;
+  int index_;
+  int spins_;
+  std::atomic<bool> broken_ = false;
+  mutable std::mutex mutex_;
+  std::string reason_;  // guarded by the mutex
+};
+
+}  // namespace troika::shm
