@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <troika/base/error.h>
 #include <troika/base/units.h>
+#include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 
 #include <numeric>
@@ -66,6 +67,57 @@ RANK_FUNCTION(does_not_enter) {
   });
   report_error(rank, "afterwards", [&] { group.barrier(Rank::call("never")).wait(); });
   if (rank.store().add("done", 1) == rank.size() - 1) rank.store().set("others are done", "");
+}
+
+// One that is stopped, and one that computes without end: both are told apart from one that waits.
+RANK_FUNCTION(is_stopped) {
+  const Group group = watched_group(rank);
+  at::Tensor tensor = at::ones({1000});
+  group.all_reduce(tensor, ReduceOp::kSum, Rank::call("warm-up")).wait();
+  if (rank.index() == 1) {
+    rank.store().set("pid", std::to_string(getpid()));
+    raise(SIGSTOP);  // until rank 0 has its error
+    return;
+  }
+  report_error(rank, "error", [&] {
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients", Seconds(1))).wait();
+  });
+  if (rank.index() != 0) return;
+  kill(std::stoi(rank.store().get("pid", Deadline::in(Seconds(10)))), SIGCONT);
+}
+
+RANK_FUNCTION(loops) {
+  const Group group = watched_group(rank);
+  if (rank.index() == 1) {
+    rank.store().set("looping", "");
+    Store store = rank.store().clone();
+    while (!store.is_set("done")) {
+      for (volatile int i = 0; i < 10'000'000; i = i + 1) {
+      }
+    }
+    return;
+  }
+  (void)rank.store().get("looping", Deadline::in(Seconds(10)));
+  report_error(rank, "error", [&] { group.barrier(Rank::call("together", Seconds(1))).wait(); });
+  rank.store().set("done", "");
+}
+
+RANK_FUNCTION(is_elsewhere) {
+  const Group group = watched_group(rank);
+  at::Tensor tensor = at::ones({10});
+  group.all_reduce(tensor, ReduceOp::kSum, Rank::call("warm-up")).wait();
+  const Call call = Rank::call("gradients", Seconds(1));
+  report_error(rank, "error", [&] {
+    if (rank.index() != 1) {
+      group.all_reduce(tensor, ReduceOp::kSum, call).wait();
+    } else if (rank.argument("what") == "operation") {
+      group.broadcast(tensor, 0, Rank::call("weights", Seconds(1))).wait();
+    } else {
+      at::Tensor other = at::ones({9}, at::kDouble);
+      group.all_reduce(other, ReduceOp::kSum, call).wait();
+    }
+  });
+  rank.meet("all have seen it");
 }
 
 RANK_FUNCTION(is_killed) {
@@ -189,22 +241,60 @@ TEST_P(Failures, ARankThatDoesNotEnter) {
     deadlines += values.at("error") == "DeadlineError";
     EXPECT_THAT(values.at("error"), testing::AnyOf("DeadlineError", "PeerError"));
     EXPECT_THAT(values.at("error message"),
-                AllOf(HasSubstr("all_reduce 'gradients' on axis data (ranks 0, 1 and 2): nothing "
-                                "from rank 1 on host"),
-                      HasSubstr("for 1.0 s")));
+                AllOf(HasSubstr("rank 1 (host " + host_name() + ", pid "),
+                      HasSubstr(") has not entered all_reduce 'gradients' on axis data; ranks 0 and "
+                                "2 have waited 1.0 s; it last completed all_reduce 'warm-up' ")));
     EXPECT_GT(seconds(results[static_cast<std::size_t>(rank)], "error"), 0.9);
     EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "error"), 4.0);
     EXPECT_EQ(values.at("afterwards"), "PeerError");
     EXPECT_THAT(values.at("afterwards message"), HasSubstr("barrier 'never' on axis data: "));
     EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "afterwards"), 1.0);
     if (values.at("error") == "DeadlineError") {
-      EXPECT_THAT(values.at("error message"),
-                  HasSubstr("finished all_reduce 'warm-up' (axis data"));
+      EXPECT_THAT(values.at("error message"), HasSubstr(" sleeps: it waits for something else"));
     }
   }
   EXPECT_GE(deadlines, 1);
   EXPECT_EQ(results[1].values.at("late"), "PeerError");
   EXPECT_THAT(results[1].values.at("late message"), HasSubstr("gave up: "));
+}
+
+TEST_P(Failures, ARankThatIsStopped) {
+  const auto results = run("is_stopped", 3);
+  int told = 0;
+  for (const int rank : {0, 2}) {
+    const std::string message = results[static_cast<std::size_t>(rank)].values.at("error message");
+    EXPECT_THAT(message, HasSubstr("has not entered all_reduce 'gradients' on axis data"));
+    told += message.find("is stopped (SIGSTOP, a debugger, a frozen container): kill -CONT ") !=
+            std::string::npos;
+  }
+  EXPECT_GE(told, 1);  // whoever is second hears of the first one's reason
+}
+
+TEST_P(Failures, ARankInAnEndlessLoop) {
+  const std::string message = run("loops", 2)[0].values.at("error message");
+  EXPECT_THAT(message, AllOf(HasSubstr("has not entered barrier 'together' on axis data; rank 0 has "
+                                       "waited 1.0 s; it has begun no operation"),
+                             HasSubstr("is computing: an endless loop")));
+}
+
+TEST_P(Failures, ARankInAnotherOperation) {
+  const auto results = expect_ranks("is_elsewhere", 3,
+                                    {.engine = GetParam(), .arguments = {{"what", "operation"}}});
+  for (const RankResult& result : results) {
+    EXPECT_THAT(result.values.at("error message"),
+                AllOf(HasSubstr("'gradients'"), HasSubstr("broadcast 'weights'"),
+                      HasSubstr("operation 2 on axis data")));
+  }
+}
+
+TEST_P(Failures, ARankWithAnotherShape) {
+  const auto results =
+      expect_ranks("is_elsewhere", 3, {.engine = GetParam(), .arguments = {{"what", "shape"}}});
+  for (const RankResult& result : results) {
+    EXPECT_THAT(result.values.at("error message"),
+                AllOf(HasSubstr("all_reduce 'gradients'"), HasSubstr("9 x fp64"),
+                      HasSubstr("10 x fp32")));
+  }
 }
 
 TEST_P(Failures, ARankThatIsKilled) {
@@ -216,7 +306,7 @@ TEST_P(Failures, ARankThatIsKilled) {
     EXPECT_EQ(result.values.at("error"), "PeerError");
     EXPECT_THAT(result.values.at("error message"),
                 AllOf(HasSubstr("all_reduce 'gradients' on axis data: "),
-                      HasSubstr("lost rank 1 on host")));
+                      HasSubstr("lost rank 1 (host " + host_name() + ", pid ")));
     EXPECT_LT(seconds(result, "error"), 10);  // two deadlines
     EXPECT_EQ(result.values.at("afterwards"), "PeerError");
   }

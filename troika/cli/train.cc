@@ -10,6 +10,7 @@
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/train/run.h>
+#include <troika/train/run_folder.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -75,6 +76,7 @@ int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan&
   launch.command = own_command();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  launch.recorders = flight_folder(run_folder(recipe));
   const LaunchResult result = run_ranks(launch);
   if (result.failure) {
     std::cerr << "troika: " << result.failure->message << "\n";

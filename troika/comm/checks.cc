@@ -7,21 +7,6 @@
 namespace troika::detail {
 namespace {
 
-bool travels(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-    case at::kFloat:
-    case at::kBFloat16:
-    case at::kHalf:
-    case at::kLong:
-    case at::kInt:
-    case at::kByte:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_meta() || b.is_meta() || a.device() != b.device()) return false;
   const auto* a_begin = static_cast<const char*>(a.const_data_ptr());
@@ -31,6 +16,27 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
+std::string_view name_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return "fp64";
+    case at::kFloat:
+      return "fp32";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kHalf:
+      return "fp16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kByte:
+      return "uint8";
+    default:
+      return "";
+  }
+}
+
 void ArgumentCheck::refuse(const std::string& why, std::string hint) const {
   throw UsageError(std::string(operation_) + " " + quote(label_) + ": " + why, std::move(hint));
 }
@@ -39,7 +45,7 @@ void ArgumentCheck::tensor(const at::Tensor& tensor, std::string_view name) cons
   const std::string the = "the " + std::string(name);
   if (!tensor.defined()) refuse(the + " is undefined");
   if (tensor.layout() != at::kStrided) refuse(the + " is not a dense tensor");
-  if (!travels(tensor.scalar_type())) {
+  if (name_of(tensor.scalar_type()).empty()) {
     refuse(the + " has dtype " + c10::str(tensor.scalar_type()),
            "groups carry fp64, fp32, bf16, fp16, int64, int32 and uint8");
   }
@@ -47,6 +53,12 @@ void ArgumentCheck::tensor(const at::Tensor& tensor, std::string_view name) cons
     refuse(the + " of shape " + c10::str(tensor.sizes()) + " is not contiguous (strides " +
                c10::str(tensor.strides()) + ")",
            "pass tensor.contiguous(), and copy the result back where it is written");
+  }
+  if (!tensor.is_meta() && tensor.numel() > 0 &&
+      reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % tensor.element_size() != 0) {
+    refuse(the + " begins at an address that is no multiple of the " +
+               std::to_string(tensor.element_size()) + " bytes of its elements",
+           "pass tensor.clone(), and copy the result back where it is written");
   }
   if (engine_ && !engine_->accepts(tensor.device().type())) {
     refuse(the + " is on " + tensor.device().str() + ", which engine " +

@@ -11,6 +11,9 @@
 
 namespace troika::detail {
 
+// "fp32", "int64"; a literal. Empty for what groups do not carry.
+[[nodiscard]] std::string_view name_of(at::ScalarType dtype);
+
 // The operation whose arguments are checked; all members throw UsageError "all_reduce 'label':
 // ...".
 class ArgumentCheck {

@@ -57,7 +57,7 @@ void Collectives::all_reduce_at_once(const at::Tensor& tensor, ReduceOp op,
   const at::Tensor own = as_bytes(tensor);
   const std::int64_t bytes = own.numel();
   const at::Tensor others = scratch(bytes * (size_ - 1));
-  Messages messages(link_, scope.deadline);
+  Messages messages(link_, scope.deadline, scope.record);
   std::vector<const std::byte*> inputs(static_cast<std::size_t>(size_), detail::data(own));
   for (const int peer : peers_before(rank_, size_)) {
     const at::Tensor from = others.narrow(0, (peer - (peer > rank_)) * bytes, bytes);
@@ -90,7 +90,7 @@ void Collectives::all_gather(const at::Tensor& output, const at::Tensor& input,
   const Parts parts(counts, input.element_size());
   const at::Tensor all = as_bytes(output);
   const at::Tensor own = as_bytes(input);
-  Messages messages(link_, scope.deadline);
+  Messages messages(link_, scope.deadline, scope.record);
   for (const int peer : peers_before(rank_, size_)) {
     messages.receive(peer, parts.of(all, peer), scope.tag);
   }
@@ -106,7 +106,7 @@ void Collectives::all_to_all(const at::Tensor& output, std::span<const std::int6
   const Parts from(output_counts, output.element_size());
   const at::Tensor sent = as_bytes(input);
   const at::Tensor received = as_bytes(output);
-  Messages messages(link_, scope.deadline);
+  Messages messages(link_, scope.deadline, scope.record);
   for (const int peer : peers_before(rank_, size_)) {
     messages.receive(peer, from.of(received, peer), scope.tag);
   }
@@ -127,12 +127,12 @@ void Collectives::broadcast(const at::Tensor& tensor, int root, const OperationS
   while (lowest_bit < size_ && (position & lowest_bit) == 0) lowest_bit *= 2;
   const auto member_at = [&](int place) { return (place + root) % size_; };
 
-  Messages outgoing(link_, scope.deadline);
+  Messages outgoing(link_, scope.deadline, scope.record);
   for (std::int64_t start = 0; start < bytes.numel(); start += kSegmentBytes) {
     const at::Tensor segment =
         bytes.narrow(0, start, std::min(kSegmentBytes, bytes.numel() - start));
     if (position != 0) {
-      Messages incoming(link_, scope.deadline);
+      Messages incoming(link_, scope.deadline, scope.record);
       incoming.receive(member_at(position - lowest_bit), segment, scope.tag);
       incoming.wait();
     }
@@ -145,7 +145,7 @@ void Collectives::broadcast(const at::Tensor& tensor, int root, const OperationS
 
 void Collectives::gather(const at::Tensor& output, const at::Tensor& input, int root,
                          const OperationScope& scope) {
-  Messages messages(link_, scope.deadline);
+  Messages messages(link_, scope.deadline, scope.record);
   const at::Tensor own = as_bytes(input);
   if (rank_ == root) {
     const Parts parts = Parts::even(input.numel() * size_, size_, input.element_size());
@@ -162,7 +162,7 @@ void Collectives::gather(const at::Tensor& output, const at::Tensor& input, int 
 
 void Collectives::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                           const OperationScope& scope) {
-  Messages messages(link_, scope.deadline);
+  Messages messages(link_, scope.deadline, scope.record);
   const at::Tensor own = as_bytes(output);
   if (rank_ == root) {
     const Parts parts = Parts::even(output.numel() * size_, size_, output.element_size());
@@ -180,7 +180,7 @@ void Collectives::scatter(const at::Tensor& output, const at::Tensor& input, int
 void Collectives::barrier(const OperationScope& scope) {
   const at::Tensor byte = scratch(2);
   for (int distance = 1; distance < size_; distance *= 2) {
-    Messages messages(link_, scope.deadline);
+    Messages messages(link_, scope.deadline, scope.record);
     messages.receive((rank_ - distance + size_) % size_, byte.narrow(0, 0, 1), scope.tag);
     messages.send((rank_ + distance) % size_, byte.narrow(0, 1, 1), scope.tag);
     messages.wait();

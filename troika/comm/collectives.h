@@ -29,6 +29,7 @@ namespace troika {
 struct OperationScope {
   std::uint32_t tag;  // and the next one
   Deadline deadline;
+  OperationRecord record = {};
 };
 
 // Blocking; one operation at a time. All tensors are contiguous and in host memory. Throws

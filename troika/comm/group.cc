@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/comm/checks.h>
 #include <troika/comm/group.h>
+#include <troika/comm/signature.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
 
@@ -12,25 +13,45 @@ namespace troika {
 
 using detail::ArgumentCheck;
 
+namespace {
+
+// What Group says of an operation to its observers, and to its engine.
+struct OperationInput {
+  std::string_view operation;
+  std::uint64_t bytes = 0;  // that this member gives
+  const at::Tensor* tensor = nullptr;
+  std::uint64_t signature = 0;
+  // An exchange is an operation of some members only.
+  enum class Members { kAll, kSome } members = Members::kAll;
+};
+
+}  // namespace
+
 struct Group::Shared {
-  std::shared_ptr<GroupEngine> engine;
   GroupObservers observers;
+  std::shared_ptr<GroupEngine> engine;  // goes first: it writes to the recorder
   std::string axis;
+  std::uint64_t generation = 0;
   std::atomic<std::uint64_t> bytes_sent = 0;
+  std::atomic<std::uint64_t> places = 0;
 
   // Starts an operation, and tells the observers of its start and its end.
   template <class Start>
-  Work observed(std::string_view operation, std::uint64_t bytes, const Call& call, Start&& start) {
-    bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
-    const std::uint64_t sequence =
-        observers.recorder ? observers.recorder->begin(operation, axis, call.label, bytes) : 0;
+  Work observed(const OperationInput& input, const Call& call, Start&& start) {
+    bytes_sent.fetch_add(input.bytes, std::memory_order_relaxed);
+    const bool all = input.members == OperationInput::Members::kAll;
+    const std::uint64_t place = all ? places.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
+    const std::uint64_t sequence = observers.recorder ? begin_record(input, call, place) : 0;
+    const OperationRecord record(observers.recorder.get(), sequence, place, input.signature);
     const bool traced = observers.trace && observers.trace->on();
     const std::int64_t started = traced ? observers.trace->now() : 0;
     try {
-      Work work = std::forward<Start>(start)(*engine);
+      Work work = std::forward<Start>(start)(*engine, Call{call.label, call.deadline, record});
       if (observers.recorder) end_record(work, sequence);
-      if (traced)
-        end_span(work, std::string(operation) + " " + std::string(call.label), started, bytes);
+      if (traced) {
+        end_span(work, std::string(input.operation) + " " + std::string(call.label), started,
+                 input.bytes);
+      }
       return work;
     } catch (...) {
       if (observers.recorder) observers.recorder->fail(sequence);
@@ -39,6 +60,18 @@ struct Group::Shared {
   }
 
  private:
+  std::uint64_t begin_record(const OperationInput& input, const Call& call,
+                             std::uint64_t place) const {
+    OperationFacts facts{input.operation, axis, call.label, input.bytes};
+    if (input.tensor) {
+      facts.elements = input.tensor->numel();
+      facts.dtype = detail::name_of(input.tensor->scalar_type());
+    }
+    facts.place = place;
+    facts.generation = generation;
+    facts.signature = input.signature;
+    return observers.recorder->begin(facts);
+  }
   void end_record(const Work& work, std::uint64_t sequence) const {
     work.on_done([recorder = observers.recorder, sequence](const std::exception_ptr& error) {
       if (error) {
@@ -123,6 +156,7 @@ Group::Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t 
   shared_->engine = std::move(engine);
   shared_->observers = std::move(observers);
   shared_->axis = axis_;
+  shared_->generation = generation_;
 }
 
 std::string_view Group::engine_name() const {
@@ -138,8 +172,10 @@ Work Group::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) 
   check.tensor(tensor, "tensor");
   check.reduction(tensor, op);
   if (!shared_) return {};
-  return shared_->observed("all_reduce", tensor.nbytes(), call, [&](GroupEngine& engine) {
-    return engine.all_reduce(plain(tensor), op, call);
+  const OperationInput input{"all_reduce", tensor.nbytes(), &tensor,
+                             signature_of("all_reduce", tensor, static_cast<std::uint64_t>(op))};
+  return shared_->observed(input, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.all_reduce(plain(tensor), op, recorded);
   });
 }
 
@@ -154,8 +190,11 @@ Work Group::reduce_scatter(const at::Tensor& output, const at::Tensor& input, Re
   check.elements(output, "output", parts[static_cast<std::size_t>(index_)]);
   check.apart_or_own(output, input, sum_before(parts, index_));
   if (!shared_) return copy_to_self(output, input);
-  return shared_->observed("reduce_scatter", input.nbytes(), call, [&](GroupEngine& engine) {
-    return engine.reduce_scatter(plain(output), plain(input), parts, op, call);
+  const OperationInput facts{
+      "reduce_scatter", input.nbytes(), &input,
+      signature_of("reduce_scatter", input, parts, static_cast<std::uint64_t>(op))};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.reduce_scatter(plain(output), plain(input), parts, op, recorded);
   });
 }
 
@@ -169,8 +208,10 @@ Work Group::all_gather(const at::Tensor& output, const at::Tensor& input, const 
   check.elements(input, "input", parts[static_cast<std::size_t>(index_)]);
   check.apart_or_own(input, output, sum_before(parts, index_));
   if (!shared_) return copy_to_self(output, input);
-  return shared_->observed("all_gather", input.nbytes(), call, [&](GroupEngine& engine) {
-    return engine.all_gather(plain(output), plain(input), parts, call);
+  const OperationInput facts{"all_gather", input.nbytes(), &input,
+                             signature_of("all_gather", output, parts)};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.all_gather(plain(output), plain(input), parts, recorded);
   });
 }
 
@@ -190,8 +231,12 @@ Work Group::all_to_all(const at::Tensor& output, std::span<const std::int64_t> o
   }
   check.apart(output, input);
   if (!shared_) return copy_to_self(output, input);
-  return shared_->observed("all_to_all", input.nbytes(), call, [&](GroupEngine& engine) {
-    return engine.all_to_all(plain(output), output_counts, plain(input), input_counts, call);
+  // Sizes may differ from member to member.
+  const OperationInput facts{
+      "all_to_all", input.nbytes(), &input,
+      signature_of("all_to_all", static_cast<std::uint64_t>(input.scalar_type()))};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.all_to_all(plain(output), output_counts, plain(input), input_counts, recorded);
   });
 }
 
@@ -200,9 +245,11 @@ Work Group::broadcast(const at::Tensor& tensor, int root, const Call& call) cons
   check.tensor(tensor, "tensor");
   check.member(root, "root");
   if (!shared_) return {};
-  return shared_->observed(
-      "broadcast", root == index_ ? tensor.nbytes() : 0, call,
-      [&](GroupEngine& engine) { return engine.broadcast(plain(tensor), root, call); });
+  const OperationInput facts{"broadcast", root == index_ ? tensor.nbytes() : 0, &tensor,
+                             signature_of("broadcast", tensor, static_cast<std::uint64_t>(root))};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.broadcast(plain(tensor), root, recorded);
+  });
 }
 
 Work Group::gather(const at::Tensor& output, const at::Tensor& input, int root,
@@ -217,8 +264,10 @@ Work Group::gather(const at::Tensor& output, const at::Tensor& input, int root,
     check.apart_or_own(input, output, input.numel() * index_);
   }
   if (!shared_) return copy_to_self(output, input);
-  return shared_->observed("gather", input.nbytes(), call, [&](GroupEngine& engine) {
-    return engine.gather(plain(output), plain(input), root, call);
+  const OperationInput facts{"gather", input.nbytes(), &input,
+                             signature_of("gather", input, static_cast<std::uint64_t>(root))};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.gather(plain(output), plain(input), root, recorded);
   });
 }
 
@@ -234,9 +283,11 @@ Work Group::scatter(const at::Tensor& output, const at::Tensor& input, int root,
     check.apart_or_own(output, input, output.numel() * index_);
   }
   if (!shared_) return copy_to_self(output, input);
-  return shared_->observed(
-      "scatter", root == index_ ? input.nbytes() : 0, call,
-      [&](GroupEngine& engine) { return engine.scatter(plain(output), plain(input), root, call); });
+  const OperationInput facts{"scatter", root == index_ ? input.nbytes() : 0, &output,
+                             signature_of("scatter", output, static_cast<std::uint64_t>(root))};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.scatter(plain(output), plain(input), root, recorded);
+  });
 }
 
 Work Group::exchange(std::span<const Transfer> transfers, const Call& call) const {
@@ -249,14 +300,18 @@ Work Group::exchange(std::span<const Transfer> transfers, const Call& call) cons
   }
   const std::vector<Transfer> others = without_own(transfers, index_, check);
   if (!shared_) return {};
-  return shared_->observed("exchange", sent, call,
-                           [&](GroupEngine& engine) { return engine.exchange(others, call); });
+  const OperationInput facts{"exchange", sent, nullptr, 0, OperationInput::Members::kSome};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.exchange(others, recorded);
+  });
 }
 
 Work Group::barrier(const Call& call) const {
   if (!shared_) return {};
-  return shared_->observed("barrier", 0, call,
-                           [&](GroupEngine& engine) { return engine.barrier(call); });
+  const OperationInput facts{"barrier", 0, nullptr, signature_of("barrier", 0)};
+  return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
+    return engine.barrier(recorded);
+  });
 }
 
 void Group::abort(const std::string& reason) const {

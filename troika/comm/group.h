@@ -17,6 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/base/time.h>
+#include <troika/observe/recorder.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,6 @@
 
 namespace troika {
 
-class Recorder;
 class Trace;
 
 // Average divides the sum by size(); it is refused for integers. Integer sums wrap around. Max and
@@ -41,6 +41,8 @@ enum class ReduceOp { kSum, kAverage, kMax, kMin };
 struct Call {
   std::string_view label;
   Deadline deadline;
+  // Filled in by Group, for its engine.
+  OperationRecord record = {};
 };
 
 // An operation under way. A small value; the operation goes on if all handles are dropped.
@@ -88,7 +90,9 @@ struct Transfer {
 
 // What an engine implements. Ranks here are positions in the group, of which there are at least
 // two. Arguments have been checked and `counts` is never empty; tensors do not require gradients.
-// Callers use Group.
+// `call.record` takes the bytes that this member sends to others and how often it waits for them;
+// its signature is equal on all members that are in the same operation, and its place counts the
+// collectives of the group. Callers use Group.
 class GroupEngine {
  public:
   virtual ~GroupEngine() = default;

@@ -4,6 +4,12 @@
 #include <troika/comm/meeting.h>
 #include <troika/observe/machine.h>
 #include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/endpoint.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
 
 namespace troika::detail {
 namespace {
@@ -56,11 +62,25 @@ std::vector<std::string> Meeting::exchange(std::string_view topic, const std::st
 }
 
 Members Meeting::members() {
-  return {.axis = context_.axis,
-          .ranks = context_.ranks,
-          .hosts = exchange("host", host_name()),
-          .index = context_.index,
-          .recorders = context_.options.recorders};
+  Members members{.axis = context_.axis,
+                  .ranks = context_.ranks,
+                  .hosts = {},
+                  .index = context_.index,
+                  .generation = context_.options.generation,
+                  .recorders = context_.options.recorders};
+  // A host's name holds no line break, and its identity ends with its name.
+  const std::string own = host_name() + "\n" + host_identity() + "\n" + std::to_string(getpid());
+  for (const std::string& word : exchange("member", own)) {
+    std::istringstream lines(word);
+    std::string host, identity, pid;
+    std::getline(lines, host);
+    std::getline(lines, identity);
+    std::getline(lines, pid);
+    members.hosts.push_back(host);
+    members.identities.push_back(identity);
+    members.pids.push_back(std::atoi(pid.c_str()));
+  }
+  return members;
 }
 
 }  // namespace troika::detail

@@ -1,33 +1,19 @@
 #include <troika/comm/members.h>
-#include <troika/observe/recorder.h>
-#include <troika/rendezvous/agreement.h>
 
-#include <chrono>
 #include <exception>
 
 namespace troika {
 
 std::string Members::name(int member) const {
   const auto i = static_cast<std::size_t>(member);
-  return "rank " + std::to_string(ranks[i]) + " on host " + hosts[i];
+  std::string text = "rank " + std::to_string(ranks[i]) + " (host " + hosts[i];
+  if (i < pids.size()) text += ", pid " + std::to_string(pids[i]);
+  return text + ")";
 }
 
-std::string Members::group_name() const {
-  return "axis " + axis + " (ranks " + list_ranks(ranks) + ")";
-}
-
-std::optional<std::string> Members::last_act(int member) const {
-  const auto i = static_cast<std::size_t>(member);
-  if (recorders.empty() || hosts[i] != hosts[static_cast<std::size_t>(index)]) return std::nullopt;
-  try {
-    const Recording recording = read_recorder(recorder_path(recorders, ranks[i]));
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::string last =
-        describe_last(recording, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-    return name(member) + (last.starts_with("in ") ? " is " : " ") + last;
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
+bool Members::on_this_host(int member) const {
+  const auto i = static_cast<std::size_t>(member), own = static_cast<std::size_t>(index);
+  return i < identities.size() && identities[i] == identities[own];
 }
 
 void ReasonBoard::post(const std::string& reason) noexcept {

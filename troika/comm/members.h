@@ -5,6 +5,7 @@
 #include <troika/base/time.h>
 #include <troika/rendezvous/store.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -14,20 +15,20 @@ namespace troika {
 
 struct Members {
   std::string axis;
-  std::vector<int> ranks;          // world ranks, by position
-  std::vector<std::string> hosts;  // names, by position
-  int index = 0;                   // this process
+  std::vector<int> ranks;                    // world ranks, by position
+  std::vector<std::string> hosts;            // names, by position
+  std::vector<std::string> identities = {};  // of the hosts, as host_identity() tells them apart
+  std::vector<int> pids = {};                // as each process knows itself
+  int index = 0;                             // this process
+  std::uint64_t generation = 0;
   // Where the flight recorders of the ranks of this host lie; empty if there are none.
   std::filesystem::path recorders = {};
 
   [[nodiscard]] int size() const { return static_cast<int>(ranks.size()); }
-  // "rank 3 on host b"
+  // "rank 3 (host b, pid 4711)"
   [[nodiscard]] std::string name(int member) const;
-  // "axis data (ranks 0 to 3)"
-  [[nodiscard]] std::string group_name() const;
-  // What a member's flight recorder says it does, or did last: "rank 3 on host b finished
-  // all_reduce 'x' ... ago and began nothing since". Nothing if it cannot be read.
-  [[nodiscard]] std::optional<std::string> last_act(int member) const;
+  // Whether a member's process can be looked at from here.
+  [[nodiscard]] bool on_this_host(int member) const;
 };
 
 class ReasonBoard {

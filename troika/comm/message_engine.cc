@@ -1,9 +1,9 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/comm/diagnosis.h>
 #include <troika/comm/message_engine.h>
 #include <troika/comm/messages.h>
-#include <troika/comm/signature.h>
 
 #include <ATen/ATen.h>
 
@@ -18,18 +18,20 @@ constexpr std::uint32_t kExchangeTag = 1;
 constexpr std::uint32_t kLeaveTag = 2;
 constexpr std::uint32_t kCollectiveTags = std::uint32_t{1} << 30;
 
-std::string after(const Deadline& deadline) {
-  return format_fixed(deadline.timeout().count(), 1) + " s";
-}
+// The member that broke the connection leaves its reason on the board just after.
+constexpr Seconds kForReasons{0.25};
+// For what can be seen on other hosts.
+constexpr Seconds kForWitnesses{1};
 
 }  // namespace
 
 MessageEngine::MessageEngine(std::string_view name, Members members, std::unique_ptr<Link> link,
-                             ReasonBoard board)
+                             ReasonBoard board, Witness witness)
     : name_(name),
       members_(std::move(members)),
       link_(std::move(link)),
       board_(std::move(board)),
+      witness_(std::move(witness)),
       collectives_(*link_),
       exceptions_(std::uncaught_exceptions()),
       collective_lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)),
@@ -43,18 +45,16 @@ MessageEngine::~MessageEngine() {
 }
 
 Work MessageEngine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
-  return collective(
-      "all_reduce", signature_of("all_reduce", tensor, static_cast<std::uint64_t>(op)), call,
-      [=, this](const OperationScope& scope) { collectives_.all_reduce(tensor, op, scope); });
+  return collective("all_reduce", call, [=, this](const OperationScope& scope) {
+    collectives_.all_reduce(tensor, op, scope);
+  });
 }
 
 Work MessageEngine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                    std::span<const std::int64_t> counts, ReduceOp op,
                                    const Call& call) {
-  const auto signature =
-      signature_of("reduce_scatter", input, counts, static_cast<std::uint64_t>(op));
   return collective(
-      "reduce_scatter", signature, call,
+      "reduce_scatter", call,
       [=, this, counts = std::vector(counts.begin(), counts.end())](const OperationScope& scope) {
         collectives_.reduce_scatter(output, input, counts, op, scope);
       });
@@ -63,7 +63,7 @@ Work MessageEngine::reduce_scatter(const at::Tensor& output, const at::Tensor& i
 Work MessageEngine::all_gather(const at::Tensor& output, const at::Tensor& input,
                                std::span<const std::int64_t> counts, const Call& call) {
   return collective(
-      "all_gather", signature_of("all_gather", output, counts), call,
+      "all_gather", call,
       [=, this, counts = std::vector(counts.begin(), counts.end())](const OperationScope& scope) {
         collectives_.all_gather(output, input, counts, scope);
       });
@@ -72,10 +72,7 @@ Work MessageEngine::all_gather(const at::Tensor& output, const at::Tensor& input
 Work MessageEngine::all_to_all(const at::Tensor& output,
                                std::span<const std::int64_t> output_counts, const at::Tensor& input,
                                std::span<const std::int64_t> input_counts, const Call& call) {
-  // Sizes differ from member to member.
-  const auto signature =
-      signature_of("all_to_all", static_cast<std::uint64_t>(input.scalar_type()));
-  return collective("all_to_all", signature, call,
+  return collective("all_to_all", call,
                     [=, this, to = std::vector(input_counts.begin(), input_counts.end()),
                      from = std::vector(output_counts.begin(), output_counts.end())](
                         const OperationScope& scope) {
@@ -84,27 +81,27 @@ Work MessageEngine::all_to_all(const at::Tensor& output,
 }
 
 Work MessageEngine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
-  return collective(
-      "broadcast", signature_of("broadcast", tensor, static_cast<std::uint64_t>(root)), call,
-      [=, this](const OperationScope& scope) { collectives_.broadcast(tensor, root, scope); });
+  return collective("broadcast", call, [=, this](const OperationScope& scope) {
+    collectives_.broadcast(tensor, root, scope);
+  });
 }
 
 Work MessageEngine::gather(const at::Tensor& output, const at::Tensor& input, int root,
                            const Call& call) {
-  return collective(
-      "gather", signature_of("gather", input, static_cast<std::uint64_t>(root)), call,
-      [=, this](const OperationScope& scope) { collectives_.gather(output, input, root, scope); });
+  return collective("gather", call, [=, this](const OperationScope& scope) {
+    collectives_.gather(output, input, root, scope);
+  });
 }
 
 Work MessageEngine::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                             const Call& call) {
-  return collective(
-      "scatter", signature_of("scatter", output, static_cast<std::uint64_t>(root)), call,
-      [=, this](const OperationScope& scope) { collectives_.scatter(output, input, root, scope); });
+  return collective("scatter", call, [=, this](const OperationScope& scope) {
+    collectives_.scatter(output, input, root, scope);
+  });
 }
 
 Work MessageEngine::barrier(const Call& call) {
-  return collective("barrier", signature_of("barrier", 0), call,
+  return collective("barrier", call,
                     [this](const OperationScope& scope) { collectives_.barrier(scope); });
 }
 
@@ -112,7 +109,7 @@ Work MessageEngine::barrier(const Call& call) {
 Work MessageEngine::exchange(std::span<const Transfer> transfers, const Call& call) {
   const Named what = named("exchange", call);
   throw_if_broken(what);
-  auto messages = std::make_shared<detail::Messages>(*link_, call.deadline);
+  auto messages = std::make_shared<detail::Messages>(*link_, call.deadline, call.record);
   run(what, [&] {
     for (const Transfer& transfer : transfers) {
       const at::Tensor bytes = detail::as_bytes(transfer.tensor);
@@ -127,14 +124,14 @@ Work MessageEngine::exchange(std::span<const Transfer> transfers, const Call& ca
 }
 
 MessageEngine::Named MessageEngine::named(std::string_view operation, const Call& call) {
-  return {std::string(operation) + " " + quote(call.label), call.deadline};
+  return {std::string(operation) + " " + quote(call.label), call.deadline, call.record};
 }
 
-Work MessageEngine::collective(std::string_view operation, std::uint64_t signature,
-                               const Call& call, std::function<void(const OperationScope&)> body) {
+Work MessageEngine::collective(std::string_view operation, const Call& call,
+                               std::function<void(const OperationScope&)> body) {
   const Named what = named(operation, call);
   throw_if_broken(what);
-  const OperationScope scope{next_tag(signature), call.deadline};
+  const OperationScope scope{next_tag(call.record.signature()), call.deadline, call.record};
   return add(*collective_lane_, what, [scope, body = std::move(body)] { body(scope); });
 }
 
@@ -172,9 +169,6 @@ void MessageEngine::throw_if_broken(const Named& named) {
 }
 
 std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError& error) {
-  // The member that broke the connection leaves its reason on the board just after.
-  constexpr Seconds kPatience{0.25};
-  const std::string peer = members_.name(error.peer());
   {
     const std::lock_guard lock(mutex_);
     if (broken_) {
@@ -182,19 +176,30 @@ std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError&
           PeerError(named.text + " on axis " + members_.axis + ": " + *broken_));
     }
   }
-  if (error.reason() == LinkError::Reason::kDeadline) {
-    const std::string message = named.text + " on " + members_.group_name() + ": nothing from " +
-                                peer + " for " + after(named.deadline);
-    break_off(message);
-    const auto theirs = board_.reason_of(error.peer(), kPatience);
-    return std::make_exception_ptr(DeadlineError(
-        message,
-        theirs ? "that rank gave up on its own: " + *theirs
-               : members_.last_act(error.peer())
-                     .value_or("that rank is stopped, or busy for longer than the deadline")));
+  return error.reason() == LinkError::Reason::kDeadline ? late(named, error) : lost(named, error);
+}
+
+std::exception_ptr MessageEngine::late(const Named& named, const LinkError& error) {
+  const Wait wait{named.text, named.record.place(), named.record.signature(),
+                  named.deadline.timeout()};
+  const Diagnosis diagnosis =
+      diagnose(members_, wait, witness_.look(members_, kForWitnesses), {error.peer()});
+  break_off(diagnosis.message);
+  const auto theirs = board_.reason_of(error.peer(), kForReasons);
+  return std::make_exception_ptr(DeadlineError(
+      diagnosis.message,
+      theirs ? members_.name(error.peer()) + " gave up on its own: " + *theirs : diagnosis.hint));
+}
+
+std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& error) {
+  const std::string peer = members_.name(error.peer());
+  const auto theirs = board_.reason_of(error.peer(), kForReasons);
+  std::string what = theirs ? peer + " gave up: " + *theirs : "lost " + peer;
+  if (!theirs) {
+    const auto snapshots = witness_.look(members_, kForWitnesses);
+    const auto& snapshot = snapshots[static_cast<std::size_t>(error.peer())];
+    if (snapshot) what += "; " + last_deed(*snapshot);
   }
-  const auto theirs = board_.reason_of(error.peer(), kPatience);
-  const std::string what = theirs ? peer + " gave up: " + *theirs : "lost " + peer;
   const std::string message = named.text + " on axis " + members_.axis + ": " + what;
   break_off(message);
   return std::make_exception_ptr(
@@ -202,8 +207,9 @@ std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError&
 }
 
 std::exception_ptr MessageEngine::overdue(const Named& named) {
-  const std::string message = named.text + " on " + members_.group_name() +
-                              ": an earlier operation took more than " + after(named.deadline);
+  const std::string message = named.text + " on axis " + members_.axis +
+                              ": an earlier operation took more than " +
+                              format_duration(named.deadline.timeout().count());
   break_off(message);
   return std::make_exception_ptr(DeadlineError(message));
 }

@@ -8,6 +8,7 @@
 #include <troika/comm/lane.h>
 #include <troika/comm/link.h>
 #include <troika/comm/members.h>
+#include <troika/comm/witness.h>
 
 #include <memory>
 #include <mutex>
@@ -20,7 +21,7 @@ class MessageEngine final : public GroupEngine {
  public:
   // `name` is a literal.
   MessageEngine(std::string_view name, Members members, std::unique_ptr<Link> link,
-                ReasonBoard board);
+                ReasonBoard board, Witness witness);
   // Waits for what is under way. Then, if all went well, takes leave of the peers, so that the end
   // of the connection does not overtake the last message: for a few seconds at most.
   ~MessageEngine() override;
@@ -48,11 +49,12 @@ class MessageEngine final : public GroupEngine {
   struct Named {
     std::string text;
     Deadline deadline;
+    OperationRecord record;
   };
   static Named named(std::string_view operation, const Call& call);
 
-  // Queues a collective. `signature` stands for the sizes of its arguments.
-  Work collective(std::string_view operation, std::uint64_t signature, const Call& call,
+  // Queues a collective.
+  Work collective(std::string_view operation, const Call& call,
                   std::function<void(const OperationScope&)> body);
   Work add(Lane& lane, const Named& named, std::function<void()> body);
   [[nodiscard]] std::uint32_t next_tag(std::uint64_t signature);
@@ -62,6 +64,8 @@ class MessageEngine final : public GroupEngine {
   void throw_if_broken(const Named& named);
   // The user's error for `error`, after which the group is broken.
   [[nodiscard]] std::exception_ptr error_for(const Named& named, const LinkError& error);
+  [[nodiscard]] std::exception_ptr late(const Named& named, const LinkError& error);
+  [[nodiscard]] std::exception_ptr lost(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
   // Ends everything, here and at the peers, unless that was done before. Returns the first reason.
   std::string break_off(const std::string& reason);
@@ -71,6 +75,7 @@ class MessageEngine final : public GroupEngine {
   Members members_;
   std::unique_ptr<Link> link_;
   ReasonBoard board_;
+  Witness witness_;
   Collectives collectives_;
   std::uint64_t operations_ = 0;
   std::mutex mutex_;

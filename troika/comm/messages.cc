@@ -44,16 +44,22 @@ at::Tensor Parts::of(const at::Tensor& whole, int part) const {
 }
 
 void Messages::send(int peer, const at::Tensor& bytes, std::uint32_t tag) {
-  if (bytes.numel() > 0) messages_.push_back(link_.send(peer, bytes, tag));
+  if (bytes.numel() == 0) return;
+  messages_.push_back(link_.send(peer, bytes, tag));
+  record_.sent(bytes.nbytes());
 }
 
 void Messages::receive(int peer, const at::Tensor& bytes, std::uint32_t tag) {
-  if (bytes.numel() > 0) messages_.push_back(link_.receive(peer, bytes, tag));
+  if (bytes.numel() == 0) return;
+  messages_.push_back(link_.receive(peer, bytes, tag));
+  receives_ = true;
 }
 
 void Messages::wait() {
   for (const auto& message : messages_) message->wait(deadline_);
   messages_.clear();
+  if (receives_) record_.step();
+  receives_ = false;
 }
 
 std::vector<int> peers_after(int rank, int size) {

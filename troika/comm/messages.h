@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/comm/link.h>
+#include <troika/observe/recorder.h>
 
 #include <memory>
 #include <span>
@@ -34,10 +35,12 @@ class Parts {
   std::vector<std::int64_t> offsets_;
 };
 
-// Messages that are waited for together. Empty ones are not sent at all.
+// Messages that are waited for together. Empty ones are not sent at all. The record is told of the
+// bytes that are sent, and of each wait in which something is received.
 class Messages {
  public:
-  Messages(Link& link, const Deadline& deadline) : link_(link), deadline_(deadline) {}
+  Messages(Link& link, const Deadline& deadline, const OperationRecord& record)
+      : link_(link), deadline_(deadline), record_(record) {}
 
   void send(int peer, const at::Tensor& bytes, std::uint32_t tag);
   void receive(int peer, const at::Tensor& bytes, std::uint32_t tag);
@@ -47,6 +50,8 @@ class Messages {
  private:
   Link& link_;
   Deadline deadline_;
+  OperationRecord record_;
+  bool receives_ = false;  // among those that are waited for next
   std::vector<std::unique_ptr<Link::Message>> messages_;
 };
 

@@ -22,7 +22,10 @@ class Agent {
   explicit Agent(const LaunchOptions& options)
       : options_(options),
         nodes_(options.plan, options.version, Deadline::in(options.rendezvous_timeout)),
-        ranks_(options, nodes_.endpoint(), nodes_.run_id()) {}
+        ranks_(options, nodes_.endpoint(), nodes_.run_id()) {
+    // Only ranks of other nodes ask: those of this one look for themselves.
+    if (options.plan.nodes > 1 && !options.recorders.empty()) nodes_.answer_from(options.recorders);
+  }
 
   LaunchResult run() {
     while (ranks_.any_running()) {

@@ -5,6 +5,7 @@
 #include <troika/launch/options.h>
 #include <troika/launch/report.h>
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@ struct LaunchOptions {
   std::map<std::string, std::string> environment;  // of the ranks, on top of ours and torchrun's
   std::string version;                             // of troika; all nodes must have the same
   int usable_cores = 0;                            // of this host; 0: find out
+  std::filesystem::path recorders = {};            // of the ranks' flight recorders, if any
   Seconds rendezvous_timeout = Seconds(300);       // for the other nodes to come
   Seconds settle = Seconds(1);  // how long, after a failure, the others have to say what they saw
   Seconds grace = Seconds(5);   // between SIGTERM and SIGKILL

@@ -3,6 +3,7 @@
 #include <troika/launch/nodes.h>
 #include <troika/observe/machine.h>
 #include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/snapshots.h>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -61,6 +62,17 @@ Nodes::Nodes(const LaunchPlan& plan, const std::string& version, const Deadline&
   } else {
     run_id_ = new_run_id();
   }
+}
+
+Store Nodes::job_store() const {
+  return store_->with_prefix(key_prefix(elastic_job(run_id_, "0")));
+}
+
+void Nodes::answer_from(const std::filesystem::path& recorders) {
+  Store job = job_store();
+  responder_.emplace(job, plan_.node_rank, plan_.node_rank * plan_.ranks_per_node,
+                     plan_.ranks_per_node, recorders);
+  if (plan_.node_rank == 0) offer_snapshots(job, plan_.nodes);
 }
 
 std::string Nodes::key(std::string_view what, int node) const {
@@ -125,7 +137,7 @@ void Nodes::watch() {
 
 void Nodes::tell_ranks(const std::string& reason) {
   try {
-    Store store = store_->with_prefix(key_prefix(elastic_job(run_id_, "0")));
+    Store store = job_store();
     for (int local = 0; local < plan_.ranks_per_node; ++local) {
       store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), reason);
     }

@@ -4,8 +4,10 @@
 
 #include <troika/launch/options.h>
 #include <troika/launch/root_cause.h>
+#include <troika/launch/snapshot_responder.h>
 #include <troika/rendezvous/store_watch.h>
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,6 +32,10 @@ class Nodes {
   // Readable once another node has failed or is gone.
   [[nodiscard]] int descriptor() const { return wake_.get(); }
 
+  // From now on, whoever asks is told what the ranks of this node are doing, as their flight
+  // recorders in `recorders` say.
+  void answer_from(const std::filesystem::path& recorders);
+
   // Tells the ranks of this node (see abort_key), and the other launchers, that the job is over.
   void tell_ranks(const std::string& reason);
   void tell_nodes(const std::string& reason);
@@ -45,6 +51,8 @@ class Nodes {
   void meet(const std::string& version, const Deadline& deadline);
   void check_terms();
   void watch();
+  // The keys that the ranks see.
+  [[nodiscard]] Store job_store() const;
   [[nodiscard]] std::string key(std::string_view what, int node) const;
   [[nodiscard]] std::vector<std::string> keys(std::string_view what) const;
   [[nodiscard]] std::vector<int> without(std::string_view what);
@@ -58,6 +66,7 @@ class Nodes {
   std::optional<Store> store_;
   bool store_is_gone_ = false;
   std::unique_ptr<StoreWatch> watch_;  // only with several nodes; uses wake_ and store_
+  std::optional<SnapshotResponder> responder_;
 };
 
 }  // namespace troika

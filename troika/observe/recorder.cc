@@ -110,22 +110,36 @@ Recorder::~Recorder() {
   ::munmap(mapping_, size_);
 }
 
-std::uint64_t Recorder::begin(std::string_view operation, std::string_view axis,
-                              std::string_view label, std::uint64_t bytes) noexcept {
+std::uint64_t Recorder::begin(const OperationFacts& facts) noexcept {
   const std::uint64_t sequence = std::atomic_ref(header_of(mapping_).count).fetch_add(1) + 1;
   Record& record = record_of(mapping_, capacity_, sequence);
   std::atomic_ref(record.sequence).store(0, std::memory_order_relaxed);
   // The fields below must not become visible before the zero above.
   std::atomic_thread_fence(std::memory_order_release);
   store(record.state, static_cast<std::uint32_t>(State::kRunning));
+  store(record.steps, std::uint32_t{0});
   store(record.started, wall_nanoseconds());
   store(record.finished, std::int64_t{0});
-  store(record.bytes, bytes);
-  fill_text(record.operation, operation);
-  fill_text(record.axis, axis);
-  fill_text(record.label, label);
+  store(record.bytes, facts.bytes);
+  store(record.sent, std::uint64_t{0});
+  store(record.place, facts.place);
+  store(record.generation, facts.generation);
+  store(record.signature, facts.signature);
+  store(record.elements, facts.elements);
+  fill_text(record.dtype, facts.dtype);
+  fill_text(record.operation, facts.operation);
+  fill_text(record.axis, facts.axis);
+  fill_text(record.label, facts.label);
   std::atomic_ref(record.sequence).store(sequence, std::memory_order_release);
   return sequence;
+}
+
+void Recorder::add_traffic(std::uint64_t sequence, std::uint64_t bytes,
+                           std::uint32_t steps) noexcept {
+  Record& record = record_of(mapping_, capacity_, sequence);
+  if (std::atomic_ref(record.sequence).load(std::memory_order_acquire) != sequence) return;
+  std::atomic_ref(record.sent).fetch_add(bytes, std::memory_order_relaxed);
+  std::atomic_ref(record.steps).fetch_add(steps, std::memory_order_relaxed);
 }
 
 void Recorder::end(std::uint64_t sequence) noexcept {

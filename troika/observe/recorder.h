@@ -3,21 +3,26 @@
 // operations, each with its start and end, so that a missed deadline can be told with what the
 // missing rank last did.
 //
-// The file, version 1; integers are little-endian, times are nanoseconds since 1970, texts are
+// The file, version 2; integers are little-endian, times are nanoseconds since 1970, texts are
 // UTF-8 filled up with zero bytes (cut where too long, and then not zero-terminated):
 //
-//   header, 256 bytes                       record i at 256 + 128 i, for i < capacity
+//   header, 256 bytes                       record i at 256 + 192 i, for i < capacity
 //     0  char[8]  magic "TRKFLT01"            0  u64       sequence; 0: empty or being written
-//     8  u32      version, 1                  8  u32       state: 1 running, 2 finished, 3 failed
-//    12  u32      size of the header, 256    12  u32       0
-//    16  u32      size of a record, 128      16  i64       started
+//     8  u32      version, 2                  8  u32       state: 1 running, 2 finished, 3 failed
+//    12  u32      size of the header, 256    12  u32       steps: waits for others, so far
+//    16  u32      size of a record, 192      16  i64       started
 //    20  u32      capacity, 1 to 65536       24  i64       finished; 0 while running
 //    24  i32      rank                       32  u64       bytes of the operation's input
-//    28  i32      process id                 40  char[16]  operation: "all_reduce"
-//    32  u64      operations begun so far    56  char[24]  axis: "data"
-//    40  i64      time of creation           80  char[48]  label: "gradients of layers.3"
-//    48  char[64] host
-//   112  zeros
+//    28  i32      process id                 40  u64       bytes sent to others, so far
+//    32  u64      operations begun so far    48  u64       place among the group's collectives, from
+//    40  i64      time of creation                         1; 0: only some of the group take part
+//    48  char[64] host                       56  u64       generation of the group
+//   112  zeros                               64  u64       signature: what members must agree on
+//                                            72  i64       elements of the operation's input
+//                                            80  char[8]   dtype: "fp32"
+//                                            88  char[16]  operation: "all_reduce"
+//                                           104  char[24]  axis: "data"
+//                                           128  char[64]  label: "gradients of layers.3"
 //
 // Operations are numbered from 1; number n is kept in record (n - 1) mod capacity, until n +
 // capacity takes its place. A writer first sets the record's sequence to 0, then writes the rest,
@@ -37,6 +42,19 @@
 
 namespace troika {
 
+// What an operation is when it begins.
+struct OperationFacts {
+  std::string_view operation;
+  std::string_view axis;
+  std::string_view label;
+  std::uint64_t bytes = 0;       // of the input
+  std::int64_t elements = 0;     // of the input
+  std::string_view dtype = {};   // of the input
+  std::uint64_t place = 0;       // see the format above
+  std::uint64_t generation = 0;  // of the group
+  std::uint64_t signature = 0;   // equal on all members that are in the same operation
+};
+
 class Recorder {
  public:
   static constexpr std::uint32_t kDefaultCapacity = 1024;
@@ -55,8 +73,9 @@ class Recorder {
 
   // An operation starts; returns its number. This and the others never block, allocate or throw,
   // and may be called by any thread.
-  std::uint64_t begin(std::string_view operation, std::string_view axis, std::string_view label,
-                      std::uint64_t bytes) noexcept;
+  std::uint64_t begin(const OperationFacts& facts) noexcept;
+  // It has sent so many more bytes to others, and waited for them so many times more.
+  void add_traffic(std::uint64_t sequence, std::uint64_t bytes, std::uint32_t steps) noexcept;
   // It has ended, well or with an error. Without effect if its record has been taken by a later
   // one.
   void end(std::uint64_t sequence) noexcept;
@@ -75,6 +94,31 @@ class Recorder {
   std::uint32_t capacity_;
 };
 
+// The record of an operation under way, for the engine that carries it out. A small value that must
+// not outlive the recorder; one without a recorder does nothing.
+class OperationRecord {
+ public:
+  OperationRecord() = default;
+  OperationRecord(Recorder* recorder, std::uint64_t sequence, std::uint64_t place,
+                  std::uint64_t signature)
+      : recorder_(recorder), sequence_(sequence), place_(place), signature_(signature) {}
+
+  [[nodiscard]] std::uint64_t place() const { return place_; }
+  [[nodiscard]] std::uint64_t signature() const { return signature_; }
+  void sent(std::uint64_t bytes) const noexcept {
+    if (recorder_ && bytes > 0) recorder_->add_traffic(sequence_, bytes, 0);
+  }
+  void step() const noexcept {
+    if (recorder_) recorder_->add_traffic(sequence_, 0, 1);
+  }
+
+ private:
+  Recorder* recorder_ = nullptr;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t place_ = 0;
+  std::uint64_t signature_ = 0;
+};
+
 // <folder>/flight-rank-3.bin
 [[nodiscard]] std::filesystem::path recorder_path(const std::filesystem::path& folder, int rank);
 
@@ -84,7 +128,14 @@ struct RecordedOperation {
   State state = State::kRunning;
   std::int64_t started = 0;   // ns since 1970
   std::int64_t finished = 0;  // ns since 1970; 0 while running
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;       // of the input
+  std::int64_t elements = 0;     // of the input
+  std::string dtype;             // of the input
+  std::uint64_t sent = 0;        // bytes, to others
+  std::uint32_t steps = 0;       // waits for others
+  std::uint64_t place = 0;       // among the group's collectives; 0: only some take part
+  std::uint64_t generation = 0;  // of the group
+  std::uint64_t signature = 0;
   std::string operation;
   std::string axis;
   std::string label;
@@ -109,6 +160,9 @@ struct Recording {
 // name.
 [[nodiscard]] Recording decode_recording(std::string_view first, std::string_view second,
                                          const std::string& source);
+
+// "all_reduce 'gradients'"
+[[nodiscard]] std::string name_of(const RecordedOperation& operation);
 
 // What the rank is doing, or did last, in words for an error message; `now` in ns since 1970. As
 // "in all_reduce 'gradients of layers.3' (axis data, 4.0 MiB) for 12.3 s" for the oldest operation

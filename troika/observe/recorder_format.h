@@ -11,7 +11,7 @@ namespace troika::recorder_format {
 static_assert(std::endian::native == std::endian::little, "the file is written as it is in memory");
 
 inline constexpr std::string_view kMagic = "TRKFLT01";
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::uint32_t kMaxCapacity = 65536;
 
 enum class State : std::uint32_t { kEmpty = 0, kRunning = 1, kFinished = 2, kFailed = 3 };
@@ -35,16 +35,23 @@ static_assert(sizeof(Header) == 256 && offsetof(Header, count) == 32 &&
 struct Record {
   std::uint64_t sequence;
   std::uint32_t state;
-  std::uint32_t zero;
+  std::uint32_t steps;
   std::int64_t started;
   std::int64_t finished;
   std::uint64_t bytes;
+  std::uint64_t sent;
+  std::uint64_t place;
+  std::uint64_t generation;
+  std::uint64_t signature;
+  std::int64_t elements;
+  char dtype[8];
   char operation[16];
   char axis[24];
-  char label[48];
+  char label[64];
 };
-static_assert(sizeof(Record) == 128 && offsetof(Record, started) == 16 &&
-              offsetof(Record, operation) == 40 && offsetof(Record, label) == 80);
+static_assert(sizeof(Record) == 192 && offsetof(Record, started) == 16 &&
+              offsetof(Record, place) == 48 && offsetof(Record, operation) == 88 &&
+              offsetof(Record, label) == 128);
 
 [[nodiscard]] inline std::size_t file_size(std::uint32_t capacity) {
   return sizeof(Header) + std::size_t{capacity} * sizeof(Record);

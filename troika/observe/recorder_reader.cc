@@ -43,7 +43,8 @@ Header checked_header(std::string_view bytes, const std::string& source) {
     throw_bad(source, "its magic number is another");
   }
   if (header.version != recorder_format::kVersion) {
-    throw_bad(source, "its version is " + std::to_string(header.version) + ", not 1");
+    throw_bad(source, "its version is " + std::to_string(header.version) + ", not " +
+                          std::to_string(recorder_format::kVersion));
   }
   if (header.header_bytes != sizeof(Header) || header.record_bytes != sizeof(Record) ||
       header.capacity < 1 || header.capacity > recorder_format::kMaxCapacity) {
@@ -62,6 +63,13 @@ RecordedOperation decode(const Record& record) {
   operation.sequence = record.sequence;
   operation.started = record.started;
   operation.bytes = record.bytes;
+  operation.elements = record.elements;
+  operation.dtype = text_of_field(record.dtype);
+  operation.sent = record.sent;
+  operation.steps = record.steps;
+  operation.place = record.place;
+  operation.generation = record.generation;
+  operation.signature = record.signature;
   operation.operation = text_of_field(record.operation);
   operation.axis = text_of_field(record.axis);
   operation.label = text_of_field(record.label);
@@ -88,8 +96,8 @@ std::string elapsed(std::int64_t since, std::int64_t now) {
       std::max(0.0, (static_cast<double>(now) - static_cast<double>(since)) / 1e9));
 }
 
-std::string name_of(const RecordedOperation& operation) {
-  std::string text = operation.operation + " '" + operation.label + "' (axis " + operation.axis;
+std::string described(const RecordedOperation& operation) {
+  std::string text = name_of(operation) + " (axis " + operation.axis;
   if (operation.bytes > 0) text += ", " + format_bytes(operation.bytes);
   return text + ")";
 }
@@ -125,6 +133,10 @@ Recording read_recorder(const std::filesystem::path& path) {
   return decode_recording(first, read_file(path, most), path.string());
 }
 
+std::string name_of(const RecordedOperation& operation) {
+  return operation.operation + " '" + operation.label + "'";
+}
+
 std::string describe_last(const Recording& recording, std::int64_t now) {
   const std::vector<RecordedOperation>& operations = recording.operations;
   if (operations.empty()) return "began no operation";
@@ -133,11 +145,11 @@ std::string describe_last(const Recording& recording, std::int64_t now) {
         return operation.state == RecordedOperation::State::kRunning;
       });
   if (running != operations.end()) {
-    return "in " + name_of(*running) + " for " + elapsed(running->started, now);
+    return "in " + described(*running) + " for " + elapsed(running->started, now);
   }
   const RecordedOperation& last = operations.back();
   const bool failed = last.state == RecordedOperation::State::kFailed;
-  return (failed ? "failed in " : "finished ") + name_of(last) + " " + elapsed(last.finished, now) +
+  return (failed ? "failed in " : "finished ") + described(last) + " " + elapsed(last.finished, now) +
          " ago and began nothing since";
 }
 

@@ -9,6 +9,11 @@
 namespace troika::shm::testing {
 namespace {
 
+// Of an operation that nobody records.
+OperationRecord signed_as(std::uint64_t signature) {
+  return {nullptr, 0, 0, signature};
+}
+
 using Values = std::vector<std::uint32_t>;
 
 std::uint32_t value_of(int member, std::size_t index, std::uint64_t round) {
@@ -79,7 +84,7 @@ TEST_P(Reduce, GivesEveryMemberTheSums) {
     for (const std::size_t count :
          {std::size_t{1}, std::size_t{7}, slot, slot + 1, window, window + 1, 3 * window + 17}) {
       Values own = values_of(member, count, number);
-      Collective collective(party, kNoSegments, ++number, count, "sum", contribution(own, false),
+      Collective collective(party, kNoSegments, ++number, signed_as(count), "sum", contribution(own, false),
                             soon());
       collective.reduce(fold, 4, soon());
       EXPECT_EQ(own, sums_of(members.size(), count, number - 1)) << count;
@@ -95,7 +100,7 @@ TEST_P(Reduce, ReducesMemoryForAllInPlace) {
   members.run([&](int member, Party& party) {
     for (std::uint64_t number = 1; number <= 3; ++number) {
       arenas.of(member) = values_of(member, kCount, number);
-      Collective collective(party, find, number, kCount, "sum",
+      Collective collective(party, find, number, signed_as(kCount), "sum",
                             contribution(arenas.of(member), true), soon());
       collective.reduce(fold, 4, soon());
       EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
@@ -110,7 +115,7 @@ TEST_P(Reduce, MixesMemoryForAllAndMemoryOfOnesOwn) {
   const FindSegment find = arenas.find();
   members.run([&](int member, Party& party) {
     arenas.of(member) = values_of(member, count, 1);
-    Collective collective(party, find, 1, count, "sum",
+    Collective collective(party, find, 1, signed_as(count), "sum",
                           contribution(arenas.of(member), member % 2 == 0), soon());
     collective.reduce(fold, 4, soon());
     EXPECT_EQ(arenas.of(member), sums_of(members.size(), count, 1));
@@ -127,7 +132,7 @@ TEST(Gather, ShowsContributionsOfDifferentSizes) {
     Values own = values_of(member, counts[static_cast<std::size_t>(member)], 1);
     std::vector<Values> all;
     for (const std::size_t count : counts) all.emplace_back(count);
-    Collective collective(party, kNoSegments, 1, 1, "gather", contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), "gather", contribution(own, false), soon());
     collective.gather(
         [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
           for (std::size_t i = 0; i < views.size(); ++i) {
@@ -164,7 +169,7 @@ TEST(Stress, OperationsOfAllSizes) {
         const std::size_t count = shared() % 2 == 0 ? shared() % 128 + 1 : shared() % 8192 + 1;
         if (own_draws() % 64 == 0) std::this_thread::yield();
         Values own = values_of(member, count, number);
-        Collective collective(party, find, number, count, "sum", contribution(own, false), soon());
+        Collective collective(party, find, number, signed_as(count), "sum", contribution(own, false), soon());
         collective.reduce(fold, 4, soon());
         ASSERT_EQ(own, sums_of(members.size(), count, number)) << number;
       }
@@ -184,7 +189,8 @@ TEST(Stress, OperationsUnderWayTogether) {
       for (Values& values : own) {
         ++number;
         under_way.push_back(std::make_unique<Collective>(
-            party, kNoSegments, number, values.size(), "sum", contribution(values, false), soon()));
+            party, kNoSegments, number, signed_as(values.size()), "sum", contribution(values, false),
+            soon()));
       }
       for (std::size_t i = 0; i < own.size(); ++i) {
         const std::size_t which = (i * 7 + static_cast<std::size_t>(member)) % own.size();
@@ -200,7 +206,7 @@ TEST(Failures, NameWhoIsMissing) {
   members.run([&](int member, Party& party) {
     if (member == 1) return;
     Values own = {1};
-    Collective collective(party, kNoSegments, 1, 1, "sum", contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false), soon());
     try {
       collective.reduce(fold, 4, Deadline::in(Seconds(0.05)));
       ADD_FAILURE();
@@ -215,7 +221,7 @@ TEST(Failures, NameWhatAnotherMemberIsIn) {
   members.run([&](int member, Party& party) {
     Values own = {1};
     const std::string name = member == 0 ? "all_reduce 'a'" : "all_gather 'b'";
-    Collective collective(party, kNoSegments, 1, static_cast<std::uint64_t>(member), name,
+    Collective collective(party, kNoSegments, 1, signed_as(static_cast<std::uint64_t>(member)), name,
                           contribution(own, false), soon());
     try {
       collective.reduce(fold, 4, soon());
@@ -232,7 +238,7 @@ TEST(Failures, OneThatGivesUpWakesTheOthers) {
   members.run([&](int member, Party& party) {
     Values own = {1};
     if (member == 2) return party.give_up("no more");
-    Collective collective(party, kNoSegments, 1, 1, "sum", contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false), soon());
     try {
       collective.reduce(fold, 4, soon());
       ADD_FAILURE();

@@ -26,9 +26,9 @@ TEST(Recorder, IsReadWhileItIsWritten) {
   const auto recorder = Recorder::create(path, 3, "node7");
   EXPECT_TRUE(read_recorder(path).operations.empty());
 
-  EXPECT_EQ(recorder->begin("all_reduce", "data", "gradients of layers.3", 4096), 1u);
-  EXPECT_EQ(recorder->begin("barrier", "data", "step", 0), 2u);
-  EXPECT_EQ(recorder->begin("broadcast", "tensor", "weights", 8), 3u);
+  EXPECT_EQ(recorder->begin({"all_reduce", "data", "gradients of layers.3", 4096}), 1u);
+  EXPECT_EQ(recorder->begin({"barrier", "data", "step", 0}), 2u);
+  EXPECT_EQ(recorder->begin({"broadcast", "tensor", "weights", 8}), 3u);
   recorder->end(1);
   recorder->fail(2);
 
@@ -56,24 +56,42 @@ TEST(Recorder, IsReadWhileItIsWritten) {
 TEST(Recorder, FormatIsAsDocumented) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "f", 2, "h", 4);
-  recorder->begin("send", "pipeline", "activation", 77);
+  const auto number = recorder->begin({"send", "pipeline", "activation", 77, 11, "fp32", 5, 6, 7});
+  recorder->add_traffic(number, 40, 1);
+  recorder->add_traffic(number, 37, 1);
   const std::string bytes = read_file(folder / "f", 10000);
-  ASSERT_EQ(bytes.size(), 256u + 4 * 128);
+  ASSERT_EQ(bytes.size(), 256u + 4 * 192);
   EXPECT_EQ(bytes.substr(0, 8), "TRKFLT01");
-  EXPECT_EQ(bytes.substr(8, 20), std::string("\1\0\0\0\0\1\0\0\x80\0\0\0\4\0\0\0\2\0\0\0", 20));
+  EXPECT_EQ(bytes.substr(8, 20), std::string("\2\0\0\0\0\1\0\0\xC0\0\0\0\4\0\0\0\2\0\0\0", 20));
   EXPECT_EQ(bytes.substr(32, 8), std::string("\1\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(bytes.substr(48, 2), std::string("h\0", 2));
-  EXPECT_EQ(bytes.substr(256, 16), std::string("\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0", 16));
-  EXPECT_EQ(bytes[256 + 32], 77);
-  EXPECT_EQ(bytes.substr(256 + 40, 5), std::string("send\0", 5));
-  EXPECT_EQ(bytes.substr(256 + 56, 9), std::string("pipeline\0", 9));
-  EXPECT_EQ(bytes.substr(256 + 80, 11), std::string("activation\0", 11));
+  EXPECT_EQ(bytes.substr(256, 16), std::string("\1\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16));
+  const std::map<int, char> numbers = {{32, 77}, {40, 77}, {48, 5}, {56, 6}, {64, 7}, {72, 11}};
+  for (const auto& [offset, value] : numbers) {
+    EXPECT_EQ(bytes.substr(256 + static_cast<std::size_t>(offset), 8),
+              std::string(1, value) + std::string(7, '\0'))
+        << offset;
+  }
+  EXPECT_EQ(bytes.substr(256 + 80, 5), std::string("fp32\0", 5));
+  EXPECT_EQ(bytes.substr(256 + 88, 5), std::string("send\0", 5));
+  EXPECT_EQ(bytes.substr(256 + 104, 9), std::string("pipeline\0", 9));
+  EXPECT_EQ(bytes.substr(256 + 128, 11), std::string("activation\0", 11));
+
+  const RecordedOperation read = read_recorder(folder / "f").operations.at(0);
+  EXPECT_EQ(read.sent, 77u);
+  EXPECT_EQ(read.steps, 2u);
+  EXPECT_EQ(read.place, 5u);
+  EXPECT_EQ(read.generation, 6u);
+  EXPECT_EQ(read.signature, 7u);
+  EXPECT_EQ(read.elements, 11);
+  EXPECT_EQ(read.dtype, "fp32");
+  EXPECT_EQ(name_of(read), "send 'activation'");
 }
 
 TEST(Recorder, KeepsTheLastOnes) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "f", 0, "h", 4);
-  for (int i = 1; i <= 10; ++i) recorder->begin("op", "data", std::to_string(i), 0);
+  for (int i = 1; i <= 10; ++i) recorder->begin({"op", "data", std::to_string(i), 0});
   recorder->end(2);  // long overwritten: must not end number 10 or 6
   recorder->end(9);
   const Recording recording = read_recorder(folder / "f");
@@ -89,13 +107,13 @@ TEST(Recorder, KeepsTheLastOnes) {
 TEST(Recorder, CutsTextsThatAreTooLong) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "f", 0, std::string(200, 'h'));
-  recorder->begin(std::string(100, 'o'), std::string(100, 'a'), std::string(100, 'l') + "x", 0);
-  recorder->begin("op\x1b[2J", "data", "a\nb", 0);
+  recorder->begin({std::string(100, 'o'), std::string(100, 'a'), std::string(100, 'l') + "x", 0});
+  recorder->begin({"op\x1b[2J", "data", "a\nb", 0});
   const Recording recording = read_recorder(folder / "f");
   EXPECT_EQ(recording.host, std::string(64, 'h'));
   EXPECT_EQ(recording.operations[0].operation, std::string(16, 'o'));
   EXPECT_EQ(recording.operations[0].axis, std::string(24, 'a'));
-  EXPECT_EQ(recording.operations[0].label, std::string(48, 'l'));
+  EXPECT_EQ(recording.operations[0].label, std::string(64, 'l'));
   EXPECT_EQ(recording.operations[1].operation, "op?[2J");
   EXPECT_EQ(recording.operations[1].label, "a?b");
 }
@@ -108,7 +126,7 @@ TEST(Recorder, ThreadsMayRecordAtOnce) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&recorder, i] {
       for (int j = 0; j < kEach; ++j) {
-        recorder->end(recorder->begin("op", "data", std::to_string(i), static_cast<unsigned>(j)));
+        recorder->end(recorder->begin({"op", "data", std::to_string(i), static_cast<unsigned>(j)}));
       }
     });
   }
@@ -127,7 +145,7 @@ TEST(Recorder, OutlivesItsWriter) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto recorder = Recorder::create(folder / "f", 1, "h");
-    recorder->begin("all_reduce", "data", "bucket 7", 1 << 22);
+    recorder->begin({"all_reduce", "data", "bucket 7", 1 << 22});
     ::kill(::getpid(), SIGKILL);
   }
   int status = 0;
@@ -142,7 +160,7 @@ TEST(Recorder, OutlivesItsWriter) {
 
 TEST(Recorder, InMemoryCounts) {
   const auto recorder = Recorder::none();
-  for (int i = 0; i < 1000; ++i) recorder->end(recorder->begin("op", "data", "label", 1));
+  for (int i = 0; i < 1000; ++i) recorder->end(recorder->begin({"op", "data", "label", 1}));
   EXPECT_EQ(recorder->count(), 1000u);
 }
 
@@ -198,8 +216,8 @@ TEST(ReadRecorder, RefusesOtherFiles) {
 TEST(ReadRecorder, LeavesOutRecordsThatMakeNoSense) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "good", 0, "h", 4);
-  recorder->begin("op", "data", "one", 0);
-  recorder->begin("op", "data", "two", 0);
+  recorder->begin({"op", "data", "one", 0});
+  recorder->begin({"op", "data", "two", 0});
   const std::string good = read_file(folder / "good", 10000);
   const auto labels_after = [&](std::size_t offset, char value) {
     std::string bytes = good;
@@ -221,9 +239,9 @@ TEST(ReadRecorder, LeavesOutRecordsThatMakeNoSense) {
 TEST(ReadRecorder, LeavesOutARecordThatIsBeingOverwritten) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "f", 0, "h", 4);
-  for (const char* label : {"1", "2", "3", "4"}) recorder->begin("op", "data", label, 0);
+  for (const char* label : {"1", "2", "3", "4"}) recorder->begin({"op", "data", label, 0});
   const std::string before = read_file(folder / "f", 10000);
-  recorder->begin("op", "data", "5", 0);
+  recorder->begin({"op", "data", "5", 0});
   const std::string after = read_file(folder / "f", 10000);
   const auto labels_of = [](const std::string& first, const std::string& second) {
     std::string labels;
@@ -236,7 +254,7 @@ TEST(ReadRecorder, LeavesOutARecordThatIsBeingOverwritten) {
   EXPECT_EQ(labels_of(after, after), "2345");
 
   std::string torn = before;  // the sequence of operation 1, the rest of operation 5
-  torn.replace(256 + 8, 120, after, 256 + 8, 120);
+  torn.replace(256 + 8, 184, after, 256 + 8, 184);
   EXPECT_EQ(labels_of(torn, after), "234");
   std::string writing = after;
   writing.replace(256, 8, 8, '\0');
@@ -259,7 +277,7 @@ TEST(ReadRecorder, RefusesCopiesOfDifferentFiles) {
 TEST(ReadRecorder, SurvivesNoise) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "good", 0, "h", 4);
-  for (int i = 0; i < 6; ++i) recorder->begin("op", "data", "label", 0);
+  for (int i = 0; i < 6; ++i) recorder->begin({"op", "data", "label", 0});
   const std::string good = read_file(folder / "good", 10000);
   const RandomStream random(stream_key(1, "noise"));
   std::uint64_t index = 0;

@@ -35,7 +35,8 @@ std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context, Meet
                                             context.index, members.size(), meeting.deadline());
   return std::make_shared<MessageEngine>(
       "gloo", std::move(members), std::move(link),
-      ReasonBoard(meeting.store().with_prefix("reason"), context.index));
+      ReasonBoard(meeting.store().with_prefix("reason"), context.index),
+      Witness(context.options.store->clone()));
 }
 
 }  // namespace troika::detail

@@ -12,15 +12,15 @@ Place Collective::place_of(const Contribution& own, const Shape& shape) {
 }
 
 Collective::Collective(Party& party, const FindSegment& find, std::uint64_t number,
-                       std::uint64_t signature, std::string_view name, const Contribution& own,
-                       const Deadline& deadline)
-    : party_(party), find_(find), number_(number), own_(own) {
+                       const OperationRecord& record, std::string_view name,
+                       const Contribution& own, const Deadline& deadline)
+    : party_(party), find_(find), number_(number), record_(record), own_(own) {
   // The entry, and its slot, must be free: everybody is done with what they held.
   if (number_ > Shape::kRing) {
     party_.await_all(number_ - Shape::kRing, Progress::kDone, deadline);
   }
   Operation& entry = party_.own().operation(number_);
-  entry.signature = signature;
+  entry.signature = record_.signature();
   entry.bytes = own_.bytes;
   entry.aside = own_.aside;
   entry.place = place_of(own_, party_.shape());
@@ -50,7 +50,7 @@ std::uint64_t Collective::aside(int member) const {
 }
 
 void Collective::enter_all(const Deadline& deadline) {
-  party_.await_all(number_, kEntered, deadline);
+  await_all(kEntered, deadline);
   const std::uint64_t own = entry(party_.index()).signature;
   for (int member = 0; member < party_.size(); ++member) {
     if (entry(member).signature != own) throw Mismatch(member, entry(member).name);
@@ -115,6 +115,11 @@ void Collective::fill(std::uint64_t window) {
               std::min(party_.shape().window_bytes, own_.bytes - begin));
 }
 
+void Collective::await_all(std::uint64_t phase, const Deadline& deadline) {
+  party_.await_all(number_, phase, deadline);
+  record_.step();
+}
+
 void Collective::finish() {
   party_.advance(number_, Progress::kDone);
 }
@@ -127,7 +132,7 @@ void Collective::gather(const Take& take, const Deadline& deadline) {
     finish();
     // What lies in the caller's own memory must not change while others read it.
     if (entry(party_.index()).place == Place::kMemory) {
-      party_.await_all(number_, Progress::kDone, deadline);
+      await_all(Progress::kDone, deadline);
     }
     return;
   }
@@ -136,17 +141,17 @@ void Collective::gather(const Take& take, const Deadline& deadline) {
   const std::uint64_t windows = (whole + size - 1) / size;
   for (std::uint64_t w = 0; w < windows; ++w) {
     if (w + 1 < windows) {
-      if (w > 0) party_.await_all(number_, taken(w - 1), deadline);
+      if (w > 0) await_all(taken(w - 1), deadline);
       if (streams) fill(w + 1);
       party_.advance(number_, filled(w + 1));
     }
-    party_.await_all(number_, filled(w), deadline);
+    await_all(filled(w), deadline);
     take(views(w * size, w, deadline), w * size, std::min(whole, (w + 1) * size));
     if (w + 1 < windows) party_.advance(number_, taken(w));
   }
   finish();
   // The windows, and memory of one's own, are free when everybody has taken.
-  party_.await_all(number_, Progress::kDone, deadline);
+  await_all(Progress::kDone, deadline);
 }
 
 void Collective::reduce(const Fold& fold, std::size_t grain, const Deadline& deadline) {
@@ -160,6 +165,7 @@ void Collective::reduce(const Fold& fold, std::size_t grain, const Deadline& dea
 // Everybody folds everything: one step.
 void Collective::reduce_in_slots(const Fold& fold, const Deadline& deadline) {
   fold(views(0, 0, deadline), own_.data, own_.bytes);
+  record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
   finish();
 }
 
@@ -202,8 +208,10 @@ void Collective::reduce_in_memory(const Fold& fold, std::size_t grain, const Dea
       std::memcpy(theirs, own_.data + at, size);
     }
   }
+  // Read, and written.
+  record_.sent(2 * (part.end - part.begin) * static_cast<std::size_t>(party_.size() - 1));
   finish();
-  party_.await_all(number_, Progress::kDone, deadline);
+  await_all(Progress::kDone, deadline);
 }
 
 // Window by window: everybody folds one part, and takes the others'.
@@ -217,23 +225,26 @@ void Collective::reduce_in_windows(const Fold& fold, std::size_t grain, const De
       if (streams) fill(w + 1);  // free: everybody has folded w - 1
       party_.advance(number_, filled(w + 1));
     }
-    party_.await_all(number_, filled(w), deadline);
+    await_all(filled(w), deadline);
     const Part part(size, party_.index(), party_.size(), grain);
     auto views = this->views(begin, w, deadline);
     for (const std::byte*& each : views) each += part.begin;
     // Free: everybody has taken w - 2, before they folded w - 1.
     fold(views, result(party_.index(), begin, w, deadline) + part.begin, part.end - part.begin);
     party_.advance(number_, taken(w));
-    party_.await_all(number_, taken(w), deadline);
+    await_all(taken(w), deadline);
     for (int member = 0; member < party_.size(); ++member) {
       const Part theirs(size, member, party_.size(), grain);
       const std::byte* from = result(member, begin, w, deadline) + theirs.begin;
       std::byte* to = own_.data + begin + theirs.begin;
       if (from != to) std::memcpy(to, from, theirs.end - theirs.begin);
     }
+    // Read to be folded, and read as sums.
+    const std::size_t own = part.end - part.begin;
+    record_.sent(own * static_cast<std::size_t>(party_.size() - 1) + size - own);
   }
   finish();
-  party_.await_all(number_, Progress::kDone, deadline);
+  await_all(Progress::kDone, deadline);
 }
 
 }  // namespace troika::shm

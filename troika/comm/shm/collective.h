@@ -5,6 +5,7 @@
 #pragma once
 
 #include <troika/comm/shm/party.h>
+#include <troika/observe/recorder.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -50,8 +51,11 @@ class Collective {
  public:
   // Makes the contribution visible, as far as that goes without waiting; number counts the group's
   // operations. A ring entry that peers still need is waited for.
-  Collective(Party& party, const FindSegment& find, std::uint64_t number, std::uint64_t signature,
-             std::string_view name, const Contribution& own, const Deadline& deadline);
+  // The record is told of each wait for the others, and of the bytes that a reduction reads from
+  // the others' memory or writes to it; what a gather takes is its caller's to tell.
+  Collective(Party& party, const FindSegment& find, std::uint64_t number,
+             const OperationRecord& record, std::string_view name, const Contribution& own,
+             const Deadline& deadline);
 
   // How a contribution becomes visible. Those in windows are made one at a time, in order; the
   // caller sees to it.
@@ -98,6 +102,7 @@ class Collective {
   [[nodiscard]] std::byte* result(int member, std::size_t begin, std::uint64_t window,
                                   const Deadline& deadline) const;
   void fill(std::uint64_t window);
+  void await_all(std::uint64_t phase, const Deadline& deadline);
   void finish();
   void reduce_in_slots(const Fold& fold, const Deadline& deadline);
   void reduce_in_memory(const Fold& fold, std::size_t grain, const Deadline& deadline);
@@ -106,6 +111,7 @@ class Collective {
   Party& party_;
   const FindSegment& find_;
   std::uint64_t number_;
+  OperationRecord record_;
   Contribution own_;
 };
 

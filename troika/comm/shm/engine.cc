@@ -1,10 +1,9 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/comm/diagnosis.h>
 #include <troika/comm/fold.h>
 #include <troika/comm/shm/engine.h>
-#include <troika/comm/signature.h>
-#include <troika/rendezvous/agreement.h>
 
 #include <ATen/ATen.h>
 #include <poll.h>
@@ -41,11 +40,13 @@ Range range_of(std::span<const std::int64_t> counts, int member, std::size_t ele
 }
 
 // Copies what window [begin, end) of a member's contribution shares with `wanted`, whose first byte
-// goes to `to`.
-void take_range(const std::byte* view, std::size_t begin, std::size_t end, Range wanted,
-                std::byte* to) {
+// goes to `to`. Returns how many bytes that were.
+std::size_t take_range(const std::byte* view, std::size_t begin, std::size_t end, Range wanted,
+                       std::byte* to) {
   const std::size_t low = std::max(begin, wanted.begin), high = std::min(end, wanted.end);
-  if (low < high) std::memcpy(to + (low - wanted.begin), view + (low - begin), high - low);
+  if (low >= high) return 0;
+  std::memcpy(to + (low - wanted.begin), view + (low - begin), high - low);
+  return high - low;
 }
 
 Collective::Fold folding(at::ScalarType dtype, ReduceOp op) {
@@ -141,8 +142,7 @@ Engine::~Engine() {
 
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto element = static_cast<std::size_t>(tensor.element_size());
-  return start({std::string("all_reduce ") + quote(call.label), call.deadline,
-                signature_of("all_reduce", tensor, static_cast<std::uint64_t>(op))},
+  return start(named("all_reduce", call),
                tensor, bytes(tensor), 0,
                [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
                                                                    const Deadline& deadline) {
@@ -154,15 +154,15 @@ Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             std::span<const std::int64_t> counts, ReduceOp op, const Call& call) {
   const Range own = range_of(counts, members_.index, input.element_size());
   return start(
-      {std::string("reduce_scatter ") + quote(call.label), call.deadline,
-       signature_of("reduce_scatter", input, counts, static_cast<std::uint64_t>(op))},
+      named("reduce_scatter", call),
       input, bytes(input), 0,
-      [=, fold = folding(input.scalar_type(), op)](Collective& collective,
-                                                   const Deadline& deadline) {
+      [=, fold = folding(input.scalar_type(), op), record = call.record](
+          Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
               const std::size_t low = std::max(begin, own.begin), high = std::min(end, own.end);
               if (low >= high) return;
+              record.sent((views.size() - 1) * (high - low));
               std::vector<const std::byte*> shifted;
               for (const std::byte* view : views) shifted.push_back(view + (low - begin));
               fold(shifted, data(output) + (low - own.begin), high - low);
@@ -177,18 +177,20 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
   const auto largest =
       static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())) * element;
   return start(
-      {std::string("all_gather ") + quote(call.label), call.deadline,
-       signature_of("all_gather", output, counts)},
+      named("all_gather", call),
       input, largest, 0,
-      [=, counts = std::vector(counts.begin(), counts.end())](Collective& collective,
-                                                              const Deadline& deadline) {
+      [=, record = call.record, own = static_cast<std::size_t>(members_.index),
+       counts = std::vector(counts.begin(), counts.end())](Collective& collective,
+                                                           const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
               for (std::size_t member = 0; member < views.size(); ++member) {
                 const Range part = range_of(counts, static_cast<int>(member), element);
                 std::byte* to = data(output) + part.begin;
                 if (views[member] == to + begin) continue;  // already there
-                take_range(views[member], begin, end, {0, part.end - part.begin}, to);
+                const std::size_t taken =
+                    take_range(views[member], begin, end, {0, part.end - part.begin}, to);
+                if (member != own) record.sent(taken);
               }
             },
             deadline);
@@ -209,10 +211,10 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
-      {std::string("all_to_all ") + quote(call.label), call.deadline,
-       signature_of("all_to_all", static_cast<std::uint64_t>(input.scalar_type()))},
+      named("all_to_all", call),
       sent, std::max(bytes(sent), bytes(output)), 0,
-      [=, this, counts = std::vector(output_counts.begin(), output_counts.end())](
+      [=, this, record = call.record,
+       counts = std::vector(output_counts.begin(), output_counts.end())](
           Collective& collective, const Deadline& deadline) {
         std::vector<Range> wanted(members);
         collective.gather(
@@ -229,9 +231,11 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
                                      format_bytes(part.end - part.begin));
                   }
                 }
-                take_range(views[member], begin,
-                           std::min(end, collective.bytes(static_cast<int>(member))),
-                           wanted[member], data(output) + part.begin);
+                const std::size_t taken =
+                    take_range(views[member], begin,
+                               std::min(end, collective.bytes(static_cast<int>(member))),
+                               wanted[member], data(output) + part.begin);
+                if (static_cast<int>(member) != own) record.sent(taken);
               }
             },
             deadline);
@@ -241,16 +245,14 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
 Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
   const bool sends = root == members_.index;
   return start(
-      {std::string("broadcast ") + quote(call.label), call.deadline,
-       signature_of("broadcast", tensor, static_cast<std::uint64_t>(root))},
+      named("broadcast", call),
       sends ? tensor : at::Tensor(), bytes(tensor), 0,
-      [=](Collective& collective, const Deadline& deadline) {
+      [=, record = call.record](Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
-              if (!sends) {
-                std::memcpy(data(tensor) + begin, views[static_cast<std::size_t>(root)],
-                            end - begin);
-              }
+              if (sends) return;
+              std::memcpy(data(tensor) + begin, views[static_cast<std::size_t>(root)], end - begin);
+              record.sent(end - begin);
             },
             deadline);
       });
@@ -260,9 +262,9 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
   const bool receives = root == members_.index;
   const int own = members_.index;
   return start(
-      {std::string("gather ") + quote(call.label), call.deadline,
-       signature_of("gather", input, static_cast<std::uint64_t>(root))},
-      input, bytes(input), 0, [=](Collective& collective, const Deadline& deadline) {
+      named("gather", call),
+      input, bytes(input), 0,
+      [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const std::size_t part = bytes(input);
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
@@ -271,6 +273,7 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
                 std::byte* to = data(output) + member * part + begin;
                 if (static_cast<int>(member) == own && to == data(input) + begin) continue;
                 std::memcpy(to, views[member], end - begin);
+                if (static_cast<int>(member) != own) record.sent(end - begin);
               }
             },
             deadline);
@@ -283,10 +286,9 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
   const std::size_t part = bytes(output), members = wires_.size();
   const bool sends = root == members_.index;
   return start(
-      {std::string("scatter ") + quote(call.label), call.deadline,
-       signature_of("scatter", output, static_cast<std::uint64_t>(root))},
+      named("scatter", call),
       sends ? input : at::Tensor(), part * members, 0,
-      [=](Collective& collective, const Deadline& deadline) {
+      [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const Range own{index * part, (index + 1) * part};
         if (sends && data(input) + own.begin != data(output)) {
           std::memcpy(data(output), data(input) + own.begin, part);
@@ -294,7 +296,8 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
               if (sends) return;
-              take_range(views[static_cast<std::size_t>(root)], begin, end, own, data(output));
+              record.sent(
+                  take_range(views[static_cast<std::size_t>(root)], begin, end, own, data(output)));
             },
             deadline);
       });
@@ -302,13 +305,13 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
 
 Work Engine::barrier(const Call& call) {
   return start(
-      {std::string("barrier ") + quote(call.label), call.deadline, signature_of("barrier", 0)}, {},
+      named("barrier", call), {},
       0, 0,
       [](Collective& collective, const Deadline& deadline) { collective.gather({}, deadline); });
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
-  const Named named{std::string("exchange ") + quote(call.label), call.deadline, 0};
+  const Named named = this->named("exchange", call);
   auto batch = std::make_shared<Mailbox::Batch>();
   std::vector<at::Tensor> tensors;
   std::size_t largest = 0;
@@ -322,6 +325,7 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
         mailbox_.receive(batch, transfer.peer, data(transfer.tensor), size);
       } else {
         mailbox_.send(batch, transfer.peer, data(transfer.tensor), size);
+        call.record.sent(size);
       }
     }
     mailbox_.progress();
@@ -329,6 +333,7 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   if (batch->done()) return {};
   const auto body = [this, named, batch, tensors = std::move(tensors)] {
     run(named, [&] { mailbox_.wait(batch, named.deadline); });
+    named.record.step();
   };
   if (largest <= party_.shape().channel_bytes) {
     const auto ready = [this, batch] {
@@ -354,7 +359,7 @@ Work Engine::start(Named named, const at::Tensor& contribution, std::size_t larg
   if (own.bytes > party_.shape().slot_bytes) own.location = segments_->locate(own.data, own.bytes);
   const auto make = [this, number, named, own] {
     party_.throw_if_broken();
-    return std::make_shared<Collective>(party_, find_, number, named.signature, named.text, own,
+    return std::make_shared<Collective>(party_, find_, number, named.record, named.text, own,
                                         named.deadline);
   };
   if (Collective::place_of(own, party_.shape()) == Place::kStream) {
@@ -398,24 +403,25 @@ void Engine::run(const Named& named, const std::function<void()>& body) {
   try {
     body();
   } catch (const Late& error) {
-    const std::string message = late(named, error.missing());
-    party_.give_up(message);
-    const auto last =
-        error.missing().empty() ? std::nullopt : members_.last_act(error.missing().front());
-    throw DeadlineError(message, last.value_or("that rank is stopped, or busy for longer than the "
-                                               "deadline"));
+    const Diagnosis diagnosis = examine(named, error.missing());
+    party_.give_up(diagnosis.message);
+    throw DeadlineError(diagnosis.message, diagnosis.hint);
   } catch (const Broken& error) {
     const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
     throw PeerError(where + ": " + who + error.what(),
                     who.empty() ? "that process has ended: its last lines say why" : "");
   } catch (const Mismatch& error) {
-    const bool same = error.theirs() == named.text;
-    const std::string message =
-        members_.name(error.member()) + " is in " +
-        (same ? "the same operation with other sizes or types" : error.theirs()) + ", and " +
-        members_.name(members_.index) + " in " + named.text;
+    const Diagnosis diagnosis = examine(named, {error.member()});
+    std::string message = diagnosis.message;
+    if (members_.recorders.empty()) {
+      message = members_.name(error.member()) + " is in " +
+                (error.theirs() == named.text ? "the same operation with other sizes or types"
+                                              : error.theirs()) +
+                ", and " + members_.name(members_.index) + " in " + named.text;
+    }
     party_.give_up(message);
-    throw PeerError(where + ": " + message, "all ranks must call the same operations in order");
+    throw PeerError(where + ": " + message, "all ranks must call the same operations, in the same "
+                                            "order, with the same sizes and types");
   } catch (const WrongSize& error) {
     const std::string message = members_.name(error.member()) + " sends " +
                                 format_bytes(error.theirs()) + " where " +
@@ -430,22 +436,22 @@ void Engine::run(const Named& named, const std::function<void()>& body) {
   }
 }
 
-std::string Engine::late(const Named& named, const std::vector<int>& missing) const {
-  std::vector<std::string> names;
-  for (const int member : missing) {
-    const auto& wire = wires_[static_cast<std::size_t>(member)];
-    if (!wire) continue;  // this one, which waits
-    names.push_back(members_.name(member) +
-                    (wire->pid() > 0 ? " (pid " + std::to_string(wire->pid()) + ")" : ""));
-  }
-  return named.text + " on " + members_.group_name() + ": nothing from " + join(names, ", ") +
-         " for " + format_fixed(named.deadline.timeout().count(), 1) + " s";
+Engine::Named Engine::named(std::string_view operation, const Call& call) {
+  return {std::string(operation) + " " + quote(call.label), call.deadline, call.record};
+}
+
+Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
+  std::erase(suspects, members_.index);  // this one, which waits
+  const Wait wait{named.text, named.record.place(), named.record.signature(),
+                  named.deadline.timeout()};
+  // All members share this host: nobody has to be asked.
+  return diagnose(members_, wait, Witness(std::nullopt).look(members_, Seconds(0)), suspects);
 }
 
 std::exception_ptr Engine::overdue(const Named& named) {
-  const std::string message = named.text + " on " + members_.group_name() +
+  const std::string message = named.text + " on axis " + members_.axis +
                               ": an earlier operation took more than " +
-                              format_fixed(named.deadline.timeout().count(), 1) + " s";
+                              format_duration(named.deadline.timeout().count());
   party_.give_up(message);
   return std::make_exception_ptr(DeadlineError(message));
 }
@@ -464,6 +470,12 @@ at::Tensor Engine::allocate(std::size_t bytes) {
       [memory = std::move(memory)](void*) mutable { memory.reset(); }, at::kByte);
 }
 
+std::string Engine::death_of(int member) {
+  const auto snapshots = Witness(std::nullopt).look(members_, Seconds(0));
+  const auto& snapshot = snapshots[static_cast<std::size_t>(member)];
+  return "lost " + members_.name(member) + (snapshot ? "; " + last_deed(*snapshot) : "");
+}
+
 // Tells of deaths: a peer that has ended makes no more news.
 void Engine::watch() {
   std::vector<pollfd> watched = {{stop_watching_.get(), POLLIN, 0}};
@@ -474,8 +486,8 @@ void Engine::watch() {
       if (peer.revents == 0) continue;
       peer.fd = -1;  // once is enough
       const Board& board = party_.board(member);
-      const std::string name = members_.name(member);
-      party_.lose(board.has_given_up() ? name + " gave up: " + board.reason() : "lost " + name);
+      party_.lose(board.has_given_up() ? members_.name(member) + " gave up: " + board.reason()
+                                       : death_of(member));
     }
   }
 }

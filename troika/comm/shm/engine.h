@@ -6,6 +6,8 @@
 #include <troika/comm/group.h>
 #include <troika/comm/lane.h>
 #include <troika/comm/members.h>
+#include <troika/comm/diagnosis.h>
+#include <troika/comm/witness.h>
 #include <troika/comm/shm/collective.h>
 #include <troika/comm/shm/mailbox.h>
 #include <troika/comm/shm/segments.h>
@@ -47,8 +49,9 @@ class Engine final : public GroupEngine {
   struct Named {
     std::string text;  // "all_reduce 'loss'"
     Deadline deadline;
-    std::uint64_t signature;
+    OperationRecord record;
   };
+  static Named named(std::string_view operation, const Call& call);
   // Takes what the operation is for from the others' contributions.
   using Finish = std::function<void(Collective&, const Deadline&)>;
 
@@ -60,7 +63,9 @@ class Engine final : public GroupEngine {
   // operation that all have entered ends well even if a peer has left since.
   void run(const Named& named, const std::function<void()>& body);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
-  [[nodiscard]] std::string late(const Named& named, const std::vector<int>& missing) const;
+  // What holds the operation up.
+  [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
+  [[nodiscard]] std::string death_of(int member);
   void finish_pending();
   void watch();
 

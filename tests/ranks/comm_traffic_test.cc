@@ -1,0 +1,137 @@
+// What the algorithms put on the wire and how often a member waits for the others, as docs/engines.md
+// states it, read from the flight recorder.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <troika/observe/recorder.h>
+
+#include <functional>
+#include <numeric>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+struct Traffic {
+  std::uint64_t sent;
+  std::uint32_t steps;
+};
+
+class Meter {
+ public:
+  explicit Meter(const Rank& rank)
+      : path_(recorder_path(rank.folder(), rank.index())), group_(watched_group(rank)) {}
+
+  [[nodiscard]] const Group& group() const { return group_; }
+  [[nodiscard]] std::uint64_t size() const { return static_cast<std::uint64_t>(group_.size()); }
+
+  // That of the last operation.
+  [[nodiscard]] Traffic last() const {
+    const RecordedOperation operation = read_recorder(path_).operations.back();
+    EXPECT_EQ(operation.state, RecordedOperation::State::kFinished);
+    return {operation.sent, operation.steps};
+  }
+  void expect(const char* what, Traffic expected) const {
+    const Traffic found = last();
+    EXPECT_EQ(found.sent, expected.sent) << what << " on member " << group_.rank();
+    EXPECT_EQ(found.steps, expected.steps) << what << " on member " << group_.rank();
+  }
+
+ private:
+  [[nodiscard]] Group watched_group(const Rank& rank) const {
+    EngineOptions options = rank.options();
+    options.observers.recorder = Recorder::create(path_, rank.index(), "here");
+    std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return make_group("data", ranks, rank.index(), options);
+  }
+
+  std::filesystem::path path_;
+  Group group_;
+};
+
+// Divides by every number of members up to 4, and fits into one block and one window's parts.
+constexpr std::int64_t kSmall = 24;               // fp32: 96 bytes
+constexpr std::int64_t kLarge = std::int64_t{12} << 14;  // fp32: 768 KiB
+constexpr std::uint64_t kSmallBytes = kSmall * 4, kLargeBytes = kLarge * 4;
+
+RANK_FUNCTION(messages_sent) {
+  const Meter meter(rank);
+  const Group& group = meter.group();
+  const std::uint64_t n = meter.size(), own = static_cast<std::uint64_t>(rank.index());
+  at::Tensor small = at::ones({kSmall}), large = at::ones({kLarge});
+  const auto part = kSmall / rank.size();
+  at::Tensor few = at::ones({part});
+
+  group.all_reduce(small, ReduceOp::kSum, Rank::call("at once")).wait();
+  meter.expect("all_reduce at once", {(n - 1) * kSmallBytes, 1});
+  group.all_reduce(large, ReduceOp::kSum, Rank::call("in blocks")).wait();
+  meter.expect("all_reduce in blocks", {2 * (n - 1) * kLargeBytes / n, 2});
+  group.reduce_scatter(few, small, ReduceOp::kSum, Rank::call("x")).wait();
+  meter.expect("reduce_scatter", {(n - 1) * kSmallBytes / n, 1});
+  group.all_gather(small, few, Rank::call("x")).wait();
+  meter.expect("all_gather", {(n - 1) * kSmallBytes / n, 1});  // N bytes are its part
+  const std::vector<std::int64_t> counts(n, part);
+  at::Tensor other = at::ones({kSmall});
+  group.all_to_all(other, counts, small, counts, Rank::call("x")).wait();
+  meter.expect("all_to_all", {(n - 1) * kSmallBytes / n, 1});
+  group.gather(small, few, 0, Rank::call("x")).wait();
+  meter.expect("gather", {own == 0 ? 0 : kSmallBytes / n, own == 0 ? 1u : 0u});
+  group.scatter(few, small, 0, Rank::call("x")).wait();
+  meter.expect("scatter", {own == 0 ? (n - 1) * kSmallBytes / n : 0, own == 0 ? 0u : 1u});
+  group.broadcast(small, 0, Rank::call("x")).wait();
+  std::uint64_t depth = 0;
+  while ((1u << depth) < n) ++depth;
+  if (own == 0) meter.expect("broadcast", {depth * kSmallBytes, 0});
+  if (own != 0) EXPECT_EQ(meter.last().steps, 1u);
+  group.barrier(Rank::call("x")).wait();
+  meter.expect("barrier", {depth, static_cast<std::uint32_t>(depth)});
+}
+
+// In shared memory: bytes that a member reads from the others' memory, or writes to it.
+RANK_FUNCTION(bytes_shared) {
+  const Meter meter(rank);
+  const Group& group = meter.group();
+  const std::uint64_t n = meter.size(), own = static_cast<std::uint64_t>(rank.index());
+  at::Tensor small = at::ones({kSmall}), large = at::ones({kLarge});
+  const at::Tensor arena = group.allocate(kLargeBytes).view(at::kFloat);
+  const auto part = kSmall / rank.size();
+  at::Tensor few = at::ones({part});
+
+  group.all_reduce(small, ReduceOp::kSum, Rank::call("in slots")).wait();
+  meter.expect("all_reduce in slots", {(n - 1) * kSmallBytes, 1});
+  group.all_reduce(arena, ReduceOp::kSum, Rank::call("in place")).wait();
+  meter.expect("all_reduce in memory for all", {2 * (n - 1) * kLargeBytes / n, 2});
+  group.all_reduce(large, ReduceOp::kSum, Rank::call("through windows")).wait();
+  // Members fold whole lines of the cache, so parts differ by a line in each of two windows.
+  EXPECT_NEAR(static_cast<double>(meter.last().sent),
+              2. * static_cast<double>((n - 1) * kLargeBytes) / static_cast<double>(n), 2. * 64 * 2);
+  EXPECT_EQ(meter.last().steps, 1 + 2 * 2 + 1u);  // entered; filled and taken, twice; done
+  group.reduce_scatter(few, small, ReduceOp::kSum, Rank::call("x")).wait();
+  meter.expect("reduce_scatter", {(n - 1) * kSmallBytes / n, 1});
+  group.all_gather(small, few, Rank::call("x")).wait();
+  meter.expect("all_gather", {(n - 1) * kSmallBytes / n, 1});
+  const std::vector<std::int64_t> counts(n, part);
+  at::Tensor other = at::ones({kSmall});
+  group.all_to_all(other, counts, small, counts, Rank::call("x")).wait();
+  meter.expect("all_to_all", {(n - 1) * kSmallBytes / n, 1});
+  group.broadcast(small, 0, Rank::call("x")).wait();
+  meter.expect("broadcast", {own == 0 ? 0 : kSmallBytes, 1});
+  group.gather(small, few, 0, Rank::call("x")).wait();
+  meter.expect("gather", {own == 0 ? (n - 1) * kSmallBytes / n : 0, 1});
+  group.scatter(few, small, 0, Rank::call("x")).wait();
+  meter.expect("scatter", {own == 0 ? 0 : kSmallBytes / n, 1});
+  group.barrier(Rank::call("x")).wait();
+  meter.expect("barrier", {0, 1});
+}
+
+TEST(Traffic, OfMessages) {
+  for (const int size : {2, 3, 4}) expect_ranks("messages_sent", size, {.engine = EngineKind::kGloo});
+}
+
+TEST(Traffic, OfSharedMemory) {
+  for (const int size : {2, 3, 4}) expect_ranks("bytes_shared", size, {.engine = EngineKind::kShm});
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,78 @@
+#include <gmock/gmock.h>
+#include <support/temporary_folder.h>
+#include <troika/base/error.h>
+#include <troika/observe/inspection.h>
+#include <troika/observe/machine.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace troika {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Run : public testing::Test {
+ protected:
+  std::shared_ptr<Recorder> rank(int number, std::string_view host) {
+    return Recorder::create(recorder_path(folder_.path(), number), number, host);
+  }
+  static std::uint64_t begin(Recorder& recorder, std::string_view label, std::uint64_t place,
+                             std::uint64_t signature = 1) {
+    return recorder.begin({"all_reduce", "data", label, 40, 10, "fp32", place, 0, signature});
+  }
+  [[nodiscard]] Inspection inspect() const { return inspect_run(folder_.path()); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Run, ShowsWhoHasNotEntered) {
+  const auto first = rank(0, host_name()), second = rank(1, host_name());
+  for (const auto& recorder : {first, second}) recorder->end(begin(*recorder, "loss", 1));
+  begin(*first, "bucket 3", 2);
+  const Inspection inspection = inspect();
+  EXPECT_THAT(differences(inspection),
+              ElementsAre("rank 1 has not entered all_reduce 'bucket 3' (operation 2 on axis data); "
+                          "rank 0 has"));
+  const std::string text = to_text(inspection, 10);
+  EXPECT_THAT(text, HasSubstr("it is in all_reduce 'bucket 3' (axis data) for "));
+  EXPECT_THAT(text, HasSubstr("it last completed all_reduce 'loss' "));
+  EXPECT_THAT(text, testing::ContainsRegex("2 +all_reduce 'bucket 3' +for [^ ]+ [^ ]+ +-\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("1 +all_reduce 'loss' +took [^ ]+ [^ ]+ +took "));
+  EXPECT_THAT(text, HasSubstr(" runs "));  // this process
+}
+
+TEST_F(Run, ShowsWhoIsInAnotherOperation) {
+  begin(*rank(0, "a"), "weights", 1, 7);
+  begin(*rank(1, "b"), "gradients", 1, 8);
+  begin(*rank(2, "c"), "weights", 1, 7);
+  EXPECT_THAT(differences(inspect()),
+              ElementsAre("operation 1 on axis data differs: ranks 0, 2 all_reduce 'weights' (10 x "
+                          "fp32); rank 1 all_reduce 'gradients' (10 x fp32)"));
+}
+
+TEST_F(Run, ShowsTheLastOnes) {
+  const auto recorder = rank(3, "elsewhere");
+  for (unsigned i = 1; i <= 9; ++i) recorder->end(begin(*recorder, "n" + std::to_string(i), i));
+  const Inspection inspection = inspect();
+  EXPECT_TRUE(differences(inspection).empty());
+  const std::string text = to_text(inspection, 2);
+  EXPECT_THAT(text, testing::Not(HasSubstr("'n7'")));
+  EXPECT_THAT(text, HasSubstr("'n8'"));
+  EXPECT_THAT(text, HasSubstr("all ranks have entered the same operations"));
+  EXPECT_THAT(text, HasSubstr(" ? "));  // no process of this host
+  const auto json = nlohmann::json::parse(to_json(inspection));
+  EXPECT_EQ(json.at("ranks").at(0).at("operations").size(), 9u);
+  EXPECT_EQ(json.at("ranks").at(0).at("operations").at(8).at("label"), "n9");
+}
+
+TEST_F(Run, RefusesAFolderWithoutRecorders) {
+  EXPECT_THROW((void)inspect(), DataError);
+  EXPECT_THROW((void)inspect_run(folder_ / "missing"), DataError);
+  std::ofstream(recorder_path(folder_.path(), 0)) << "nonsense";
+  EXPECT_THROW((void)inspect(), DataError);
+}
+
+}  // namespace
+}  // namespace troika

@@ -1,0 +1,39 @@
+// Who holds an operation up, and in what, from what the flight recorders of all members say. Pure
+// text from facts: engines ask it when a deadline has passed, or when members turn out to be in
+// different operations.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/comm/members.h>
+#include <troika/observe/snapshot.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// The operation that this member waits in.
+struct Wait {
+  std::string name;             // "all_reduce 'gradients'"
+  std::uint64_t place = 0;      // among the group's collectives; 0: only some take part
+  std::uint64_t signature = 0;  // equal on members that are in the same operation
+  Seconds waited{0};
+};
+
+struct Diagnosis {
+  // "rank 1 (host b, pid 4711) has not entered all_reduce 'gradients' on axis data; ranks 0 and 2
+  // have waited 60.0 s; it last completed all_reduce 'loss' 61 s ago"
+  std::string message;
+  std::string hint;
+};
+
+// `snapshots` are by member, and may be missing; `suspects` are the members that this one has heard
+// nothing from.
+[[nodiscard]] Diagnosis diagnose(const Members& members, const Wait& wait,
+                                 std::span<const std::optional<RankSnapshot>> snapshots,
+                                 const std::vector<int>& suspects);
+
+}  // namespace troika

@@ -1,0 +1,52 @@
+#include <troika/base/error.h>
+#include <troika/comm/witness.h>
+#include <troika/rendezvous/snapshots.h>
+
+#include <exception>
+
+namespace troika {
+
+std::vector<std::optional<RankSnapshot>> Witness::look(const Members& members,
+                                                       Seconds patience) noexcept {
+  std::vector<std::optional<RankSnapshot>> snapshots(members.ranks.size());
+  try {
+    if (members.recorders.empty()) return snapshots;
+    for (int member = 0; member < members.size(); ++member) {
+      if (!members.on_this_host(member)) continue;
+      const auto i = static_cast<std::size_t>(member);
+      snapshots[i] = take_snapshot(recorder_path(members.recorders, members.ranks[i]));
+    }
+    if (job_) ask_other_hosts(members, snapshots, patience);
+    // What is known by now is better than nothing. NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const std::exception&) {
+  }
+  return snapshots;
+}
+
+void Witness::ask_other_hosts(const Members& members,
+                              std::vector<std::optional<RankSnapshot>>& snapshots,
+                              Seconds patience) {
+  std::vector<std::size_t> others;
+  for (std::size_t i = 0; i < snapshots.size(); ++i) {
+    if (snapshots[i]) {
+      job_->set(snapshot_key(members.ranks[i]), encode(*snapshots[i]));
+    } else {
+      others.push_back(i);
+    }
+  }
+  if (others.empty()) return;
+  ask_launchers_for_snapshots(*job_);
+  const Deadline deadline = Deadline::in(patience);
+  for (const std::size_t i : others) {
+    const std::string key = snapshot_key(members.ranks[i]);
+    if (!job_->wait({key}, deadline)) continue;
+    try {
+      snapshots[i] = decode_snapshot(job_->get_all({key}).front());
+      // From another version, or torn: as if nobody had said anything.
+      // NOLINTNEXTLINE(bugprone-empty-catch)
+    } catch (const DataError&) {
+    }
+  }
+}
+
+}  // namespace troika

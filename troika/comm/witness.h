@@ -1,0 +1,32 @@
+// Gathers what all members of a group are doing when an operation has failed. Those of this host are
+// looked at directly, through their flight recorders; those of other hosts through the store, where
+// whoever shares a host with them (another member, or the launcher) leaves what it sees.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/comm/members.h>
+#include <troika/observe/snapshot.h>
+#include <troika/rendezvous/store.h>
+
+#include <optional>
+#include <vector>
+
+namespace troika {
+
+class Witness {
+ public:
+  // `job` has the job's own prefix; nothing where all members share a host.
+  explicit Witness(std::optional<Store> job) : job_(std::move(job)) {}
+
+  // By member; nothing for those of whom nobody says anything within `patience`. Thread-safe.
+  [[nodiscard]] std::vector<std::optional<RankSnapshot>> look(const Members& members,
+                                                              Seconds patience) noexcept;
+
+ private:
+  void ask_other_hosts(const Members& members,
+                       std::vector<std::optional<RankSnapshot>>& snapshots, Seconds patience);
+
+  std::optional<Store> job_;
+};
+
+}  // namespace troika

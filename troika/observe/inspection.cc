@@ -1,0 +1,259 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/observe/inspection.h>
+#include <troika/observe/machine.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace troika {
+namespace {
+
+using State = RecordedOperation::State;
+using Rows = std::vector<std::vector<std::string>>;
+
+// The operations of one group: its axis and generation.
+using GroupKey = std::pair<std::string, std::uint64_t>;
+// By place, and by position in Inspection::ranks.
+using Places = std::map<std::uint64_t, std::map<std::size_t, const RecordedOperation*>>;
+
+std::map<GroupKey, Places> by_group(const Inspection& inspection) {
+  std::map<GroupKey, Places> groups;
+  for (std::size_t i = 0; i < inspection.ranks.size(); ++i) {
+    for (const RecordedOperation& operation : inspection.ranks[i].recording.operations) {
+      if (operation.place == 0) continue;
+      groups[{operation.axis, operation.generation}][operation.place][i] = &operation;
+    }
+  }
+  return groups;
+}
+
+// Columns as wide as their widest cell.
+std::string layout(const Rows& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] + 2 - row[i].size(), ' ');
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string name_of(ProcessState state) {
+  switch (state) {
+    case ProcessState::kRuns:
+      return "runs";
+    case ProcessState::kSleeps:
+      return "sleeps";
+    case ProcessState::kStopped:
+      return "stopped";
+    case ProcessState::kEnded:
+      return "ended";
+    case ProcessState::kUnknown:
+      break;
+  }
+  return "?";
+}
+
+std::string name_of(State state) {
+  return state == State::kRunning ? "running" : state == State::kFinished ? "finished" : "failed";
+}
+
+std::string elapsed(std::int64_t since, std::int64_t now) {
+  return format_duration(std::max(0.0, static_cast<double>(now - since) / 1e9));
+}
+
+std::string cell(const RecordedOperation* operation, std::int64_t now) {
+  if (operation == nullptr) return "-";
+  switch (operation->state) {
+    case State::kRunning:
+      return "for " + elapsed(operation->started, now);
+    case State::kFinished:
+      return "took " + elapsed(operation->started, operation->finished);
+    case State::kFailed:
+      return "failed after " + elapsed(operation->started, operation->finished);
+  }
+  return "";
+}
+
+std::string ranks_text(const Inspection& inspection, const std::vector<std::size_t>& positions) {
+  std::vector<std::string> names;
+  for (const std::size_t i : positions) {
+    names.push_back(std::to_string(inspection.ranks[i].recording.rank));
+  }
+  return (names.size() == 1 ? "rank " : "ranks ") + join(names, ", ");
+}
+
+std::string title(const GroupKey& group, bool many_generations) {
+  return "axis " + group.first +
+         (many_generations ? " (generation " + std::to_string(group.second) + ")" : "");
+}
+
+// What there is to say of the last place that anybody of the group has reached.
+std::optional<std::string> difference(const Inspection& inspection, const GroupKey& group,
+                                      const Places& places) {
+  std::set<std::size_t> members;
+  for (const auto& [place, operations] : places) {
+    for (const auto& [i, operation] : operations) members.insert(i);
+  }
+  for (const auto& [place, operations] : places) {
+    std::map<std::uint64_t, std::vector<std::size_t>> by_signature;
+    for (const auto& [i, operation] : operations) by_signature[operation->signature].push_back(i);
+    if (by_signature.size() > 1) {
+      std::vector<std::string> parts;
+      for (const auto& [signature, positions] : by_signature) {
+        const RecordedOperation& each = *operations.at(positions.front());
+        parts.push_back(ranks_text(inspection, positions) + " " + troika::name_of(each) + " (" +
+                        std::to_string(each.elements) + " x " + each.dtype + ")");
+      }
+      return "operation " + std::to_string(place) + " on " + title(group, false) +
+             " differs: " + join(parts, "; ");
+    }
+  }
+  const auto& [place, operations] = *places.rbegin();
+  std::vector<std::size_t> absent, present;
+  for (const std::size_t i : members) (operations.contains(i) ? present : absent).push_back(i);
+  if (absent.empty()) return std::nullopt;
+  return ranks_text(inspection, absent) + (absent.size() == 1 ? " has" : " have") +
+         " not entered " + troika::name_of(*operations.begin()->second) + " (operation " +
+         std::to_string(place) + " on " + title(group, false) + "); " +
+         ranks_text(inspection, present) + (present.size() == 1 ? " has" : " have");
+}
+
+std::string overview(const Inspection& inspection) {
+  Rows rows = {{"rank", "host", "pid", "process", "operations", "last"}};
+  for (const RankSnapshot& rank : inspection.ranks) {
+    const Recording& recording = rank.recording;
+    rows.push_back({std::to_string(recording.rank), recording.host,
+                    std::to_string(recording.process_id), name_of(rank.process),
+                    std::to_string(recording.count), last_deed(rank)});
+  }
+  return layout(rows);
+}
+
+std::string side_by_side(const Inspection& inspection, const GroupKey& group, const Places& places,
+                         int last, bool many_generations) {
+  Rows rows = {{title(group, many_generations), "operation"}};
+  std::set<std::size_t> members;
+  for (const auto& [place, operations] : places) {
+    for (const auto& [i, operation] : operations) members.insert(i);
+  }
+  for (const std::size_t i : members) {
+    rows.front().push_back("rank " + std::to_string(inspection.ranks[i].recording.rank));
+  }
+  auto first = places.end();
+  for (int i = 0; i < last && first != places.begin(); ++i) --first;
+  for (; first != places.end(); ++first) {
+    const RecordedOperation& any = *first->second.begin()->second;
+    std::vector<std::string> row = {std::to_string(first->first), troika::name_of(any)};
+    for (const std::size_t i : members) {
+      const auto found = first->second.find(i);
+      row.push_back(cell(found == first->second.end() ? nullptr : found->second,
+                         inspection.ranks[i].taken));
+    }
+    rows.push_back(std::move(row));
+  }
+  return layout(rows);
+}
+
+nlohmann::json to_json(const RecordedOperation& operation) {
+  return {{"sequence", operation.sequence},   {"state", name_of(operation.state)},
+          {"started_ns", operation.started},  {"finished_ns", operation.finished},
+          {"bytes", operation.bytes},         {"bytes_sent", operation.sent},
+          {"steps", operation.steps},         {"place", operation.place},
+          {"generation", operation.generation}, {"elements", operation.elements},
+          {"dtype", operation.dtype},         {"operation", operation.operation},
+          {"axis", operation.axis},           {"label", operation.label}};
+}
+
+}  // namespace
+
+namespace {
+
+std::vector<std::filesystem::path> recorders_in(const std::filesystem::path& folder,
+                                                std::error_code& error) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("flight-rank-") && name.ends_with(".bin")) files.push_back(entry.path());
+  }
+  return files;
+}
+
+}  // namespace
+
+Inspection inspect_run(const std::filesystem::path& folder) {
+  std::error_code error, no_such_folder;
+  std::vector<std::filesystem::path> files = recorders_in(folder, error);
+  if (files.empty() && !error) files = recorders_in(folder / "flight", no_such_folder);
+  if (error) throw DataError("cannot read " + quote(folder.string()) + ": " + error.message());
+  if (files.empty()) {
+    throw DataError(quote(folder.string()) + " holds no flight recorders (flight-rank-*.bin)",
+                    "name the folder of a run on several ranks, such as runs/quickstart");
+  }
+  Inspection inspection{folder.string(), {}};
+  for (const std::filesystem::path& file : files) {
+    auto snapshot = take_snapshot(file);
+    if (!snapshot) throw DataError(quote(file.string()) + " is no flight recorder file");
+    if (snapshot->recording.host != host_name()) snapshot->process = ProcessState::kUnknown;
+    inspection.ranks.push_back(std::move(*snapshot));
+  }
+  std::ranges::sort(inspection.ranks, {},
+                    [](const RankSnapshot& each) { return each.recording.rank; });
+  return inspection;
+}
+
+std::vector<std::string> differences(const Inspection& inspection) {
+  std::vector<std::string> lines;
+  for (const auto& [group, places] : by_group(inspection)) {
+    if (auto line = difference(inspection, group, places)) lines.push_back(std::move(*line));
+  }
+  return lines;
+}
+
+std::string to_text(const Inspection& inspection, int last) {
+  std::string text = overview(inspection) + "\n";
+  const std::vector<std::string> lines = differences(inspection);
+  for (const std::string& line : lines) text += line + "\n";
+  if (lines.empty()) text += "all ranks have entered the same operations\n";
+  const auto groups = by_group(inspection);
+  std::set<std::uint64_t> generations;
+  for (const auto& [group, places] : groups) generations.insert(group.second);
+  for (const auto& [group, places] : groups) {
+    text += "\n" + side_by_side(inspection, group, places, last, generations.size() > 1);
+  }
+  return text;
+}
+
+std::string to_json(const Inspection& inspection) {
+  nlohmann::json ranks = nlohmann::json::array();
+  for (const RankSnapshot& rank : inspection.ranks) {
+    nlohmann::json operations = nlohmann::json::array();
+    for (const auto& operation : rank.recording.operations) operations.push_back(to_json(operation));
+    ranks.push_back({{"rank", rank.recording.rank},
+                     {"host", rank.recording.host},
+                     {"pid", rank.recording.process_id},
+                     {"process", name_of(rank.process)},
+                     {"count", rank.recording.count},
+                     {"operations", std::move(operations)}});
+  }
+  return nlohmann::json{{"folder", inspection.folder},
+                        {"differences", differences(inspection)},
+                        {"ranks", std::move(ranks)}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace troika

@@ -1,0 +1,30 @@
+// The flight recorders of a run, running or dead, side by side: what each rank is doing, on which
+// operation they differ, and their last operations. What `troika inspect` prints.
+#pragma once
+
+#include <troika/observe/snapshot.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct Inspection {
+  std::string folder;
+  std::vector<RankSnapshot> ranks;  // in ascending order
+};
+
+// Reads all flight recorders in `folder`, or in its folder "flight". Whether a process is alive is known for ranks of this host
+// only. Throws DataError if there are none, or one cannot be read.
+[[nodiscard]] Inspection inspect_run(const std::filesystem::path& folder);
+
+// Where the ranks differ: one line for each axis on which some have entered an operation that others
+// have not, or different ones at the same place. Empty where they do not.
+[[nodiscard]] std::vector<std::string> differences(const Inspection& inspection);
+
+// `last`: how many operations of each axis to show side by side.
+[[nodiscard]] std::string to_text(const Inspection& inspection, int last);
+[[nodiscard]] std::string to_json(const Inspection& inspection);
+
+}  // namespace troika

@@ -1,0 +1,40 @@
+// What a rank is doing, as another process on its host sees it: its flight recorder, and whether
+// the process runs, sleeps, is stopped or has ended. A rank that hangs cannot say so itself.
+#pragma once
+
+#include <troika/observe/recorder.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+enum class ProcessState { kUnknown, kRuns, kSleeps, kStopped, kEnded };
+
+// Of the process on this host that has had the id since `started` (ns since 1970): one that began
+// later has been given the id of one that has ended.
+[[nodiscard]] ProcessState process_state(int pid, std::int64_t started);
+
+struct RankSnapshot {
+  Recording recording;  // with its last operations, and those that are running
+  ProcessState process = ProcessState::kUnknown;
+  std::int64_t taken = 0;  // ns since 1970, on the rank's host
+};
+
+// Of the rank whose flight recorder is this file, written on this host. Nothing if it cannot be
+// read.
+[[nodiscard]] std::optional<RankSnapshot> take_snapshot(const std::filesystem::path& recorder);
+
+// For the store, where ranks of other hosts read it. decode_snapshot throws DataError on anything
+// else.
+[[nodiscard]] std::string encode(const RankSnapshot& snapshot);
+[[nodiscard]] RankSnapshot decode_snapshot(std::string_view text);
+
+// "it last completed all_reduce 'loss' 61 s ago", "it is in barrier 'end' (axis world) for 2.0 s",
+// or "it has begun no operation".
+[[nodiscard]] std::string last_deed(const RankSnapshot& snapshot);
+
+}  // namespace troika
