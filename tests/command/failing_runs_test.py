@@ -1,6 +1,8 @@
 """Runs that fail, are stopped, or are started again: exit status, the one root cause, and what is left on disk."""
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -62,6 +64,31 @@ class Ranks(CommandTest):
         self.assertEqual(done.err.count("troika: "), 1, done.err)
         self.assertFalse([pid for pid in ranks.values() if alive(pid)])
         self.nothing_half_written()
+
+    def test_a_stopped_rank_is_named(self):
+        process = self.start_training("comm.timeout_seconds=2", ranks=3)
+        stopped = process.ranks()[1]
+        os.kill(stopped, signal.SIGSTOP)
+        wait_until(lambda: self.rank_in_inspection(1)["process"] == "stopped", "inspect shows that the rank is stopped")
+        shown = self.succeeds(self.troika("inspect", "runs/small", "--last", "3")).out
+        self.assertRegex(shown, f"1 +{socket.gethostname()} +{stopped} +stopped ")
+        self.assertIn("rank 2", shown)
+        done = process.wait(SECONDS + 10)
+        self.assertEqual(done.status, RENDEZVOUS, str(done))
+        name = f"rank 1 (host {socket.gethostname()}, pid {stopped})"
+        cause, hint = done.error_lines[-2:]
+        self.assertRegex(cause, f"troika: rank [02] .*{re.escape(name)} has .*entered all_reduce .*; "
+                                "ranks? .*ha(s|ve) waited 2.0 s")
+        self.assertIn(f"process {stopped} is stopped", hint)
+        self.assertEqual(self.rank_in_inspection(1)["process"], "ended")
+
+    def rank_in_inspection(self, rank):
+        """What `troika inspect` says of a rank."""
+        return json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)["ranks"][rank]
+
+    def test_inspect_refuses_what_is_no_run(self):
+        self.fails(self.troika("inspect", "nowhere"), DATA, "nowhere")
+        self.fails(self.troika("inspect", "text"), DATA, "text", "no flight recorders")
 
     def test_ctrl_c_ends_everything_cleanly_and_once(self):
         process = self.start_training()

@@ -186,7 +186,7 @@ class Observed(CommandTest):
 
 
 class Help(CommandTest):
-    COMMANDS = ("", "train", "generate", "data prepare", "recipe", "recipe check", "recipe show", "doctor", "completion")
+    COMMANDS = ("", "train", "generate", "data prepare", "recipe", "recipe check", "recipe show", "inspect", "doctor", "completion")
 
     def test_every_subcommand_has_examples(self):
         for name in self.COMMANDS:
