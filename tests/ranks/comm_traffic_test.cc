@@ -1,5 +1,5 @@
-// What the algorithms put on the wire and how often a member waits for the others, as docs/engines.md
-// states it, read from the flight recorder.
+// What the algorithms put on the wire and how often a member waits for the others, as
+// docs/engines.md states it, read from the flight recorder.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <troika/observe/recorder.h>
@@ -51,8 +51,10 @@ class Meter {
 };
 
 // Divides by every number of members up to 4, and fits into one block and one window's parts.
-constexpr std::int64_t kSmall = 24;               // fp32: 96 bytes
+constexpr std::int64_t kSmall = 24;                      // fp32: 96 bytes
 constexpr std::int64_t kLarge = std::int64_t{12} << 14;  // fp32: 768 KiB
+constexpr std::int64_t kSlot = std::int64_t{1} << 12;    // fp32: 16 KiB
+constexpr std::uint64_t kSlotBytes = kSlot * 4;
 constexpr std::uint64_t kSmallBytes = kSmall * 4, kLargeBytes = kLarge * 4;
 
 RANK_FUNCTION(messages_sent) {
@@ -83,7 +85,9 @@ RANK_FUNCTION(messages_sent) {
   std::uint64_t depth = 0;
   while ((1u << depth) < n) ++depth;
   if (own == 0) meter.expect("broadcast", {depth * kSmallBytes, 0});
-  if (own != 0) EXPECT_EQ(meter.last().steps, 1u);
+  if (own != 0) {
+    EXPECT_EQ(meter.last().steps, 1u);
+  }
   group.barrier(Rank::call("x")).wait();
   meter.expect("barrier", {depth, static_cast<std::uint32_t>(depth)});
 }
@@ -99,14 +103,22 @@ RANK_FUNCTION(bytes_shared) {
   at::Tensor few = at::ones({part});
 
   group.all_reduce(small, ReduceOp::kSum, Rank::call("in slots")).wait();
-  meter.expect("all_reduce in slots", {(n - 1) * kSmallBytes, 1});
+  meter.expect("all_reduce at once", {(n - 1) * kSmallBytes, 1});
+  at::Tensor slot = at::ones({kSlot});
+  group.all_reduce(slot, ReduceOp::kSum, Rank::call("in slots")).wait();
+  if (n == 4) {
+    meter.expect("all_reduce in slots", {2 * (n - 1) * kSlotBytes / n, 2});
+  } else if (n == 2) {
+    meter.expect("all_reduce at once", {kSlotBytes, 1});
+  }
   group.all_reduce(arena, ReduceOp::kSum, Rank::call("in place")).wait();
   meter.expect("all_reduce in memory for all", {2 * (n - 1) * kLargeBytes / n, 2});
   group.all_reduce(large, ReduceOp::kSum, Rank::call("through windows")).wait();
   // Members fold whole lines of the cache, so parts differ by a line in each of two windows.
   EXPECT_NEAR(static_cast<double>(meter.last().sent),
-              2. * static_cast<double>((n - 1) * kLargeBytes) / static_cast<double>(n), 2. * 64 * 2);
-  EXPECT_EQ(meter.last().steps, 1 + 2 * 2 + 1u);  // entered; filled and taken, twice; done
+              2. * static_cast<double>((n - 1) * kLargeBytes) / static_cast<double>(n),
+              2. * 64 * 2);
+  EXPECT_EQ(meter.last().steps, 1 + 2 * 2u);  // entered; filled and taken, twice
   group.reduce_scatter(few, small, ReduceOp::kSum, Rank::call("x")).wait();
   meter.expect("reduce_scatter", {(n - 1) * kSmallBytes / n, 1});
   group.all_gather(small, few, Rank::call("x")).wait();
@@ -125,8 +137,48 @@ RANK_FUNCTION(bytes_shared) {
   meter.expect("barrier", {0, 1});
 }
 
+// Across two hosts of two ranks each: what goes from host to host.
+RANK_FUNCTION(bytes_between_hosts) {
+  const Meter meter(rank);
+  const Group& group = meter.group();
+  const bool first = rank.index() < 2;  // of its host
+  at::Tensor small = at::ones({kSmall}), large = at::ones({kLarge});
+  at::Tensor few = at::ones({kSmall / 4});
+  const auto expect_first = [&](const char* what, Traffic traffic) {
+    meter.expect(what, first ? traffic : Traffic{0, 0});
+  };
+  group.all_reduce(small, ReduceOp::kSum, Rank::call("small")).wait();
+  expect_first("all_reduce", {kSmallBytes, 1});
+  group.all_reduce(large, ReduceOp::kSum, Rank::call("large")).wait();
+  meter.expect("all_reduce by two carriers", {2 * kLargeBytes / 2 / 2, 2});
+  at::Tensor narrow = at::ones({kLarge}, at::kBFloat16);
+  group.all_reduce(narrow, ReduceOp::kSum, Rank::call("16-bit floats")).wait();
+  meter.expect("all_reduce in fp32 there, in bf16 back", {kLargeBytes / 4 + kLargeBytes / 8, 2});
+  group.reduce_scatter(few, small, ReduceOp::kSum, Rank::call("x")).wait();
+  expect_first("reduce_scatter", {kSmallBytes / 2, 1});
+  group.all_gather(small, few, Rank::call("x")).wait();
+  expect_first("all_gather", {kSmallBytes / 2, 1});
+  group.broadcast(small, 2, Rank::call("x")).wait();
+  const bool sends = rank.index() == 0, receives = rank.index() == 1;
+  meter.expect("broadcast", {sends ? kSmallBytes : 0, receives ? 1u : 0u});
+  const std::vector<std::int64_t> counts(4, kSmall / 4);
+  at::Tensor other = at::ones({kSmall});
+  group.all_to_all(other, counts, small, counts, Rank::call("x")).wait();
+  meter.expect("all_to_all", {kSmallBytes / 2, 1});
+  group.gather(small, few, 0, Rank::call("x")).wait();
+  const bool far = rank.index() % 2 == 1;
+  meter.expect("gather", {far ? kSmallBytes / 4 : 0, rank.index() == 0 ? 1u : 0u});
+  group.barrier(Rank::call("x")).wait();
+  expect_first("barrier", {1, 1});
+}
+
+TEST(Traffic, BetweenHosts) {
+  expect_ranks("bytes_between_hosts", 4, {.pretend = Pretend::kTwoHostsInTurn});
+}
+
 TEST(Traffic, OfMessages) {
-  for (const int size : {2, 3, 4}) expect_ranks("messages_sent", size, {.engine = EngineKind::kGloo});
+  for (const int size : {2, 3, 4})
+    expect_ranks("messages_sent", size, {.engine = EngineKind::kGloo});
 }
 
 TEST(Traffic, OfSharedMemory) {

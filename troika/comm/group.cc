@@ -73,7 +73,8 @@ struct Group::Shared {
     return observers.recorder->begin(facts);
   }
   void end_record(const Work& work, std::uint64_t sequence) const {
-    work.on_done([recorder = observers.recorder, sequence](const std::exception_ptr& error) {
+    // The engine ends all operations before the recorder goes. Two words fit into a std::function.
+    work.on_done([recorder = observers.recorder.get(), sequence](const std::exception_ptr& error) {
       if (error) {
         recorder->fail(sequence);
       } else {

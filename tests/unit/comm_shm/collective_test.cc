@@ -35,7 +35,8 @@ Values sums_of(int members, std::size_t count, std::uint64_t round) {
   return sums;
 }
 
-void fold(std::span<const std::byte* const> views, std::byte* out, std::size_t bytes) {
+constexpr auto fold = [](std::span<const std::byte* const> views, std::byte* out,
+                         std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
     std::uint32_t sum = 0;
     for (const std::byte* view : views) {
@@ -45,7 +46,7 @@ void fold(std::span<const std::byte* const> views, std::byte* out, std::size_t b
     }
     std::memcpy(out + at, &sum, sizeof(sum));
   }
-}
+};
 
 const FindSegment kNoSegments = [](int, std::uint32_t, const Deadline&) -> std::byte* {
   throw Broken("there are no segments here");
@@ -84,8 +85,8 @@ TEST_P(Reduce, GivesEveryMemberTheSums) {
     for (const std::size_t count :
          {std::size_t{1}, std::size_t{7}, slot, slot + 1, window, window + 1, 3 * window + 17}) {
       Values own = values_of(member, count, number);
-      Collective collective(party, kNoSegments, ++number, signed_as(count), "sum", contribution(own, false),
-                            soon());
+      Collective collective(party, kNoSegments, ++number, signed_as(count), "sum",
+                            contribution(own, false), soon());
       collective.reduce(fold, 4, soon());
       EXPECT_EQ(own, sums_of(members.size(), count, number - 1)) << count;
     }
@@ -132,7 +133,8 @@ TEST(Gather, ShowsContributionsOfDifferentSizes) {
     Values own = values_of(member, counts[static_cast<std::size_t>(member)], 1);
     std::vector<Values> all;
     for (const std::size_t count : counts) all.emplace_back(count);
-    Collective collective(party, kNoSegments, 1, signed_as(1), "gather", contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), "gather", contribution(own, false),
+                          soon());
     collective.gather(
         [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
           for (std::size_t i = 0; i < views.size(); ++i) {
@@ -169,7 +171,8 @@ TEST(Stress, OperationsOfAllSizes) {
         const std::size_t count = shared() % 2 == 0 ? shared() % 128 + 1 : shared() % 8192 + 1;
         if (own_draws() % 64 == 0) std::this_thread::yield();
         Values own = values_of(member, count, number);
-        Collective collective(party, find, number, signed_as(count), "sum", contribution(own, false), soon());
+        Collective collective(party, find, number, signed_as(count), "sum",
+                              contribution(own, false), soon());
         collective.reduce(fold, 4, soon());
         ASSERT_EQ(own, sums_of(members.size(), count, number)) << number;
       }
@@ -188,9 +191,9 @@ TEST(Stress, OperationsUnderWayTogether) {
       for (std::size_t i = 0; i < 20; ++i) own.push_back(values_of(member, i + 1, number + i + 1));
       for (Values& values : own) {
         ++number;
-        under_way.push_back(std::make_unique<Collective>(
-            party, kNoSegments, number, signed_as(values.size()), "sum", contribution(values, false),
-            soon()));
+        under_way.push_back(std::make_unique<Collective>(party, kNoSegments, number,
+                                                         signed_as(values.size()), "sum",
+                                                         contribution(values, false), soon()));
       }
       for (std::size_t i = 0; i < own.size(); ++i) {
         const std::size_t which = (i * 7 + static_cast<std::size_t>(member)) % own.size();
@@ -206,7 +209,8 @@ TEST(Failures, NameWhoIsMissing) {
   members.run([&](int member, Party& party) {
     if (member == 1) return;
     Values own = {1};
-    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false),
+                          soon());
     try {
       collective.reduce(fold, 4, Deadline::in(Seconds(0.05)));
       ADD_FAILURE();
@@ -221,8 +225,8 @@ TEST(Failures, NameWhatAnotherMemberIsIn) {
   members.run([&](int member, Party& party) {
     Values own = {1};
     const std::string name = member == 0 ? "all_reduce 'a'" : "all_gather 'b'";
-    Collective collective(party, kNoSegments, 1, signed_as(static_cast<std::uint64_t>(member)), name,
-                          contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(static_cast<std::uint64_t>(member)),
+                          name, contribution(own, false), soon());
     try {
       collective.reduce(fold, 4, soon());
       ADD_FAILURE();
@@ -238,7 +242,8 @@ TEST(Failures, OneThatGivesUpWakesTheOthers) {
   members.run([&](int member, Party& party) {
     Values own = {1};
     if (member == 2) return party.give_up("no more");
-    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false), soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false),
+                          soon());
     try {
       collective.reduce(fold, 4, soon());
       ADD_FAILURE();

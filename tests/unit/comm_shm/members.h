@@ -24,7 +24,7 @@ class Members {
     std::vector<Board> boards;
     for (int i = 0; i < count; ++i) boards.push_back(Board::create(shape));
     for (int i = 0; i < count; ++i) {
-      parties_.push_back(std::make_unique<Party>(boards, shape, i, spin));
+      parties_.push_back(std::make_unique<Party>(boards, shape, i, Party::Patience{spin, spin}));
     }
   }
 

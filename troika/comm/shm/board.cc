@@ -24,28 +24,29 @@ struct Board::Head {
   char reason[kReason];
 };
 
-namespace {
+static_assert(sizeof(Operation) == 2 * kLine);
 
-// Offsets of the parts of a board, in the order in which they lie.
-struct Layout {
-  explicit Layout(const Shape& shape) {
-    const auto members = static_cast<std::size_t>(shape.members);
-    operations = kPage;
-    slots = operations + whole_pages(Shape::kRing * sizeof(Operation));
-    windows = slots + whole_pages(Shape::kRing * shape.slot_bytes);
-    channels = windows + 4 * whole_pages(shape.window_bytes);
-    channel_data = channels + whole_pages(members * sizeof(Channel));
-    end = channel_data + members * whole_pages(shape.channel_bytes);
-  }
-  std::size_t operations, slots, windows, channels, channel_data, end;
-};
+Board::Layout::Layout(const Shape& shape)
+    : operations(kPage),
+      slots(operations + whole_pages(Shape::kRing * sizeof(Operation))),
+      windows(slots + whole_pages(Shape::kRing * shape.slot_bytes)),
+      window_stride(whole_pages(shape.window_bytes)),
+      channels(windows + 4 * window_stride),
+      channel_data(channels +
+                   whole_pages(static_cast<std::size_t>(shape.members) * sizeof(Channel))),
+      channel_stride(whole_pages(shape.channel_bytes)),
+      end(channel_data + static_cast<std::size_t>(shape.members) * channel_stride) {}
 
-}  // namespace
+Board::Board(MemoryFile memory, const Shape& shape)
+    : memory_(std::make_shared<MemoryFile>(std::move(memory))),
+      shape_(shape),
+      layout_(shape),
+      start_(memory_->data()) {}
 
 Board Board::create(const Shape& shape) {
   Board board(MemoryFile::create(Layout(shape).end), shape);
   // Zeroed memory: every counter starts at 0. The objects begin their lives here.
-  new (board.memory_->data()) Head{};
+  new (board.start_) Head{};
   for (std::uint64_t number = 0; number < Shape::kRing; ++number) {
     new (&board.operation(number)) Operation{};
   }
@@ -58,33 +59,32 @@ Board Board::attach(UniqueFd file, const Shape& shape) {
 }
 
 Board::Head& Board::head() const {
-  return *reinterpret_cast<Head*>(memory_->data());
+  return *reinterpret_cast<Head*>(start_);
 }
 
 Operation& Board::operation(std::uint64_t number) const {
-  auto* first = reinterpret_cast<Operation*>(memory_->data() + Layout(shape_).operations);
-  return first[number % Shape::kRing];
+  return reinterpret_cast<Operation*>(start_ + layout_.operations)[number % Shape::kRing];
 }
 
-std::byte* Board::slot(std::uint64_t number) const {
-  return memory_->data() + Layout(shape_).slots + number % Shape::kRing * shape_.slot_bytes;
+std::byte* Board::slot(std::uint64_t number, std::size_t bytes) const {
+  if (bytes <= Operation::kInline) return operation(number).small;
+  return start_ + layout_.slots + number % Shape::kRing * shape_.slot_bytes;
 }
 
 std::byte* Board::window_in(std::uint64_t index) const {
-  return memory_->data() + Layout(shape_).windows + index % 2 * whole_pages(shape_.window_bytes);
+  return start_ + layout_.windows + index % 2 * layout_.window_stride;
 }
 
 std::byte* Board::window_out(std::uint64_t index) const {
-  return window_in(index) + 2 * whole_pages(shape_.window_bytes);
+  return window_in(index) + 2 * layout_.window_stride;
 }
 
 Channel& Board::channel(int to) const {
-  return reinterpret_cast<Channel*>(memory_->data() + Layout(shape_).channels)[to];
+  return reinterpret_cast<Channel*>(start_ + layout_.channels)[to];
 }
 
 std::byte* Board::channel_data(int to) const {
-  return memory_->data() + Layout(shape_).channel_data +
-         static_cast<std::size_t>(to) * whole_pages(shape_.channel_bytes);
+  return start_ + layout_.channel_data + static_cast<std::size_t>(to) * layout_.channel_stride;
 }
 
 std::atomic<std::uint32_t>& Board::bell() const {

@@ -47,7 +47,10 @@ struct alignas(kLine) Operation {
   std::uint64_t offset;
   std::uint32_t segment;
   Place place;
-  std::uint64_t aside;              // an argument that may differ between members
+  std::uint64_t aside;  // an argument that may differ between members
+  // In the same line of the cache as the rest, so that the smallest contributions come with it.
+  static constexpr std::size_t kInline = 16;
+  std::byte small[kInline];
   alignas(kLine) char name[kLine];  // "all_reduce 'loss'", zero-terminated; for error messages
 };
 
@@ -76,7 +79,8 @@ class Board {
 
   [[nodiscard]] const MemoryFile& memory() const { return *memory_; }
   [[nodiscard]] Operation& operation(std::uint64_t number) const;
-  [[nodiscard]] std::byte* slot(std::uint64_t number) const;
+  // Where an operation's contribution of so many bytes, up to slot_bytes, is kept.
+  [[nodiscard]] std::byte* slot(std::uint64_t number, std::size_t bytes) const;
   // Of two; what goes in, and what comes out of a reduction.
   [[nodiscard]] std::byte* window_in(std::uint64_t index) const;
   [[nodiscard]] std::byte* window_out(std::uint64_t index) const;
@@ -95,12 +99,19 @@ class Board {
 
  private:
   struct Head;
-  Board(MemoryFile memory, const Shape& shape)
-      : memory_(std::make_shared<MemoryFile>(std::move(memory))), shape_(shape) {}
+  // Offsets of the parts, in the order in which they lie.
+  struct Layout {
+    explicit Layout(const Shape& shape);
+    std::size_t operations, slots, windows, window_stride, channels, channel_data, channel_stride,
+        end;
+  };
+  Board(MemoryFile memory, const Shape& shape);
   [[nodiscard]] Head& head() const;
 
   std::shared_ptr<MemoryFile> memory_;
   Shape shape_;
+  Layout layout_;
+  std::byte* start_;  // of the memory
 };
 
 }  // namespace troika::shm

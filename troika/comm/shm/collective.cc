@@ -4,6 +4,17 @@
 #include <cstring>
 
 namespace troika::shm {
+namespace {
+
+// Up to so many bytes from all others together, everybody folds all: a second step, in which the
+// others must come again, takes longer than reading them.
+constexpr std::size_t kAtOnce = std::size_t{16} << 10;
+
+}  // namespace
+
+bool Collective::reduces_at_once(std::size_t bytes, int members) {
+  return bytes * static_cast<std::size_t>(members - 1) <= kAtOnce;
+}
 
 Place Collective::place_of(const Contribution& own, const Shape& shape) {
   if (own.bytes == 0) return Place::kNone;
@@ -15,10 +26,7 @@ Collective::Collective(Party& party, const FindSegment& find, std::uint64_t numb
                        const OperationRecord& record, std::string_view name,
                        const Contribution& own, const Deadline& deadline)
     : party_(party), find_(find), number_(number), record_(record), own_(own) {
-  // The entry, and its slot, must be free: everybody is done with what they held.
-  if (number_ > Shape::kRing) {
-    party_.await_all(number_ - Shape::kRing, Progress::kDone, deadline);
-  }
+  party_.take_entry(number_, deadline);
   Operation& entry = party_.own().operation(number_);
   entry.signature = record_.signature();
   entry.bytes = own_.bytes;
@@ -30,8 +38,9 @@ Collective::Collective(Party& party, const FindSegment& find, std::uint64_t numb
   std::memcpy(entry.name, name.data(), size);
   entry.name[size] = '\0';
   if (entry.place == Place::kSlot) {
-    std::memcpy(party_.own().slot(number_), own_.data, own_.bytes);
+    std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
   } else if (entry.place == Place::kStream) {
+    party_.take_windows(number_, deadline);
     fill(0);
   }
   party_.advance(number_, kEntered);
@@ -80,7 +89,7 @@ const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t w
     case Place::kNone:
       return nullptr;
     case Place::kSlot:
-      return board.slot(number_) + begin;
+      return board.slot(number_, operation.bytes) + begin;
     case Place::kStream:
       return board.window_in(window);
     case Place::kMemory:
@@ -89,11 +98,10 @@ const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t w
   return nullptr;
 }
 
-std::vector<const std::byte*> Collective::views(std::size_t begin, std::uint64_t window,
-                                                const Deadline& deadline) const {
-  std::vector<const std::byte*> views;
+Views Collective::views(std::size_t begin, std::uint64_t window, const Deadline& deadline) const {
+  Views views(party_.size());
   for (int member = 0; member < party_.size(); ++member) {
-    views.push_back(view(member, begin, window, deadline));
+    views[member] = view(member, begin, window, deadline);
   }
   return views;
 }
@@ -124,7 +132,7 @@ void Collective::finish() {
   party_.advance(number_, Progress::kDone);
 }
 
-void Collective::gather(const Take& take, const Deadline& deadline) {
+void Collective::gather(Take take, const Deadline& deadline) {
   enter_all(deadline);
   const std::size_t whole = largest();
   if (!any(Place::kStream)) {
@@ -150,23 +158,18 @@ void Collective::gather(const Take& take, const Deadline& deadline) {
     if (w + 1 < windows) party_.advance(number_, taken(w));
   }
   finish();
-  // The windows, and memory of one's own, are free when everybody has taken.
-  await_all(Progress::kDone, deadline);
+  if (!streams) await_all(Progress::kDone, deadline);
 }
 
-void Collective::reduce(const Fold& fold, std::size_t grain, const Deadline& deadline) {
+void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) {
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
-  if (any(Place::kSlot)) return reduce_in_slots(fold, deadline);
+  if (any(Place::kSlot)) {
+    return reduces_at_once(own_.bytes, party_.size()) ? reduce_at_once(fold, deadline)
+                                                      : reduce_in_slots(fold, grain, deadline);
+  }
   if (any(Place::kStream)) return reduce_in_windows(fold, grain, deadline);
   reduce_in_memory(fold, grain, deadline);
-}
-
-// Everybody folds everything: one step.
-void Collective::reduce_in_slots(const Fold& fold, const Deadline& deadline) {
-  fold(views(0, 0, deadline), own_.data, own_.bytes);
-  record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
-  finish();
 }
 
 namespace {
@@ -192,20 +195,45 @@ constexpr std::size_t kBlock = std::size_t{32} << 10;
 
 }  // namespace
 
-// Everybody folds one part, and writes it into everybody's memory.
-void Collective::reduce_in_memory(const Fold& fold, std::size_t grain, const Deadline& deadline) {
-  const auto all = views(0, 0, deadline);
+// Everybody folds everything: one step.
+void Collective::reduce_at_once(Fold fold, const Deadline& deadline) {
+  fold(views(0, 0, deadline), own_.data, own_.bytes);
+  record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
+  finish();
+}
+
+// Everybody folds one part into its own slot, where nobody else reads that part before, and takes
+// the others'.
+void Collective::reduce_in_slots(Fold fold, std::size_t grain, const Deadline& deadline) {
   const Part part(own_.bytes, party_.index(), party_.size(), grain);
-  std::vector<const std::byte*> block(all.size());
+  Views views = this->views(part.begin, 0, deadline);
+  std::byte* slot = party_.own().slot(number_, own_.bytes);
+  if (part.begin < part.end) fold(views, slot + part.begin, part.end - part.begin);
+  party_.advance(number_, kFolded);
+  await_all(kFolded, deadline);
+  for (int member = 0; member < party_.size(); ++member) {
+    const Part theirs(own_.bytes, member, party_.size(), grain);
+    std::memcpy(own_.data + theirs.begin,
+                party_.board(member).slot(number_, own_.bytes) + theirs.begin,
+                theirs.end - theirs.begin);
+  }
+  const std::size_t own = part.end - part.begin;
+  record_.sent(own * static_cast<std::size_t>(party_.size() - 1) + own_.bytes - own);
+  finish();
+}
+
+// Everybody folds one part, and writes it into everybody's memory.
+void Collective::reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline) {
+  Views all = views(0, 0, deadline), block(party_.size());
+  const Part part(own_.bytes, party_.index(), party_.size(), grain);
   for (std::size_t at = part.begin; at < part.end; at += kBlock) {
     const std::size_t size = std::min(kBlock, part.end - at);
-    for (std::size_t member = 0; member < all.size(); ++member) block[member] = all[member] + at;
+    for (int member = 0; member < party_.size(); ++member) block[member] = all[member] + at;
     fold(block, own_.data + at, size);
     for (int member = 0; member < party_.size(); ++member) {
       if (member == party_.index()) continue;
       // This member's memory, which its owner has made for all to write to.
-      auto* theirs = const_cast<std::byte*>(block[static_cast<std::size_t>(member)]);
-      std::memcpy(theirs, own_.data + at, size);
+      std::memcpy(const_cast<std::byte*>(block[member]), own_.data + at, size);
     }
   }
   // Read, and written.
@@ -215,7 +243,7 @@ void Collective::reduce_in_memory(const Fold& fold, std::size_t grain, const Dea
 }
 
 // Window by window: everybody folds one part, and takes the others'.
-void Collective::reduce_in_windows(const Fold& fold, std::size_t grain, const Deadline& deadline) {
+void Collective::reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline) {
   const bool streams = entry(party_.index()).place == Place::kStream;
   const std::size_t window = party_.shape().window_bytes;
   const std::uint64_t windows = (own_.bytes + window - 1) / window;
@@ -227,8 +255,8 @@ void Collective::reduce_in_windows(const Fold& fold, std::size_t grain, const De
     }
     await_all(filled(w), deadline);
     const Part part(size, party_.index(), party_.size(), grain);
-    auto views = this->views(begin, w, deadline);
-    for (const std::byte*& each : views) each += part.begin;
+    Views views = this->views(begin, w, deadline);
+    for (int member = 0; member < party_.size(); ++member) views[member] += part.begin;
     // Free: everybody has taken w - 2, before they folded w - 1.
     fold(views, result(party_.index(), begin, w, deadline) + part.begin, part.end - part.begin);
     party_.advance(number_, taken(w));
@@ -244,7 +272,8 @@ void Collective::reduce_in_windows(const Fold& fold, std::size_t grain, const De
     record_.sent(own * static_cast<std::size_t>(party_.size() - 1) + size - own);
   }
   finish();
-  await_all(Progress::kDone, deadline);
+  // What others read in this member's own memory must not change before.
+  if (!streams) await_all(Progress::kDone, deadline);
 }
 
 }  // namespace troika::shm

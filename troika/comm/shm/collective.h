@@ -4,9 +4,11 @@
 // others'. Tensors and arithmetic are the caller's.
 #pragma once
 
+#include <troika/base/function_ref.h>
 #include <troika/comm/shm/party.h>
 #include <troika/observe/recorder.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,6 +49,28 @@ struct Contribution {
   std::uint64_t aside = 0;                // told to the others
 };
 
+// Where each member's bytes lie; allocates only for large groups.
+class Views {
+ public:
+  explicit Views(int members) : size_(static_cast<std::size_t>(members)) {
+    if (size_ > few_.size()) many_.resize(size_);
+  }
+  [[nodiscard]] const std::byte*& operator[](int member) {
+    return start()[static_cast<std::size_t>(member)];
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor): a span is what it is read as.
+  operator std::span<const std::byte* const>() const {
+    return {many_.empty() ? few_.data() : many_.data(), size_};
+  }
+
+ private:
+  [[nodiscard]] const std::byte** start() { return many_.empty() ? few_.data() : many_.data(); }
+
+  std::array<const std::byte*, 16> few_;
+  std::vector<const std::byte*> many_;
+  std::size_t size_;
+};
+
 class Collective {
  public:
   // Makes the contribution visible, as far as that goes without waiting; number counts the group's
@@ -57,24 +81,26 @@ class Collective {
              const OperationRecord& record, std::string_view name, const Contribution& own,
              const Deadline& deadline);
 
+  // Whether reduce() of so many bytes, the same from each, takes one step: everybody folds all.
+  [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members);
   // How a contribution becomes visible. Those in windows are made one at a time, in order; the
   // caller sees to it.
   [[nodiscard]] static Place place_of(const Contribution& own, const Shape& shape);
 
   // Bytes [begin, end) of every member's contribution: views[m] is where member m's byte `begin`
   // lies; past `bytes(m)` there is nothing. Called window by window.
-  using Take = std::function<void(std::span<const std::byte* const> views, std::size_t begin,
-                                  std::size_t end)>;
+  using Take = FunctionRef<void(std::span<const std::byte* const> views, std::size_t begin,
+                                std::size_t end)>;
   // Waits for the others and calls `take` for each window. On return `own.data` is the caller's
   // again.
-  void gather(const Take& take, const Deadline& deadline);
+  void gather(Take take, const Deadline& deadline);
 
   // Bytes [begin, end) of the result from the same bytes of all; `out` may be one of `views`.
-  using Fold = std::function<void(std::span<const std::byte* const> views, std::byte* out,
-                                  std::size_t bytes)>;
+  using Fold =
+      FunctionRef<void(std::span<const std::byte* const> views, std::byte* out, std::size_t bytes)>;
   // All contributions have the same size; the result takes the place of each. `grain` bytes are
   // never cut.
-  void reduce(const Fold& fold, std::size_t grain, const Deadline& deadline);
+  void reduce(Fold fold, std::size_t grain, const Deadline& deadline);
 
   // Whether gather() or reduce() would find all members there.
   [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered); }
@@ -86,6 +112,7 @@ class Collective {
 
  private:
   static constexpr std::uint64_t kEntered = 1;
+  static constexpr std::uint64_t kFolded = 2;  // its part of a reduction in slots
   // Phases of window w: its owner has filled it; the member has taken what it needs from
   // everybody's (or, in a reduction, folded its part of them). A member fills w + 1 before it takes
   // w.
@@ -97,16 +124,17 @@ class Collective {
   [[nodiscard]] std::size_t largest() const;
   [[nodiscard]] const std::byte* view(int member, std::size_t begin, std::uint64_t window,
                                       const Deadline& deadline) const;
-  [[nodiscard]] std::vector<const std::byte*> views(std::size_t begin, std::uint64_t window,
-                                                    const Deadline& deadline) const;
+  [[nodiscard]] Views views(std::size_t begin, std::uint64_t window,
+                            const Deadline& deadline) const;
   [[nodiscard]] std::byte* result(int member, std::size_t begin, std::uint64_t window,
                                   const Deadline& deadline) const;
   void fill(std::uint64_t window);
   void await_all(std::uint64_t phase, const Deadline& deadline);
   void finish();
-  void reduce_in_slots(const Fold& fold, const Deadline& deadline);
-  void reduce_in_memory(const Fold& fold, std::size_t grain, const Deadline& deadline);
-  void reduce_in_windows(const Fold& fold, std::size_t grain, const Deadline& deadline);
+  void reduce_at_once(Fold fold, const Deadline& deadline);
+  void reduce_in_slots(Fold fold, std::size_t grain, const Deadline& deadline);
+  void reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);
+  void reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline);
 
   Party& party_;
   const FindSegment& find_;

@@ -1,23 +1,18 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
-#include <troika/comm/diagnosis.h>
 #include <troika/comm/fold.h>
 #include <troika/comm/shm/engine.h>
 
 #include <ATen/ATen.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 namespace troika::shm {
 namespace {
-
-// Up to this size an operation is finished by whoever waits for it: starting a thread on it would
-// take longer than the operation.
-constexpr std::size_t kFinishedByWaiter = std::size_t{256} << 10;
 
 std::byte* data(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
@@ -49,69 +44,145 @@ std::size_t take_range(const std::byte* view, std::size_t begin, std::size_t end
   return high - low;
 }
 
-Collective::Fold folding(at::ScalarType dtype, ReduceOp op) {
+// For Collective::Fold.
+auto folding(at::ScalarType dtype, ReduceOp op) {
   return [dtype, op](std::span<const std::byte* const> views, std::byte* out, std::size_t size) {
     fold(dtype, op, views, out, static_cast<std::int64_t>(size / c10::elementSize(dtype)));
   };
+}
+
+// "all_reduce 'loss'" as peers read it, in `room`, cut where it is too long.
+std::string_view short_name(std::string_view operation, std::string_view label,
+                            std::array<char, kLine>& room) {
+  std::size_t size = 0;
+  for (const std::string_view part :
+       {operation, std::string_view(" '"), label, std::string_view("'")}) {
+    const std::size_t fits = std::min(part.size(), room.size() - size);
+    std::memcpy(room.data() + size, part.data(), fits);
+    size += fits;
+  }
+  return {room.data(), size};
 }
 
 }  // namespace
 
 // An operation that is finished by whoever waits for it, asks whether it is done, or starts a later
 // one.
-class Engine::Pending final : public Work::State {
+class Engine::Pending : public Work::State {
  public:
-  Pending(std::function<bool()> ready, std::function<void()> body)
-      : ready_(std::move(ready)), body_(std::move(body)) {}
-
-  bool done() override {
+  bool done() final {
+    if (done_.load(std::memory_order_acquire)) return true;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return false;  // somebody waits for it just now
-    if (!done_ && ready_()) finish();
+    if (!done_ && ready()) finish();
     return done_;
   }
 
-  void wait() override {
+  void wait() final {
     const std::lock_guard lock(mutex_);
     if (!done_) finish();
     if (error_) std::rethrow_exception(error_);
   }
 
-  void on_done(std::function<void(std::exception_ptr)> callback) override {
+  void on_done(std::function<void(std::exception_ptr)> callback) final {
     const std::lock_guard lock(mutex_);
     if (done_) {
       callback(error_);
+    } else if (!callback_) {
+      callback_ = std::move(callback);
     } else {
-      callbacks_.push_back(std::move(callback));
+      more_callbacks_.push_back(std::move(callback));
     }
   }
+
+ protected:
+  // Whether body() would not wait; and the operation, at most once, after which it lets go of its
+  // tensors.
+  [[nodiscard]] virtual bool ready() = 0;
+  virtual void body() = 0;
 
  private:
   void finish() {
     try {
-      body_();
+      body();
     } catch (...) {
       error_ = std::current_exception();
     }
-    ready_ = nullptr;
-    body_ = nullptr;  // lets go of its tensors
-    for (const auto& callback : callbacks_) callback(error_);
-    callbacks_.clear();
-    done_ = true;
+    if (callback_) callback_(error_);
+    for (const auto& callback : more_callbacks_) callback(error_);
+    callback_ = nullptr;
+    more_callbacks_.clear();
+    done_.store(true, std::memory_order_release);
   }
 
   std::mutex mutex_;
-  std::function<bool()> ready_;
-  std::function<void()> body_;
-  bool done_ = false;
+  std::atomic<bool> done_ = false;
   std::exception_ptr error_;
-  std::vector<std::function<void(std::exception_ptr)>> callbacks_;
+  std::function<void(std::exception_ptr)> callback_;
+  std::vector<std::function<void(std::exception_ptr)>> more_callbacks_;
 };
 
-Engine::Engine(Members members, Attached attached, const Shape& shape, Seconds spin)
+// A collective, with all that it needs in one piece of memory.
+template <class Finish>
+class Engine::Operation final : public Engine::Pending {
+ public:
+  Operation(Engine& engine, Named named, at::Tensor contribution, Finish finish)
+      : engine_(engine),
+        named_(std::move(named)),
+        contribution_(std::move(contribution)),
+        finish_(std::move(finish)) {}
+
+  [[nodiscard]] const Named& named() const { return named_; }
+  void enter(std::uint64_t number, const Contribution& own) {
+    engine_.enter(collective_, named_, number, own);
+  }
+  void body() override {
+    engine_.run(named_, [&] { (*finish_)(*collective_, named_.deadline); });
+    finish_.reset();
+    contribution_ = at::Tensor();
+  }
+
+ private:
+  [[nodiscard]] bool ready() override { return collective_->ready(); }
+
+  Engine& engine_;
+  Named named_;
+  at::Tensor contribution_;
+  std::optional<Finish> finish_;
+  std::optional<Collective> collective_;
+};
+
+// An exchange of messages that fit into the channels.
+class Engine::SmallExchange final : public Engine::Pending {
+ public:
+  SmallExchange(Engine& engine, Named named, std::shared_ptr<Mailbox::Batch> batch,
+                std::vector<at::Tensor> tensors)
+      : engine_(engine),
+        named_(std::move(named)),
+        batch_(std::move(batch)),
+        tensors_(std::move(tensors)) {}
+
+  void body() override {
+    engine_.finish_exchange(named_, batch_);
+    tensors_.clear();
+  }
+
+ private:
+  [[nodiscard]] bool ready() override {
+    if (!batch_->done()) engine_.mailbox_.progress();
+    return batch_->done();
+  }
+
+  Engine& engine_;
+  Named named_;
+  std::shared_ptr<Mailbox::Batch> batch_;
+  std::vector<at::Tensor> tensors_;
+};
+
+Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience)
     : members_(std::move(members)),
       wires_(std::move(attached.wires)),
-      party_(std::move(attached.boards), shape, members_.index, spin),
+      party_(std::move(attached.boards), shape, members_.index, patience),
       segments_(std::make_shared<Segments>(wires_, members_.index)),
       find_([this](int member, std::uint32_t segment, const Deadline& deadline) {
         return segments_->find(member, segment, deadline);
@@ -127,13 +198,11 @@ Engine::Engine(Members members, Attached attached, const Shape& shape, Seconds s
 Engine::~Engine() {
   lane_.reset();
   exchange_lane_.reset();
-  for (const auto& weak : pending_) {
-    if (const auto pending = weak.lock()) {
-      try {
-        pending->wait();
-        // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)
-      } catch (const std::exception&) {
-      }
+  for (const auto& pending : pending_) {
+    try {
+      pending->wait();
+      // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)
+    } catch (const std::exception&) {
     }
   }
   eventfd_write(stop_watching_.get(), 1);
@@ -142,8 +211,10 @@ Engine::~Engine() {
 
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto element = static_cast<std::size_t>(tensor.element_size());
-  return start(named("all_reduce", call),
-               tensor, bytes(tensor), 0,
+  // In two steps each member waits for what the others do in the middle of it.
+  const bool at_once = Collective::reduces_at_once(bytes(tensor), party_.size());
+  const std::size_t most = at_once ? bytes(tensor) : std::numeric_limits<std::size_t>::max();
+  return start(named("all_reduce", call), tensor, most, 0,
                [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
                                                                    const Deadline& deadline) {
                  collective.reduce(fold, element, deadline);
@@ -154,10 +225,9 @@ Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             std::span<const std::int64_t> counts, ReduceOp op, const Call& call) {
   const Range own = range_of(counts, members_.index, input.element_size());
   return start(
-      named("reduce_scatter", call),
-      input, bytes(input), 0,
-      [=, fold = folding(input.scalar_type(), op), record = call.record](
-          Collective& collective, const Deadline& deadline) {
+      named("reduce_scatter", call), input, bytes(input), 0,
+      [=, fold = folding(input.scalar_type(), op), record = call.record](Collective& collective,
+                                                                         const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
               const std::size_t low = std::max(begin, own.begin), high = std::min(end, own.end);
@@ -177,8 +247,7 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
   const auto largest =
       static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())) * element;
   return start(
-      named("all_gather", call),
-      input, largest, 0,
+      named("all_gather", call), input, largest, 0,
       [=, record = call.record, own = static_cast<std::size_t>(members_.index),
        counts = std::vector(counts.begin(), counts.end())](Collective& collective,
                                                            const Deadline& deadline) {
@@ -211,11 +280,10 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
-      named("all_to_all", call),
-      sent, std::max(bytes(sent), bytes(output)), 0,
+      named("all_to_all", call), sent, std::max(bytes(sent), bytes(output)), 0,
       [=, this, record = call.record,
-       counts = std::vector(output_counts.begin(), output_counts.end())](
-          Collective& collective, const Deadline& deadline) {
+       counts = std::vector(output_counts.begin(), output_counts.end())](Collective& collective,
+                                                                         const Deadline& deadline) {
         std::vector<Range> wanted(members);
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
@@ -231,10 +299,9 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
                                      format_bytes(part.end - part.begin));
                   }
                 }
-                const std::size_t taken =
-                    take_range(views[member], begin,
-                               std::min(end, collective.bytes(static_cast<int>(member))),
-                               wanted[member], data(output) + part.begin);
+                const std::size_t taken = take_range(
+                    views[member], begin, std::min(end, collective.bytes(static_cast<int>(member))),
+                    wanted[member], data(output) + part.begin);
                 if (static_cast<int>(member) != own) record.sent(taken);
               }
             },
@@ -245,8 +312,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
 Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
   const bool sends = root == members_.index;
   return start(
-      named("broadcast", call),
-      sends ? tensor : at::Tensor(), bytes(tensor), 0,
+      named("broadcast", call), sends ? tensor : at::Tensor(), bytes(tensor), 0,
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
@@ -262,8 +328,7 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
   const bool receives = root == members_.index;
   const int own = members_.index;
   return start(
-      named("gather", call),
-      input, bytes(input), 0,
+      named("gather", call), input, bytes(input), 0,
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const std::size_t part = bytes(input);
         collective.gather(
@@ -286,8 +351,7 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
   const std::size_t part = bytes(output), members = wires_.size();
   const bool sends = root == members_.index;
   return start(
-      named("scatter", call),
-      sends ? input : at::Tensor(), part * members, 0,
+      named("scatter", call), sends ? input : at::Tensor(), part * members, 0,
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const Range own{index * part, (index + 1) * part};
         if (sends && data(input) + own.begin != data(output)) {
@@ -304,10 +368,10 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
 }
 
 Work Engine::barrier(const Call& call) {
-  return start(
-      named("barrier", call), {},
-      0, 0,
-      [](Collective& collective, const Deadline& deadline) { collective.gather({}, deadline); });
+  return start(named("barrier", call), {}, 0, 0,
+               [](Collective& collective, const Deadline& deadline) {
+                 collective.gather([](auto&&...) {}, deadline);
+               });
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
@@ -331,25 +395,25 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
     mailbox_.progress();
   });
   if (batch->done()) return {};
-  const auto body = [this, named, batch, tensors = std::move(tensors)] {
-    run(named, [&] { mailbox_.wait(batch, named.deadline); });
-    named.record.step();
-  };
   if (largest <= party_.shape().channel_bytes) {
-    const auto ready = [this, batch] {
-      if (!batch->done()) mailbox_.progress();
-      return batch->done();
-    };
-    auto pending = std::make_shared<Pending>(ready, body);
+    auto pending = std::make_shared<SmallExchange>(*this, named, batch, std::move(tensors));
     pending_.push_back(pending);
     return Work(std::move(pending));
   }
+  const auto body = [this, named, batch, tensors = std::move(tensors)] {
+    finish_exchange(named, batch);
+  };
   return exchange_lane_->add({.deadline = call.deadline, .run = body, .overdue = [this, named] {
-                                return std::make_exception_ptr(
-                                    DeadlineError(named.text + ": an earlier operation hangs"));
+                                return overdue(named);
                               }});
 }
 
+void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch) {
+  run(named, [&] { mailbox_.wait(batch, named.deadline); });
+  named.record.step();
+}
+
+template <class Finish>
 Work Engine::start(Named named, const at::Tensor& contribution, std::size_t largest,
                    std::uint64_t aside, Finish finish) {
   finish_pending();
@@ -357,27 +421,32 @@ Work Engine::start(Named named, const at::Tensor& contribution, std::size_t larg
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
                    std::nullopt, aside};
   if (own.bytes > party_.shape().slot_bytes) own.location = segments_->locate(own.data, own.bytes);
-  const auto make = [this, number, named, own] {
-    party_.throw_if_broken();
-    return std::make_shared<Collective>(party_, find_, number, named.record, named.text, own,
-                                        named.deadline);
-  };
-  if (Collective::place_of(own, party_.shape()) == Place::kStream) {
-    return in_lane(named, [this, named, contribution, make, finish = std::move(finish)] {
-      run(named, [&] { finish(*make(), named.deadline); });
+  const bool streams = Collective::place_of(own, party_.shape()) == Place::kStream;
+  auto operation =
+      std::make_shared<Operation<Finish>>(*this, std::move(named), contribution, std::move(finish));
+  if (streams) {
+    return in_lane(operation->named(), [operation, number, own] {
+      operation->enter(number, own);
+      operation->body();
     });
   }
-  std::shared_ptr<Collective> collective;
-  run(named, [&] { collective = make(); });
-  auto body = [this, named, contribution, collective, finish = std::move(finish)] {
-    run(named, [&] { finish(*collective, named.deadline); });
-  };
+  operation->enter(number, own);
   // Operations end in the order in which they were called: none overtakes what is in the lane.
-  if (largest > kFinishedByWaiter || !last_in_lane_.done()) return in_lane(named, std::move(body));
-  auto pending =
-      std::make_shared<Pending>([collective] { return collective->ready(); }, std::move(body));
-  pending_.push_back(pending);
-  return Work(std::move(pending));
+  if (largest > party_.shape().slot_bytes || !last_in_lane_.done()) {
+    return in_lane(operation->named(), [operation] { operation->body(); });
+  }
+  pending_.push_back(operation);
+  return Work(std::move(operation));
+}
+
+void Engine::enter(std::optional<Collective>& collective, const Named& named, std::uint64_t number,
+                   const Contribution& own) {
+  run(named, [&] {
+    party_.throw_if_broken();
+    std::array<char, kLine> room;
+    collective.emplace(party_, find_, number, named.record,
+                       short_name(named.operation, named.label, room), own, named.deadline);
+  });
 }
 
 Work Engine::in_lane(const Named& named, std::function<void()> body) {
@@ -391,73 +460,17 @@ Work Engine::in_lane(const Named& named, std::function<void()> body) {
 // Keeps the list short, and the ring from running full of operations that nobody waits for.
 void Engine::finish_pending() {
   while (!pending_.empty()) {
-    const auto first = pending_.front().lock();
-    if (first && !first->done() && pending_.size() < Shape::kRing / 2) return;
-    if (first && !first->done()) first->wait();
+    const std::shared_ptr<Pending> first = pending_.front();
+    if (!first->done()) {
+      if (pending_.size() < Shape::kRing / 2) return;
+      try {
+        first->wait();
+        // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)
+      } catch (const std::exception&) {
+      }
+    }
     pending_.pop_front();
   }
-}
-
-void Engine::run(const Named& named, const std::function<void()>& body) {
-  const std::string where = named.text + " on axis " + members_.axis;
-  try {
-    body();
-  } catch (const Late& error) {
-    const Diagnosis diagnosis = examine(named, error.missing());
-    party_.give_up(diagnosis.message);
-    throw DeadlineError(diagnosis.message, diagnosis.hint);
-  } catch (const Broken& error) {
-    const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
-    throw PeerError(where + ": " + who + error.what(),
-                    who.empty() ? "that process has ended: its last lines say why" : "");
-  } catch (const Mismatch& error) {
-    const Diagnosis diagnosis = examine(named, {error.member()});
-    std::string message = diagnosis.message;
-    if (members_.recorders.empty()) {
-      message = members_.name(error.member()) + " is in " +
-                (error.theirs() == named.text ? "the same operation with other sizes or types"
-                                              : error.theirs()) +
-                ", and " + members_.name(members_.index) + " in " + named.text;
-    }
-    party_.give_up(message);
-    throw PeerError(where + ": " + message, "all ranks must call the same operations, in the same "
-                                            "order, with the same sizes and types");
-  } catch (const WrongSize& error) {
-    const std::string message = members_.name(error.member()) + " sends " +
-                                format_bytes(error.theirs()) + " where " +
-                                format_bytes(error.ours()) + " are expected";
-    party_.give_up(message);
-    throw PeerError(where + ": " + message);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    party_.give_up(named.text + " failed: " + error.what());
-    throw;
-  }
-}
-
-Engine::Named Engine::named(std::string_view operation, const Call& call) {
-  return {std::string(operation) + " " + quote(call.label), call.deadline, call.record};
-}
-
-Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
-  std::erase(suspects, members_.index);  // this one, which waits
-  const Wait wait{named.text, named.record.place(), named.record.signature(),
-                  named.deadline.timeout()};
-  // All members share this host: nobody has to be asked.
-  return diagnose(members_, wait, Witness(std::nullopt).look(members_, Seconds(0)), suspects);
-}
-
-std::exception_ptr Engine::overdue(const Named& named) {
-  const std::string message = named.text + " on axis " + members_.axis +
-                              ": an earlier operation took more than " +
-                              format_duration(named.deadline.timeout().count());
-  party_.give_up(message);
-  return std::make_exception_ptr(DeadlineError(message));
-}
-
-void Engine::abort(const std::string& reason) {
-  party_.give_up(reason);
 }
 
 at::Tensor Engine::allocate(std::size_t bytes) {
@@ -468,28 +481,6 @@ at::Tensor Engine::allocate(std::size_t bytes) {
   return at::from_blob(
       start, {static_cast<std::int64_t>(bytes)},
       [memory = std::move(memory)](void*) mutable { memory.reset(); }, at::kByte);
-}
-
-std::string Engine::death_of(int member) {
-  const auto snapshots = Witness(std::nullopt).look(members_, Seconds(0));
-  const auto& snapshot = snapshots[static_cast<std::size_t>(member)];
-  return "lost " + members_.name(member) + (snapshot ? "; " + last_deed(*snapshot) : "");
-}
-
-// Tells of deaths: a peer that has ended makes no more news.
-void Engine::watch() {
-  std::vector<pollfd> watched = {{stop_watching_.get(), POLLIN, 0}};
-  for (const auto& wire : wires_) watched.push_back({wire ? wire->death() : -1, POLLIN, 0});
-  while (poll(watched.data(), watched.size(), -1) < 0 || watched[0].revents == 0) {
-    for (int member = 0; member < party_.size(); ++member) {
-      pollfd& peer = watched[static_cast<std::size_t>(member) + 1];
-      if (peer.revents == 0) continue;
-      peer.fd = -1;  // once is enough
-      const Board& board = party_.board(member);
-      party_.lose(board.has_given_up() ? members_.name(member) + " gave up: " + board.reason()
-                                       : death_of(member));
-    }
-  }
 }
 
 }  // namespace troika::shm

@@ -1,26 +1,31 @@
 // The engine shm: collectives between the ranks of one host, over shared memory. Small operations,
-// and those on memory from allocate() that are not large, are announced by the caller's thread when
-// they start and finished by whoever waits for them; the rest runs in a thread of its own (lane.h).
+// in one step, are announced by the caller's thread when they start and finished by whoever waits
+// for them. In the others members wait for what each of them does halfway, so they go on in a
+// thread of their own where nobody waits (lane.h).
 #pragma once
 
+#include <troika/base/function_ref.h>
+#include <troika/base/text.h>
+#include <troika/comm/diagnosis.h>
 #include <troika/comm/group.h>
 #include <troika/comm/lane.h>
 #include <troika/comm/members.h>
-#include <troika/comm/diagnosis.h>
-#include <troika/comm/witness.h>
 #include <troika/comm/shm/collective.h>
 #include <troika/comm/shm/mailbox.h>
 #include <troika/comm/shm/segments.h>
+#include <troika/comm/witness.h>
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 
 namespace troika::shm {
 
 class Engine final : public GroupEngine {
  public:
-  Engine(Members members, Attached attached, const Shape& shape, Seconds spin);
+  Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience);
   // Finishes what is under way.
   ~Engine() override;
 
@@ -45,28 +50,40 @@ class Engine final : public GroupEngine {
 
  private:
   class Pending;
+  template <class Finish>
+  class Operation;
+  class SmallExchange;
   // What an operation is, in errors and to the others.
   struct Named {
-    std::string text;  // "all_reduce 'loss'"
+    std::string_view operation;  // a literal
+    std::string label;
     Deadline deadline;
     OperationRecord record;
+    // "all_reduce 'loss'"
+    [[nodiscard]] std::string text() const { return std::string(operation) + " " + quote(label); }
   };
-  static Named named(std::string_view operation, const Call& call);
-  // Takes what the operation is for from the others' contributions.
-  using Finish = std::function<void(Collective&, const Deadline&)>;
+  static Named named(std::string_view operation, const Call& call) {
+    return {operation, std::string(call.label), call.deadline, call.record};
+  }
 
-  // Starts an operation whose largest contribution, of whomever, has `largest` bytes.
+  // Starts an operation whose largest contribution, of whomever, has `largest` bytes. `finish`
+  // takes what the operation is for from the others' contributions: finish(Collective&, Deadline).
+  template <class Finish>
   Work start(Named named, const at::Tensor& contribution, std::size_t largest, std::uint64_t aside,
              Finish finish);
+  // This member's part in operation `number`, announced to the others.
+  void enter(std::optional<Collective>& collective, const Named& named, std::uint64_t number,
+             const Contribution& own);
   Work in_lane(const Named& named, std::function<void()> body);
   // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
   // operation that all have entered ends well even if a peer has left since.
-  void run(const Named& named, const std::function<void()>& body);
+  void run(const Named& named, FunctionRef<void()> body);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
   // What holds the operation up.
   [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
   [[nodiscard]] std::string death_of(int member);
   void finish_pending();
+  void finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch);
   void watch();
 
   Members members_;
@@ -76,7 +93,7 @@ class Engine final : public GroupEngine {
   FindSegment find_;
   Mailbox mailbox_;
   std::uint64_t operations_ = 0;
-  std::deque<std::weak_ptr<Pending>> pending_;
+  std::deque<std::shared_ptr<Pending>> pending_;  // finished, at the latest, by later operations
   std::unique_ptr<Lane> lane_;
   Work last_in_lane_;
   std::unique_ptr<Lane> exchange_lane_;

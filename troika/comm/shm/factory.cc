@@ -5,13 +5,15 @@
 #include <troika/comm/shm/engine.h>
 #include <troika/observe/machine.h>
 
-#include <algorithm>
-
 namespace troika::detail {
 namespace {
 
-// Longer than a peer that runs takes to come, shorter than it takes to be woken.
-constexpr Seconds kSpin{50e-6};
+// With a core each: longer than a peer that runs takes to come, shorter than it takes to be woken;
+// then, as the peer may be off its core, letting others run. With fewer cores almost only the
+// latter: a peer that is letting others run comes within microseconds, one that sleeps has to be
+// woken.
+constexpr shm::Party::Patience kCoreEach{.spin = Seconds(50e-6), .yield = Seconds(50e-6)};
+constexpr shm::Party::Patience kSharedCores{.spin = Seconds(1e-6), .yield = Seconds(500e-6)};
 
 }  // namespace
 
@@ -30,17 +32,6 @@ EngineFacts shm_facts() {
   return facts;
 }
 
-bool share_a_host(Meeting& meeting) {
-  const shm::Door door;
-  bool all = true;
-  for (const std::string& name : meeting.exchange("probe", door.name())) {
-    if (name != door.name() && !shm::call_at(name).valid()) all = false;
-  }
-  // Nobody's door closes before everybody has tried it.
-  const auto verdicts = meeting.exchange("share", all ? "yes" : "no");
-  return std::ranges::all_of(verdicts, [](const std::string& each) { return each == "yes"; });
-}
-
 std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeting& meeting) {
   Members members = meeting.members();
   const shm::Door door;
@@ -56,7 +47,7 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
     shm::Attached attached = attach(door, doors, context.index, shape, meeting.deadline());
     const bool a_core_each = members.size() <= usable_cores();
     return std::make_shared<shm::Engine>(std::move(members), std::move(attached), shape,
-                                         a_core_each ? kSpin : Seconds(0));
+                                         a_core_each ? kCoreEach : kSharedCores);
   } catch (const shm::Late& late) {
     const int member = late.missing().empty() ? 0 : late.missing().front();
     throw RendezvousError(

@@ -1,6 +1,7 @@
 #include <troika/comm/shm/party.h>
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,11 +35,36 @@ int looks_within(Seconds time) {
 
 }  // namespace
 
-Party::Party(std::vector<Board> boards, const Shape& shape, int index, Seconds spin)
-    : boards_(std::move(boards)), shape_(shape), index_(index), spins_(looks_within(spin)) {}
+Party::Party(std::vector<Board> boards, const Shape& shape, int index, Patience patience)
+    : boards_(std::move(boards)),
+      shape_(shape),
+      index_(index),
+      patience_(patience),
+      spins_(looks_within(patience.spin)) {}
 
 void Party::pause() {
   __builtin_ia32_pause();
+}
+
+void Party::let_others_run() {
+  sched_yield();
+}
+
+// A quarter of the ring at a time: the peers' entries are in the caches of other cores, and asked
+// for together they come together.
+void Party::take_entry(std::uint64_t operation, const Deadline& deadline) {
+  constexpr std::uint64_t kTogether = Shape::kRing / 4;
+  while (operation > free_until_) {
+    for (std::uint64_t before = 1; before <= kTogether; ++before) {
+      await_all(free_until_ - Shape::kRing + before, Progress::kDone, deadline);
+    }
+    free_until_ += kTogether;
+  }
+}
+
+void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
+  if (last_stream_ > 0) await_all(last_stream_, Progress::kDone, deadline);
+  last_stream_ = operation;
 }
 
 void Party::advance(std::uint64_t operation, std::uint64_t phase) {
@@ -48,9 +74,10 @@ void Party::advance(std::uint64_t operation, std::uint64_t phase) {
 
 bool Party::all_at(std::uint64_t operation, std::uint64_t phase) const {
   const std::uint64_t wanted = Progress::at(operation, phase);
-  return std::all_of(boards_.begin(), boards_.end(), [&](const Board& board) {
-    return board.operation(operation).progress.load() >= wanted;
-  });
+  for (const Board& board : boards_) {
+    if (board.operation(operation).progress.load() < wanted) return false;
+  }
+  return true;
 }
 
 void Party::await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {

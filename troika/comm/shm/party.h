@@ -49,9 +49,16 @@ class Broken : public std::runtime_error {
 
 class Party {
  public:
-  // `boards` by member, each its owner's; `index` is this process. `spin`: how long to look again
-  // and again before sleeping; zero where there are more ranks than cores.
-  Party(std::vector<Board> boards, const Shape& shape, int index, Seconds spin);
+  // How long to look again and again before sleeping: with a core of one's own, and then letting
+  // other threads of the machine go first between two looks. Where there are more ranks than cores
+  // only the latter makes sense: the peers need the core to come.
+  struct Patience {
+    Seconds spin{0};
+    Seconds yield{0};
+  };
+
+  // `boards` by member, each its owner's; `index` is this process.
+  Party(std::vector<Board> boards, const Shape& shape, int index, Patience patience);
 
   [[nodiscard]] int size() const { return static_cast<int>(boards_.size()); }
   [[nodiscard]] int index() const { return index_; }
@@ -66,6 +73,12 @@ class Party {
   // Waits until every member has come to `phase` of the operation. Throws Late, Broken.
   void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
   [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const;
+  // The ring's entry, and its slot, are this operation's from now on: waits until everybody is done
+  // with the operation that had them. Called in the order of operations, by one thread at a time.
+  void take_entry(std::uint64_t operation, const Deadline& deadline);
+  // The windows are this operation's from now on: waits until everybody is done with the operation
+  // that had them. Called in the order of operations, by one thread at a time.
+  void take_windows(std::uint64_t operation, const Deadline& deadline);
 
   // Waits until `ready`. Throws Late naming `missing()`, Broken.
   template <class Ready, class Missing>
@@ -73,6 +86,13 @@ class Party {
     for (int i = 0; i < spins_; ++i) {
       if (ready()) return;
       pause();
+    }
+    if (patience_.yield.count() > 0) {
+      const Deadline enough = Deadline::in(patience_.yield);
+      do {
+        if (ready()) return;
+        let_others_run();
+      } while (!enough.passed());
     }
     const Sleeper sleeper(own());
     while (true) {
@@ -107,12 +127,16 @@ class Party {
     const Board& board_;
   };
   static void pause();
+  static void let_others_run();
   void sleep(std::uint32_t bell, const Deadline& deadline) const;
 
   std::vector<Board> boards_;
   Shape shape_;
   int index_;
+  Patience patience_;
   int spins_;
+  std::uint64_t free_until_ = Shape::kRing;  // operations whose entries are free to take
+  std::uint64_t last_stream_ = 0;
   std::atomic<bool> broken_ = false;
   mutable std::mutex mutex_;
   std::string reason_;  // guarded by the mutex

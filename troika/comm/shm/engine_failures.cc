@@ -1,0 +1,93 @@
+// What the engine does when something goes wrong: whose fault it is, and who is told.
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/comm/diagnosis.h>
+#include <troika/comm/shm/engine.h>
+
+#include <poll.h>
+
+namespace troika::shm {
+
+void Engine::run(const Named& named, FunctionRef<void()> body) {
+  const auto where = [&] { return named.text() + " on axis " + members_.axis; };
+  try {
+    body();
+  } catch (const Late& error) {
+    const Diagnosis diagnosis = examine(named, error.missing());
+    party_.give_up(diagnosis.message);
+    throw DeadlineError(diagnosis.message, diagnosis.hint);
+  } catch (const Broken& error) {
+    const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
+    throw PeerError(where() + ": " + who + error.what(),
+                    who.empty() ? "that process has ended: its last lines say why" : "");
+  } catch (const Mismatch& error) {
+    const Diagnosis diagnosis = examine(named, {error.member()});
+    std::string message = diagnosis.message;
+    if (members_.recorders.empty()) {
+      message = members_.name(error.member()) + " is in " +
+                (error.theirs() == named.text() ? "the same operation with other sizes or types"
+                                                : error.theirs()) +
+                ", and " + members_.name(members_.index) + " in " + named.text();
+    }
+    party_.give_up(message);
+    throw PeerError(where() + ": " + message,
+                    "all ranks must call the same operations, in the same "
+                    "order, with the same sizes and types");
+  } catch (const WrongSize& error) {
+    const std::string message = members_.name(error.member()) + " sends " +
+                                format_bytes(error.theirs()) + " where " +
+                                format_bytes(error.ours()) + " are expected";
+    party_.give_up(message);
+    throw PeerError(where() + ": " + message);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    party_.give_up(named.text() + " failed: " + error.what());
+    throw;
+  }
+}
+
+Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
+  std::erase(suspects, members_.index);  // this one, which waits
+  const Wait wait{named.text(), named.record.place(), named.record.signature(),
+                  named.deadline.timeout()};
+  // All members share this host: nobody has to be asked.
+  return diagnose(members_, wait, Witness(std::nullopt).look(members_, Seconds(0)), suspects);
+}
+
+std::exception_ptr Engine::overdue(const Named& named) {
+  const std::string message = named.text() + " on axis " + members_.axis +
+                              ": an earlier operation took more than " +
+                              format_duration(named.deadline.timeout().count());
+  party_.give_up(message);
+  return std::make_exception_ptr(DeadlineError(message));
+}
+
+void Engine::abort(const std::string& reason) {
+  party_.give_up(reason);
+}
+
+std::string Engine::death_of(int member) {
+  const auto snapshots = Witness(std::nullopt).look(members_, Seconds(0));
+  const auto& snapshot = snapshots[static_cast<std::size_t>(member)];
+  return "lost " + members_.name(member) + (snapshot ? "; " + last_deed(*snapshot) : "");
+}
+
+// Tells of deaths: a peer that has ended makes no more news.
+void Engine::watch() {
+  std::vector<pollfd> watched = {{stop_watching_.get(), POLLIN, 0}};
+  for (const auto& wire : wires_) watched.push_back({wire ? wire->death() : -1, POLLIN, 0});
+  while (poll(watched.data(), watched.size(), -1) < 0 || watched[0].revents == 0) {
+    for (int member = 0; member < party_.size(); ++member) {
+      pollfd& peer = watched[static_cast<std::size_t>(member) + 1];
+      if (peer.revents == 0) continue;
+      peer.fd = -1;  // once is enough
+      const Board& board = party_.board(member);
+      party_.lose(board.has_given_up() ? members_.name(member) + " gave up: " + board.reason()
+                                       : death_of(member));
+    }
+  }
+}
+
+}  // namespace troika::shm
