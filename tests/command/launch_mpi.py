@@ -1,10 +1,16 @@
-"""Ranks that a real mpirun has started find each other. Usage: launch_mpi.py MPIRUN WORLD_PROBE"""
+"""Ranks that a real mpirun has started find each other, and sum over MPI.
 
+Usage: launch_mpi.py MPIRUN WORLD_PROBE COMM_PROBE PLUGINS [FLAVOUR ...], with the folder of the
+plug-ins and the MPIs that there are plug-ins for.
+"""
+
+import shutil
 import sys
 
 from launchers import Job, check_worlds, environment, need_programs, run_tests
 
-MPIRUN, PROBE = sys.argv[1:3]
+MPIRUN, PROBE, COMM_PROBE, PLUGINS = sys.argv[1:5]
+FLAVOURS = sys.argv[5:]
 # Open MPI refuses to run as root, and more ranks than cores, unless told.
 ENVIRONMENT = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                           OMPI_MCA_rmaps_base_oversubscribe="1")
@@ -47,6 +53,22 @@ def a_lone_rank_needs_nobody():
     check_worlds(mpirun(1, PROBE).wait().worlds(), 1, source="mpi")
 
 
+def sums(*command, engine="mpi"):
+    command = [*command, COMM_PROBE, engine, "4", "3"]
+    return Job(command, {**ENVIRONMENT, "TROIKA_PLUGINS": PLUGINS}).wait()
+
+
+def mpi_carries_sums():
+    for flavour in FLAVOURS:
+        program = "mpirun." + flavour
+        if not shutil.which(program):
+            print("left out: there is no", program)
+            continue
+        said = sums(program, "-n", "3").sums()
+        assert [one["rank"] for one in said] == [0, 1, 2], said
+        assert all(one["engine"] == "mpi" and one["right"] for one in said), said
+
+
 need_programs(MPIRUN)
 run_tests([ranks_find_each_other, a_shell_in_between_does_not_matter, jobs_side_by_side_do_not_meet,
-           the_user_may_name_the_rendezvous, flags_win, a_lone_rank_needs_nobody])
+           the_user_may_name_the_rendezvous, flags_win, a_lone_rank_needs_nobody, mpi_carries_sums])

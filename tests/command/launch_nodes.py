@@ -1,4 +1,7 @@
-"""--nodes across hosts that share nothing but a network. Usage: launch_nodes.py WORLD_PROBE"""
+"""--nodes across hosts that share nothing but a network.
+
+Usage: launch_nodes.py WORLD_PROBE COMM_PROBE LAB_WIRE
+"""
 
 import os
 import subprocess
@@ -6,7 +9,8 @@ import sys
 
 from launchers import Job, check_worlds, need_programs, need_root, run_tests, skip
 
-PROBE = sys.argv[1]
+PROBE, COMM_PROBE, LAB_WIRE = sys.argv[1:]
+TROIKA = os.environ["TROIKA"]
 LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab", "netns.sh")
 PREFIX = f"troika{os.getpid()}"
 RENDEZVOUS = "10.99.0.1:29500"
@@ -43,6 +47,43 @@ def hosts_that_disagree_say_so():
         assert "node 1 disagrees with node 0" in job.err, job.err
 
 
+MEGABYTES, ROUNDS = 8, 3
+
+
+def bytes_sent(host):
+    """What a host has put on its network so far."""
+    command = ["ip", "netns", "exec", f"{PREFIX}-{host}",
+               "cat", "/sys/class/net/eth0/statistics/tx_bytes"]
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60).stdout)
+
+
+def sums_of_two_hosts(engine):
+    """Of two ranks on each host: the engine, the seconds of one sum, and what a host sent for it."""
+    before = bytes_sent(1)
+    jobs = [Job(["ip", "netns", "exec", f"{PREFIX}-{rank + 1}", TROIKA, "launch", "--nodes", "2",
+                 "--node-rank", str(rank), "--ranks-per-node", "2", "--rendezvous", RENDEZVOUS,
+                 "--", COMM_PROBE, engine, str(MEGABYTES), str(ROUNDS)]) for rank in (0, 1)]
+    said = [one for job in jobs for one in job.wait().sums()]
+    assert sorted(one["rank"] for one in said) == [0, 1, 2, 3], said
+    assert all(one["right"] for one in said), said
+    sent = (bytes_sent(1) - before) / ROUNDS / (MEGABYTES << 20)
+    return said[0]["engine"], max(one["seconds"] for one in said), sent
+
+
+def shared_memory_inside_hosts_saves_half_of_the_network():
+    engine, seconds, sent = sums_of_two_hosts("auto")
+    assert engine == "shm+gloo", engine
+    # 2 (H-1)/H N of a host, of 2 hosts; the headers of the network on top.
+    assert 1.0 <= sent < 1.15, sent
+    flat, flat_seconds, flat_sent = sums_of_two_hosts("gloo")
+    assert flat == "gloo", flat
+    # Each of 4 ranks sends 2 N / 4 to each of the two that are on the other host.
+    assert 2.0 <= flat_sent < 2.3, flat_sent
+    print(f"sums of {MEGABYTES} MiB: shm+gloo {seconds:.3f} s, {sent:.2f} x that sent by a host; "
+          f"gloo {flat_seconds:.3f} s, {flat_sent:.2f} x")
+    assert flat_seconds > 1.4 * seconds, (seconds, flat_seconds)
+
+
 need_root()
 need_programs("ip")
 try:
@@ -50,5 +91,12 @@ try:
         skip("this machine cannot make network namespaces")
     run_tests([ranks_of_two_hosts_meet, a_host_that_does_not_come_is_named,
                an_address_that_nobody_has_is_named, hosts_that_disagree_say_so])
+    subprocess.run([LAB, "down", PREFIX], timeout=60, check=True)
+    # A link of 5 ms and 200 Mbit/s each way.
+    if not os.path.exists("/dev/net/tun"):
+        print("left out: the shaped link needs /dev/net/tun")
+    else:
+        subprocess.run([LAB, "up", PREFIX, "2", LAB_WIRE, "5", "200"], timeout=60, check=True)
+        run_tests([shared_memory_inside_hosts_saves_half_of_the_network])
 finally:
     subprocess.run([LAB, "down", PREFIX], timeout=60)

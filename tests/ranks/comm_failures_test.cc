@@ -222,10 +222,13 @@ RANK_FUNCTION(ends_early) {
   EXPECT_EQ(tensor.sum().item<double>(), 3e6);
 }
 
-class Failures : public testing::TestWithParam<EngineKind> {
+class Failures : public testing::TestWithParam<TestedEngine> {
  protected:
-  static std::vector<RankResult> run(const std::string& function, int size) {
-    return expect_ranks(function, size, {.engine = GetParam()});
+  static std::vector<RankResult> run(const std::string& function, int size,
+                                     std::map<std::string, std::string> arguments = {}) {
+    RankOptions options = GetParam().options;
+    options.arguments = std::move(arguments);
+    return expect_ranks(function, size, options);
   }
   static double seconds(const RankResult& result, const std::string& name) {
     return std::stod(result.values.at(name + " seconds"));
@@ -240,10 +243,11 @@ TEST_P(Failures, ARankThatDoesNotEnter) {
     // Whoever of the two is first closes the connections, which the other may see first.
     deadlines += values.at("error") == "DeadlineError";
     EXPECT_THAT(values.at("error"), testing::AnyOf("DeadlineError", "PeerError"));
-    EXPECT_THAT(values.at("error message"),
-                AllOf(HasSubstr("rank 1 (host " + host_name() + ", pid "),
-                      HasSubstr(") has not entered all_reduce 'gradients' on axis data; ranks 0 and "
-                                "2 have waited 1.0 s; it last completed all_reduce 'warm-up' ")));
+    EXPECT_THAT(
+        values.at("error message"),
+        AllOf(HasSubstr("rank 1 (host " + host_name() + ", pid "),
+              HasSubstr(") has not entered all_reduce 'gradients' on axis data; ranks 0 and "
+                        "2 have waited 1.0 s; it last completed all_reduce 'warm-up' ")));
     EXPECT_GT(seconds(results[static_cast<std::size_t>(rank)], "error"), 0.9);
     EXPECT_LT(seconds(results[static_cast<std::size_t>(rank)], "error"), 4.0);
     EXPECT_EQ(values.at("afterwards"), "PeerError");
@@ -272,14 +276,14 @@ TEST_P(Failures, ARankThatIsStopped) {
 
 TEST_P(Failures, ARankInAnEndlessLoop) {
   const std::string message = run("loops", 2)[0].values.at("error message");
-  EXPECT_THAT(message, AllOf(HasSubstr("has not entered barrier 'together' on axis data; rank 0 has "
-                                       "waited 1.0 s; it has begun no operation"),
-                             HasSubstr("is computing: an endless loop")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("has not entered barrier 'together' on axis data; rank 0 has "
+                              "waited 1.0 s; it has begun no operation"),
+                    HasSubstr("is computing: an endless loop")));
 }
 
 TEST_P(Failures, ARankInAnotherOperation) {
-  const auto results = expect_ranks("is_elsewhere", 3,
-                                    {.engine = GetParam(), .arguments = {{"what", "operation"}}});
+  const auto results = run("is_elsewhere", 3, {{"what", "operation"}});
   for (const RankResult& result : results) {
     EXPECT_THAT(result.values.at("error message"),
                 AllOf(HasSubstr("'gradients'"), HasSubstr("broadcast 'weights'"),
@@ -288,18 +292,18 @@ TEST_P(Failures, ARankInAnotherOperation) {
 }
 
 TEST_P(Failures, ARankWithAnotherShape) {
-  const auto results =
-      expect_ranks("is_elsewhere", 3, {.engine = GetParam(), .arguments = {{"what", "shape"}}});
+  const auto results = run("is_elsewhere", 3, {{"what", "shape"}});
   for (const RankResult& result : results) {
-    EXPECT_THAT(result.values.at("error message"),
-                AllOf(HasSubstr("all_reduce 'gradients'"), HasSubstr("9 x fp64"),
-                      HasSubstr("10 x fp32")));
+    EXPECT_THAT(
+        result.values.at("error message"),
+        AllOf(HasSubstr("all_reduce 'gradients'"), HasSubstr("9 x fp64"), HasSubstr("10 x fp32")));
   }
 }
 
 TEST_P(Failures, ARankThatIsKilled) {
-  const auto results = run_ranks("is_killed", 3, {.engine = GetParam()});
+  const auto results = run_ranks("is_killed", 3, GetParam().options);
   EXPECT_EQ(results[1].signal, SIGKILL);
+  if (!GetParam().options.mpirun.empty()) return;  // comm_mpi_test.cc has what mpirun does then
   for (const int rank : {0, 2}) {
     const RankResult& result = results[static_cast<std::size_t>(rank)];
     ASSERT_TRUE(result.ok()) << result.output;
@@ -367,7 +371,17 @@ TEST_P(Failures, EndsAtDifferentTimes) {
   for (const RankResult& result : run("ends_early", 3)) EXPECT_EQ(result.output, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, Failures, testing::ValuesIn(usable_engines()), engine_name);
+// The engine across hosts, whose words differ, has comm_hierarchy_test.cc.
+std::vector<TestedEngine> engines_of_one_part() {
+  std::vector<TestedEngine> engines = tested_engines();
+  std::erase_if(engines, [](const TestedEngine& engine) {
+    return engine.options.pretend != Pretend::kNothing || engine.name == "mpi_mpich";
+  });
+  return engines;
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Failures, testing::ValuesIn(engines_of_one_part()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace troika::test

@@ -48,6 +48,19 @@ inline at::Tensor serial_fold(const std::vector<at::Tensor>& inputs, ReduceOp op
   return folded.to(dtype);
 }
 
+// Equal but for the order of additions: within a few roundings of sums of up to `ranks` inputs.
+inline bool nearly(const at::Tensor& a, const at::Tensor& b, int ranks) {
+  if (!at::isFloatingType(a.scalar_type())) return a.equal(b);
+  const double one = a.scalar_type() == at::kDouble     ? 0x1p-52
+                     : a.scalar_type() == at::kFloat    ? 0x1p-23
+                     : a.scalar_type() == at::kBFloat16 ? 0x1p-8
+                                                        : 0x1p-11;
+  // Inputs are below 8; 16-bit sums are rounded once, whatever the order.
+  const bool narrow = a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf;
+  const double error = narrow ? 0x1p-23 * 8 * ranks : one * 8 * ranks;
+  return a.sizes() == b.sizes() && at::allclose(a.to(at::kDouble), b.to(at::kDouble), one, error);
+}
+
 // Equal bits.
 inline bool identical(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && at::equal(a, b);

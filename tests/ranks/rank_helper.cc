@@ -8,9 +8,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <troika/base/file.h>
+#include <troika/comm/mpi/library.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -51,18 +53,19 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return variables;
 }
 
-Child spawn(const std::map<std::string, std::string>& variables,
+Child spawn(std::vector<std::string> command, const std::map<std::string, std::string>& variables,
             const std::filesystem::path& output) {
   std::vector<std::string> environment = environment_with(variables);
-  std::vector<char*> pointers;
-  for (std::string& each : environment) pointers.push_back(each.data());
-  pointers.push_back(nullptr);
-  std::string program = "/proc/self/exe";
-  char* const arguments[] = {program.data(), nullptr};
+  const auto pointers_to = [](std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    for (std::string& each : texts) pointers.push_back(each.data());
+    pointers.push_back(nullptr);
+    return pointers;
+  };
   const SpawnActions actions(output);
   Child child;
-  const int error =
-      posix_spawn(&child.pid, program.c_str(), actions.get(), nullptr, arguments, pointers.data());
+  const int error = posix_spawnp(&child.pid, command[0].c_str(), actions.get(), nullptr,
+                                 pointers_to(command).data(), pointers_to(environment).data());
   if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
   child.alive = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   return child;
@@ -80,8 +83,8 @@ bool ends_by(const Child& child, const Deadline& deadline) {
   }
 }
 
-RankResult collect(const Child& child, const Deadline& deadline,
-                   const std::filesystem::path& folder, int index) {
+// How the process ended.
+RankResult reap(const Child& child, const Deadline& deadline) {
   RankResult result;
   result.timed_out = !ends_by(child, deadline);
   if (result.timed_out) kill(child.pid, SIGKILL);
@@ -90,15 +93,75 @@ RankResult collect(const Child& child, const Deadline& deadline,
   }
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-  std::ostringstream output;
-  output << std::ifstream(output_path(folder, index)).rdbuf();
-  result.output = output.str();
+  return result;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+void add_files(RankResult& result, const std::filesystem::path& folder, int index) {
+  result.output = text_of(output_path(folder, index));
   std::ifstream values(values_path(folder, index));
   for (std::string line; std::getline(values, line);) {
     const std::size_t at = line.find('=');
     result.values[line.substr(0, at)] = line.substr(at + 1);
   }
-  return result;
+}
+
+std::map<std::string, std::string> variables_for(const std::string& function, int size,
+                                                 const RankOptions& options, const Store& store,
+                                                 const std::filesystem::path& folder) {
+  std::map<std::string, std::string> variables = {
+      {kFunctionVariable, function},
+      {kSizeVariable, std::to_string(size)},
+      {kPortVariable, std::to_string(store.endpoint().port)},
+      {kEngineVariable, std::to_string(static_cast<int>(options.engine))},
+      {kFoldVariable, std::to_string(static_cast<int>(options.fold))},
+      {kPretendVariable, std::to_string(static_cast<int>(options.pretend))},
+      {kFolderVariable, folder}};
+  for (const auto& [name, value] : options.arguments) variables[kArgumentPrefix + name] = value;
+  return variables;
+}
+
+std::vector<RankResult> run_under_mpirun(const std::string& mpirun, int size,
+                                         std::map<std::string, std::string> variables,
+                                         const std::filesystem::path& folder,
+                                         const Deadline& deadline) {
+  // Open MPI refuses to run as root, and more ranks than cores, unless told.
+  variables["OMPI_ALLOW_RUN_AS_ROOT"] = variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+  variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1";
+  variables["OMPI_MCA_hwloc_base_binding_policy"] = "none";  // a rank has several threads
+  const std::filesystem::path output = folder / "output-of-mpirun";
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const Child child = spawn({mpirun, "-n", std::to_string(size), program}, variables, output);
+  const RankResult job = reap(child, deadline);
+  std::vector<RankResult> results;
+  for (int index = 0; index < size; ++index) {
+    RankResult result;
+    add_files(result, folder, index);
+    const std::string code = text_of(exit_code_path(folder, index));
+    if (code.empty()) {
+      result.signal = SIGKILL;
+      result.timed_out = job.timed_out;
+      result.output += text_of(output);
+    } else {
+      result.exit_code = std::stoi(code);
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+bool is_installed(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -108,23 +171,19 @@ std::vector<RankResult> run_ranks(const std::string& function, int size,
   const TemporaryFolder folder;
   const Store store = Store::host(0, Reach::kThisHost);
   const Deadline deadline = Deadline::in(options.deadline);
-  std::map<std::string, std::string> variables = {
-      {kFunctionVariable, function},
-      {kSizeVariable, std::to_string(size)},
-      {kPortVariable, std::to_string(store.endpoint().port)},
-      {kEngineVariable, std::to_string(static_cast<int>(options.engine))},
-      {kFolderVariable, folder.path()}};
-  for (const auto& [name, value] : options.arguments) variables[kArgumentPrefix + name] = value;
-
+  auto variables = variables_for(function, size, options, store, folder.path());
+  if (!options.mpirun.empty()) {
+    return run_under_mpirun(options.mpirun, size, variables, folder.path(), deadline);
+  }
   std::vector<Child> children;
   for (int index = 0; index < size; ++index) {
     variables[kRankVariable] = std::to_string(index);
-    children.push_back(spawn(variables, output_path(folder.path(), index)));
+    children.push_back(spawn({"/proc/self/exe"}, variables, output_path(folder.path(), index)));
   }
   std::vector<RankResult> results;
   for (int index = 0; index < size; ++index) {
-    results.push_back(
-        collect(children[static_cast<std::size_t>(index)], deadline, folder.path(), index));
+    results.push_back(reap(children[static_cast<std::size_t>(index)], deadline));
+    add_files(results.back(), folder.path(), index);
   }
   return results;
 }
@@ -148,7 +207,8 @@ std::vector<RankResult> expect_ranks(const std::string& function, int size,
 std::vector<EngineKind> usable_engines() {
   std::vector<EngineKind> engines;
   for (const EngineFacts& each : list_engines()) {
-    if (each.usable && each.kind != EngineKind::kFake) engines.push_back(each.kind);
+    const bool elsewhere = each.kind == EngineKind::kFake || each.kind == EngineKind::kMpi;
+    if (each.usable && !elsewhere) engines.push_back(each.kind);
   }
   return engines;
 }
@@ -158,6 +218,23 @@ std::string engine_name(const testing::TestParamInfo<EngineKind>& info) {
     if (each.kind == info.param) return each.name;
   }
   return "unknown";
+}
+
+std::vector<TestedEngine> tested_engines() {
+  std::vector<TestedEngine> engines;
+  for (const EngineKind kind : usable_engines()) {
+    engines.push_back({engine_name(testing::TestParamInfo<EngineKind>(kind, 0)), {.engine = kind}});
+    if (kind != EngineKind::kShm) continue;
+    engines.push_back({"hosts_in_turn", {.pretend = Pretend::kTwoHostsInTurn}, {4, 5, 9}});
+    engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 9}});
+  }
+  for (const mpi::Flavour& flavour : mpi::available_plugins()) {
+    const std::string mpirun = "mpirun." + flavour;
+    if (!is_installed(mpirun)) continue;
+    engines.push_back(
+        {"mpi_" + flavour, {.engine = EngineKind::kMpi, .mpirun = mpirun}, {2, 3, 9}});
+  }
+  return engines;
 }
 
 }  // namespace troika::test

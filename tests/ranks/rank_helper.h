@@ -18,6 +18,9 @@
 //     EXPECT_EQ(results[1].signal, SIGKILL);
 //   }
 //
+// With RankOptions::mpirun a real mpirun starts the ranks; a rank that it kills has no exit code of
+// its own, and is said to have ended by SIGKILL.
+//
 // A function runs with one thread for ATen, and all ranks are killed when the deadline passes or
 // the test program ends.
 #pragma once
@@ -30,15 +33,22 @@
 
 #include <filesystem>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
 namespace troika::test {
 
+// Hosts that the ranks of this one pretend to be on.
+enum class Pretend { kNothing, kTwoHostsInTurn, kOneAloneAndTheRest };
+
 struct RankOptions {
   Seconds deadline = Seconds(60);  // for all ranks together
   EngineKind engine = EngineKind::kAuto;
   std::map<std::string, std::string> arguments = {};  // for the function; no line breaks
+  EngineOptions::Fold fold = EngineOptions::Fold::kFastest;
+  Pretend pretend = Pretend::kNothing;
+  std::string mpirun = {};  // starts the ranks, if there is one
 };
 
 // What became of a rank.
@@ -54,8 +64,7 @@ struct RankResult {
 // The rank that a function runs on.
 class Rank {
  public:
-  Rank(int index, int size, EngineKind engine, Store store, std::filesystem::path folder,
-       std::map<std::string, std::string> arguments);
+  Rank(int index, RankOptions options, int size, Store store, std::filesystem::path folder);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return size_; }
@@ -65,11 +74,17 @@ class Rank {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   // Throws std::out_of_range if the test gave none.
   [[nodiscard]] const std::string& argument(const std::string& name) const {
-    return arguments_.at(name);
+    return options_.arguments.at(name);
+  }
+  // Whether reductions fold in the order of ranks with this engine, rather than host by host.
+  [[nodiscard]] bool folds_in_order() const {
+    return options_.pretend == Pretend::kNothing || options_.fold == EngineOptions::Fold::kInOrder;
   }
   // For RankResult::values, also of a rank that dies later.
   void report(const std::string& name, const std::string& value) const;
 
+  // Whether it is one of an MPI job, which ends as a whole.
+  [[nodiscard]] static bool under_mpirun();
   // For all ranks, with the test's engine.
   [[nodiscard]] EngineOptions options() const;
   [[nodiscard]] Group group(const std::string& axis = "data") const;
@@ -83,11 +98,10 @@ class Rank {
 
  private:
   int index_;
+  RankOptions options_;
   int size_;
-  EngineKind engine_;
   Store store_;
   std::filesystem::path folder_;
-  std::map<std::string, std::string> arguments_;
 };
 
 using RankFunction = void (*)(Rank& rank);
@@ -104,9 +118,22 @@ struct RankRegistration {
 std::vector<RankResult> expect_ranks(const std::string& function, int size,
                                      const RankOptions& options = {});
 
-// For tests with an engine as their parameter: all that this machine can use but `fake`.
+// For tests with an engine as their parameter: all that ranks of one host can use but `fake`.
 [[nodiscard]] std::vector<EngineKind> usable_engines();
 [[nodiscard]] std::string engine_name(const testing::TestParamInfo<EngineKind>& info);
+
+// An engine as tests take it for their parameter, with how its ranks are started.
+struct TestedEngine {
+  std::string name;
+  RankOptions options;
+  std::vector<int> sizes = {};  // on which it is worth its time; all if empty
+};
+inline std::ostream& operator<<(std::ostream& out, const TestedEngine& engine) {
+  return out << engine.name;
+}
+// All that this machine can use but `fake`: each engine of a single host; the one across hosts,
+// with two ways to pretend them; and MPI, for each plug-in whose mpirun is installed.
+[[nodiscard]] std::vector<TestedEngine> tested_engines();
 
 }  // namespace troika::test
 

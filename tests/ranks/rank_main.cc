@@ -1,9 +1,11 @@
 // main() of the test program, and of each of its ranks: the environment says which.
 #include <ATen/Parallel.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <troika/base/error.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -40,21 +42,33 @@ std::map<std::string, std::string> arguments_of_environment() {
   return arguments;
 }
 
-Rank rank_of_environment() {
-  const Endpoint endpoint{"127.0.0.1",
-                          static_cast<std::uint16_t>(std::stoi(variable(kPortVariable)))};
-  return Rank(std::stoi(variable(kRankVariable)), std::stoi(variable(kSizeVariable)),
-              static_cast<EngineKind>(std::stoi(variable(kEngineVariable))),
-              Store::connect(endpoint, Deadline::in(Seconds(30))), variable(kFolderVariable),
-              arguments_of_environment());
+int number(const char* name) {
+  return std::stoi(variable(name));
+}
+
+// mpirun numbers the ranks itself.
+int index_of_environment() {
+  for (const char* name : {kRankVariable, "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    if (std::getenv(name) != nullptr) return number(name);
+  }
+  throw std::runtime_error("nobody says which rank this is");
+}
+
+Rank rank_of_environment(int index) {
+  const Endpoint endpoint{"127.0.0.1", static_cast<std::uint16_t>(number(kPortVariable))};
+  RankOptions options;
+  options.engine = static_cast<EngineKind>(number(kEngineVariable));
+  options.arguments = arguments_of_environment();
+  options.fold = static_cast<EngineOptions::Fold>(number(kFoldVariable));
+  options.pretend = static_cast<Pretend>(number(kPretendVariable));
+  return Rank(index, options, number(kSizeVariable),
+              Store::connect(endpoint, Deadline::in(Seconds(30))), variable(kFolderVariable));
 }
 
 // Expectations outside of a TEST are collected by GoogleTest too.
-int run_rank() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+int run_function(Rank& rank) {
   try {
     at::set_num_threads(1);
-    Rank rank = rank_of_environment();
     functions().at(variable(kFunctionVariable))(rank);
   } catch (const Error& error) {
     std::cerr << error.what() << "\n" << error.hint() << std::endl;
@@ -66,16 +80,41 @@ int run_rank() {
   return testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? 1 : 0;
 }
 
+int run_rank() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int index = index_of_environment();
+  if (Rank::under_mpirun()) {
+    const int output = open(output_path(variable(kFolderVariable), index).c_str(),
+                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+  }
+  try {
+    Rank rank = rank_of_environment(index);
+    const int code = run_function(rank);
+    if (Rank::under_mpirun()) {
+      std::ofstream(exit_code_path(rank.folder(), index)) << code << std::flush;
+      rank.meet("the end");  // MPI may end the whole job when one rank has ended
+    }
+    return code;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 1;
+  }
+}
+
 }  // namespace
 
-Rank::Rank(int index, int size, EngineKind engine, Store store, std::filesystem::path folder,
-           std::map<std::string, std::string> arguments)
+Rank::Rank(int index, RankOptions options, int size, Store store, std::filesystem::path folder)
     : index_(index),
+      options_(std::move(options)),
       size_(size),
-      engine_(engine),
       store_(std::move(store)),
-      folder_(std::move(folder)),
-      arguments_(std::move(arguments)) {}
+      folder_(std::move(folder)) {}
+
+bool Rank::under_mpirun() {
+  return std::getenv(kRankVariable) == nullptr;
+}
 
 void Rank::report(const std::string& name, const std::string& value) const {
   std::string line = name + "=" + value;
@@ -85,7 +124,13 @@ void Rank::report(const std::string& name, const std::string& value) const {
 
 EngineOptions Rank::options() const {
   EngineOptions options;
-  options.kind = engine_;
+  options.kind = options_.engine;
+  options.fold = options_.fold;
+  if (options_.pretend == Pretend::kTwoHostsInTurn) {
+    options.host_of = [](int rank) { return rank % 2; };
+  } else if (options_.pretend == Pretend::kOneAloneAndTheRest) {
+    options.host_of = [](int rank) { return rank == 0 ? 0 : 1; };
+  }
   options.store = &store_;
   options.rendezvous_timeout = Seconds(30);
   return options;
@@ -113,6 +158,7 @@ RankRegistration::RankRegistration(const char* name, RankFunction function) {
 }  // namespace troika::test
 
 int main(int argc, char** argv) {
+  setenv("TROIKA_PLUGINS", TROIKA_TEST_PLUGINS, 0);  // those of this build
   testing::InitGoogleTest(&argc, argv);
   if (std::getenv(troika::test::kFunctionVariable)) return troika::test::run_rank();
   return RUN_ALL_TESTS();

@@ -21,7 +21,8 @@ BlockReduction::BlockReduction(Link& link, const OperationScope& scope, Argument
       arguments_(std::move(arguments)),
       blocks_((arguments_.parts.largest() + arguments_.block_bytes - 1) / arguments_.block_bytes),
       scratch_(scratch(kSlots * (link.size() - 1) * slot_bytes())),
-      incoming_{Messages(link, scope.deadline, scope.record), Messages(link, scope.deadline, scope.record)},
+      incoming_{Messages(link, scope.deadline, scope.record),
+                Messages(link, scope.deadline, scope.record)},
       outgoing_(link, scope.deadline, scope.record) {}
 
 std::int64_t BlockReduction::slot_bytes() const {

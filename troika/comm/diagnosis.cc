@@ -92,7 +92,8 @@ class Case {
                   " on axis " + members_.axis + ", where " + we + " entered " + wait_.name,
               kSameOrder};
     }
-    const RecordedOperation* own = snapshot(members_.index) ? at_our_place(members_.index) : nullptr;
+    const RecordedOperation* own =
+        snapshot(members_.index) ? at_our_place(members_.index) : nullptr;
     const std::string their_shape = shape(theirs), own_shape = own ? shape(*own) : "another shape";
     if (their_shape == own_shape) {
       return {name + " has entered " + where() + " with another root, reduction or cut than " + we,
@@ -133,14 +134,16 @@ class Case {
     const std::string pid = std::to_string(theirs.recording.process_id);
     switch (theirs.process) {
       case ProcessState::kStopped:
-        return "process " + pid + " is stopped (SIGSTOP, a debugger, a frozen container): kill -CONT " +
-               pid + " lets it go on";
+        return "process " + pid +
+               " is stopped (SIGSTOP, a debugger, a frozen container): kill -CONT " + pid +
+               " lets it go on";
       case ProcessState::kRuns:
         return "process " + pid +
                " is computing: an endless loop, or work that takes longer than the deadline "
                "(comm.timeout_seconds)";
       case ProcessState::kSleeps:
-        return "process " + pid + " sleeps: it waits for something else, such as a file, a lock or "
+        return "process " + pid +
+               " sleeps: it waits for something else, such as a file, a lock or "
                "another group";
       case ProcessState::kEnded:
         return "process " + pid + " has ended: its last lines say why";

@@ -1,10 +1,11 @@
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/factory.h>
+#include <troika/comm/hierarchy/hosts.h>
 #include <troika/comm/meeting.h>
 
 #include <algorithm>
-#include <optional>
+#include <set>
 
 namespace troika {
 
@@ -17,7 +18,7 @@ EngineKind resolve_engine(EngineKind kind) {
   const std::vector<EngineFacts> engines = list_engines();
   if (kind == EngineKind::kAuto) {
     const auto usable = std::find_if(engines.begin(), engines.end(), [](const EngineFacts& each) {
-      return each.usable && each.kind != EngineKind::kFake;
+      return each.usable && each.kind != EngineKind::kFake && each.kind != EngineKind::kNccl;
     });
     check(usable != engines.end(), "gloo is always usable");
     return usable->kind;
@@ -33,39 +34,56 @@ EngineKind resolve_engine(EngineKind kind) {
   return kind;
 }
 
+namespace {
+
+using detail::EngineContext;
+using detail::Meeting;
+
+// What `auto` takes: shared memory where all members share a host; else what speaks between hosts,
+// with shared memory inside them where some share one. That folds host by host, so not if the order
+// of members is asked for.
+std::shared_ptr<GroupEngine> make_fastest_engine(const EngineContext& context, Meeting& meeting) {
+  const EngineOptions& options = context.options;
+  std::vector<int> hosts;
+  if (!options.host_of) hosts = detail::find_hosts(meeting, context.index);
+  for (const int rank : context.ranks) {
+    if (options.host_of) hosts.push_back(options.host_of(rank));
+  }
+  const auto different = std::set<int>(hosts.begin(), hosts.end()).size();
+  if (different == 1) return detail::make_shm_engine(context, meeting);
+  const bool mpi = detail::can_use_mpi(meeting);
+  const auto make_between = mpi ? detail::make_mpi_engine : detail::make_gloo_engine;
+  if (different == hosts.size() || options.fold == EngineOptions::Fold::kInOrder) {
+    return make_between(context, meeting);
+  }
+  return detail::make_hierarchy_engine(context, meeting, hosts, make_between,
+                                       mpi ? "shm+mpi" : "shm+gloo");
+}
+
+std::shared_ptr<GroupEngine> make_engine(const EngineContext& context) {
+  if (context.options.kind == EngineKind::kFake) return detail::make_fake_engine(context);
+  Meeting meeting(context);
+  switch (context.options.kind) {
+    case EngineKind::kShm:
+      return detail::make_shm_engine(context, meeting);
+    case EngineKind::kMpi:
+      return detail::make_mpi_engine(context, meeting);
+    case EngineKind::kNccl:
+      return detail::make_nccl_engine(context, meeting);
+    case EngineKind::kGloo:
+      return detail::make_gloo_engine(context, meeting);
+    default:
+      return make_fastest_engine(context, meeting);
+  }
+}
+
+}  // namespace
+
 Group make_group(std::string axis, std::vector<int> ranks, int index,
                  const EngineOptions& options) {
-  EngineKind kind = resolve_engine(options.kind);
-  if (ranks.size() == 1) {
-    return Group(std::move(axis), std::move(ranks), index, options.generation, nullptr);
-  }
-  const detail::EngineContext context{axis, ranks, index, options};
+  (void)resolve_engine(options.kind);
   std::shared_ptr<GroupEngine> engine;
-  std::optional<detail::Meeting> meeting;
-  if (kind != EngineKind::kFake) meeting.emplace(context);
-  if (options.kind == EngineKind::kAuto && kind == EngineKind::kShm &&
-      !detail::share_a_host(*meeting)) {
-    kind = EngineKind::kGloo;
-  }
-  switch (kind) {
-    case EngineKind::kAuto:
-      break;
-    case EngineKind::kGloo:
-      engine = detail::make_gloo_engine(context, *meeting);
-      break;
-    case EngineKind::kFake:
-      engine = detail::make_fake_engine(context);
-      break;
-    case EngineKind::kShm:
-      engine = detail::make_shm_engine(context, *meeting);
-      break;
-    case EngineKind::kMpi:
-      engine = detail::make_mpi_engine(context);
-      break;
-    case EngineKind::kNccl:
-      engine = detail::make_nccl_engine(context);
-      break;
-  }
+  if (ranks.size() > 1) engine = make_engine(EngineContext{axis, ranks, index, options});
   return Group(std::move(axis), std::move(ranks), index, options.generation, std::move(engine),
                options.observers);
 }

@@ -6,7 +6,9 @@
 #include <troika/comm/group.h>
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika::detail {
@@ -26,10 +28,21 @@ struct EngineContext {
 [[nodiscard]] std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context,
                                                            Meeting& meeting);
-// Collective: whether all members can reach each other's memory.
-[[nodiscard]] bool share_a_host(Meeting& meeting);
-[[nodiscard]] std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context);
-[[nodiscard]] std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context);
+[[nodiscard]] std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context,
+                                                           Meeting& meeting);
+// Collective: whether MPI works on all members. Starts it.
+[[nodiscard]] bool can_use_mpi(Meeting& meeting);
+[[nodiscard]] std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
+                                                            Meeting& meeting);
+
+// Shared memory inside hosts, and what `make_between` makes between them. `hosts`, by member: equal
+// for those who share one, of which there are several. `name` is a literal.
+using MakeEngine = std::shared_ptr<GroupEngine> (*)(const EngineContext&, Meeting&);
+[[nodiscard]] std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context,
+                                                                 Meeting& meeting,
+                                                                 std::span<const int> hosts,
+                                                                 MakeEngine make_between,
+                                                                 std::string_view name);
 
 [[nodiscard]] EngineFacts gloo_facts();
 [[nodiscard]] EngineFacts fake_facts();

@@ -39,6 +39,9 @@ Meeting::Meeting(const EngineContext& context)
       deadline_(Deadline::in(context.options.rendezvous_timeout)),
       store_(store_for_group(context)) {}
 
+Meeting::Meeting(const EngineContext& context, const Meeting& whole, std::string_view topic)
+    : context_(context), deadline_(whole.deadline_), store_(whole.store_.with_prefix(topic)) {}
+
 std::vector<std::string> Meeting::exchange(std::string_view topic, const std::string& own) {
   const auto key = [&](std::size_t member) {
     return std::string(topic) + "/" + std::to_string(member);

@@ -16,6 +16,9 @@ class Meeting {
  public:
   // Collective, in the same order on all members. Opens a connection of its own.
   explicit Meeting(const EngineContext& context);
+  // Of some members of `whole`, over its connection. `topic` differs between meetings that a member
+  // takes part in.
+  Meeting(const EngineContext& context, const Meeting& whole, std::string_view topic);
 
   // Collective: each member's word on `topic`, by member. Throws RendezvousError naming the ranks
   // that do not come by the deadline.

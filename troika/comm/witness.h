@@ -1,6 +1,6 @@
-// Gathers what all members of a group are doing when an operation has failed. Those of this host are
-// looked at directly, through their flight recorders; those of other hosts through the store, where
-// whoever shares a host with them (another member, or the launcher) leaves what it sees.
+// Gathers what all members of a group are doing when an operation has failed. Those of this host
+// are looked at directly, through their flight recorders; those of other hosts through the store,
+// where whoever shares a host with them (another member, or the launcher) leaves what it sees.
 #pragma once
 
 #include <troika/base/time.h>
@@ -23,8 +23,8 @@ class Witness {
                                                               Seconds patience) noexcept;
 
  private:
-  void ask_other_hosts(const Members& members,
-                       std::vector<std::optional<RankSnapshot>>& snapshots, Seconds patience);
+  void ask_other_hosts(const Members& members, std::vector<std::optional<RankSnapshot>>& snapshots,
+                       Seconds patience);
 
   std::optional<Store> job_;
 };

@@ -1,0 +1,103 @@
+// What is particular to the engine across hosts: who is told what when something goes wrong on one
+// of them, and when `auto` takes it. The hosts are pretended; launch_nodes.py has separate ones.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <troika/base/error.h>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+RankOptions in_turn() {
+  return {.pretend = Pretend::kTwoHostsInTurn};
+}
+
+const std::string& value(const std::vector<RankResult>& results, int rank,
+                         const std::string& name) {
+  return results[static_cast<std::size_t>(rank)].values.at(name);
+}
+
+// Ranks 1 and 3 share a host: whoever waits on the other one hears who is missing all the same.
+TEST(AcrossHosts, NameTheRankThatDoesNotEnter) {
+  const auto results = expect_ranks("does_not_enter", 5, in_turn());
+  for (const int rank : {0, 2, 3, 4}) {
+    EXPECT_THAT(value(results, rank, "error"), AnyOf("DeadlineError", "PeerError"));
+    EXPECT_THAT(value(results, rank, "error message"),
+                AllOf(HasSubstr("all_reduce 'gradients' on axis data"), HasSubstr("rank 1 (host "),
+                      HasSubstr("has not entered all_reduce 'gradients'")))
+        << rank;
+    EXPECT_LT(std::stod(value(results, rank, "error seconds")), 6);
+    EXPECT_EQ(value(results, rank, "afterwards"), "PeerError");
+    EXPECT_THAT(value(results, rank, "afterwards message"),
+                HasSubstr("barrier 'never' on axis data: "));
+  }
+  EXPECT_EQ(value(results, 3, "error"), "DeadlineError");
+}
+
+TEST(AcrossHosts, NameTheRankThatIsKilled) {
+  const auto results = run_ranks("is_killed", 5, in_turn());
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (const int rank : {0, 2, 3, 4}) {
+    ASSERT_TRUE(results[static_cast<std::size_t>(rank)].ok())
+        << results[static_cast<std::size_t>(rank)].output;
+    EXPECT_EQ(value(results, rank, "error"), "PeerError");
+    EXPECT_THAT(value(results, rank, "error message"), HasSubstr("lost rank 1 (host ")) << rank;
+    EXPECT_LT(std::stod(value(results, rank, "error seconds")), 10);
+  }
+}
+
+TEST(AcrossHosts, Abort) {
+  const auto results = expect_ranks("aborts", 3, in_turn());
+  for (const int rank : {0, 2}) {
+    for (const std::string name : {"first", "second", "third"}) {
+      EXPECT_EQ(value(results, rank, name), "PeerError");
+      EXPECT_THAT(value(results, rank, name + " message"),
+                  AllOf(HasSubstr(name), HasSubstr("the loss is not finite")));
+    }
+  }
+}
+
+TEST(AcrossHosts, ADeadlineBehindAnOperationThatHangs) {
+  const auto results = expect_ranks("queues", 3, in_turn());
+  EXPECT_THAT(value(results, 0, "second"), AnyOf("DeadlineError", "PeerError"));
+  EXPECT_LT(std::stod(value(results, 0, "second seconds")), 5);
+  EXPECT_LT(std::stod(value(results, 0, "first seconds")), 5);
+}
+
+TEST(AcrossHosts, RanksThatDisagree) {
+  for (const RankResult& result : expect_ranks("disagrees", 4, in_turn())) {
+    EXPECT_THAT(result.values.at("error"), AnyOf("DeadlineError", "PeerError"));
+    EXPECT_LT(std::stod(result.values.at("error seconds")), 5);
+  }
+}
+
+TEST(AcrossHosts, EndAtDifferentTimes) {
+  for (const RankResult& result : expect_ranks("ends_early", 4, in_turn())) {
+    EXPECT_EQ(result.output, "");
+  }
+}
+
+RANK_FUNCTION(chooses_an_engine) {
+  EXPECT_EQ(rank.group().engine_name(), rank.argument("name"));
+}
+
+TEST(AcrossHosts, AutoTakesWhatFits) {
+  const auto expect = [](int ranks, Pretend pretend, EngineOptions::Fold fold, const char* name) {
+    expect_ranks("chooses_an_engine", ranks,
+                 {.arguments = {{"name", name}}, .fold = fold, .pretend = pretend});
+  };
+  using enum EngineOptions::Fold;
+  expect(2, Pretend::kNothing, kFastest, "shm");  // found out by trying
+  expect(2, Pretend::kTwoHostsInTurn, kFastest, "gloo");
+  expect(3, Pretend::kTwoHostsInTurn, kFastest, "shm+gloo");
+  expect(3, Pretend::kTwoHostsInTurn, kInOrder, "gloo");
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,161 @@
+// What is particular to the engine mpi: it needs a real mpirun, whose job ends as a whole.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <troika/base/error.h>
+#include <troika/comm/mpi/bootstrap.h>
+#include <troika/comm/mpi/library.h>
+#include <troika/rendezvous/rendezvous.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<TestedEngine> mpi_engines() {
+  std::vector<TestedEngine> engines = tested_engines();
+  std::erase_if(engines, [](const TestedEngine& engine) { return engine.options.mpirun.empty(); });
+  return engines;
+}
+
+class Mpi : public testing::TestWithParam<TestedEngine> {
+ protected:
+  static RankOptions options() { return GetParam().options; }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Mpi);
+
+// One dead rank ends an MPI job: mpirun ends the others, or they hear of it themselves.
+TEST_P(Mpi, ADeadRankEndsTheJob) {
+  const auto start = Clock::now();
+  for (const RankResult& result : run_ranks("is_killed", 3, options())) {
+    EXPECT_FALSE(result.timed_out);
+    if (result.ok()) {
+      EXPECT_EQ(result.values.at("error"), "PeerError");
+    }
+  }
+  EXPECT_LT(Seconds(Clock::now() - start).count(), 30);
+}
+
+TEST_P(Mpi, NamesTheRankThatIsMissing) {
+  const auto results = expect_ranks("does_not_enter", 3, options());
+  int deadlines = 0;
+  for (const int rank : {0, 2}) {
+    const auto& values = results[static_cast<std::size_t>(rank)].values;
+    deadlines += values.at("error") == "DeadlineError" ? 1 : 0;
+    EXPECT_THAT(values.at("error message"),
+                AllOf(HasSubstr("rank 1 (host "), HasSubstr("has not entered all_reduce")));
+  }
+  EXPECT_GE(deadlines, 1);
+}
+
+RANK_FUNCTION(uses_mpi_between_hosts) {
+  const Group group = rank.group();
+  EXPECT_EQ(group.engine_name(), "shm+mpi");
+  at::Tensor tensor = at::full({100'003}, rank.index() + 1.0);
+  group.all_reduce(tensor, ReduceOp::kSum, Rank::call("sum")).wait();
+  EXPECT_TRUE(at::all(tensor == rank.size() * (rank.size() + 1) / 2.0).item<bool>());
+  group.barrier(Rank::call("end")).wait();
+}
+
+TEST_P(Mpi, IsTakenBetweenHostsUnderMpirun) {
+  RankOptions options = Mpi::options();
+  options.engine = EngineKind::kAuto;
+  options.pretend = Pretend::kTwoHostsInTurn;
+  expect_ranks("uses_mpi_between_hosts", 4, options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(mpi_engines()),
+                         [](const auto& info) { return info.param.name; });
+
+// A program with an MPI of its own, of one thread, as `mpicc` would make it; the plug-in has loaded
+// the library.
+class OwnMpi {
+ public:
+  explicit OwnMpi(const std::string& flavour)
+      // MPI_Comm_c2f(MPI_COMM_WORLD), by the headers of each.
+      : world(flavour == "openmpi" ? 0 : 0x44000000) {
+    (void)mpi::plugin();
+    call<int(int*, char***)>("MPI_Init")(nullptr, nullptr);
+  }
+  ~OwnMpi() { call<int()>("MPI_Finalize")(); }
+
+  const int world;
+
+ private:
+  template <class Function>
+  static Function* call(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  }
+};
+
+RANK_FUNCTION(owns_its_communicator) {
+  const OwnMpi mpi(*mpi::flavour_of_process());
+  const World world = world_of_communicator(mpi.world, Deadline::in(Seconds(30)));
+  EXPECT_EQ(world.rank, rank.index());
+  EXPECT_EQ(world.size, rank.size());
+  EXPECT_EQ(world.source, "mpi");
+  Rendezvous rendezvous = Rendezvous::join(world, {"1.0", ""}, Deadline::in(Seconds(30)));
+  std::vector<int> ranks;
+  for (int each = 0; each < rank.size(); ++each) ranks.push_back(each);
+  EngineOptions options;
+  options.store = &rendezvous.store();
+  {
+    const Group group = make_group("data", ranks, rank.index(), options);
+    at::Tensor tensor = at::ones({1000});
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call("sum")).wait();
+    EXPECT_TRUE(at::all(tensor == rank.size()).item<bool>());
+  }
+  options.kind = EngineKind::kMpi;
+  try {
+    (void)make_group("data", ranks, rank.index(), options);
+    ADD_FAILURE() << "the engine mpi needs all threads";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("without MPI_THREAD_MULTIPLE"));
+  }
+  EXPECT_THROW((void)world_of_communicator(-77, Deadline::in(Seconds(5))), UsageError);
+  rendezvous.leave(Deadline::in(Seconds(30)));
+}
+
+TEST_P(Mpi, OpensASessionOnAProgramsCommunicator) {
+  expect_ranks("owns_its_communicator", 3, options());
+}
+
+RANK_FUNCTION(asks_for_mpi_without_mpirun) {
+  setenv("TROIKA_MPI", "openmpi", 1);  // each process is then an MPI job of its own
+  try {
+    (void)rank.group();
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    rank.report("error", std::string(error.what()) + " | " + error.hint());
+  }
+}
+
+TEST(MpiWithoutMpirun, SaysSo) {
+  const auto facts = list_engines();
+  const auto mpi = std::ranges::find(facts, EngineKind::kMpi, &EngineFacts::kind);
+  ASSERT_NE(mpi, facts.end());
+  EXPECT_FALSE(mpi->usable);
+  EXPECT_THROW((void)resolve_engine(EngineKind::kMpi), UsageError);
+  const auto plugins = mpi::available_plugins();
+  if (std::ranges::find(plugins, "openmpi") == plugins.end()) {
+    GTEST_SKIP() << "there is no plug-in for Open MPI";
+  }
+  EXPECT_THAT(mpi->reason, HasSubstr("not started by mpirun; start it with mpirun -n N"));
+  const auto results = expect_ranks("asks_for_mpi_without_mpirun", 2, {.engine = EngineKind::kMpi});
+  for (const RankResult& result : results) {
+    EXPECT_THAT(result.values.at("error"),
+                AllOf(HasSubstr("are not in the same MPI job: rank 0 of 1, and rank 0 of 1"),
+                      HasSubstr("start all ranks with one mpirun")));
+  }
+}
+
+}  // namespace
+}  // namespace troika::test

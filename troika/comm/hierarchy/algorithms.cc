@@ -1,0 +1,296 @@
+// The algorithms of the engine across hosts.
+#include <troika/comm/hierarchy/arithmetic.h>
+#include <troika/comm/hierarchy/engine.h>
+#include <troika/comm/messages.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace troika::detail {
+namespace {
+
+// Less than this goes through one carrier and in one step: there, another step takes longer than
+// what it saves.
+constexpr std::int64_t kSmallBytes = std::int64_t{64} << 10;
+
+at::Tensor flat(const at::Tensor& tensor) {
+  return tensor.view({-1});
+}
+
+at::Tensor part(const at::Tensor& whole, const Range& range) {
+  return whole.narrow(0, range.begin, range.size());
+}
+
+void copy_values(const at::Tensor& to, const at::Tensor& from) {
+  copy_bytes(as_bytes(to), as_bytes(from));
+}
+
+ReduceOp without_average(ReduceOp op) {
+  return op == ReduceOp::kAverage ? ReduceOp::kSum : op;
+}
+
+// 16-bit floats are summed in fp32.
+at::ScalarType summed_in(at::ScalarType dtype, ReduceOp op) {
+  return is_narrow(dtype) && without_average(op) == ReduceOp::kSum ? at::kFloat : dtype;
+}
+
+// The last touch of a reduction: the average, and the rounding.
+void finish(const at::Tensor& rounded, const at::Tensor& folded, ReduceOp op, int members) {
+  if (op == ReduceOp::kAverage) divide(folded, members);
+  if (rounded.scalar_type() != folded.scalar_type()) {
+    narrow(rounded, folded);
+  } else {
+    copy_values(rounded, folded);
+  }
+}
+
+std::int64_t sum(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+template <class Start>
+void HierarchyEngine::inside(const Start& start) {
+  if (!parts_.inside) return;
+  Work work;
+  {
+    const std::lock_guard lock(inside_mutex_);
+    work = start(*parts_.inside);
+  }
+  work.wait();
+}
+
+std::vector<std::int64_t> HierarchyEngine::shards(std::int64_t elements, std::int64_t bytes) const {
+  std::vector<std::int64_t> counts =
+      even_counts(elements, bytes <= kSmallBytes ? 1 : hosts_.carriers());
+  counts.resize(neighbours().size(), 0);
+  return counts;
+}
+
+void HierarchyEngine::reduce_all(const at::Tensor& tensor, ReduceOp op, const Named& named) {
+  const at::Tensor values = flat(tensor);
+  if (values.numel() == 0) return;
+  at::Tensor folded = values;
+  if (const auto dtype = summed_in(values.scalar_type(), op); dtype != values.scalar_type()) {
+    folded = at::empty({values.numel()}, dtype);
+    widen(folded, values);
+  }
+  const auto counts = shards(folded.numel(), static_cast<std::int64_t>(folded.nbytes()));
+  const Range own = ranges_of(counts)[static_cast<std::size_t>(place())];
+  const at::Tensor shard = part(folded, own);
+  inside([&](GroupEngine& engine) {
+    return engine.reduce_scatter(shard, folded, counts, without_average(op),
+                                 named.step_inside(Step::kFirst));
+  });
+  if (own.size() > 0) reduce_between(shard, part(values, own), op, named);
+  inside([&](GroupEngine& engine) {
+    return engine.all_gather(values, part(values, own), counts, named.step_inside(Step::kLast));
+  });
+}
+
+// The carriers' shards between hosts. `rounded` takes the result, of the user's dtype: where that
+// is not the one of `shard`, the result is rounded before it travels back.
+void HierarchyEngine::reduce_between(const at::Tensor& shard, const at::Tensor& rounded,
+                                     ReduceOp op, const Named& named) {
+  const Call call = named.step(Step::kBetween);
+  GroupEngine& between = *parts_.between;
+  const bool same = rounded.scalar_type() == shard.scalar_type();
+  if (same || static_cast<std::int64_t>(shard.nbytes()) <= kSmallBytes) {
+    between.all_reduce(shard, without_average(op), call).wait();
+    return finish(rounded, shard, op, size());
+  }
+  const auto counts = even_counts(shard.numel(), hosts_.count());
+  const Range own = ranges_of(counts)[static_cast<std::size_t>(host())];
+  between.reduce_scatter(part(shard, own), shard, counts, without_average(op), call).wait();
+  finish(part(rounded, own), part(shard, own), op, size());
+  between.all_gather(rounded, part(rounded, own), counts, call).wait();
+}
+
+void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor& input,
+                                      std::span<const std::int64_t> counts, ReduceOp op,
+                                      const Named& named) {
+  // Host by host, so that what goes to a host lies together.
+  const at::Tensor values = flat(input);
+  const auto dtype = summed_in(values.scalar_type(), op);
+  const bool as_is = hosts_.in_order() && dtype == values.scalar_type();
+  const at::Tensor packed = as_is ? values : at::empty({values.numel()}, dtype);
+  const std::vector<Range> given = ranges_of(counts);
+  std::vector<Range> parts(counts.size());  // by member, in `packed`
+  std::int64_t at = 0;
+  for (const int member : hosts_.by_host()) {
+    const auto i = static_cast<std::size_t>(member);
+    parts[i] = {at, at + counts[i]};
+    at += counts[i];
+    if (as_is) continue;
+    const at::Tensor to = part(packed, parts[i]);
+    dtype == values.scalar_type() ? copy_values(to, part(values, given[i]))
+                                  : widen(to, part(values, given[i]));
+  }
+
+  const auto shard_counts = shards(packed.numel(), static_cast<std::int64_t>(packed.nbytes()));
+  const auto shard_ranges = ranges_of(shard_counts);
+  const Range own = shard_ranges[static_cast<std::size_t>(place())];
+  const at::Tensor shard = parts_.inside ? at::empty({own.size()}, dtype) : packed;
+  inside([&](GroupEngine& engine) {
+    return engine.reduce_scatter(shard, packed, shard_counts, without_average(op),
+                                 named.step_inside(Step::kFirst));
+  });
+
+  const auto host_ranges = ranges_of(hosts_.sums(counts));
+  const Range here = host_ranges[static_cast<std::size_t>(host())];
+  at::Tensor piece = at::empty({own.shared_with(here).size()}, dtype);
+  if (own.size() > 0) {
+    std::vector<std::int64_t> to_hosts;
+    for (const Range& range : host_ranges) to_hosts.push_back(own.shared_with(range).size());
+    parts_.between
+        ->reduce_scatter(piece, shard, to_hosts, without_average(op), named.step(Step::kBetween))
+        .wait();
+  }
+  const at::Tensor rounded = at::empty({piece.numel()}, values.scalar_type());
+  finish(rounded, piece, op, size());
+  std::vector<Range> pieces;  // of each carrier of this host
+  for (const Range& range : shard_ranges) pieces.push_back(range.shared_with(here));
+  hand_out(flat(output), rounded, parts[static_cast<std::size_t>(index_)], pieces, parts, named);
+}
+
+// What the carriers of this host have, to the members whose parts it is in.
+void HierarchyEngine::hand_out(const at::Tensor& output, const at::Tensor& piece, Range own_part,
+                               std::span<const Range> pieces, std::span<const Range> parts,
+                               const Named& named) {
+  if (!parts_.inside) return copy_values(output, piece);
+  std::vector<std::int64_t> from, to;
+  for (const Range& range : pieces) from.push_back(range.shared_with(own_part).size());
+  for (const int member : neighbours()) {
+    const Range& own_piece = pieces[static_cast<std::size_t>(place())];
+    to.push_back(own_piece.shared_with(parts[static_cast<std::size_t>(member)]).size());
+  }
+  inside([&](GroupEngine& engine) {
+    return engine.all_to_all(output, from, piece, to, named.step_inside(Step::kLast));
+  });
+}
+
+void HierarchyEngine::gather_all(const at::Tensor& output, const at::Tensor& input,
+                                 std::span<const std::int64_t> counts, const Named& named) {
+  const at::Tensor all = flat(output);
+  const at::Tensor packed = hosts_.in_order() ? all : at::empty_like(all);
+  const auto host_counts = hosts_.sums(counts);
+  const at::Tensor here = part(packed, ranges_of(host_counts)[static_cast<std::size_t>(host())]);
+  std::vector<std::int64_t> counts_here;
+  for (const int member : neighbours()) {
+    counts_here.push_back(counts[static_cast<std::size_t>(member)]);
+  }
+  if (!parts_.inside) copy_values(here, flat(input));
+  inside([&](GroupEngine& engine) {
+    return engine.all_gather(here, flat(input), counts_here, named.step_inside(Step::kFirst));
+  });
+  if (place() == 0) {
+    parts_.between->all_gather(packed, here, host_counts, named.step(Step::kBetween)).wait();
+  }
+  inside([&](GroupEngine& engine) {
+    return engine.broadcast(packed, 0, named.step_inside(Step::kLast));
+  });
+  if (hosts_.in_order()) return;
+  const auto wanted = ranges_of(counts);
+  std::int64_t at = 0;
+  for (const int member : hosts_.by_host()) {
+    const Range& range = wanted[static_cast<std::size_t>(member)];
+    copy_values(part(all, range), part(packed, {at, at + range.size()}));
+    at += range.size();
+  }
+}
+
+void HierarchyEngine::send_to_all(const at::Tensor& tensor, int root, const Named& named) {
+  const bool at_home = hosts_.host_of(root) == host();
+  if (at_home) {
+    inside([&](GroupEngine& engine) {
+      return engine.broadcast(tensor, hosts_.place_of(root), named.step_inside(Step::kFirst));
+    });
+  }
+  if (place() == 0) {
+    parts_.between->broadcast(tensor, hosts_.host_of(root), named.step(Step::kBetween)).wait();
+  }
+  if (!at_home) {
+    inside([&](GroupEngine& engine) {
+      return engine.broadcast(tensor, 0, named.step_inside(Step::kLast));
+    });
+  }
+}
+
+void HierarchyEngine::meet(const Named& named) {
+  inside([&](GroupEngine& engine) { return engine.barrier(named.step_inside(Step::kFirst)); });
+  if (place() == 0) parts_.between->barrier(named.step(Step::kBetween)).wait();
+  inside([&](GroupEngine& engine) { return engine.barrier(named.step_inside(Step::kLast)); });
+}
+
+namespace {
+
+// What a member exchanges with some of the others, out of what it exchanges with all.
+struct Selection {
+  std::vector<std::int64_t> counts;  // by peer of the engine that carries it
+  at::Tensor elements;
+};
+
+enum class Fill { kWithValues, kLater };
+
+// `members`, by peer of the engine, or -1 for a peer that gets nothing.
+Selection select(const at::Tensor& whole, std::span<const std::int64_t> counts,
+                 std::span<const int> members, Fill fill) {
+  const auto ranges = ranges_of(counts);
+  Selection selection;
+  for (const int member : members) {
+    selection.counts.push_back(member < 0 ? 0 : counts[static_cast<std::size_t>(member)]);
+  }
+  selection.elements = at::empty({sum(selection.counts)}, whole.options());
+  if (fill == Fill::kLater) return selection;
+  const auto packed = ranges_of(selection.counts);
+  for (std::size_t peer = 0; peer < members.size(); ++peer) {
+    if (members[peer] < 0) continue;
+    copy_values(part(selection.elements, packed[peer]),
+                part(whole, ranges[static_cast<std::size_t>(members[peer])]));
+  }
+  return selection;
+}
+
+void put_back(const Selection& selection, std::span<const int> members, const at::Tensor& whole,
+              std::span<const std::int64_t> counts) {
+  const auto ranges = ranges_of(counts);
+  const auto packed = ranges_of(selection.counts);
+  for (std::size_t peer = 0; peer < members.size(); ++peer) {
+    if (members[peer] < 0) continue;
+    copy_values(part(whole, ranges[static_cast<std::size_t>(members[peer])]),
+                part(selection.elements, packed[peer]));
+  }
+}
+
+}  // namespace
+
+// Each pair's elements straight from one to the other, inside a host and between hosts at the same
+// time.
+void HierarchyEngine::deliver(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                              const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                              const Named& named) {
+  const at::Tensor to = flat(output), from = flat(input);
+  std::vector<int> far(static_cast<std::size_t>(size()));
+  for (int member = 0; member < size(); ++member) {
+    far[static_cast<std::size_t>(member)] = hosts_.host_of(member) == host() ? -1 : member;
+  }
+  const Selection far_in = select(from, input_counts, far, Fill::kWithValues);
+  const Selection far_out = select(to, output_counts, far, Fill::kLater);
+  const Selection near_in = select(from, input_counts, neighbours(), Fill::kWithValues);
+  const Selection near_out = select(to, output_counts, neighbours(), Fill::kLater);
+  const Work between_hosts = parts_.all->all_to_all(
+      far_out.elements, far_out.counts, far_in.elements, far_in.counts, named.step(Step::kFirst));
+  inside([&](GroupEngine& engine) {
+    return engine.all_to_all(near_out.elements, near_out.counts, near_in.elements, near_in.counts,
+                             named.step_inside(Step::kFirst));
+  });
+  if (!parts_.inside) copy_values(near_out.elements, near_in.elements);
+  between_hosts.wait();
+  put_back(far_out, far, to, output_counts);
+  put_back(near_out, neighbours(), to, output_counts);
+}
+
+}  // namespace troika::detail

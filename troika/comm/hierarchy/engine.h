@@ -1,0 +1,126 @@
+// The engine across hosts, made of others: shared memory inside each host, and between hosts one
+// that sends messages. A reduction first folds what a host's members have; then only the fold of
+// each host travels, cut among as many of its members (carriers) as the smallest host has; then it
+// is handed on inside. With H hosts and N bytes a host sends
+//
+//   all_reduce       2 (H-1)/H N    (16-bit floats: 1.5 times that, as fold.h promises one
+//   rounding) reduce_scatter   (H-1)/H N      (16-bit floats: twice that) all_gather       (H-1)
+//   times what its members give broadcast        as a binomial tree of hosts does all_to_all,
+//   gather, scatter, exchange: what is meant for other hosts, straight to its member
+//
+// The fold is in the order of members inside a host, then in the order of hosts: the same bits on
+// every member and in every run, but other bits than in the order of all members.
+//
+// These bytes, and the waits for other hosts, are what the recorder gets; not those inside a host.
+//
+// Each step of an operation has a little more time than the one before, so that whoever waits for
+// the culprit itself is the first to give up, and names it to the others.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/comm/hierarchy/hosts.h>
+#include <troika/comm/lane.h>
+#include <troika/comm/members.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika::detail {
+
+class HierarchyEngine final : public GroupEngine,
+                              public std::enable_shared_from_this<HierarchyEngine> {
+ public:
+  struct Parts {
+    std::shared_ptr<GroupEngine> inside;   // among the members of this host; null for one alone
+    std::shared_ptr<GroupEngine> between;  // among the carriers at this place; null elsewhere
+    std::shared_ptr<GroupEngine> all;      // among all, for what is not reduced
+  };
+  // `name` is a literal.
+  HierarchyEngine(std::string_view name, std::string axis, int index, Hosts hosts, Parts parts);
+  ~HierarchyEngine() override;
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override;
+  Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                      std::span<const std::int64_t> counts, ReduceOp op, const Call& call) override;
+  Work all_gather(const at::Tensor& output, const at::Tensor& input,
+                  std::span<const std::int64_t> counts, const Call& call) override;
+  Work all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+                  const at::Tensor& input, std::span<const std::int64_t> input_counts,
+                  const Call& call) override;
+  Work broadcast(const at::Tensor& tensor, int root, const Call& call) override;
+  Work gather(const at::Tensor& output, const at::Tensor& input, int root,
+              const Call& call) override;
+  Work scatter(const at::Tensor& output, const at::Tensor& input, int root,
+               const Call& call) override;
+  Work exchange(std::span<const Transfer> transfers, const Call& call) override;
+  Work barrier(const Call& call) override;
+  void abort(const std::string& reason) override;
+  [[nodiscard]] at::Tensor allocate(std::size_t bytes) override;
+
+ private:
+  class Both;
+  // An operation as its user knows it.
+  struct Named {
+    std::string text;   // "all_reduce 'gradients'"
+    std::string label;  // "gradients"
+    Deadline deadline;
+    OperationRecord record;
+    // For a step of it: the later ones have more time.
+    enum class Step { kFirst, kBetween, kLast };
+    [[nodiscard]] Call step(Step step) const;
+    // The same for a step inside the host, whose bytes are not recorded.
+    [[nodiscard]] Call step_inside(Step step) const;
+  };
+  using Step = Named::Step;
+  static Named named(std::string_view operation, const Call& call);
+
+  Work collective(std::string_view operation, const Call& call,
+                  std::function<void(const Named&)> body);
+  // Runs `body`; what it throws becomes the user's error, after which the group is broken.
+  void run(const Named& named, const std::function<void()>& body);
+  void throw_if_broken(const Named& named);
+  [[nodiscard]] std::exception_ptr overdue(const Named& named);
+  // Ends everything, here and at the peers, unless that was done before. Returns the first reason.
+  std::string break_off(const std::string& reason);
+
+  // The blocking algorithms (algorithms.cc); they run in the lane. Counts are in elements.
+  void reduce_all(const at::Tensor& tensor, ReduceOp op, const Named& named);
+  void reduce_between(const at::Tensor& shard, const at::Tensor& rounded, ReduceOp op,
+                      const Named& named);
+  void reduce_to_parts(const at::Tensor& output, const at::Tensor& input,
+                       std::span<const std::int64_t> counts, ReduceOp op, const Named& named);
+  void hand_out(const at::Tensor& output, const at::Tensor& piece, Range own_part,
+                std::span<const Range> pieces, std::span<const Range> parts, const Named& named);
+  void gather_all(const at::Tensor& output, const at::Tensor& input,
+                  std::span<const std::int64_t> counts, const Named& named);
+  void send_to_all(const at::Tensor& tensor, int root, const Named& named);
+  void deliver(const at::Tensor& output, std::span<const std::int64_t> output_counts,
+               const at::Tensor& input, std::span<const std::int64_t> input_counts,
+               const Named& named);
+  void meet(const Named& named);
+  // Starts an operation inside this host, and waits for it; nothing for a member alone.
+  template <class Start>
+  void inside(const Start& start);
+  // What each member of this host takes on as a carrier.
+  [[nodiscard]] std::vector<std::int64_t> shards(std::int64_t elements, std::int64_t bytes) const;
+  [[nodiscard]] int place() const { return hosts_.place_of(index_); }
+  [[nodiscard]] int host() const { return hosts_.host_of(index_); }
+  [[nodiscard]] const std::vector<int>& neighbours() const { return hosts_.members(host()); }
+  [[nodiscard]] int size() const { return static_cast<int>(hosts_.by_host().size()); }
+
+  std::string_view name_;
+  std::string axis_;
+  int index_;
+  Hosts hosts_;
+  Parts parts_;
+  std::mutex inside_mutex_;  // operations of the lane and exchanges start at any time
+  std::mutex mutex_;
+  std::optional<std::string> broken_;  // why; guarded by the mutex
+  std::unique_ptr<Lane> lane_;
+};
+
+}  // namespace troika::detail

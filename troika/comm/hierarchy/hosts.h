@@ -1,0 +1,60 @@
+// Which members of a group share a host: arithmetic for the engine across hosts. Members need not
+// be in the order of hosts, and hosts need not have equally many.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troika::detail {
+
+class Meeting;
+
+// [begin, end) of elements.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+  [[nodiscard]] Range shared_with(const Range& other) const;
+};
+
+// Cuts by counts; the first range begins at 0.
+[[nodiscard]] std::vector<Range> ranges_of(std::span<const std::int64_t> counts);
+[[nodiscard]] std::vector<std::int64_t> even_counts(std::int64_t elements, int parts);
+
+class Hosts {
+ public:
+  // `numbers`, by member: equal for those who share a host. Hosts are counted in the order of their
+  // first member.
+  explicit Hosts(std::span<const int> numbers);
+
+  [[nodiscard]] int count() const { return static_cast<int>(members_.size()); }
+  [[nodiscard]] int host_of(int member) const { return host_of_[index(member)]; }
+  // Position among the members of its host.
+  [[nodiscard]] int place_of(int member) const { return place_of_[index(member)]; }
+  // Of a host, ascending.
+  [[nodiscard]] const std::vector<int>& members(int host) const { return members_[index(host)]; }
+  // How many members of each host speak with other hosts: as many as the smallest host has. The one
+  // at place p speaks with those at place p.
+  [[nodiscard]] int carriers() const { return carriers_; }
+  // The members host by host, and whether that is their own order.
+  [[nodiscard]] const std::vector<int>& by_host() const { return by_host_; }
+  [[nodiscard]] bool in_order() const { return in_order_; }
+  // By host, what its members' counts add up to.
+  [[nodiscard]] std::vector<std::int64_t> sums(std::span<const std::int64_t> counts) const;
+
+ private:
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  std::vector<int> host_of_;
+  std::vector<int> place_of_;
+  std::vector<std::vector<int>> members_;
+  std::vector<int> by_host_;
+  int carriers_ = 0;
+  bool in_order_ = false;
+};
+
+// Collective: a number for each member, equal for those who can reach each other's memory, which
+// they find out by trying.
+[[nodiscard]] std::vector<int> find_hosts(Meeting& meeting, int index);
+
+}  // namespace troika::detail

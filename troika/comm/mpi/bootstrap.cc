@@ -1,0 +1,122 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/comm/mpi/bootstrap.h>
+#include <troika/comm/mpi/library.h>
+#include <troika/comm/mpi/patience.h>
+#include <troika/comm/network.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace troika {
+namespace {
+
+// What a member tells the others.
+struct Card {
+  static constexpr std::size_t kBytes = 1024;
+  std::string host_identity;
+  std::string address;  // of rank 0: where the store will be
+  std::string job;
+
+  [[nodiscard]] std::string text() const {
+    return host_identity + "\n" + address + "\n" + job + "\n";
+  }
+  static Card from(std::string_view text) {
+    std::array<std::string, 3> lines;
+    for (std::string& line : lines) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      line = text.substr(0, end);
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return {lines[0], lines[1], lines[2]};
+  }
+};
+
+// At which other hosts are likely to reach this one.
+std::string outside_address(const std::string& host) {
+  const auto wanted = requested_interface();
+  for (const NetworkInterface& each : network_interfaces()) {
+    if (each.addresses.empty() || (wanted ? each.name != *wanted : each.loopback || !each.up)) {
+      continue;
+    }
+    const auto v4 = std::ranges::find_if(each.addresses, [](const std::string& address) {
+      return address.find(':') == std::string::npos;
+    });
+    return v4 != each.addresses.end() ? *v4 : each.addresses.front();
+  }
+  return host;
+}
+
+Card own_card(int rank, const std::string& host) {
+  Card card{.host_identity = host_identity(), .address = {}, .job = {}};
+  if (rank != 0) return card;
+  const std::uint16_t port = bind_port(0, Reach::kEveryHost).port;  // free again at once
+  card.address = Endpoint{outside_address(host), port}.describe();
+  card.job = "mpi-" + host + "-" + std::to_string(getpid()) + "-" + std::to_string(port);
+  return card;
+}
+
+std::vector<Card> gather_cards(mpi::Communicator& communicator, const Card& own,
+                               const Deadline& deadline) {
+  std::string sent = own.text();
+  sent.resize(Card::kBytes, '\0');
+  std::string all(Card::kBytes * static_cast<std::size_t>(communicator.size()), '\0');
+  const auto request = communicator.all_gather(all.data(), sent.data(), Card::kBytes);
+  mpi::Patience patience;
+  while (!request->test()) {
+    patience.pause();
+    if (!deadline.passed()) continue;
+    communicator.keep();
+    throw RendezvousError("not all ranks of the communicator (" +
+                              std::to_string(communicator.size()) + ") have come within " +
+                              format_fixed(deadline.timeout().count(), 1) + " s",
+                          "opening a session is collective: every rank of the communicator must "
+                          "do it");
+  }
+  std::vector<Card> cards;
+  for (std::size_t start = 0; start < all.size(); start += Card::kBytes) {
+    cards.push_back(Card::from(std::string_view(all).substr(start, Card::kBytes)));
+  }
+  return cards;
+}
+
+World make_world(int rank, const std::string& host, const std::vector<Card>& cards) {
+  World world;
+  world.rank = rank;
+  world.size = static_cast<int>(cards.size());
+  world.host = host;
+  world.store = parse_endpoint(cards.front().address, "the address of rank 0");
+  const bool one_host = std::ranges::all_of(
+      cards, [&](const Card& card) { return card.host_identity == cards.front().host_identity; });
+  if (one_host) world.store.host = "127.0.0.1";
+  world.store_host = StoreHost::kRankZero;
+  world.source = "mpi";
+  world.job = cards.front().job;
+  return world;
+}
+
+}  // namespace
+
+World world_of_communicator(int fortran_handle, const Deadline& deadline) {
+  mpi::Plugin& plugin = mpi::plugin();
+  const std::string host = Environment::of_process().host().name;
+  try {
+    if (!plugin.started()) {
+      throw UsageError("a session on a communicator needs MPI to be initialised",
+                       "call MPI_Init before opening it");
+    }
+    const auto communicator = plugin.of_program(fortran_handle);
+    const Card own = own_card(communicator->rank(), host);
+    return make_world(communicator->rank(), host, gather_cards(*communicator, own, deadline));
+  } catch (const mpi::Failure& failure) {
+    throw UsageError(std::string("the communicator cannot be used: ") + failure.what(),
+                     "hand in what MPI_Comm_c2f returns, or the integer of a Fortran program");
+  }
+}
+
+}  // namespace troika

@@ -1,0 +1,124 @@
+#include <troika/comm/messages.h>
+#include <troika/comm/mpi/link.h>
+#include <troika/comm/mpi/patience.h>
+
+#include <exception>
+
+namespace troika::mpi {
+namespace {
+
+// Message engines use tags up to 2^31; MPICH has 2^28 of them. Of those of collectives (bit 30) the
+// trace of what they are (from bit 21 on) and the lower bits of their number (to bit 20) stay.
+int short_tag(std::uint32_t tag) {
+  constexpr std::uint32_t kNumberBits = 11;
+  constexpr std::uint32_t kTraceBits = 9;
+  if (tag < (1U << kNumberBits)) return static_cast<int>(tag);
+  const std::uint32_t number = tag & ((1U << kNumberBits) - 1);
+  const std::uint32_t trace = (tag >> 21) & ((1U << kTraceBits) - 1);
+  return static_cast<int>(1U << (kNumberBits + kTraceBits) | trace << kNumberBits | number);
+}
+
+// Says to a peer that this member has broken off.
+constexpr int kBrokenTag = 3;
+
+}  // namespace
+
+class MpiLink::UnderWay final : public Link::Message {
+ public:
+  UnderWay(MpiLink& link, std::unique_ptr<Request> request, at::Tensor bytes, int peer)
+      : link_(link), request_(std::move(request)), bytes_(std::move(bytes)), peer_(peer) {}
+  ~UnderWay() override {
+    if (!done_) link_.give_up(std::move(request_), bytes_);
+  }
+
+  void wait(const Deadline& deadline) override {
+    link_.wait(*request_, peer_, deadline);
+    done_ = true;
+  }
+
+ private:
+  MpiLink& link_;
+  std::unique_ptr<Request> request_;
+  at::Tensor bytes_;
+  int peer_;
+  bool done_ = false;
+};
+
+MpiLink::MpiLink(std::unique_ptr<Communicator> communicator)
+    : communicator_(std::move(communicator)) {}
+
+MpiLink::~MpiLink() {
+  if (broken_) communicator_->keep();
+}
+
+std::unique_ptr<Link::Message> MpiLink::send(int peer, const at::Tensor& bytes, std::uint32_t tag) {
+  throw_if_broken(peer);
+  try {
+    auto request = communicator_->send(detail::data(bytes), bytes.nbytes(), peer, short_tag(tag));
+    return std::make_unique<UnderWay>(*this, std::move(request), bytes, peer);
+  } catch (const Failure& failure) {
+    throw LinkError(LinkError::Reason::kBroken, peer, failure.what());
+  }
+}
+
+std::unique_ptr<Link::Message> MpiLink::receive(int peer, const at::Tensor& bytes,
+                                                std::uint32_t tag) {
+  throw_if_broken(peer);
+  try {
+    auto request =
+        communicator_->receive(detail::data(bytes), bytes.nbytes(), peer, short_tag(tag));
+    return std::make_unique<UnderWay>(*this, std::move(request), bytes, peer);
+  } catch (const Failure& failure) {
+    throw LinkError(LinkError::Reason::kBroken, peer, failure.what());
+  }
+}
+
+void MpiLink::wait(Request& request, int peer, const Deadline& deadline) {
+  Patience patience;
+  try {
+    while (!request.test()) {
+      patience.pause();
+      if (!patience.look()) continue;
+      throw_if_broken(peer);
+      if (deadline.passed()) {
+        throw LinkError(LinkError::Reason::kDeadline, peer, "the deadline has passed");
+      }
+    }
+  } catch (const Failure& failure) {
+    throw LinkError(LinkError::Reason::kBroken, peer, failure.what());
+  }
+}
+
+void MpiLink::throw_if_broken(int peer) {
+  if (broken_) throw LinkError(LinkError::Reason::kBroken, peer, "this member has broken off");
+  const int by = communicator_->sender_of(kBrokenTag);
+  if (by >= 0) throw LinkError(LinkError::Reason::kBroken, by, "that member has broken off");
+}
+
+void MpiLink::break_off() noexcept {
+  if (broken_.exchange(true)) return;
+  communicator_->keep();
+  static const std::byte kWord{};
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    try {
+      // Never waited for: so small a message leaves at once, or its peer is gone.
+      auto request = communicator_->send(&kWord, 1, peer, kBrokenTag);
+      // NOLINTNEXTLINE(bugprone-unused-return-value)
+      if (!request->test()) (void)request.release();
+      // A peer that cannot be told has other ways to find out.
+      // NOLINTNEXTLINE(bugprone-empty-catch)
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+// MPI has no way to take memory back from an operation under way, so it is never freed.
+void MpiLink::give_up(std::unique_ptr<Request> request, const at::Tensor& bytes) {
+  communicator_->keep();
+  // NOLINTNEXTLINE(bugprone-unused-return-value)
+  (void)request.release();
+  (void)new at::Tensor(bytes);
+}
+
+}  // namespace troika::mpi

@@ -1,0 +1,37 @@
+// Messages over MPI. Nothing in MPI waits with a time-out, so whoever waits for a message asks, and
+// drives MPI by that: without a pause at first, then leaving the processor to others between.
+#pragma once
+
+#include <troika/comm/link.h>
+#include <troika/comm/mpi/plugin.h>
+
+#include <atomic>
+#include <memory>
+
+namespace troika::mpi {
+
+class MpiLink final : public Link {
+ public:
+  explicit MpiLink(std::unique_ptr<Communicator> communicator);
+  ~MpiLink() override;
+
+  [[nodiscard]] int rank() const override { return communicator_->rank(); }
+  [[nodiscard]] int size() const override { return communicator_->size(); }
+  std::unique_ptr<Message> send(int peer, const at::Tensor& bytes, std::uint32_t tag) override;
+  std::unique_ptr<Message> receive(int peer, const at::Tensor& bytes, std::uint32_t tag) override;
+  void break_off() noexcept override;
+
+ private:
+  class UnderWay;
+  // Until `request` is complete. Throws LinkError, naming `peer` unless another has broken off.
+  void wait(Request& request, int peer, const Deadline& deadline);
+  // Operations that did not complete: MPI may still use their memory.
+  void give_up(std::unique_ptr<Request> request, const at::Tensor& bytes);
+  // Throws LinkError if this member or a peer has broken off.
+  void throw_if_broken(int peer);
+
+  std::unique_ptr<Communicator> communicator_;
+  std::atomic<bool> broken_ = false;
+};
+
+}  // namespace troika::mpi

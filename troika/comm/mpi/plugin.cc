@@ -1,0 +1,220 @@
+// Compiled once for each MPI, against its headers. All names but the entry are hidden, since a
+// second plug-in defines the same ones.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+#include <troika/comm/mpi/plugin.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+namespace troika::mpi {
+namespace {
+
+// Counts are int: what is longer goes in pieces.
+constexpr std::size_t kPiece = std::size_t{1} << 30;
+
+std::string text_of(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) return "unknown error";
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+void must(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw Failure(std::string(call) + ": " + text_of(code));
+}
+
+// Whether the end of the process may wait for the others. MPI itself is one for each process.
+std::atomic<bool> g_failed = false;
+
+void finalize_at_exit() {
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0 && !g_failed) MPI_Finalize();
+}
+
+class Requests final : public Request {
+ public:
+  std::vector<MPI_Request> pieces;
+
+  bool test() override {
+    int done = 0;
+    must(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &done, MPI_STATUSES_IGNORE),
+         "MPI_Testall");
+    return done != 0;
+  }
+};
+
+class PluginCommunicator final : public Communicator {
+ public:
+  enum class Owned { kByThis, kByProgram };
+  PluginCommunicator(MPI_Comm communicator, Owned owned)
+      : communicator_(communicator), kept_(owned == Owned::kByProgram) {
+    // The program's communicator keeps its own way with errors.
+    if (!kept_) {
+      must(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
+    must(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
+    must(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
+    void* limit = nullptr;
+    int found = 0;
+    must(MPI_Comm_get_attr(communicator_, MPI_TAG_UB, static_cast<void*>(&limit), &found),
+         "MPI_Comm_get_attr");
+    if (found == 0 || *static_cast<int*>(limit) < kTags - 1) {
+      throw Failure("this MPI has too few tags (MPI_TAG_UB)");
+    }
+  }
+  ~PluginCommunicator() override {
+    int finalized = 0;
+    const bool ended = MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+    if (!kept_ && !ended) MPI_Comm_free(&communicator_);
+  }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+
+  std::unique_ptr<Request> send(const void* bytes, std::size_t size, int peer, int tag) override {
+    auto requests = std::make_unique<Requests>();
+    for_each_piece(size, [&](std::size_t start, int count) {
+      must(MPI_Isend(static_cast<const std::byte*>(bytes) + start, count, MPI_BYTE, peer, tag,
+                     communicator_, &requests->pieces.emplace_back()),
+           "MPI_Isend");
+    });
+    return requests;
+  }
+
+  std::unique_ptr<Request> receive(void* bytes, std::size_t size, int peer, int tag) override {
+    auto requests = std::make_unique<Requests>();
+    for_each_piece(size, [&](std::size_t start, int count) {
+      must(MPI_Irecv(static_cast<std::byte*>(bytes) + start, count, MPI_BYTE, peer, tag,
+                     communicator_, &requests->pieces.emplace_back()),
+           "MPI_Irecv");
+    });
+    return requests;
+  }
+
+  int sender_of(int tag) override {
+    int found = 0;
+    MPI_Status status;
+    must(MPI_Iprobe(MPI_ANY_SOURCE, tag, communicator_, &found, &status), "MPI_Iprobe");
+    return found != 0 ? status.MPI_SOURCE : -1;
+  }
+
+  std::unique_ptr<Request> all_gather(void* output, const void* input, std::size_t size) override {
+    if (size > kPiece) throw Failure("all_gather of more than 1 GiB");
+    const int count = static_cast<int>(size);
+    auto requests = std::make_unique<Requests>();
+    must(MPI_Iallgather(input, count, MPI_BYTE, output, count, MPI_BYTE, communicator_,
+                        &requests->pieces.emplace_back()),
+         "MPI_Iallgather");
+    return requests;
+  }
+
+  void keep() noexcept override {
+    kept_ = true;
+    g_failed = true;
+  }
+
+ private:
+  template <class Start>
+  static void for_each_piece(std::size_t bytes, const Start& start) {
+    for (std::size_t done = 0; done < bytes; done += kPiece) {
+      start(done, static_cast<int>(std::min(kPiece, bytes - done)));
+    }
+  }
+
+  MPI_Comm communicator_;
+  int rank_ = 0;
+  int size_ = 0;
+  std::atomic<bool> kept_;
+};
+
+class PluginOfThisMpi final : public Plugin {
+ public:
+  [[nodiscard]] std::string library() const override {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    must(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+    const std::string_view all(text.data(), static_cast<std::size_t>(length));
+    std::string first(all.substr(0, all.find_first_of(",\n")));
+    std::replace(first.begin(), first.end(), '\t', ' ');
+    return first.substr(0, first.find_last_not_of(' ') + 1);
+  }
+
+  [[nodiscard]] bool started() const override {
+    int initialized = 0, finalized = 0;
+    must(MPI_Initialized(&initialized), "MPI_Initialized");
+    must(MPI_Finalized(&finalized), "MPI_Finalized");
+    if (finalized != 0) throw Failure("the program has ended MPI already (MPI_Finalize)");
+    return initialized != 0;
+  }
+
+  void start() override {
+    if (started()) return;
+    int provided = 0;
+    must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    if (std::atexit(finalize_at_exit) != 0) throw Failure("atexit has no room");
+  }
+
+  [[nodiscard]] Threads threads() const override {
+    int provided = 0;
+    must(MPI_Query_thread(&provided), "MPI_Query_thread");
+    if (provided == MPI_THREAD_MULTIPLE) return Threads::kAll;
+    return provided == MPI_THREAD_SERIALIZED ? Threads::kOneAtATime : Threads::kOneOnly;
+  }
+
+  [[nodiscard]] int rank() const override {
+    int rank = 0;
+    must(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    return rank;
+  }
+  [[nodiscard]] int size() const override {
+    int size = 0;
+    must(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    return size;
+  }
+
+  std::unique_ptr<Communicator> communicator_of(std::span<const int> ranks) override {
+    MPI_Group world{}, members{};
+    must(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    must(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &members),
+         "MPI_Group_incl");
+    MPI_Comm made{};
+    const int code = MPI_Comm_create_group(MPI_COMM_WORLD, members, 0, &made);
+    MPI_Group_free(&members);
+    MPI_Group_free(&world);
+    must(code, "MPI_Comm_create_group");
+    return std::make_unique<PluginCommunicator>(made, PluginCommunicator::Owned::kByThis);
+  }
+
+  std::unique_ptr<Communicator> of_program(int fortran_handle) override {
+    const MPI_Comm theirs = MPI_Comm_f2c(static_cast<MPI_Fint>(fortran_handle));
+    if (theirs == MPI_COMM_NULL) throw Failure("the communicator is MPI_COMM_NULL");
+    // An invalid handle is told by this first call, through the program's error handler of the
+    // world: which would end the program.
+    MPI_Errhandler handler{};
+    must(MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler), "MPI_Comm_get_errhandler");
+    must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    int between = 0;
+    const int code = MPI_Comm_test_inter(theirs, &between);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    MPI_Errhandler_free(&handler);
+    must(code, "MPI_Comm_test_inter");
+    if (between != 0) throw Failure("the communicator is an inter-communicator");
+    return std::make_unique<PluginCommunicator>(theirs, PluginCommunicator::Owned::kByProgram);
+  }
+};
+
+}  // namespace
+}  // namespace troika::mpi
+
+extern "C" __attribute__((visibility("default"))) troika::mpi::Plugin* troika_mpi_plugin(
+    int version) {
+  static troika::mpi::PluginOfThisMpi plugin;
+  return version == troika::mpi::kPluginVersion ? &plugin : nullptr;
+}

@@ -1,0 +1,82 @@
+// What the plug-in for NCCL gives to the engine nccl: collectives on GPU memory, without tensors.
+// It is a shared library (plugin.cc) that links NCCL and the CUDA runtime and nothing of troika or
+// LibTorch, built where both are found and loaded where there is a GPU.
+//
+// What waits is left to the caller: operations only start here, and test() asks.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace troika::nccl {
+
+// Of this interface: a plug-in of another build is refused.
+inline constexpr int kPluginVersion = 1;
+inline constexpr const char* kPluginEntry = "troika_nccl_plugin";
+
+// What NCCL or CUDA says when a call fails. Visible, since it crosses from one library to another.
+class __attribute__((visibility("default"))) Failure : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class Dtype { kFloat64, kFloat32, kBFloat16, kFloat16, kInt64, kInt32, kUint8 };
+enum class Op { kSum, kAverage, kMax, kMin };
+
+// An operation under way.
+class Request {
+ public:
+  virtual ~Request() = default;
+  // Whether it is complete, so that its memory may be used, by the default stream of the device
+  // too. Throws Failure.
+  [[nodiscard]] virtual bool test() = 0;
+};
+
+// A part of an exchange.
+struct Leg {
+  enum class Direction { kSend, kReceive } direction;
+  int peer;
+  void* data;
+  std::size_t bytes;
+};
+
+// Operations start after what the default stream of the device has been given, in the order of
+// calls, which is the same on all members. One thread at a time, but for abort(). Throw Failure.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  // Whether all members are connected. The first thing to wait for.
+  [[nodiscard]] virtual bool connected() = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce(void* data, std::size_t elements,
+                                                            Dtype dtype, Op op) = 0;
+  // To member `root`, in `output` there.
+  [[nodiscard]] virtual std::unique_ptr<Request> reduce(void* output, const void* input,
+                                                        std::size_t elements, Dtype dtype, Op op,
+                                                        int root) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> broadcast(void* data, std::size_t bytes,
+                                                           int root) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> exchange(std::span<const Leg> legs) = 0;
+  // Ends what is under way. Any thread.
+  virtual void abort() noexcept = 0;
+};
+
+class Plugin {
+ public:
+  virtual ~Plugin() = default;
+  // "NCCL 2.28.9"
+  [[nodiscard]] virtual std::string library() const = 0;
+  // How many GPUs this process sees; 0 where there is no driver.
+  [[nodiscard]] virtual int devices() const = 0;
+  // For one member to make and tell the others.
+  [[nodiscard]] virtual std::string unique_id() const = 0;
+  // Starts to connect; no two members use the same GPU.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> connect(const std::string& unique_id,
+                                                              int rank, int size, int device) = 0;
+};
+
+// What the plug-in exports under the name kPluginEntry: null if `version` is not its own.
+using PluginEntry = Plugin* (*)(int version);
+
+}  // namespace troika::nccl

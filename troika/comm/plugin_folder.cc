@@ -1,0 +1,62 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/comm/plugin_folder.h>
+#include <troika/rendezvous/environment.h>
+
+#include <dlfcn.h>
+
+#include <system_error>
+
+namespace troika::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder of the program or of the library that holds this code.
+std::vector<fs::path> own_folders() {
+  std::vector<fs::path> folders;
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&find_plugin), &info) != 0 && info.dli_fname) {
+    std::error_code error;
+    const fs::path real = fs::canonical(info.dli_fname, error);
+    if (!error) folders.push_back(real.parent_path());
+  }
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) folders.push_back(program.parent_path());
+  return folders;
+}
+
+}  // namespace
+
+std::optional<fs::path> find_plugin(std::string_view file_name) {
+  std::vector<fs::path> folders;
+  if (const auto named = Environment::of_process().text(kPluginsVariable)) {
+    folders.emplace_back(*named);
+  }
+  for (const fs::path& own : own_folders()) {
+    for (const char* place : {".", "../lib/troika", "troika", "../lib"}) {
+      folders.push_back(own / place);
+    }
+  }
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    const fs::path file = folder / file_name;
+    if (fs::is_regular_file(file, error)) return file.lexically_normal();
+  }
+  return std::nullopt;
+}
+
+void* load_plugin(const fs::path& path, const char* symbol) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+  void* entry = library != nullptr ? dlsym(library, symbol) : nullptr;
+  if (entry == nullptr) {
+    const char* reason = dlerror();
+    throw UsageError("cannot load " + shown_path(path) + ": " +
+                         (reason != nullptr ? reason : "it lacks its entry"),
+                     "install the library that it needs, or leave the plug-in out");
+  }
+  return entry;
+}
+
+}  // namespace troika::detail
