@@ -5,10 +5,9 @@
 #include <troika/comm/group.h>
 #include <troika/config/recipe.h>
 #include <troika/mesh/mesh.h>
-#include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/rendezvous.h>
-#include <troika/rendezvous/store_watch.h>
+#include <troika/session/session.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -27,19 +26,19 @@ class Job {
   // RendezvousError, UsageError.
   Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::path& folder);
 
-  [[nodiscard]] int rank() const { return rendezvous_.world().rank; }
-  [[nodiscard]] int size() const { return rendezvous_.world().size; }
-  [[nodiscard]] const std::vector<Member>& members() const { return rendezvous_.members(); }
+  [[nodiscard]] int rank() const { return session_.rank(); }
+  [[nodiscard]] int size() const { return session_.size(); }
+  [[nodiscard]] const std::vector<Member>& members() const { return session_.members(); }
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   // All ranks, in order.
-  [[nodiscard]] const Group& world() const { return world_; }
+  [[nodiscard]] const Group& world() const { return session_.world(); }
   // Position along the data axis.
   [[nodiscard]] const Group& data() const { return data_; }
-  [[nodiscard]] Trace& trace() const { return *observers_.trace; }
+  [[nodiscard]] Trace& trace() const { return *trace_; }
 
   // For one collective of a step.
-  [[nodiscard]] Deadline deadline() const { return Deadline::in(timeout_); }
-  [[nodiscard]] Seconds timeout() const { return timeout_; }
+  [[nodiscard]] Deadline deadline() const { return session_.deadline(); }
+  [[nodiscard]] Seconds timeout() const { return session_.timeout(); }
   // For ranks that prepare themselves, or read their data, at their own pace.
   [[nodiscard]] Deadline start_deadline() const { return Deadline::in(start_timeout_); }
   // For ranks that wait while files are written.
@@ -51,13 +50,11 @@ class Job {
   void leave();
 
  private:
-  Seconds timeout_, start_timeout_, storage_timeout_;
+  Seconds start_timeout_, storage_timeout_;
   Mesh mesh_;
-  Rendezvous rendezvous_;
-  GroupObservers observers_;
-  Group world_;
+  std::shared_ptr<Trace> trace_;
+  Session session_;
   Group data_;
-  std::unique_ptr<StoreWatch> watch_;  // for the launcher's word that the job has failed
 };
 
 // The mesh that a resolved recipe asks for.

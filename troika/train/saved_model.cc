@@ -36,16 +36,15 @@ std::filesystem::path model_path(const std::filesystem::path& run) {
   return run / "model.safetensors";
 }
 
-void save_model(const std::filesystem::path& run, const Arena& arena) {
+void save_parameters(const std::filesystem::path& path, const Arena& arena) {
   std::vector<NamedTensor> tensors;
   for (const auto& parameter : arena.parameters()) {
     tensors.push_back({parameter->spec().name, parameter->master()});
   }
-  save_tensors(model_path(run), tensors, {{"format", "pt"}});
+  save_tensors(path, tensors, {{"format", "pt"}});
 }
 
-void load_model(const std::filesystem::path& run, Arena& arena) {
-  const std::filesystem::path path = model_path(run);
+void load_parameters(const std::filesystem::path& path, Arena& arena) {
   const SafetensorsFile file(path);
   for (const auto& parameter : arena.parameters()) {
     const std::string& name = parameter->spec().name;
@@ -65,6 +64,14 @@ void load_model(const std::filesystem::path& run, Arena& arena) {
   }
   refuse_surplus(file, arena);
   arena.publish();
+}
+
+void save_model(const std::filesystem::path& run, const Arena& arena) {
+  save_parameters(model_path(run), arena);
+}
+
+void load_model(const std::filesystem::path& run, Arena& arena) {
+  load_parameters(model_path(run), arena);
 }
 
 }  // namespace troika

@@ -10,11 +10,15 @@ namespace troika {
 
 [[nodiscard]] std::filesystem::path model_path(const std::filesystem::path& run);
 
-// Throws StorageError; what was there before stays then.
+// Writes the masters to the file `path`. Throws StorageError; what was there before stays then.
+void save_parameters(const std::filesystem::path& path, const Arena& arena);
+// Fills the masters of `arena` from the file `path` and publishes them. Throws DataError naming the
+// file and the parameter that is missing, is of no floating-point type or has another shape, or a
+// tensor that is no parameter.
+void load_parameters(const std::filesystem::path& path, Arena& arena);
+
+// The same for the file of a run.
 void save_model(const std::filesystem::path& run, const Arena& arena);
-// Fills the masters of `arena` and publishes them. Throws DataError naming the file and the
-// parameter that is missing, is of no floating-point type or has another shape, or a tensor that is
-// no parameter.
 void load_model(const std::filesystem::path& run, Arena& arena);
 
 }  // namespace troika

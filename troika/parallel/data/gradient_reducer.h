@@ -8,6 +8,7 @@
 
 #include <troika/comm/group.h>
 #include <troika/nn/stage.h>
+#include <troika/parallel/data/bucket_sizes.h>
 #include <troika/param/arena.h>
 
 #include <cstdint>
@@ -15,13 +16,6 @@
 #include <vector>
 
 namespace troika {
-
-struct BucketSizes {
-  // The first bucket is small, so that communication starts early; the others are large, so that
-  // it is efficient.
-  std::int64_t first_bytes = std::int64_t{1} << 20;
-  std::int64_t bytes = std::int64_t{16} << 20;
-};
 
 class GradientReducer final : public GradientSink {
  public:

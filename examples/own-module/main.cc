@@ -1,0 +1,91 @@
+// A small convolutional network with batch-norm, its own loss and torch::optim: an ordinary
+// LibTorch program, which three lines (marked) make data-parallel. Started by itself it is one
+// rank; under torchrun, srun or mpirun it is one of many.
+#include <torch/torch.h>
+#include <troika/base/error.h>
+#include <troika/parallel/data/data_parallel.h>
+#include <troika/parallel/data/distributed_sampler.h>
+#include <troika/parallel/data/sync_batch_norm.h>
+
+#include <iostream>
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(const troika::Session& session)
+      : conv1(register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 3)))),
+        norm1(register_module("norm1", troika::SyncBatchNorm(8, session))),
+        conv2(register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 16, 3)))),
+        norm2(register_module("norm2", troika::SyncBatchNorm(16, session))),
+        fc(register_module("fc", torch::nn::Linear(16, 4))) {}
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::max_pool2d(torch::relu(norm1(conv1(x))), 2);
+    x = torch::relu(norm2(conv2(x)));
+    return fc(x.mean({2, 3}));
+  }
+  torch::nn::Conv2d conv1;
+  troika::SyncBatchNorm norm1;  // torch::nn::BatchNorm2d works too: each rank then has its own
+  torch::nn::Conv2d conv2;
+  troika::SyncBatchNorm norm2;
+  torch::nn::Linear fc;
+};
+TORCH_MODULE(Net);
+
+// Pictures of noise with one bright quarter, which is to be found.
+struct Quarters : torch::data::Dataset<Quarters> {
+  torch::data::Example<> get(std::size_t index) override {
+    auto generator = at::detail::createCPUGenerator(index);
+    torch::Tensor picture = torch::randn({1, 12, 12}, generator);
+    const auto quarter = static_cast<std::int64_t>(index % 4);
+    picture.narrow(1, 6 * (quarter / 2), 6).narrow(2, 6 * (quarter % 2), 6).add_(1.0);
+    return {picture, torch::tensor(quarter)};
+  }
+  torch::optional<std::size_t> size() const override { return 512; }
+};
+
+void train() {
+  const auto session = troika::Session::from_environment();  // 1
+  Net net(session);
+  troika::DataParallel model(net, session);  // 2
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  const troika::DistributedSampler sampler(*Quarters().size(), session);  // 3
+  auto loader = torch::data::make_data_loader(Quarters().map(torch::data::transforms::Stack<>()),
+                                              sampler, torch::data::DataLoaderOptions(16));
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    double loss_sum = 0, right = 0, count = 0;
+    for (const auto& batch : *loader) {
+      optimizer.zero_grad();
+      const torch::Tensor output = model(batch.data);
+      const torch::Tensor loss = torch::cross_entropy_loss(output, batch.target);
+      loss.backward();
+      optimizer.step();
+      const auto samples = static_cast<double>(batch.data.size(0));
+      loss_sum += loss.item<double>() * samples;
+      right += (output.argmax(1) == batch.target).sum().item<double>();
+      count += samples;
+    }
+    const auto mean =
+        session.average({{"loss", loss_sum / count}, {"accuracy", right / count}}, count);
+    if (session.rank() == 0) {
+      std::cout << "epoch " << epoch << ": loss " << mean.at("loss") << ", accuracy "
+                << mean.at("accuracy") << std::endl;
+    }
+  }
+  troika::save_from_rank_0(model, "own-module.pt");
+  session.leave();
+}
+
+}  // namespace
+
+int main() {
+  try {
+    torch::manual_seed(1);
+    train();
+  } catch (const troika::Error& error) {
+    std::cerr << "own_module: " << error.what() << "\nhint: " << error.hint() << std::endl;
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "own_module: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,363 @@
+// DataParallel gives the gradients of a single process that has the batches of all ranks.
+#include "ranks/own_module/own_module.h"
+
+namespace troika::test {
+namespace {
+
+// Several steps of SGD with momentum, against one process.
+template <class Module>
+void expect_same_training(Rank& rank, Module module, Module alone,
+                          const DataParallelOptions& options, at::IntArrayRef shape = {6}) {
+  DataParallel model(module, session_of(rank), options);
+  const auto sgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+  torch::optim::SGD optimizer(module->parameters(), sgd), reference(alone->parameters(), sgd);
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    const Samples all(6, step, shape), own = all.part(rank);
+    optimizer.zero_grad();
+    squared_error(model(own.x), own.y).backward();
+    reference.zero_grad();
+    squared_error(alone->forward(all.x), all.y).backward();
+    expect_same_gradients(*module, *alone);
+    optimizer.step();
+    reference.step();
+  }
+  expect_same_values(*module, *alone);
+}
+
+RANK_TEST(OwnModule, TrainsAsOneProcess, 1, 2, 3) {
+  expect_same_training(rank, Mlp(), Mlp(), {});
+}
+
+RANK_TEST(OwnModule, TrainsAsOneProcessInManyBuckets, 2, 3) {
+  Mlp module;
+  const DataParallel model(module, session_of(rank), small_buckets());
+  EXPECT_GE(model.buckets(), 3);
+  expect_same_training(rank, Mlp(), Mlp(), small_buckets());
+}
+
+RANK_FUNCTION(trains_on_engine) {
+  expect_same_training(rank, Mlp(), Mlp(), small_buckets());
+}
+class OwnModuleOnEngine : public testing::TestWithParam<EngineKind> {};
+TEST_P(OwnModuleOnEngine, TrainsAsOneProcess) {
+  expect_ranks("trains_on_engine", 2, {.engine = GetParam()});
+}
+INSTANTIATE_TEST_SUITE_P(Engines, OwnModuleOnEngine, testing::ValuesIn(usable_engines()),
+                         engine_name);
+
+// Used in another order than registered.
+struct ShuffledImpl : torch::nn::Module {
+  ShuffledImpl() {
+    torch::manual_seed(1);
+    last = register_module("last", torch::nn::Linear(6, 3));
+    first = register_module("first", torch::nn::Linear(6, 6));
+    middle = register_module("middle", torch::nn::Linear(6, 6));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return last(torch::tanh(middle(torch::tanh(first(x)))));
+  }
+  torch::nn::Linear last{nullptr}, first{nullptr}, middle{nullptr};
+};
+TORCH_MODULE(Shuffled);
+
+RANK_TEST(OwnModule, OrdersBucketsAsGradientsBecomeReady, 2) {
+  Shuffled module;
+  DataParallelOptions options;
+  options.buckets = {.first_bytes = 1, .bytes = 1};  // a bucket for each parameter
+  DataParallel model(module, session_of(rank), options);
+  const Samples own = Samples(6).part(rank);
+  for (int step = 0; step < 2; ++step) {
+    module->zero_grad();
+    squared_error(model(own.x), own.y).backward();
+  }
+  const auto address = [](const torch::Tensor& parameter) {
+    return parameter.grad().const_data_ptr<double>();
+  };
+  EXPECT_LT(address(module->last->weight), address(module->middle->weight));
+  EXPECT_LT(address(module->middle->weight), address(module->first->weight));
+  expect_same_training(rank, Shuffled(), Shuffled(), options);
+}
+
+RANK_TEST(OwnModule, GradientsAreViewsOfOneArena, 2) {
+  Mlp module;
+  DataParallel model(module, session_of(rank));
+  torch::optim::SGD optimizer(module->parameters(), 0.1);
+  const Samples own = Samples(6).part(rank);
+  std::vector<const void*> before;
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    squared_error(model(own.x), own.y).backward();
+    std::vector<const void*> now;
+    for (const auto& parameter : module->parameters()) {
+      now.push_back(parameter.grad().const_data_ptr());
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(now.back()) % 64, 0);
+    }
+    if (step > 0) {
+      EXPECT_EQ(now, before);
+    }
+    before = now;
+    optimizer.step();
+  }
+  const auto [low, high] = std::minmax_element(before.begin(), before.end());
+  EXPECT_LT(static_cast<const char*>(*high) - static_cast<const char*>(*low), 2000);
+}
+
+RANK_TEST(OwnModule, SameBitsInAnyBuckets, 3) {
+  Mlp one, many;
+  DataParallel whole(one, session_of(rank)), cut(many, session_of(rank), small_buckets());
+  const Samples own = Samples(6).part(rank);
+  for (int step = 0; step < 2; ++step) {
+    one->zero_grad();
+    many->zero_grad();
+    squared_error(whole(own.x), own.y).backward();
+    squared_error(cut(own.x), own.y).backward();
+    for (std::size_t i = 0; i < one->parameters().size(); ++i) {
+      EXPECT_TRUE(torch::equal(one->parameters()[i].grad(), many->parameters()[i].grad()));
+    }
+  }
+}
+
+struct WithBufferImpl : MlpImpl {
+  explicit WithBufferImpl(std::uint64_t seed) : MlpImpl(seed) {
+    register_buffer("steps", torch::full({2}, static_cast<std::int64_t>(seed), torch::kLong));
+    register_buffer("mask", torch::full({3}, seed == 0, torch::kBool));
+    register_parameter("turned", doubles({4, 3}, seed).t());
+  }
+};
+TORCH_MODULE(WithBuffer);
+
+RANK_TEST(OwnModule, StartsFromRankZero, 2, 3) {
+  WithBuffer module(static_cast<std::uint64_t>(rank.index()));
+  const DataParallel model(module, session_of(rank));
+  const WithBuffer wanted(0);
+  expect_same_values(*module, *wanted, 0);
+  EXPECT_EQ(module->named_buffers()["steps"][1].item<std::int64_t>(), 0);
+  EXPECT_TRUE(module->named_buffers()["mask"][2].item<bool>());
+}
+
+RANK_TEST(OwnModule, AccumulatesWithoutSynchronising, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  for (int round = 0; round < 2; ++round) {
+    module->zero_grad();
+    alone->zero_grad();
+    const std::uint64_t sent_before = model.session().world().bytes_sent();
+    for (std::uint64_t part = 0; part < 3; ++part) {
+      const Samples all(6, part), own = all.part(rank);
+      if (part < 2) {
+        const auto guard = model.no_sync();
+        squared_error(model(own.x), own.y).backward();
+        EXPECT_EQ(model.session().world().bytes_sent(), sent_before);
+      } else {
+        squared_error(model(own.x), own.y).backward();
+      }
+      squared_error(alone(all.x), all.y).backward();
+    }
+    expect_same_gradients(*module, *alone);
+  }
+}
+
+RANK_TEST(OwnModule, AccumulatesOverSynchronisingPasses, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank));
+  for (std::uint64_t part = 0; part < 3; ++part) {
+    const Samples all(6, part), own = all.part(rank);
+    squared_error(model(own.x), own.y).backward();
+    squared_error(alone(all.x), all.y).backward();
+  }
+  expect_same_gradients(*module, *alone);
+}
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    torch::manual_seed(1);
+    in = register_module("in", torch::nn::Linear(6, 3));
+    again = register_module("again", in);
+    frozen = register_module("frozen", torch::nn::Linear(3, 3));
+    to(torch::kDouble);
+    shared = register_parameter("shared", in->weight);
+    for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
+  }
+  // Every module twice, and one parameter under three names.
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor hidden = torch::tanh(torch::linear(in(x), shared.t()));
+    return frozen(again(hidden)) + frozen(in(hidden));
+  }
+  torch::nn::Linear in{nullptr}, again{nullptr}, frozen{nullptr};
+  torch::Tensor shared;
+};
+TORCH_MODULE(Tied);
+
+RANK_TEST(OwnModule, TiedFrozenAndUsedTwice, 2) {
+  Tied module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  for (int round = 0; round < 3; ++round) {
+    module->zero_grad();
+    alone->zero_grad();
+    const Samples all(6), own = all.part(rank);
+    squared_error(model(own.x), own.y).backward();
+    squared_error(alone(all.x), all.y).backward();
+    expect_same_gradients(*module, *alone);
+  }
+  EXPECT_FALSE(module->frozen->weight.grad().defined());
+}
+
+struct ConvolutionalImpl : torch::nn::Module {
+  ConvolutionalImpl() {
+    torch::manual_seed(1);
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)));
+    fc = register_module("fc", torch::nn::Linear(4, 3));
+    to(torch::kDouble);
+    conv->weight.set_data(conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return fc(conv(x.contiguous(at::MemoryFormat::ChannelsLast)).mean({2, 3}));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Convolutional);
+
+RANK_TEST(OwnModule, ChannelsLast, 2) {
+  Convolutional module;
+  DataParallel model(module, session_of(rank));
+  const Samples own = Samples(6, 0, {3, 5, 5}).part(rank);
+  squared_error(model(own.x), own.y).backward();
+  EXPECT_EQ(module->conv->weight.grad().strides(), module->conv->weight.strides());
+  EXPECT_FALSE(module->conv->weight.is_contiguous());
+  expect_same_training(rank, Convolutional(), Convolutional(), small_buckets(), {3, 5, 5});
+}
+
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    torch::manual_seed(1);
+    const auto linear = [](int in, int out) { return torch::nn::Linear(in, out); };
+    first = register_module("first", linear(6, 8));
+    second = register_module("second", linear(8, 8));
+    third = register_module("third", linear(8, 3));
+    first->to(torch::kDouble);
+    second->to(torch::kBFloat16);
+    third->to(torch::kFloat);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor hidden = second(torch::tanh(first(x)).to(torch::kBFloat16));
+    return third(torch::tanh(hidden).to(torch::kFloat)).to(torch::kDouble);
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr}, third{nullptr};
+};
+TORCH_MODULE(Mixed);
+
+RANK_TEST(OwnModule, SeveralDtypes, 2) {
+  Mixed module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  const Samples all(6), own = all.part(rank);
+  for (int step = 0; step < 2; ++step) {
+    module->zero_grad();
+    alone->zero_grad();
+    squared_error(model(own.x), own.y).backward();
+    for (std::int64_t part = 0; part < rank.size(); ++part) {  // rounds as the ranks do
+      const Samples theirs = all.part(part * 3, 3);
+      (squared_error(alone(theirs.x), theirs.y) / rank.size()).backward();
+    }
+    const auto wanted = alone->named_parameters();
+    for (const auto& item : module->named_parameters()) {
+      const double bound = item.value().scalar_type() == torch::kBFloat16 ? 0.02 : 2e-3;
+      EXPECT_EQ(item.value().grad().scalar_type(), item.value().scalar_type());
+      EXPECT_LE(largest(item.value().grad() - wanted[item.key()].grad()),
+                bound * largest(wanted[item.key()].grad()))
+          << item.key();
+    }
+  }
+}
+
+class Doubled final : public BucketHook {
+ public:
+  Work start(const GradientBucket& bucket) override {
+    bucket.gradients.mul_(2);
+    return bucket.group->all_reduce(bucket.gradients, ReduceOp::kAverage, bucket.call);
+  }
+  void finish(const GradientBucket& bucket) override { ++finished; }
+  int finished = 0;
+};
+
+RANK_TEST(OwnModule, CallsBucketHooks, 2) {
+  Mlp module, alone;
+  const auto hook = std::make_shared<Doubled>();
+  DataParallelOptions options = small_buckets();
+  options.hook = hook;
+  DataParallel model(module, session_of(rank), options);
+  const Samples all(6), own = all.part(rank);
+  squared_error(model(own.x), own.y).backward();
+  EXPECT_EQ(hook->finished, model.buckets());
+  (2 * squared_error(alone(all.x), all.y)).backward();
+  expect_same_gradients(*module, *alone);
+}
+
+class Started final : public BucketHook {
+ public:
+  Work start(const GradientBucket& bucket) override {
+    ++started;
+    return bucket.group->all_reduce(bucket.gradients, ReduceOp::kAverage, bucket.call);
+  }
+  void finish(const GradientBucket& bucket) override {}
+  int started = 0;
+};
+
+RANK_TEST(OwnModule, StartsBucketsDuringTheBackwardPass, 2) {
+  Mlp module;
+  const auto hook = std::make_shared<Started>();
+  DataParallelOptions options = small_buckets();
+  options.buckets.bytes = 300;  // the second layer's weight alone
+  options.hook = hook;
+  DataParallel model(module, session_of(rank), options);
+  const Samples own = Samples(6).part(rank);
+  for (int step = 0; step < 3; ++step) {
+    int half_way = 0;
+    const int before = hook->started;
+    const torch::Tensor hidden = module->first(own.x);
+    hidden.register_hook([&](const torch::Tensor&) { half_way = hook->started - before; });
+    const torch::Tensor output = module->third(torch::tanh(module->second(torch::tanh(hidden))));
+    squared_error(output, own.y).backward();
+    // The first layer's gradients are not there yet.
+    EXPECT_GE(half_way, 2);
+    EXPECT_EQ(hook->started - before, model.buckets());
+    EXPECT_LT(half_way, model.buckets());
+  }
+}
+
+void expect_compressed(Rank& rank, std::shared_ptr<BucketHook> hook, double bound) {
+  Mlp module, alone;
+  module->to(torch::kFloat);
+  alone->to(torch::kFloat);
+  DataParallelOptions options = small_buckets();
+  options.hook = std::move(hook);
+  DataParallel model(module, session_of(rank), options);
+  const Samples all(6), own = all.part(rank);
+  const auto loss = [](auto& net, const Samples& samples) {
+    return squared_error(net->forward(samples.x.to(torch::kFloat)), samples.y.to(torch::kFloat));
+  };
+  for (int step = 0; step < 3; ++step) {
+    module->zero_grad();
+    alone->zero_grad();
+    loss(module, own).backward();
+    loss(alone, all).backward();
+    for (std::size_t i = 0; i < module->parameters().size(); ++i) {
+      const torch::Tensor wanted = alone->parameters()[i].grad();
+      const torch::Tensor actual = module->parameters()[i].grad();
+      EXPECT_LE(largest(actual - wanted), 2 * bound * largest(wanted));
+      EXPECT_FALSE(torch::equal(actual, wanted));  // it was rounded
+    }
+  }
+}
+
+RANK_TEST(OwnModule, CompressesToBf16, 2) {
+  expect_compressed(rank, compress_to_bf16(), 1.0 / 128);
+}
+
+RANK_TEST(OwnModule, CompressesToFp16, 2) {
+  expect_compressed(rank, compress_to_fp16(), 1.0 / 1024);
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,263 @@
+// What programs do to a module besides training it: each is right, or an error that names the
+// parameter.
+#include <troika/parallel/data/sync_batch_norm.h>
+
+#include <fstream>
+
+#include "ranks/own_module/own_module.h"
+
+namespace troika::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A backward pass of the whole batch on every rank, so that a process alone has the same gradients.
+template <class Model>
+void backward(Model& model, const Samples& batch = Samples(6)) {
+  squared_error(model.forward(batch.x), batch.y).backward();
+}
+
+RANK_TEST(OwnModuleHabits, ZeroGrad, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  torch::optim::SGD optimizer(module->parameters(), 0.1);
+  backward(*alone);
+  const std::vector<std::function<void()>> ways = {[&] { optimizer.zero_grad(); },
+                                                   [&] { optimizer.zero_grad(false); },
+                                                   [&] { module->zero_grad(); },
+                                                   [&] { module->zero_grad(false); },
+                                                   [&] {
+                                                     for (auto& parameter : module->parameters())
+                                                       parameter.grad().zero_();
+                                                   },
+                                                   [&] {
+                                                     for (auto& parameter : module->parameters()) {
+                                                       parameter.mutable_grad() =
+                                                           torch::zeros_like(parameter);
+                                                     }
+                                                   }};
+  backward(model);
+  for (const auto& way : ways) {
+    way();
+    backward(model);
+    expect_same_gradients(*module, *alone);
+  }
+}
+
+RANK_TEST(OwnModuleHabits, LoadOnAllRanks, 2) {
+  Mlp module(1), alone(7);
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  const std::string path = rank.folder() / ("saved-" + std::to_string(rank.index()));
+  torch::save(alone, path);
+  torch::load(module, path);
+  for (int step = 0; step < 2; ++step) {
+    module->zero_grad();
+    alone->zero_grad();
+    backward(model);
+    backward(*alone);
+    expect_same_gradients(*module, *alone);
+  }
+}
+
+RANK_TEST(OwnModuleHabits, LoadOnOneRank, 2, 3) {
+  Mlp module(1);
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  if (rank.index() == 1) {
+    const std::string path = rank.folder() / "saved";
+    torch::save(Mlp(7), path);
+    torch::load(module, path);
+  }
+  module->zero_grad();
+  EXPECT_THAT(
+      usage_error_of([&] { backward(model); }),
+      AllOf(HasSubstr("'first.weight' on rank 1 "), HasSubstr("other values than on rank 0")));
+  model.broadcast_from(1);
+  Mlp alone(7);
+  module->zero_grad();
+  backward(model);
+  backward(*alone);
+  expect_same_gradients(*module, *alone);
+}
+
+RANK_TEST(OwnModuleHabits, WriteOnOneRank, 2) {
+  Mlp module;
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  {
+    const torch::NoGradGuard no_grad;
+    if (rank.index() == 0) module->second->bias.add_(1);
+  }
+  EXPECT_THAT(usage_error_of([&] {
+                // Each step sees a difference but for one in sixteen.
+                for (int step = 0; step < 8; ++step) backward(model);
+              }),
+              HasSubstr("'second.bias' on rank 1 has other values"));
+}
+
+RANK_TEST(OwnModuleHabits, WriteOfTheSameOnAllRanks, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  for (auto* net : {&module, &alone}) {
+    const torch::NoGradGuard no_grad;
+    (*net)->second->bias.add_(1);
+  }
+  backward(model);
+  backward(*alone);
+  expect_same_gradients(*module, *alone);
+}
+
+RANK_TEST(OwnModuleHabits, WriteBetweenForwardAndBackward, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  const Samples batch(6);
+  for (const bool bias : {true, false}) {
+    const torch::Tensor loss = squared_error(model(batch.x), batch.y);
+    {
+      const torch::NoGradGuard no_grad;
+      (bias ? module->second->bias : module->third->weight).mul_(1);
+    }
+    EXPECT_THAT(usage_error_of([&] { loss.backward(); }),
+                HasSubstr(bias ? "parameter 'second.bias' was written to between forward"
+                               : "parameter 'third.weight' was written to between forward"));
+  }
+  module->zero_grad();
+  backward(model);
+  backward(*alone);
+  expect_same_gradients(*module, *alone);
+}
+
+RANK_TEST(OwnModuleHabits, ToAnotherDtype, 2) {
+  Mlp module;
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  module->to(torch::kFloat);
+  module->zero_grad();
+  const Samples batch(6);
+  EXPECT_THAT(
+      usage_error_of([&] {
+        squared_error(model(batch.x.to(torch::kFloat)), batch.y.to(torch::kFloat)).backward();
+      }),
+      HasSubstr("parameter 'first.weight' has changed its dtype"));
+}
+
+struct GrowingImpl : torch::nn::Module {
+  GrowingImpl() { base = register_module("base", Mlp()); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = base(x);
+    return late.defined() ? y * late : y;
+  }
+  Mlp base{nullptr};
+  torch::Tensor late;
+};
+TORCH_MODULE(Growing);
+
+RANK_TEST(OwnModuleHabits, ParameterAddedLater, 2) {
+  Growing module;
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  module->late = module->register_parameter("late", torch::ones(3, torch::kDouble));
+  EXPECT_THAT(usage_error_of([&] { backward(model); }), HasSubstr("parameter 'late' was added"));
+}
+
+RANK_TEST(OwnModuleHabits, FrozenAndThawedLater, 2) {
+  Mlp module;
+  module->first->bias.requires_grad_(false);
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  module->first->bias.requires_grad_(true);
+  module->zero_grad();
+  EXPECT_THAT(usage_error_of([&] { backward(model); }), HasSubstr("'first.bias' was added"));
+  module->first->bias.requires_grad_(false);
+  module->third->bias.requires_grad_(false);
+  module->zero_grad();
+  EXPECT_THAT(usage_error_of([&] { backward(model); }),
+              HasSubstr("parameter 'third.bias' got no gradient"));
+}
+
+RANK_TEST(OwnModuleHabits, SparseGradient, 2) {
+  torch::nn::Embedding module(torch::nn::EmbeddingOptions(5, 3).sparse(true));
+  DataParallel model(module, session_of(rank));
+  EXPECT_THAT(usage_error_of([&] { model(torch::zeros({2}, torch::kLong)).sum().backward(); }),
+              HasSubstr("the gradient of parameter 'weight' is not a dense tensor"));
+}
+
+RANK_TEST(OwnModuleHabits, WrappedTwice, 2) {
+  Mlp module;
+  {
+    const DataParallel model(module, session_of(rank));
+    EXPECT_THAT(usage_error_of([&] { const DataParallel again(module, session_of(rank)); }),
+                HasSubstr("parameter 'first.weight' is in another DataParallel already"));
+  }
+  DataParallel model(module, session_of(rank));  // the first has let go of it
+  backward(model);
+}
+
+RANK_TEST(OwnModuleHabits, NothingToTrain, 2) {
+  Mlp module;
+  for (auto& parameter : module->parameters()) parameter.requires_grad_(false);
+  EXPECT_THAT(usage_error_of([&] { const DataParallel model(module, session_of(rank)); }),
+              HasSubstr("no parameters to train"));
+}
+
+// A backward pass that fails half way does not spoil the next one.
+RANK_TEST(OwnModuleHabits, FailedBackwardPass, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  const Samples batch(6);
+  for (int step = 0; step < 2; ++step) {
+    const torch::Tensor hidden = torch::tanh(module->second(torch::tanh(module->first(batch.x))));
+    hidden.register_hook([](const torch::Tensor&) { throw std::runtime_error("half way"); });
+    const torch::Tensor loss = squared_error(module->third(hidden), batch.y);
+    EXPECT_THROW(loss.backward(), std::runtime_error);
+    module->zero_grad();
+    alone->zero_grad();
+    backward(model);
+    backward(*alone);
+    expect_same_gradients(*module, *alone);
+  }
+}
+
+struct OtherImpl : torch::nn::Module {
+  explicit OtherImpl(int kind) {
+    first = register_module("first", torch::nn::Linear(4, kind == 1 ? 3 : 2));
+    if (kind == 2) register_parameter("more", torch::ones(3));
+    if (kind == 3) first->to(torch::kDouble);
+    if (kind == 4) register_buffer("count", torch::ones(3));
+    if (kind == 5) first->bias.requires_grad_(false);
+  }
+  torch::nn::Linear first{nullptr};
+};
+TORCH_MODULE(Other);
+
+RANK_TEST(OwnModuleHabits, ModulesThatDiffer, 3) {
+  const std::vector<std::string> says = {
+      "",
+      "'first.weight' is Float [2, 4], trained on rank 0, and is Float [3, 4], trained on rank 1",
+      "parameter 'more' is not there on rank 0, and is Float [3], trained on rank 1",
+      "'first.weight' is Float [2, 4], trained on rank 0, and is Double [2, 4], trained on rank 1",
+      "buffer 'count' is not there on rank 0, and is Float [3] on rank 1",
+      "'first.bias' is Float [2], trained on rank 0, and is Float [2], frozen on rank 1"};
+  for (int kind = 1; kind <= 5; ++kind) {
+    Other module(rank.index() == 1 ? kind : 0);
+    EXPECT_THAT(
+        usage_error_of([&] { const DataParallel model(module, session_of(rank)); }),
+        AllOf(HasSubstr(says[static_cast<std::size_t>(kind)]), testing::Not(HasSubstr("rank 2"))));
+  }
+}
+
+RANK_TEST(OwnModuleHabits, SavesFromRankZero, 2) {
+  Mlp module(static_cast<std::uint64_t>(rank.index()));
+  const DataParallel model(module, session_of(rank));
+  save_from_rank_0(model, rank.folder() / "model.pt");
+  Mlp loaded(9);
+  torch::load(loaded, (rank.folder() / "model.pt").string());
+  expect_same_values(*loaded, *module, 0);
+  EXPECT_THROW(save_from_rank_0(model, rank.folder() / "missing" / "model.pt"), StorageError);
+  EXPECT_FALSE(std::filesystem::exists(rank.folder() / "missing"));
+}
+
+}  // namespace
+}  // namespace troika::test

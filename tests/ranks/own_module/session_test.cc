@@ -1,0 +1,105 @@
+// A session's own calls, on a group and in a world of its own.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <troika/base/error.h>
+#include <troika/session/session.h>
+
+#include <cmath>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+RANK_TEST(Session, AveragesAndSums, 1, 2, 3) {
+  const Session session = Session::on(rank.group(), Seconds(30));
+  const double n = session.size(), r = session.rank();
+  EXPECT_EQ(session.sum(r + 1, "sum"), n * (n + 1) / 2);
+  EXPECT_DOUBLE_EQ(session.average(r, "average"), (n - 1) / 2);
+  // A mean over r + 1 samples on rank r, each of which is worth r.
+  EXPECT_DOUBLE_EQ(session.average(r, r + 1, "weighted"), 2 * (n - 1) / 3);
+  EXPECT_TRUE(std::isnan(session.average(1, 0, "nothing")));
+  const double without = session.average(r == 0 ? NAN : r, r, "a rank without samples");
+  if (n > 1) {
+    EXPECT_DOUBLE_EQ(without, (2 * n - 1) / 3);
+  }
+  const at::Tensor turned = at::full({2, 3}, r, at::kDouble).t();
+  EXPECT_TRUE(
+      at::equal(session.sum(turned, "tensor"), at::full({3, 2}, n * (n - 1) / 2, at::kDouble)));
+  EXPECT_TRUE(
+      at::equal(session.average(turned, "tensor"), at::full({3, 2}, (n - 1) / 2, at::kDouble)));
+  session.barrier("barrier");
+}
+
+RANK_TEST(Session, AveragesMetrics, 2, 3) {
+  const Session session = Session::on(rank.group(), Seconds(30));
+  const double r = session.rank();
+  const auto mean = session.average({{"loss", r}, {"accuracy", 2 * r}});
+  EXPECT_DOUBLE_EQ(mean.at("loss"), (session.size() - 1) / 2.0);
+  EXPECT_DOUBLE_EQ(mean.at("accuracy"), session.size() - 1);
+  const auto weighted = session.average({{"loss", r}}, r + 1);
+  EXPECT_DOUBLE_EQ(weighted.at("loss"), 2 * (session.size() - 1) / 3.0);
+  const std::string own = session.rank() == 1 ? "los" : "loss";
+  try {
+    (void)session.average({{own, 1}});
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("are [los] on rank 1, and [loss] on rank 0"));
+  }
+}
+
+RANK_TEST(Session, GathersTexts, 1, 3) {
+  const Session session = Session::on(rank.group(), Seconds(30));
+  const auto texts = session.gather(std::string(static_cast<std::size_t>(rank.index()), 'x'), "x");
+  ASSERT_EQ(static_cast<int>(texts.size()), rank.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], std::string(i, 'x'));
+}
+
+World world_of(Rank& rank) {
+  World world;
+  world.rank = rank.index();
+  world.size = rank.size();
+  world.host = "here";
+  world.store = rank.store().endpoint();
+  world.store_host = StoreHost::kLauncher;
+  world.job = "session";
+  return world;
+}
+
+RANK_TEST(Session, JoinsAWorld, 1, 2) {
+  SessionOptions options;
+  options.rendezvous_timeout = Seconds(30);
+  options.recorders = rank.folder() / "recorders";
+  const Session session = Session::join(world_of(rank), options);
+  EXPECT_EQ(session.rank(), rank.index());
+  EXPECT_EQ(static_cast<int>(session.members().size()), rank.size());
+  EXPECT_EQ(session.sum(1, "ranks"), rank.size());
+  if (rank.size() > 1) {
+    const Group turned = session.make_group("pair", {0, 1}, rank.index());
+    turned.barrier(session.call("pair")).wait();
+    EXPECT_TRUE(std::filesystem::exists(recorder_path(options.recorders, rank.index())));
+  }
+  session.leave();
+}
+
+RANK_TEST(Session, RanksMustAgree, 2) {
+  SessionOptions options;
+  options.rendezvous_timeout = Seconds(30);
+  options.name = rank.index() == 0 ? "a" : "b";
+  try {
+    (void)Session::join(world_of(rank), options);
+    ADD_FAILURE() << "no error";
+  } catch (const RendezvousError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("session.name"));
+  }
+}
+
+TEST(Session, AProcessAloneIsAWorldOfOne) {
+  const Session session = Session::from_environment();
+  EXPECT_EQ(session.size(), 1);
+  EXPECT_EQ(session.average(3, "alone"), 3);
+  session.leave();
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,149 @@
+// Data parallelism for a torch::nn::Module of the user's own, without a base class. Every rank has
+// the whole module and trains it on its own data; gradients are averaged over the ranks while the
+// backward pass goes on, so that every rank's optimiser takes the same step.
+//
+//   Net net;                                                   // any module holder or shared_ptr
+//   troika::DataParallel model(net, troika::Session::from_environment());
+//   torch::optim::SGD optimizer(net->parameters(), 0.1);
+//   ... optimizer.zero_grad();  loss(model(input), target).backward();  optimizer.step();
+//
+// docs/own-module.md is the guide: what is averaged, what is an error, and what each option does.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/parallel/data/bucket_hook.h>
+#include <troika/parallel/data/bucket_sizes.h>
+#include <troika/session/session.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace troika {
+
+struct DataParallelOptions {
+  BucketSizes buckets = {};
+  // A parameter that gets no gradient in a backward pass: an error that names it; or, at the price
+  // of one more small collective a step, it counts as zero where it is not used, and keeps no
+  // gradient where no rank has used it.
+  enum class Unused { kRefuse, kAllow } unused = Unused::kRefuse;
+  // Instead of the average; null: none.
+  std::shared_ptr<BucketHook> hook = {};
+};
+
+// This rank's copy of a module, and what keeps it equal to the others'. DataParallel is the same
+// with the module's type.
+//
+// Not thread safe: forward, backward and the optimiser run in one thread. Errors of a backward pass
+// come out of backward(), before any parameter has changed.
+class Replica {
+ public:
+  // Collective: compares the modules of all ranks, and gives all of them the parameters and buffers
+  // of rank 0. Throws UsageError on every rank, naming the parameter and the ranks that differ; and
+  // naming a parameter that is not in host memory, of a dtype that cannot be averaged, or that
+  // another Replica has. The session's group carries everything.
+  Replica(std::shared_ptr<torch::nn::Module> module, Session session,
+          DataParallelOptions options = {});
+  Replica(Replica&&) noexcept;
+  Replica& operator=(Replica&&) noexcept;
+  // The module stays as it is, with the gradients that it has.
+  ~Replica();
+
+  // While it lives, backward passes add up gradients on this rank alone; the first one after it
+  // averages all of them. Every rank has to do so for the same steps.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(Replica& replica);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Replica& replica_;
+    bool before_;
+  };
+  NoSync no_sync() { return NoSync(*this); }
+
+  // The next average weighs this rank by `count`: the number of samples (or tokens) that its mean
+  // loss was taken over. To be called before backward(), on every rank, with any number of samples
+  // on each, zero among them. It holds for one average; without it every rank weighs the same.
+  void weigh(double count);
+
+  // For ranks with fewer batches than others: after its last one, a rank calls join() and takes
+  // part in what the others do, without any weight, until all ranks are here. After each of their
+  // steps `step` is called: with the optimiser's step, all ranks go on having the same parameters
+  // and the same state of the optimiser. Where a rank gives none, all parameters and buffers are
+  // taken at the end from a rank that had batches to the last. Throws UsageError if the module
+  // synchronises batch-norm, whose forward passes need every rank.
+  void join(const std::function<void()>& step = {});
+
+  // Collective: gives all ranks the parameters and buffers of `root`.
+  void broadcast_from(int root);
+
+  [[nodiscard]] const Session& session() const;
+  [[nodiscard]] const std::shared_ptr<torch::nn::Module>& base_module() const;
+  // After the first average they follow the order in which gradients become ready.
+  [[nodiscard]] int buckets() const;
+
+ protected:
+  // Sees to it that a parameter which is written to before the backward pass of `output` is named.
+  at::Tensor watch(at::Tensor output);
+  template <class Output>
+  Output watch(Output output) {
+    return output;
+  }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace detail {
+
+// Of a module holder, or of a pointer to a module.
+template <class Module>
+std::shared_ptr<torch::nn::Module> module_pointer(const Module& module) {
+  if constexpr (requires { module.ptr(); }) {
+    return module.ptr();
+  } else {
+    return module;
+  }
+}
+
+}  // namespace detail
+
+// `Module` is a torch::nn::ModuleHolder, such as TORCH_MODULE defines, or a std::shared_ptr.
+template <class Module>
+class DataParallel : public Replica {
+ public:
+  DataParallel(Module module, Session session, DataParallelOptions options = {})
+      : Replica(detail::module_pointer(module), std::move(session), std::move(options)),
+        module_(std::move(module)) {}
+
+  // The module's forward().
+  template <class... Inputs>
+  auto forward(Inputs&&... inputs) {
+    return watch(std::addressof(*module_)->forward(std::forward<Inputs>(inputs)...));
+  }
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    return forward(std::forward<Inputs>(inputs)...);
+  }
+  [[nodiscard]] auto* operator->() { return std::addressof(*module_); }
+  [[nodiscard]] const Module& module() const { return module_; }
+
+ private:
+  Module module_;
+};
+
+// Collective: rank 0 writes the module as torch::save does, and nobody returns before the file is
+// there, whole; torch::load reads it. Throws StorageError on every rank if rank 0 cannot write.
+void save_from_rank_0(const Replica& replica, const std::filesystem::path& path);
+
+}  // namespace troika

@@ -1,0 +1,430 @@
+#include <troika/base/error.h>
+#include <troika/base/random.h>
+#include <troika/base/text.h>
+#include <troika/parallel/data/gradient_averager.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+namespace troika::detail {
+
+namespace autograd = torch::autograd;
+
+// Called by autograd when a gradient has been added to the parameter's.
+class GradientAverager::Hook final : public autograd::PostAccumulateGradHook {
+ public:
+  Hook(GradientAverager& averager, int index) : averager_(averager), index_(index) {}
+  void operator()(const autograd::Variable&) override { averager_.ready(index_); }
+
+ private:
+  GradientAverager& averager_;
+  int index_;
+};
+
+namespace {
+
+std::string title(const GradientSlot& slot) {
+  return "parameter " + quote(slot.name, 200);
+}
+
+// "parameters 'a', 'b' and 3 others"
+std::string name_all(std::span<const GradientSlot> slots, std::span<const int> indices) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> names;
+  for (const int index : indices.subspan(0, std::min(kShown, indices.size()))) {
+    names.push_back(quote(slots[static_cast<std::size_t>(index)].name, 200));
+  }
+  std::string text = (indices.size() == 1 ? "parameter " : "parameters ") + join(names, ", ");
+  if (indices.size() > kShown) {
+    text += " and " + std::to_string(indices.size() - kShown) + " others";
+  }
+  return text;
+}
+
+GradientBuckets::Facts place_of_facts(std::span<const GradientSlot> slots,
+                                      const DataParallelOptions& options) {
+  const at::ScalarType dtype = slots.front().dtype;
+  const bool same =
+      std::ranges::all_of(slots, [&](const auto& each) { return each.dtype == dtype; });
+  const bool exact = dtype == at::kFloat || dtype == at::kDouble;
+  return same && exact && !options.hook ? GradientBuckets::Facts::kInPadding
+                                        : GradientBuckets::Facts::kApart;
+}
+
+// A rank is absent while this lives.
+class Absence {
+ public:
+  explicit Absence(bool& present) : present_(present) { present_ = false; }
+  ~Absence() { present_ = true; }
+  Absence(const Absence&) = delete;
+  Absence& operator=(const Absence&) = delete;
+
+ private:
+  bool& present_;
+};
+
+// Of the same elements in the same order of memory.
+bool is_copy_of_bytes(const at::Tensor& a, const at::Tensor& b) {
+  return a.layout() == at::kStrided && a.is_cpu() && a.scalar_type() == b.scalar_type() &&
+         a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+}  // namespace
+
+std::string GradientAverager::complaint(const NamedTensor& parameter) {
+  const at::Tensor& tensor = parameter.tensor;
+  const std::string name = "parameter " + quote(parameter.name, 200);
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (!tensor.is_cpu()) return name + " is not in host memory";
+  if (tensor.layout() != at::kStrided) return name + " is not a dense tensor";
+  if (dtype != at::kDouble && dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
+    return name + " is of dtype " + c10::toString(dtype) + ", whose gradients cannot be averaged";
+  }
+  if (autograd::impl::post_acc_grad_hooks(tensor)) {
+    return name + " is in another DataParallel already";
+  }
+  return {};
+}
+
+GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session session,
+                                   DataParallelOptions options, std::function<void()> look_again)
+    : session_(std::move(session)),
+      group_(session_.world()),
+      options_(std::move(options)),
+      look_again_(std::move(look_again)) {
+  for (NamedTensor& each : parameters) {
+    GradientSlot& slot = slots_.emplace_back();
+    slot.name = std::move(each.name);
+    slot.parameter = std::move(each.tensor);
+    slot.dtype = slot.parameter.scalar_type();
+    slot.data = slot.parameter.const_data_ptr();
+  }
+  // What is used last is ready first: a guess until the first backward pass has been seen.
+  std::vector<int> order(slots_.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  buckets_ = std::make_unique<GradientBuckets>(slots_, order, options_.buckets,
+                                               place_of_facts(slots_, options_), group_);
+  if (options_.unused == DataParallelOptions::Unused::kAllow) {
+    used_ = group_.allocate(slots_.size() * sizeof(std::int32_t)).view(at::kInt);
+  }
+  for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
+    autograd::impl::set_post_acc_grad_hooks(slots_[static_cast<std::size_t>(index)].parameter,
+                                            std::make_unique<Hook>(*this, index));
+  }
+  forget_writes();
+}
+
+GradientAverager::~GradientAverager() {
+  for (const GradientSlot& slot : slots_) {
+    autograd::impl::set_post_acc_grad_hooks(slot.parameter, nullptr);
+  }
+}
+
+void GradientAverager::ready(int index) {
+  const int task = autograd::get_current_graph_task_id();
+  if (!in_pass_ || task != task_) begin_pass(task);
+  GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
+  adopt(slot);
+  if (!averages_) return;
+  Bucket& bucket = buckets_->all()[static_cast<std::size_t>(slot.bucket)];
+  if (slot.pass == pass_) {
+    if (!bucket.started) return;
+    throw UsageError(title(slot) +
+                         " got a second gradient in one backward pass, after the first "
+                         "had been averaged",
+                     "run such a backward pass inside no_sync(), and the last one outside");
+  }
+  slot.pass = pass_;
+  if (order_) order_->push_back(index);
+  if (--bucket.missing == 0) set_out_in_turn();
+}
+
+void GradientAverager::begin_pass(int task) {
+  if (in_pass_) abandon_pass();
+  look_at_parameters();
+  const auto* nodes = autograd::get_current_graph_task_nodes_in_graph();
+  if (nodes != nullptr && nodes->size() != graph_size_) {
+    look_again_();
+    graph_size_ = nodes->size();
+  }
+  autograd::Engine::get_default_engine().queue_callback([this] { end_pass(); });
+  in_pass_ = true;
+  task_ = task;
+  ++pass_;
+  averages_ = synchronises_;
+  if (order_) order_->clear();
+  for (Bucket& bucket : buckets_->all()) {
+    bucket.missing = static_cast<int>(bucket.slots.size());
+    bucket.started = false;
+  }
+  next_ = 0;
+}
+
+// The pass before has ended in an exception: what it has started must end before it is used again.
+void GradientAverager::abandon_pass() {
+  in_pass_ = false;
+  for (Bucket& bucket : buckets_->all()) {
+    if (bucket.started) bucket.work.wait();
+    bucket.work = Work();
+  }
+}
+
+// torch::load and to() give a parameter other memory.
+void GradientAverager::look_at_parameters() {
+  for (GradientSlot& slot : slots_) {
+    const at::Tensor& parameter = slot.parameter;
+    if (parameter.const_data_ptr() == slot.data) [[likely]]
+      continue;
+    if (parameter.scalar_type() != slot.dtype || !parameter.is_cpu() ||
+        parameter.sizes() != slot.view.sizes()) {
+      throw UsageError(title(slot) +
+                           " has changed its dtype, device or shape since DataParallel "
+                           "was made",
+                       "call to() before DataParallel, and the optimiser, are made");
+    }
+    slot.data = parameter.const_data_ptr();
+    rebound_ = true;
+  }
+}
+
+// A gradient that autograd has put elsewhere (the first after zero_grad()) moves into the arena.
+void GradientAverager::adopt(GradientSlot& slot) const {
+  at::Tensor& gradient = slot.parameter.mutable_grad();
+  if (gradient.is_same(slot.view)) return;
+  if (gradient.requires_grad()) {
+    throw UsageError("the gradient of " + title(slot) + " has a graph of its own",
+                     "use torch::autograd::grad() for gradients that are differentiated again");
+  }
+  if (is_copy_of_bytes(gradient, slot.view)) {
+    std::memcpy(slot.view.data_ptr(), gradient.const_data_ptr(), slot.view.nbytes());
+  } else if (gradient.layout() == at::kStrided && gradient.sizes() == slot.view.sizes()) {
+    const at::NoGradGuard no_grad;
+    slot.view.copy_(gradient);
+  } else {
+    throw UsageError("the gradient of " + title(slot) + " is not a dense tensor of its shape",
+                     "make the embedding with sparse = false");
+  }
+  gradient = slot.view;
+}
+
+void GradientAverager::set_out_in_turn() {
+  std::vector<Bucket>& buckets = buckets_->all();
+  while (next_ < buckets.size() && buckets[next_].missing == 0) set_out(buckets[next_++]);
+}
+
+void GradientAverager::set_out(Bucket& bucket) {
+  const int index = static_cast<int>(&bucket - buckets_->all().data());
+  const double weight = present_ ? *weight_ : 0;
+  if (weight == 0) {
+    bucket.flat.zero_();
+  } else if (weight != 1) {
+    bucket.flat.mul_(weight);
+  }
+  const bool last = static_cast<std::size_t>(index) + 1 == buckets_->all().size();
+  if (last && !buckets_->facts_apart().defined()) buckets_->write(own_facts());
+  bucket.started = true;
+  const Call call = session_.call(bucket.label);
+  if (options_.hook) {
+    bucket.work = options_.hook->start({index, bucket.flat, &group_, call});
+  } else {
+    bucket.work = group_.all_reduce(bucket.flat, ReduceOp::kAverage, call);
+  }
+}
+
+StepFacts GradientAverager::own_facts() const {
+  const std::uint64_t writes = sum_of_versions() - base_version_;
+  // Few bits, so that sums over many ranks are exact; others in each step, so that two sums which
+  // share them do so once.
+  const auto tally = static_cast<double>(mix_bits(writes + (averages_done_ << 32)) & 15);
+  const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
+  return {.weight = present_ ? *weight_ : 0,
+          .present = present_ ? 1.0 : 0.0,
+          .tally = tally,
+          .tally_squared = tally * tally,
+          .alarm = refused || rebound_ ? 1.0 : 0.0};
+}
+
+std::uint64_t GradientAverager::sum_of_versions() const {
+  std::uint64_t sum = 0;
+  for (const GradientSlot& slot : slots_) sum += slot.parameter._version();
+  return sum;
+}
+
+void GradientAverager::end_pass() {
+  in_pass_ = false;
+  if (!averages_) return;
+  complete();
+  start_side_operations();
+  conclude(await());
+}
+
+// What has had no gradient in this pass: earlier ones, or none.
+void GradientAverager::complete() {
+  unused_.clear();
+  std::vector<Bucket>& buckets = buckets_->all();
+  if (next_ == buckets.size()) return;
+  for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
+    GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
+    if (slot.pass == pass_) continue;
+    if (slot.parameter.grad().defined()) {
+      adopt(slot);
+    } else {
+      slot.view.zero_();
+      unused_.push_back(index);
+    }
+  }
+  while (next_ < buckets.size()) set_out(buckets[next_++]);
+}
+
+void GradientAverager::start_side_operations() {
+  if (const at::Tensor& facts = buckets_->facts_apart(); facts.defined()) {
+    buckets_->write(own_facts());
+    facts_work_ = group_.all_reduce(facts, ReduceOp::kAverage, session_.call("step facts"));
+  }
+  if (used_.defined()) {
+    used_.fill_(present_ ? 1 : 0);
+    for (const int index : unused_) used_.data_ptr<std::int32_t>()[index] = 0;
+    used_work_ = group_.all_reduce(used_, ReduceOp::kSum, session_.call("used parameters"));
+  }
+}
+
+StepFacts GradientAverager::await() {
+  std::vector<Bucket>& buckets = buckets_->all();
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    Bucket& bucket = buckets[i];
+    bucket.work.wait();
+    bucket.work = Work();
+    if (options_.hook) {
+      options_.hook->finish(
+          {static_cast<int>(i), bucket.flat, &group_, session_.call(bucket.label)});
+    }
+  }
+  facts_work_.wait();
+  used_work_.wait();
+  ++averages_done_;
+  return buckets_->read();
+}
+
+// The weights are sums over ranks divided by their number, as the gradients are.
+void GradientAverager::conclude(const StepFacts& facts) {
+  *weight_ = 1;
+  constexpr double kSame = 1e-6;  // above the rounding of fp32, below one rank in a million
+  if (facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
+    for (Bucket& bucket : buckets_->all()) bucket.flat.mul_(1 / facts.weight);
+  }
+  const double spread = facts.tally_squared - facts.tally * facts.tally;
+  const bool all_present = facts.present > 1 - 0.5 / group_.size();
+  const bool apart = all_present && spread > 0.5 / group_.size();
+  if (facts.alarm > 0 || apart) settle();
+  if (facts.present > 0) hand_out();
+  if (order_) reorder();
+}
+
+// Finds out, together, what is out of order: throws, or all is well.
+void GradientAverager::settle() {
+  const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
+  const std::string own =
+      refused ? name_all(slots_, unused_) + " got no gradient in the backward pass" : "";
+  complain_together(session_, own,
+                    "leave them out of the module, freeze them with requires_grad_(false) before "
+                    "DataParallel is made, or allow it with options.unused = Unused::kAllow",
+                    "unused parameters");
+  compare_values(session_, named_parameters(),
+                 "do what writes to it on every rank, or call broadcast_from(0) after it");
+  forget_writes();
+}
+
+// Gives the parameters whose gradients come from other ranks alone their part of the arena.
+void GradientAverager::hand_out() {
+  for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
+    GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
+    if (slot.parameter.grad().defined() && present_) continue;
+    if (used_.defined() && used_.data_ptr<std::int32_t>()[index] == 0) {
+      if (!present_) slot.parameter.mutable_grad() = at::Tensor();
+      continue;
+    }
+    slot.parameter.mutable_grad() = slot.view;
+  }
+}
+
+// Buckets in the order in which gradients became ready in the first pass, on rank 0.
+void GradientAverager::reorder() {
+  std::vector<int> seen(slots_.size(), 0);
+  std::vector<int> order = *order_;
+  order_.reset();
+  for (const int index : order) seen[static_cast<std::size_t>(index)] = 1;
+  for (int index = static_cast<int>(slots_.size()); index-- > 0;) {
+    if (seen[static_cast<std::size_t>(index)] == 0) order.push_back(index);
+  }
+  const at::Tensor agreed =
+      at::from_blob(order.data(), {static_cast<std::int64_t>(order.size())}, at::kInt);
+  group_.broadcast(agreed, 0, session_.call("order of gradients")).wait();
+  std::vector<std::vector<int>> now;
+  for (const Bucket& bucket : buckets_->all()) now.push_back(bucket.slots);
+  if (GradientBuckets::plan(slots_, order, options_.buckets) == now) return;
+  std::vector<at::Tensor> before;
+  for (const GradientSlot& slot : slots_) before.push_back(slot.view);
+  buckets_ = std::make_unique<GradientBuckets>(slots_, order, options_.buckets,
+                                               place_of_facts(slots_, options_), group_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    GradientSlot& slot = slots_[i];
+    slot.view.copy_(before[i]);
+    at::Tensor& gradient = slot.parameter.mutable_grad();
+    if (gradient.is_same(before[i])) gradient = slot.view;
+  }
+}
+
+bool GradientAverager::average_without_batch() {
+  if (in_pass_) abandon_pass();
+  ++pass_;
+  const Absence absence(present_);
+  unused_.clear();
+  next_ = buckets_->all().size();
+  look_at_parameters();
+  for (Bucket& bucket : buckets_->all()) set_out(bucket);
+  start_side_operations();
+  const StepFacts facts = await();
+  const bool any = facts.present > 0.5 / group_.size();
+  if (any || order_) conclude(facts);
+  return any;
+}
+
+std::vector<std::uint32_t> GradientAverager::versions() const {
+  std::vector<std::uint32_t> versions;
+  versions.reserve(slots_.size());
+  for (const GradientSlot& slot : slots_) {
+    versions.push_back(static_cast<std::uint32_t>(slot.parameter._version()));
+  }
+  return versions;
+}
+
+void GradientAverager::throw_if_written(std::span<const std::uint32_t> versions) const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (static_cast<std::uint32_t>(slots_[i].parameter._version()) == versions[i]) continue;
+    throw UsageError(title(slots_[i]) + " was written to between forward and backward",
+                     "write to parameters after backward(), or run forward() again");
+  }
+}
+
+void GradientAverager::forget_writes() {
+  base_version_ = sum_of_versions();
+  rebound_ = false;
+  for (GradientSlot& slot : slots_) slot.data = slot.parameter.const_data_ptr();
+}
+
+std::vector<NamedTensor> GradientAverager::named_parameters() const {
+  std::vector<NamedTensor> all;
+  for (const GradientSlot& slot : slots_) all.push_back({slot.name, slot.parameter});
+  return all;
+}
+
+}  // namespace troika::detail

@@ -1,0 +1,105 @@
+// Internal. Averages the gradients of a set of parameters over the ranks during each backward pass.
+// A hook on every parameter hears when its gradient has been added up; gradients lie in the buckets
+// of an arena; a bucket sets out when its last gradient is there and all buckets before it have;
+// the end of the backward pass waits for all of them.
+//
+// In the normal case a step costs one all-reduce a bucket and nothing else: what ranks have to tell
+// each other beside gradients travels in the padding of the last bucket (StepFacts). Only when
+// those say that something is out of order do the ranks talk it over.
+#pragma once
+
+#include <troika/parallel/data/bucket_hook.h>
+#include <troika/parallel/data/data_parallel.h>
+#include <troika/parallel/data/gradient_buckets.h>
+#include <troika/parallel/data/replica_agreement.h>
+#include <troika/session/session.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika::detail {
+
+class GradientAverager {
+ public:
+  // `parameters` are those that are trained, each once, equal on all ranks. `look_again` is called
+  // in a backward pass whose graph is not the size of the one before, before anything is averaged.
+  GradientAverager(std::vector<NamedTensor> parameters, Session session,
+                   DataParallelOptions options, std::function<void()> look_again);
+  ~GradientAverager();
+  GradientAverager(const GradientAverager&) = delete;
+  GradientAverager& operator=(const GradientAverager&) = delete;
+
+  // Why a parameter cannot be taken in; empty if it can.
+  [[nodiscard]] static std::string complaint(const NamedTensor& parameter);
+
+  // Whether backward passes end in an average.
+  [[nodiscard]] bool synchronises() const { return synchronises_; }
+  void synchronise(bool yes) { synchronises_ = yes; }
+  // Of this rank, in the next average.
+  [[nodiscard]] const std::shared_ptr<double>& weight() const { return weight_; }
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_->all().size()); }
+
+  // Takes part in an average without a batch. False when no rank had one: then there are no
+  // gradients.
+  bool average_without_batch();
+
+  // How often each parameter was written to, and whether it was since.
+  [[nodiscard]] std::vector<std::uint32_t> versions() const;
+  void throw_if_written(std::span<const std::uint32_t> versions) const;
+  // All ranks have the same values again.
+  void forget_writes();
+
+ private:
+  class Hook;
+  void ready(int index);
+  void begin_pass(int task);
+  void abandon_pass();
+  void look_at_parameters();
+  void adopt(GradientSlot& slot) const;
+  void set_out(Bucket& bucket);
+  void set_out_in_turn();
+  void end_pass();
+  void complete();
+  void start_side_operations();
+  StepFacts await();
+  void conclude(const StepFacts& facts);
+  void settle();
+  void hand_out();
+  void reorder();
+  [[nodiscard]] StepFacts own_facts() const;
+  [[nodiscard]] std::uint64_t sum_of_versions() const;
+  [[nodiscard]] std::vector<NamedTensor> named_parameters() const;
+
+  std::vector<GradientSlot> slots_;
+  Session session_;
+  Group group_;
+  DataParallelOptions options_;
+  std::function<void()> look_again_;
+  std::unique_ptr<GradientBuckets> buckets_;
+  std::shared_ptr<double> weight_ = std::make_shared<double>(1.0);
+  bool synchronises_ = true;
+
+  // Of the backward pass under way.
+  bool in_pass_ = false;
+  bool averages_ = true;  // it ends in an average
+  bool present_ = true;   // this rank has a batch
+  int task_ = -1;         // autograd's number of it
+  std::uint64_t pass_ = 0;
+  std::size_t next_ = 0;     // the bucket whose turn it is
+  std::vector<int> unused_;  // slots without a gradient
+  Work facts_work_, used_work_;
+  at::Tensor used_;  // on how many ranks each slot has a gradient; only where unused ones may be
+
+  std::size_t graph_size_ = 0;       // of the last backward pass
+  std::uint64_t averages_done_ = 0;  // equal on all ranks
+  std::uint64_t base_version_ = 0;   // sum_of_versions() when all ranks had the same values
+  bool rebound_ = false;             // a parameter has got other memory since then
+  std::optional<std::vector<int>> order_ = std::vector<int>();  // seen in the first pass
+};
+
+}  // namespace troika::detail

@@ -1,0 +1,168 @@
+#include <troika/base/error.h>
+#include <troika/base/hash.h>
+#include <troika/base/text.h>
+#include <troika/parallel/data/replica_agreement.h>
+#include <troika/rendezvous/agreement.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <sstream>
+
+namespace troika::detail {
+namespace {
+
+std::string ranks_in_words(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list_ranks(ranks);
+}
+
+// "parameter 'fc.weight' is float [10, 128], trained": a line each.
+std::string describe(std::string_view kind, const NamedTensor& named) {
+  std::ostringstream text;
+  text << kind << " " << quote(named.name, 200) << " is "
+       << c10::toString(named.tensor.scalar_type()) << " " << named.tensor.sizes();
+  if (kind == "parameter") text << (named.tensor.requires_grad() ? ", trained" : ", frozen");
+  return text.str();
+}
+
+// What describe() says, by "parameter 'fc.weight'", in the module's order.
+struct Description {
+  explicit Description(const std::string& text) {
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+      const std::string key = line.substr(0, line.find("' is ") + 1);
+      keys.push_back(key);
+      lines[key] = line.substr(key.size() + 1);
+    }
+  }
+  [[nodiscard]] std::string of(const std::string& key) const {
+    const auto found = lines.find(key);
+    return found == lines.end() ? "is not there" : found->second;
+  }
+  std::vector<std::string> keys;
+  std::map<std::string, std::string> lines;
+};
+
+// The first parameter or buffer that is not the same; the first of all where only their order
+// differs.
+std::string first_difference_of(const Description& ours, const Description& theirs) {
+  for (const auto* keys : {&ours.keys, &theirs.keys}) {
+    for (const std::string& key : *keys) {
+      if (ours.of(key) != theirs.of(key)) return key;
+    }
+  }
+  return ours.keys.front();
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& contiguous) {
+  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
+}
+
+// As many tensors at a time as fit into this, so that there are few operations.
+constexpr std::size_t kTogether = std::size_t{8} << 20;
+
+void broadcast_packed(const Session& session, std::span<const NamedTensor> tensors, int root) {
+  std::size_t size = 0;
+  for (const NamedTensor& each : tensors) size += each.tensor.nbytes();
+  if (size == 0) return;
+  const at::Tensor packed = at::empty({static_cast<std::int64_t>(size)}, at::kByte);
+  auto* next = static_cast<std::byte*>(packed.data_ptr());
+  for (const NamedTensor& each : tensors) {
+    const at::Tensor rows = each.tensor.detach().contiguous();
+    std::memcpy(next, rows.const_data_ptr(), rows.nbytes());
+    next += rows.nbytes();
+  }
+  session.world().broadcast(packed, root, session.call("parameters and buffers")).wait();
+  if (session.rank() == root) return;
+  const at::NoGradGuard no_grad;
+  next = static_cast<std::byte*>(packed.data_ptr());
+  for (const NamedTensor& each : tensors) {
+    // Aligned for its type, and with rows as on the root.
+    const at::Tensor rows =
+        at::empty(each.tensor.sizes(), each.tensor.options().requires_grad(false));
+    std::memcpy(rows.data_ptr(), next, rows.nbytes());
+    each.tensor.copy_(rows);
+    next += rows.nbytes();
+  }
+}
+
+}  // namespace
+
+void complain_together(const Session& session, const std::string& own, const std::string& hint,
+                       std::string_view label) {
+  const std::vector<std::string> all = session.gather(own, label);
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) ranks_of[all[rank]].push_back(static_cast<int>(rank));
+  }
+  if (ranks_of.empty()) return;
+  std::string message;
+  for (const auto& [complaint, ranks] : ranks_of) {
+    message += (message.empty() ? "" : "; ") + complaint + ", on " + ranks_in_words(ranks);
+  }
+  throw UsageError(message, hint);
+}
+
+void compare_modules(const Session& session, std::span<const NamedTensor> parameters,
+                     std::span<const NamedTensor> buffers) {
+  std::string own;
+  for (const NamedTensor& each : parameters) own += describe("parameter", each) + "\n";
+  for (const NamedTensor& each : buffers) own += describe("buffer", each) + "\n";
+  const std::vector<std::string> all = session.gather(own, "module");
+  const Description first(all[0]);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const Description theirs(all[rank]);
+    const std::string key = first_difference_of(first, theirs);
+    std::vector<int> alike;  // ranks that say the same as this one
+    for (std::size_t other = 0; other < all.size(); ++other) {
+      if (all[other] == all[rank]) alike.push_back(static_cast<int>(other));
+    }
+    throw UsageError("the modules of the ranks differ: " + key + " " + first.of(key) +
+                         " on rank 0, and " + theirs.of(key) + " on " + ranks_in_words(alike),
+                     "build the same module on all ranks, in the same order; its values may "
+                     "differ, those of rank 0 are taken");
+  }
+}
+
+void broadcast_tensors(const Session& session, std::span<const NamedTensor> tensors, int root) {
+  if (session.size() == 1) return;
+  std::size_t begin = 0, size = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    size += tensors[i].tensor.nbytes();
+    if (size < kTogether) continue;
+    broadcast_packed(session, tensors.subspan(begin, i + 1 - begin), root);
+    begin = i + 1;
+    size = 0;
+  }
+  broadcast_packed(session, tensors.subspan(begin), root);
+}
+
+void compare_values(const Session& session, std::span<const NamedTensor> tensors,
+                    const std::string& hint) {
+  const auto count = static_cast<std::int64_t>(tensors.size());
+  const at::Tensor own = at::empty({count}, at::kLong);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const at::Tensor rows = tensors[static_cast<std::size_t>(i)].tensor.detach().contiguous();
+    own.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(content_hash(bytes_of(rows)));
+  }
+  const at::Tensor all = at::empty({session.size() * count}, at::kLong);
+  session.world().all_gather(all, own, session.call("hashes of parameters")).wait();
+  const std::int64_t* hashes = all.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::vector<int> others;
+    for (int rank = 1; rank < session.size(); ++rank) {
+      if (hashes[rank * count + i] != hashes[i]) others.push_back(rank);
+    }
+    if (others.empty()) continue;
+    throw UsageError("parameter " + quote(tensors[static_cast<std::size_t>(i)].name, 200) + " on " +
+                         ranks_in_words(others) +
+                         " has other values than on rank 0: it was written to on some ranks only",
+                     hint);
+  }
+}
+
+}  // namespace troika::detail

@@ -1,0 +1,37 @@
+// Internal. What the copies of a module on all ranks must have in common, and how a difference is
+// told: on every rank, in the same words. Everything here is collective.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/session/session.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika::detail {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Throws UsageError on every rank if any of them has something to complain of: `own` is this
+// rank's, empty for nothing. Complaints are told with the ranks that have them.
+void complain_together(const Session& session, const std::string& own, const std::string& hint,
+                       std::string_view label);
+
+// Throws UsageError naming the first parameter or buffer that is not of the same name, shape, dtype
+// and kind on all ranks.
+void compare_modules(const Session& session, std::span<const NamedTensor> parameters,
+                     std::span<const NamedTensor> buffers);
+
+// Gives all ranks the values that `root` has; all writes count as writes in place.
+void broadcast_tensors(const Session& session, std::span<const NamedTensor> tensors, int root);
+
+// Throws UsageError naming the first tensor whose values are not the same bits on all ranks.
+void compare_values(const Session& session, std::span<const NamedTensor> tensors,
+                    const std::string& hint);
+
+}  // namespace troika::detail

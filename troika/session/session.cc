@@ -1,0 +1,240 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/hash.h>
+#include <troika/base/version.h>
+#include <troika/observe/recorder.h>
+#include <troika/observe/trace.h>
+#include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/store_watch.h>
+#include <troika/session/session.h>
+
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace troika {
+namespace {
+
+// The groups of a session, ended together when the launcher says that the job has failed.
+class Groups {
+ public:
+  void add(const Group& group) {
+    const std::lock_guard lock(mutex_);
+    if (reason_) group.abort(*reason_);
+    groups_.push_back(group);
+  }
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    reason_ = reason;
+    for (const Group& group : groups_) group.abort(reason);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Group> groups_;
+  std::optional<std::string> reason_;
+};
+
+GroupObservers make_observers(const SessionOptions& options, const World& world) {
+  if (world.size == 1 || options.recorders.empty()) return {Recorder::none(), options.trace};
+  make_folders(options.recorders);
+  return {Recorder::create(recorder_path(options.recorders, world.rank), world.rank, world.host),
+          options.trace};
+}
+
+// What all ranks must have in common, in the recipe's form, so that a difference is named.
+std::string agreement_of(const SessionOptions& options) {
+  std::string text = "[session]\nname = \"" + options.name + "\"\nengine = ";
+  text += std::to_string(static_cast<int>(options.engine)) + "\nfold = ";
+  return text + std::to_string(static_cast<int>(options.fold)) + "\n";
+}
+
+}  // namespace
+
+struct Session::State {
+  Seconds timeout{60};
+  std::optional<Rendezvous> rendezvous;
+  std::vector<Member> nobody;
+  EngineOptions engine;  // what every group of the session is made with
+  Group world;
+  std::shared_ptr<Groups> groups = std::make_shared<Groups>();
+  std::unique_ptr<StoreWatch> watch;  // for the launcher's word that the job has failed
+};
+
+Session Session::from_environment(const SessionOptions& options) {
+  const Environment environment = Environment::of_process();
+  const std::optional<World> world = world_from_environment(environment);
+  return join(world ? *world : lone_world(environment), options);
+}
+
+Session Session::join(World world, const SessionOptions& options) {
+  const Deadline deadline = Deadline::in(options.rendezvous_timeout);
+  Rendezvous rendezvous =
+      Rendezvous::join(std::move(world), {std::string(kVersion), agreement_of(options)}, deadline);
+  return connect(std::move(rendezvous), options);
+}
+
+Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
+  auto state = std::make_shared<State>();
+  state->timeout = options.timeout;
+  state->rendezvous.emplace(std::move(rendezvous));
+  const World& world = state->rendezvous->world();
+  EngineOptions& engine = state->engine;
+  engine.kind = options.engine;
+  engine.store = world.size > 1 ? &state->rendezvous->store() : nullptr;
+  engine.address = state->rendezvous->members()[static_cast<std::size_t>(world.rank)].address;
+  engine.fold = options.fold;
+  engine.rendezvous_timeout = options.rendezvous_timeout;
+  engine.observers = make_observers(options, world);
+  engine.recorders = options.recorders;
+  std::vector<int> everybody(static_cast<std::size_t>(world.size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  state->world = troika::make_group("world", std::move(everybody), world.rank, engine);
+  state->groups->add(state->world);
+  if (world.store_host == StoreHost::kLauncher && world.size > 1) {
+    // A rank may wait for one that is gone without a connection to it; the launcher knows first.
+    state->watch = std::make_unique<StoreWatch>(
+        state->rendezvous->store(), abort_key(world.rank),
+        [groups = state->groups](const std::string& reason) { groups->abort(reason); },
+        [](const std::string&) {});
+  }
+  return Session(std::move(state));
+}
+
+Session Session::on(Group world, Seconds timeout) {
+  auto state = std::make_shared<State>();
+  state->timeout = timeout;
+  state->world = std::move(world);
+  return Session(std::move(state));
+}
+
+int Session::rank() const {
+  return state_->world.rank();
+}
+
+int Session::size() const {
+  return state_->world.size();
+}
+
+const Group& Session::world() const {
+  return state_->world;
+}
+
+const std::vector<Member>& Session::members() const {
+  return state_->rendezvous ? state_->rendezvous->members() : state_->nobody;
+}
+
+Group Session::make_group(std::string axis, std::vector<int> ranks, int index) const {
+  if (!state_->rendezvous) {
+    throw UsageError("a session on a group cannot make the group " + axis,
+                     "make it where the session's group was made, or open the session with "
+                     "Session::from_environment() or Session::join()");
+  }
+  Group group = troika::make_group(std::move(axis), std::move(ranks), index, state_->engine);
+  state_->groups->add(group);
+  return group;
+}
+
+Store& Session::store() const {
+  check(state_->rendezvous.has_value(), "a session on a group has no store");
+  return state_->rendezvous->store();
+}
+
+Seconds Session::timeout() const {
+  return state_->timeout;
+}
+
+void Session::reduce(std::span<double> values, ReduceOp op, std::string_view label) const {
+  const at::Tensor tensor =
+      at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble);
+  world().all_reduce(tensor, op, call(label)).wait();
+}
+
+double Session::average(double value, std::string_view label) const {
+  reduce({&value, 1}, ReduceOp::kAverage, label);
+  return value;
+}
+
+double Session::sum(double value, std::string_view label) const {
+  reduce({&value, 1}, ReduceOp::kSum, label);
+  return value;
+}
+
+double Session::average(double value, double count, std::string_view label) const {
+  // What has no weight does not count, not even a NaN.
+  double sums[] = {count == 0 ? 0 : value * count, count};
+  reduce(sums, ReduceOp::kSum, label);
+  return sums[1] == 0 ? std::numeric_limits<double>::quiet_NaN() : sums[0] / sums[1];
+}
+
+Session::Metrics Session::average(const Metrics& metrics, std::string_view label) const {
+  return average(metrics, 1, label);
+}
+
+Session::Metrics Session::average(const Metrics& metrics, double count,
+                                  std::string_view label) const {
+  std::string names;
+  for (const auto& [name, value] : metrics) names += (names.empty() ? "" : ", ") + name;
+  const std::vector<std::string> everybodys = gather(names, label);
+  for (std::size_t rank = 1; rank < everybodys.size(); ++rank) {
+    if (everybodys[rank] == everybodys[0]) continue;
+    throw UsageError("metrics '" + std::string(label) + "' are [" + everybodys[rank] +
+                         "] on rank " + std::to_string(rank) + ", and [" + everybodys[0] +
+                         "] on rank 0",
+                     "give the same metrics on all ranks");
+  }
+  std::vector<double> sums = {count};
+  for (const auto& [name, value] : metrics) sums.push_back(count == 0 ? 0 : value * count);
+  reduce(sums, ReduceOp::kSum, label);
+  Metrics averages;
+  std::size_t i = 0;
+  for (const auto& [name, value] : metrics) {
+    averages[name] = sums[0] == 0 ? std::numeric_limits<double>::quiet_NaN() : sums[++i] / sums[0];
+  }
+  return averages;
+}
+
+at::Tensor Session::average(const at::Tensor& tensor, std::string_view label) const {
+  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  world().all_reduce(result, ReduceOp::kAverage, call(label)).wait();
+  return result;
+}
+
+at::Tensor Session::sum(const at::Tensor& tensor, std::string_view label) const {
+  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  world().all_reduce(result, ReduceOp::kSum, call(label)).wait();
+  return result;
+}
+
+std::vector<std::string> Session::gather(std::string_view text, std::string_view label) const {
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(size()));
+  const at::Tensor lengths = at::from_blob(counts.data(), {size()}, at::kLong);
+  world().all_gather(lengths, at::full({1}, bytes, at::kLong), call(label)).wait();
+  const at::Tensor own = at::empty({bytes}, at::kByte);
+  std::copy(text.begin(), text.end(), own.data_ptr<std::uint8_t>());
+  const at::Tensor all =
+      at::empty({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, at::kByte);
+  if (all.numel() > 0) world().all_gather(all, own, call(label), counts).wait();
+  std::vector<std::string> texts;
+  const auto* next = reinterpret_cast<const char*>(all.const_data_ptr());
+  for (const std::int64_t count : counts) {
+    texts.emplace_back(next, static_cast<std::size_t>(count));
+    next += count;
+  }
+  return texts;
+}
+
+void Session::barrier(std::string_view label) const {
+  world().barrier(call(label)).wait();
+}
+
+void Session::leave(Seconds timeout) const {
+  if (state_->rendezvous) state_->rendezvous->leave(Deadline::in(timeout));
+}
+
+}  // namespace troika
