@@ -1,0 +1,211 @@
+// The C functions on one rank: what they give back, and what they refuse in words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <troika/troika.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <support/temporary_folder.h>
+
+namespace troika {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kRecipe = R"(
+[model]
+kind = "mlp"
+input_dim = 2
+hidden_dims = [8]
+output_dim = 1
+activation = "tanh"
+loss = "mean_square"
+[train]
+steps = 200
+precision = "fp64"
+[optimizer]
+kind = "sgd"
+lr = 0.2
+weight_decay = 0.0
+warmup_steps = 0
+schedule = "constant"
+)";
+
+constexpr std::int64_t kSamples = 32;
+
+class CApi : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(troika_open_alone(nullptr, &session_), TROIKA_OK); }
+  void TearDown() override { EXPECT_EQ(troika_close(session_), TROIKA_OK); }
+
+  troika_model* create(const std::string& recipe = kRecipe) {
+    troika_model* model = nullptr;
+    EXPECT_EQ(troika_model_create(session_, recipe.c_str(), &model), TROIKA_OK)
+        << troika_last_error();
+    return model;
+  }
+  static void refuses(int status, int expected, const char* words) {
+    EXPECT_EQ(status, expected);
+    EXPECT_THAT(std::string(troika_last_error()), HasSubstr(words));
+  }
+
+  troika_session* session_ = nullptr;
+};
+
+// x y / 2 on a square.
+template <class Number>
+struct Arrays {
+  std::vector<Number> inputs, targets;
+  Arrays() {
+    for (int i = 0; i < kSamples; ++i) {
+      const double x = std::sin(i), y = std::cos(3 * i);
+      inputs.push_back(static_cast<Number>(x));
+      inputs.push_back(static_cast<Number>(y));
+      targets.push_back(static_cast<Number>(x * y / 2));
+    }
+  }
+};
+
+TEST_F(CApi, LearnsFromTheCallersArrays) {
+  troika_model* model = create();
+  const Arrays<double> arrays;
+  const std::vector<double> before = arrays.inputs;
+  double first = 0, last = 0;
+  for (int step = 0; step < 200; ++step) {
+    ASSERT_EQ(troika_model_step(model, arrays.inputs.data(), arrays.targets.data(), kSamples,
+                                TROIKA_DOUBLE, step == 0 ? &first : &last),
+              TROIKA_OK)
+        << troika_last_error();
+  }
+  EXPECT_LT(last, first / 4);
+  EXPECT_EQ(arrays.inputs, before);
+  std::int64_t steps = 0;
+  EXPECT_EQ(troika_model_steps(model, &steps), TROIKA_OK);
+  EXPECT_EQ(steps, 200);
+
+  // Its predictions have the loss that it says.
+  std::vector<double> outputs(kSamples);
+  ASSERT_EQ(
+      troika_model_predict(model, arrays.inputs.data(), kSamples, TROIKA_DOUBLE, outputs.data()),
+      TROIKA_OK);
+  double squares = 0, loss = 0;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    squares += (outputs[i] - arrays.targets[i]) * (outputs[i] - arrays.targets[i]);
+  }
+  ASSERT_EQ(troika_model_loss(model, arrays.inputs.data(), arrays.targets.data(), kSamples,
+                              TROIKA_DOUBLE, &loss),
+            TROIKA_OK);
+  EXPECT_NEAR(loss, squares / kSamples, 1e-14);
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+}
+
+TEST_F(CApi, FloatsAreAsGoodAsDoubles) {
+  troika_model* model = create();
+  const Arrays<double> doubles;
+  const Arrays<float> floats;
+  double exact = 0, rounded = 0;
+  ASSERT_EQ(troika_model_loss(model, doubles.inputs.data(), doubles.targets.data(), kSamples,
+                              TROIKA_DOUBLE, &exact),
+            TROIKA_OK);
+  ASSERT_EQ(troika_model_loss(model, floats.inputs.data(), floats.targets.data(), kSamples,
+                              TROIKA_FLOAT, &rounded),
+            TROIKA_OK);
+  EXPECT_NEAR(rounded, exact, 1e-6);
+  EXPECT_NE(rounded, exact);
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+}
+
+TEST_F(CApi, ClassesAreNumbers) {
+  std::string recipe = kRecipe;
+  recipe.replace(recipe.find("output_dim = 1"), 14, "output_dim = 3");
+  recipe.replace(recipe.find("mean_square"), 11, "cross_entropy");
+  troika_model* model = create(recipe);
+  const double inputs[] = {0, 0, 1, 1};
+  const double classes[] = {0, 2}, halves[] = {0, 0.5}, beyond[] = {0, 3};
+  double loss = 0;
+  EXPECT_EQ(troika_model_step(model, inputs, classes, 2, TROIKA_DOUBLE, &loss), TROIKA_OK);
+  EXPECT_GT(loss, 0);
+  refuses(troika_model_step(model, inputs, halves, 2, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "whole numbers from 0 to 2");
+  refuses(troika_model_step(model, inputs, beyond, 2, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "whole numbers from 0 to 2");
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+}
+
+TEST_F(CApi, WhatIsSavedIsLoaded) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "model.safetensors").string();
+  troika_model *model = create(), *other = create("seed = 3\n" + std::string(kRecipe));
+  const double input[] = {0.3, -0.4};
+  double output = 0, before = 0, after = 0;
+  ASSERT_EQ(troika_model_predict(model, input, 1, TROIKA_DOUBLE, &output), TROIKA_OK);
+  ASSERT_EQ(troika_model_predict(other, input, 1, TROIKA_DOUBLE, &before), TROIKA_OK);
+  EXPECT_NE(before, output);
+  ASSERT_EQ(troika_model_save(model, path.c_str()), TROIKA_OK) << troika_last_error();
+  ASSERT_EQ(troika_model_load(other, path.c_str()), TROIKA_OK) << troika_last_error();
+  ASSERT_EQ(troika_model_predict(other, input, 1, TROIKA_DOUBLE, &after), TROIKA_OK);
+  EXPECT_EQ(after, output);
+  refuses(troika_model_load(other, (folder.path() / "none").string().c_str()), TROIKA_DATA, "none");
+  refuses(troika_model_save(other, (folder.path() / "no" / "folder").string().c_str()),
+          TROIKA_STORAGE, "folder");
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+  EXPECT_EQ(troika_model_free(other), TROIKA_OK);
+}
+
+TEST_F(CApi, ReductionsAreInPlace) {
+  std::int64_t values[] = {3, 4};
+  EXPECT_EQ(troika_all_reduce(session_, values, 2, TROIKA_INT64, TROIKA_SUM, nullptr), TROIKA_OK);
+  EXPECT_EQ(values[1], 4);
+  EXPECT_EQ(troika_broadcast(session_, values, 2, TROIKA_INT64, 0, "values"), TROIKA_OK);
+  EXPECT_EQ(troika_barrier(session_, nullptr), TROIKA_OK);
+  int rank = -1, size = -1;
+  EXPECT_EQ(troika_rank(session_, &rank), TROIKA_OK);
+  EXPECT_EQ(troika_size(session_, &size), TROIKA_OK);
+  EXPECT_EQ(rank, 0);
+  EXPECT_EQ(size, 1);
+}
+
+TEST_F(CApi, RefusesInWords) {
+  troika_model* model = nullptr;
+  double loss = 0;
+  refuses(troika_model_create(session_, "[model]\nkind = \"mlq\"", &model), TROIKA_USAGE, "mlq");
+  constexpr const char* kGpt =
+      "[model]\nkind = \"gpt\"\nlayers = 1\ndim = 32\nheads = 2\nffn_dim = 48\nvocab_size = 256\n"
+      "seq_len = 32";
+  refuses(troika_model_create(session_, kGpt, &model), TROIKA_USAGE, "gpt");
+  EXPECT_THAT(std::string(troika_last_hint()), HasSubstr("mlp"));
+  refuses(troika_model_create(session_, nullptr, &model), TROIKA_USAGE, "recipe is NULL");
+  refuses(troika_model_create(nullptr, kRecipe, &model), TROIKA_USAGE, "session is NULL");
+  refuses(troika_model_create_from_file(session_, "/no/such/file", &model), TROIKA_USAGE,
+          "/no/such/file");
+  EXPECT_EQ(model, nullptr);
+  refuses(troika_all_reduce(session_, &loss, 1, 9, TROIKA_SUM, ""), TROIKA_USAGE, "type 9");
+  refuses(troika_all_reduce(session_, &loss, 1, TROIKA_DOUBLE, 9, ""), TROIKA_USAGE, "reduction 9");
+  refuses(troika_all_reduce(session_, &loss, -1, TROIKA_DOUBLE, TROIKA_SUM, ""), TROIKA_USAGE,
+          "negative");
+  const troika_options options = {"gluu", 0, 0, nullptr};
+  troika_session* none = nullptr;
+  refuses(troika_open_alone(&options, &none), TROIKA_USAGE, "gluu");
+  EXPECT_EQ(none, nullptr);
+
+  model = create();
+  const double input[] = {0, NAN}, target[] = {0};
+  refuses(troika_model_step(model, input, nullptr, 1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "targets is NULL");
+  refuses(troika_model_step(model, input, target, 1, TROIKA_INT32, &loss), TROIKA_USAGE,
+          "TROIKA_FLOAT or TROIKA_DOUBLE");
+  refuses(troika_model_step(model, input, target, -1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "negative");
+  refuses(troika_model_step(model, input, target, 0, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "no samples at all");
+  refuses(troika_model_step(model, input, target, 1, TROIKA_DOUBLE, &loss), TROIKA_NONFINITE,
+          "not finite on rank 0 at step 1");
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+  EXPECT_EQ(troika_model_free(nullptr), TROIKA_OK);
+}
+
+}  // namespace
+}  // namespace troika

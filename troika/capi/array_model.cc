@@ -1,0 +1,201 @@
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <troika/base/error.h>
+#include <troika/base/failure.h>
+#include <troika/base/text.h>
+#include <troika/capi/array_model.h>
+#include <troika/config/choices.h>
+#include <troika/config/recipe_file.h>
+#include <troika/models/model.h>
+#include <troika/optim/gradient_norm.h>
+#include <troika/optim/schedule.h>
+#include <troika/train/precision.h>
+#include <troika/train/saved_model.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troika {
+namespace {
+
+// An error as a text that rank 0 gives to the others: code, message, hint.
+std::string encode(const Failure& failure) {
+  return std::to_string(static_cast<int>(failure.code)) + "\n" + failure.message + "\n" +
+         failure.hint;
+}
+
+[[noreturn]] void throw_again(std::string_view text) {
+  const std::size_t first = text.find('\n'), second = text.find('\n', first + 1);
+  const auto code = static_cast<ExitCode>(std::stoi(std::string(text.substr(0, first))));
+  throw Error(code, std::string(text.substr(first + 1, second - first - 1)),
+              std::string(text.substr(second + 1)));
+}
+
+// Whole numbers from 0 to below `classes`, which a floating-point array may hold.
+at::Tensor class_numbers(const at::Tensor& targets, std::int64_t classes) {
+  const at::Tensor numbers = targets.to(at::kLong);
+  if (targets.numel() > 0 &&
+      !at::logical_and(numbers == targets, at::logical_and(numbers >= 0, numbers < classes))
+           .all()
+           .item<bool>()) {
+    throw UsageError(
+        "a target is no class: targets are whole numbers from 0 to " + std::to_string(classes - 1),
+        "or set loss = \"mean_square\" in [model], if they are values");
+  }
+  return numbers;
+}
+
+}  // namespace
+
+Recipe parse_array_recipe(std::string_view text, std::string_view source) {
+  // Not from files, and under no name: the caller has both.
+  const std::vector<std::string> fixed = {"name=array", "data.kind=random"};
+  Recipe recipe = parse_recipe(text, source, fixed).recipe;
+  if (recipe.model.kind != ModelKind::kMlp) {
+    throw UsageError(std::string(source) + ": model.kind \"" +
+                         std::string(name_of(recipe.model.kind)) +
+                         "\" cannot be trained on arrays of one's own",
+                     "write kind = \"mlp\"");
+  }
+  if (recipe.train.precision == Precision::kFloat16) {
+    throw UsageError(
+        std::string(source) + ": train.precision \"fp16\" cannot be trained on arrays of one's own",
+        "write precision = \"bf16\", \"fp32\" or \"fp64\"");
+  }
+  if (recipe.train.precision == Precision::kAuto) recipe.train.precision = Precision::kFloat32;
+  return recipe;
+}
+
+ArrayModel::ArrayModel(Session session, const Recipe& recipe)
+    : ArrayModel(std::move(session), recipe,
+                 build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed)).units) {}
+
+ArrayModel::ArrayModel(Session session, const Recipe& recipe,
+                       std::vector<std::unique_ptr<Unit>> units)
+    : session_(std::move(session)), recipe_(recipe), stage_(std::move(units), 0) {
+  const c10::InferenceMode no_autograd;
+  agree();
+  arena_ = std::make_unique<Arena>(stage_.specs(), numeric_types(recipe.train.precision),
+                                   session_.world());
+  stage_.bind(*arena_);
+  arena_->initialize(static_cast<std::uint64_t>(recipe.seed));
+  optimizer_ = make_optimizer(recipe.optimizer, *arena_);
+  reducer_ = std::make_unique<GradientReducer>(*arena_, session_.world());
+  outputs_.emplace(recipe.model, *arena_);
+}
+
+void ArrayModel::agree() const {
+  const std::vector<std::string> recipes = session_.gather(to_toml(recipe_), "recipe of a model");
+  for (std::size_t rank = 1; rank < recipes.size(); ++rank) {
+    if (recipes[rank] == recipes[0]) continue;
+    throw UsageError(
+        "the recipe of the model differs between rank 0 and rank " + std::to_string(rank),
+        "create it from the same recipe on all ranks");
+  }
+}
+
+Saved ArrayModel::saved_for(const at::Tensor& inputs, const at::Tensor& targets, Mode mode) {
+  Saved saved;
+  saved.mode = mode;
+  saved.microbatch.inputs = inputs;
+  saved.microbatch.targets = recipe_.model.loss == Loss::kCrossEntropy
+                                 ? class_numbers(targets, recipe_.model.output_dim)
+                                 : targets.to(arena_->types().master);
+  saved.microbatch.valid = inputs.size(0);
+  saved.microbatch.step = steps_ + 1;
+  saved.loss_scale = loss_scale_for(recipe_.train.precision,
+                                    static_cast<double>(recipe_.train.global_batch_size), 1);
+  return saved;
+}
+
+LossSum ArrayModel::sum_over_ranks(double loss, std::int64_t samples) const {
+  return {session_.world(), loss, samples, session_.call("loss")};
+}
+
+double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
+  const c10::InferenceMode no_autograd;
+  const std::int64_t samples = inputs.size(0);
+  Saved saved = saved_for(inputs, targets, Mode::kTrain);
+  const double loss_scale = saved.loss_scale;
+  reducer_->begin_step(samples > 0 ? 1 : 0, session_.timeout());
+  const double own = samples > 0 ? stage_.forward({}, saved).loss_sum : 0;
+  const LossSum loss = sum_over_ranks(own, samples);
+  if (samples > 0) stage_.backward(saved, {}, *reducer_);
+  reducer_->finish();
+  const LossSum::Result sums = loss.wait();
+  if (sums.valid == 0) {
+    throw UsageError("a step on no samples at all", "one rank at least has to have some");
+  }
+  ++steps_;
+  const double scale = 1 / (loss_scale * static_cast<double>(sums.valid));
+  const double norm = global_norm(*arena_) * scale;
+  if (!sums.nonfinite_ranks.empty() || !std::isfinite(norm)) {
+    refuse_nonfinite(sums, norm);
+  } else {
+    optimizer_->step({learning_rate(recipe_.optimizer, recipe_.train, steps_),
+                      scale * clip_factor(norm, recipe_.train.grad_clip), ++updates_});
+  }
+  return sums.loss / static_cast<double>(sums.valid);
+}
+
+void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) const {
+  if (recipe_.train.on_nonfinite == OnNonFinite::kSkip) return;
+  std::string what = "the gradient norm is " + std::to_string(norm);
+  if (!sums.nonfinite_ranks.empty()) {
+    std::vector<std::string> ranks;
+    for (const int rank : sums.nonfinite_ranks) ranks.push_back(std::to_string(rank));
+    what = "the loss is not finite on rank " + join(ranks, ", ");
+  }
+  throw NonFiniteError(what + " at step " + std::to_string(steps_),
+                       "look for a NaN in the arrays, lower optimizer.lr, or set "
+                       "train.on_nonfinite = \"skip\"");
+}
+
+double ArrayModel::loss(const at::Tensor& inputs, const at::Tensor& targets) {
+  const c10::InferenceMode no_autograd;
+  Saved saved = saved_for(inputs, targets, Mode::kEvaluate);
+  const double own = inputs.size(0) > 0 ? stage_.forward({}, saved).loss_sum : 0;
+  const LossSum::Result sums = sum_over_ranks(own, inputs.size(0)).wait();
+  if (sums.valid == 0) {
+    throw UsageError("a loss of no samples at all", "one rank at least has to have some");
+  }
+  return sums.loss / static_cast<double>(sums.valid);
+}
+
+at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
+  const c10::InferenceMode no_autograd;
+  return outputs_->of(inputs).to(inputs.scalar_type());
+}
+
+void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& work) const {
+  std::string error;
+  if (session_.rank() == 0) {
+    try {
+      work();
+    } catch (const std::exception& caught) {
+      error = encode(failure_of(caught));
+    }
+  }
+  const std::string told = session_.gather(error, label).front();
+  if (!told.empty()) throw_again(told);
+}
+
+void ArrayModel::save(const std::filesystem::path& path) const {
+  const c10::InferenceMode no_autograd;
+  on_rank_0("save", [&] { save_parameters(path, *arena_); });
+}
+
+void ArrayModel::load(const std::filesystem::path& path) {
+  const c10::InferenceMode no_autograd;
+  on_rank_0("load", [&] { load_parameters(path, *arena_); });
+  session_.world()
+      .broadcast(arena_->masters(0, arena_->units()), 0, session_.call("loaded parameters"))
+      .wait();
+  arena_->publish();
+}
+
+}  // namespace troika

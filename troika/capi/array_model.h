@@ -1,0 +1,69 @@
+// A model that is trained on arrays of the caller's, rather than on a data set: what the C
+// interface (troika/troika.h) puts into functions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/config/recipe.h>
+#include <troika/models/mlp/outputs.h>
+#include <troika/nn/stage.h>
+#include <troika/optim/optimizer.h>
+#include <troika/parallel/data/gradient_reducer.h>
+#include <troika/param/arena.h>
+#include <troika/session/session.h>
+#include <troika/train/loss_sum.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+namespace troika {
+
+// The recipe of a text which may lack name and [data]; `source` names it in messages. Throws
+// UsageError naming what such a model cannot do.
+[[nodiscard]] Recipe parse_array_recipe(std::string_view text, std::string_view source);
+
+class ArrayModel {
+ public:
+  // Collective. Throws UsageError on every rank where recipes differ.
+  ArrayModel(Session session, const Recipe& recipe);
+
+  // Collective: one step on all ranks' samples; the mean loss before it. `inputs` [n, input_dim],
+  // `targets` [n, output_dim] or class numbers [n], of any floating type; n may differ, and be
+  // zero. Throws UsageError where no rank has a sample, NonFiniteError, DeadlineError, PeerError.
+  double step(const at::Tensor& inputs, const at::Tensor& targets);
+  // Collective: the same without a step.
+  [[nodiscard]] double loss(const at::Tensor& inputs, const at::Tensor& targets);
+  // [n, output_dim], of the inputs' type.
+  [[nodiscard]] at::Tensor predict(const at::Tensor& inputs) const;
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+
+  // Collective: rank 0 writes or reads. Every rank throws rank 0's StorageError or DataError.
+  void save(const std::filesystem::path& path) const;
+  void load(const std::filesystem::path& path);
+
+  [[nodiscard]] const ModelRecipe& shape() const { return recipe_.model; }
+
+ private:
+  ArrayModel(Session session, const Recipe& recipe, std::vector<std::unique_ptr<Unit>> units);
+
+  void agree() const;
+  [[nodiscard]] Saved saved_for(const at::Tensor& inputs, const at::Tensor& targets, Mode mode);
+  [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t samples) const;
+  void on_rank_0(std::string_view label, const std::function<void()>& work) const;
+  void refuse_nonfinite(const LossSum::Result& sums, double norm) const;
+
+  Session session_;
+  Recipe recipe_;
+  UnitStage stage_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::optional<MlpOutputs> outputs_;
+  std::int64_t steps_ = 0;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace troika

@@ -1,0 +1,39 @@
+#include <ATen/ATen.h>
+#include <troika/models/mlp/mlp.h>
+#include <troika/models/mlp/outputs.h>
+
+#include <string>
+
+namespace troika {
+namespace {
+
+Linear last_layer(const ModelRecipe& recipe) {
+  const std::size_t hidden = recipe.hidden_dims.size();
+  const std::int64_t in = hidden == 0 ? recipe.input_dim : recipe.hidden_dims.back();
+  // The initial values are build_mlp()'s affair.
+  return {"layers." + std::to_string(hidden), in, recipe.output_dim, Bias::kPresent,
+          Initializer::constant(0)};
+}
+
+}  // namespace
+
+MlpOutputs::MlpOutputs(const ModelRecipe& recipe, const Arena& arena)
+    : hidden_(build_mlp(recipe).units), last_(last_layer(recipe)) {
+  hidden_.pop_back();  // the layer that computes the loss
+  for (const auto& unit : hidden_) unit->bind(arena);
+  last_.bind(arena);
+}
+
+at::Tensor MlpOutputs::of(const at::Tensor& inputs) const {
+  Saved saved;
+  saved.mode = Mode::kEvaluate;
+  saved.microbatch.inputs = inputs;
+  Activation activation{inputs.to(last_.value_type())};
+  for (const auto& unit : hidden_) {
+    std::unique_ptr<UnitState> unused;
+    activation = unit->forward(std::move(activation), saved, unused);
+  }
+  return last_.forward(activation.hidden).to(last_.master_type());
+}
+
+}  // namespace troika

@@ -1,0 +1,28 @@
+// A multi-layer perceptron's outputs, for predicting: no loss and no gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/config/recipe.h>
+#include <troika/nn/linear.h>
+#include <troika/nn/stage.h>
+
+#include <memory>
+#include <vector>
+
+namespace troika {
+
+class MlpOutputs {
+ public:
+  // `arena` holds the parameters of build_mlp(recipe) and must outlive this.
+  MlpOutputs(const ModelRecipe& recipe, const Arena& arena);
+
+  // `inputs` [n, input_dim], of any floating type -> [n, output_dim], in the masters' precision:
+  // values, or logits where the loss is cross-entropy.
+  [[nodiscard]] at::Tensor of(const at::Tensor& inputs) const;
+
+ private:
+  std::vector<std::unique_ptr<Unit>> hidden_;
+  Linear last_;
+};
+
+}  // namespace troika
