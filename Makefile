@@ -8,6 +8,7 @@ PYTHON ?= python3
 # A file that includes torch/torch.h takes 2 GB of memory to compile.
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ { fit = int($$2 / 2e6); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 CMAKE_FLAGS ?=
+PREFIX ?= /usr/local
 TEST_FLAGS ?=
 BENCH_ARGS ?=
 
@@ -21,7 +22,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   $(call configure,$(1),$(2),-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,$(2),$(3)) && \
   echo "-- Testing $(2)" && ctest --preset $(1) $(TEST_FLAGS)
 
-.PHONY: help setup build quickstart test sanitize fuzz bench lint tidy format clean
+.PHONY: help setup build install quickstart test sanitize fuzz bench lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +34,12 @@ build: setup ## Set up, configure and build; the command is build/troika
 	@$(call configure,release,build,)
 	@$(call compile,build,troika)
 	@echo "-- Built: build/troika"
+
+install: setup ## Install the command, the library and its headers: make install PREFIX=DIR
+	@$(call configure,release,build,)
+	@$(call compile,build,installable)
+	@cmake --install build --prefix "$(PREFIX)" > build/install.log
+	@echo "-- Installed in $(PREFIX); programs find it with -DCMAKE_PREFIX_PATH=$(PREFIX)"
 
 quickstart: build ## Train a small GPT on this machine's C++ headers for a minute, then let it write some
 	@echo "-- Training recipes/quickstart.toml on 2 ranks; runs/quickstart is overwritten if it is there"
@@ -54,7 +61,7 @@ fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) e
 	@$(call compile,build-fuzz,fuzz)
 	@ctest --preset fuzz $(TEST_FLAGS)
 
-bench: build ## Time 2 ranks against PyTorch DDP on the same work, five minutes; BENCH_ARGS=--quick for less
+bench: build ## Time troika against PyTorch and MPI on the same work, a quarter of an hour; BENCH_ARGS=--quick for less
 	@scripts/setup.sh build test
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)

@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+import rows
+
 HERE = pathlib.Path(__file__).resolve().parent
 GRADIENT_TOLERANCE = 1e-4  # fp32, of each gradient's largest element
 RUN_SECONDS = 900  # one run of either; past it something hangs
@@ -192,36 +194,42 @@ def machine():
 
 
 def table(works):
-    rows = [["work", "unit", "parameters", "troika", "PyTorch DDP", "ratio", "of the pairs", "ratio of the whole loop"]]
+    lines = [["work", "unit", "parameters", "troika", "PyTorch DDP", "ratio", "of the pairs", "ratio of the whole loop"]]
     for work in works:
         step, loop = work["step_rate"], work["loop_rate"]
-        rows.append([work["work"], work["unit"], f"{work['parameters']:,}", f"{step['troika']:,.0f}",
+        lines.append([work["work"], work["unit"], f"{work['parameters']:,}", f"{step['troika']:,.0f}",
                      f"{step['pytorch_ddp']:,.0f}", f"{step['ratio']:.2f}",
                      f"{step['smallest_ratio']:.2f} to {step['largest_ratio']:.2f}",
                      f"{loop['ratio']:.2f} ({loop['smallest_ratio']:.2f} to {loop['largest_ratio']:.2f})"])
-    rows.insert(1, ["---"] * len(rows[0]))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows)
+    return laid_out(lines)
+
+
+def laid_out(lines):
+    lines.insert(1, ["---"] * len(lines[0]))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in lines)
 
 
 def heading(result):
     host, versions = result["machine"], result["versions"]
     return (f"{host['cpu']}, {host['cores']} cores, load average {host['load_average_before']} before\n"
-            f"troika {versions['troika']} ({versions['troika_engine']}), PyTorch {versions['torch']} (gloo, eager), fp32, "
-            f"{result['ranks']} ranks, 1 thread each; 1 warm-up and {result['alternations']} alternations\n")
+            f"troika {versions['troika']}, PyTorch {versions['torch']} (gloo, eager), fp32, "
+            f"1 thread a rank; 1 warm-up and {result['alternations']} alternations\n")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--troika", default=HERE.parent / "build" / "troika", type=pathlib.Path, help="the command")
     parser.add_argument("--peer-python", default=sys.executable, help="a Python with torch and safetensors")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs, about a minute and a half")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs, about three minutes")
     parser.add_argument("--pairs", type=int, help="alternations of each work (default: 4; with --quick 2)")
-    parser.add_argument("--works", nargs="+", choices=[work.name for work in WORKS], help="only these")
+    parser.add_argument("--works", nargs="+", choices=[*rows.GROUPS, *(work.name for work in WORKS)],
+                        help="only these")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write every run's figures")
     options = parser.parse_args()
     options.pairs = options.pairs or (2 if options.quick else 4)
     options.ranks = 2  # the recipes' batches are two microbatches
+    options.budget = 0.1 if options.quick else 0.3  # seconds for a size of a collective
     options.troika = options.troika.resolve()
     return options
 
@@ -236,19 +244,23 @@ def main():
         with tempfile.TemporaryDirectory(prefix="troika-bench-") as scratch:
             bench = Bench(options, pathlib.Path(scratch))
             version = bench.run([options.troika, "--version"])[0].strip()
-            works = [bench.measure(work) for work in WORKS if not options.works or work.name in options.works]
+            torch = bench.run([options.peer_python, "-c", "import torch; print(torch.__version__)"])[0].strip()
+            chosen = options.works or [*rows.GROUPS, *(work.name for work in WORKS)]
+            measured_rows = [row for group, measure in rows.GROUPS.items() if group in chosen
+                             for row in measure(rows.Rows(bench, say))]
+            works = [bench.measure(work) for work in WORKS if work.name in chosen]
     except (Failed, OSError) as error:
         sys.exit(f"bench: {error}")
-    last = works[-1]["pairs"][-1]
     result = {"command": shlex.join(map(str, sys.argv)), "machine": host, "ranks": options.ranks,
-              "alternations": options.pairs,
-              "versions": {"troika": version, "troika_engine": last["troika"]["facts"]["engine"],
-                           "torch": last["pytorch_ddp"]["facts"]["torch"]},
+              "alternations": options.pairs, "versions": {"troika": version, "torch": torch}, "rows": measured_rows,
               "works": works}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(heading(result))
-    print(table(works))
+    if measured_rows:
+        print(laid_out(list(rows.lines_of(measured_rows))) + "\n")
+    if works:
+        print(table(works))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ function(troika_folder)
   list(TRANSFORM F_LINKS PREPEND troika_)
   target_link_libraries(troika_${F_NAME} PUBLIC ${F_LINKS} PRIVATE ${F_PRIVATE_LINKS})
 
+  set_property(GLOBAL APPEND PROPERTY TROIKA_FOLDERS ${F_NAME})
+
   # A folder may hold several libraries: check its files once all of them are listed.
   set_property(DIRECTORY APPEND PROPERTY TROIKA_LISTED ${F_SOURCES} ${F_PROGRAMS})
   cmake_language(DEFER CALL troika_check_sources)

@@ -9,22 +9,28 @@ import sys
 from tree import ROOT, cpp_files
 
 # A folder may include from itself and from the folders before it.
-ORDER = ["base", "observe", "config", "mesh", "schedule", "rendezvous", "comm", "param", "ops", "nn", "models", "data",
-         "optim", "parallel", "checkpoint", "elastic", "train", "launch", "cli"]
+ORDER = ["base", "observe", "config", "mesh", "schedule", "rendezvous", "comm", "session", "param", "ops", "nn", "models", "data",
+         "optim", "parallel", "checkpoint", "elastic", "train", "launch", "capi", "bench", "cli"]
 LONGEST = 500  # lines
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 # Heavy or clashing headers stay in implementation files, so that a program which includes ours compiles fast.
 # A header for implementation files only says so in its opening comment.
 INTERNAL = re.compile(r"\bInternal\b")
+# A header for programs that include LibTorch themselves says so there, and may include it.
+EXTENDS = re.compile(r"\bExtends LibTorch\b")
 ALLOWED = {"ATen/core/Tensor.h", "c10/core/ScalarType.h"}  # the second comes with the first
 HEAVY = re.compile(r"^(torch|c10d|ATen|c10|spdlog|fmt|toml\+\+|nlohmann|google/protobuf|gloo|prometheus|CLI)/|^(toml|mpi|nccl|sentencepiece_.*)\.h")
 
 
-def internal(path):
-    """True of a header whose opening comment holds the word Internal."""
+def opening_holds(path, words):
     opening = path.read_text(encoding="utf-8").split("#pragma once")[0] if path.exists() else ""
-    return INTERNAL.search(opening) is not None
+    return words.search(opening) is not None
+
+
+def internal(path):
+    """True of a header that only implementation files, and programs with LibTorch, may include."""
+    return opening_holds(path, INTERNAL) or opening_holds(path, EXTENDS)
 
 
 def folder_of(include):

@@ -66,10 +66,10 @@ def train(found, model, make_batches, make_optimizer):
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
     optimizer = make_optimizer(model, recipe["optimizer"])
     torch.distributed.barrier()
-    seconds, total, loss = timed_steps(parallel, batches, optimizer, recipe["train"]["grad_clip"])
+    seconds, total, loss, first_step_at = timed_steps(parallel, batches, optimizer, recipe["train"]["grad_clip"])
     if rank == 0:
         print(json.dumps({
-            "step_seconds": seconds, "seconds": total, "loss": loss, "parameters": count(model),
+            "step_seconds": seconds, "seconds": total, "loss": loss, "first_step_at": first_step_at, "parameters": count(model),
             "targets_per_step": batches[0][1].numel() * world, "torch": torch.__version__,
             "threads": torch.get_num_threads(),
         }), flush=True)
@@ -78,7 +78,7 @@ def train(found, model, make_batches, make_optimizer):
 
 def timed_steps(parallel, batches, optimizer, grad_clip):
     seconds = []
-    started = time.perf_counter()
+    started, first_step_at = time.perf_counter(), None
     for batch in batches:
         step_started = time.perf_counter()
         inputs, targets = batch
@@ -90,5 +90,6 @@ def timed_steps(parallel, batches, optimizer, grad_clip):
         optimizer.step()
         value = loss.item()  # of this rank only: troika's is the mean over all ranks, which costs it an all-reduce
         seconds.append(time.perf_counter() - step_started)
-    return seconds, time.perf_counter() - started, value
+        first_step_at = first_step_at or time.time()
+    return seconds, time.perf_counter() - started, value, first_step_at
 

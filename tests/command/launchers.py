@@ -59,9 +59,21 @@ class Job:
         return worlds_in(self.out)
 
 
+    def sums(self):
+        """What the ranks of comm_probe have printed, by rank."""
+        assert self.status == 0, f"{self.command}: status {self.status}\n{self.out}{self.err}"
+        return said(self.out, "comm")
+
+
+def said(text, word):
+    """The JSON objects after `word`, by rank; a launcher may have put something in front."""
+    start = word + " {"
+    lines = [line[line.index(start) + len(word):] for line in text.splitlines() if start in line]
+    return sorted((json.loads(line) for line in lines), key=lambda one: one["rank"])
+
+
 def worlds_in(text):
-    lines = [line[line.index("world {") + 6:] for line in text.splitlines() if "world {" in line]
-    return sorted((json.loads(line) for line in lines), key=lambda world: world["rank"])
+    return said(text, "world")
 
 
 def run(command, env=None, timeout=60):

@@ -17,6 +17,8 @@ using Action = std::function<int()>;
 
 void add_train_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);
+void add_launch_command(CLI::App& app, Action& action);
+void add_bench_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);

@@ -11,7 +11,8 @@ namespace {
 // In the order of --help.
 constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
     troika::add_train_command,  troika::add_generate_command, troika::add_data_command,
-    troika::add_recipe_command, troika::add_inspect_command, troika::add_doctor_command,   troika::add_completion_command,
+    troika::add_recipe_command, troika::add_launch_command,   troika::add_inspect_command,
+    troika::add_bench_command,  troika::add_doctor_command,   troika::add_completion_command,
 };
 
 }  // namespace

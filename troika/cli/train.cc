@@ -2,11 +2,9 @@
 #include <troika/base/file.h>
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
+#include <troika/cli/ranks.h>
 #include <troika/config/layout.h>
 #include <troika/config/recipe_file.h>
-#include <troika/launch/agent.h>
-#include <troika/launch/options.h>
-#include <troika/launch/report.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/train/run.h>
@@ -14,8 +12,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -38,15 +34,6 @@ struct Options {
     return resume ? Existing::kResume : Existing::kRefuseOthers;
   }
 };
-
-// This very command line, to be run again as a rank.
-std::vector<std::string> own_command() {
-  std::vector<std::string> words;
-  std::ifstream line("/proc/self/cmdline", std::ios::binary);
-  for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
-  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
-  return words;
-}
 
 RankDefaults defaults_of(const Recipe& recipe) {
   RankDefaults defaults;
@@ -77,12 +64,7 @@ int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan&
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   launch.recorders = flight_folder(run_folder(recipe));
-  const LaunchResult result = run_ranks(launch);
-  if (result.failure) {
-    std::cerr << "troika: " << result.failure->message << "\n";
-    if (!result.failure->hint.empty()) std::cerr << "hint: " << result.failure->hint << "\n";
-  }
-  return result.exit_code;
+  return launch_and_report(launch);
 }
 
 int train_or_launch(const Options& options, const Environment& environment,
@@ -100,40 +82,14 @@ int train_or_launch(const Options& options, const Environment& environment,
   return train_as_rank(options, loaded.recipe, *world);
 }
 
-// A rank that our launcher has started: its last word goes to the launcher, which tells the user.
-int train_for_launcher(const Options& options, const Environment& environment, Reporter& reporter) {
-  try {
-    die_with_launcher(environment);
-    const int code = train_or_launch(options, environment, reporter);
-    reporter.result("{}");
-    return code;
-  } catch (const std::exception& error) {
-    reporter.error(error);
-    return static_cast<int>(failure_of(error).code);
-  }
-}
-
 int train(const Options& options) {
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
-  return reporter.connected() ? train_for_launcher(options, environment, reporter)
-                              : train_or_launch(options, environment, reporter);
-}
-
-void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
-  const std::string group = "Ranks";
-  command.add_option("--ranks", flags.ranks, "Ranks in total, over all hosts")->group(group);
-  command
-      .add_option("--ranks-per-node,--nproc-per-node", flags.ranks_per_node, "Ranks on each host")
-      ->group(group);
-  command.add_option("--nodes,--nnodes", flags.nodes, "Hosts")->group(group);
-  command.add_option("--node-rank", flags.node_rank, "Which of the hosts this one is, from 0")
-      ->group(group);
-  command
-      .add_option("--rendezvous,--rdzv-endpoint", flags.rendezvous,
-                  "A port of the host with --node-rank 0, for all to meet at")
-      ->type_name("HOST:PORT")
-      ->group(group);
+  if (!reporter.connected()) return train_or_launch(options, environment, reporter);
+  return run_for_launcher(environment, reporter, [&] {
+    check(train_or_launch(options, environment, reporter) == 0, "a rank is to throw its errors");
+    return std::string("{}");
+  });
 }
 
 constexpr const char* kExamples =

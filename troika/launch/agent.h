@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troika/launch/options.h>
-#include <troika/launch/report.h>
+#include <troika/launch/root_cause.h>
 
 #include <filesystem>
 #include <map>
@@ -21,6 +21,8 @@ struct LaunchOptions {
   int usable_cores = 0;                            // of this host; 0: find out
   std::filesystem::path recorders = {};            // of the ranks' flight recorders, if any
   Seconds rendezvous_timeout = Seconds(300);       // for the other nodes to come
+  // Whether a rank that ends with status 0 has to have left a word, or may be any program.
+  LastWords last_words = LastWords::kExpected;
   Seconds settle = Seconds(1);  // how long, after a failure, the others have to say what they saw
   Seconds grace = Seconds(5);   // between SIGTERM and SIGKILL
   Seconds interrupt_grace = Seconds(10);  // between Ctrl-C and SIGKILL
@@ -38,7 +40,8 @@ struct LaunchResult {
 // Blocks until all ranks of this node have ended and nothing of them is left. Their output goes to
 // this process's: rank 0's as it is, that of the others line by line behind "[rank 1] ". SIGINT,
 // SIGTERM and SIGHUP are passed on to the ranks once; a second one kills them. Every rank must end
-// with a word through its Reporter: one that does not has died.
+// with a word through its Reporter, or, where that is optional, with status 0: one that does not
+// has died.
 //
 // Throws UsageError when the command cannot be started, and RendezvousError when the port is in use
 // or the other nodes do not come. Call it from one thread at a time, the one that lives longest:

@@ -3,7 +3,7 @@
 #include <troika/launch/child_process.h>
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,41 +16,63 @@
 namespace troika {
 namespace {
 
-// What the child does before it runs the command.
-class SpawnActions {
- public:
-  explicit SpawnActions(const ChildSpec& spec) {
-    posix_spawn_file_actions_init(&files_);
-    posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files_, spec.standard_output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files_, spec.standard_error, STDERR_FILENO);
-    if (spec.report >= 0) {
-      posix_spawn_file_actions_adddup2(&files_, spec.report, kReportDescriptor);
-    }
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_init(&attributes_);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  }
-  SpawnActions(const SpawnActions&) = delete;
-  SpawnActions& operator=(const SpawnActions&) = delete;
-  ~SpawnActions() {
-    posix_spawn_file_actions_destroy(&files_);
-    posix_spawnattr_destroy(&attributes_);
-  }
+constexpr int kNotStarted = 127;
 
-  [[nodiscard]] const posix_spawn_file_actions_t* files() const { return &files_; }
-  [[nodiscard]] const posix_spawnattr_t* attributes() const { return &attributes_; }
+// `from` as `to`, which stays open in the command.
+bool place(int from, int to) {
+  return from == to ? fcntl(to, F_SETFD, 0) == 0 : dup2(from, to) >= 0;
+}
 
- private:
-  posix_spawn_file_actions_t files_;
-  posix_spawnattr_t attributes_;
-};
+// What the child does before it runs the command. Until then it runs in our memory, while we stand
+// still: it makes system calls, and touches nothing else. What goes wrong is written to `trouble`.
+[[noreturn]] void become(const ChildSpec& spec, char* const* command, char* const* entries,
+                         pid_t launcher, int trouble) {
+  // Whatever ends the launcher ends the rank. posix_spawn has nothing of the kind.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(kNotStarted);
+  setpgid(0, 0);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const bool well = nothing >= 0 && place(nothing, STDIN_FILENO) &&
+                    place(spec.standard_output, STDOUT_FILENO) &&
+                    place(spec.standard_error, STDERR_FILENO) &&
+                    (spec.report < 0 || place(spec.report, kReportDescriptor));
+  struct sigaction usual = {};
+  usual.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) sigaction(number, &usual, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (well) execvpe(command[0], command, entries);
+  const int error = errno;
+  if (write(trouble, &error, sizeof(error)) < 0) _exit(kNotStarted + 1);
+  _exit(kNotStarted);
+}
+
+// The child, or minus the error.
+pid_t start(const ChildSpec& spec, char* const* command, char* const* entries) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -errno;
+  const UniqueFd reader(ends[0]);
+  UniqueFd low(ends[1]);
+  // Out of the way of the report's; the command closes it as it starts.
+  UniqueFd trouble(fcntl(low.get(), F_DUPFD_CLOEXEC, kReportDescriptor + 1));
+  low.reset();
+  if (!trouble.valid()) return -errno;
+  const pid_t launcher = getpid();
+  // No handler of ours may run in the child.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // posix_spawn, which clang-tidy would have, cannot tie the child to us.
+  const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
+  if (pid == 0) become(spec, command, entries, launcher, trouble.get());
+  int error = errno;
+  trouble.reset();
+  const bool failed = pid < 0 || read(reader.get(), &error, sizeof(error)) > 0;
+  if (failed && pid > 0) waitpid(pid, nullptr, 0);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return failed ? -error : pid;
+}
 
 // "NAME=VALUE" of this process, with the changes.
 std::vector<std::string> environment_with(const std::map<std::string, std::string>& changes) {
@@ -75,13 +97,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 ChildProcess::ChildProcess(const ChildSpec& spec) {
   check(!spec.command.empty(), "a rank has no command");
   std::vector<std::string> command = spec.command, entries = environment_with(spec.environment);
-  const SpawnActions actions(spec);
-  pid_t pid = -1;
-  const int error = posix_spawnp(&pid, command[0].c_str(), actions.files(), actions.attributes(),
-                                 pointers_to(command).data(), pointers_to(entries).data());
-  if (error != 0) {
-    throw UsageError("cannot start " + quote(command[0]) + ": " + std::strerror(error));
-  }
+  const std::vector<char*> words = pointers_to(command), variables = pointers_to(entries);
+  const pid_t pid = start(spec, words.data(), variables.data());
+  if (pid < 0) throw UsageError("cannot start " + quote(command[0]) + ": " + std::strerror(-pid));
   pid_ = pid;
   running_ = true;
   pidfd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));

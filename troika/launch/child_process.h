@@ -1,5 +1,5 @@
-// One child process: started by posix_spawn in a process group of its own, watched through a
-// descriptor, and never left behind.
+// One child process: started in a process group of its own, watched through a descriptor, and never
+// left behind: it is killed when the thread that has started it ends, whatever ends it.
 #pragma once
 
 #include <troika/base/file.h>

@@ -69,7 +69,8 @@ bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
 }  // namespace
 
 LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
-                       const std::string& run_id) {
+                       const std::string& run_id)
+    : last_words_(options.last_words) {
   const auto environment = common_environment(options, store, run_id);
   for (int local = 0; local < options.plan.ranks_per_node; ++local) {
     start(local, options, environment);
@@ -160,7 +161,7 @@ void LocalRanks::note_end(Process& process) {
   while (process.report.valid() && poll(&readable, 1, 0) > 0) read_report(process);
   process.report.reset();
   ends_.push_back({process.rank, process.child.pid(), status, process.word,
-                   process.word ? process.told_before_word : told_to_end_});
+                   process.word ? process.told_before_word : told_to_end_, last_words_});
   if (is_failure(ends_.back()) && !failed_rank_) failed_rank_ = process.rank;
 }
 

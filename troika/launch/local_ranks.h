@@ -59,6 +59,7 @@ class LocalRanks {
   void note_word(Process& process);
   void note_end(Process& process);
 
+  LastWords last_words_;
   OutputSink output_{1}, error_{2};
   std::list<Process> processes_;
   std::vector<RankEnd> ends_;

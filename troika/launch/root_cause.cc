@@ -19,9 +19,12 @@ std::string signal_name(int number) {
   return "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
 }
 
-std::string hint_for(int signal) {
+std::string hint_for(int signal, LastWords words) {
   switch (signal) {
     case SIGKILL:
+      if (words == LastWords::kOptional) {
+        return "the kernel kills processes when memory runs out: `dmesg` tells";
+      }
       return "the kernel kills processes when memory runs out (`dmesg` tells): a smaller "
              "train.micro_batch_size needs less";
     case SIGBUS:
@@ -47,10 +50,11 @@ Cause cause_of_death(const RankEnd& end, std::string_view host) {
   if (WIFSIGNALED(end.status)) {
     const int signal = WTERMSIG(end.status);
     cause.message += " was killed by " + signal_name(signal);
-    cause.hint = hint_for(signal);
+    cause.hint = hint_for(signal, end.words);
   } else {
     cause.message += " ended with exit status " + std::to_string(WEXITSTATUS(end.status));
-    cause.message += end.word ? "" : " and without a word";
+    const bool silent = !end.word && end.words == LastWords::kExpected;
+    cause.message += silent ? " and without a word" : "";
     cause.hint = "what it printed last, above, may say why";
   }
   cause.message += after;
@@ -81,7 +85,8 @@ bool all_say_the_same(const std::vector<RankEnd>& ends, int world_size) {
 }  // namespace
 
 bool ended_well(const RankEnd& end) {
-  return WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0 && end.word && !end.word->failure;
+  if (!WIFEXITED(end.status) || WEXITSTATUS(end.status) != 0) return false;
+  return end.word ? !end.word->failure : end.words == LastWords::kOptional;
 }
 
 bool is_failure(const RankEnd& end) {

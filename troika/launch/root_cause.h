@@ -11,6 +11,10 @@
 
 namespace troika {
 
+// Whether the ranks are programs of troika's, which tell their result or error through a Reporter,
+// or any programs, which may.
+enum class LastWords { kExpected, kOptional };
+
 // How one rank has ended.
 struct RankEnd {
   int rank = 0;
@@ -18,6 +22,7 @@ struct RankEnd {
   int status = 0;  // as waitpid gives it
   std::optional<LastWord> word;
   bool was_told_to_end = false;  // by the launcher, before its last word or its end
+  LastWords words = LastWords::kExpected;
 };
 
 // From cause to consequence. What is further down is told only when nothing above it has happened.
@@ -39,7 +44,7 @@ struct Cause {
   std::string hint;
 };
 
-// Exit status 0, with a result.
+// Exit status 0, with a result where a word is expected, and without an error.
 [[nodiscard]] bool ended_well(const RankEnd& end);
 
 // Whether this end makes the job fail: by itself, not because the launcher told the rank to end.

@@ -16,7 +16,8 @@ SnapshotResponder::SnapshotResponder(const Store& job, int node, int first_rank,
               if (!snapshot) continue;
               try {
                 answers_.set(snapshot_key(rank), encode(*snapshot));
-                // The store is gone, and with it whoever asked. NOLINTNEXTLINE(bugprone-empty-catch)
+                // The store is gone, and with it whoever asked.
+                // NOLINTNEXTLINE(bugprone-empty-catch)
               } catch (const Error&) {
               }
             }

@@ -161,8 +161,8 @@ std::string side_by_side(const Inspection& inspection, const GroupKey& group, co
     std::vector<std::string> row = {std::to_string(first->first), troika::name_of(any)};
     for (const std::size_t i : members) {
       const auto found = first->second.find(i);
-      row.push_back(cell(found == first->second.end() ? nullptr : found->second,
-                         inspection.ranks[i].taken));
+      row.push_back(
+          cell(found == first->second.end() ? nullptr : found->second, inspection.ranks[i].taken));
     }
     rows.push_back(std::move(row));
   }
@@ -170,13 +170,20 @@ std::string side_by_side(const Inspection& inspection, const GroupKey& group, co
 }
 
 nlohmann::json to_json(const RecordedOperation& operation) {
-  return {{"sequence", operation.sequence},   {"state", name_of(operation.state)},
-          {"started_ns", operation.started},  {"finished_ns", operation.finished},
-          {"bytes", operation.bytes},         {"bytes_sent", operation.sent},
-          {"steps", operation.steps},         {"place", operation.place},
-          {"generation", operation.generation}, {"elements", operation.elements},
-          {"dtype", operation.dtype},         {"operation", operation.operation},
-          {"axis", operation.axis},           {"label", operation.label}};
+  return {{"sequence", operation.sequence},
+          {"state", name_of(operation.state)},
+          {"started_ns", operation.started},
+          {"finished_ns", operation.finished},
+          {"bytes", operation.bytes},
+          {"bytes_sent", operation.sent},
+          {"steps", operation.steps},
+          {"place", operation.place},
+          {"generation", operation.generation},
+          {"elements", operation.elements},
+          {"dtype", operation.dtype},
+          {"operation", operation.operation},
+          {"axis", operation.axis},
+          {"label", operation.label}};
 }
 
 }  // namespace
@@ -242,7 +249,8 @@ std::string to_json(const Inspection& inspection) {
   nlohmann::json ranks = nlohmann::json::array();
   for (const RankSnapshot& rank : inspection.ranks) {
     nlohmann::json operations = nlohmann::json::array();
-    for (const auto& operation : rank.recording.operations) operations.push_back(to_json(operation));
+    for (const auto& operation : rank.recording.operations)
+      operations.push_back(to_json(operation));
     ranks.push_back({{"rank", rank.recording.rank},
                      {"host", rank.recording.host},
                      {"pid", rank.recording.process_id},

@@ -15,12 +15,12 @@ struct Inspection {
   std::vector<RankSnapshot> ranks;  // in ascending order
 };
 
-// Reads all flight recorders in `folder`, or in its folder "flight". Whether a process is alive is known for ranks of this host
-// only. Throws DataError if there are none, or one cannot be read.
+// Reads all flight recorders in `folder`, or in its folder "flight". Whether a process is alive is
+// known for ranks of this host only. Throws DataError if there are none, or one cannot be read.
 [[nodiscard]] Inspection inspect_run(const std::filesystem::path& folder);
 
-// Where the ranks differ: one line for each axis on which some have entered an operation that others
-// have not, or different ones at the same place. Empty where they do not.
+// Where the ranks differ: one line for each axis on which some have entered an operation that
+// others have not, or different ones at the same place. Empty where they do not.
 [[nodiscard]] std::vector<std::string> differences(const Inspection& inspection);
 
 // `last`: how many operations of each axis to show side by side.

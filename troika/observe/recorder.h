@@ -14,9 +14,9 @@
 //    20  u32      capacity, 1 to 65536       24  i64       finished; 0 while running
 //    24  i32      rank                       32  u64       bytes of the operation's input
 //    28  i32      process id                 40  u64       bytes sent to others, so far
-//    32  u64      operations begun so far    48  u64       place among the group's collectives, from
-//    40  i64      time of creation                         1; 0: only some of the group take part
-//    48  char[64] host                       56  u64       generation of the group
+//    32  u64      operations begun so far    48  u64       place among the group's collectives,
+//    from 40  i64      time of creation                         1; 0: only some of the group take
+//    part 48  char[64] host                       56  u64       generation of the group
 //   112  zeros                               64  u64       signature: what members must agree on
 //                                            72  i64       elements of the operation's input
 //                                            80  char[8]   dtype: "fp32"
@@ -126,8 +126,8 @@ struct RecordedOperation {
   enum class State { kRunning, kFinished, kFailed };
   std::uint64_t sequence = 0;
   State state = State::kRunning;
-  std::int64_t started = 0;   // ns since 1970
-  std::int64_t finished = 0;  // ns since 1970; 0 while running
+  std::int64_t started = 0;      // ns since 1970
+  std::int64_t finished = 0;     // ns since 1970; 0 while running
   std::uint64_t bytes = 0;       // of the input
   std::int64_t elements = 0;     // of the input
   std::string dtype;             // of the input

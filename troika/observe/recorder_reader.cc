@@ -149,8 +149,8 @@ std::string describe_last(const Recording& recording, std::int64_t now) {
   }
   const RecordedOperation& last = operations.back();
   const bool failed = last.state == RecordedOperation::State::kFailed;
-  return (failed ? "failed in " : "finished ") + described(last) + " " + elapsed(last.finished, now) +
-         " ago and began nothing since";
+  return (failed ? "failed in " : "finished ") + described(last) + " " +
+         elapsed(last.finished, now) + " ago and began nothing since";
 }
 
 }  // namespace troika

@@ -2,8 +2,8 @@
 #include <troika/base/units.h>
 #include <troika/observe/snapshot.h>
 
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -56,11 +56,11 @@ ProcessState state_of(char letter) {
 }
 
 Json to_json(const RecordedOperation& operation) {
-  return {operation.sequence, static_cast<int>(operation.state),
-          operation.started,  operation.finished,
-          operation.bytes,    operation.elements,
-          operation.dtype,    operation.sent,
-          operation.steps,    operation.place,
+  return {operation.sequence,   static_cast<int>(operation.state),
+          operation.started,    operation.finished,
+          operation.bytes,      operation.elements,
+          operation.dtype,      operation.sent,
+          operation.steps,      operation.place,
           operation.generation, operation.signature,
           operation.operation,  operation.axis,
           operation.label};
@@ -109,7 +109,8 @@ ProcessState process_state(int pid, std::int64_t started) {
   double ticks = 0;
   fields >> ticks;
   const std::int64_t boot = boot_seconds();
-  const double began = static_cast<double>(boot) + ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double began =
+      static_cast<double>(boot) + ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
   // The kernel's two clocks agree to about a second.
   constexpr double kClocks = 2;
   if (boot > 0 && fields && began > static_cast<double>(started) / 1e9 + kClocks) {
@@ -141,14 +142,10 @@ std::string encode(const RankSnapshot& snapshot) {
   for (const RecordedOperation& operation : recording.operations) {
     operations.push_back(to_json(operation));
   }
-  const Json json = {{"rank", recording.rank},
-                     {"pid", recording.process_id},
-                     {"host", recording.host},
-                     {"created", recording.created},
-                     {"count", recording.count},
-                     {"process", static_cast<int>(snapshot.process)},
-                     {"taken", snapshot.taken},
-                     {"operations", std::move(operations)}};
+  const Json json = {{"rank", recording.rank},   {"pid", recording.process_id},
+                     {"host", recording.host},   {"created", recording.created},
+                     {"count", recording.count}, {"process", static_cast<int>(snapshot.process)},
+                     {"taken", snapshot.taken},  {"operations", std::move(operations)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -1,5 +1,5 @@
-// Where ranks and launchers leave, in the job's store, what they see of the ranks of their host when
-// an operation has failed, and how they are asked for it.
+// Where ranks and launchers leave, in the job's store, what they see of the ranks of their host
+// when an operation has failed, and how they are asked for it.
 #pragma once
 
 #include <troika/rendezvous/store.h>

@@ -56,11 +56,13 @@ TEST(Diagnosis, NamesTheRankThatHasNotEntered) {
       snapshot(10, {kLoss, kOurs}), snapshot(4711, {kLoss}, ProcessState::kStopped),
       snapshot(12, {kLoss, kOurs}), snapshot(15, {kLoss, kOurs})};
   const Diagnosis found = diagnose(four(), kWait, snapshots, {2});
-  EXPECT_EQ(found.message,
-            "rank 1 (host b, pid 4711) has not entered all_reduce 'gradients' on axis data; ranks "
-            "0, 2 and 5 have waited 1 min 00 s; it last completed all_reduce 'loss' 1 min 01 s ago");
-  EXPECT_EQ(found.hint, "process 4711 is stopped (SIGSTOP, a debugger, a frozen container): kill "
-                        "-CONT 4711 lets it go on");
+  EXPECT_EQ(
+      found.message,
+      "rank 1 (host b, pid 4711) has not entered all_reduce 'gradients' on axis data; ranks "
+      "0, 2 and 5 have waited 1 min 00 s; it last completed all_reduce 'loss' 1 min 01 s ago");
+  EXPECT_EQ(found.hint,
+            "process 4711 is stopped (SIGSTOP, a debugger, a frozen container): kill "
+            "-CONT 4711 lets it go on");
 }
 
 TEST(Diagnosis, CountsThoseThatHaveNotEntered) {

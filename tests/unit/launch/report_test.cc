@@ -56,6 +56,22 @@ TEST(RootCause, IsTheFirstOfTheGravestKind) {
   EXPECT_FALSE(first_cause({ended(0, 0, LastWord{std::nullopt, "1"})}, "a", 1).has_value());
 }
 
+TEST(RootCause, OfAnyProgramIsItsExitStatus) {
+  RankEnd end = ended(1, 0);
+  EXPECT_TRUE(is_failure(end));  // a word is missing
+  end.words = LastWords::kOptional;
+  EXPECT_FALSE(is_failure(end));
+  end.status = 3 << 8;
+  EXPECT_EQ(first_cause({end}, "a", 2)->message,
+            "rank 1 (host a, pid 101) ended with exit status 3");
+  end.status = SIGKILL;
+  EXPECT_EQ(first_cause({end}, "a", 2)->hint,
+            "the kernel kills processes when memory runs out: `dmesg` tells");
+  end.word = LastWord{Failure{ExitCode::kData, "no data", "", false}, ""};
+  end.status = 3 << 8;
+  EXPECT_EQ(first_cause({end}, "a", 2)->code, ExitCode::kData);
+}
+
 TEST(RootCause, WhatTheLauncherBroughtAboutIsNone) {
   RankEnd end = ended(0, SIGTERM);
   EXPECT_TRUE(is_failure(end));

@@ -32,9 +32,10 @@ TEST_F(Run, ShowsWhoHasNotEntered) {
   for (const auto& recorder : {first, second}) recorder->end(begin(*recorder, "loss", 1));
   begin(*first, "bucket 3", 2);
   const Inspection inspection = inspect();
-  EXPECT_THAT(differences(inspection),
-              ElementsAre("rank 1 has not entered all_reduce 'bucket 3' (operation 2 on axis data); "
-                          "rank 0 has"));
+  EXPECT_THAT(
+      differences(inspection),
+      ElementsAre("rank 1 has not entered all_reduce 'bucket 3' (operation 2 on axis data); "
+                  "rank 0 has"));
   const std::string text = to_text(inspection, 10);
   EXPECT_THAT(text, HasSubstr("it is in all_reduce 'bucket 3' (axis data) for "));
   EXPECT_THAT(text, HasSubstr("it last completed all_reduce 'loss' "));

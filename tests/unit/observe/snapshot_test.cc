@@ -61,7 +61,8 @@ TEST(Snapshot, GoesThroughTheStore) {
   const auto recorder = Recorder::create(path, 3, "node7");
   recorder->begin({"all_reduce", "data", "stays", 4});
   for (int i = 0; i < 200; ++i) recorder->end(recorder->begin({"barrier", "data", "step", 0}));
-  recorder->end(recorder->begin({"all_reduce", "data", "a \"label\"", 40, 10, "fp32", 3, 2, ~0ull}));
+  recorder->end(
+      recorder->begin({"all_reduce", "data", "a \"label\"", 40, 10, "fp32", 3, 2, ~0ull}));
   const auto taken = take_snapshot(path);
   ASSERT_TRUE(taken);
   const RankSnapshot snapshot = decode_snapshot(encode(*taken));

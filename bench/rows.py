@@ -1,0 +1,155 @@
+"""Communication, and the training loop of one's own, against what people use today: the second table of bench.py.
+
+As there, ours and the peer's runs alternate, ratios are taken within a pair, and medians are shown. A ratio is
+always how many times faster ours is.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import time
+
+PEERS = pathlib.Path(__file__).resolve().parent / "peers"
+RECIPE = pathlib.Path(__file__).resolve().parent / "recipes" / "mlp.toml"
+K, M = 1 << 10, 1 << 20
+GLOO_SIZES = [4 * K, 4 * M, 64 * M]
+MPI_SIZES = [4, 64, K, 4 * K, 64 * K, M, 4 * M, 64 * M, 256 * M]
+QUICK_MPI_SIZES = [4, 4 * K, M, 16 * M]
+LIMIT = 256 * M * 4  # of all ranks' tensors together, as in four ranks with 256 MB
+
+
+def shown_size(size):
+    return f"{size // M} MB" if size >= M else f"{size // K} KB" if size >= K else f"{size} B"
+
+
+def shown_time(seconds):
+    return f"{seconds * 1e6:,.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:,.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+class Rows:
+    """`bench` runs commands; `say` tells how far it is."""
+
+    def __init__(self, bench, say):
+        self.bench, self.say = bench, say
+        self.options = bench.options
+
+    def troika(self, *words):
+        return json.loads(self.bench.run([self.options.troika, "bench", *words, "--json"])[0])
+
+    def torchrun(self, ranks, script, *words):
+        out = self.bench.run([self.options.peer_python, "-m", "torch.distributed.run", "--standalone",
+                              "--nproc-per-node", ranks, PEERS / script, *words])[0]
+        return json.loads(out.splitlines()[-1])
+
+    def alternate(self, name, ours, theirs):
+        """Results of both, pair by pair."""
+        pairs = []
+        for number in range(1, self.options.pairs + 1):
+            self.say(f"{name}: pair {number} of {self.options.pairs}")
+            pairs.append((ours(), theirs()))
+        return pairs
+
+    # All-reduce. Times by size.
+
+    def ours(self, engine, ranks, sizes):
+        found = self.troika("comm", "--engine", engine, "--ranks", ranks, "--sizes", ",".join(map(str, sizes)),
+                            "--budget", self.options.budget)
+        return {one["bytes"]: one["seconds"] for one in found["results"]}
+
+    def gloo(self):
+        def peer():
+            found = self.torchrun(2, "gloo_all_reduce.py", self.options.budget, *GLOO_SIZES)
+            return {int(size): seconds for size, seconds in found.items()}
+
+        pairs = self.alternate("all-reduce, Gloo", lambda: (self.ours("shm", 2, GLOO_SIZES),
+                                                            self.ours("gloo", 2, GLOO_SIZES)), peer)
+        for size in GLOO_SIZES:
+            for index, engine in enumerate(["shm", "gloo"]):
+                yield row(f"all-reduce {shown_size(size)}", f"troika {engine}", "PyTorch's Gloo", 2,
+                          [(ours[index][size], theirs[size]) for ours, theirs in pairs])
+
+    def mpi(self):
+        if not shutil.which("mpicc") or not shutil.which("mpirun"):
+            self.say("all-reduce, MPI: left out, there is no mpicc or no mpirun")
+            return
+        program = self.bench.scratch / "mpi_all_reduce"
+        self.bench.run(["mpicc", "-O2", PEERS / "mpi_all_reduce.c", "-o", program, "-lm"])
+        about = self.bench.run(["mpirun", "--version"])[0].splitlines()[0]
+        flavour = "Open MPI" if "Open MPI" in about else "MPI"
+        for ranks in [2] if self.options.quick else [2, 4, 8]:
+            sizes = [size for size in (QUICK_MPI_SIZES if self.options.quick else MPI_SIZES) if size * ranks <= LIMIT]
+            pairs = self.alternate(f"all-reduce, {flavour}, {ranks} ranks", lambda: self.ours("shm", ranks, sizes),
+                                   lambda: self.mpirun(program, flavour, ranks, sizes))
+            for size in sizes:
+                yield row(f"all-reduce {shown_size(size)}", "troika shm", flavour, ranks,
+                          [(ours[size], theirs[size]) for ours, theirs in pairs])
+
+    def mpirun(self, program, flavour, ranks, sizes):
+        # Open MPI wants to be asked for more ranks than cores, and to run as root.
+        flags = ["--oversubscribe", "--bind-to", "none"] if flavour == "Open MPI" else []
+        if flags and os.geteuid() == 0:
+            flags.append("--allow-run-as-root")
+        out = self.bench.run(["mpirun", *flags, "-n", ranks, program, self.options.budget, *sizes])[0]
+        lines = [line.split() for line in out.splitlines() if re.match(r"\d+ ", line)]
+        # In place or not, whichever is faster for it; ours is in place.
+        return {int(size): min(float(in_place), float(apart)) for size, in_place, apart in lines}
+
+    # The training loop of one's own.
+
+    def own_module(self):
+        for ranks, steps in [(2, 300)] if self.options.quick else [(2, 1000), (4, 400), (8, 150)]:
+            recipe = self.bench.scratch / f"mlp-{ranks}.toml"
+            text = RECIPE.read_text().replace("global_batch_size = 64", f"global_batch_size = {32 * ranks}")
+            recipe.write_text(text)
+            budget = 1 if self.options.quick else 3
+
+            def ours():
+                return self.troika("mlp", "--ranks", ranks, "--budget", budget, "--no-sync")
+
+            def theirs():
+                found = self.torchrun(ranks, "ddp_mlp.py", recipe, "--steps", steps)
+                return statistics.median(found["step_seconds"][steps // 3:])
+
+            pairs = self.alternate(f"own module, {ranks} ranks", ours, theirs)
+            yield row("own MLP, a step", "troika", "PyTorch DDP", ranks,
+                      [(1 / found["steps_per_second"], step) for found, step in pairs])
+            yield row("the same, steps kept", "troika", "without averaging", ranks,
+                      [(1 / found["steps_per_second"], 1 / found["unsynchronised_steps_per_second"])
+                       for found, _ in pairs])
+
+    def start(self):
+        def ours():
+            began = time.time()
+            return self.troika("mlp", "--ranks", 2, "--steps", 1, "--repeats", 1)["first_step_at"] - began
+
+        def theirs():
+            began = time.time()
+            return self.torchrun(2, "ddp_mlp.py", RECIPE, "--steps", 1)["first_step_at"] - began
+
+        self.alternate("start", ours, theirs)  # the files are in memory then
+        yield row("command to first step", "troika", "torchrun, DDP", 2, self.alternate("start", ours, theirs))
+
+
+GROUPS = {"gloo": Rows.gloo, "mpi": Rows.mpi, "own-module": Rows.own_module, "start": Rows.start}
+
+
+def row(work, ours, peer, ranks, pairs):
+    """`pairs` are times, ours and the peer's."""
+    ratios = sorted(theirs / mine for mine, theirs in pairs)
+    return {"work": work, "ranks": ranks, "ours": ours, "peer": peer,
+            "ours_seconds": statistics.median(mine for mine, _ in pairs),
+            "peer_seconds": statistics.median(theirs for _, theirs in pairs),
+            "ratio": statistics.median(ratios), "smallest_ratio": ratios[0], "largest_ratio": ratios[-1],
+            "pairs": pairs}
+
+
+def lines_of(rows):
+    """For a table."""
+    yield ["work", "ranks", "ours", "time", "peer", "time", "ratio", "of the pairs"]
+    for one in rows:
+        yield [one["work"], str(one["ranks"]), one["ours"], shown_time(one["ours_seconds"]), one["peer"],
+               shown_time(one["peer_seconds"]), f"{one['ratio']:.2f}",
+               f"{one['smallest_ratio']:.2f} to {one['largest_ratio']:.2f}"]

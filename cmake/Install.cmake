@@ -1,0 +1,59 @@
+# One library for users, and what find_package(troika) needs to find it again. `cmake --install` can be moved
+# afterwards; LibTorch stays where it was found, or is named anew by Torch_DIR.
+#
+#   troika::troika   C++: the library, and LibTorch
+#   troika::c        C, and other languages through it: the library alone
+#   troika::fortran  the same with the module `troika`, which each program compiles with its own compiler
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+option(TROIKA_INSTALL "Build the shared library and install it" ${PROJECT_IS_TOP_LEVEL})
+
+# What the library is made of: every folder but the command and what only the command has.
+function(troika_shared_library)
+  get_property(_folders GLOBAL PROPERTY TROIKA_FOLDERS)
+  list(REMOVE_ITEM _folders bench cli)
+  add_library(troika_shared SHARED)
+  target_link_libraries(troika_shared PRIVATE troika_options troika_torch)
+  foreach(_folder IN LISTS _folders)
+    target_sources(troika_shared PRIVATE $<TARGET_OBJECTS:troika_${_folder}>)
+    get_target_property(_links troika_${_folder} LINK_LIBRARIES)
+    list(FILTER _links EXCLUDE REGEX "^troika_")
+    target_link_libraries(troika_shared PRIVATE ${_links})
+  endforeach()
+  target_include_directories(troika_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  # LibTorch names CUDA functions that only its GPU libraries have.
+  target_link_options(troika_shared INTERFACE -Wl,--allow-shlib-undefined)
+  set_target_properties(troika_shared PROPERTIES OUTPUT_NAME troika EXPORT_NAME c
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} INSTALL_RPATH "$ORIGIN;${TROIKA_TORCH_ROOT}/lib")
+endfunction()
+
+function(troika_install)
+  set_target_properties(troika PROPERTIES INSTALL_RPATH ${TROIKA_TORCH_ROOT}/lib)
+  install(TARGETS troika RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS troika_shared EXPORT troika LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(CODE "set(TROIKA_HEADERS ${PROJECT_SOURCE_DIR}/troika)
+    set(TROIKA_INCLUDE_FOLDER \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR})")
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallHeaders.cmake)
+
+  set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/troika)
+  set(_generated ${PROJECT_BINARY_DIR}/package)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/troikaConfig.cmake.in ${_generated}/troikaConfig.cmake
+    INSTALL_DESTINATION ${_package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+  write_basic_package_version_file(${_generated}/troikaConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(EXPORT troika NAMESPACE troika:: FILE troikaTargets.cmake DESTINATION ${_package})
+  install(FILES ${_generated}/troikaConfig.cmake ${_generated}/troikaConfigVersion.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/TorchTarget.cmake DESTINATION ${_package})
+  # What has to be built before `cmake --install`, and no tests.
+  add_custom_target(installable DEPENDS troika troika_shared)
+  foreach(_plugin IN ITEMS troika_mpi_openmpi troika_mpi_mpich troika_nccl)
+    if(TARGET ${_plugin})
+      add_dependencies(installable ${_plugin})
+    endif()
+  endforeach()
+endfunction()
+
+if(TROIKA_INSTALL)
+  troika_shared_library()
+  troika_install()
+endif()

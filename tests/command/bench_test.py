@@ -1,0 +1,53 @@
+"""`troika bench`: that it measures what it says, refuses what it cannot, and draws it."""
+
+import json
+import xml.etree.ElementTree
+
+from command import CommandTest, main
+
+
+class Bench(CommandTest):
+    def found(self, *arguments):
+        return json.loads(self.succeeds(self.troika("bench", *arguments, "--json")).out)
+
+    def test_every_engine_of_one_host_is_measured_and_checked(self):
+        found = self.found("comm", "--ranks", 2, "--sizes", "4,64K", "--budget", 0)
+        self.assertEqual([(one["engine"], one["bytes"]) for one in found["results"] if one["engine"] != "mpi"],
+                         [("shm", 4), ("shm", 65536), ("gloo", 4), ("gloo", 65536)])
+        for one in found["results"]:
+            self.assertEqual(one["ranks"], 2)
+            self.assertLessEqual(one["fastest_seconds"], one["seconds"])
+            self.assertLessEqual(one["seconds"], one["slowest_seconds"])
+            self.assertAlmostEqual(one["bus_bandwidth"], one["bytes"] / one["seconds"])  # 2 (n-1)/n is 1
+        self.assertIn("nccl", [one["engine"] for one in found["left_out"]])
+
+    def test_every_operation(self):
+        found = self.found("comm", "--ranks", 3, "--engine", "shm", "--op", "all", "--sizes", "1000", "--budget", 0)
+        self.assertEqual(sorted(one["operation"] for one in found["results"]), sorted(found["bus_bandwidth_formula"]))
+        self.assertEqual(len(found["results"]), 8)
+
+    def test_a_plot_is_a_picture(self):
+        plot = self.folder / "comm.svg"
+        done = self.succeeds(self.troika("bench", "comm", "--ranks", 2, "--engine", "shm,gloo", "--sizes", "4:4K",
+                                         "--budget", 0, "--plot", plot))
+        self.assertIn("bus bandwidth of all_reduce = algorithm bandwidth x 2 (n-1)/n", done.out)
+        picture = xml.etree.ElementTree.parse(plot).getroot()
+        lines = picture.findall(".//{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual([len(line.get("points").split()) for line in lines], [6, 6, 6, 6])
+
+    def test_what_is_no_size_operation_or_engine(self):
+        for flag, value in (("--sizes", "4X"), ("--op", "all_reduse"), ("--engine", "shn")):
+            self.fails(self.troika("bench", "comm", "--ranks", 2, flag, value), 2, value)
+        self.fails(self.troika("bench", "comm", "--ranks", 1), 2, "nobody to talk to")
+        self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", "nccl"), 2, "nccl")
+
+    def test_steps_of_a_small_model(self):
+        found = self.found("mlp", "--ranks", 2, "--steps", 20, "--repeats", 3, "--no-sync")
+        self.assertEqual((found["ranks"], found["steps"], found["repeats"]), (2, 20, 3))
+        self.assertGreater(found["steps_per_second"], 0)
+        self.assertAlmostEqual(found["of_unsynchronised"],
+                               found["steps_per_second"] / found["unsynchronised_steps_per_second"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""`cmake --install`, and programs of somebody else's that use what it has installed.
+
+Usage: install_test.py BUILD_FOLDER SCRATCH_FOLDER CXX_COMPILER
+
+The programs lie in examples/ and beside this file, are built outside the tree, and run: on one rank, under
+`troika launch`, and under a real mpirun. The scratch folder stays, so that compiling is quick the next time.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from launchers import environment
+
+BUILD, SCRATCH, COMPILER = map(pathlib.Path, sys.argv[1:4])
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Open MPI refuses to run as root, and more ranks than cores, unless told.
+VARIABLES = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                 OMPI_MCA_rmaps_base_oversubscribe="1", OMP_NUM_THREADS="1")
+
+
+class Install(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory(prefix="troika-test-")
+        cls.addClassCleanup(temporary.cleanup)
+        folder = pathlib.Path(temporary.name)
+        # It may be moved. The place is the same each time, so that programs built against it are up to date.
+        cls.prefix = SCRATCH / "moved" / "troika"
+        shutil.rmtree(cls.prefix.parent, ignore_errors=True)
+        cls.prefix.parent.mkdir(parents=True)
+        cls.run_in(None, "cmake", "--install", BUILD, "--prefix", folder / "first")
+        shutil.move(folder / "first", cls.prefix)
+        cls.folder = folder
+
+    @classmethod
+    def run_in(cls, folder, *command, status=0, **changes):
+        done = subprocess.run(list(map(str, command)), cwd=folder, text=True, env=environment(**VARIABLES, **changes),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+        if done.returncode != status:
+            raise AssertionError(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def configure(self, source, build, *flags, status=0, **changes):
+        return self.run_in(None, "cmake", "-G", "Ninja", "-S", source, "-B", build,
+                           f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_CXX_COMPILER={COMPILER}", *flags,
+                           status=status, **changes)
+
+    def built(self, source):
+        build = SCRATCH / source.name
+        self.configure(source, build)
+        self.run_in(None, "cmake", "--build", build, "-j", "1")
+        return build
+
+    def test_the_command_runs_where_it_is_installed(self):
+        command = self.prefix / "bin" / "troika"
+        self.assertRegex(self.run_in(self.folder, command, "--version").stdout, r"^0\.")
+        facts = json.loads(self.run_in(self.folder, command, "bench", "comm", "--ranks", "2", "--engine", "shm",
+                                       "--sizes", "4K", "--budget", "0", "--json").stdout)
+        self.assertEqual(facts["results"][0]["bytes"], 4096)
+
+    def test_public_headers_stand_and_internal_ones_do_not(self):
+        include = self.prefix / "include" / "troika"
+        for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data/data_parallel.h", "comm/group.h"):
+            self.assertTrue((include / header).is_file(), header)
+        for header in include.rglob("*.h"):
+            self.assertNotIn("Internal", header.read_text().split("#pragma once")[0], header)
+
+    def test_a_program_in_cpp(self):
+        build = self.built(pathlib.Path(__file__).resolve().parent / "consumer")
+        self.assertEqual(self.run_in(self.folder, build / "consumer").stdout, "rank 0 of 1: sum 1\n")
+        self.assertEqual(sorted(self.launch(3, build / "consumer").splitlines()),
+                         ["[rank 1] rank 1 of 3: sum 6", "[rank 2] rank 2 of 3: sum 6", "rank 0 of 3: sum 6"])
+
+    def launch(self, ranks, program):
+        return self.run_in(self.folder, self.prefix / "bin" / "troika", "launch", "--ranks", ranks, "--", program).stdout
+
+    def test_examples_of_ones_own_module(self):
+        for name, program in (("own-module", "own_module"), ("own-loop", "own_loop")):
+            build = self.built(ROOT / "examples" / name)
+            epochs = [line for line in self.launch(2, build / program).splitlines() if line.startswith("epoch ")]
+            losses = [float(re.search(r"loss ([0-9.e+-]+)", line)[1]) for line in epochs]
+            self.assertGreater(len(losses), 1, epochs)
+            self.assertLess(losses[-1], 0.7 * losses[0], epochs)
+        self.assertTrue((self.folder / "own-module.pt").is_file())
+
+    def test_another_libtorch_is_asked_for_by_torch_dir(self):
+        source = pathlib.Path(__file__).resolve().parent / "consumer"
+        done = self.configure(source, self.folder / "refused", status=1, Torch_DIR=str(self.folder))
+        self.assertIn("set Torch_DIR to a LibTorch of that version", " ".join(done.stderr.split()))
+
+    def test_simulations_in_c_and_fortran_under_mpirun(self):
+        source = ROOT / "examples" / "in-simulation"
+        build = self.built(source)
+        programs = [build / "simulation"]
+        if shutil.which("gfortran"):
+            programs.append(build / "simulation_fortran")
+        else:
+            print("left out: the program in Fortran, because gfortran is not installed", file=sys.stderr)
+        for program in programs:
+            for ranks in (1, 2):
+                model = self.folder / f"{program.name}-{ranks}.safetensors"
+                done = self.run_in(self.folder, "mpirun", "-n", ranks, program, source / "surrogate.toml", model)
+                self.assertIn(f"{ranks} ranks: loss", done.stdout)
+                self.assertTrue(model.is_file())
+
+
+if __name__ == "__main__":
+    if not shutil.which("mpirun") or not shutil.which("mpicc"):
+        del Install.test_simulations_in_c_and_fortran_under_mpirun
+        print("left out: programs under mpirun, because there is no MPI to build them with", file=sys.stderr)
+    unittest.main(argv=sys.argv[:1], verbosity=2)

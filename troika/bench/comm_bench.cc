@@ -1,0 +1,144 @@
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/bench/comm_bench.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+namespace troika {
+namespace {
+
+constexpr Seconds kRepeat{0.02};  // long enough that starting together does not show
+constexpr int kFewestRepeats = 5;
+constexpr int kMostRepeats = 2000;
+
+class Measurement {
+ public:
+  Measurement(const Group& group, BenchOperation operation, std::int64_t bytes,
+              const CommBenchOptions& options)
+      : group_(group),
+        operation_(operation),
+        options_(options),
+        trial_(BenchTrial::make(operation, group, bytes)) {}
+
+  CommTiming run() {
+    const int warm_up = std::min(10, trial_->most_times());
+    (void)repeat(warm_up);
+    const Seconds once = slowest_rank({repeat(warm_up)}).front();
+    const int times = within(kRepeat / once, 1, trial_->most_times());
+    const int repeats = within(options_.budget / (once * times), kFewestRepeats, kMostRepeats);
+    std::vector<Seconds> own;
+    for (int i = 0; i < repeats; ++i) own.push_back(repeat(times));
+    return summary(slowest_rank(own), times);
+  }
+
+ private:
+  [[nodiscard]] Call call(std::string_view label) const {
+    return {label, Deadline::in(options_.timeout)};
+  }
+  static int within(double value, int low, int high) {
+    return static_cast<int>(std::clamp(value, static_cast<double>(low), static_cast<double>(high)));
+  }
+
+  // The time of one of `times` operations.
+  Seconds repeat(int times) {
+    trial_->prepare();
+    group_.barrier(call("together")).wait();
+    const auto start = Clock::now();
+    for (int i = 0; i < times; ++i) trial_->start(call("bench")).wait();
+    const Seconds time = Clock::now() - start;
+    trial_->verify(times);
+    return time / times;
+  }
+
+  // Equal on all ranks, so that all of them repeat equally often.
+  [[nodiscard]] std::vector<Seconds> slowest_rank(const std::vector<Seconds>& own) const {
+    std::vector<double> seconds;
+    for (const Seconds one : own) seconds.push_back(one.count());
+    const at::Tensor all = at::tensor(seconds, at::kDouble);
+    group_.all_reduce(all, ReduceOp::kMax, call("times")).wait();
+    std::vector<Seconds> slowest;
+    for (std::int64_t i = 0; i < all.numel(); ++i) {
+      slowest.emplace_back(all.const_data_ptr<double>()[i]);
+    }
+    return slowest;
+  }
+
+  [[nodiscard]] CommTiming summary(std::vector<Seconds> times, int operations) const {
+    std::sort(times.begin(), times.end());
+    CommTiming timing;
+    timing.engine = group_.engine_name();
+    timing.operation = facts_of(operation_).name;
+    timing.bytes = trial_->bytes();
+    timing.ranks = group_.size();
+    timing.time = times[times.size() / 2];
+    timing.fastest = times.front();
+    timing.slowest = times.back();
+    timing.repeats = static_cast<int>(times.size());
+    timing.operations_per_repeat = operations;
+    timing.algorithm_bandwidth = static_cast<double>(timing.bytes) / timing.time.count();
+    timing.bus_bandwidth = timing.algorithm_bandwidth * bus_factor(operation_, timing.ranks);
+    return timing;
+  }
+
+  const Group& group_;
+  BenchOperation operation_;
+  const CommBenchOptions& options_;
+  std::unique_ptr<BenchTrial> trial_;
+};
+
+std::int64_t parse_size(std::string_view text) {
+  const std::string_view all = text;
+  std::int64_t factor = 1;
+  constexpr std::string_view kUnits = "KMG";
+  if (!text.empty()) {
+    const std::size_t unit = kUnits.find(text.back());
+    if (unit != std::string_view::npos) {
+      factor = std::int64_t{1} << (10 * (unit + 1));
+      text.remove_suffix(1);
+    }
+  }
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (error != std::errc() || end != text.data() + text.size() || number < 1 ||
+      number > kMost / factor) {
+    throw UsageError("--sizes: " + quote(all) + " is no size",
+                     "a size is a number of bytes, or of K, M or G: --sizes 4,4K,64M, or 4:64M");
+  }
+  return number * factor;
+}
+
+}  // namespace
+
+std::vector<CommTiming> bench_comm(const Group& group, const CommBenchOptions& options) {
+  const c10::InferenceMode no_autograd;
+  check(group.size() > 1, "a group of one has nothing to measure");
+  std::vector<CommTiming> timings;
+  for (const BenchOperation operation : options.operations) {
+    for (const std::int64_t bytes : options.sizes) {
+      timings.push_back(Measurement(group, operation, bytes, options).run());
+    }
+  }
+  return timings;
+}
+
+std::vector<std::int64_t> parse_sizes(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const std::size_t colon = word.find(':');
+    const std::int64_t first = parse_size(std::string_view(word).substr(0, colon));
+    const std::int64_t last =
+        colon == std::string::npos ? first : parse_size(std::string_view(word).substr(colon + 1));
+    for (std::int64_t size = first; size <= last; size *= 4) sizes.push_back(size);
+  }
+  if (sizes.empty()) throw UsageError("--sizes names no size", "for example --sizes 4,4K,64M");
+  return sizes;
+}
+
+}  // namespace troika

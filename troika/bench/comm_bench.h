@@ -1,0 +1,45 @@
+// How fast a group is, operation by operation and size by size, measured the way nccl-tests does:
+// what is timed is also checked.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/bench/operation.h>
+#include <troika/comm/group.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct CommTiming {
+  std::string engine;
+  std::string operation;
+  std::int64_t bytes = 0;  // of the larger of a rank's two tensors
+  int ranks = 0;
+  Seconds time{0};                 // of one operation: the median over the repeats
+  Seconds fastest{0}, slowest{0};  // of the repeats
+  int repeats = 0;
+  int operations_per_repeat = 0;
+  double algorithm_bandwidth = 0;  // bytes a second, and
+  double bus_bandwidth = 0;        // as BenchOperationFacts says
+};
+
+struct CommBenchOptions {
+  std::vector<BenchOperation> operations = {BenchOperation::kAllReduce};
+  std::vector<std::int64_t> sizes;  // bytes
+  Seconds budget{0.5};              // about the time that is spent on each
+  Seconds timeout{60};              // of one operation
+};
+
+// Collective: `options` are equal on all ranks, as is the result. A repeat is a run of operations,
+// one after the other, between a barrier and a check of what has come out; its time is the slowest
+// rank's. Throws InternalError if a result is wrong, and as the group does.
+[[nodiscard]] std::vector<CommTiming> bench_comm(const Group& group,
+                                                 const CommBenchOptions& options);
+
+// Bytes from "4,4K,64M" (powers of 1024), or "4:64M", which goes up by factors of 4. Throws
+// UsageError naming what is no size.
+[[nodiscard]] std::vector<std::int64_t> parse_sizes(const std::string& text);
+
+}  // namespace troika

@@ -1,0 +1,64 @@
+#include <troika/base/error.h>
+#include <troika/base/version.h>
+#include <troika/cli/command.h>
+#include <troika/cli/ranks.h>
+#include <troika/observe/machine.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+namespace {
+
+struct Options {
+  LaunchFlags flags;
+  double rendezvous_timeout = 300;
+  std::vector<std::string> command;
+};
+
+int launch(const Options& options) {
+  RankDefaults defaults;
+  defaults.usable_cores = usable_cores();
+  defaults.gpus = count_gpu_devices();
+  LaunchOptions launch;
+  launch.plan = plan_launch(options.flags, defaults);
+  launch.command = options.command;
+  launch.version = kVersion;
+  launch.last_words = LastWords::kOptional;
+  launch.rendezvous_timeout = Seconds(options.rendezvous_timeout);
+  return launch_and_report(launch);
+}
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  troika launch --ranks 2 -- ./simulate --steps 100\n"
+    "  troika launch --nodes 2 --node-rank 0 --ranks-per-node 8 --rendezvous host0:29500 -- "
+    "./simulate\n\n"
+    "Each rank runs PROGRAM with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,\n"
+    "...), which troika::Session::from_environment() reads, and torch.distributed as well. The "
+    "store\n"
+    "that the ranks meet at is the launcher's. A rank that ends with another status than 0 ends "
+    "the\n"
+    "job, with exit code 5.";
+
+}  // namespace
+
+void add_launch_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("launch", "Start a program of your own on several ranks");
+  auto options = std::make_shared<Options>();
+  command->add_option("PROGRAM", options->command, "What each rank runs, with its arguments")
+      ->required();
+  command->positionals_at_end();
+  add_launch_flags(*command, options->flags);
+  command
+      ->add_option("--rendezvous-timeout", options->rendezvous_timeout,
+                   "Seconds for the other hosts to come")
+      ->group("Ranks")
+      ->capture_default_str();
+  command->footer(kExamples);
+  command->callback([options, &action] { action = [options] { return launch(*options); }; });
+}
+
+}  // namespace troika

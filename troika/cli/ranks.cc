@@ -1,0 +1,56 @@
+#include <troika/base/failure.h>
+#include <troika/cli/ranks.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+namespace troika {
+
+void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
+  const std::string group = "Ranks";
+  command.add_option("--ranks", flags.ranks, "Ranks in total, over all hosts")->group(group);
+  command
+      .add_option("--ranks-per-node,--nproc-per-node", flags.ranks_per_node, "Ranks on each host")
+      ->group(group);
+  command.add_option("--nodes,--nnodes", flags.nodes, "Hosts")->group(group);
+  command.add_option("--node-rank", flags.node_rank, "Which of the hosts this one is, from 0")
+      ->group(group);
+  command
+      .add_option("--rendezvous,--rdzv-endpoint", flags.rendezvous,
+                  "A port of the host with --node-rank 0, for all to meet at")
+      ->type_name("HOST:PORT")
+      ->group(group);
+}
+
+std::vector<std::string> own_command() {
+  std::vector<std::string> words;
+  std::ifstream line("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
+  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+  return words;
+}
+
+int launch_and_report(const LaunchOptions& options) {
+  const LaunchResult result = run_ranks(options);
+  if (result.failure) {
+    std::cerr << "troika: " << result.failure->message << "\n";
+    if (!result.failure->hint.empty()) std::cerr << "hint: " << result.failure->hint << "\n";
+  }
+  return result.exit_code;
+}
+
+int run_for_launcher(const Environment& environment, Reporter& reporter,
+                     const std::function<std::string()>& work) {
+  try {
+    die_with_launcher(environment);
+    reporter.result(work());
+    return 0;
+  } catch (const std::exception& error) {
+    reporter.error(error);
+    return static_cast<int>(failure_of(error).code);
+  }
+}
+
+}  // namespace troika

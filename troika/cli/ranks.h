@@ -1,0 +1,33 @@
+// What the subcommands that start ranks have in common: their flags, their own command line for a
+// rank, and how a failed job ends.
+#pragma once
+
+#include <troika/launch/agent.h>
+#include <troika/launch/options.h>
+#include <troika/launch/report.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace troika {
+
+// --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous, and torchrun's names for them.
+void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+// This very command line, to be run again as a rank.
+[[nodiscard]] std::vector<std::string> own_command();
+
+// Starts the ranks, and prints what ended the job when it did not go well. Returns the exit code.
+[[nodiscard]] int launch_and_report(const LaunchOptions& options);
+
+// The work of a rank that our launcher has started: its last word, the JSON that `work` returns or
+// its error, goes to the launcher, which tells the user. Returns the exit code.
+[[nodiscard]] int run_for_launcher(const Environment& environment, Reporter& reporter,
+                                   const std::function<std::string()>& work);
+
+}  // namespace troika
