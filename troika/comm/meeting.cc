@@ -81,7 +81,7 @@ Members Meeting::members() {
     std::getline(lines, pid);
     members.hosts.push_back(host);
     members.identities.push_back(identity);
-    members.pids.push_back(std::atoi(pid.c_str()));
+    members.pids.push_back(static_cast<int>(std::strtol(pid.c_str(), nullptr, 10)));
   }
   return members;
 }

@@ -23,7 +23,7 @@ void offer_snapshots(Store& job, int nodes) {
 
 void ask_launchers_for_snapshots(Store& job) {
   if (!job.is_set(kOffered)) return;
-  const int nodes = std::atoi(job.get_all({kOffered}).front().c_str());
+  const long nodes = std::strtol(job.get_all({kOffered}).front().c_str(), nullptr, 10);
   for (int node = 0; node < nodes; ++node) job.set(snapshots_wanted_key(node), "");
 }
 

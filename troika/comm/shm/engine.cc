@@ -375,7 +375,7 @@ Work Engine::barrier(const Call& call) {
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
-  const Named named = this->named("exchange", call);
+  const Named named = Engine::named("exchange", call);
   auto batch = std::make_shared<Mailbox::Batch>();
   std::vector<at::Tensor> tensors;
   std::size_t largest = 0;
