@@ -35,8 +35,8 @@ Values sums_of(int members, std::size_t count, std::uint64_t round) {
   return sums;
 }
 
-constexpr auto fold = [](std::span<const std::byte* const> views, std::byte* out,
-                         std::size_t bytes) {
+constexpr auto kFold = [](std::span<const std::byte* const> views, std::byte* out,
+                          std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
     std::uint32_t sum = 0;
     for (const std::byte* view : views) {
@@ -87,7 +87,7 @@ TEST_P(Reduce, GivesEveryMemberTheSums) {
       Values own = values_of(member, count, number);
       Collective collective(party, kNoSegments, ++number, signed_as(count), "sum",
                             contribution(own, false), soon());
-      collective.reduce(fold, 4, soon());
+      collective.reduce(kFold, 4, soon());
       EXPECT_EQ(own, sums_of(members.size(), count, number - 1)) << count;
     }
   });
@@ -103,7 +103,7 @@ TEST_P(Reduce, ReducesMemoryForAllInPlace) {
       arenas.of(member) = values_of(member, kCount, number);
       Collective collective(party, find, number, signed_as(kCount), "sum",
                             contribution(arenas.of(member), true), soon());
-      collective.reduce(fold, 4, soon());
+      collective.reduce(kFold, 4, soon());
       EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
     }
   });
@@ -118,7 +118,7 @@ TEST_P(Reduce, MixesMemoryForAllAndMemoryOfOnesOwn) {
     arenas.of(member) = values_of(member, count, 1);
     Collective collective(party, find, 1, signed_as(count), "sum",
                           contribution(arenas.of(member), member % 2 == 0), soon());
-    collective.reduce(fold, 4, soon());
+    collective.reduce(kFold, 4, soon());
     EXPECT_EQ(arenas.of(member), sums_of(members.size(), count, 1));
   });
 }
@@ -173,7 +173,7 @@ TEST(Stress, OperationsOfAllSizes) {
         Values own = values_of(member, count, number);
         Collective collective(party, find, number, signed_as(count), "sum",
                               contribution(own, false), soon());
-        collective.reduce(fold, 4, soon());
+        collective.reduce(kFold, 4, soon());
         ASSERT_EQ(own, sums_of(members.size(), count, number)) << number;
       }
     });
@@ -197,7 +197,7 @@ TEST(Stress, OperationsUnderWayTogether) {
       }
       for (std::size_t i = 0; i < own.size(); ++i) {
         const std::size_t which = (i * 7 + static_cast<std::size_t>(member)) % own.size();
-        under_way[which]->reduce(fold, 4, soon());
+        under_way[which]->reduce(kFold, 4, soon());
         ASSERT_EQ(own[which], sums_of(members.size(), which + 1, number - own.size() + which + 1));
       }
     }
@@ -212,7 +212,7 @@ TEST(Failures, NameWhoIsMissing) {
     Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false),
                           soon());
     try {
-      collective.reduce(fold, 4, Deadline::in(Seconds(0.05)));
+      collective.reduce(kFold, 4, Deadline::in(Seconds(0.05)));
       ADD_FAILURE();
     } catch (const Late& late) {
       EXPECT_THAT(late.missing(), ::testing::ElementsAre(1));
@@ -228,7 +228,7 @@ TEST(Failures, NameWhatAnotherMemberIsIn) {
     Collective collective(party, kNoSegments, 1, signed_as(static_cast<std::uint64_t>(member)),
                           name, contribution(own, false), soon());
     try {
-      collective.reduce(fold, 4, soon());
+      collective.reduce(kFold, 4, soon());
       ADD_FAILURE();
     } catch (const Mismatch& mismatch) {
       EXPECT_EQ(mismatch.member(), 1 - member);
@@ -245,7 +245,7 @@ TEST(Failures, OneThatGivesUpWakesTheOthers) {
     Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false),
                           soon());
     try {
-      collective.reduce(fold, 4, soon());
+      collective.reduce(kFold, 4, soon());
       ADD_FAILURE();
     } catch (const Broken& broken) {
       EXPECT_STREQ(broken.what(), "no more");
