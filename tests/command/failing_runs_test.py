@@ -76,9 +76,10 @@ class Ranks(CommandTest):
         done = process.wait(SECONDS + 10)
         self.assertEqual(done.status, RENDEZVOUS, str(done))
         name = f"rank 1 (host {socket.gethostname()}, pid {stopped})"
-        # The rank that is told is the one that waited first, or one that heard its reason; only the first has a hint.
         self.assertRegex(done.err, f"troika: rank [02] .*{re.escape(name)} has .*entered all_reduce .*; "
                                    "ranks? .*ha(s|ve) waited 2.0 s")
+        # Told by the rank that waited first, or by one that heard of it from that one.
+        self.assertIn(f"kill -CONT {stopped}", done.error_lines[-1])
         self.assertEqual(self.rank_in_inspection(1)["process"], "ended")
 
     def rank_in_inspection(self, rank):

@@ -7,6 +7,7 @@
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 
+#include <atomic>
 #include <numeric>
 #include <thread>
 
@@ -89,12 +90,15 @@ RANK_FUNCTION(is_stopped) {
 RANK_FUNCTION(loops) {
   const Group group = watched_group(rank);
   if (rank.index() == 1) {
+    std::atomic<bool> done = false;
+    std::thread end([&done, store = rank.store().clone()]() mutable {
+      (void)store.wait({"done"}, Deadline::in(Seconds(30)));
+      done = true;
+    });
     rank.store().set("looping", "");
-    Store store = rank.store().clone();
-    while (!store.is_set("done")) {
-      for (volatile int i = 0; i < 10'000'000; i = i + 1) {
-      }
+    while (!done) {
     }
+    end.join();
     return;
   }
   (void)rank.store().get("looping", Deadline::in(Seconds(10)));

@@ -117,7 +117,8 @@ class GroupEngine {
                        const Call& call) = 0;
   virtual Work exchange(std::span<const Transfer> transfers, const Call& call) = 0;
   virtual Work barrier(const Call& call) = 0;
-  // Ends every operation under way, and every later one, with PeerError(reason). Any thread.
+  // Ends every operation under way, and every later one, with PeerError. `reason` is a line, and a
+  // second one is the hint. Any thread.
   virtual void abort(const std::string& reason) = 0;
   // Memory that peers can read where the engine can, 64-byte aligned, zeroed; else ordinary memory.
   [[nodiscard]] virtual at::Tensor allocate(std::size_t bytes);
@@ -177,7 +178,8 @@ class Group {
   Work exchange(std::span<const Transfer> transfers, const Call& call) const;
   Work barrier(const Call& call) const;
 
-  // Ends every operation under way, and every later one, with PeerError(reason). Any thread.
+  // Ends every operation under way, and every later one, with PeerError. `reason` is a line, and a
+  // second one is the hint. Any thread.
   void abort(const std::string& reason) const;
   // Zeroed bytes, 64-byte aligned, that peers can read where the engine can.
   [[nodiscard]] at::Tensor allocate(std::size_t bytes) const;

@@ -16,20 +16,20 @@ bool Members::on_this_host(int member) const {
   return i < identities.size() && identities[i] == identities[own];
 }
 
-void ReasonBoard::post(const std::string& reason) noexcept {
+void ReasonBoard::post(const Reason& reason) noexcept {
   try {
-    store_.set(std::to_string(index_), reason);
+    store_.set(std::to_string(index_), reason.text());
     // Without a store the peers learn that this member is gone, though not why.
     // NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const std::exception&) {
   }
 }
 
-std::optional<std::string> ReasonBoard::reason_of(int member, Seconds patience) noexcept {
+std::optional<Reason> ReasonBoard::reason_of(int member, Seconds patience) noexcept {
   try {
     const std::string key = std::to_string(member);
     if (!store_.wait({key}, Deadline::in(patience))) return std::nullopt;
-    return store_.get_all({key}).front();
+    return Reason::from(store_.get_all({key}).front());
   } catch (const std::exception&) {
     return std::nullopt;
   }

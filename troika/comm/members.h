@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troika/base/time.h>
+#include <troika/comm/reason.h>
 #include <troika/rendezvous/store.h>
 
 #include <cstdint>
@@ -38,9 +39,9 @@ class ReasonBoard {
 
   // Why this member gives up. Thread-safe, like the others; failures of the store are ignored, as
   // they come with an error that matters more.
-  void post(const std::string& reason) noexcept;
+  void post(const Reason& reason) noexcept;
   // Why `member` gave up, if it says so in time.
-  [[nodiscard]] std::optional<std::string> reason_of(int member, Seconds patience) noexcept;
+  [[nodiscard]] std::optional<Reason> reason_of(int member, Seconds patience) noexcept;
 
  private:
   Store store_;

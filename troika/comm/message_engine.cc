@@ -158,23 +158,20 @@ void MessageEngine::run(const Named& named, const std::function<void()>& body) {
   } catch (const LinkError& error) {
     std::rethrow_exception(error_for(named, error));
   } catch (const std::exception& error) {
-    break_off(named.text + " failed: " + error.what());
+    break_off({named.text + " failed: " + error.what(), ""});
     throw;
   }
 }
 
 void MessageEngine::throw_if_broken(const Named& named) {
   const std::lock_guard lock(mutex_);
-  if (broken_) throw PeerError(named.text + " on axis " + members_.axis + ": " + *broken_);
+  if (broken_) throw broken(named);
 }
 
 std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError& error) {
   {
     const std::lock_guard lock(mutex_);
-    if (broken_) {
-      return std::make_exception_ptr(
-          PeerError(named.text + " on axis " + members_.axis + ": " + *broken_));
-    }
+    if (broken_) return std::make_exception_ptr(broken(named));
   }
   return error.reason() == LinkError::Reason::kDeadline ? late(named, error) : lost(named, error);
 }
@@ -184,49 +181,54 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
                   named.deadline.timeout()};
   const Diagnosis diagnosis =
       diagnose(members_, wait, witness_.look(members_, kForWitnesses), {error.peer()});
-  break_off(diagnosis.message);
+  break_off({diagnosis.message, diagnosis.hint});
   const auto theirs = board_.reason_of(error.peer(), kForReasons);
-  return std::make_exception_ptr(DeadlineError(
-      diagnosis.message,
-      theirs ? members_.name(error.peer()) + " gave up on its own: " + *theirs : diagnosis.hint));
+  return std::make_exception_ptr(
+      DeadlineError(diagnosis.message,
+                    theirs ? members_.name(error.peer()) + " gave up on its own: " + theirs->message
+                           : diagnosis.hint));
 }
 
 std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& error) {
   const std::string peer = members_.name(error.peer());
   const auto theirs = board_.reason_of(error.peer(), kForReasons);
-  std::string what = theirs ? peer + " gave up: " + *theirs : "lost " + peer;
+  std::string what = theirs ? peer + " gave up: " + theirs->message : "lost " + peer;
   if (!theirs) {
     const auto snapshots = witness_.look(members_, kForWitnesses);
     const auto& snapshot = snapshots[static_cast<std::size_t>(error.peer())];
     if (snapshot) what += "; " + last_deed(*snapshot);
   }
-  const std::string message = named.text + " on axis " + members_.axis + ": " + what;
-  break_off(message);
-  return std::make_exception_ptr(
-      PeerError(message, theirs ? "" : "that process has ended: its last lines say why"));
+  const Reason reason{named.text + " on axis " + members_.axis + ": " + what,
+                      theirs ? theirs->hint : "that process has ended: its last lines say why"};
+  break_off(reason);
+  return std::make_exception_ptr(PeerError(reason.message, reason.hint));
 }
 
 std::exception_ptr MessageEngine::overdue(const Named& named) {
   const std::string message = named.text + " on axis " + members_.axis +
                               ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
-  break_off(message);
+  break_off({message, ""});
   return std::make_exception_ptr(DeadlineError(message));
 }
 
-std::string MessageEngine::break_off(const std::string& reason) {
+void MessageEngine::break_off(const Reason& reason) {
   {
     const std::lock_guard lock(mutex_);
-    if (broken_) return *broken_;
+    if (broken_) return;
     broken_ = reason;
   }
   board_.post(reason);
   link_->break_off();
-  return reason;
+}
+
+PeerError MessageEngine::broken(const Named& named) const {
+  return PeerError(named.text + " on axis " + members_.axis + ": " + broken_->message,
+                   broken_->hint);
 }
 
 void MessageEngine::abort(const std::string& reason) {
-  break_off(reason);
+  break_off(Reason::from(reason));
 }
 
 void MessageEngine::take_leave() noexcept {

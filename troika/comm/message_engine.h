@@ -3,6 +3,7 @@
 // operation, label and peer, and an end to everything once one thing has failed.
 #pragma once
 
+#include <troika/base/error.h>
 #include <troika/comm/collectives.h>
 #include <troika/comm/group.h>
 #include <troika/comm/lane.h>
@@ -62,13 +63,15 @@ class MessageEngine final : public GroupEngine {
   // Runs `body`; a LinkError becomes the user's error and breaks the group.
   void run(const Named& named, const std::function<void()>& body);
   void throw_if_broken(const Named& named);
+  // What an operation of a broken group fails with; the mutex is held.
+  [[nodiscard]] PeerError broken(const Named& named) const;
   // The user's error for `error`, after which the group is broken.
   [[nodiscard]] std::exception_ptr error_for(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr late(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr lost(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
-  // Ends everything, here and at the peers, unless that was done before. Returns the first reason.
-  std::string break_off(const std::string& reason);
+  // Ends everything, here and at the peers, unless that was done before.
+  void break_off(const Reason& reason);
   void take_leave() noexcept;
 
   std::string_view name_;
@@ -79,8 +82,8 @@ class MessageEngine final : public GroupEngine {
   Collectives collectives_;
   std::uint64_t operations_ = 0;
   std::mutex mutex_;
-  std::optional<std::string> broken_;  // why; guarded by the mutex
-  int exceptions_;                     // under way when this was made
+  std::optional<Reason> broken_;  // guarded by the mutex
+  int exceptions_;                // under way when this was made
   std::unique_ptr<Lane> collective_lane_;
   std::unique_ptr<Lane> exchange_lane_;
 };

@@ -26,22 +26,23 @@ std::vector<std::optional<RankSnapshot>> Witness::look(const Members& members,
 void Witness::ask_other_hosts(const Members& members,
                               std::vector<std::optional<RankSnapshot>>& snapshots,
                               Seconds patience) {
+  Store job = job_->clone();  // whoever holds the other connection may wait in it
   std::vector<std::size_t> others;
   for (std::size_t i = 0; i < snapshots.size(); ++i) {
     if (snapshots[i]) {
-      job_->set(snapshot_key(members.ranks[i]), encode(*snapshots[i]));
+      job.set(snapshot_key(members.ranks[i]), encode(*snapshots[i]));
     } else {
       others.push_back(i);
     }
   }
   if (others.empty()) return;
-  ask_launchers_for_snapshots(*job_);
+  ask_launchers_for_snapshots(job);
   const Deadline deadline = Deadline::in(patience);
   for (const std::size_t i : others) {
     const std::string key = snapshot_key(members.ranks[i]);
-    if (!job_->wait({key}, deadline)) continue;
+    if (!job.wait({key}, deadline)) continue;
     try {
-      snapshots[i] = decode_snapshot(job_->get_all({key}).front());
+      snapshots[i] = decode_snapshot(job.get_all({key}).front());
       // From another version, or torn: as if nobody had said anything.
       // NOLINTNEXTLINE(bugprone-empty-catch)
     } catch (const DataError&) {

@@ -15,7 +15,8 @@ namespace troika {
 
 class Witness {
  public:
-  // `job` has the job's own prefix; nothing where all members share a host.
+  // `job` has the job's own prefix; nothing where all members share a host. Connects to it only
+  // when it is asked.
   explicit Witness(std::optional<Store> job) : job_(std::move(job)) {}
 
   // By member; nothing for those of whom nobody says anything within `patience`. Thread-safe.

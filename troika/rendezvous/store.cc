@@ -158,6 +158,10 @@ Store Store::clone() const {
   return Store(std::move(copy));
 }
 
+Store Store::share() const {
+  return Store(std::make_unique<Handle>(*handle_));
+}
+
 Store Store::with_prefix(std::string_view prefix) const {
   auto copy = std::make_unique<Handle>(*handle_);
   if (!copy->prefix.empty()) copy->prefix += "/";

@@ -32,6 +32,8 @@ class Store {
 
   // Another connection to the same store and prefix, for another thread.
   [[nodiscard]] Store clone() const;
+  // The same connection and prefix, for the same thread.
+  [[nodiscard]] Store share() const;
   // The same connection, every key behind "prefix/".
   [[nodiscard]] Store with_prefix(std::string_view prefix) const;
 

@@ -36,7 +36,7 @@ std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context, Meet
   return std::make_shared<MessageEngine>(
       "gloo", std::move(members), std::move(link),
       ReasonBoard(meeting.store().with_prefix("reason"), context.index),
-      Witness(context.options.store->clone()));
+      Witness(context.options.store->share()));
 }
 
 }  // namespace troika::detail

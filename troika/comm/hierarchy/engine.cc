@@ -210,47 +210,49 @@ void HierarchyEngine::run(const Named& named, const std::function<void()>& body)
     body();
   } catch (const DeadlineError& error) {
     const std::string message = in_users_words(error.what(), named.label, named.text);
+    const std::string hint = in_users_words(error.hint(), named.label, named.text);
     throw_if_broken(named);
-    break_off(message);
-    throw DeadlineError(message, in_users_words(error.hint(), named.label, named.text));
+    break_off({message, hint});
+    throw DeadlineError(message, hint);
   } catch (const PeerError& error) {
     const std::string message = in_users_words(error.what(), named.label, named.text);
     throw_if_broken(named);
-    break_off(message);
+    break_off({message, error.hint()});
     throw PeerError(message, error.hint());
   } catch (const std::exception& error) {
-    break_off(named.text + " failed: " + error.what());
+    break_off({named.text + " failed: " + error.what(), ""});
     throw;
   }
 }
 
 void HierarchyEngine::throw_if_broken(const Named& named) {
   const std::lock_guard lock(mutex_);
-  if (broken_) throw PeerError(named.text + " on axis " + axis_ + ": " + *broken_);
+  if (broken_) {
+    throw PeerError(named.text + " on axis " + axis_ + ": " + broken_->message, broken_->hint);
+  }
 }
 
 std::exception_ptr HierarchyEngine::overdue(const Named& named) {
   const std::string message = named.text + " on axis " + axis_ +
                               ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
-  break_off(message);
+  break_off({message, ""});
   return std::make_exception_ptr(DeadlineError(message));
 }
 
-std::string HierarchyEngine::break_off(const std::string& reason) {
+void HierarchyEngine::break_off(const Reason& reason) {
   {
     const std::lock_guard lock(mutex_);
-    if (broken_) return *broken_;
+    if (broken_) return;
     broken_ = reason;
   }
   for (const auto& part : {parts_.inside, parts_.between, parts_.all}) {
-    if (part) part->abort(reason);
+    if (part) part->abort(reason.text());
   }
-  return reason;
 }
 
 void HierarchyEngine::abort(const std::string& reason) {
-  break_off(reason);
+  break_off(Reason::from(reason));
 }
 
 at::Tensor HierarchyEngine::allocate(std::size_t bytes) {

@@ -84,8 +84,8 @@ class HierarchyEngine final : public GroupEngine,
   void run(const Named& named, const std::function<void()>& body);
   void throw_if_broken(const Named& named);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
-  // Ends everything, here and at the peers, unless that was done before. Returns the first reason.
-  std::string break_off(const std::string& reason);
+  // Ends everything, here and at the peers, unless that was done before.
+  void break_off(const Reason& reason);
 
   // The blocking algorithms (algorithms.cc); they run in the lane. Counts are in elements.
   void reduce_all(const at::Tensor& tensor, ReduceOp op, const Named& named);
@@ -119,7 +119,7 @@ class HierarchyEngine final : public GroupEngine,
   Parts parts_;
   std::mutex inside_mutex_;  // operations of the lane and exchanges start at any time
   std::mutex mutex_;
-  std::optional<std::string> broken_;  // why; guarded by the mutex
+  std::optional<Reason> broken_;  // guarded by the mutex
   std::unique_ptr<Lane> lane_;
 };
 

@@ -119,7 +119,7 @@ std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context, Meeti
     return std::make_shared<MessageEngine>(
         "mpi", std::move(members), std::move(link),
         ReasonBoard(meeting.store().with_prefix("reason"), context.index),
-        Witness(context.options.store->clone()));
+        Witness(context.options.store->share()));
   } catch (const mpi::Failure& failure) {
     throw RendezvousError("MPI cannot connect axis " + context.axis + ": " + failure.what());
   }

@@ -189,7 +189,7 @@ class NcclEngine final : public GroupEngine {
       if (broken_) return;
       broken_ = reason;
     }
-    board_.post(reason);
+    board_.post(Reason::from(reason));
     communicator_->abort();
   }
 

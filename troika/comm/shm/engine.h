@@ -82,6 +82,7 @@ class Engine final : public GroupEngine {
   // What holds the operation up.
   [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
   [[nodiscard]] std::string death_of(int member);
+  void give_up(const Reason& reason);
   void finish_pending();
   void finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch);
   void watch();

@@ -15,12 +15,12 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
     body();
   } catch (const Late& error) {
     const Diagnosis diagnosis = examine(named, error.missing());
-    party_.give_up(diagnosis.message);
+    give_up({diagnosis.message, diagnosis.hint});
     throw DeadlineError(diagnosis.message, diagnosis.hint);
   } catch (const Broken& error) {
     const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
-    throw PeerError(where() + ": " + who + error.what(),
-                    who.empty() ? "that process has ended: its last lines say why" : "");
+    const Reason reason = Reason::from(error.what());
+    throw PeerError(where() + ": " + who + reason.message, reason.hint);
   } catch (const Mismatch& error) {
     const Diagnosis diagnosis = examine(named, {error.member()});
     std::string message = diagnosis.message;
@@ -30,20 +30,20 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
                                                 : error.theirs()) +
                 ", and " + members_.name(members_.index) + " in " + named.text();
     }
-    party_.give_up(message);
-    throw PeerError(where() + ": " + message,
-                    "all ranks must call the same operations, in the same "
-                    "order, with the same sizes and types");
+    const std::string hint =
+        "all ranks must call the same operations, in the same order, with the same sizes and types";
+    give_up({message, hint});
+    throw PeerError(where() + ": " + message, hint);
   } catch (const WrongSize& error) {
     const std::string message = members_.name(error.member()) + " sends " +
                                 format_bytes(error.theirs()) + " where " +
                                 format_bytes(error.ours()) + " are expected";
-    party_.give_up(message);
+    give_up({message, ""});
     throw PeerError(where() + ": " + message);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    party_.give_up(named.text() + " failed: " + error.what());
+    give_up({named.text() + " failed: " + error.what(), ""});
     throw;
   }
 }
@@ -60,12 +60,16 @@ std::exception_ptr Engine::overdue(const Named& named) {
   const std::string message = named.text() + " on axis " + members_.axis +
                               ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
-  party_.give_up(message);
+  give_up({message, ""});
   return std::make_exception_ptr(DeadlineError(message));
 }
 
 void Engine::abort(const std::string& reason) {
-  party_.give_up(reason);
+  give_up(Reason::from(reason));
+}
+
+void Engine::give_up(const Reason& reason) {
+  party_.give_up(reason.text());
 }
 
 std::string Engine::death_of(int member) {
@@ -84,8 +88,10 @@ void Engine::watch() {
       if (peer.revents == 0) continue;
       peer.fd = -1;  // once is enough
       const Board& board = party_.board(member);
-      party_.lose(board.has_given_up() ? members_.name(member) + " gave up: " + board.reason()
-                                       : death_of(member));
+      party_.lose(
+          board.has_given_up()
+              ? members_.name(member) + " gave up: " + board.reason()
+              : Reason{death_of(member), "that process has ended: its last lines say why"}.text());
     }
   }
 }
