@@ -352,6 +352,31 @@ RANK_FUNCTION(overlap) {
   }
 }
 
+// More under way than an engine may have room for, and members that wait in different orders.
+RANK_FUNCTION(many_under_way) {
+  const Group group = rank.group();
+  const Group other = rank.group("other");
+  for (const std::int64_t count : {std::int64_t{3}, std::int64_t{24'000}, std::int64_t{200'000}}) {
+    std::vector<at::Tensor> tensors;
+    std::vector<Work> works;
+    for (int i = 0; i < 150; ++i) {
+      tensors.push_back(at::full({i % 2 == 0 ? count : 5}, i + rank.index(), at::kFloat));
+      works.push_back(i % 3 == 0
+                          ? group.broadcast(tensors.back(), i % rank.size(), Rank::call("many"))
+                          : group.all_reduce(tensors.back(), ReduceOp::kMax, Rank::call("many")));
+      if (count > 100'000 && i == 20) break;
+    }
+    if (rank.index() % 2 == 0) works.back().wait();
+    other.barrier(Rank::call("another group")).wait();
+    for (const Work& work : works) work.wait();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto given = static_cast<int>(i);
+      const int last = given + rank.size() - 1, root = given + given % rank.size();
+      EXPECT_TRUE(at::all(tensors[i] == (i % 3 == 0 ? root : last)).item<bool>()) << i;
+    }
+  }
+}
+
 RANK_FUNCTION(accounting) {
   EngineOptions options = rank.options();
   const auto path = recorder_path(rank.folder(), rank.index());
@@ -427,6 +452,9 @@ TEST_P(Conformance, Barriers) {
 }
 TEST_P(Conformance, Overlap) {
   expect("overlap", {2, 3});
+}
+TEST_P(Conformance, ManyUnderWay) {
+  expect("many_under_way", {2, 3});
 }
 TEST_P(Conformance, Accounting) {
   expect("accounting", {2});

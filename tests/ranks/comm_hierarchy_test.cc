@@ -45,7 +45,7 @@ TEST(AcrossHosts, NameTheRankThatIsKilled) {
   EXPECT_EQ(results[1].signal, SIGKILL);
   for (const int rank : {0, 2, 3, 4}) {
     ASSERT_TRUE(results[static_cast<std::size_t>(rank)].ok())
-        << results[static_cast<std::size_t>(rank)].output;
+        << "rank " << rank << ": " << results[static_cast<std::size_t>(rank)].account();
     EXPECT_EQ(value(results, rank, "error"), "PeerError");
     EXPECT_THAT(value(results, rank, "error message"), HasSubstr("lost rank 1 (host ")) << rank;
     EXPECT_LT(std::stod(value(results, rank, "error seconds")), 10);

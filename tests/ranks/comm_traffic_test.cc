@@ -51,10 +51,10 @@ class Meter {
 };
 
 // Divides by every number of members up to 4, and fits into one block and one window's parts.
-constexpr std::int64_t kSmall = 24;                      // fp32: 96 bytes
-constexpr std::int64_t kLarge = std::int64_t{12} << 14;  // fp32: 768 KiB
-constexpr std::int64_t kSlot = std::int64_t{1} << 12;    // fp32: 16 KiB
-constexpr std::uint64_t kSlotBytes = kSlot * 4;
+constexpr std::int64_t kSmall = 24;                       // fp32: 96 bytes
+constexpr std::int64_t kLarge = std::int64_t{12} << 14;   // fp32: 768 KiB
+constexpr std::int64_t kMedium = std::int64_t{12} << 11;  // fp32: 96 KiB
+constexpr std::uint64_t kMediumBytes = kMedium * 4;
 constexpr std::uint64_t kSmallBytes = kSmall * 4, kLargeBytes = kLarge * 4;
 
 RANK_FUNCTION(messages_sent) {
@@ -104,13 +104,9 @@ RANK_FUNCTION(bytes_shared) {
 
   group.all_reduce(small, ReduceOp::kSum, Rank::call("in slots")).wait();
   meter.expect("all_reduce at once", {(n - 1) * kSmallBytes, 1});
-  at::Tensor slot = at::ones({kSlot});
-  group.all_reduce(slot, ReduceOp::kSum, Rank::call("in slots")).wait();
-  if (n == 4) {
-    meter.expect("all_reduce in slots", {2 * (n - 1) * kSlotBytes / n, 2});
-  } else if (n == 2) {
-    meter.expect("all_reduce at once", {kSlotBytes, 1});
-  }
+  at::Tensor medium = at::ones({kMedium});
+  group.all_reduce(medium, ReduceOp::kSum, Rank::call("in large slots")).wait();
+  meter.expect("all_reduce at once", {(n - 1) * kMediumBytes, 1});
   group.all_reduce(arena, ReduceOp::kSum, Rank::call("in place")).wait();
   meter.expect("all_reduce in memory for all", {2 * (n - 1) * kLargeBytes / n, 2});
   group.all_reduce(large, ReduceOp::kSum, Rank::call("through windows")).wait();

@@ -188,18 +188,21 @@ std::vector<RankResult> run_ranks(const std::string& function, int size,
   return results;
 }
 
+std::string RankResult::account() const {
+  std::string how = "exit code " + std::to_string(exit_code);
+  if (signal != 0) how = strsignal(signal);
+  if (timed_out) how = "the deadline passed";
+  return how + ":\n" + output;
+}
+
 std::vector<RankResult> expect_ranks(const std::string& function, int size,
                                      const RankOptions& options) {
   std::vector<RankResult> results = run_ranks(function, size, options);
   for (std::size_t index = 0; index < results.size(); ++index) {
     const RankResult& result = results[index];
     if (result.ok()) continue;
-    std::string how = "exit code " + std::to_string(result.exit_code);
-    if (result.signal != 0) how = strsignal(result.signal);
-    if (result.timed_out) how = "the deadline passed";
-    ADD_FAILURE() << function << " on " << size << " ranks: rank " << index << " failed (" << how
-                  << "):\n"
-                  << result.output;
+    ADD_FAILURE() << function << " on " << size << " ranks: rank " << index << " failed, "
+                  << result.account();
   }
   return results;
 }

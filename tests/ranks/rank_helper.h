@@ -59,6 +59,8 @@ struct RankResult {
   std::string output;                         // on stdout and stderr
   std::map<std::string, std::string> values;  // that it reported
   [[nodiscard]] bool ok() const { return exit_code == 0 && signal == 0; }
+  // "Segmentation fault", and what it printed.
+  [[nodiscard]] std::string account() const;
 };
 
 // The rank that a function runs on.

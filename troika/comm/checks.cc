@@ -42,26 +42,26 @@ void ArgumentCheck::refuse(const std::string& why, std::string hint) const {
 }
 
 void ArgumentCheck::tensor(const at::Tensor& tensor, std::string_view name) const {
-  const std::string the = "the " + std::string(name);
-  if (!tensor.defined()) refuse(the + " is undefined");
-  if (tensor.layout() != at::kStrided) refuse(the + " is not a dense tensor");
+  const auto the = [name] { return "the " + std::string(name); };
+  if (!tensor.defined()) refuse(the() + " is undefined");
+  if (tensor.layout() != at::kStrided) refuse(the() + " is not a dense tensor");
   if (name_of(tensor.scalar_type()).empty()) {
-    refuse(the + " has dtype " + c10::str(tensor.scalar_type()),
+    refuse(the() + " has dtype " + c10::str(tensor.scalar_type()),
            "groups carry fp64, fp32, bf16, fp16, int64, int32 and uint8");
   }
   if (!tensor.is_contiguous()) {
-    refuse(the + " of shape " + c10::str(tensor.sizes()) + " is not contiguous (strides " +
+    refuse(the() + " of shape " + c10::str(tensor.sizes()) + " is not contiguous (strides " +
                c10::str(tensor.strides()) + ")",
            "pass tensor.contiguous(), and copy the result back where it is written");
   }
   if (!tensor.is_meta() && tensor.numel() > 0 &&
       reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % tensor.element_size() != 0) {
-    refuse(the + " begins at an address that is no multiple of the " +
+    refuse(the() + " begins at an address that is no multiple of the " +
                std::to_string(tensor.element_size()) + " bytes of its elements",
            "pass tensor.clone(), and copy the result back where it is written");
   }
   if (engine_ && !engine_->accepts(tensor.device().type())) {
-    refuse(the + " is on " + tensor.device().str() + ", which engine " +
+    refuse(the() + " is on " + tensor.device().str() + ", which engine " +
            std::string(engine_->name()) + " does not take");
   }
 }

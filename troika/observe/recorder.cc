@@ -138,8 +138,8 @@ void Recorder::add_traffic(std::uint64_t sequence, std::uint64_t bytes,
                            std::uint32_t steps) noexcept {
   Record& record = record_of(mapping_, capacity_, sequence);
   if (std::atomic_ref(record.sequence).load(std::memory_order_acquire) != sequence) return;
-  std::atomic_ref(record.sent).fetch_add(bytes, std::memory_order_relaxed);
-  std::atomic_ref(record.steps).fetch_add(steps, std::memory_order_relaxed);
+  if (bytes > 0) std::atomic_ref(record.sent).fetch_add(bytes, std::memory_order_relaxed);
+  if (steps > 0) std::atomic_ref(record.steps).fetch_add(steps, std::memory_order_relaxed);
 }
 
 void Recorder::end(std::uint64_t sequence) noexcept {

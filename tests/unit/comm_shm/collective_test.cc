@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <random>
 
@@ -85,12 +86,51 @@ TEST_P(Reduce, GivesEveryMemberTheSums) {
     for (const std::size_t count :
          {std::size_t{1}, std::size_t{7}, slot, slot + 1, window, window + 1, 3 * window + 17}) {
       Values own = values_of(member, count, number);
-      Collective collective(party, kNoSegments, ++number, signed_as(count), "sum",
-                            contribution(own, false), soon());
+      Collective collective(party, kNoSegments, ++number, signed_as(count),
+                            contribution(own, false));
+      collective.announce("sum", soon());
       collective.reduce(kFold, 4, soon());
       EXPECT_EQ(own, sums_of(members.size(), count, number - 1)) << count;
     }
   });
+}
+
+// Whoever comes last finds all there, and the others need nothing more of it: one thread can play
+// all members. The large slots are used again and again.
+TEST_P(Reduce, TakesOneStepInLargeSlots) {
+  Members members(GetParam());
+  const Shape shape = members.party(0).shape();
+  for (std::uint64_t number = 1; number <= 3 * Shape::kLargeSlots; ++number) {
+    const std::size_t bytes = number % 2 == 0 ? shape.large_slot_bytes : shape.slot_bytes + 4;
+    std::vector<Values> values;
+    std::deque<Collective> collectives;
+    for (int member = 0; member < members.size(); ++member) {
+      values.push_back(values_of(member, bytes / 4, number));
+    }
+    for (int member = 0; member < members.size(); ++member) {
+      Contribution own = contribution(values[static_cast<std::size_t>(member)], false);
+      own.at_once = bytes;
+      EXPECT_TRUE(members.party(member).large_slot_is_free());
+      collectives.emplace_back(members.party(member), kNoSegments, number, signed_as(bytes), own);
+      collectives.back().announce("sum", soon());
+      EXPECT_EQ(collectives.front().ready(), member + 1 == members.size());
+    }
+    for (Collective& collective : collectives) collective.reduce(kFold, 4, soon());
+    for (const Values& sums : values) EXPECT_EQ(sums, sums_of(members.size(), bytes / 4, number));
+  }
+}
+
+TEST(LargeSlots, AreTakenOnceAllAreDoneWithThem) {
+  Members members(2);
+  Party& party = members.party(0);
+  for (std::uint64_t number = 1; number <= Shape::kLargeSlots; ++number) {
+    EXPECT_TRUE(party.large_slot_is_free());
+    (void)party.take_large_slot(number, soon());
+    party.advance(number, Progress::kDone);
+  }
+  EXPECT_FALSE(party.large_slot_is_free());  // the other has not even entered
+  EXPECT_THROW((void)party.take_large_slot(Shape::kLargeSlots + 1, Deadline::in(Seconds(0.05))),
+               Late);
 }
 
 TEST_P(Reduce, ReducesMemoryForAllInPlace) {
@@ -101,8 +141,9 @@ TEST_P(Reduce, ReducesMemoryForAllInPlace) {
   members.run([&](int member, Party& party) {
     for (std::uint64_t number = 1; number <= 3; ++number) {
       arenas.of(member) = values_of(member, kCount, number);
-      Collective collective(party, find, number, signed_as(kCount), "sum",
-                            contribution(arenas.of(member), true), soon());
+      Collective collective(party, find, number, signed_as(kCount),
+                            contribution(arenas.of(member), true));
+      collective.announce("sum", soon());
       collective.reduce(kFold, 4, soon());
       EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
     }
@@ -116,8 +157,9 @@ TEST_P(Reduce, MixesMemoryForAllAndMemoryOfOnesOwn) {
   const FindSegment find = arenas.find();
   members.run([&](int member, Party& party) {
     arenas.of(member) = values_of(member, count, 1);
-    Collective collective(party, find, 1, signed_as(count), "sum",
-                          contribution(arenas.of(member), member % 2 == 0), soon());
+    Collective collective(party, find, 1, signed_as(count),
+                          contribution(arenas.of(member), member % 2 == 0));
+    collective.announce("sum", soon());
     collective.reduce(kFold, 4, soon());
     EXPECT_EQ(arenas.of(member), sums_of(members.size(), count, 1));
   });
@@ -133,8 +175,8 @@ TEST(Gather, ShowsContributionsOfDifferentSizes) {
     Values own = values_of(member, counts[static_cast<std::size_t>(member)], 1);
     std::vector<Values> all;
     for (const std::size_t count : counts) all.emplace_back(count);
-    Collective collective(party, kNoSegments, 1, signed_as(1), "gather", contribution(own, false),
-                          soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), contribution(own, false));
+    collective.announce("gather", soon());
     collective.gather(
         [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
           for (std::size_t i = 0; i < views.size(); ++i) {
@@ -155,13 +197,18 @@ TEST(Gather, ShowsContributionsOfDifferentSizes) {
 
 // Thousands of operations of all sizes, with members that sleep at random: lost wake-ups and
 // entries used too early show here, and races under the thread sanitizer.
-TEST(Stress, OperationsOfAllSizes) {
+class Stress : public ::testing::TestWithParam<Fences> {};
+
+INSTANTIATE_TEST_SUITE_P(Fences, Stress, ::testing::Values(Fences::kAtNews, Fences::kAtSleep));
+
+TEST_P(Stress, OperationsOfAllSizes) {
   constexpr std::uint64_t kOperations = 3000;
   Shape shape;
   shape.window_bytes = 4096;
   shape.slot_bytes = 512;
+  shape.large_slot_bytes = 2048;
   for (const Seconds spin : {Seconds(0), Seconds(20e-6)}) {
-    Members members(4, spin, shape);
+    Members members(4, spin, shape, GetParam());
     Arenas arenas(members.size(), 8192);
     const FindSegment find = arenas.find();
     members.run([&](int member, Party& party) {
@@ -170,19 +217,43 @@ TEST(Stress, OperationsOfAllSizes) {
       for (std::uint64_t number = 1; number <= kOperations; ++number) {
         const std::size_t count = shared() % 2 == 0 ? shared() % 128 + 1 : shared() % 8192 + 1;
         if (own_draws() % 64 == 0) std::this_thread::yield();
-        Values own = values_of(member, count, number);
-        Collective collective(party, find, number, signed_as(count), "sum",
-                              contribution(own, false), soon());
+        Values sums = values_of(member, count, number);
+        Contribution own = contribution(sums, false);
+        if (own.bytes <= shape.large_slot_bytes) own.at_once = own.bytes;
+        Collective collective(party, find, number, signed_as(count), own);
+        collective.announce("sum", soon());
         collective.reduce(kFold, 4, soon());
-        ASSERT_EQ(own, sums_of(members.size(), count, number)) << number;
+        ASSERT_EQ(sums, sums_of(members.size(), count, number)) << number;
       }
     });
   }
 }
 
+// One tells, the other goes to sleep at about the same time, in turn: nothing that comes later
+// wakes who has missed the news.
+TEST_P(Stress, NoWakeUpIsLost) {
+  constexpr std::uint64_t kTurns = 100'000;
+  Members members(2, Seconds(0), {}, GetParam());
+  members.run([&](int member, Party& party) {
+    std::minstd_rand draws(1);
+    for (std::uint64_t number = 1; number <= kTurns; ++number) {
+      const int teller = static_cast<int>(number % 2);
+      if (member == teller) {
+        for (std::uint64_t i = draws() % 256; i > 0; --i)
+          std::atomic_signal_fence(std::memory_order_seq_cst);
+        party.advance(number, 1);
+      } else {
+        const auto& progress = party.board(teller).operation(number).progress;
+        party.wait([&] { return progress.load() >= Progress::at(number, 1); },
+                   [&] { return std::vector<int>{teller}; }, soon());
+      }
+    }
+  });
+}
+
 // Operations that are announced together and finished in another order.
-TEST(Stress, OperationsUnderWayTogether) {
-  Members members(3);
+TEST_P(Stress, OperationsUnderWayTogether) {
+  Members members(3, Seconds(20e-6), {}, GetParam());
   members.run([&](int member, Party& party) {
     std::uint64_t number = 0;
     for (int round = 0; round < 100; ++round) {
@@ -191,9 +262,9 @@ TEST(Stress, OperationsUnderWayTogether) {
       for (std::size_t i = 0; i < 20; ++i) own.push_back(values_of(member, i + 1, number + i + 1));
       for (Values& values : own) {
         ++number;
-        under_way.push_back(std::make_unique<Collective>(party, kNoSegments, number,
-                                                         signed_as(values.size()), "sum",
-                                                         contribution(values, false), soon()));
+        under_way.push_back(std::make_unique<Collective>(
+            party, kNoSegments, number, signed_as(values.size()), contribution(values, false)));
+        under_way.back()->announce("sum", soon());
       }
       for (std::size_t i = 0; i < own.size(); ++i) {
         const std::size_t which = (i * 7 + static_cast<std::size_t>(member)) % own.size();
@@ -209,8 +280,8 @@ TEST(Failures, NameWhoIsMissing) {
   members.run([&](int member, Party& party) {
     if (member == 1) return;
     Values own = {1};
-    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false),
-                          soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), contribution(own, false));
+    collective.announce("sum", soon());
     try {
       collective.reduce(kFold, 4, Deadline::in(Seconds(0.05)));
       ADD_FAILURE();
@@ -226,7 +297,8 @@ TEST(Failures, NameWhatAnotherMemberIsIn) {
     Values own = {1};
     const std::string name = member == 0 ? "all_reduce 'a'" : "all_gather 'b'";
     Collective collective(party, kNoSegments, 1, signed_as(static_cast<std::uint64_t>(member)),
-                          name, contribution(own, false), soon());
+                          contribution(own, false));
+    collective.announce(name, soon());
     try {
       collective.reduce(kFold, 4, soon());
       ADD_FAILURE();
@@ -242,8 +314,8 @@ TEST(Failures, OneThatGivesUpWakesTheOthers) {
   members.run([&](int member, Party& party) {
     Values own = {1};
     if (member == 2) return party.give_up("no more");
-    Collective collective(party, kNoSegments, 1, signed_as(1), "sum", contribution(own, false),
-                          soon());
+    Collective collective(party, kNoSegments, 1, signed_as(1), contribution(own, false));
+    collective.announce("sum", soon());
     try {
       collective.reduce(kFold, 4, soon());
       ADD_FAILURE();

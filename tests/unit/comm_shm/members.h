@@ -19,12 +19,15 @@ inline Deadline soon() {
 
 class Members {
  public:
-  explicit Members(int count, Seconds spin = Seconds(20e-6), Shape shape = {}) {
+  // Members that sleep do not look up before soon(): a wake-up that is lost fails the test.
+  explicit Members(int count, Seconds spin = Seconds(20e-6), Shape shape = {},
+                   Fences fences = Fences::kAtSleep) {
     shape.members = count;
     std::vector<Board> boards;
-    for (int i = 0; i < count; ++i) boards.push_back(Board::create(shape));
+    for (int i = 0; i < count; ++i) boards.push_back(Board::create(shape, fences));
     for (int i = 0; i < count; ++i) {
-      parties_.push_back(std::make_unique<Party>(boards, shape, i, Party::Patience{spin, spin}));
+      parties_.push_back(
+          std::make_unique<Party>(boards, shape, i, Party::Patience{spin, spin, Seconds(60)}));
     }
   }
 

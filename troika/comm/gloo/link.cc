@@ -1,6 +1,7 @@
 // The only file that sees Gloo's headers. Those of the system's package are older than the Gloo
 // inside LibTorch, so nothing but the constructor of c10d's process group, its options and the
 // functions that make a device is used of them; messages go through c10d's virtual functions.
+#include <troika/base/broken_pipe.h>
 #include <troika/base/error.h>
 #include <troika/comm/gloo/link.h>
 #include <troika/rendezvous/store_c10d.h>
@@ -88,6 +89,7 @@ class GlooLink final : public Link {
   template <class Start>
   std::unique_ptr<Message> start(int peer, const at::Tensor& bytes, const Start& start) {
     std::vector<at::Tensor> tensors = {bytes};
+    const BrokenPipesFail guard;
     try {
       const std::lock_guard lock(mutex_);  // c10d counts messages without one
       return std::make_unique<GlooMessage>(start(tensors), peer);
@@ -118,6 +120,8 @@ std::unique_ptr<Link> connect_gloo(const Store& store, const GlooDevice& device,
                                    const Deadline& deadline) {
   auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(deadline.left()));
   options->threads = 1;  // for c10d's own collectives, which we do not use
+  // Gloo writes without a word about SIGPIPE, here and in the threads that it starts here.
+  const BrokenPipesFail guard;
   options->devices.push_back(make_device(device));
   try {
     return std::make_unique<GlooLink>(

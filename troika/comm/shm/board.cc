@@ -1,5 +1,9 @@
 #include <troika/comm/shm/board.h>
 
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -14,9 +18,22 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
+// Whether this process takes part in fence_everywhere(), and may call it.
+bool takes_fences() {
+  static const bool registered =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 &&
+      syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+  return registered;
+}
+
 }  // namespace
 
+void fence_everywhere() {
+  syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
 struct Board::Head {
+  Fences fences;
   alignas(kLine) std::atomic<std::uint32_t> bell;
   alignas(kLine) std::atomic<std::uint32_t> sleepers;
   // 0: no reason; 1: being written; 2: there.
@@ -29,7 +46,8 @@ static_assert(sizeof(Operation) == 2 * kLine);
 Board::Layout::Layout(const Shape& shape)
     : operations(kPage),
       slots(operations + whole_pages(Shape::kRing * sizeof(Operation))),
-      windows(slots + whole_pages(Shape::kRing * shape.slot_bytes)),
+      large_slots(slots + whole_pages(Shape::kRing * shape.slot_bytes)),
+      windows(large_slots + whole_pages(Shape::kLargeSlots * shape.large_slot_bytes)),
       window_stride(whole_pages(shape.window_bytes)),
       channels(windows + 4 * window_stride),
       channel_data(channels +
@@ -43,10 +61,11 @@ Board::Board(MemoryFile memory, const Shape& shape)
       layout_(shape),
       start_(memory_->data()) {}
 
-Board Board::create(const Shape& shape) {
+Board Board::create(const Shape& shape, Fences fences) {
   Board board(MemoryFile::create(Layout(shape).end), shape);
   // Zeroed memory: every counter starts at 0. The objects begin their lives here.
   new (board.start_) Head{};
+  board.head().fences = fences == Fences::kAtSleep && takes_fences() ? fences : Fences::kAtNews;
   for (std::uint64_t number = 0; number < Shape::kRing; ++number) {
     new (&board.operation(number)) Operation{};
   }
@@ -71,6 +90,10 @@ std::byte* Board::slot(std::uint64_t number, std::size_t bytes) const {
   return start_ + layout_.slots + number % Shape::kRing * shape_.slot_bytes;
 }
 
+std::byte* Board::large_slot(std::uint64_t index) const {
+  return start_ + layout_.large_slots + index % Shape::kLargeSlots * shape_.large_slot_bytes;
+}
+
 std::byte* Board::window_in(std::uint64_t index) const {
   return start_ + layout_.windows + index % 2 * layout_.window_stride;
 }
@@ -85,6 +108,10 @@ Channel& Board::channel(int to) const {
 
 std::byte* Board::channel_data(int to) const {
   return start_ + layout_.channel_data + static_cast<std::size_t>(to) * layout_.channel_stride;
+}
+
+Fences Board::fences() const {
+  return head().fences;
 }
 
 std::atomic<std::uint32_t>& Board::bell() const {

@@ -2,8 +2,8 @@
 // how far it has come, and the bytes that go with them. A board is written by its owner and read by
 // all; its memory holds no pointers, as it is mapped at another address in each process.
 //
-// Layout (all members of a group have the same Shape): Head, Operation[ring], slots, two windows
-// in, two windows out, a Channel to each member.
+// Layout (all members of a group have the same Shape): Head, Operation[ring], slots, large slots,
+// two windows in, two windows out, a Channel to each member.
 #pragma once
 
 #include <troika/comm/shm/memory_file.h>
@@ -33,10 +33,11 @@ struct Progress {
 
 // Where a member's contribution to an operation lies.
 enum class Place : std::uint32_t {
-  kNone,    // it gives nothing
-  kSlot,    // in the operation's slot of the ring
-  kMemory,  // in memory that it has allocated for all: `segment`, `offset`
-  kStream   // passes through the windows, piece by piece
+  kNone,       // it gives nothing
+  kSlot,       // in the operation's slot of the ring
+  kLargeSlot,  // in one of the few large slots: `offset` is its index
+  kMemory,     // in memory that it has allocated for all: `segment`, `offset`
+  kStream      // passes through the windows, piece by piece
 };
 
 // All but `progress` is written before the progress that announces it, and read after.
@@ -47,9 +48,8 @@ struct alignas(kLine) Operation {
   std::uint64_t offset;
   std::uint32_t segment;
   Place place;
-  std::uint64_t aside;  // an argument that may differ between members
   // In the same line of the cache as the rest, so that the smallest contributions come with it.
-  static constexpr std::size_t kInline = 16;
+  static constexpr std::size_t kInline = 24;
   std::byte small[kInline];
   alignas(kLine) char name[kLine];  // "all_reduce 'loss'", zero-terminated; for error messages
 };
@@ -60,20 +60,30 @@ struct alignas(kLine) Channel {
   alignas(kLine) std::atomic<std::uint64_t> read;  // by the receiver, in all
 };
 
+// Who keeps news and sleepers from missing each other; party.h argues how.
+enum class Fences : std::uint32_t {
+  kAtNews,  // whoever has news
+  kAtSleep  // whoever goes to sleep, for all processes: where membarrier(2) is allowed
+};
+// Has every thread of the group's processes pass a full fence.
+void fence_everywhere();
+
 struct Shape {
   int members = 0;
   std::size_t slot_bytes = std::size_t{16} << 10;
+  std::size_t large_slot_bytes = std::size_t{128} << 10;
   std::size_t window_bytes = std::size_t{512} << 10;
   std::size_t channel_bytes = std::size_t{256} << 10;
   static constexpr std::size_t kRing = 64;
+  static constexpr std::size_t kLargeSlots = 4;
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
 // A small value: copies share one mapping.
 class Board {
  public:
-  // The board of this process.
-  [[nodiscard]] static Board create(const Shape& shape);
+  // The board of this process. Sleepers fence if the system lets them.
+  [[nodiscard]] static Board create(const Shape& shape, Fences fences = Fences::kAtSleep);
   // A peer's. Throws DataError when its memory is too small.
   [[nodiscard]] static Board attach(UniqueFd file, const Shape& shape);
 
@@ -81,12 +91,15 @@ class Board {
   [[nodiscard]] Operation& operation(std::uint64_t number) const;
   // Where an operation's contribution of so many bytes, up to slot_bytes, is kept.
   [[nodiscard]] std::byte* slot(std::uint64_t number, std::size_t bytes) const;
+  [[nodiscard]] std::byte* large_slot(std::uint64_t index) const;
   // Of two; what goes in, and what comes out of a reduction.
   [[nodiscard]] std::byte* window_in(std::uint64_t index) const;
   [[nodiscard]] std::byte* window_out(std::uint64_t index) const;
   [[nodiscard]] Channel& channel(int to) const;
   [[nodiscard]] std::byte* channel_data(int to) const;
 
+  // What the owner can do.
+  [[nodiscard]] Fences fences() const;
   // Rung by whoever has news for the owner, who sleeps on it (futex).
   [[nodiscard]] std::atomic<std::uint32_t>& bell() const;
   // Threads of the owner that sleep, or are about to.
@@ -102,8 +115,8 @@ class Board {
   // Offsets of the parts, in the order in which they lie.
   struct Layout {
     explicit Layout(const Shape& shape);
-    std::size_t operations, slots, windows, window_stride, channels, channel_data, channel_stride,
-        end;
+    std::size_t operations, slots, large_slots, windows, window_stride, channels, channel_data,
+        channel_stride, end;
   };
   Board(MemoryFile memory, const Shape& shape);
   [[nodiscard]] Head& head() const;

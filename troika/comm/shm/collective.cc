@@ -8,37 +8,38 @@ namespace {
 
 // Up to so many bytes from all others together, everybody folds all: a second step, in which the
 // others must come again, takes longer than reading them.
-constexpr std::size_t kAtOnce = std::size_t{16} << 10;
+constexpr std::size_t kAtOnce = std::size_t{384} << 10;
 
 }  // namespace
 
-bool Collective::reduces_at_once(std::size_t bytes, int members) {
-  return bytes * static_cast<std::size_t>(members - 1) <= kAtOnce;
+bool Collective::reduces_at_once(std::size_t bytes, int members, const Shape& shape) {
+  return bytes <= shape.slot_bytes || (bytes <= shape.large_slot_bytes &&
+                                       bytes * static_cast<std::size_t>(members - 1) <= kAtOnce);
 }
 
 Place Collective::place_of(const Contribution& own, const Shape& shape) {
   if (own.bytes == 0) return Place::kNone;
   if (own.bytes <= shape.slot_bytes) return Place::kSlot;
+  if (own.is_large(shape)) return Place::kLargeSlot;
   return own.location ? Place::kMemory : Place::kStream;
 }
 
-Collective::Collective(Party& party, const FindSegment& find, std::uint64_t number,
-                       const OperationRecord& record, std::string_view name,
-                       const Contribution& own, const Deadline& deadline)
-    : party_(party), find_(find), number_(number), record_(record), own_(own) {
+void Collective::announce(std::string_view name, const Deadline& deadline) {
   party_.take_entry(number_, deadline);
   Operation& entry = party_.own().operation(number_);
   entry.signature = record_.signature();
   entry.bytes = own_.bytes;
-  entry.aside = own_.aside;
   entry.place = place_of(own_, party_.shape());
   entry.segment = own_.location ? own_.location->segment : 0;
   entry.offset = own_.location ? own_.location->offset : 0;
+  if (own_.is_large(party_.shape())) entry.offset = party_.take_large_slot(number_, deadline);
   const std::size_t size = std::min(name.size(), sizeof(entry.name) - 1);
   std::memcpy(entry.name, name.data(), size);
   entry.name[size] = '\0';
   if (entry.place == Place::kSlot) {
     std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
+  } else if (entry.place == Place::kLargeSlot) {
+    std::memcpy(party_.own().large_slot(entry.offset), own_.data, own_.bytes);
   } else if (entry.place == Place::kStream) {
     party_.take_windows(number_, deadline);
     fill(0);
@@ -52,10 +53,6 @@ const Operation& Collective::entry(int member) const {
 
 std::size_t Collective::bytes(int member) const {
   return entry(member).bytes;
-}
-
-std::uint64_t Collective::aside(int member) const {
-  return entry(member).aside;
 }
 
 void Collective::enter_all(const Deadline& deadline) {
@@ -90,6 +87,8 @@ const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t w
       return nullptr;
     case Place::kSlot:
       return board.slot(number_, operation.bytes) + begin;
+    case Place::kLargeSlot:
+      return board.large_slot(operation.offset) + begin;
     case Place::kStream:
       return board.window_in(window);
     case Place::kMemory:
@@ -164,10 +163,7 @@ void Collective::gather(Take take, const Deadline& deadline) {
 void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) {
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
-  if (any(Place::kSlot)) {
-    return reduces_at_once(own_.bytes, party_.size()) ? reduce_at_once(fold, deadline)
-                                                      : reduce_in_slots(fold, grain, deadline);
-  }
+  if (any(Place::kSlot) || any(Place::kLargeSlot)) return reduce_at_once(fold, deadline);
   if (any(Place::kStream)) return reduce_in_windows(fold, grain, deadline);
   reduce_in_memory(fold, grain, deadline);
 }
@@ -199,26 +195,6 @@ constexpr std::size_t kBlock = std::size_t{32} << 10;
 void Collective::reduce_at_once(Fold fold, const Deadline& deadline) {
   fold(views(0, 0, deadline), own_.data, own_.bytes);
   record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
-  finish();
-}
-
-// Everybody folds one part into its own slot, where nobody else reads that part before, and takes
-// the others'.
-void Collective::reduce_in_slots(Fold fold, std::size_t grain, const Deadline& deadline) {
-  const Part part(own_.bytes, party_.index(), party_.size(), grain);
-  Views views = this->views(part.begin, 0, deadline);
-  std::byte* slot = party_.own().slot(number_, own_.bytes);
-  if (part.begin < part.end) fold(views, slot + part.begin, part.end - part.begin);
-  party_.advance(number_, kFolded);
-  await_all(kFolded, deadline);
-  for (int member = 0; member < party_.size(); ++member) {
-    const Part theirs(own_.bytes, member, party_.size(), grain);
-    std::memcpy(own_.data + theirs.begin,
-                party_.board(member).slot(number_, own_.bytes) + theirs.begin,
-                theirs.end - theirs.begin);
-  }
-  const std::size_t own = part.end - part.begin;
-  record_.sent(own * static_cast<std::size_t>(party_.size() - 1) + own_.bytes - own);
   finish();
 }
 

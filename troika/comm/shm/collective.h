@@ -1,6 +1,6 @@
 // One collective of a shared-memory group, whatever it is: every member makes its contribution
-// visible to all, in the operation's slot (small ones), where it lies (in memory that its owner has
-// allocated for all), or piece by piece through two windows; and takes what it needs from the
+// visible to all, in a slot (small ones), where it lies (in memory that its owner has allocated for
+// all), or piece by piece through two windows; and takes what it needs from the
 // others'. Tensors and arithmetic are the caller's.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,7 +47,14 @@ struct Contribution {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::optional<Location> location = {};  // if in memory for all
-  std::uint64_t aside = 0;                // told to the others
+  // No member contributes more bytes than this, and all take one step; the same at all of them.
+  std::size_t at_once = std::numeric_limits<std::size_t>::max();
+
+  // Whether the operation has a large slot, at every member: also at those that need none, so that
+  // all are equally far with them.
+  [[nodiscard]] bool is_large(const Shape& shape) const {
+    return at_once > shape.slot_bytes && at_once <= shape.large_slot_bytes;
+  }
 };
 
 // Where each member's bytes lie; allocates only for large groups.
@@ -73,18 +81,21 @@ class Views {
 
 class Collective {
  public:
-  // Makes the contribution visible, as far as that goes without waiting; number counts the group's
-  // operations. A ring entry that peers still need is waited for.
-  // The record is told of each wait for the others, and of the bytes that a reduction reads from
-  // the others' memory or writes to it; what a gather takes is its caller's to tell.
+  // `number` counts the group's operations. The record is told of each wait for the others, and of
+  // the bytes that a reduction reads from the others' memory or writes to it; what a gather takes
+  // is its caller's to tell.
   Collective(Party& party, const FindSegment& find, std::uint64_t number,
-             const OperationRecord& record, std::string_view name, const Contribution& own,
-             const Deadline& deadline);
+             const OperationRecord& record, const Contribution& own)
+      : party_(party), find_(find), number_(number), record_(record), own_(own) {}
+
+  // Comes first: makes the contribution visible, as far as that goes without waiting for the
+  // others to take it. A ring entry that they still need is waited for.
+  void announce(std::string_view name, const Deadline& deadline);
 
   // Whether reduce() of so many bytes, the same from each, takes one step: everybody folds all.
-  [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members);
-  // How a contribution becomes visible. Those in windows are made one at a time, in order; the
-  // caller sees to it.
+  [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members, const Shape& shape);
+  // How a contribution becomes visible. Those in large slots and windows are made one at a time, in
+  // order; the caller sees to it.
   [[nodiscard]] static Place place_of(const Contribution& own, const Shape& shape);
 
   // Bytes [begin, end) of every member's contribution: views[m] is where member m's byte `begin`
@@ -106,13 +117,11 @@ class Collective {
   [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered); }
   // Of a member that has entered.
   [[nodiscard]] std::size_t bytes(int member) const;
-  [[nodiscard]] std::uint64_t aside(int member) const;
   // After which the others may all be waited for.
   void enter_all(const Deadline& deadline);
 
  private:
   static constexpr std::uint64_t kEntered = 1;
-  static constexpr std::uint64_t kFolded = 2;  // its part of a reduction in slots
   // Phases of window w: its owner has filled it; the member has taken what it needs from
   // everybody's (or, in a reduction, folded its part of them). A member fills w + 1 before it takes
   // w.
@@ -132,7 +141,6 @@ class Collective {
   void await_all(std::uint64_t phase, const Deadline& deadline);
   void finish();
   void reduce_at_once(Fold fold, const Deadline& deadline);
-  void reduce_in_slots(Fold fold, std::size_t grain, const Deadline& deadline);
   void reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);
   void reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline);
 

@@ -126,30 +126,30 @@ class Engine::Pending : public Work::State {
 template <class Finish>
 class Engine::Operation final : public Engine::Pending {
  public:
-  Operation(Engine& engine, Named named, at::Tensor contribution, Finish finish)
+  Operation(Engine& engine, Named named, const Collective& collective, at::Tensor contribution,
+            Finish finish)
       : engine_(engine),
         named_(std::move(named)),
+        collective_(collective),
         contribution_(std::move(contribution)),
         finish_(std::move(finish)) {}
 
   [[nodiscard]] const Named& named() const { return named_; }
-  void enter(std::uint64_t number, const Contribution& own) {
-    engine_.enter(collective_, named_, number, own);
-  }
+  void announce() { engine_.announce(collective_, named_); }
   void body() override {
-    engine_.run(named_, [&] { (*finish_)(*collective_, named_.deadline); });
+    engine_.run(named_, [&] { (*finish_)(collective_, named_.deadline); });
     finish_.reset();
     contribution_ = at::Tensor();
   }
 
  private:
-  [[nodiscard]] bool ready() override { return collective_->ready(); }
+  [[nodiscard]] bool ready() override { return collective_.ready(); }
 
   Engine& engine_;
   Named named_;
+  Collective collective_;
   at::Tensor contribution_;
   std::optional<Finish> finish_;
-  std::optional<Collective> collective_;
 };
 
 // An exchange of messages that fit into the channels.
@@ -198,23 +198,16 @@ Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Pa
 Engine::~Engine() {
   lane_.reset();
   exchange_lane_.reset();
-  for (const auto& pending : pending_) {
-    try {
-      pending->wait();
-      // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)
-    } catch (const std::exception&) {
-    }
-  }
+  for (const auto& pending : pending_) settle(*pending);
+  for (const auto& pending : pending_exchanges_) settle(*pending);
   eventfd_write(stop_watching_.get(), 1);
   watcher_.join();
 }
 
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto element = static_cast<std::size_t>(tensor.element_size());
-  // In two steps each member waits for what the others do in the middle of it.
-  const bool at_once = Collective::reduces_at_once(bytes(tensor), party_.size());
-  const std::size_t most = at_once ? bytes(tensor) : std::numeric_limits<std::size_t>::max();
-  return start(named("all_reduce", call), tensor, most, 0,
+  const bool at_once = Collective::reduces_at_once(bytes(tensor), party_.size(), party_.shape());
+  return start(named("all_reduce", call), tensor, at_once ? bytes(tensor) : kInSteps,
                [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
                                                                    const Deadline& deadline) {
                  collective.reduce(fold, element, deadline);
@@ -225,7 +218,7 @@ Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             std::span<const std::int64_t> counts, ReduceOp op, const Call& call) {
   const Range own = range_of(counts, members_.index, input.element_size());
   return start(
-      named("reduce_scatter", call), input, bytes(input), 0,
+      named("reduce_scatter", call), input, bytes(input),
       [=, fold = folding(input.scalar_type(), op), record = call.record](Collective& collective,
                                                                          const Deadline& deadline) {
         collective.gather(
@@ -247,7 +240,7 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
   const auto largest =
       static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())) * element;
   return start(
-      named("all_gather", call), input, largest, 0,
+      named("all_gather", call), input, largest,
       [=, record = call.record, own = static_cast<std::size_t>(members_.index),
        counts = std::vector(counts.begin(), counts.end())](Collective& collective,
                                                            const Deadline& deadline) {
@@ -280,7 +273,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
-      named("all_to_all", call), sent, std::max(bytes(sent), bytes(output)), 0,
+      named("all_to_all", call), sent, kInSteps,  // the others may send more
       [=, this, record = call.record,
        counts = std::vector(output_counts.begin(), output_counts.end())](Collective& collective,
                                                                          const Deadline& deadline) {
@@ -312,7 +305,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
 Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
   const bool sends = root == members_.index;
   return start(
-      named("broadcast", call), sends ? tensor : at::Tensor(), bytes(tensor), 0,
+      named("broadcast", call), sends ? tensor : at::Tensor(), bytes(tensor),
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
@@ -328,7 +321,7 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
   const bool receives = root == members_.index;
   const int own = members_.index;
   return start(
-      named("gather", call), input, bytes(input), 0,
+      named("gather", call), input, bytes(input),
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const std::size_t part = bytes(input);
         collective.gather(
@@ -351,7 +344,7 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
   const std::size_t part = bytes(output), members = wires_.size();
   const bool sends = root == members_.index;
   return start(
-      named("scatter", call), sends ? input : at::Tensor(), part * members, 0,
+      named("scatter", call), sends ? input : at::Tensor(), part * members,
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const Range own{index * part, (index + 1) * part};
         if (sends && data(input) + own.begin != data(output)) {
@@ -368,10 +361,9 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
 }
 
 Work Engine::barrier(const Call& call) {
-  return start(named("barrier", call), {}, 0, 0,
-               [](Collective& collective, const Deadline& deadline) {
-                 collective.gather([](auto&&...) {}, deadline);
-               });
+  return start(named("barrier", call), {}, 0, [](Collective& collective, const Deadline& deadline) {
+    collective.gather([](auto&&...) {}, deadline);
+  });
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
@@ -397,7 +389,8 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   if (batch->done()) return {};
   if (largest <= party_.shape().channel_bytes) {
     auto pending = std::make_shared<SmallExchange>(*this, named, batch, std::move(tensors));
-    pending_.push_back(pending);
+    std::erase_if(pending_exchanges_, [](const auto& each) { return each->done(); });
+    pending_exchanges_.push_back(pending);
     return Work(std::move(pending));
   }
   const auto body = [this, named, batch, tensors = std::move(tensors)] {
@@ -414,38 +407,48 @@ void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::
 }
 
 template <class Finish>
-Work Engine::start(Named named, const at::Tensor& contribution, std::size_t largest,
-                   std::uint64_t aside, Finish finish) {
-  finish_pending();
+Work Engine::start(Named named, const at::Tensor& contribution, std::size_t at_once,
+                   Finish finish) {
+  while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
-                   std::nullopt, aside};
-  if (own.bytes > party_.shape().slot_bytes) own.location = segments_->locate(own.data, own.bytes);
-  const bool streams = Collective::place_of(own, party_.shape()) == Place::kStream;
-  auto operation =
-      std::make_shared<Operation<Finish>>(*this, std::move(named), contribution, std::move(finish));
-  if (streams) {
-    return in_lane(operation->named(), [operation, number, own] {
-      operation->enter(number, own);
+                   std::nullopt, at_once};
+  const Shape& shape = party_.shape();
+  const bool one_step = at_once <= shape.large_slot_bytes;
+  if (own.bytes > shape.slot_bytes && !one_step) {
+    own.location = segments_->locate(own.data, own.bytes);
+  }
+  // The caller does not wait here: the others may get round to what it would wait for only after
+  // the caller has come to something else.
+  const bool has_to_wait =
+      Collective::place_of(own, shape) == Place::kStream || !party_.entry_is_free(number) ||
+      (own.is_large(shape) && !(last_in_lane_.done() && party_.large_slot_is_free()));
+  Collective collective(party_, find_, number, named.record, own);
+  // As early as can be: what follows goes on while the others come.
+  if (!has_to_wait) announce(collective, named);
+  auto operation = std::make_shared<Operation<Finish>>(*this, std::move(named), collective,
+                                                       contribution, std::move(finish));
+  if (has_to_wait) {
+    // What it waits for may be that this member is done with earlier ones, as it may be at a peer.
+    return in_lane(operation->named(), [this, operation, earlier = pending_] {
+      for (const auto& each : earlier) settle(*each);
+      operation->announce();
       operation->body();
     });
   }
-  operation->enter(number, own);
   // Operations end in the order in which they were called: none overtakes what is in the lane.
-  if (largest > party_.shape().slot_bytes || !last_in_lane_.done()) {
+  if (!one_step || !last_in_lane_.done()) {
     return in_lane(operation->named(), [operation] { operation->body(); });
   }
   pending_.push_back(operation);
   return Work(std::move(operation));
 }
 
-void Engine::enter(std::optional<Collective>& collective, const Named& named, std::uint64_t number,
-                   const Contribution& own) {
+void Engine::announce(Collective& collective, const Named& named) {
   run(named, [&] {
     party_.throw_if_broken();
     std::array<char, kLine> room;
-    collective.emplace(party_, find_, number, named.record,
-                       short_name(named.operation, named.label, room), own, named.deadline);
+    collective.announce(short_name(named.operation, named.label, room), named.deadline);
   });
 }
 
@@ -457,19 +460,11 @@ Work Engine::in_lane(const Named& named, std::function<void()> body) {
   return last_in_lane_;
 }
 
-// Keeps the list short, and the ring from running full of operations that nobody waits for.
-void Engine::finish_pending() {
-  while (!pending_.empty()) {
-    const std::shared_ptr<Pending> first = pending_.front();
-    if (!first->done()) {
-      if (pending_.size() < Shape::kRing / 2) return;
-      try {
-        first->wait();
-        // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)
-      } catch (const std::exception&) {
-      }
-    }
-    pending_.pop_front();
+void Engine::settle(Pending& pending) {
+  try {
+    pending.wait();
+    // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const std::exception&) {
   }
 }
 

@@ -16,6 +16,7 @@
 #include <troika/comm/witness.h>
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,14 +67,15 @@ class Engine final : public GroupEngine {
     return {operation, std::string(call.label), call.deadline, call.record};
   }
 
-  // Starts an operation whose largest contribution, of whomever, has `largest` bytes. `finish`
-  // takes what the operation is for from the others' contributions: finish(Collective&, Deadline).
+  static constexpr std::size_t kInSteps = std::numeric_limits<std::size_t>::max();
+  // Starts an operation. `at_once`: each member contributes at most so many bytes, and needs
+  // nothing of the others but that they enter, so that whoever waits for it may finish it;
+  // kInSteps: each waits for what the others do in the middle of it, which somebody has to do in
+  // the background. `finish` takes what the operation is for from the others' contributions:
+  // finish(Collective&, Deadline).
   template <class Finish>
-  Work start(Named named, const at::Tensor& contribution, std::size_t largest, std::uint64_t aside,
-             Finish finish);
-  // This member's part in operation `number`, announced to the others.
-  void enter(std::optional<Collective>& collective, const Named& named, std::uint64_t number,
-             const Contribution& own);
+  Work start(Named named, const at::Tensor& contribution, std::size_t at_once, Finish finish);
+  void announce(Collective& collective, const Named& named);
   Work in_lane(const Named& named, std::function<void()> body);
   // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
   // operation that all have entered ends well even if a peer has left since.
@@ -83,7 +85,7 @@ class Engine final : public GroupEngine {
   [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
   [[nodiscard]] std::string death_of(int member);
   void give_up(const Reason& reason);
-  void finish_pending();
+  static void settle(Pending& pending);
   void finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch);
   void watch();
 
@@ -94,7 +96,9 @@ class Engine final : public GroupEngine {
   FindSegment find_;
   Mailbox mailbox_;
   std::uint64_t operations_ = 0;
-  std::deque<std::shared_ptr<Pending>> pending_;  // finished, at the latest, by later operations
+  // In order; finished, at the latest, by later ones that wait for it.
+  std::deque<std::shared_ptr<Pending>> pending_;
+  std::vector<std::shared_ptr<Pending>> pending_exchanges_;
   std::unique_ptr<Lane> lane_;
   Work last_in_lane_;
   std::unique_ptr<Lane> exchange_lane_;

@@ -33,6 +33,17 @@ int looks_within(Seconds time) {
   return static_cast<int>(std::min(per_second * time.count(), 1e7)) + 1;
 }
 
+// So many entries are taken together: the peers' are in the caches of other cores, and asked for
+// together they come together.
+constexpr std::uint64_t kTogether = Shape::kRing / 4;
+
+// All members find the same: they have all boards before they use one.
+Fences fences_of(const std::vector<Board>& boards) {
+  const bool all = std::ranges::all_of(
+      boards, [](const Board& board) { return board.fences() == Fences::kAtSleep; });
+  return all ? Fences::kAtSleep : Fences::kAtNews;
+}
+
 }  // namespace
 
 Party::Party(std::vector<Board> boards, const Shape& shape, int index, Patience patience)
@@ -40,7 +51,8 @@ Party::Party(std::vector<Board> boards, const Shape& shape, int index, Patience 
       shape_(shape),
       index_(index),
       patience_(patience),
-      spins_(looks_within(patience.spin)) {}
+      spins_(looks_within(patience.spin)),
+      fences_(fences_of(boards_)) {}
 
 void Party::pause() {
   __builtin_ia32_pause();
@@ -50,16 +62,38 @@ void Party::let_others_run() {
   sched_yield();
 }
 
-// A quarter of the ring at a time: the peers' entries are in the caches of other cores, and asked
-// for together they come together.
 void Party::take_entry(std::uint64_t operation, const Deadline& deadline) {
-  constexpr std::uint64_t kTogether = Shape::kRing / 4;
-  while (operation > free_until_) {
+  std::uint64_t free_until = free_until_.load();
+  while (operation > free_until) {
     for (std::uint64_t before = 1; before <= kTogether; ++before) {
-      await_all(free_until_ - Shape::kRing + before, Progress::kDone, deadline);
+      await_all(free_until - Shape::kRing + before, Progress::kDone, deadline);
     }
-    free_until_ += kTogether;
+    // Another thread may have found the same, or more.
+    if (free_until_.compare_exchange_strong(free_until, free_until + kTogether)) {
+      free_until += kTogether;
+    }
   }
+}
+
+bool Party::entry_is_free(std::uint64_t operation) const {
+  const std::uint64_t free_until = free_until_.load();
+  if (operation <= free_until) return true;
+  for (std::uint64_t before = 1; before <= kTogether; ++before) {
+    if (!all_at(free_until - Shape::kRing + before, Progress::kDone)) return false;
+  }
+  return operation <= free_until + kTogether;
+}
+
+std::uint64_t Party::take_large_slot(std::uint64_t operation, const Deadline& deadline) {
+  const std::uint64_t index = next_large_slot_++ % Shape::kLargeSlots;
+  if (in_large_slots_[index] > 0) await_all(in_large_slots_[index], Progress::kDone, deadline);
+  in_large_slots_[index] = operation;
+  return index;
+}
+
+bool Party::large_slot_is_free() const {
+  const std::uint64_t last = in_large_slots_[next_large_slot_ % Shape::kLargeSlots];
+  return last == 0 || all_at(last, Progress::kDone);
 }
 
 void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
@@ -68,7 +102,14 @@ void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
 }
 
 void Party::advance(std::uint64_t operation, std::uint64_t phase) {
-  own().operation(operation).progress.store(Progress::at(operation, phase));
+  std::atomic<std::uint64_t>& progress = own().operation(operation).progress;
+  if (fences_ == Fences::kAtSleep) {
+    // The peers have the line in their caches: a fence would wait until they have given it up.
+    progress.store(Progress::at(operation, phase), std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order
+  } else {
+    progress.store(Progress::at(operation, phase));
+  }
   tell_all();
 }
 
@@ -107,9 +148,7 @@ void Party::tell_all() const {
 }
 
 void Party::sleep(std::uint32_t bell, const Deadline& deadline) const {
-  // Bounded, so that a clock that jumps cannot hold a thread for ever.
-  constexpr double kTurn = 1;
-  const double seconds = std::min(deadline.left().count(), kTurn);
+  const double seconds = std::min(deadline.left(), patience_.sleep).count();
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(seconds);
   timeout.tv_nsec = static_cast<long>((seconds - static_cast<double>(timeout.tv_sec)) * 1e9);

@@ -1,21 +1,26 @@
 // The members of a shared-memory group as one of them sees them: its own board, the others', and
 // how to wait for them.
 //
-// Memory ordering. A member tells of its bytes by storing `progress` (sequentially consistent, so
-// also a release), and whoever has loaded that value (acquire) sees the bytes. A ring entry and its
+// Memory ordering. A member tells of its bytes by storing `progress` (release), and whoever has
+// loaded that value (acquire) sees the bytes. A ring entry and its
 // slot are used again only after every member has reached kDone in the operation that had them; the
 // reader's last reads come before its store of kDone, and the owner loads that before it writes.
 //
 // Sleeping. Who waits first counts itself among the sleepers, then looks once more, then sleeps
 // unless the bell has rung since before that look. Who has news first stores it, then looks for
-// sleepers, and rings the bell if there are any. All four accesses are sequentially consistent: in
-// their one order either the news comes before the last look, which sees it, or the count comes
-// before the look for sleepers, which then rings. So no wake-up is lost.
+// sleepers, and rings the bell if there are any. A full fence between the two accesses of each side
+// sees to it that either the last look finds the news, or the look for sleepers the sleeper: no
+// wake-up is lost. News is frequent and sleeping is rare, so where all members have it the fence on
+// the side of the news is left to the sleeper: membarrier(2) has every thread of the other
+// processes pass one between two of its instructions. If that falls after the look for sleepers,
+// then the news, stored before it, is visible to the sleeper's last look; if before, then the look
+// for sleepers comes after the count.
 #pragma once
 
 #include <troika/base/time.h>
 #include <troika/comm/shm/board.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -55,6 +60,8 @@ class Party {
   struct Patience {
     Seconds spin{0};
     Seconds yield{0};
+    // A sleeper looks up so often all the same: a clock that jumps must not hold a thread for ever.
+    Seconds sleep{1};
   };
 
   // `boards` by member, each its owner's; `index` is this process.
@@ -74,11 +81,17 @@ class Party {
   void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
   [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const;
   // The ring's entry, and its slot, are this operation's from now on: waits until everybody is done
-  // with the operation that had them. Called in the order of operations, by one thread at a time.
+  // with the operation that had them. Called by any thread.
   void take_entry(std::uint64_t operation, const Deadline& deadline);
+  // Whether take_entry would not wait.
+  [[nodiscard]] bool entry_is_free(std::uint64_t operation) const;
   // The windows are this operation's from now on: waits until everybody is done with the operation
   // that had them. Called in the order of operations, by one thread at a time.
   void take_windows(std::uint64_t operation, const Deadline& deadline);
+  // The same for the large slot that it returns.
+  std::uint64_t take_large_slot(std::uint64_t operation, const Deadline& deadline);
+  // Whether take_large_slot would not wait.
+  [[nodiscard]] bool large_slot_is_free() const;
 
   // Waits until `ready`. Throws Late naming `missing()`, Broken.
   template <class Ready, class Missing>
@@ -94,7 +107,7 @@ class Party {
         let_others_run();
       } while (!enough.passed());
     }
-    const Sleeper sleeper(own());
+    const Sleeper sleeper(own(), fences_);
     while (true) {
       const std::uint32_t bell = own().bell().load();
       if (ready()) return;
@@ -103,7 +116,8 @@ class Party {
       sleep(bell, deadline);
     }
   }
-  // Wakes `member`, or everybody, where they sleep: after every piece of news.
+  // Wakes `member`, or everybody, where they sleep: after every piece of news, whose store has to
+  // be sequentially consistent.
   void tell(int member) const;
   void tell_all() const;
 
@@ -118,7 +132,10 @@ class Party {
   // Counts a thread among the sleepers.
   class Sleeper {
    public:
-    explicit Sleeper(const Board& board) : board_(board) { board_.sleepers().fetch_add(1); }
+    Sleeper(const Board& board, Fences fences) : board_(board) {
+      board_.sleepers().fetch_add(1);
+      if (fences == Fences::kAtSleep) fence_everywhere();
+    }
     ~Sleeper() { board_.sleepers().fetch_sub(1); }
     Sleeper(const Sleeper&) = delete;
     Sleeper& operator=(const Sleeper&) = delete;
@@ -135,8 +152,13 @@ class Party {
   int index_;
   Patience patience_;
   int spins_;
-  std::uint64_t free_until_ = Shape::kRing;  // operations whose entries are free to take
+  Fences fences_;
+  // Operations whose entries are free to take; it only grows.
+  std::atomic<std::uint64_t> free_until_ = Shape::kRing;
   std::uint64_t last_stream_ = 0;
+  // The last operations that had the large slots; 0: none.
+  std::array<std::uint64_t, Shape::kLargeSlots> in_large_slots_{};
+  std::uint64_t next_large_slot_ = 0;
   std::atomic<bool> broken_ = false;
   mutable std::mutex mutex_;
   std::string reason_;  // guarded by the mutex
