@@ -54,9 +54,9 @@ class Rows:
 
     # All-reduce. Times by size.
 
-    def ours(self, engine, ranks, sizes):
+    def ours(self, engine, ranks, sizes, *flags):
         found = self.troika("comm", "--engine", engine, "--ranks", ranks, "--sizes", ",".join(map(str, sizes)),
-                            "--budget", self.options.budget)
+                            "--budget", self.options.budget, *flags)
         return {one["bytes"]: one["seconds"] for one in found["results"]}
 
     def gloo(self):
@@ -81,11 +81,14 @@ class Rows:
         flavour = "Open MPI" if "Open MPI" in about else "MPI"
         for ranks in [2] if self.options.quick else [2, 4, 8]:
             sizes = [size for size in (QUICK_MPI_SIZES if self.options.quick else MPI_SIZES) if size * ranks <= LIMIT]
-            pairs = self.alternate(f"all-reduce, {flavour}, {ranks} ranks", lambda: self.ours("shm", ranks, sizes),
+            pairs = self.alternate(f"all-reduce, {flavour}, {ranks} ranks",
+                                   lambda: (self.ours("shm", ranks, sizes),
+                                            self.ours("shm", ranks, sizes, "--own-memory")),
                                    lambda: self.mpirun(program, flavour, ranks, sizes))
             for size in sizes:
-                yield row(f"all-reduce {shown_size(size)}", "troika shm", flavour, ranks,
-                          [(ours[size], theirs[size]) for ours, theirs in pairs])
+                for index, memory in enumerate(["", ", own memory"]):
+                    yield row(f"all-reduce {shown_size(size)}{memory}", "troika shm", flavour, ranks,
+                              [(ours[index][size], theirs[size]) for ours, theirs in pairs])
 
     def mpirun(self, program, flavour, ranks, sizes):
         # Open MPI wants to be asked for more ranks than cores, and to run as root.
@@ -118,6 +121,9 @@ class Rows:
                       [(1 / found["steps_per_second"], step) for found, step in pairs])
             yield row("the same, steps kept", "troika", "without averaging", ranks,
                       [(1 / found["steps_per_second"], 1 / found["unsynchronised_steps_per_second"])
+                       for found, _ in pairs])
+            yield row("the same, steps kept", "troika", "a barrier alone", ranks,
+                      [(1 / found["steps_per_second"], 1 / found["barrier_steps_per_second"])
                        for found, _ in pairs])
 
     def start(self):

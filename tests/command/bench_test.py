@@ -47,6 +47,7 @@ class Bench(CommandTest):
         self.assertGreater(found["steps_per_second"], 0)
         self.assertAlmostEqual(found["of_unsynchronised"],
                                found["steps_per_second"] / found["unsynchronised_steps_per_second"])
+        self.assertAlmostEqual(found["of_barrier"], found["steps_per_second"] / found["barrier_steps_per_second"])
 
 
 if __name__ == "__main__":

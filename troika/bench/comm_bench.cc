@@ -23,7 +23,7 @@ class Measurement {
       : group_(group),
         operation_(operation),
         options_(options),
-        trial_(BenchTrial::make(operation, group, bytes)) {}
+        trial_(BenchTrial::make(operation, group, bytes, options.memory)) {}
 
   CommTiming run() {
     const int warm_up = std::min(10, trial_->most_times());

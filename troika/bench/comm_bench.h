@@ -28,8 +28,9 @@ struct CommTiming {
 struct CommBenchOptions {
   std::vector<BenchOperation> operations = {BenchOperation::kAllReduce};
   std::vector<std::int64_t> sizes;  // bytes
-  Seconds budget{0.5};              // about the time that is spent on each
-  Seconds timeout{60};              // of one operation
+  BenchMemory memory = BenchMemory::kGroup;
+  Seconds budget{0.5};  // about the time that is spent on each
+  Seconds timeout{60};  // of one operation
 };
 
 // Collective: `options` are equal on all ranks, as is the result. A repeat is a run of operations,

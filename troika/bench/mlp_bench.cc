@@ -1,4 +1,5 @@
 #include <torch/torch.h>
+#include <troika/base/function_ref.h>
 #include <troika/bench/mlp_bench.h>
 #include <troika/parallel/data/data_parallel.h>
 
@@ -41,8 +42,9 @@ std::vector<Batch> make_batches() {
 
 // `model(input)` is the only difference between a model of one's own and one in DataParallel.
 template <class Model>
-double train(Model& model, torch::optim::Optimizer& optimizer, const std::vector<Batch>& batches,
-             std::int64_t steps) {
+double train(
+    Model& model, torch::optim::Optimizer& optimizer, const std::vector<Batch>& batches,
+    std::int64_t steps, FunctionRef<void()> after_step = [] {}) {
   double loss = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     const Batch& batch = batches[static_cast<std::size_t>(step) % batches.size()];
@@ -52,6 +54,7 @@ double train(Model& model, torch::optim::Optimizer& optimizer, const std::vector
     error.backward();
     optimizer.step();
     loss = error.item<double>();
+    after_step();
   }
   return loss;
 }
@@ -82,25 +85,35 @@ class Bench {
     timing.first_step_at = now_since_1970();
     timing.repeats = options.repeats;
     timing.steps = options.steps > 0 ? options.steps : steps_for(options);
-    std::vector<double> together, apart;
+    std::vector<double> together, apart, meeting;
     for (int i = 0; i < options.repeats; ++i) {
-      const double seconds =
-          seconds_of([&] { timing.loss = train(model_, optimizer_, batches_, timing.steps); });
-      session_.reduce({&(together.emplace_back(seconds)), 1}, ReduceOp::kMax, "slowest");
-      together.back() = static_cast<double>(timing.steps) / together.back();
+      together.push_back(slowest_rate(
+          timing.steps, [&] { timing.loss = train(model_, optimizer_, batches_, timing.steps); }));
       if (options.compare == MlpBenchOptions::Compare::kUnsynchronised) {
         const double rate = static_cast<double>(timing.steps) / seconds_of([&] {
                               (void)train(*alone_, alone_optimizer_, batches_, timing.steps);
                             });
         apart.push_back(session_.average(rate, "mean rate"));
+        meeting.push_back(slowest_rate(timing.steps, [&] {
+          (void)train(*alone_, alone_optimizer_, batches_, timing.steps,
+                      [&] { session_.world().barrier(session_.call("after a step")).wait(); });
+        }));
       }
     }
     timing.steps_per_second = median(together);
     if (!apart.empty()) timing.unsynchronised_steps_per_second = median(apart);
+    if (!meeting.empty()) timing.barrier_steps_per_second = median(meeting);
     return timing;
   }
 
  private:
+  // Of the slowest rank.
+  template <class Work>
+  double slowest_rate(std::int64_t steps, const Work& work) {
+    double seconds = seconds_of(work);
+    session_.reduce({&seconds, 1}, ReduceOp::kMax, "slowest");
+    return static_cast<double>(steps) / seconds;
+  }
   template <class Work>
   double seconds_of(const Work& work) {
     session_.barrier("together");

@@ -16,15 +16,17 @@ struct MlpBenchOptions {
   int repeats = 7;
   Seconds budget{3};  // for all repeats of a kind together
   // Also without averaging gradients, in turn: what the ranks do at the same time when nothing
-  // keeps them together.
+  // keeps them together, and when nothing but a barrier after each step does.
   enum class Compare { kNothing, kUnsynchronised } compare = Compare::kNothing;
 };
 
 struct MlpTiming {
   // Of a rank: medians over the repeats. A synchronised repeat takes what its slowest rank takes;
-  // the other rate is the mean over the ranks.
+  // the rate of those that are not is the mean over the ranks.
   double steps_per_second = 0;
   std::optional<double> unsynchronised_steps_per_second = {};
+  // No averaging of gradients can be faster than this.
+  std::optional<double> barrier_steps_per_second = {};
   std::int64_t steps = 0;  // of each repeat
   int repeats = 0;
   double loss = 0;  // of the last step, on rank 0: for a look whether it learns

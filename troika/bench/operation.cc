@@ -31,8 +31,9 @@ at::Tensor pattern(std::int64_t count) {
 
 class Trial : public BenchTrial {
  public:
-  Trial(BenchOperation operation, Group group, std::int64_t bytes)
+  Trial(BenchOperation operation, Group group, std::int64_t bytes, BenchMemory memory)
       : operation_(operation),
+        memory_(memory),
         group_(std::move(group)),
         part_((bytes + bytes_of_round() - 1) / bytes_of_round()),
         pattern_(pattern(part_ * parts())) {}
@@ -65,10 +66,20 @@ class Trial : public BenchTrial {
   [[nodiscard]] std::vector<std::int64_t> equal_counts() const {
     return std::vector<std::int64_t>(static_cast<std::size_t>(group_.size()), part_);
   }
+  // Copies `values` to `tensor`, which is made the first time.
+  void set(at::Tensor& tensor, const at::Tensor& values) {
+    if (!tensor.defined()) {
+      tensor = memory_ == BenchMemory::kOwn
+                   ? at::empty_like(values)
+                   : group_.allocate(values.nbytes()).view(at::kFloat).view(values.sizes());
+    }
+    tensor.copy_(values);
+  }
   // What output_ must hold; undefined where nothing comes out.
   [[nodiscard]] virtual at::Tensor expected(int times) const = 0;
 
   BenchOperation operation_;
+  BenchMemory memory_;
   Group group_;
   std::int64_t part_;   // elements
   at::Tensor pattern_;  // of the larger tensor
@@ -95,8 +106,8 @@ class AllReduceTrial final : public Trial {
  public:
   using Trial::Trial;
   void prepare() override {
-    if (!output_.defined()) output_ = at::empty_like(pattern_);
-    output_.copy_(pattern_).mul_(weight(group_.rank()));
+    set(output_, pattern_);
+    output_.mul_(weight(group_.rank()));
   }
   Work start(const Call& call) override { return group_.all_reduce(output_, ReduceOp::kSum, call); }
   [[nodiscard]] at::Tensor expected(int times) const override {
@@ -112,8 +123,8 @@ class ReduceScatterTrial final : public Trial {
  public:
   using Trial::Trial;
   void prepare() override {
-    input_ = pattern_ * weight(group_.rank());
-    output_ = unknown(part_);
+    set(input_, pattern_ * weight(group_.rank()));
+    set(output_, unknown(part_));
   }
   Work start(const Call& call) override {
     return group_.reduce_scatter(output_, input_, ReduceOp::kSum, call);
@@ -128,8 +139,8 @@ class GatherTrial final : public Trial {
  public:
   using Trial::Trial;
   void prepare() override {
-    input_ = first_part() * weight(group_.rank());
-    if (gets()) output_ = unknown(part_ * group_.size());
+    set(input_, first_part() * weight(group_.rank()));
+    if (gets()) set(output_, unknown(part_ * group_.size()));
   }
   Work start(const Call& call) override {
     if (operation_ == BenchOperation::kAllGather) return group_.all_gather(output_, input_, call);
@@ -149,8 +160,8 @@ class AllToAllTrial final : public Trial {
  public:
   using Trial::Trial;
   void prepare() override {
-    input_ = each([&](int to) { return first_part() * weight(group_.rank()) + to; });
-    output_ = unknown(part_ * group_.size());
+    set(input_, each([&](int to) { return first_part() * weight(group_.rank()) + to; }));
+    set(output_, unknown(part_ * group_.size()));
   }
   Work start(const Call& call) override {
     const std::vector<std::int64_t> counts = equal_counts();
@@ -164,7 +175,7 @@ class AllToAllTrial final : public Trial {
 class BroadcastTrial final : public Trial {
  public:
   using Trial::Trial;
-  void prepare() override { output_ = is_root() ? pattern_.clone() : unknown(part_); }
+  void prepare() override { set(output_, is_root() ? pattern_.clone() : unknown(part_)); }
   Work start(const Call& call) override { return group_.broadcast(output_, kRoot, call); }
   [[nodiscard]] at::Tensor expected(int /*times*/) const override { return pattern_; }
 };
@@ -174,9 +185,9 @@ class ScatterTrial final : public Trial {
   using Trial::Trial;
   void prepare() override {
     if (is_root()) {
-      input_ = each([&](int to) { return first_part() + to; }).view({group_.size(), part_});
+      set(input_, each([&](int to) { return first_part() + to; }).view({group_.size(), part_}));
     }
-    output_ = unknown(part_);
+    set(output_, unknown(part_));
   }
   Work start(const Call& call) override { return group_.scatter(output_, input_, kRoot, call); }
   [[nodiscard]] at::Tensor expected(int /*times*/) const override {
@@ -189,8 +200,8 @@ class ExchangeTrial final : public Trial {
  public:
   using Trial::Trial;
   void prepare() override {
-    input_ = pattern_ * weight(group_.rank());
-    output_ = unknown(part_);
+    set(input_, pattern_ * weight(group_.rank()));
+    set(output_, unknown(part_));
   }
   Work start(const Call& call) override {
     const Transfer transfers[] = {{Transfer::Direction::kSend, neighbour(1), input_},
@@ -231,23 +242,23 @@ double bus_factor(BenchOperation operation, int ranks) {
 }
 
 std::unique_ptr<BenchTrial> BenchTrial::make(BenchOperation operation, const Group& group,
-                                             std::int64_t bytes) {
+                                             std::int64_t bytes, BenchMemory memory) {
   switch (operation) {
     case BenchOperation::kAllReduce:
-      return std::make_unique<AllReduceTrial>(operation, group, bytes);
+      return std::make_unique<AllReduceTrial>(operation, group, bytes, memory);
     case BenchOperation::kReduceScatter:
-      return std::make_unique<ReduceScatterTrial>(operation, group, bytes);
+      return std::make_unique<ReduceScatterTrial>(operation, group, bytes, memory);
     case BenchOperation::kAllGather:
     case BenchOperation::kGather:
-      return std::make_unique<GatherTrial>(operation, group, bytes);
+      return std::make_unique<GatherTrial>(operation, group, bytes, memory);
     case BenchOperation::kAllToAll:
-      return std::make_unique<AllToAllTrial>(operation, group, bytes);
+      return std::make_unique<AllToAllTrial>(operation, group, bytes, memory);
     case BenchOperation::kBroadcast:
-      return std::make_unique<BroadcastTrial>(operation, group, bytes);
+      return std::make_unique<BroadcastTrial>(operation, group, bytes, memory);
     case BenchOperation::kScatter:
-      return std::make_unique<ScatterTrial>(operation, group, bytes);
+      return std::make_unique<ScatterTrial>(operation, group, bytes, memory);
     case BenchOperation::kExchange:
-      return std::make_unique<ExchangeTrial>(operation, group, bytes);
+      return std::make_unique<ExchangeTrial>(operation, group, bytes, memory);
   }
   throw InternalError("an operation that nobody has heard of");
 }

@@ -37,6 +37,10 @@ struct BenchOperationFacts {
 [[nodiscard]] const BenchOperationFacts& facts_of(BenchOperation operation);
 [[nodiscard]] double bus_factor(BenchOperation operation, int ranks);
 
+// Where the tensors lie: in memory of Group::allocate, as parameters and gradients do, or in the
+// program's own.
+enum class BenchMemory { kGroup, kOwn };
+
 // One operation on tensors of its own, fp32.
 class BenchTrial {
  public:
@@ -44,7 +48,8 @@ class BenchTrial {
 
   // For about `bytes` of the larger tensor: rounded up to elements, and to equal parts.
   [[nodiscard]] static std::unique_ptr<BenchTrial> make(BenchOperation operation,
-                                                        const Group& group, std::int64_t bytes);
+                                                        const Group& group, std::int64_t bytes,
+                                                        BenchMemory memory);
 
   // Of the larger tensor.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;

@@ -32,6 +32,7 @@ struct CommOptions {
   std::vector<std::string> engines;
   std::vector<std::string> operations = {"all_reduce"};
   std::string sizes = "4,64,1K,4K,64K,1M,4M,64M";
+  bool own_memory = false;
   double budget = 0.5;
   bool json = false;
   std::string plot;
@@ -114,6 +115,7 @@ std::vector<CommTiming> measure_comm(const CommOptions& options, const std::stri
   bench.operations = operations_of(options);
   bench.sizes = parse_sizes(options.sizes);
   bench.budget = Seconds(options.budget);
+  bench.memory = options.own_memory ? BenchMemory::kOwn : BenchMemory::kGroup;
   const Session session = open_session(engine);
   if (session.size() < 2) throw alone();
   std::vector<CommTiming> timings = bench_comm(session.world(), bench);
@@ -122,17 +124,19 @@ std::vector<CommTiming> measure_comm(const CommOptions& options, const std::stri
 }
 
 std::vector<std::string> comm_command(const CommOptions& options, const std::string& engine) {
-  return {std::filesystem::read_symlink("/proc/self/exe").string(),
-          "bench",
-          "comm",
-          "--engine",
-          engine,
-          "--op",
-          join(options.operations, ","),
-          "--sizes",
-          options.sizes,
-          "--budget",
-          std::to_string(options.budget)};
+  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                    "bench",
+                                    "comm",
+                                    "--engine",
+                                    engine,
+                                    "--op",
+                                    join(options.operations, ","),
+                                    "--sizes",
+                                    options.sizes,
+                                    "--budget",
+                                    std::to_string(options.budget)};
+  if (options.own_memory) words.emplace_back("--own-memory");
+  return words;
 }
 
 // A job for each engine: one that cannot connect leaves the others alone.
@@ -210,6 +214,10 @@ nlohmann::json measure_mlp(const MlpOptions& options) {
     json["unsynchronised_steps_per_second"] = *alone;
     json["of_unsynchronised"] = timing.steps_per_second / *alone;
   }
+  if (const auto& meeting = timing.barrier_steps_per_second) {
+    json["barrier_steps_per_second"] = *meeting;
+    json["of_barrier"] = timing.steps_per_second / *meeting;
+  }
   session.leave();
   return json;
 }
@@ -227,6 +235,10 @@ int show(const MlpOptions& options, const nlohmann::json& json) {
     std::cout << format_fixed(json.at("unsynchronised_steps_per_second"), 0)
               << " steps/s without averaging gradients, at the same time: "
               << format_fixed(100 * json.at("of_unsynchronised").get<double>(), 1)
+              << " % of them are kept\n"
+              << format_fixed(json.at("barrier_steps_per_second"), 0)
+              << " steps/s with a barrier after each step and nothing else: "
+              << format_fixed(100 * json.at("of_barrier").get<double>(), 1)
               << " % of them are kept\n";
   }
   std::cout << std::flush;
@@ -269,6 +281,8 @@ void add_comm(CLI::App& bench, Action& action) {
       ->add_option("--sizes", options->sizes,
                    "Bytes of the larger tensor of a rank: 4,4K,64M, or 4:64M by factors of 4")
       ->capture_default_str();
+  command->add_flag("--own-memory", options->own_memory,
+                    "Tensors in ordinary memory, rather than in that of Group::allocate");
   command->add_option("--budget", options->budget, "Seconds to spend on each size of an operation")
       ->check(between(0.0, 3600.0))
       ->capture_default_str();

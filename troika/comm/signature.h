@@ -10,13 +10,28 @@
 
 namespace troika {
 
+// What is left of an operation's name once it is compiled: FNV-1a (Fowler, Noll and Vo).
+class OperationName {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): a literal is what it is written as.
+  consteval OperationName(const char* text) : text_(text) {
+    for (const char c : text_) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  [[nodiscard]] std::string_view text() const { return text_; }
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+
+ private:
+  std::string_view text_;
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
 // Of an operation, and of what else (a root, a reduction) there is.
-[[nodiscard]] std::uint64_t signature_of(std::string_view operation, std::uint64_t more);
+[[nodiscard]] std::uint64_t signature_of(OperationName operation, std::uint64_t more);
 // And of a tensor of the same size and type on all members.
-[[nodiscard]] std::uint64_t signature_of(std::string_view operation, const at::Tensor& tensor,
+[[nodiscard]] std::uint64_t signature_of(OperationName operation, const at::Tensor& tensor,
                                          std::uint64_t more = 0);
 // And of how it is cut.
-[[nodiscard]] std::uint64_t signature_of(std::string_view operation, const at::Tensor& tensor,
+[[nodiscard]] std::uint64_t signature_of(OperationName operation, const at::Tensor& tensor,
                                          std::span<const std::int64_t> counts,
                                          std::uint64_t more = 0);
 

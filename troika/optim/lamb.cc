@@ -1,7 +1,7 @@
+#include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/moments.h>
 #include <troika/optim/square_sum.h>
-#include <troika/optim/vectorize.h>
 
 #include <cmath>
 

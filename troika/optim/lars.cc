@@ -1,6 +1,6 @@
+#include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/square_sum.h>
-#include <troika/optim/vectorize.h>
 
 #include <cmath>
 

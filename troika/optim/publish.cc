@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/vectorize.h>
 #include <troika/optim/publish.h>
-#include <troika/optim/vectorize.h>
 
 namespace troika {
 namespace {

@@ -1,5 +1,5 @@
+#include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
-#include <troika/optim/vectorize.h>
 
 namespace troika {
 namespace {

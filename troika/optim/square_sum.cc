@@ -1,5 +1,5 @@
+#include <troika/base/vectorize.h>
 #include <troika/optim/square_sum.h>
-#include <troika/optim/vectorize.h>
 
 #include <array>
 

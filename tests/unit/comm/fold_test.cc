@@ -42,6 +42,26 @@ TEST(Fold, RoundsNarrowFloatsOnce) {
   EXPECT_EQ(folded(large, ReduceOp::kAverage).to(at::kFloat).item<float>(), 60000.0f);
 }
 
+TEST(Fold, DividesAverages) {
+  constexpr std::int64_t kCount = 1003;
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const double smallest = dtype == at::kFloat ? -149 : -1074;
+    for (int members = 1; members <= 8; ++members) {
+      std::vector<at::Tensor> inputs;
+      at::Tensor sum = at::zeros({kCount}, dtype);
+      for (int member = 0; member < members; ++member) {
+        // From the smallest subnormal numbers up.
+        const at::Tensor exponents = at::linspace(smallest, 100, kCount, at::kDouble);
+        inputs.push_back((at::randn({kCount}, at::kDouble) * at::exp2(exponents)).to(dtype));
+        sum = member == 0 ? inputs[0] : sum + inputs.back();
+      }
+      EXPECT_TRUE(
+          at::equal(folded(inputs, ReduceOp::kAverage), sum.div(at::full_like(sum, members))))
+          << members;
+    }
+  }
+}
+
 TEST(Fold, WrapsIntegersAround) {
   EXPECT_EQ(folded({one(200, at::kByte), one(100, at::kByte)}, ReduceOp::kSum).item<std::uint8_t>(),
             44);

@@ -12,7 +12,6 @@ namespace troika::shm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kReason = 1024;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -31,15 +30,6 @@ bool takes_fences() {
 void fence_everywhere() {
   syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
-
-struct Board::Head {
-  Fences fences;
-  alignas(kLine) std::atomic<std::uint32_t> bell;
-  alignas(kLine) std::atomic<std::uint32_t> sleepers;
-  // 0: no reason; 1: being written; 2: there.
-  alignas(kLine) std::atomic<std::uint32_t> given_up;
-  char reason[kReason];
-};
 
 static_assert(sizeof(Operation) == 2 * kLine);
 
@@ -77,23 +67,6 @@ Board Board::attach(UniqueFd file, const Shape& shape) {
   return Board(MemoryFile::attach(std::move(file), Layout(shape).end), shape);
 }
 
-Board::Head& Board::head() const {
-  return *reinterpret_cast<Head*>(start_);
-}
-
-Operation& Board::operation(std::uint64_t number) const {
-  return reinterpret_cast<Operation*>(start_ + layout_.operations)[number % Shape::kRing];
-}
-
-std::byte* Board::slot(std::uint64_t number, std::size_t bytes) const {
-  if (bytes <= Operation::kInline) return operation(number).small;
-  return start_ + layout_.slots + number % Shape::kRing * shape_.slot_bytes;
-}
-
-std::byte* Board::large_slot(std::uint64_t index) const {
-  return start_ + layout_.large_slots + index % Shape::kLargeSlots * shape_.large_slot_bytes;
-}
-
 std::byte* Board::window_in(std::uint64_t index) const {
   return start_ + layout_.windows + index % 2 * layout_.window_stride;
 }
@@ -114,29 +87,17 @@ Fences Board::fences() const {
   return head().fences;
 }
 
-std::atomic<std::uint32_t>& Board::bell() const {
-  return head().bell;
-}
-
-std::atomic<std::uint32_t>& Board::sleepers() const {
-  return head().sleepers;
-}
-
 void Board::give_up(std::string_view reason) const {
   std::uint32_t none = 0;
   if (!head().given_up.compare_exchange_strong(none, 1)) return;
-  const std::size_t size = std::min(reason.size(), kReason - 1);
+  const std::size_t size = std::min(reason.size(), sizeof(head().reason) - 1);
   std::memcpy(head().reason, reason.data(), size);
   head().reason[size] = '\0';
-  head().given_up.store(2);
-}
-
-bool Board::has_given_up() const {
-  return head().given_up.load() == 2;
+  head().given_up.store(kToldWhy);
 }
 
 std::string Board::reason() const {
-  return {head().reason, strnlen(head().reason, kReason)};
+  return {head().reason, strnlen(head().reason, sizeof(head().reason))};
 }
 
 }  // namespace troika::shm

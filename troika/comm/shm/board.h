@@ -72,7 +72,7 @@ struct Shape {
   int members = 0;
   std::size_t slot_bytes = std::size_t{16} << 10;
   std::size_t large_slot_bytes = std::size_t{128} << 10;
-  std::size_t window_bytes = std::size_t{512} << 10;
+  std::size_t window_bytes = std::size_t{256} << 10;
   std::size_t channel_bytes = std::size_t{256} << 10;
   static constexpr std::size_t kRing = 64;
   static constexpr std::size_t kLargeSlots = 4;
@@ -88,10 +88,17 @@ class Board {
   [[nodiscard]] static Board attach(UniqueFd file, const Shape& shape);
 
   [[nodiscard]] const MemoryFile& memory() const { return *memory_; }
-  [[nodiscard]] Operation& operation(std::uint64_t number) const;
+  [[nodiscard]] Operation& operation(std::uint64_t number) const {
+    return reinterpret_cast<Operation*>(start_ + layout_.operations)[number % Shape::kRing];
+  }
   // Where an operation's contribution of so many bytes, up to slot_bytes, is kept.
-  [[nodiscard]] std::byte* slot(std::uint64_t number, std::size_t bytes) const;
-  [[nodiscard]] std::byte* large_slot(std::uint64_t index) const;
+  [[nodiscard]] std::byte* slot(std::uint64_t number, std::size_t bytes) const {
+    if (bytes <= Operation::kInline) return operation(number).small;
+    return start_ + layout_.slots + number % Shape::kRing * shape_.slot_bytes;
+  }
+  [[nodiscard]] std::byte* large_slot(std::uint64_t index) const {
+    return start_ + layout_.large_slots + index % Shape::kLargeSlots * shape_.large_slot_bytes;
+  }
   // Of two; what goes in, and what comes out of a reduction.
   [[nodiscard]] std::byte* window_in(std::uint64_t index) const;
   [[nodiscard]] std::byte* window_out(std::uint64_t index) const;
@@ -101,17 +108,25 @@ class Board {
   // What the owner can do.
   [[nodiscard]] Fences fences() const;
   // Rung by whoever has news for the owner, who sleeps on it (futex).
-  [[nodiscard]] std::atomic<std::uint32_t>& bell() const;
+  [[nodiscard]] std::atomic<std::uint32_t>& bell() const { return head().bell; }
   // Threads of the owner that sleep, or are about to.
-  [[nodiscard]] std::atomic<std::uint32_t>& sleepers() const;
+  [[nodiscard]] std::atomic<std::uint32_t>& sleepers() const { return head().sleepers; }
 
   // Says to all why the owner gives up; the first reason stays.
   void give_up(std::string_view reason) const;
-  [[nodiscard]] bool has_given_up() const;
+  [[nodiscard]] bool has_given_up() const { return head().given_up.load() == kToldWhy; }
   [[nodiscard]] std::string reason() const;
 
  private:
-  struct Head;
+  static constexpr std::uint32_t kToldWhy = 2;
+  struct Head {
+    Fences fences;
+    alignas(kLine) std::atomic<std::uint32_t> bell;
+    alignas(kLine) std::atomic<std::uint32_t> sleepers;
+    // 0: no reason; 1: being written; kToldWhy: there.
+    alignas(kLine) std::atomic<std::uint32_t> given_up;
+    char reason[1024];
+  };
   // Offsets of the parts, in the order in which they lie.
   struct Layout {
     explicit Layout(const Shape& shape);
@@ -119,7 +134,7 @@ class Board {
         channel_stride, end;
   };
   Board(MemoryFile memory, const Shape& shape);
-  [[nodiscard]] Head& head() const;
+  [[nodiscard]] Head& head() const { return *reinterpret_cast<Head*>(start_); }
 
   std::shared_ptr<MemoryFile> memory_;
   Shape shape_;

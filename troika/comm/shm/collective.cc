@@ -133,6 +133,10 @@ void Collective::finish() {
 
 void Collective::gather(Take take, const Deadline& deadline) {
   enter_all(deadline);
+  take_all(take, deadline);
+}
+
+void Collective::take_all(Take take, const Deadline& deadline) {
   const std::size_t whole = largest();
   if (!any(Place::kStream)) {
     if (whole > 0) take(views(0, 0, deadline), 0, whole);
@@ -164,6 +168,7 @@ void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) 
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
   if (any(Place::kSlot) || any(Place::kLargeSlot)) return reduce_at_once(fold, deadline);
+  if (party_.size() == 2 && !any(Place::kMemory)) return reduce_whole_windows(fold, deadline);
   if (any(Place::kStream)) return reduce_in_windows(fold, grain, deadline);
   reduce_in_memory(fold, grain, deadline);
 }
@@ -216,6 +221,17 @@ void Collective::reduce_in_memory(Fold fold, std::size_t grain, const Deadline& 
   record_.sent(2 * (part.end - part.begin) * static_cast<std::size_t>(party_.size() - 1));
   finish();
   await_all(Progress::kDone, deadline);
+}
+
+// Window by window: both fold all. To fold half and take the other half is as much reading, and one
+// step more for each window.
+void Collective::reduce_whole_windows(Fold fold, const Deadline& deadline) {
+  const auto take = [&](std::span<const std::byte* const> views, std::size_t begin,
+                        std::size_t end) {
+    fold(views, own_.data + begin, end - begin);
+    record_.sent(end - begin);
+  };
+  take_all(take, deadline);
 }
 
 // Window by window: everybody folds one part, and takes the others'.

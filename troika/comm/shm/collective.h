@@ -142,6 +142,8 @@ class Collective {
   void finish();
   void reduce_at_once(Fold fold, const Deadline& deadline);
   void reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);
+  void take_all(Take take, const Deadline& deadline);
+  void reduce_whole_windows(Fold fold, const Deadline& deadline);
   void reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline);
 
   Party& party_;

@@ -409,7 +409,6 @@ void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::
 template <class Finish>
 Work Engine::start(Named named, const at::Tensor& contribution, std::size_t at_once,
                    Finish finish) {
-  while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
                    std::nullopt, at_once};
@@ -426,6 +425,7 @@ Work Engine::start(Named named, const at::Tensor& contribution, std::size_t at_o
   Collective collective(party_, find_, number, named.record, own);
   // As early as can be: what follows goes on while the others come.
   if (!has_to_wait) announce(collective, named);
+  while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
   auto operation = std::make_shared<Operation<Finish>>(*this, std::move(named), collective,
                                                        contribution, std::move(finish));
   if (has_to_wait) {

@@ -12,8 +12,8 @@ namespace {
 // then, as the peer may be off its core, letting others run. With fewer cores almost only the
 // latter: a peer that is letting others run comes within microseconds, one that sleeps has to be
 // woken.
-constexpr shm::Party::Patience kCoreEach{.spin = Seconds(50e-6), .yield = Seconds(50e-6)};
-constexpr shm::Party::Patience kSharedCores{.spin = Seconds(1e-6), .yield = Seconds(500e-6)};
+constexpr shm::Party::Patience kCoreEach{.spin = Seconds(50e-6), .yield = Seconds(2e-3)};
+constexpr shm::Party::Patience kSharedCores{.spin = Seconds(0), .yield = Seconds(500e-6)};
 
 }  // namespace
 

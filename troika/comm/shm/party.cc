@@ -54,10 +54,6 @@ Party::Party(std::vector<Board> boards, const Shape& shape, int index, Patience 
       spins_(looks_within(patience.spin)),
       fences_(fences_of(boards_)) {}
 
-void Party::pause() {
-  __builtin_ia32_pause();
-}
-
 void Party::let_others_run() {
   sched_yield();
 }
@@ -111,14 +107,6 @@ void Party::advance(std::uint64_t operation, std::uint64_t phase) {
     progress.store(Progress::at(operation, phase));
   }
   tell_all();
-}
-
-bool Party::all_at(std::uint64_t operation, std::uint64_t phase) const {
-  const std::uint64_t wanted = Progress::at(operation, phase);
-  for (const Board& board : boards_) {
-    if (board.operation(operation).progress.load() < wanted) return false;
-  }
-  return true;
 }
 
 void Party::await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {

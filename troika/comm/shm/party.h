@@ -79,7 +79,13 @@ class Party {
   void advance(std::uint64_t operation, std::uint64_t phase);
   // Waits until every member has come to `phase` of the operation. Throws Late, Broken.
   void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
-  [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const;
+  [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const {
+    const std::uint64_t wanted = Progress::at(operation, phase);
+    for (const Board& board : boards_) {
+      if (board.operation(operation).progress.load() < wanted) return false;
+    }
+    return true;
+  }
   // The ring's entry, and its slot, are this operation's from now on: waits until everybody is done
   // with the operation that had them. Called by any thread.
   void take_entry(std::uint64_t operation, const Deadline& deadline);
@@ -143,7 +149,7 @@ class Party {
    private:
     const Board& board_;
   };
-  static void pause();
+  static void pause() { __builtin_ia32_pause(); }
   static void let_others_run();
   void sleep(std::uint32_t bell, const Deadline& deadline) const;
 
