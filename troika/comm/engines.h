@@ -28,6 +28,9 @@ struct EngineOptions {
   // Which ranks of the world share a host: a number for each, equal for those who do. Empty: `auto`
   // finds out by trying. For tests, which pretend that one host is several.
   std::function<int(int rank)> host_of = {};
+  // Ranks of the job on this host, in whatever groups: they share its cores, which decides how a
+  // rank waits. 0: those of the group are all there are.
+  int ranks_on_host = 0;
   // Counts the rebuilds of the job.
   std::uint64_t generation = 0;
   // For the members to come and to connect.

@@ -11,6 +11,10 @@
 // operation, label and what is wrong. Gradients do not flow through an operation. A group of one
 // does nothing in place and copies otherwise.
 //
+// From the call to the end of wait() a tensor belongs to the operation: what it gives may be read,
+// and what it takes may be written, at any time between. Labels are for people: two operations of
+// the same kind and sizes go together whatever they are called.
+//
 // After a DeadlineError, a PeerError or abort() the group is unusable: every later call throws
 // PeerError. Operations that were under way may hold their tensors until the group is gone.
 #pragma once

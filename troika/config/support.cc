@@ -27,9 +27,9 @@ constexpr auto kRefusals = std::to_array<Refusal>({
      [](const Recipe& r) { return r.parallel.offload != Offload::kNone; }},
     {"parallel.activation_checkpoint", "other than \"none\"", "recomputing activations", "activation_checkpoint = \"none\"",
      [](const Recipe& r) { return r.parallel.activation_checkpoint != ActivationCheckpoint::kNone; }},
-    {"comm.engine", "\"nccl\"", "the NCCL engine", "engine = \"auto\" or \"gloo\"",
+    {"comm.engine", "\"nccl\"", "training on GPUs", "engine = \"auto\"",
      [](const Recipe& r) { return r.comm.engine == EngineKind::kNccl; }},
-    {"comm.engine", "\"fake\"", "a dry run, in which nothing is exchanged,", "engine = \"auto\" or \"gloo\"",
+    {"comm.engine", "\"fake\"", "a dry run, in which nothing is exchanged,", "engine = \"auto\"",
      [](const Recipe& r) { return r.comm.engine == EngineKind::kFake; }},
 });
 // clang-format on

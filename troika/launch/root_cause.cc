@@ -28,7 +28,7 @@ std::string hint_for(int signal, LastWords words) {
       return "the kernel kills processes when memory runs out (`dmesg` tells): a smaller "
              "train.micro_batch_size needs less";
     case SIGBUS:
-      return "a file that was mapped has shrunk, or /dev/shm is full";
+      return "a file that was mapped has shrunk, or memory for it ran out";
     case SIGSEGV:
     case SIGABRT:
     case SIGILL:

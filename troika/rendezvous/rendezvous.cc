@@ -205,4 +205,9 @@ void Rendezvous::leave(const Deadline& deadline) {
   if (keeps_store()) wait_for_all(*store_, "left", world_, "finished", deadline);
 }
 
+int Rendezvous::ranks_on_host() const {
+  const std::string& own = members_.at(static_cast<std::size_t>(world_.rank)).host_identity;
+  return static_cast<int>(std::ranges::count(members_, own, &Member::host_identity));
+}
+
 }  // namespace troika

@@ -40,6 +40,8 @@ class Rendezvous {
   [[nodiscard]] const World& world() const { return world_; }
   // Of all ranks, by rank.
   [[nodiscard]] const std::vector<Member>& members() const { return members_; }
+  // This rank, and those that share its host.
+  [[nodiscard]] int ranks_on_host() const;
   // Of this job alone (its keys have a prefix). Throws InternalError in a world of one.
   [[nodiscard]] Store& store();
 

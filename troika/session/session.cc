@@ -88,6 +88,7 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   engine.store = world.size > 1 ? &state->rendezvous->store() : nullptr;
   engine.address = state->rendezvous->members()[static_cast<std::size_t>(world.rank)].address;
   engine.fold = options.fold;
+  engine.ranks_on_host = state->rendezvous->ranks_on_host();
   engine.rendezvous_timeout = options.rendezvous_timeout;
   engine.observers = make_observers(options, world);
   engine.recorders = options.recorders;

@@ -88,9 +88,10 @@ UniqueFd call_at(const std::string& door) {
   return caller;
 }
 
-Wire::Wire(UniqueFd socket) : socket_(std::move(socket)) {
+Wire::Wire(UniqueFd socket, Watch watch) : socket_(std::move(socket)) {
   if (const auto peer = credentials_of(socket_.get())) pid_ = peer->pid;
-  if (pid_ > 0) death_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (pid_ > 0 && watch == Watch::kProcess)
+    death_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
 }
 
 bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
@@ -100,13 +101,15 @@ bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  if (descriptor >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  }
   ssize_t sent = 0;
   do {
     sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -125,9 +128,10 @@ Wire::Parcel Wire::receive(int member, const Deadline& deadline) const {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (size != static_cast<ssize_t>(sizeof(words)) || header == nullptr ||
-      header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
+  if (size != static_cast<ssize_t>(sizeof(words))) throw Broken("a peer is gone");
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr) return {words[0], words[1], {}};
+  if (header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
     throw Broken("a peer is gone");
   }
   int descriptor = -1;

@@ -7,6 +7,8 @@
 #include <troika/base/time.h>
 #include <troika/comm/shm/board.h>
 
+#include <poll.h>
+
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -37,21 +39,25 @@ class Door {
 // death.
 class Wire {
  public:
-  explicit Wire(UniqueFd socket);
+  enum class Watch { kProcess, kConnection };
+  explicit Wire(UniqueFd socket, Watch watch = Watch::kProcess);
 
-  // Sends a word with a descriptor. Never blocks: the first few hundred fit into the socket. False
-  // when the peer is gone or does not read.
+  // Sends a word with a descriptor, or none (-1). Never blocks: the first few hundred fit into the
+  // socket. False when the peer is gone or does not read.
   [[nodiscard]] bool send(std::uint64_t key, std::uint64_t value, int descriptor) const;
   struct Parcel {
     std::uint64_t key = 0;
     std::uint64_t value = 0;
-    UniqueFd descriptor;
+    UniqueFd descriptor;  // invalid where none was sent
   };
   // The next parcel. Throws Late by the deadline, Broken when the peer is gone.
   [[nodiscard]] Parcel receive(int member, const Deadline& deadline) const;
 
-  // Readable once the peer's process has ended (pidfd); the socket where that cannot be had.
-  [[nodiscard]] int death() const { return death_.valid() ? death_.get() : socket_.get(); }
+  // Tells that the peer's process has ended: by its pidfd, or, where that cannot be had, by the end
+  // of the connection. For poll(2): parcels that arrive are no news of it.
+  [[nodiscard]] pollfd death() const {
+    return death_.valid() ? pollfd{death_.get(), POLLIN, 0} : pollfd{socket_.get(), 0, 0};
+  }
   // The peer's process, 0 where it lies in another name space.
   [[nodiscard]] int pid() const { return pid_; }
 

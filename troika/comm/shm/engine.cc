@@ -152,7 +152,7 @@ class Engine::Operation final : public Engine::Pending {
   std::optional<Finish> finish_;
 };
 
-// An exchange of messages that fit into the channels.
+// An exchange that lacks nothing but what others send.
 class Engine::SmallExchange final : public Engine::Pending {
  public:
   SmallExchange(Engine& engine, Named named, std::shared_ptr<Mailbox::Batch> batch,
@@ -202,6 +202,7 @@ Engine::~Engine() {
   for (const auto& pending : pending_exchanges_) settle(*pending);
   eventfd_write(stop_watching_.get(), 1);
   watcher_.join();
+  segments_->disconnect();
 }
 
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
@@ -370,12 +371,10 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   const Named named = Engine::named("exchange", call);
   auto batch = std::make_shared<Mailbox::Batch>();
   std::vector<at::Tensor> tensors;
-  std::size_t largest = 0;
   run(named, [&] {
     for (const Transfer& transfer : transfers) {
       const std::size_t size = bytes(transfer.tensor);
       if (size == 0) continue;
-      largest = std::max(largest, size);
       tensors.push_back(transfer.tensor);
       if (transfer.direction == Transfer::Direction::kReceive) {
         mailbox_.receive(batch, transfer.peer, data(transfer.tensor), size);
@@ -387,7 +386,8 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
     mailbox_.progress();
   });
   if (batch->done()) return {};
-  if (largest <= party_.shape().channel_bytes) {
+  // Whoever waits finishes it, where the others do not depend on that.
+  if (mailbox_.is_out_of_hand(batch)) {
     auto pending = std::make_shared<SmallExchange>(*this, named, batch, std::move(tensors));
     std::erase_if(pending_exchanges_, [](const auto& each) { return each->done(); });
     pending_exchanges_.push_back(pending);

@@ -40,7 +40,8 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
                                 format_bytes(error.ours()) + " are expected";
     give_up({message, ""});
     throw PeerError(where() + ": " + message);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    give_up({where() + ": " + error.what(), error.hint()});
     throw;
   } catch (const std::exception& error) {
     give_up({named.text() + " failed: " + error.what(), ""});
@@ -81,7 +82,7 @@ std::string Engine::death_of(int member) {
 // Tells of deaths: a peer that has ended makes no more news.
 void Engine::watch() {
   std::vector<pollfd> watched = {{stop_watching_.get(), POLLIN, 0}};
-  for (const auto& wire : wires_) watched.push_back({wire ? wire->death() : -1, POLLIN, 0});
+  for (const auto& wire : wires_) watched.push_back(wire ? wire->death() : pollfd{-1, 0, 0});
   while (poll(watched.data(), watched.size(), -1) < 0 || watched[0].revents == 0) {
     for (int member = 0; member < party_.size(); ++member) {
       pollfd& peer = watched[static_cast<std::size_t>(member) + 1];

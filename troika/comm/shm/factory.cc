@@ -5,6 +5,8 @@
 #include <troika/comm/shm/engine.h>
 #include <troika/observe/machine.h>
 
+#include <algorithm>
+
 namespace troika::detail {
 namespace {
 
@@ -45,7 +47,8 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
   }
   try {
     shm::Attached attached = attach(door, doors, context.index, shape, meeting.deadline());
-    const bool a_core_each = members.size() <= usable_cores();
+    const bool a_core_each =
+        std::max(members.size(), context.options.ranks_on_host) <= usable_cores();
     return std::make_shared<shm::Engine>(std::move(members), std::move(attached), shape,
                                          a_core_each ? kCoreEach : kSharedCores);
   } catch (const shm::Late& late) {

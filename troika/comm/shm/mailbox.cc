@@ -44,6 +44,21 @@ void Mailbox::progress() {
   }
 }
 
+bool Mailbox::is_out_of_hand(const std::shared_ptr<Batch>& batch) {
+  const std::lock_guard lock(mutex_);
+  const auto waits = [&](const Message& message) { return message.batch == batch; };
+  const auto fits = [&](const Way& way) {
+    std::uint64_t room = 0;
+    for (const Message& message : way.queue) {
+      room += message.bytes - message.moved + (message.announced ? 0 : kHeader);
+    }
+    return room <= capacity_;
+  };
+  return std::ranges::none_of(
+             outgoing_, [&](const Way& way) { return std::ranges::any_of(way.queue, waits); }) &&
+         std::ranges::all_of(incoming_, fits);
+}
+
 bool Mailbox::send_some(int to) {
   Way& way = outgoing_[static_cast<std::size_t>(to)];
   bool moved = false;

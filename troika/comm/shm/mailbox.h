@@ -47,6 +47,9 @@ class Mailbox {
   void receive(const std::shared_ptr<Batch>& batch, int from, std::byte* data, std::size_t bytes);
   // Moves what can be moved, of all batches. Thread-safe. Throws WrongSize.
   void progress();
+  // Whether all of the batch that others need is theirs already: what it sends has left, and what
+  // it receives fits into the channels.
+  [[nodiscard]] bool is_out_of_hand(const std::shared_ptr<Batch>& batch);
   // Throws Late naming whose messages are missing, Broken, WrongSize.
   void wait(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
 

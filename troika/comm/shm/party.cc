@@ -17,7 +17,8 @@ void wake(std::atomic<std::uint32_t>& word) {
           0);
 }
 
-// How often to look within `time`, measured once: a pause takes 10 to 140 cycles, by processor.
+// How often to look within `time`, measured once: a pause takes 10 to 140 cycles on x86, by
+// processor.
 int looks_within(Seconds time) {
   if (time.count() <= 0) return 1;
   static const double per_second = [] {
@@ -26,7 +27,7 @@ int looks_within(Seconds time) {
     const auto start = Clock::now();
     for (int i = 0; i < kTrial; ++i) {
       (void)word.load();
-      __builtin_ia32_pause();
+      pause_core();
     }
     return kTrial / Seconds(Clock::now() - start).count();
   }();

@@ -17,6 +17,7 @@
 // for sleepers comes after the count.
 #pragma once
 
+#include <troika/base/pause.h>
 #include <troika/base/time.h>
 #include <troika/comm/shm/board.h>
 
@@ -104,7 +105,7 @@ class Party {
   void wait(const Ready& ready, const Missing& missing, const Deadline& deadline) {
     for (int i = 0; i < spins_; ++i) {
       if (ready()) return;
-      pause();
+      pause_core();
     }
     if (patience_.yield.count() > 0) {
       const Deadline enough = Deadline::in(patience_.yield);
@@ -149,7 +150,6 @@ class Party {
    private:
     const Board& board_;
   };
-  static void pause() { __builtin_ia32_pause(); }
   static void let_others_run();
   void sleep(std::uint32_t bell, const Deadline& deadline) const;
 

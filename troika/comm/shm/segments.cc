@@ -8,15 +8,27 @@ std::shared_ptr<std::byte> Segments::allocate(const std::shared_ptr<Segments>& s
   auto memory = std::make_shared<MemoryFile>(MemoryFile::create(bytes));
   const std::lock_guard lock(segments->mutex_);
   const std::uint32_t segment = ++segments->allocated_;
-  for (const auto& wire : segments->wires_) {
+  if (segments->wires_ == nullptr) return nullptr;
+  for (const auto& wire : *segments->wires_) {
     if (wire && !wire->send(segment, bytes, memory->descriptor())) return nullptr;
   }
   std::byte* data = memory->data();
   segments->own_[data] = {bytes, segment};
   return {data, [memory, segments](std::byte* start) {
             const std::lock_guard guard(segments->mutex_);
-            segments->own_.erase(start);
+            const auto own = segments->own_.find(start);
+            if (segments->wires_ != nullptr) {
+              for (const auto& wire : *segments->wires_) {
+                if (wire) (void)wire->send(own->second.segment, 0, -1);
+              }
+            }
+            segments->own_.erase(own);
           }};
+}
+
+void Segments::disconnect() {
+  const std::lock_guard lock(mutex_);
+  wires_ = nullptr;
 }
 
 std::optional<Location> Segments::locate(const std::byte* data, std::size_t bytes) {
@@ -39,8 +51,13 @@ std::byte* Segments::find(int member, std::uint32_t segment, const Deadline& dea
   }
   const auto key = std::pair(member, segment);
   while (!theirs_.contains(key)) {
-    const Wire& wire = *wires_[static_cast<std::size_t>(member)];
+    check(wires_ != nullptr, "a group that has ended looks for memory");
+    const Wire& wire = *(*wires_)[static_cast<std::size_t>(member)];
     Wire::Parcel parcel = wire.receive(member, deadline);
+    if (!parcel.descriptor.valid()) {  // its owner has let go of it, once all were done with it
+      theirs_.erase(std::pair(member, static_cast<std::uint32_t>(parcel.key)));
+      continue;
+    }
     theirs_.emplace(std::pair(member, static_cast<std::uint32_t>(parcel.key)),
                     MemoryFile::attach(std::move(parcel.descriptor), parcel.value));
   }

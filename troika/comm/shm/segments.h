@@ -15,10 +15,13 @@ namespace troika::shm {
 
 class Segments {
  public:
-  Segments(std::vector<std::optional<Wire>>& wires, int index) : wires_(wires), index_(index) {}
+  Segments(std::vector<std::optional<Wire>>& wires, int index) : wires_(&wires), index_(index) {}
+  // The wires go; memory that is in use may stay.
+  void disconnect();
 
-  // Zeroed memory that peers can read and write; it goes when the last handle does. Null where it
-  // cannot be had: the caller then uses ordinary memory.
+  // Zeroed memory that peers can read and write; it goes when the last handle does, and the peers
+  // let go of it when they next meet a new one. Null when a peer cannot be told. Throws
+  // StorageError when there is no room for it.
   [[nodiscard]] static std::shared_ptr<std::byte> allocate(
       const std::shared_ptr<Segments>& segments, std::size_t bytes);
   // Where [data, data + bytes) lies, if it lies in one of this member's segments.
@@ -31,7 +34,7 @@ class Segments {
     std::size_t bytes;
     std::uint32_t segment;
   };
-  std::vector<std::optional<Wire>>& wires_;
+  std::vector<std::optional<Wire>>* wires_;  // guarded by the mutex; null once disconnected
   int index_;
   std::mutex mutex_;
   std::uint32_t allocated_ = 0;

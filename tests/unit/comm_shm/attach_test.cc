@@ -1,0 +1,199 @@
+// How members find each other's memory, and what they make of strangers, of too little memory, and
+// of the end of a peer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <troika/base/error.h>
+#include <troika/comm/shm/segments.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+namespace troika::shm {
+namespace {
+
+using ::testing::HasSubstr;
+
+Deadline soon() {
+  return Deadline::in(Seconds(20));
+}
+
+std::pair<UniqueFd, UniqueFd> connection() {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+bool is_told(pollfd end) {
+  return poll(&end, 1, 0) > 0;
+}
+
+// Three members in threads, each with its door.
+std::vector<Attached> attach_three(const Shape& shape) {
+  std::vector<Door> doors(3);
+  std::vector<std::string> names;
+  for (const Door& door : doors) names.push_back(door.name());
+  std::vector<Attached> attached(3);
+  std::vector<std::thread> threads;
+  for (int index = 0; index < 3; ++index) {
+    threads.emplace_back([&, index] {
+      attached[static_cast<std::size_t>(index)] =
+          attach(doors[static_cast<std::size_t>(index)], names, index, shape, soon());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return attached;
+}
+
+TEST(Attach, GivesEveryMemberTheSameBoards) {
+  Shape shape;
+  shape.members = 3;
+  std::vector<Attached> all = attach_three(shape);
+  for (std::size_t member = 0; member < 3; ++member) {
+    all[member].boards[member].give_up("I am " + std::to_string(member));
+  }
+  for (const Attached& attached : all) {
+    for (std::size_t member = 0; member < 3; ++member) {
+      EXPECT_EQ(attached.boards[member].reason(), "I am " + std::to_string(member));
+    }
+  }
+}
+
+TEST(Attach, NamesWhoDoesNotCome) {
+  const Door own, absent;
+  Shape shape;
+  shape.members = 2;
+  try {
+    (void)attach(own, {own.name(), absent.name()}, 0, shape, Deadline::in(Seconds(0.05)));
+    ADD_FAILURE();
+  } catch (const Late& late) {
+    EXPECT_THAT(late.missing(), ::testing::ElementsAre(1));
+  }
+}
+
+TEST(Attach, FindsNobodyAtADoorThatIsNotThere) {
+  EXPECT_FALSE(call_at("troika-nobody-has-this-door").valid());
+}
+
+TEST(Wire, CarriesDescriptorsAndWordsInOrder) {
+  auto [one, other] = connection();
+  const Wire sender(std::move(one)), receiver(std::move(other));
+  const MemoryFile memory = MemoryFile::create(4096);
+  std::memcpy(memory.data(), "shared", 6);
+  ASSERT_TRUE(sender.send(7, 4096, memory.descriptor()));
+  ASSERT_TRUE(sender.send(8, 0, -1));
+  Wire::Parcel parcel = receiver.receive(0, soon());
+  EXPECT_EQ(parcel.key, 7u);
+  const MemoryFile same = MemoryFile::attach(std::move(parcel.descriptor), parcel.value);
+  EXPECT_EQ(std::memcmp(same.data(), "shared", 6), 0);
+  parcel = receiver.receive(0, soon());
+  EXPECT_EQ(parcel.key, 8u);
+  EXPECT_FALSE(parcel.descriptor.valid());
+  EXPECT_THROW((void)receiver.receive(0, Deadline::in(Seconds(0.01))), Late);
+}
+
+// Where a peer's process cannot be watched, the end of its connection tells; what it sends does
+// not.
+TEST(Wire, TellsAParcelFromADeath) {
+  auto [one, other] = connection();
+  const Wire watching(std::move(one), Wire::Watch::kConnection);
+  {
+    const Wire peer(std::move(other));
+    ASSERT_TRUE(peer.send(1, 0, -1));
+    EXPECT_FALSE(is_told(watching.death()));
+  }
+  EXPECT_TRUE(is_told(watching.death()));
+}
+
+TEST(Wire, WatchesTheProcessOfItsPeer) {
+  auto [one, other] = connection();
+  const Wire wire(std::move(one));
+  EXPECT_EQ(wire.pid(), getpid());
+  EXPECT_FALSE(is_told(wire.death()));
+}
+
+TEST(MemoryFile, SaysSoWhereThereIsNoRoom) {
+  try {
+    (void)MemoryFile::create(std::size_t{1} << 55);
+    ADD_FAILURE();
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot reserve 32.0 PiB of shared memory"));
+  }
+}
+
+TEST(MemoryFile, IsReservedWholeAndSealed) {
+  const MemoryFile memory = MemoryFile::create(std::size_t{1} << 20);
+  struct stat facts {};
+  ASSERT_EQ(fstat(memory.descriptor(), &facts), 0);
+  EXPECT_GE(facts.st_blocks * 512, 1 << 20);
+  EXPECT_NE(ftruncate(memory.descriptor(), 4096), 0);
+}
+
+TEST(MemoryFile, RefusesWhatAPeerMayShrinkOrHasCutShort) {
+  UniqueFd open(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(open.get(), 4096), 0);
+  EXPECT_THROW((void)MemoryFile::attach(std::move(open), 4096), DataError);
+  const MemoryFile small = MemoryFile::create(4096);
+  EXPECT_THROW((void)MemoryFile::attach(UniqueFd(dup(small.descriptor())), 8192), DataError);
+}
+
+// Member 0's segments as member 1 sees them.
+class SegmentsOfTwo : public ::testing::Test {
+ protected:
+  SegmentsOfTwo() {
+    auto [one, other] = connection();
+    wires_[0].resize(2);
+    wires_[1].resize(2);
+    wires_[0][1].emplace(std::move(one));
+    wires_[1][0].emplace(std::move(other));
+  }
+  std::vector<std::optional<Wire>> wires_[2];
+  std::shared_ptr<Segments> own_ = std::make_shared<Segments>(wires_[0], 0);
+  Segments theirs_{wires_[1], 1};
+};
+
+TEST_F(SegmentsOfTwo, AreFoundByTheirNumber) {
+  const auto first = Segments::allocate(own_, 4096), second = Segments::allocate(own_, 8192);
+  std::memcpy(second.get(), "second", 6);
+  EXPECT_EQ(std::memcmp(theirs_.find(0, 2, soon()), "second", 6), 0);
+  const auto location = own_->locate(second.get() + 100, 1000);
+  ASSERT_TRUE(location);
+  EXPECT_EQ(location->segment, 2u);
+  EXPECT_EQ(location->offset, 100u);
+  EXPECT_FALSE(own_->locate(second.get() + 8000, 1000));
+  EXPECT_THROW((void)theirs_.find(0, 3, Deadline::in(Seconds(0.01))), Late);
+}
+
+TEST_F(SegmentsOfTwo, AreLetGoOf) {
+  const auto mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    int count = 0;
+    while (std::getline(maps, line)) count += line.find("/memfd:troika") != std::string::npos;
+    return count;
+  };
+  const int before = mapped();
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    const auto arena = Segments::allocate(own_, 4096);
+    std::memset(arena.get(), static_cast<int>(i), 4096);
+    EXPECT_EQ(*theirs_.find(0, i, soon()), static_cast<std::byte>(i));
+  }
+  EXPECT_LE(mapped(), before + 1);
+}
+
+TEST_F(SegmentsOfTwo, OutliveTheirConnection) {
+  auto arena = Segments::allocate(own_, 4096);
+  own_->disconnect();
+  wires_[0].clear();
+  *arena = std::byte{1};
+  arena.reset();
+  EXPECT_EQ(Segments::allocate(own_, 4096), nullptr);
+}
+
+}  // namespace
+}  // namespace troika::shm
