@@ -217,8 +217,12 @@ TEST_P(Stress, OperationsOfAllSizes) {
       for (std::uint64_t number = 1; number <= kOperations; ++number) {
         const std::size_t count = shared() % 2 == 0 ? shared() % 128 + 1 : shared() % 8192 + 1;
         if (own_draws() % 64 == 0) std::this_thread::yield();
-        Values sums = values_of(member, count, number);
-        Contribution own = contribution(sums, false);
+        // In memory for all, or in the member's own: each as it pleases.
+        const bool for_all = own_draws() % 2 == 0;
+        Values own_memory;
+        Values& sums = for_all ? arenas.of(member) : own_memory;
+        sums = values_of(member, count, number);  // peers look where it lies once this has entered
+        Contribution own = contribution(sums, for_all);
         if (own.bytes <= shape.large_slot_bytes) own.at_once = own.bytes;
         Collective collective(party, find, number, signed_as(count), own);
         collective.announce("sum", soon());
