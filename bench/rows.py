@@ -16,8 +16,14 @@ PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 RECIPE = pathlib.Path(__file__).resolve().parent / "recipes" / "mlp.toml"
 K, M = 1 << 10, 1 << 20
 GLOO_SIZES = [4 * K, 4 * M, 64 * M]
-MPI_SIZES = [4, 64, K, 4 * K, 64 * K, M, 4 * M, 64 * M, 256 * M]
+MPI_SIZES = [4, 64, K, 4 * K, 16 * K, 64 * K, 128 * K, 256 * K, M, 4 * M, 64 * M, 256 * M]
 QUICK_MPI_SIZES = [4, 4 * K, M, 16 * M]
+# What a ratio should reach.
+GLOO_GOALS = {4 * K: 200, 4 * M: 5, 64 * M: 4}  # of shm
+MPI_GOAL = 1
+OWN_MODULE_GOAL = 10
+STEPS_KEPT_GOAL = {2: 0.9}  # by ranks: of those without averaging
+START_GOAL = 5
 LIMIT = 256 * M * 4  # of all ranks' tensors together, as in four ranks with 256 MB
 
 
@@ -69,7 +75,8 @@ class Rows:
         for size in GLOO_SIZES:
             for index, engine in enumerate(["shm", "gloo"]):
                 yield row(f"all-reduce {shown_size(size)}", f"troika {engine}", "PyTorch's Gloo", 2,
-                          [(ours[index][size], theirs[size]) for ours, theirs in pairs])
+                          [(ours[index][size], theirs[size]) for ours, theirs in pairs],
+                          GLOO_GOALS[size] if engine == "shm" else None)
 
     def mpi(self):
         if not shutil.which("mpicc") or not shutil.which("mpirun"):
@@ -88,7 +95,7 @@ class Rows:
             for size in sizes:
                 for index, memory in enumerate(["", ", own memory"]):
                     yield row(f"all-reduce {shown_size(size)}{memory}", "troika shm", flavour, ranks,
-                              [(ours[index][size], theirs[size]) for ours, theirs in pairs])
+                              [(ours[index][size], theirs[size]) for ours, theirs in pairs], MPI_GOAL)
 
     def mpirun(self, program, flavour, ranks, sizes):
         # Open MPI wants to be asked for more ranks than cores, and to run as root.
@@ -118,10 +125,10 @@ class Rows:
 
             pairs = self.alternate(f"own module, {ranks} ranks", ours, theirs)
             yield row("own MLP, a step", "troika", "PyTorch DDP", ranks,
-                      [(1 / found["steps_per_second"], step) for found, step in pairs])
+                      [(1 / found["steps_per_second"], step) for found, step in pairs], OWN_MODULE_GOAL)
             yield row("the same, steps kept", "troika", "without averaging", ranks,
                       [(1 / found["steps_per_second"], 1 / found["unsynchronised_steps_per_second"])
-                       for found, _ in pairs])
+                       for found, _ in pairs], STEPS_KEPT_GOAL.get(ranks))
             yield row("the same, steps kept", "troika", "a barrier alone", ranks,
                       [(1 / found["steps_per_second"], 1 / found["barrier_steps_per_second"])
                        for found, _ in pairs])
@@ -136,26 +143,28 @@ class Rows:
             return self.torchrun(2, "ddp_mlp.py", RECIPE, "--steps", 1)["first_step_at"] - began
 
         self.alternate("start", ours, theirs)  # the files are in memory then
-        yield row("command to first step", "troika", "torchrun, DDP", 2, self.alternate("start", ours, theirs))
+        yield row("command to first step", "troika", "torchrun, DDP", 2, self.alternate("start", ours, theirs),
+                  START_GOAL)
 
 
 GROUPS = {"gloo": Rows.gloo, "mpi": Rows.mpi, "own-module": Rows.own_module, "start": Rows.start}
 
 
-def row(work, ours, peer, ranks, pairs):
-    """`pairs` are times, ours and the peer's."""
+def row(work, ours, peer, ranks, pairs, goal=None):
+    """`pairs` are times, ours and the peer's; `goal` is what the ratio should reach, where there is such a thing."""
     ratios = sorted(theirs / mine for mine, theirs in pairs)
     return {"work": work, "ranks": ranks, "ours": ours, "peer": peer,
             "ours_seconds": statistics.median(mine for mine, _ in pairs),
             "peer_seconds": statistics.median(theirs for _, theirs in pairs),
             "ratio": statistics.median(ratios), "smallest_ratio": ratios[0], "largest_ratio": ratios[-1],
-            "pairs": pairs}
+            "goal": goal, "pairs": pairs}
 
 
 def lines_of(rows):
     """For a table."""
-    yield ["work", "ranks", "ours", "time", "peer", "time", "ratio", "of the pairs"]
+    yield ["work", "ranks", "ours", "time", "peer", "time", "ratio", "goal", "of the pairs"]
     for one in rows:
         yield [one["work"], str(one["ranks"]), one["ours"], shown_time(one["ours_seconds"]), one["peer"],
                shown_time(one["peer_seconds"]), f"{one['ratio']:.2f}",
+               "" if one["goal"] is None else f"{one['goal']:g}",
                f"{one['smallest_ratio']:.2f} to {one['largest_ratio']:.2f}"]

@@ -19,7 +19,12 @@ class Bench(CommandTest):
             self.assertLessEqual(one["fastest_seconds"], one["seconds"])
             self.assertLessEqual(one["seconds"], one["slowest_seconds"])
             self.assertAlmostEqual(one["bus_bandwidth"], one["bytes"] / one["seconds"])  # 2 (n-1)/n is 1
-        self.assertIn("nccl", [one["engine"] for one in found["left_out"]])
+        # Each engine is measured, or said why not; the one without an exchange is neither.
+        measured = {one["engine"] for one in found["results"]}
+        left_out = {one["engine"] for one in found["left_out"]}
+        self.assertEqual(measured | left_out, {"shm", "gloo", "mpi", "nccl"})
+        self.assertFalse(measured & left_out)
+        self.assertTrue(all(one["reason"] for one in found["left_out"]))
 
     def test_every_operation(self):
         found = self.found("comm", "--ranks", 3, "--engine", "shm", "--op", "all", "--sizes", "1000", "--budget", 0)
@@ -40,6 +45,22 @@ class Bench(CommandTest):
             self.fails(self.troika("bench", "comm", "--ranks", 2, flag, value), 2, value)
         self.fails(self.troika("bench", "comm", "--ranks", 1), 2, "nobody to talk to")
         self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", "nccl"), 2, "nccl")
+
+    def test_an_engine_that_exchanges_nothing(self):
+        for engines in ("fake", "shm,fake"):
+            done = self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", engines), 2, "'fake'", "nothing")
+            self.assertNotIn("wrong result", done.err)
+
+    def test_a_range_of_sizes_that_is_backwards(self):
+        self.fails(self.troika("bench", "comm", "--ranks", 2, "--sizes", "4,64M:4"), 2, "64M:4", "backwards")
+
+    def test_a_plot_that_cannot_be_written_is_told_before_anything_is_measured(self):
+        # A minute for each size, of which not one is spent.
+        arguments = ("bench", "comm", "--ranks", 2, "--engine", "shm", "--budget", 60, "--plot")
+        done = self.fails(self.troika(*arguments, "nowhere/comm.svg"), 7, "nowhere")
+        self.assertLess(done.seconds, 30)
+        done = self.fails(self.troika(*arguments, "text"), 2, "text", "folder")
+        self.assertLess(done.seconds, 30)
 
     def test_steps_of_a_small_model(self):
         found = self.found("mlp", "--ranks", 2, "--steps", 20, "--repeats", 3, "--no-sync")

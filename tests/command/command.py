@@ -134,11 +134,11 @@ class CommandTest(unittest.TestCase):
         """`troika train recipe.toml --ranks N` with an override for each of `sets`."""
         return self.troika(*train_arguments(sets), "--ranks", ranks, *flags, **variables)
 
-    def start_training(self, *sets, ranks=2, steps=2):
+    def start_training(self, *sets, ranks=2, steps=2, **variables):
         """A run without an end, `steps` steps later."""
         metrics = self.run_folder / "metrics.jsonl"
         before = metrics.read_text() if metrics.exists() else ""
-        process = self.start(*train_arguments((ENDLESS, *sets)), "--ranks", ranks)
+        process = self.start(*train_arguments((ENDLESS, *sets)), "--ranks", ranks, **variables)
 
         def has_trained():
             text = metrics.read_text() if metrics.exists() else before

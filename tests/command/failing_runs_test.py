@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -14,6 +15,21 @@ from command import ENDLESS, CommandTest, alive, wait_until
 DONE, USAGE, DATA, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, INTERRUPTED = 0, 2, 3, 4, 5, 6, 7, 130
 # What a death may take to be noticed, on a busy machine.
 SECONDS = 15
+
+
+SHARED_MEMORY = pathlib.Path("/dev/shm")
+
+
+def processes_with(variable):
+    """The pids of all processes that have it in their environment."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if variable.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:  # of somebody else, or it has ended
+            pass
+    return found
 
 
 def free_port():
@@ -108,6 +124,26 @@ class Ranks(CommandTest):
         ranks = process.ranks()
         os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: not any(alive(pid) for pid in ranks.values()), "the ranks' end", SECONDS)
+
+    def test_nothing_is_left_of_a_job_that_was_killed_as_a_whole(self):
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        before = set(SHARED_MEMORY.iterdir())
+        process = self.start_training('comm.engine="shm"', TMPDIR=str(temporary))
+        pids = [process.pid, *process.ranks().values()]
+        self.assertEqual(sorted(processes_with(f"TMPDIR={temporary}")), sorted(pids))
+        for pid in pids[1:]:
+            self.assertIn("memfd:troika", pathlib.Path(f"/proc/{pid}/maps").read_text())  # shared with the others
+        os.kill(process.pid, signal.SIGSTOP)  # so that it does not clean up either
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGKILL)
+        process.popen.wait(SECONDS)
+        wait_until(lambda: not any(alive(pid) for pid in pids), "the end of all processes", SECONDS)
+        self.assertEqual(processes_with(f"TMPDIR={temporary}"), [])
+        self.assertEqual(list(temporary.iterdir()), [])
+        # What is there for a moment only is of programs that run beside this test.
+        new = set(SHARED_MEMORY.iterdir()) - before
+        wait_until(lambda: not any(path.exists() for path in new), f"there is no {new}", SECONDS)
 
 
 class NonFinite(CommandTest):

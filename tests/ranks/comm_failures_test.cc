@@ -33,6 +33,9 @@ void report_error(const Rank& rank, const std::string& name, const Action& actio
   } catch (const PeerError& error) {
     type = "PeerError";
     message = std::string(error.what()) + " | " + error.hint();
+  } catch (const UsageError& error) {
+    type = "UsageError";
+    message = std::string(error.what()) + " | " + error.hint();
   } catch (const RendezvousError& error) {
     type = "RendezvousError";
     message = std::string(error.what()) + " | " + error.hint();
@@ -188,6 +191,25 @@ RANK_FUNCTION(disagrees) {
       group.all_reduce(at::ones({999}), ReduceOp::kSum, Rank::call("other", Seconds(1))).wait();
     }
   });
+}
+
+// Rank 0 sends less to rank 1 than that expects.
+RANK_FUNCTION(sends_too_little) {
+  const Group group = watched_group(rank);
+  group.barrier(Rank::call("warm-up")).wait();
+  const std::int64_t elements = std::stoi(rank.argument("elements"));
+  const std::size_t peer = rank.index() == 0 ? 1 : 0;
+  std::vector<std::int64_t> sent(2, 2);  // of which two stay here
+  sent[peer] = elements;
+  std::vector<std::int64_t> expected = sent;
+  if (rank.index() == 1) ++expected[peer];
+  const at::Tensor input = at::ones({sent[0] + sent[1]});
+  const at::Tensor output = at::zeros({expected[0] + expected[1]});
+  report_error(rank, "error", [&] {
+    group.all_to_all(output, expected, input, sent, Rank::call("tokens", Seconds(2))).wait();
+  });
+  report_error(rank, "next", [&] { group.barrier(Rank::call("next", Seconds(2))).wait(); });
+  rank.meet("both have seen it");
 }
 
 RANK_FUNCTION(does_not_come) {
@@ -350,6 +372,29 @@ TEST_P(Failures, RanksThatDisagree) {
   EXPECT_THAT(both, AllOf(HasSubstr("all_reduce 'one'"), HasSubstr("all_reduce 'other'")));
 }
 
+TEST_P(Failures, SizesThatDoNotMatch) {
+  for (const std::string elements : {"3", "200000"}) {
+    const auto results = run("sends_too_little", 2, {{"elements", elements}});
+    for (const int rank : {0, 1}) {
+      const RankResult& result = results[static_cast<std::size_t>(rank)];
+      // In shared memory a sender may be done before the other one looks at what it sends, and
+      // hears of it in what it does next.
+      const bool is_done = GetParam().name == "shm" && result.values.at("error") == "none";
+      const std::string when = is_done && rank == 0 ? "next" : "error";
+      EXPECT_THAT(result.values.at(when), testing::AnyOf("PeerError", "UsageError"))
+          << elements << ", rank " << rank;
+      EXPECT_THAT(result.values.at(when + " message"),
+                  HasSubstr("rank " + std::to_string(1 - rank) + " (host "))
+          << elements << ", rank " << rank;
+      EXPECT_LT(seconds(result, when), 5);
+    }
+    const std::string both = results[0].values.at("error message") +
+                             results[0].values.at("next message") +
+                             results[1].values.at("error message");
+    EXPECT_THAT(both, HasSubstr("all_to_all 'tokens'")) << elements;
+  }
+}
+
 TEST_P(Failures, ARankThatDoesNotCome) {
   const auto results = run("does_not_come", 3);
   for (const int rank : {0, 2}) {
@@ -379,7 +424,7 @@ TEST_P(Failures, EndsAtDifferentTimes) {
 std::vector<TestedEngine> engines_of_one_part() {
   std::vector<TestedEngine> engines = tested_engines();
   std::erase_if(engines, [](const TestedEngine& engine) {
-    return engine.options.pretend != Pretend::kNothing || engine.name == "mpi_mpich";
+    return engine.options.pretend != Pretend::kNothing;
   });
   return engines;
 }

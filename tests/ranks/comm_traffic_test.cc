@@ -76,7 +76,7 @@ RANK_FUNCTION(messages_sent) {
   const std::vector<std::int64_t> counts(n, part);
   at::Tensor other = at::ones({kSmall});
   group.all_to_all(other, counts, small, counts, Rank::call("x")).wait();
-  meter.expect("all_to_all", {(n - 1) * kSmallBytes / n, 1});
+  meter.expect("all_to_all", {(n - 1) * (kSmallBytes / n + 16), 2});
   group.gather(small, few, 0, Rank::call("x")).wait();
   meter.expect("gather", {own == 0 ? 0 : kSmallBytes / n, own == 0 ? 1u : 0u});
   group.scatter(few, small, 0, Rank::call("x")).wait();
@@ -161,10 +161,12 @@ RANK_FUNCTION(bytes_between_hosts) {
   const std::vector<std::int64_t> counts(4, kSmall / 4);
   at::Tensor other = at::ones({kSmall});
   group.all_to_all(other, counts, small, counts, Rank::call("x")).wait();
-  meter.expect("all_to_all", {kSmallBytes / 2, 1});
+  meter.expect("all_to_all", {kSmallBytes / 2 + 2 * 16, 2});  // 16: the sizes of a pair
   group.gather(small, few, 0, Rank::call("x")).wait();
   const bool far = rank.index() % 2 == 1;
-  meter.expect("gather", {far ? kSmallBytes / 4 : 0, rank.index() == 0 ? 1u : 0u});
+  meter.expect("gather", far                 ? Traffic{kSmallBytes / 4 + 16, 1}
+                         : rank.index() == 0 ? Traffic{2 * 16, 2}
+                                             : Traffic{0, 0});
   group.barrier(Rank::call("x")).wait();
   expect_first("barrier", {1, 1});
 }

@@ -210,8 +210,10 @@ std::vector<RankResult> expect_ranks(const std::string& function, int size,
 std::vector<EngineKind> usable_engines() {
   std::vector<EngineKind> engines;
   for (const EngineFacts& each : list_engines()) {
-    const bool elsewhere = each.kind == EngineKind::kFake || each.kind == EngineKind::kMpi;
-    if (each.usable && !elsewhere) engines.push_back(each.kind);
+    const bool other =
+        each.kind == EngineKind::kFake || each.kind == EngineKind::kMpi ||  // needs mpirun
+        each.kind == EngineKind::kNccl;  // refuses tensors of the CPU, which these tests have
+    if (each.usable && !other) engines.push_back(each.kind);
   }
   return engines;
 }

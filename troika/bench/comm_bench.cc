@@ -135,6 +135,10 @@ std::vector<std::int64_t> parse_sizes(const std::string& text) {
     const std::int64_t first = parse_size(std::string_view(word).substr(0, colon));
     const std::int64_t last =
         colon == std::string::npos ? first : parse_size(std::string_view(word).substr(colon + 1));
+    if (last < first) {
+      throw UsageError("--sizes: " + quote(word) + " is backwards",
+                       "the smaller size comes first: --sizes 4:64M");
+    }
     for (std::int64_t size = first; size <= last; size *= 4) sizes.push_back(size);
   }
   if (sizes.empty()) throw UsageError("--sizes names no size", "for example --sizes 4,4K,64M");

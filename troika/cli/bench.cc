@@ -64,6 +64,13 @@ EngineKind engine_called(const std::string& name) {
   throw UsageError("--engine: no engine is called " + quote(name), "engines: " + join(names, ", "));
 }
 
+// One that exchanges something.
+void check_measurable(const std::string& name) {
+  if (engine_called(name) != EngineKind::kFake) return;
+  throw UsageError("--engine: " + quote(name) + " exchanges nothing that could be timed",
+                   "name another one, or leave --engine out for all that work here");
+}
+
 BenchOperation operation_called(const std::string& name) {
   std::vector<std::string_view> names;
   for (const BenchOperationFacts& each : bench_operations()) {
@@ -166,6 +173,16 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
   return report;
 }
 
+// Before all that is measured would be lost.
+void check_plot(const CommOptions& options) {
+  if (options.plot.empty()) return;
+  if (std::filesystem::is_directory(options.plot)) {
+    throw UsageError("--plot: " + quote(options.plot) + " is a folder",
+                     "name the file in it: --plot " + options.plot + "/comm.svg");
+  }
+  const AtomicFile trial(options.plot);
+}
+
 int show(const CommOptions& options, const CommReport& report) {
   if (!options.plot.empty()) write_file_atomically(options.plot, to_svg(report));
   std::cout << (options.json ? to_json(report) + "\n" : to_text(report)) << std::flush;
@@ -175,7 +192,7 @@ int show(const CommOptions& options, const CommReport& report) {
 int run_comm(const CommOptions& options) {
   (void)operations_of(options);
   (void)parse_sizes(options.sizes);
-  for (const std::string& engine : options.engines) (void)engine_called(engine);
+  for (const std::string& engine : options.engines) check_measurable(engine);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
   if (reporter.connected()) {
@@ -185,6 +202,7 @@ int run_comm(const CommOptions& options) {
   const auto role = join_or_launch(options.flags, two_ranks(), environment);
   if (const auto* plan = std::get_if<LaunchPlan>(&role)) {
     if (plan->ranks < 2) throw alone();
+    check_plot(options);
     return show(options, launch_comm(options, *plan));
   }
   if (options.engines.size() > 1) {
@@ -192,6 +210,7 @@ int run_comm(const CommOptions& options) {
                      "name one with --engine, or leave it out for the fastest");
   }
   const World& world = std::get<World>(role);
+  if (world.rank == 0) check_plot(options);
   const std::string engine = options.engines.empty() ? "auto" : options.engines.front();
   const CommReport report{world.host, world.size, measure_comm(options, engine), {}};
   return world.rank == 0 ? show(options, report) : 0;

@@ -99,11 +99,38 @@ void Collectives::all_gather(const at::Tensor& output, const at::Tensor& input,
   messages.wait();
 }
 
+void Collectives::compare_sizes(const Parts& to, const Parts& from, const OperationScope& scope) {
+  const at::Tensor ours = at::empty({size_, 2}, at::kLong), theirs = at::empty_like(ours);
+  auto* sizes = ours.mutable_data_ptr<std::int64_t>();
+  for (int peer = 0; peer < size_; ++peer) {
+    sizes[2 * peer] = to.bytes(peer);
+    sizes[2 * peer + 1] = from.bytes(peer);
+  }
+  const auto have_nothing = [&](int peer) { return to.bytes(peer) == 0 && from.bytes(peer) == 0; };
+  Messages messages(link_, scope.deadline, scope.record);
+  for (const int peer : peers_before(rank_, size_)) {
+    if (!have_nothing(peer)) messages.receive(peer, as_bytes(theirs[peer]), scope.tag + 1);
+  }
+  for (const int peer : peers_after(rank_, size_)) {
+    if (!have_nothing(peer)) messages.send(peer, as_bytes(ours[peer]), scope.tag + 1);
+  }
+  messages.wait();
+  using enum SizesDiffer::Ours;
+  const auto* found = theirs.const_data_ptr<std::int64_t>();
+  for (const int peer : peers_after(rank_, size_)) {
+    if (have_nothing(peer)) continue;
+    const std::int64_t sent = found[2 * peer], expected = found[2 * peer + 1];
+    if (sent != from.bytes(peer)) throw SizesDiffer(peer, kExpected, from.bytes(peer), sent);
+    if (expected != to.bytes(peer)) throw SizesDiffer(peer, kSent, to.bytes(peer), expected);
+  }
+}
+
 void Collectives::all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
                              const at::Tensor& input, std::span<const std::int64_t> input_counts,
                              const OperationScope& scope) {
   const Parts to(input_counts, input.element_size());
   const Parts from(output_counts, output.element_size());
+  compare_sizes(to, from, scope);  // a transport may take one size for another
   const at::Tensor sent = as_bytes(input);
   const at::Tensor received = as_bytes(output);
   Messages messages(link_, scope.deadline, scope.record);

@@ -7,7 +7,7 @@
 //                   block
 //   reduce_scatter           (n-1)/n N         in 1 step: each member's part straight to it
 //   all_gather               (n-1) N           in 1 step
-//   all_to_all               (n-1)/n N         in 1 step
+//   all_to_all               (n-1)/n N         in 2 steps, the first of which compares sizes
 //   broadcast                at most log2(n) N in log2(n) steps down a binomial tree, pipelined
 //   gather                   N                 in 1 step
 //   scatter                  (n-1)/n N         in 1 step, by the root
@@ -20,16 +20,46 @@
 #include <troika/comm/group.h>
 #include <troika/comm/link.h>
 
+#include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 namespace troika {
+
+namespace detail {
+class Parts;
+}
 
 // What tells one operation's messages from the others', and by when they must be there.
 struct OperationScope {
   std::uint32_t tag;  // and the next one
   Deadline deadline;
   OperationRecord record = {};
+};
+
+// Members that do not agree on the size of what one of them gives to the other.
+class SizesDiffer : public std::runtime_error {
+ public:
+  enum class Ours { kSent, kExpected };
+  SizesDiffer(int peer, Ours which, std::int64_t ours, std::int64_t theirs)
+      : std::runtime_error("sizes differ"),
+        peer_(peer),
+        which_(which),
+        ours_(ours),
+        theirs_(theirs) {}
+  [[nodiscard]] int peer() const { return peer_; }
+  // What `ours` is; `theirs` is the other.
+  [[nodiscard]] Ours which() const { return which_; }
+  // In bytes.
+  [[nodiscard]] std::int64_t ours() const { return ours_; }
+  [[nodiscard]] std::int64_t theirs() const { return theirs_; }
+
+ private:
+  int peer_;
+  Ours which_;
+  std::int64_t ours_;
+  std::int64_t theirs_;
 };
 
 // Blocking; one operation at a time. All tensors are contiguous and in host memory. Throws
@@ -52,6 +82,7 @@ class Collectives {
                       const OperationScope& scope);
   void all_gather(const at::Tensor& output, const at::Tensor& input,
                   std::span<const std::int64_t> counts, const OperationScope& scope);
+  // Throws SizesDiffer too.
   void all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
                   const at::Tensor& input, std::span<const std::int64_t> input_counts,
                   const OperationScope& scope);
@@ -63,6 +94,10 @@ class Collectives {
   void barrier(const OperationScope& scope);
 
  private:
+  // Members tell each other what they send and what they expect, unless that is nothing at all: who
+  // is wrong about that keeps the other one waiting until the deadline.
+  void compare_sizes(const detail::Parts& to, const detail::Parts& from,
+                     const OperationScope& scope);
   void all_reduce_at_once(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);
   // At least `bytes` of reused memory; the first-touch cost of fresh pages would dominate.
   [[nodiscard]] at::Tensor scratch(std::int64_t bytes);

@@ -15,7 +15,11 @@ namespace troika {
 // the user's error of it.
 class LinkError : public std::runtime_error {
  public:
-  enum class Reason { kDeadline, kBroken };
+  enum class Reason {
+    kDeadline,
+    kBroken,
+    kWrongSize  // the details say what the peer sends
+  };
   LinkError(Reason reason, int peer, const std::string& details)
       : std::runtime_error(details), reason_(reason), peer_(peer) {}
   [[nodiscard]] Reason reason() const { return reason_; }

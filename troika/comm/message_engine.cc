@@ -157,6 +157,8 @@ void MessageEngine::run(const Named& named, const std::function<void()>& body) {
     body();
   } catch (const LinkError& error) {
     std::rethrow_exception(error_for(named, error));
+  } catch (const SizesDiffer& error) {
+    throw differ(named, error);
   } catch (const std::exception& error) {
     break_off({named.text + " failed: " + error.what(), ""});
     throw;
@@ -173,7 +175,15 @@ std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError&
     const std::lock_guard lock(mutex_);
     if (broken_) return std::make_exception_ptr(broken(named));
   }
-  return error.reason() == LinkError::Reason::kDeadline ? late(named, error) : lost(named, error);
+  switch (error.reason()) {
+    case LinkError::Reason::kDeadline:
+      return late(named, error);
+    case LinkError::Reason::kWrongSize:
+      return wrong_size(named, error);
+    case LinkError::Reason::kBroken:
+      break;
+  }
+  return lost(named, error);
 }
 
 std::exception_ptr MessageEngine::late(const Named& named, const LinkError& error) {
@@ -189,6 +199,15 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
                            : diagnosis.hint));
 }
 
+std::exception_ptr MessageEngine::wrong_size(const Named& named, const LinkError& error) {
+  const Reason reason{
+      named.text + " on axis " + members_.axis + ": " + members_.name(error.peer()) + " " +
+          error.what(),
+      "all ranks must call the same operations, in the same order, with sizes that match"};
+  break_off(reason);
+  return std::make_exception_ptr(PeerError(reason.message, reason.hint));
+}
+
 std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& error) {
   const std::string peer = members_.name(error.peer());
   const auto theirs = board_.reason_of(error.peer(), kForReasons);
@@ -202,6 +221,18 @@ std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& erro
                       theirs ? theirs->hint : "that process has ended: its last lines say why"};
   break_off(reason);
   return std::make_exception_ptr(PeerError(reason.message, reason.hint));
+}
+
+PeerError MessageEngine::differ(const Named& named, const SizesDiffer& error) {
+  const bool sends = error.which() == SizesDiffer::Ours::kSent;
+  const Reason reason{named.text + " on axis " + members_.axis + ": " +
+                          members_.name(error.peer()) + (sends ? " expects " : " sends ") +
+                          format_bytes(static_cast<std::uint64_t>(error.theirs())) + " where " +
+                          format_bytes(static_cast<std::uint64_t>(error.ours())) +
+                          (sends ? " are sent" : " are expected"),
+                      "what a rank sends to another is what that expects from it"};
+  break_off(reason);
+  return PeerError(reason.message, reason.hint);
 }
 
 std::exception_ptr MessageEngine::overdue(const Named& named) {

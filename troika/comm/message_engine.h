@@ -68,7 +68,9 @@ class MessageEngine final : public GroupEngine {
   // The user's error for `error`, after which the group is broken.
   [[nodiscard]] std::exception_ptr error_for(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr late(const Named& named, const LinkError& error);
+  [[nodiscard]] std::exception_ptr wrong_size(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr lost(const Named& named, const LinkError& error);
+  [[nodiscard]] PeerError differ(const Named& named, const SizesDiffer& error);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
   // Ends everything, here and at the peers, unless that was done before.
   void break_off(const Reason& reason);

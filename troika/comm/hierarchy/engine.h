@@ -2,11 +2,11 @@
 // that sends messages. A reduction first folds what a host's members have; then only the fold of
 // each host travels, cut among as many of its members (carriers) as the smallest host has; then it
 // is handed on inside. With H hosts and N bytes a host sends
-//
-//   all_reduce       2 (H-1)/H N    (16-bit floats: 1.5 times that, as fold.h promises one
-//   rounding) reduce_scatter   (H-1)/H N      (16-bit floats: twice that) all_gather       (H-1)
-//   times what its members give broadcast        as a binomial tree of hosts does all_to_all,
-//   gather, scatter, exchange: what is meant for other hosts, straight to its member
+// - in an all_reduce 2 (H-1)/H N (16-bit floats: 1.5 times that, as fold.h promises one rounding);
+// - in a reduce_scatter (H-1)/H N (16-bit floats: twice that);
+// - in an all_gather (H-1) times what its members give;
+// - in a broadcast what a binomial tree of hosts does;
+// - otherwise what is meant for other hosts, straight to its member.
 //
 // The fold is in the order of members inside a host, then in the order of hosts: the same bits on
 // every member and in every run, but other bits than in the order of all members.

@@ -21,14 +21,38 @@ int short_tag(std::uint32_t tag) {
 // Says to a peer that this member has broken off.
 constexpr int kBrokenTag = 3;
 
+// Whether nothing will be written to a receive's memory any more.
+bool taken_back(Request& request) noexcept {
+  constexpr Seconds kEnough{0.1};
+  try {
+    request.cancel();
+    Patience patience;
+    const Deadline deadline = Deadline::in(kEnough);
+    while (!request.test()) {
+      if (deadline.passed()) return false;
+      patience.pause();
+    }
+    return true;
+  } catch (const Failure&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 class MpiLink::UnderWay final : public Link::Message {
  public:
-  UnderWay(MpiLink& link, std::unique_ptr<Request> request, at::Tensor bytes, int peer)
-      : link_(link), request_(std::move(request)), bytes_(std::move(bytes)), peer_(peer) {}
+  enum class Direction { kSend, kReceive };
+  UnderWay(MpiLink& link, std::unique_ptr<Request> request, Direction direction, at::Tensor bytes,
+           int peer)
+      : link_(link),
+        request_(std::move(request)),
+        direction_(direction),
+        bytes_(std::move(bytes)),
+        peer_(peer) {}
   ~UnderWay() override {
-    if (!done_) link_.give_up(std::move(request_), bytes_);
+    if (done_ || (direction_ == Direction::kReceive && taken_back(*request_))) return;
+    link_.give_up(std::move(request_), bytes_);
   }
 
   void wait(const Deadline& deadline) override {
@@ -39,6 +63,7 @@ class MpiLink::UnderWay final : public Link::Message {
  private:
   MpiLink& link_;
   std::unique_ptr<Request> request_;
+  Direction direction_;
   at::Tensor bytes_;
   int peer_;
   bool done_ = false;
@@ -55,7 +80,8 @@ std::unique_ptr<Link::Message> MpiLink::send(int peer, const at::Tensor& bytes, 
   throw_if_broken(peer);
   try {
     auto request = communicator_->send(detail::data(bytes), bytes.nbytes(), peer, short_tag(tag));
-    return std::make_unique<UnderWay>(*this, std::move(request), bytes, peer);
+    return std::make_unique<UnderWay>(*this, std::move(request), UnderWay::Direction::kSend, bytes,
+                                      peer);
   } catch (const Failure& failure) {
     throw LinkError(LinkError::Reason::kBroken, peer, failure.what());
   }
@@ -67,7 +93,8 @@ std::unique_ptr<Link::Message> MpiLink::receive(int peer, const at::Tensor& byte
   try {
     auto request =
         communicator_->receive(detail::data(bytes), bytes.nbytes(), peer, short_tag(tag));
-    return std::make_unique<UnderWay>(*this, std::move(request), bytes, peer);
+    return std::make_unique<UnderWay>(*this, std::move(request), UnderWay::Direction::kReceive,
+                                      bytes, peer);
   } catch (const Failure& failure) {
     throw LinkError(LinkError::Reason::kBroken, peer, failure.what());
   }
@@ -84,6 +111,8 @@ void MpiLink::wait(Request& request, int peer, const Deadline& deadline) {
         throw LinkError(LinkError::Reason::kDeadline, peer, "the deadline has passed");
       }
     }
+  } catch (const WrongSize& wrong) {
+    throw LinkError(LinkError::Reason::kWrongSize, peer, wrong.what());
   } catch (const Failure& failure) {
     throw LinkError(LinkError::Reason::kBroken, peer, failure.what());
   }
@@ -113,7 +142,8 @@ void MpiLink::break_off() noexcept {
   }
 }
 
-// MPI has no way to take memory back from an operation under way, so it is never freed.
+// MPI cannot be made to leave the memory of a send, or of a receive that has begun, alone: it is
+// never freed.
 void MpiLink::give_up(std::unique_ptr<Request> request, const at::Tensor& bytes) {
   communicator_->keep();
   // NOLINTNEXTLINE(bugprone-unused-return-value)

@@ -39,14 +39,55 @@ void finalize_at_exit() {
 
 class Requests final : public Request {
  public:
-  std::vector<MPI_Request> pieces;
+  // The next piece; one that is received must have `expected` bytes.
+  MPI_Request* add(int expected = -1) {
+    return &pieces_.emplace_back(Piece{MPI_REQUEST_NULL, expected}).request;
+  }
 
   bool test() override {
-    int done = 0;
-    must(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &done, MPI_STATUSES_IGNORE),
-         "MPI_Testall");
-    return done != 0;
+    for (; next_ < pieces_.size(); ++next_) {
+      Piece& piece = pieces_[next_];
+      int done = 0;
+      MPI_Status status;
+      const int code = MPI_Test(&piece.request, &done, &status);
+      if (is_too_long(code)) {
+        throw WrongSize("sends more than the " + std::to_string(piece.expected) +
+                        " B that are expected");
+      }
+      must(code, "MPI_Test");
+      if (done == 0) return false;
+      if (piece.expected >= 0) check_size(status, piece.expected);
+    }
+    return true;
   }
+  void cancel() override {
+    for (Piece& piece : pieces_) {
+      piece.expected = -1;
+      if (piece.request != MPI_REQUEST_NULL) must(MPI_Cancel(&piece.request), "MPI_Cancel");
+    }
+  }
+
+ private:
+  struct Piece {
+    MPI_Request request;
+    int expected;
+  };
+  static bool is_too_long(int code) {
+    int kind = MPI_SUCCESS;
+    return code != MPI_SUCCESS && MPI_Error_class(code, &kind) == MPI_SUCCESS &&
+           kind == MPI_ERR_TRUNCATE;
+  }
+  // MPI takes a message that is shorter than the memory for it, without a word.
+  static void check_size(const MPI_Status& status, int expected) {
+    int size = 0;
+    must(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
+    if (size == expected) return;
+    throw WrongSize("sends " + std::to_string(size) + " B where " + std::to_string(expected) +
+                    " B are expected");
+  }
+
+  std::vector<Piece> pieces_;
+  std::size_t next_ = 0;
 };
 
 class PluginCommunicator final : public Communicator {
@@ -81,7 +122,7 @@ class PluginCommunicator final : public Communicator {
     auto requests = std::make_unique<Requests>();
     for_each_piece(size, [&](std::size_t start, int count) {
       must(MPI_Isend(static_cast<const std::byte*>(bytes) + start, count, MPI_BYTE, peer, tag,
-                     communicator_, &requests->pieces.emplace_back()),
+                     communicator_, requests->add()),
            "MPI_Isend");
     });
     return requests;
@@ -91,7 +132,7 @@ class PluginCommunicator final : public Communicator {
     auto requests = std::make_unique<Requests>();
     for_each_piece(size, [&](std::size_t start, int count) {
       must(MPI_Irecv(static_cast<std::byte*>(bytes) + start, count, MPI_BYTE, peer, tag,
-                     communicator_, &requests->pieces.emplace_back()),
+                     communicator_, requests->add(count)),
            "MPI_Irecv");
     });
     return requests;
@@ -109,7 +150,7 @@ class PluginCommunicator final : public Communicator {
     const int count = static_cast<int>(size);
     auto requests = std::make_unique<Requests>();
     must(MPI_Iallgather(input, count, MPI_BYTE, output, count, MPI_BYTE, communicator_,
-                        &requests->pieces.emplace_back()),
+                        requests->add()),
          "MPI_Iallgather");
     return requests;
   }

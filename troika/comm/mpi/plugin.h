@@ -15,12 +15,18 @@
 namespace troika::mpi {
 
 // Of this interface: a plug-in of another build is refused.
-inline constexpr int kPluginVersion = 1;
+inline constexpr int kPluginVersion = 2;
 inline constexpr const char* kPluginEntry = "troika_mpi_plugin";
 
 // What MPI says when a call fails. Visible, since it crosses from one library to another.
 class __attribute__((visibility("default"))) Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+// A message of another size than is expected: "sends 12 B where 16 B are expected".
+class __attribute__((visibility("default"))) WrongSize : public Failure {
+ public:
+  using Failure::Failure;
 };
 
 // Which threads of this process may call MPI.
@@ -33,6 +39,9 @@ class Request {
   virtual ~Request() = default;
   // Whether it is complete; not called again then. Throws Failure.
   [[nodiscard]] virtual bool test() = 0;
+  // Takes a receive back: test() tells when its memory is free. It may stay under way for as long
+  // as its sender takes, if the message has begun to come. Throws Failure.
+  virtual void cancel() = 0;
 };
 
 // All functions but the destructor are thread-safe if Threads::kAll. Throw Failure.
