@@ -76,10 +76,10 @@ class Recipe(CommandTest):
 
     def test_what_does_not_exist_yet_is_refused_by_name(self):
         self.fails(self.train("parallel.tensor=2", ranks=2), USAGE, "parallel.tensor", "tensor = 1")
-        self.fails(self.train("comm.engine=nccl"), USAGE, "comm.engine", "nccl", "gloo")
+        self.fails(self.train("comm.engine=nccl"), USAGE, "comm.engine", "nccl", 'engine = "auto"')
         # An engine that exchanges nothing must not pass for training.
         for done in (self.train("comm.engine=fake", ranks=2), self.check("comm.engine=fake")):
-            self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', "gloo")
+            self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', 'engine = "auto"')
 
     def test_no_paths(self):
         self.fails(self.train("data.paths=[]"), USAGE, "--set data.paths=[]", "paths is empty", "corpus/**/*.txt")

@@ -1,3 +1,4 @@
+#include <troika/base/units.h>
 #include <troika/comm/block_reduction.h>
 #include <troika/comm/collectives.h>
 #include <troika/comm/fold.h>
@@ -97,6 +98,13 @@ void Collectives::all_gather(const at::Tensor& output, const at::Tensor& input,
   for (const int peer : peers_after(rank_, size_)) messages.send(peer, own, scope.tag);
   detail::copy_bytes(parts.of(all, rank_), own);
   messages.wait();
+}
+
+std::string SizesDiffer::text() const {
+  const bool sends = which_ == Ours::kSent;
+  return (sends ? "expects " : "sends ") + format_bytes(static_cast<std::uint64_t>(theirs_)) +
+         " where " + format_bytes(static_cast<std::uint64_t>(ours_)) +
+         (sends ? " are sent" : " are expected");
 }
 
 void Collectives::compare_sizes(const Parts& to, const Parts& from, const OperationScope& scope) {

@@ -42,6 +42,7 @@ struct OperationScope {
 class SizesDiffer : public std::runtime_error {
  public:
   enum class Ours { kSent, kExpected };
+  // In bytes; `which` is what `ours` is, and `theirs` is the other.
   SizesDiffer(int peer, Ours which, std::int64_t ours, std::int64_t theirs)
       : std::runtime_error("sizes differ"),
         peer_(peer),
@@ -49,11 +50,8 @@ class SizesDiffer : public std::runtime_error {
         ours_(ours),
         theirs_(theirs) {}
   [[nodiscard]] int peer() const { return peer_; }
-  // What `ours` is; `theirs` is the other.
-  [[nodiscard]] Ours which() const { return which_; }
-  // In bytes.
-  [[nodiscard]] std::int64_t ours() const { return ours_; }
-  [[nodiscard]] std::int64_t theirs() const { return theirs_; }
+  // What the peer does: "sends 12 B where 16 B are expected".
+  [[nodiscard]] std::string text() const;
 
  private:
   int peer_;
@@ -61,6 +59,8 @@ class SizesDiffer : public std::runtime_error {
   std::int64_t ours_;
   std::int64_t theirs_;
 };
+
+constexpr std::string_view kSizesHint = "what a rank sends to another is what that expects from it";
 
 // Blocking; one operation at a time. All tensors are contiguous and in host memory. Throws
 // LinkError.

@@ -224,13 +224,9 @@ std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& erro
 }
 
 PeerError MessageEngine::differ(const Named& named, const SizesDiffer& error) {
-  const bool sends = error.which() == SizesDiffer::Ours::kSent;
   const Reason reason{named.text + " on axis " + members_.axis + ": " +
-                          members_.name(error.peer()) + (sends ? " expects " : " sends ") +
-                          format_bytes(static_cast<std::uint64_t>(error.theirs())) + " where " +
-                          format_bytes(static_cast<std::uint64_t>(error.ours())) +
-                          (sends ? " are sent" : " are expected"),
-                      "what a rank sends to another is what that expects from it"};
+                          members_.name(error.peer()) + " " + error.text(),
+                      std::string(kSizesHint)};
   break_off(reason);
   return PeerError(reason.message, reason.hint);
 }

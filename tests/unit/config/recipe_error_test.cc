@@ -225,11 +225,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "activations does not exist yet; write activation_checkpoint = \"none\""},
         Mistake{
             "[train]\nsteps = 10", "[comm]\nengine = \"nccl\"",
-            "recipe.toml:17: [comm] engine = \"nccl\": the NCCL engine does not exist yet; write "
-            "engine = \"auto\" or \"gloo\""},
+            "recipe.toml:17: [comm] engine = \"nccl\": training on GPUs does not exist yet; write "
+            "engine = \"auto\""},
         Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
                 "recipe.toml:17: [comm] engine = \"fake\": a dry run, in which nothing is "
-                "exchanged, does not exist yet; write engine = \"auto\" or \"gloo\""}));
+                "exchanged, does not exist yet; write engine = \"auto\""}));
 
 TEST(RecipeErrors, EnginesThatExistAreAccepted) {
   for (const std::string engine : {"auto", "shm", "gloo", "mpi"}) {

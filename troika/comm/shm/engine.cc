@@ -1,6 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
-#include <troika/base/units.h>
+#include <troika/comm/collectives.h>
 #include <troika/comm/fold.h>
 #include <troika/comm/shm/engine.h>
 
@@ -62,6 +62,15 @@ std::string_view short_name(std::string_view operation, std::string_view label,
     size += fits;
   }
   return {room.data(), size};
+}
+
+// What a peer sends, against what is expected of it, and the other way round.
+void compare_sizes(int peer, std::uint64_t sends, std::uint64_t expected, std::uint64_t expects,
+                   std::uint64_t sent) {
+  using enum SizesDiffer::Ours;
+  const auto number = [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); };
+  if (sends != expected) throw SizesDiffer(peer, kExpected, number(expected), number(sends));
+  if (expects != sent) throw SizesDiffer(peer, kSent, number(sent), number(expects));
 }
 
 }  // namespace
@@ -263,35 +272,38 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
 Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
                         const at::Tensor& input, std::span<const std::int64_t> input_counts,
                         const Call& call) {
-  // Nobody knows how the others cut their inputs: a table of ends, in bytes, goes in front.
+  // Nobody knows how the others cut their inputs: a table of what goes to whom, and of what is
+  // expected of them, goes in front.
+  struct Cut {
+    std::uint64_t begin, end, expected;  // bytes
+  };
   const auto element = static_cast<std::size_t>(input.element_size());
-  const std::size_t members = wires_.size(), table = members * sizeof(std::uint64_t);
+  const std::size_t members = wires_.size(), table = members * sizeof(Cut);
   const at::Tensor sent = at::empty({static_cast<std::int64_t>(table + bytes(input))}, at::kByte);
-  auto* ends = reinterpret_cast<std::uint64_t*>(data(sent));
+  std::vector<std::uint64_t> given(members);
   for (std::size_t member = 0; member < members; ++member) {
-    ends[member] = table + range_of(input_counts, static_cast<int>(member), element).end;
+    const Range to = range_of(input_counts, static_cast<int>(member), element);
+    const Range from = range_of(output_counts, static_cast<int>(member), element);
+    given[member] = to.end - to.begin;
+    reinterpret_cast<Cut*>(data(sent))[member] = {table + to.begin, table + to.end,
+                                                  from.end - from.begin};
   }
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
       named("all_to_all", call), sent, kInSteps,  // the others may send more
-      [=, this, record = call.record,
-       counts = std::vector(output_counts.begin(), output_counts.end())](Collective& collective,
-                                                                         const Deadline& deadline) {
+      [=, record = call.record, counts = std::vector(output_counts.begin(), output_counts.end())](
+          Collective& collective, const Deadline& deadline) {
         std::vector<Range> wanted(members);
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
               for (std::size_t member = 0; member < members; ++member) {
                 const Range part = range_of(counts, static_cast<int>(member), element);
                 if (begin == 0) {
-                  const auto* theirs = reinterpret_cast<const std::uint64_t*>(views[member]);
-                  wanted[member] = {own == 0 ? table : theirs[own - 1], theirs[own]};
-                  if (wanted[member].end - wanted[member].begin != part.end - part.begin) {
-                    throw UsageError(members_.name(static_cast<int>(member)) + " sends " +
-                                     format_bytes(wanted[member].end - wanted[member].begin) +
-                                     ", and this member expects " +
-                                     format_bytes(part.end - part.begin));
-                  }
+                  const Cut& theirs = reinterpret_cast<const Cut*>(views[member])[own];
+                  wanted[member] = {theirs.begin, theirs.end};
+                  compare_sizes(static_cast<int>(member), theirs.end - theirs.begin,
+                                part.end - part.begin, theirs.expected, given[member]);
                 }
                 const std::size_t taken = take_range(
                     views[member], begin, std::min(end, collective.bytes(static_cast<int>(member))),

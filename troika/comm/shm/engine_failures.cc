@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/comm/collectives.h>
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/shm/engine.h>
 
@@ -40,6 +41,10 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
                                 format_bytes(error.ours()) + " are expected";
     give_up({message, ""});
     throw PeerError(where() + ": " + message);
+  } catch (const SizesDiffer& error) {
+    const std::string message = members_.name(error.peer()) + " " + error.text();
+    give_up({message, std::string(kSizesHint)});
+    throw PeerError(where() + ": " + message, std::string(kSizesHint));
   } catch (const Error& error) {
     give_up({where() + ": " + error.what(), error.hint()});
     throw;
