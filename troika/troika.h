@@ -66,7 +66,8 @@ int troika_open(const troika_options* options, troika_session** session);
 int troika_open_mpi(int communicator, const troika_options* options, troika_session** session);
 /* Of this process alone. */
 int troika_open_alone(const troika_options* options, troika_session** session);
-/* Collective. Models on the session have to be freed before. NULL is fine. */
+/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for nobody. Models on the
+ * session have to be freed before. NULL is fine. */
 int troika_close(troika_session* session);
 
 int troika_rank(const troika_session* session, int* rank);

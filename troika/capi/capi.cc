@@ -23,11 +23,15 @@
 #include <utility>
 #include <vector>
 
+// `lost`: a rank is gone, or did not come in time: there is nobody to take leave of. A session and
+// its models share it.
 struct troika_session {
   troika::Session session;
+  std::shared_ptr<bool> lost = std::make_shared<bool>(false);
 };
 struct troika_model {
   troika::ArrayModel model;
+  std::shared_ptr<bool> lost;
 };
 
 namespace troika {
@@ -55,6 +59,19 @@ int guarded(const Work& work) noexcept {
   } catch (...) {
     return remember({ExitCode::kInternal, "internal error: an exception of no known type", ""});
   }
+}
+
+// For collective calls on a session, or a model.
+template <class Handle, class Work>
+int guarded_together(const Handle* handle, const Work& work) noexcept {
+  return guarded([&] {
+    try {
+      work();
+    } catch (const RendezvousError&) {
+      if (handle != nullptr) *handle->lost = true;
+      throw;
+    }
+  });
 }
 
 template <class T>
@@ -167,7 +184,7 @@ void create(troika_session* session, std::string_view recipe, std::string_view s
             troika_model** result) {
   const Session& on = need(session, "session").session;
   troika_model*& place = need(result, "model");
-  place = new troika_model{ArrayModel(on, parse_array_recipe(recipe, source))};
+  place = new troika_model{ArrayModel(on, parse_array_recipe(recipe, source)), session->lost};
 }
 
 struct Arrays {
@@ -232,7 +249,7 @@ int troika_close(troika_session* session) {
   return guarded([&] {
     if (session == nullptr) return;
     const std::unique_ptr<troika_session> owned(session);
-    owned->session.leave();
+    if (!*owned->lost) owned->session.leave();
   });
 }
 
@@ -246,7 +263,7 @@ int troika_size(const troika_session* session, int* size) {
 
 int troika_all_reduce(troika_session* session, void* values, int64_t count, int type, int reduction,
                       const char* label) {
-  return guarded([&] {
+  return guarded_together(session, [&] {
     const Session& on = need(session, "session").session;
     const at::Tensor tensor = view_of(values, {count}, scalar_type(type), "values");
     on.world()
@@ -257,7 +274,7 @@ int troika_all_reduce(troika_session* session, void* values, int64_t count, int 
 
 int troika_broadcast(troika_session* session, void* values, int64_t count, int type, int root,
                      const char* label) {
-  return guarded([&] {
+  return guarded_together(session, [&] {
     const Session& on = need(session, "session").session;
     const at::Tensor tensor = view_of(values, {count}, scalar_type(type), "values");
     on.world().broadcast(tensor, root, on.call(label_or(label, "broadcast"))).wait();
@@ -265,18 +282,19 @@ int troika_broadcast(troika_session* session, void* values, int64_t count, int t
 }
 
 int troika_barrier(troika_session* session, const char* label) {
-  return guarded([&] { need(session, "session").session.barrier(label_or(label, "barrier")); });
+  return guarded_together(
+      session, [&] { need(session, "session").session.barrier(label_or(label, "barrier")); });
 }
 
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model) {
-  return guarded([&] {
+  return guarded_together(session, [&] {
     (void)need(recipe, "recipe");
     create(session, recipe, "recipe", model);
   });
 }
 
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model) {
-  return guarded([&] { create(session, text_of_file(path), path, model); });
+  return guarded_together(session, [&] { create(session, text_of_file(path), path, model); });
 }
 
 int troika_model_free(troika_model* model) {
@@ -285,7 +303,7 @@ int troika_model_free(troika_model* model) {
 
 int troika_model_step(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss) {
-  return guarded([&] {
+  return guarded_together(model, [&] {
     ArrayModel& own = need(model, "model").model;
     const Arrays arrays = arrays_of(own.shape(), inputs, targets, samples, type);
     const double mean = own.step(arrays.inputs, arrays.targets);
@@ -295,7 +313,7 @@ int troika_model_step(troika_model* model, const void* inputs, const void* targe
 
 int troika_model_loss(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss) {
-  return guarded([&] {
+  return guarded_together(model, [&] {
     ArrayModel& own = need(model, "model").model;
     const Arrays arrays = arrays_of(own.shape(), inputs, targets, samples, type);
     need(loss, "loss") = own.loss(arrays.inputs, arrays.targets);
@@ -317,9 +335,9 @@ int troika_model_steps(const troika_model* model, int64_t* steps) {
 }
 
 int troika_model_save(troika_model* model, const char* path) {
-  return guarded([&] { need(model, "model").model.save(&need(path, "path")); });
+  return guarded_together(model, [&] { need(model, "model").model.save(&need(path, "path")); });
 }
 
 int troika_model_load(troika_model* model, const char* path) {
-  return guarded([&] { need(model, "model").model.load(&need(path, "path")); });
+  return guarded_together(model, [&] { need(model, "model").model.load(&need(path, "path")); });
 }

@@ -129,6 +129,35 @@ RANK_TEST(OwnModuleHabits, WriteBetweenForwardAndBackward, 2) {
   expect_same_gradients(*module, *alone);
 }
 
+// A forward pass that returns more than a tensor.
+struct ManyOutputsImpl : torch::nn::Module {
+  using Outputs = std::tuple<torch::Tensor, std::vector<torch::Tensor>>;
+  ManyOutputsImpl() { base = register_module("base", Mlp()); }
+  Outputs forward(const torch::Tensor& x) {
+    const torch::Tensor y = base(x);
+    return {y, {y + 1, y * 2}};
+  }
+  Mlp base{nullptr};
+};
+TORCH_MODULE(ManyOutputs);
+
+RANK_TEST(OwnModuleHabits, WriteBetweenForwardAndBackwardOfManyOutputs, 2) {
+  ManyOutputs module;
+  DataParallel model(module, session_of(rank), small_buckets());
+  const Samples batch(6);
+  for (int output = 0; output < 3; ++output) {
+    const auto [first, others] = model(batch.x);
+    const torch::Tensor loss =
+        squared_error(output == 0 ? first : others[static_cast<std::size_t>(output) - 1], batch.y);
+    {
+      const torch::NoGradGuard no_grad;
+      module->base->second->bias.mul_(1);
+    }
+    EXPECT_THAT(usage_error_of([&] { loss.backward(); }),
+                HasSubstr("parameter 'base.second.bias' was written to between forward"));
+  }
+}
+
 RANK_TEST(OwnModuleHabits, ToAnotherDtype, 2) {
   Mlp module;
   DataParallel model(module, session_of(rank), small_buckets());
@@ -160,6 +189,24 @@ RANK_TEST(OwnModuleHabits, ParameterAddedLater, 2) {
   backward(model);
   module->late = module->register_parameter("late", torch::ones(3, torch::kDouble));
   EXPECT_THAT(usage_error_of([&] { backward(model); }), HasSubstr("parameter 'late' was added"));
+}
+
+// The graph is as large as before, and the old layer may be unused.
+RANK_TEST(OwnModuleHabits, LayerReplacedLater, 2) {
+  for (const bool keeps_gradient : {false, true}) {
+    Mlp module;
+    DataParallelOptions options = small_buckets();
+    options.unused = DataParallelOptions::Unused::kAllow;
+    DataParallel model(module, session_of(rank), options);
+    backward(model);
+    if (!keeps_gradient) module->zero_grad();
+    module->third = module->replace_module("third", torch::nn::Linear(5, 3));
+    module->third->to(torch::kDouble);
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_THAT(usage_error_of([&] { backward(model); }),
+                  HasSubstr("parameter 'third.weight' was added to the module"));
+    }
+  }
 }
 
 RANK_TEST(OwnModuleHabits, FrozenAndThawedLater, 2) {

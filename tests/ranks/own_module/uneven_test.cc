@@ -4,6 +4,7 @@
 namespace troika::test {
 namespace {
 
+using testing::HasSubstr;
 using Unused = DataParallelOptions::Unused;
 
 // Layers that may be left out.
@@ -86,6 +87,57 @@ RANK_TEST(OwnModuleUneven, WeighsBySamples, 2, 3) {
     expect_same_gradients(*module, *alone);
   }
   EXPECT_THAT(usage_error_of([&] { model.weigh(-1); }), testing::HasSubstr("number of samples"));
+}
+
+RANK_TEST(OwnModuleUneven, RefusesWeightsThatAreAllZero, 1, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  const Samples all(6), own = all.part(rank);
+  for (int step = 0; step < 2; ++step) {
+    module->zero_grad();
+    model.weigh(0);
+    EXPECT_THAT(usage_error_of([&] { squared_error(model(own.x), own.y).backward(); }),
+                HasSubstr("every rank said weigh(0)"));
+  }
+  module->zero_grad();
+  squared_error(model(own.x), own.y).backward();  // and goes on
+  squared_error(alone(all.x), all.y).backward();
+  expect_same_gradients(*module, *alone);
+}
+
+// Numbers of samples that would not fit into 16 bits: rank r has n, and n / 2 if r is 1.
+void expect_weighed(Rank& rank, torch::Dtype dtype, std::shared_ptr<BucketHook> hook,
+                    std::int64_t most, double bound) {
+  Mlp module, alone;
+  module->to(dtype);
+  DataParallelOptions options = small_buckets();
+  options.hook = std::move(hook);
+  DataParallel model(module, session_of(rank), options);
+  const std::int64_t fewer = most / 2;
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    const Samples all(most + fewer, step);
+    const Samples own = rank.index() == 0 ? all.part(0, most) : all.part(most, fewer);
+    module->zero_grad();
+    alone->zero_grad();
+    model.weigh(static_cast<double>(own.x.size(0)));
+    (100 * squared_error(model(own.x.to(dtype)).to(torch::kDouble), own.y)).backward();
+    (100 * squared_error(alone(all.x), all.y)).backward();
+    const auto wanted = alone->named_parameters();
+    for (const auto& item : module->named_parameters()) {
+      const torch::Tensor expected = wanted[item.key()].grad();
+      EXPECT_LE(largest(item.value().grad().to(torch::kDouble) - expected),
+                bound * largest(expected))
+          << item.key();
+    }
+  }
+}
+
+RANK_TEST(OwnModuleUneven, WeighsHalfPrecision, 2) {
+  expect_weighed(rank, torch::kHalf, nullptr, 8192, 0.05);
+}
+
+RANK_TEST(OwnModuleUneven, WeighsCompressedGradients, 2) {
+  expect_weighed(rank, torch::kFloat, compress_to_fp16(), 8192, 0.005);
 }
 
 // Rank r has 2 r + 1 batches; the average is over those that have one.

@@ -10,11 +10,15 @@
 namespace troika {
 
 struct GradientBucket {
-  int index = 0;  // in the order in which buckets are reduced, from 0
+  // In the order in which buckets are reduced, from 0. Once, at the end of the first average,
+  // buckets may be cut anew, in the order in which gradients became ready: from then on an index is
+  // of other parameters, and there may be more or fewer of them. A hook that keeps something by
+  // index has to notice, by the number of elements at least.
+  int index = 0;
   // This rank's gradients, one after the other with a little padding: one dimension, contiguous.
   // finish() leaves here what the optimiser is to see. Where ranks have weights (weigh(), join()),
-  // gradients are multiplied by this rank's before start(), and divided by the mean of all after
-  // finish().
+  // gradients are multiplied before start() by this rank's over the mean of all, which is 1 where
+  // all weigh the same.
   at::Tensor gradients;
   const Group* group = nullptr;
   Call call;

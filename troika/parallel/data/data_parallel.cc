@@ -190,11 +190,11 @@ int Replica::buckets() const {
   return impl_->averager->buckets();
 }
 
-at::Tensor Replica::watch(at::Tensor output) {
+void Replica::watch_tensor(const at::Tensor& output) {
+  if (!output.defined()) return;
   if (const auto& grad_fn = output.grad_fn()) {
     grad_fn->add_pre_hook(std::make_unique<WriteCheck>(impl_->averager));
   }
-  return output;
 }
 
 }  // namespace troika

@@ -18,8 +18,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -36,6 +39,33 @@ struct DataParallelOptions {
   // Instead of the average; null: none.
   std::shared_ptr<BucketHook> hook = {};
 };
+
+namespace detail {
+
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T, class Allocator>
+inline constexpr bool kIsVector<std::vector<T, Allocator>> = true;
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+
+// Calls `act` with each tensor in what a forward() returns; in other types there are none.
+template <class Output, class Act>
+void each_tensor(const Output& output, const Act& act) {
+  if constexpr (std::is_same_v<Output, at::Tensor>) {
+    act(output);
+  } else if constexpr (requires { std::tuple_size<Output>::value; }) {
+    std::apply([&](const auto&... each) { (each_tensor(each, act), ...); }, output);
+  } else if constexpr (kIsVector<Output>) {
+    for (const auto& each : output) each_tensor(each, act);
+  } else if constexpr (kIsOptional<Output>) {
+    if (output) each_tensor(*output, act);
+  }
+}
+
+}  // namespace detail
 
 // This rank's copy of a module, and what keeps it equal to the others'. DataParallel is the same
 // with the module's type.
@@ -73,6 +103,7 @@ class Replica {
   // The next average weighs this rank by `count`: the number of samples (or tokens) that its mean
   // loss was taken over. To be called before backward(), on every rank, with any number of samples
   // on each, zero among them. It holds for one average; without it every rank weighs the same.
+  // Where all ranks say zero, backward() throws UsageError on all of them.
   void weigh(double count);
 
   // For ranks with fewer batches than others: after its last one, a rank calls join() and takes
@@ -92,14 +123,17 @@ class Replica {
   [[nodiscard]] int buckets() const;
 
  protected:
-  // Sees to it that a parameter which is written to before the backward pass of `output` is named.
-  at::Tensor watch(at::Tensor output);
+  // Sees to it that a parameter which is written to before the backward pass of `output` is named:
+  // of a tensor, or of those in tuples, pairs, arrays, vectors and optionals of them.
   template <class Output>
   Output watch(Output output) {
+    detail::each_tensor(output, [this](const at::Tensor& tensor) { watch_tensor(tensor); });
     return output;
   }
 
  private:
+  void watch_tensor(const at::Tensor& output);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

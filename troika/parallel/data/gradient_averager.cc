@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -221,13 +222,24 @@ void GradientAverager::set_out_in_turn() {
   while (next_ < buckets.size() && buckets[next_].missing == 0) set_out(buckets[next_++]);
 }
 
+// The weight; where gradients may be of 16 bits, too few for numbers of samples, over their mean.
+void GradientAverager::weigh_gradients() {
+  factor_ = present_ ? *weight_ : 0;
+  if (!buckets_->facts_apart().defined()) return;
+  std::array<double, 1> sum = {factor_};
+  session_.reduce(sum, ReduceOp::kSum, "weight of the step");
+  if (factor_ == 0) return;
+  factor_ *= group_.size() / sum[0];
+  if (std::abs(factor_ - 1) < 1e-12) factor_ = 1;
+}
+
 void GradientAverager::set_out(Bucket& bucket) {
   const int index = static_cast<int>(&bucket - buckets_->all().data());
-  const double weight = present_ ? *weight_ : 0;
-  if (weight == 0) {
+  if (index == 0) weigh_gradients();
+  if (factor_ == 0) {
     bucket.flat.zero_();
-  } else if (weight != 1) {
-    bucket.flat.mul_(weight);
+  } else if (factor_ != 1) {
+    bucket.flat.mul_(factor_);
   }
   const bool last = static_cast<std::size_t>(index) + 1 == buckets_->all().size();
   if (last && !buckets_->facts_apart().defined()) buckets_->write(own_facts());
@@ -260,9 +272,9 @@ std::uint64_t GradientAverager::sum_of_versions() const {
 }
 
 void GradientAverager::end_pass() {
+  if (averages_) complete();
   in_pass_ = false;
   if (!averages_) return;
-  complete();
   start_side_operations();
   conclude(await());
 }
@@ -282,6 +294,8 @@ void GradientAverager::complete() {
       unused_.push_back(index);
     }
   }
+  // Else the complaint about unused parameters comes, on all ranks.
+  if (unused_.empty() || options_.unused == DataParallelOptions::Unused::kAllow) look_again_();
   while (next_ < buckets.size()) set_out(buckets[next_++]);
 }
 
@@ -317,8 +331,13 @@ StepFacts GradientAverager::await() {
 // The weights are sums over ranks divided by their number, as the gradients are.
 void GradientAverager::conclude(const StepFacts& facts) {
   *weight_ = 1;
+  if (facts.present > 0 && facts.weight == 0) {
+    throw UsageError("every rank said weigh(0): there is nothing to average",
+                     "leave out a step for which no rank has a sample, on all ranks");
+  }
   constexpr double kSame = 1e-6;  // above the rounding of fp32, below one rank in a million
-  if (facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
+  const bool shares = buckets_->facts_apart().defined();  // see weigh_gradients()
+  if (!shares && facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
     for (Bucket& bucket : buckets_->all()) bucket.flat.mul_(1 / facts.weight);
   }
   const double spread = facts.tally_squared - facts.tally * facts.tally;

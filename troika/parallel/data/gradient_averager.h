@@ -27,7 +27,9 @@ namespace troika::detail {
 class GradientAverager {
  public:
   // `parameters` are those that are trained, each once, equal on all ranks. `look_again` is called
-  // in a backward pass whose graph is not the size of the one before, before anything is averaged.
+  // in a backward pass whose graph is not the size of the one before, before anything is averaged;
+  // and in one that leaves parameters out, before what is left is averaged: another parameter may
+  // have taken their place.
   GradientAverager(std::vector<NamedTensor> parameters, Session session,
                    DataParallelOptions options, std::function<void()> look_again);
   ~GradientAverager();
@@ -61,6 +63,7 @@ class GradientAverager {
   void abandon_pass();
   void look_at_parameters();
   void adopt(GradientSlot& slot) const;
+  void weigh_gradients();
   void set_out(Bucket& bucket);
   void set_out_in_turn();
   void end_pass();
@@ -91,6 +94,7 @@ class GradientAverager {
   int task_ = -1;         // autograd's number of it
   std::uint64_t pass_ = 0;
   std::size_t next_ = 0;     // the bucket whose turn it is
+  double factor_ = 1;        // what this rank's gradients are multiplied by
   std::vector<int> unused_;  // slots without a gradient
   Work facts_work_, used_work_;
   at::Tensor used_;  // on how many ranks each slot has a gradient; only where unused ones may be
