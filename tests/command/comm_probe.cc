@@ -1,7 +1,7 @@
 // Joins a job, whoever has started it, sums a tensor over all ranks a few times, and prints
 //   comm {"rank": 0, "size": 4, "engine": "shm+gloo", "right": true, "seconds": 0.12}
 // with the median time of one sum. For tests of engines between hosts and under launchers.
-//   comm_probe ENGINE MEGABYTES ROUNDS
+//   comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT]
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/config/recipe.h>
@@ -27,10 +27,11 @@ EngineKind engine_named(const std::string& name) {
   return engines.at(name);
 }
 
-int probe(const std::string& engine, std::int64_t megabytes, int rounds) {
+int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds timeout) {
   SessionOptions options;
   options.engine = engine_named(engine);
   options.rendezvous_timeout = Seconds(30);
+  options.timeout = timeout;
   const Session session = Session::from_environment(options);
   at::Tensor tensor = at::ones({megabytes << 18});
   std::vector<double> seconds;
@@ -61,12 +62,13 @@ int probe(const std::string& engine, std::int64_t megabytes, int rounds) {
 }  // namespace troika
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: comm_probe ENGINE MEGABYTES ROUNDS\n";
+  if (argc != 4 && argc != 5) {
+    std::cerr << "usage: comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT]\n";
     return 2;
   }
   try {
-    return troika::probe(argv[1], std::stoll(argv[2]), std::stoi(argv[3]));
+    const troika::Seconds timeout(argc == 5 ? std::stod(argv[4]) : 60.0);
+    return troika::probe(argv[1], std::stoll(argv[2]), std::stoi(argv[3]), timeout);
   } catch (const troika::Error& error) {
     std::cerr << "comm_probe: " << error.what() << "\nhint: " << error.hint() << "\n";
     return static_cast<int>(error.code());

@@ -159,12 +159,14 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
     }
   }
   for (const std::string& engine : engines) {
-    const LaunchResult result = run_ranks(launch_options(plan, comm_command(options, engine)));
+    const LaunchResult result = run_recorded(launch_options(plan, comm_command(options, engine)));
     if (!result.failure) {
       const std::vector<CommTiming> timings = decode_timings(result.results.at(0));
       report.timings.insert(report.timings.end(), timings.begin(), timings.end());
     } else if (options.engines.empty()) {
-      report.left_out.push_back({engine, result.failure->message});
+      const std::string& hint = result.failure->hint;
+      report.left_out.push_back(
+          {engine, result.failure->message + (hint.empty() ? "" : "; " + hint)});
     } else {
       throw Error(result.failure->code, engine + ": " + result.failure->message,
                   result.failure->hint);
@@ -273,7 +275,7 @@ int run_mlp(const MlpOptions& options) {
   }
   const auto role = join_or_launch(options.flags, two_ranks(), environment);
   if (const auto* plan = std::get_if<LaunchPlan>(&role)) {
-    const LaunchResult result = run_ranks(launch_options(*plan, own_command()));
+    const LaunchResult result = run_recorded(launch_options(*plan, own_command()));
     if (result.failure) {
       throw Error(result.failure->code, result.failure->message, result.failure->hint);
     }

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troika {
@@ -15,6 +16,7 @@ namespace {
 struct Options {
   LaunchFlags flags;
   double rendezvous_timeout = 300;
+  std::string recorders;
   std::vector<std::string> command;
 };
 
@@ -28,7 +30,8 @@ int launch(const Options& options) {
   launch.version = kVersion;
   launch.last_words = LastWords::kOptional;
   launch.rendezvous_timeout = Seconds(options.rendezvous_timeout);
-  return launch_and_report(launch);
+  launch.recorders = options.recorders;
+  return report_end(run_recorded(std::move(launch)));
 }
 
 constexpr const char* kExamples =
@@ -57,6 +60,12 @@ void add_launch_command(CLI::App& app, Action& action) {
                    "Seconds for the other hosts to come")
       ->group("Ranks")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--recorders", options->recorders,
+          "Keep the ranks' flight recorders here, for `troika inspect` (default: only those "
+          "of a job that fails, among the temporary files)")
+      ->type_name("DIR");
   command->footer(kExamples);
   command->callback([options, &action] { action = [options] { return launch(*options); }; });
 }

@@ -1,5 +1,6 @@
 #include <troika/base/failure.h>
 #include <troika/cli/ranks.h>
+#include <troika/launch/recorder_folder.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -33,7 +34,25 @@ std::vector<std::string> own_command() {
 }
 
 int launch_and_report(const LaunchOptions& options) {
-  const LaunchResult result = run_ranks(options);
+  return report_end(run_ranks(options));
+}
+
+LaunchResult run_recorded(LaunchOptions options) {
+  if (options.recorders.empty()) {
+    options.recorders = Environment::of_process().text_or("TROIKA_RECORDERS", "");
+  }
+  RecorderFolder folder(options.recorders);
+  options.recorders = folder.path();
+  LaunchResult result = run_ranks(options);
+  if (!result.failure || !folder.has_operations()) return result;
+  folder.keep();
+  std::string& hint = result.failure->hint;
+  if (!hint.empty()) hint += "; ";
+  hint += "`troika inspect " + folder.path().string() + "` shows what each rank did last";
+  return result;
+}
+
+int report_end(const LaunchResult& result) {
   if (result.failure) {
     std::cerr << "troika: " << result.failure->message << "\n";
     if (!result.failure->hint.empty()) std::cerr << "hint: " << result.failure->hint << "\n";

@@ -24,6 +24,12 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
 // Starts the ranks, and prints what ended the job when it did not go well. Returns the exit code.
 [[nodiscard]] int launch_and_report(const LaunchOptions& options);
+[[nodiscard]] int report_end(const LaunchResult& result);
+
+// run_ranks() with flight recorders: in options.recorders, else where the environment says
+// (TROIKA_RECORDERS), else in a private folder, which is removed unless the job has failed. Then
+// the hint says how to look at it. Throws as run_ranks() does, and StorageError.
+[[nodiscard]] LaunchResult run_recorded(LaunchOptions options);
 
 // The work of a rank that our launcher has started: its last word, the JSON that `work` returns or
 // its error, goes to the launcher, which tells the user. Returns the exit code.

@@ -1,5 +1,6 @@
 #include <troika/base/units.h>
 #include <troika/comm/diagnosis.h>
+#include <troika/observe/recorder_format.h>
 #include <troika/rendezvous/agreement.h>
 
 #include <algorithm>
@@ -9,19 +10,40 @@ namespace {
 
 constexpr const char* kSameOrder = "all ranks must call the same operations, in the same order";
 
+// Where a rank keeps no flight recorder.
+constexpr const char* kToRecord =
+    "with flight recorders (SessionOptions::recorders, or the variable TROIKA_RECORDERS=DIR) it is "
+    "also told what that rank is in";
+
+// A name such as "all_reduce 'loss'" as name_of() gives it for what a recorder has kept of it.
+std::string name_once_recorded(const std::string& name) {
+  using recorder_format::Record;
+  const std::size_t quote = name.find(" '");
+  if (quote == std::string::npos || !name.ends_with('\'') || name.size() < quote + 3) return name;
+  RecordedOperation kept;
+  kept.operation =
+      recorder_format::as_read(std::string_view(name).substr(0, quote), sizeof(Record::operation));
+  kept.label = recorder_format::as_read(
+      std::string_view(name).substr(quote + 2, name.size() - quote - 3), sizeof(Record::label));
+  return name_of(kept);
+}
+
 class Case {
  public:
   Case(const Members& members, const Wait& wait,
        std::span<const std::optional<RankSnapshot>> snapshots)
-      : members_(members), wait_(wait), snapshots_(snapshots) {}
+      : members_(members),
+        wait_(wait),
+        snapshots_(snapshots),
+        axis_(recorder_format::as_read(members.axis, sizeof(recorder_format::Record::axis))) {}
 
   Diagnosis judge(const std::vector<int>& suspects) const {
     std::vector<int> absent, elsewhere;
     for (int member = 0; member < members_.size() && wait_.place > 0; ++member) {
-      if (member == members_.index || !snapshot(member)) continue;
+      if (member == members_.index || !recorded(member)) continue;
       const RecordedOperation* theirs = at_our_place(member);
       if (theirs == nullptr) {
-        absent.push_back(member);
+        if (!is_ahead(member)) absent.push_back(member);
       } else if (theirs->signature != wait_.signature) {
         elsewhere.push_back(member);
       }
@@ -37,14 +59,39 @@ class Case {
     return each ? &*each : nullptr;
   }
 
+  // Whether it is known what a member has entered, not only what its process does.
+  [[nodiscard]] bool recorded(int member) const {
+    return snapshot(member) && snapshot(member)->recorded();
+  }
+
+  [[nodiscard]] bool of_our_group(const RecordedOperation& operation) const {
+    return operation.axis == axis_ && operation.generation == members_.generation;
+  }
+
   // What a member has entered as the group's operation of the same number.
   [[nodiscard]] const RecordedOperation* at_our_place(int member) const {
     const auto& operations = snapshot(member)->recording.operations;
     const auto found = std::ranges::find_if(operations, [&](const RecordedOperation& operation) {
-      return operation.place == wait_.place && operation.axis == members_.axis &&
-             operation.generation == members_.generation;
+      return operation.place == wait_.place && of_our_group(operation);
     });
     return found == operations.end() ? nullptr : &*found;
+  }
+
+  // Whether a member is done with our operation and in a later one: the record of ours may have
+  // made room for others by now.
+  [[nodiscard]] bool is_ahead(int member) const {
+    if (!recorded(member) || wait_.place == 0) return false;
+    const RecordedOperation* theirs = at_our_place(member);
+    if (theirs != nullptr && theirs->state != RecordedOperation::State::kFinished) return false;
+    return std::ranges::any_of(snapshot(member)->recording.operations,
+                               [&](const RecordedOperation& operation) {
+                                 return operation.place > wait_.place && of_our_group(operation);
+                               });
+  }
+
+  [[nodiscard]] bool is_stopped(int member) const {
+    return snapshot(member) && snapshot(member)->process == ProcessState::kStopped &&
+           !is_ahead(member);
   }
 
   // This member, and those that are known to be in the same operation, but for one.
@@ -87,13 +134,14 @@ class Case {
     const RecordedOperation& theirs = *at_our_place(member);
     const std::string name = members_.name(member), ours = "ranks " + list_ranks(waiting());
     const std::string we = waiting().size() == 1 ? "rank " + list_ranks(waiting()) : ours;
-    if (name_of(theirs) != wait_.name) {
+    const RecordedOperation* own =
+        recorded(members_.index) ? at_our_place(members_.index) : nullptr;
+    // What the recorder has cut must be cut on both sides.
+    if (name_of(theirs) != (own ? name_of(*own) : name_once_recorded(wait_.name))) {
       return {name + " is in " + name_of(theirs) + " as operation " + std::to_string(wait_.place) +
                   " on axis " + members_.axis + ", where " + we + " entered " + wait_.name,
               kSameOrder};
     }
-    const RecordedOperation* own =
-        snapshot(members_.index) ? at_our_place(members_.index) : nullptr;
     const std::string their_shape = shape(theirs), own_shape = own ? shape(*own) : "another shape";
     if (their_shape == own_shape) {
       return {name + " has entered " + where() + " with another root, reduction or cut than " + we,
@@ -104,23 +152,56 @@ class Case {
             "all ranks must give tensors of the same size and type"};
   }
 
-  // All that is known of have entered: then it is those that nothing has come from.
+  // All that is known of have entered: then it is one that is stopped, or one that nothing has come
+  // from.
   [[nodiscard]] Diagnosis silent(const std::vector<int>& suspects) const {
-    if (suspects.empty()) return {where() + " took more than " + limit(), ""};
-    const int first = suspects.front();
-    const RankSnapshot* theirs = snapshot(first);
-    if (theirs == nullptr) {
-      return {"nothing from " + members_.name(first) + " in " + where() + "; " + who_has_waited(),
-              "what that rank does cannot be seen from here: `troika inspect` on its host tells"};
+    const std::optional<int> suspect = prime(suspects);
+    if (!suspect) return {where() + " took more than " + limit(), ""};
+    if (snapshot(*suspect) == nullptr) return unseen(*suspect);
+    if (!recorded(*suspect)) return unrecorded(*suspect);
+    const std::string name = members_.name(*suspect), hint = about_process(*suspect);
+    if (wait_.place > 0 && !is_ahead(*suspect)) {
+      return {name + " has entered " + where() + " and stopped there; " + who_has_waited(*suspect),
+              hint};
     }
-    if (wait_.place > 0) {
-      return {members_.name(first) + " has entered " + where() + " and stopped there; " +
-                  who_has_waited(first),
-              about_process(first)};
+    return {nothing_from(*suspect) + "; " + last_deed(*snapshot(*suspect)), hint};
+  }
+
+  // Whom to look at. All members take part in an operation with a place: one that is stopped holds
+  // it up even if others are waited for.
+  [[nodiscard]] std::optional<int> prime(const std::vector<int>& suspects) const {
+    const auto stopped = [&](int member) { return is_stopped(member); };
+    auto found = std::ranges::find_if(suspects, stopped);
+    if (found != suspects.end()) return *found;
+    for (int member = 0; member < members_.size() && wait_.place > 0; ++member) {
+      if (member != members_.index && is_stopped(member)) return member;
     }
-    return {"nothing from " + members_.name(first) + " in " + where() + "; " + who_has_waited() +
-                "; " + last_deed(*theirs),
-            about_process(first)};
+    found = std::ranges::find_if(suspects, [&](int member) { return !is_ahead(member); });
+    if (found != suspects.end()) return *found;
+    return suspects.empty() ? std::nullopt : std::optional<int>(suspects.front());
+  }
+
+  [[nodiscard]] std::string nothing_from(int member) const {
+    return "nothing from " + members_.name(member) + " in " + where() + "; " + who_has_waited();
+  }
+
+  // One of whom nobody has said anything.
+  [[nodiscard]] Diagnosis unseen(int member) const {
+    const std::string what = "what that rank does cannot be seen from here: ";
+    if (members_.on_this_host(member)) return {nothing_from(member), what + kToRecord};
+    return {nothing_from(member), what +
+                                      "`troika inspect` on its host tells, if it keeps a flight "
+                                      "recorder (see TROIKA_RECORDERS)"};
+  }
+
+  // One of which only the process is known.
+  [[nodiscard]] Diagnosis unrecorded(int member) const {
+    const std::string hint = about_process(member);
+    const std::string message = is_stopped(member)
+                                    ? members_.name(member) + " is stopped, in or before " +
+                                          where() + "; " + who_has_waited()
+                                    : nothing_from(member);
+    return {message, hint.empty() ? kToRecord : hint + "; " + kToRecord};
   }
 
   [[nodiscard]] std::string limit() const { return format_duration(wait_.waited.count()); }
@@ -156,6 +237,7 @@ class Case {
   const Members& members_;
   const Wait& wait_;
   std::span<const std::optional<RankSnapshot>> snapshots_;
+  std::string axis_;  // as recorders keep it
 };
 
 }  // namespace

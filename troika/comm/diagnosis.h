@@ -30,8 +30,8 @@ struct Diagnosis {
   std::string hint;
 };
 
-// `snapshots` are by member, and may be missing; `suspects` are the members that this one has heard
-// nothing from.
+// `snapshots` are by member; they may be missing, or only say what the process does. `suspects` are
+// the members that this one has heard nothing from.
 [[nodiscard]] Diagnosis diagnose(const Members& members, const Wait& wait,
                                  std::span<const std::optional<RankSnapshot>> snapshots,
                                  const std::vector<int>& suspects);

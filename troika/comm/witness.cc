@@ -5,18 +5,30 @@
 #include <exception>
 
 namespace troika {
+namespace {
+
+// Of a member on this host.
+std::optional<RankSnapshot> take(const Members& members, std::size_t i) {
+  if (!members.recorders.empty()) {
+    auto snapshot = take_snapshot(recorder_path(members.recorders, members.ranks[i]));
+    if (snapshot) return snapshot;
+  }
+  if (i >= members.pids.size()) return std::nullopt;
+  return look_at_process(members.ranks[i], members.pids[i]);
+}
+
+}  // namespace
 
 std::vector<std::optional<RankSnapshot>> Witness::look(const Members& members,
                                                        Seconds patience) noexcept {
   std::vector<std::optional<RankSnapshot>> snapshots(members.ranks.size());
   try {
-    if (members.recorders.empty()) return snapshots;
     for (int member = 0; member < members.size(); ++member) {
       if (!members.on_this_host(member)) continue;
       const auto i = static_cast<std::size_t>(member);
-      snapshots[i] = take_snapshot(recorder_path(members.recorders, members.ranks[i]));
+      snapshots[i] = take(members, i);
     }
-    if (job_) ask_other_hosts(members, snapshots, patience);
+    if (job_ && !members.recorders.empty()) ask_other_hosts(members, snapshots, patience);
     // What is known by now is better than nothing. NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const std::exception&) {
   }

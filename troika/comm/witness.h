@@ -1,6 +1,7 @@
 // Gathers what all members of a group are doing when an operation has failed. Those of this host
-// are looked at directly, through their flight recorders; those of other hosts through the store,
-// where whoever shares a host with them (another member, or the launcher) leaves what it sees.
+// are looked at directly, through their flight recorders, or as processes where they keep none;
+// those of other hosts through the store, where whoever shares a host with them (another member, or
+// the launcher) leaves what it sees.
 #pragma once
 
 #include <troika/base/time.h>

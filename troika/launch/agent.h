@@ -19,8 +19,9 @@ struct LaunchOptions {
   std::map<std::string, std::string> environment;  // of the ranks, on top of ours and torchrun's
   std::string version;                             // of troika; all nodes must have the same
   int usable_cores = 0;                            // of this host; 0: find out
-  std::filesystem::path recorders = {};            // of the ranks' flight recorders, if any
-  Seconds rendezvous_timeout = Seconds(300);       // for the other nodes to come
+  // Of the ranks' flight recorders, if any; the ranks find it in TROIKA_RECORDERS.
+  std::filesystem::path recorders = {};
+  Seconds rendezvous_timeout = Seconds(300);  // for the other nodes to come
   // Whether a rank that ends with status 0 has to have left a word, or may be any program.
   LastWords last_words = LastWords::kExpected;
   Seconds settle = Seconds(1);  // how long, after a failure, the others have to say what they saw

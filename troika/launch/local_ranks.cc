@@ -56,6 +56,9 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
   if (!std::getenv("OMP_NUM_THREADS")) {
     variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / plan.ranks_per_node));
   }
+  if (!options.recorders.empty()) {
+    variables["TROIKA_RECORDERS"] = std::filesystem::absolute(options.recorders).string();
+  }
   for (const auto& [name, value] : options.environment) variables[name] = value;
   return variables;
 }

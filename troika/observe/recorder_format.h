@@ -1,9 +1,11 @@
 // The bytes of a flight recorder's file, as recorder.h documents them, for its writer and reader.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace troika::recorder_format {
@@ -55,6 +57,16 @@ static_assert(sizeof(Record) == 192 && offsetof(Record, started) == 16 &&
 
 [[nodiscard]] inline std::size_t file_size(std::uint32_t capacity) {
   return sizeof(Header) + std::size_t{capacity} * sizeof(Record);
+}
+
+// What a reader finds of a text that was written to a field of `bytes`: up to the first zero, with
+// a question mark for what a terminal should not be sent.
+[[nodiscard]] inline std::string as_read(std::string_view text, std::size_t bytes) {
+  text = text.substr(0, bytes);
+  std::string read(text.substr(0, text.find('\0')));
+  std::replace_if(
+      read.begin(), read.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return read;
 }
 
 }  // namespace troika::recorder_format

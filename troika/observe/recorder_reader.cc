@@ -15,13 +15,9 @@ using recorder_format::Header;
 using recorder_format::Record;
 using recorder_format::State;
 
-// Up to the first zero, with a question mark for what a terminal should not be sent.
 template <std::size_t kSize>
 std::string text_of_field(const char (&field)[kSize]) {
-  std::string text(field, ::strnlen(field, kSize));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
+  return recorder_format::as_read({field, kSize}, kSize);
 }
 
 template <typename T>

@@ -136,6 +136,15 @@ std::optional<RankSnapshot> take_snapshot(const std::filesystem::path& recorder)
   }
 }
 
+RankSnapshot look_at_process(int rank, int pid) {
+  RankSnapshot snapshot;
+  snapshot.recording.rank = rank;
+  snapshot.recording.process_id = pid;
+  snapshot.taken = now_nanoseconds();
+  snapshot.process = process_state(pid, snapshot.taken);
+  return snapshot;
+}
+
 std::string encode(const RankSnapshot& snapshot) {
   const Recording& recording = snapshot.recording;
   Json operations = Json::array();
@@ -175,6 +184,7 @@ RankSnapshot decode_snapshot(std::string_view text) {
 }
 
 std::string last_deed(const RankSnapshot& snapshot) {
+  if (!snapshot.recorded()) return "it keeps no flight recorder";
   using State = RecordedOperation::State;
   const auto& operations = snapshot.recording.operations;
   const auto running = std::ranges::find(operations, State::kRunning, &RecordedOperation::state);

@@ -22,11 +22,16 @@ struct RankSnapshot {
   Recording recording;  // with its last operations, and those that are running
   ProcessState process = ProcessState::kUnknown;
   std::int64_t taken = 0;  // ns since 1970, on the rank's host
+
+  // Whether the rank keeps a flight recorder; else only the state of its process is known.
+  [[nodiscard]] bool recorded() const { return recording.created != 0; }
 };
 
 // Of the rank whose flight recorder is this file, written on this host. Nothing if it cannot be
 // read.
 [[nodiscard]] std::optional<RankSnapshot> take_snapshot(const std::filesystem::path& recorder);
+// Of a rank of this host that keeps none.
+[[nodiscard]] RankSnapshot look_at_process(int rank, int pid);
 
 // For the store, where ranks of other hosts read it. decode_snapshot throws DataError on anything
 // else.
@@ -34,7 +39,7 @@ struct RankSnapshot {
 [[nodiscard]] RankSnapshot decode_snapshot(std::string_view text);
 
 // "it last completed all_reduce 'loss' 61 s ago", "it is in barrier 'end' (axis world) for 2.0 s",
-// or "it has begun no operation".
+// "it has begun no operation", or "it keeps no flight recorder".
 [[nodiscard]] std::string last_deed(const RankSnapshot& snapshot);
 
 }  // namespace troika

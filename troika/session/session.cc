@@ -39,11 +39,16 @@ class Groups {
   std::optional<std::string> reason_;
 };
 
-GroupObservers make_observers(const SessionOptions& options, const World& world) {
-  if (world.size == 1 || options.recorders.empty()) return {Recorder::none(), options.trace};
-  make_folders(options.recorders);
-  return {Recorder::create(recorder_path(options.recorders, world.rank), world.rank, world.host),
-          options.trace};
+// Where the caller says, else where the launcher does.
+std::filesystem::path recorder_folder(const SessionOptions& options) {
+  if (!options.recorders.empty()) return options.recorders;
+  return Environment::of_process().text_or("TROIKA_RECORDERS", "");
+}
+
+std::shared_ptr<Recorder> make_recorder(const std::filesystem::path& folder, const World& world) {
+  if (world.size == 1 || folder.empty()) return Recorder::none();
+  make_folders(folder);
+  return Recorder::create(recorder_path(folder, world.rank), world.rank, world.host);
 }
 
 // What all ranks must have in common, in the recipe's form, so that a difference is named.
@@ -90,8 +95,8 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   engine.fold = options.fold;
   engine.ranks_on_host = state->rendezvous->ranks_on_host();
   engine.rendezvous_timeout = options.rendezvous_timeout;
-  engine.observers = make_observers(options, world);
-  engine.recorders = options.recorders;
+  engine.recorders = recorder_folder(options);
+  engine.observers = {make_recorder(engine.recorders, world), options.trace};
   std::vector<int> everybody(static_cast<std::size_t>(world.size));
   std::iota(everybody.begin(), everybody.end(), 0);
   state->world = troika::make_group("world", std::move(everybody), world.rank, engine);

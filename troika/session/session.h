@@ -35,7 +35,8 @@ struct SessionOptions {
   // For all ranks to come.
   Seconds rendezvous_timeout{300};
   // The folder for the ranks' flight recorders, which `troika inspect` reads; made if it is
-  // missing. Empty: no files.
+  // missing. Empty: the one in the variable TROIKA_RECORDERS, which `troika launch` sets; no files
+  // where that is not set either.
   std::filesystem::path recorders = {};
   // Told of every operation; may be null.
   std::shared_ptr<Trace> trace = {};

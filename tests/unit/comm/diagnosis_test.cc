@@ -42,6 +42,7 @@ RankSnapshot snapshot(int pid, std::vector<RecordedOperation> operations,
                       ProcessState process = ProcessState::kSleeps) {
   RankSnapshot made;
   made.recording.process_id = pid;
+  made.recording.created = 1;
   made.recording.operations = std::move(operations);
   made.process = process;
   made.taken = kNow;
@@ -122,6 +123,73 @@ TEST(Diagnosis, SuspectsThoseThatNothingHasComeFrom) {
             "nothing from rank 5 (host c, pid 15) in all_reduce 'gradients' on axis data; ranks 0, "
             "1 and 2 have waited 1 min 00 s");
   EXPECT_THAT(diagnose(four(), kWait, snapshots, {3}).hint, HasSubstr("troika inspect"));
+}
+
+// A rank of this host without a flight recorder: its process can be looked at all the same.
+TEST(Diagnosis, OfAProcessAlone) {
+  std::vector<std::optional<RankSnapshot>> snapshots(4, snapshot(1, {kOurs}));
+  snapshots[2] = RankSnapshot{};
+  snapshots[2]->recording.process_id = 12;
+  snapshots[2]->process = ProcessState::kRuns;
+  Diagnosis found = diagnose(four(), kWait, snapshots, {2});
+  EXPECT_EQ(found.message,
+            "nothing from rank 2 (host a, pid 12) in all_reduce 'gradients' on axis data; ranks 0, "
+            "1 and 5 have waited 1 min 00 s");
+  EXPECT_THAT(found.hint, testing::AllOf(testing::StartsWith("process 12 is computing"),
+                                         HasSubstr("TROIKA_RECORDERS")));
+
+  // Also where it is another one that nothing has come from, as it waits for this one itself.
+  snapshots[2]->process = ProcessState::kStopped;
+  found = diagnose(four(), kWait, snapshots, {1});
+  EXPECT_EQ(found.message,
+            "rank 2 (host a, pid 12) is stopped, in or before all_reduce 'gradients' on axis data; "
+            "ranks 0, 1 and 5 have waited 1 min 00 s");
+  EXPECT_THAT(found.hint, HasSubstr("kill -CONT 12"));
+
+  snapshots[2].reset();  // on this host there is nothing to inspect
+  EXPECT_THAT(diagnose(four(), kWait, snapshots, {2}).hint,
+              testing::AllOf(HasSubstr("TROIKA_RECORDERS"), testing::Not(HasSubstr("inspect"))));
+}
+
+// Recorders keep 24 bytes of an axis and 64 of a label.
+TEST(Diagnosis, ComparesWhatRecordersHaveCut) {
+  Members members = four();
+  members.axis = "an axis whose name is longer than that";
+  const std::string label(70, 'l');
+  Wait wait = kWait;
+  wait.name = "all_reduce '" + label + "'";
+  RecordedOperation ours = operation("all_reduce", label.substr(0, 64), 7, 42, State::kRunning);
+  ours.axis = members.axis.substr(0, 24);
+  RecordedOperation shorter = ours;
+  shorter.elements = 999;
+  shorter.signature = 2;
+  std::vector<std::optional<RankSnapshot>> snapshots(4, snapshot(1, {ours}));
+  EXPECT_THAT(diagnose(members, wait, snapshots, {1}).message, HasSubstr("and stopped there"));
+  snapshots[1] = snapshot(4711, {shorter});
+  EXPECT_THAT(diagnose(members, wait, snapshots, {1}).message, HasSubstr("with 999 x fp32"));
+  snapshots[0].reset();  // without a record of our own to compare with
+  EXPECT_THAT(diagnose(members, wait, snapshots, {1}).message, HasSubstr("with 999 x fp32"));
+}
+
+// Whoever is in a later operation of the group has been in ours, though no record tells any more.
+TEST(Diagnosis, DoesNotBlameWhoIsAhead) {
+  const RecordedOperation later = operation("all_reduce", "later", 9, 50, State::kRunning);
+  std::vector<std::optional<RankSnapshot>> snapshots = {
+      snapshot(10, {kOurs}), snapshot(4711, {later}), snapshot(12, {kLoss}), snapshot(15, {kOurs})};
+  EXPECT_THAT(diagnose(four(), kWait, snapshots, {1}).message,
+              testing::StartsWith("rank 2 (host a, pid 12) has not entered"));
+  snapshots[2] = snapshot(12, {kOurs});
+  EXPECT_THAT(diagnose(four(), kWait, snapshots, {1, 2}).message,
+              HasSubstr("rank 2 (host a, pid 12) has entered"));
+  EXPECT_THAT(diagnose(four(), kWait, snapshots, {1}).message,
+              testing::AllOf(testing::StartsWith("nothing from rank 1 (host b, pid 4711)"),
+                             HasSubstr("it is in all_reduce 'later'")));
+  // Of another group it says nothing.
+  RecordedOperation elsewhere = later;
+  elsewhere.axis = "tensor";
+  snapshots[1] = snapshot(4711, {elsewhere});
+  EXPECT_THAT(diagnose(four(), kWait, snapshots, {1}).message,
+              testing::StartsWith("rank 1 (host b, pid 4711) has not entered"));
 }
 
 // Only some take part in an exchange, so who has not entered it may have no need to.

@@ -79,6 +79,15 @@ TEST(Snapshot, GoesThroughTheStore) {
   EXPECT_EQ(operations.back().place, 3u);
 }
 
+TEST(Snapshot, OfAProcessAlone) {
+  const RankSnapshot snapshot = decode_snapshot(encode(look_at_process(3, ::getpid())));
+  EXPECT_FALSE(snapshot.recorded());
+  EXPECT_EQ(snapshot.recording.rank, 3);
+  EXPECT_EQ(snapshot.recording.process_id, ::getpid());
+  EXPECT_EQ(snapshot.process, ProcessState::kRuns);
+  EXPECT_EQ(look_at_process(3, 1 << 30).process, ProcessState::kEnded);  // more than any pid
+}
+
 TEST(Snapshot, RefusesWhatIsNone) {
   for (const char* text : {"", "{}", "[1]", "{\"process\": 99}", "{\"process\": \"x\"}"}) {
     EXPECT_THROW((void)decode_snapshot(text), DataError) << text;
@@ -88,6 +97,8 @@ TEST(Snapshot, RefusesWhatIsNone) {
 TEST(Snapshot, SaysWhatTheRankDidLast) {
   RankSnapshot snapshot;
   snapshot.taken = 70'000'000'000;
+  EXPECT_EQ(last_deed(snapshot), "it keeps no flight recorder");
+  snapshot.recording.created = 1;
   EXPECT_EQ(last_deed(snapshot), "it has begun no operation");
   RecordedOperation loss;
   loss.operation = "all_reduce";
