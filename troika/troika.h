@@ -47,7 +47,7 @@ typedef struct troika_options {
   const char* engine;                /* "auto", "shm", "gloo", "mpi" */
   double timeout_seconds;            /* of one collective; 60 */
   double rendezvous_timeout_seconds; /* for all ranks to come; 300 */
-  const char* recorders;             /* a folder for flight recorders (`troika inspect`); none */
+  const char* recorders;             /* a folder for flight recorders; that of TROIKA_RECORDERS */
 } troika_options;
 
 const char* troika_version(void);

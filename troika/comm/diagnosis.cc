@@ -8,8 +8,6 @@
 namespace troika {
 namespace {
 
-constexpr const char* kSameOrder = "all ranks must call the same operations, in the same order";
-
 // Where a rank keeps no flight recorder.
 constexpr const char* kToRecord =
     "with flight recorders (SessionOptions::recorders, or the variable TROIKA_RECORDERS=DIR) it is "
@@ -140,7 +138,7 @@ class Case {
     if (name_of(theirs) != (own ? name_of(*own) : name_once_recorded(wait_.name))) {
       return {name + " is in " + name_of(theirs) + " as operation " + std::to_string(wait_.place) +
                   " on axis " + members_.axis + ", where " + we + " entered " + wait_.name,
-              kSameOrder};
+              kSameOperations};
     }
     const std::string their_shape = shape(theirs), own_shape = own ? shape(*own) : "another shape";
     if (their_shape == own_shape) {

@@ -15,6 +15,11 @@
 
 namespace troika {
 
+// Hints of errors that several engines give.
+inline constexpr const char* kSameOperations =
+    "all ranks must call the same operations, in the same order, with the same sizes and types";
+inline constexpr const char* kHasEnded = "that process has ended: its last lines say why";
+
 // The operation that this member waits in.
 struct Wait {
   std::string name;             // "all_reduce 'gradients'"

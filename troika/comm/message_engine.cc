@@ -200,10 +200,9 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
 }
 
 std::exception_ptr MessageEngine::wrong_size(const Named& named, const LinkError& error) {
-  const Reason reason{
-      named.text + " on axis " + members_.axis + ": " + members_.name(error.peer()) + " " +
-          error.what(),
-      "all ranks must call the same operations, in the same order, with sizes that match"};
+  const Reason reason{named.text + " on axis " + members_.axis + ": " +
+                          members_.name(error.peer()) + " " + error.what(),
+                      kSameOperations};
   break_off(reason);
   return std::make_exception_ptr(PeerError(reason.message, reason.hint));
 }
@@ -218,7 +217,7 @@ std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& erro
     if (snapshot) what += "; " + last_deed(*snapshot);
   }
   const Reason reason{named.text + " on axis " + members_.axis + ": " + what,
-                      theirs ? theirs->hint : "that process has ended: its last lines say why"};
+                      theirs ? theirs->hint : kHasEnded};
   break_off(reason);
   return std::make_exception_ptr(PeerError(reason.message, reason.hint));
 }

@@ -31,16 +31,14 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
                                                 : error.theirs()) +
                 ", and " + members_.name(members_.index) + " in " + named.text();
     }
-    const std::string hint =
-        "all ranks must call the same operations, in the same order, with the same sizes and types";
-    give_up({message, hint});
-    throw PeerError(where() + ": " + message, hint);
+    give_up({message, kSameOperations});
+    throw PeerError(where() + ": " + message, kSameOperations);
   } catch (const WrongSize& error) {
     const std::string message = members_.name(error.member()) + " sends " +
                                 format_bytes(error.theirs()) + " where " +
                                 format_bytes(error.ours()) + " are expected";
-    give_up({message, ""});
-    throw PeerError(where() + ": " + message);
+    give_up({message, std::string(kSizesHint)});
+    throw PeerError(where() + ": " + message, std::string(kSizesHint));
   } catch (const SizesDiffer& error) {
     const std::string message = members_.name(error.peer()) + " " + error.text();
     give_up({message, std::string(kSizesHint)});
@@ -94,10 +92,8 @@ void Engine::watch() {
       if (peer.revents == 0) continue;
       peer.fd = -1;  // once is enough
       const Board& board = party_.board(member);
-      party_.lose(
-          board.has_given_up()
-              ? members_.name(member) + " gave up: " + board.reason()
-              : Reason{death_of(member), "that process has ended: its last lines say why"}.text());
+      party_.lose(board.has_given_up() ? members_.name(member) + " gave up: " + board.reason()
+                                       : Reason{death_of(member), kHasEnded}.text());
     }
   }
 }
