@@ -11,6 +11,7 @@ import unittest
 
 import command
 from command import ENDLESS, CommandTest, alive, wait_until
+from launchers import reserved_port
 
 DONE, USAGE, DATA, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, INTERRUPTED = 0, 2, 3, 4, 5, 6, 7, 130
 # What a death may take to be noticed, on a busy machine.
@@ -32,12 +33,6 @@ def processes_with(variable):
     return found
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Ranks(CommandTest):
     def rank(self, rank, port, *sets, folder=None):
         """One of two ranks that somebody else has started."""
@@ -45,13 +40,13 @@ class Ranks(CommandTest):
                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
     def test_ranks_that_disagree_on_the_recipe(self):
-        port = free_port()
+        port = reserved_port()
         first, second = self.rank(0, port), self.rank(1, port, "optimizer.lr=0.2")
         for done in (first.wait(), second.wait()):
             self.fails(done, RENDEZVOUS, "rank 1", "rank 0", "optimizer.lr", "0.1", "0.2")
 
     def test_ranks_that_read_different_data(self):
-        port = free_port()
+        port = reserved_port()
         elsewhere = self.folder / "elsewhere"
         elsewhere.mkdir()
         (elsewhere / "recipe.toml").write_text(command.RECIPE)
@@ -61,7 +56,7 @@ class Ranks(CommandTest):
             self.fails(done, DATA, "rank 1", "other data than rank 0", "data.paths")
 
     def test_a_rank_that_never_comes(self):
-        done = self.rank(0, free_port(), "comm.rendezvous_timeout_seconds=2").wait()
+        done = self.rank(0, reserved_port(), "comm.rendezvous_timeout_seconds=2").wait()
         self.fails(done, RENDEZVOUS, "rank 1", "2 s")
         self.assertLess(done.seconds, SECONDS)
 
@@ -206,7 +201,7 @@ class SameName(CommandTest):
 
     def test_on_several_nodes(self):
         def on_both(*sets, flags=()):
-            endpoint = f"127.0.0.1:{free_port()}"
+            endpoint = f"127.0.0.1:{reserved_port()}"
             nodes = [self.start(*command.train_arguments(sets), *flags, "--nodes", 2, "--ranks-per-node", 1,
                                 "--node-rank", node, "--rendezvous", endpoint) for node in (0, 1)]
             return [node.wait() for node in nodes]

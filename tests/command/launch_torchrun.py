@@ -4,7 +4,7 @@ Usage: launch_torchrun.py PYTHON WORLD_PROBE, with a Python that has PyTorch."""
 import subprocess
 import sys
 
-from launchers import Job, check_worlds, environment, run_tests, skip
+from launchers import Job, check_worlds, environment, reserved_port, run_tests, skip
 
 PYTHON, PROBE = sys.argv[1:3]
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--no-python"]
@@ -17,7 +17,7 @@ def the_agent_keeps_the_store():
 
 def ranks_of_two_agents_meet():
     # Two nodes, here on one host. Port 0 would be another one for each.
-    port = free_port()
+    port = str(reserved_port())
     nodes = [Job(TORCHRUN + ["--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
                              "--master-addr", "127.0.0.1", "--master-port", port, PROBE])
              for node in (0, 1)]
@@ -28,19 +28,12 @@ def ranks_of_two_agents_meet():
 
 def kubernetes_variables():
     """One process a pod: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and nothing else."""
-    port = free_port()
+    port = str(reserved_port())
     pods = [Job([PROBE], environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost",
                                      MASTER_PORT=port)) for rank in (1, 0)]
     done = [pod.wait() for pod in pods]
     worlds = sorted(done[0].worlds() + done[1].worlds(), key=lambda world: world["rank"])
     check_worlds(worlds, 2, source="torchrun", local_size=2, nodes=1)
-
-
-def free_port():
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 run_tests([kubernetes_variables])

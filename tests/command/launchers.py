@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,19 @@ def environment(**changes):
     kept = {k: v for k, v in os.environ.items()
             if not k.startswith(foreign) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return {**kept, **changes}
+
+
+_reserved = []
+
+
+def reserved_port():
+    """A port of loopback that nobody else is given until this program ends: bound, and not listened on,
+    so that a server that reuses addresses can take it."""
+    port = socket.socket()
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port.bind(("127.0.0.1", 0))
+    _reserved.append(port)
+    return port.getsockname()[1]
 
 
 class Job:

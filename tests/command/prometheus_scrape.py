@@ -13,7 +13,6 @@ import argparse
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+
+from launchers import reserved_port
 
 POLL_SECONDS = 0.2
 
@@ -33,12 +34,6 @@ scrape_configs:
     static_configs:
       - targets: ["127.0.0.1:{port}"]
 """
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def start_server(program, folder, port, target):
@@ -98,7 +93,7 @@ def main():
 
     with tempfile.TemporaryDirectory(prefix="troika-prometheus-") as name:
         folder = pathlib.Path(name)
-        port = free_port()
+        port = reserved_port()
         server = start_server(program, folder, port, arguments.port)
         try:
             sample = wait_for_sample(server, port, arguments)

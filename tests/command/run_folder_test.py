@@ -15,7 +15,7 @@ import unittest
 
 import command
 from command import CommandTest
-from launchers import environment
+from launchers import environment, reserved_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
@@ -175,9 +175,7 @@ class Observed(CommandTest):
     def test_prometheus_scrapes_a_run(self):
         if not shutil.which("prometheus"):
             self.skipTest("the prometheus program is not installed")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = reserved_port()
         process = self.start_training(f"observe.prometheus_port={port}", "observe.tensorboard=false")
         scraped = subprocess.run([sys.executable, HERE / "prometheus_scrape.py", str(port), "troika_step",
                                   "--label", "run=small", "--at-least", "2"], capture_output=True, text=True)

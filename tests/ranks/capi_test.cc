@@ -1,22 +1,24 @@
 // The C functions on several ranks, where one of them does not come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <troika/rendezvous/endpoint.h>
 #include <troika/troika.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "rank_helper.h"
+#include "support/reserved_port.h"
 
 namespace troika::test {
 namespace {
 
 // A session whose store rank 0 keeps, as that of a job under torchrun's variables.
 troika_session* open_session(Rank& rank, double timeout_seconds) {
+  std::optional<ReservedPort> reserved;
   if (rank.index() == 0) {
-    // Nothing else of this host takes it in the moments of a test.
-    rank.store().set("port", std::to_string(bind_port(0, Reach::kThisHost).port));
+    reserved.emplace();
+    rank.store().set("port", std::to_string(reserved->port()));
   }
   const std::string port = rank.store().get("port", Deadline::in(Seconds(30)));
   setenv("RANK", std::to_string(rank.index()).c_str(), 1);

@@ -29,6 +29,7 @@ Store open_store(const World& world, const Deadline& deadline) {
   if (world.store_host != StoreHost::kRankZero || world.rank != 0) {
     return Store::connect(world.store, deadline);
   }
+  if (world.listening) return Store::host(std::move(*world.listening));
   const bool loopback = world.store.host == "127.0.0.1" || world.store.host == "localhost";
   return Store::host(world.store.port, loopback ? Reach::kThisHost : Reach::kEveryHost);
 }

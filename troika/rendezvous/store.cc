@@ -119,8 +119,11 @@ Store& Store::operator=(Store&&) noexcept = default;
 Store::~Store() = default;
 
 Store Store::host(std::uint16_t port, Reach reach) {
+  return host(bind_port(port, reach));
+}
+
+Store Store::host(ListeningSocket listening) {
   silence_c10d();
-  ListeningSocket listening = bind_port(port, reach);
   c10d::TCPStoreOptions options;
   options.port = listening.port;
   options.isServer = true;

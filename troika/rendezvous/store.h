@@ -23,6 +23,8 @@ class Store {
   // Keeps the store in this process: a background thread serves it until the last handle goes.
   // Port 0 takes a free one. Throws RendezvousError naming the port when it is in use.
   [[nodiscard]] static Store host(std::uint16_t port, Reach reach);
+  // The same, on a port that is open already.
+  [[nodiscard]] static Store host(ListeningSocket listening);
   // Throws RendezvousError "no rendezvous at HOST:PORT after 5.0 s" with the reason.
   [[nodiscard]] static Store connect(const Endpoint& endpoint, const Deadline& deadline);
 

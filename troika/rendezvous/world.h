@@ -6,6 +6,7 @@
 #include <troika/rendezvous/environment.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,8 @@ struct World {
   std::string host;  // this host's name
   Endpoint store;    // unused when size is 1
   StoreHost store_host = StoreHost::kRankZero;
+  // The store's port, on a rank 0 that has opened it already; null elsewhere.
+  std::shared_ptr<ListeningSocket> listening = {};
   std::string source =
       "none";       // "troika", "torchrun", "slurm", "mpi", or "none" for a lone process
   std::string job;  // tells jobs and restarts apart, the same on all ranks

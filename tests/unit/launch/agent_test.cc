@@ -8,6 +8,8 @@
 #include <csignal>
 #include <sstream>
 
+#include "support/reserved_port.h"
+
 namespace troika::testing {
 namespace {
 
@@ -230,7 +232,8 @@ TEST(Agent, RanksDieWithTheirLauncher) {
 // Two launchers of a job, here on one host.
 class TwoNodes : public ::testing::Test {
  protected:
-  const std::string where_ = Endpoint{"127.0.0.1", bind_port(0, Reach::kThisHost).port}.describe();
+  const test::ReservedPort reserved_;
+  const std::string where_ = Endpoint{"127.0.0.1", reserved_.port()}.describe();
 
   std::vector<std::string> node(int rank, const std::string& role,
                                 const std::vector<std::string>& more = {}) {

@@ -5,6 +5,8 @@
 
 #include <future>
 
+#include "support/reserved_port.h"
+
 namespace troika {
 namespace {
 
@@ -16,9 +18,8 @@ constexpr Seconds kPatience{30};
 class NodeZero {
  public:
   explicit NodeZero(const std::string& outcome_of_the_other) {
-    const ListeningSocket free = bind_port(0, Reach::kThisHost);
     plan_.ranks = plan_.nodes = 2;
-    plan_.rendezvous = Endpoint{"127.0.0.1", free.port};
+    plan_.rendezvous = Endpoint{"127.0.0.1", reserved_.port()};
     outcome_ = outcome_of_the_other;
   }
 
@@ -41,6 +42,7 @@ class NodeZero {
     (void)store.wait({prefix + "read/0"}, deadline);
   }
 
+  const test::ReservedPort reserved_;
   LaunchPlan plan_;
   std::string outcome_;
 };

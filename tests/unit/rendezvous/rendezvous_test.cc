@@ -8,6 +8,8 @@
 #include <future>
 #include <optional>
 
+#include "support/reserved_port.h"
+
 namespace troika {
 namespace {
 
@@ -77,9 +79,9 @@ TEST(Rendezvous, EverybodyLearnsOfEverybody) {
 }
 
 TEST(Rendezvous, RankZeroKeepsTheStoreUntilAllHaveLeft) {
-  const std::uint16_t port = bind_port(0, Reach::kThisHost).port;
+  const test::ReservedPort reserved;
   const auto outcomes = all_ranks(3, [&](int rank) {
-    World world = world_at({"127.0.0.1", port}, rank, 3);
+    World world = world_at({"127.0.0.1", reserved.port()}, rank, 3);
     world.store_host = StoreHost::kRankZero;
     return Rendezvous::join(world, kSame, Deadline::in(Seconds(20)));
   });
@@ -116,9 +118,9 @@ TEST(Rendezvous, RanksThatDisagreeOnTheRecipeAreNamed) {
 }
 
 TEST(Rendezvous, DisagreementReachesAllWhenRankZeroKeepsTheStore) {
-  const std::uint16_t port = bind_port(0, Reach::kThisHost).port;
+  const test::ReservedPort reserved;
   const auto outcomes = all_ranks(4, [&](int rank) {
-    World world = world_at({"127.0.0.1", port}, rank, 4);
+    World world = world_at({"127.0.0.1", reserved.port()}, rank, 4);
     world.store_host = StoreHost::kRankZero;
     return Rendezvous::join(world, {rank == 0 ? "1.0" : "1.1", ""}, Deadline::in(Seconds(20)));
   });
@@ -137,7 +139,8 @@ TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
 }
 
 TEST(Rendezvous, WithoutAStoreItNamesTheEndpoint) {
-  const Endpoint nobody{"127.0.0.1", bind_port(0, Reach::kThisHost).port};
+  const test::ReservedPort reserved;  // nobody listens there
+  const Endpoint nobody{"127.0.0.1", reserved.port()};
   const auto outcomes = all_ranks(1, [&](int) {
     return Rendezvous::join(world_at(nobody, 1, 2), kSame, Deadline::in(Seconds(0.5)));
   });

@@ -52,10 +52,11 @@ std::string outside_address(const std::string& host) {
   return host;
 }
 
-Card own_card(int rank, const std::string& host) {
+// `listening`: the port of the store, on rank 0.
+Card own_card(const ListeningSocket* listening, const std::string& host) {
   Card card{.host_identity = host_identity(), .address = {}, .job = {}};
-  if (rank != 0) return card;
-  const std::uint16_t port = bind_port(0, Reach::kEveryHost).port;  // free again at once
+  if (listening == nullptr) return card;
+  const std::uint16_t port = listening->port;
   card.address = Endpoint{outside_address(host), port}.describe();
   card.job = "mpi-" + host + "-" + std::to_string(getpid()) + "-" + std::to_string(port);
   return card;
@@ -111,8 +112,15 @@ World world_of_communicator(int fortran_handle, const Deadline& deadline) {
                        "call MPI_Init before opening it");
     }
     const auto communicator = plugin.of_program(fortran_handle);
-    const Card own = own_card(communicator->rank(), host);
-    return make_world(communicator->rank(), host, gather_cards(*communicator, own, deadline));
+    std::shared_ptr<ListeningSocket> listening;
+    if (communicator->rank() == 0) {
+      listening = std::make_shared<ListeningSocket>(bind_port(0, Reach::kEveryHost));
+    }
+    const Card own = own_card(listening.get(), host);
+    World world =
+        make_world(communicator->rank(), host, gather_cards(*communicator, own, deadline));
+    world.listening = std::move(listening);
+    return world;
   } catch (const mpi::Failure& failure) {
     throw UsageError(std::string("the communicator cannot be used: ") + failure.what(),
                      "hand in what MPI_Comm_c2f returns, or the integer of a Fortran program");

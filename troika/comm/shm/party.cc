@@ -167,7 +167,8 @@ void Party::throw_if_broken() const {
     throw Broken(reason_);
   }
   for (int member = 0; member < size(); ++member) {
-    if (board(member).has_given_up()) throw Broken(board(member).reason(), member);
+    if (!board(member).has_given_up()) continue;
+    throw Broken(board(member).reason(), member == index_ ? -1 : member);
   }
 }
 
