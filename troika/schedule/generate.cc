@@ -1,0 +1,110 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/schedule/generate.h>
+#include <troika/schedule/generators.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace troika {
+namespace {
+
+enum class Placement { kRoundRobin, kV };
+
+struct Kind {
+  std::string_view name;
+  detail::Generator generate;
+  Placement placement;
+  int fewest_chunks;
+  int most_chunks;
+  std::string_view hint;  // what to do about other numbers of chunks
+};
+
+constexpr int kAny = std::numeric_limits<int>::max();
+constexpr std::string_view kOneChunk =
+    "set virtual stages to 1, or take zb-v, which has 2 chunks a rank";
+
+// A new schedule is one line here.
+constexpr std::array kKinds = {
+    Kind{"gpipe", detail::gpipe, Placement::kRoundRobin, 1, kAny, ""},
+    Kind{
+        "1f1b", detail::one_forward_one_backward, Placement::kRoundRobin, 1, 1,
+        "take interleaved-1f1b, which has any number of chunks a rank, or set virtual stages to 1"},
+    Kind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, ""},
+    Kind{"zb-h1", detail::zero_bubble_h1, Placement::kRoundRobin, 1, 1, kOneChunk},
+    Kind{"zb-h2", detail::zero_bubble_h2, Placement::kRoundRobin, 1, 1, kOneChunk},
+    Kind{"zb-v", detail::zero_bubble_v, Placement::kV, 2, 2,
+         "set virtual stages to 2, or take zb-h1, which has 1 chunk a rank"},
+};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kKinds.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kKinds[i].name;
+  return names;
+}();
+
+const Kind& kind_called(std::string_view name) {
+  const auto* found = std::find_if(kKinds.begin(), kKinds.end(),
+                                   [name](const Kind& kind) { return kind.name == name; });
+  if (found != kKinds.end()) return *found;
+  const auto meant = nearest(name, kNames);
+  throw UsageError("no pipeline schedule is called " + quote(name),
+                   meant ? "did you mean " + *meant + "?" : "schedules: " + join(kNames, ", "));
+}
+
+void check_size(std::string_view what, int size) {
+  if (size >= 1) return;
+  throw UsageError("a pipeline schedule with " + std::to_string(size) + " " + std::string(what) +
+                   "; the fewest are 1");
+}
+
+std::vector<int> place(Placement placement, const ScheduleShape& shape) {
+  std::vector<int> ranks;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    const bool backwards = placement == Placement::kV && chunk % 2 == 1;
+    for (int i = 0; i < shape.ranks; ++i) ranks.push_back(backwards ? shape.ranks - 1 - i : i);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::span<const std::string_view> schedule_names() {
+  return kNames;
+}
+
+int fewest_chunks(std::string_view name) {
+  return kind_called(name).fewest_chunks;
+}
+
+void check_schedule(std::string_view name, const ScheduleShape& shape) {
+  const Kind& kind = kind_called(name);
+  check_size("ranks", shape.ranks);
+  check_size("chunks a rank", shape.chunks);
+  check_size("microbatches", shape.microbatches);
+  if (shape.chunks < kind.fewest_chunks || shape.chunks > kind.most_chunks) {
+    throw UsageError("the schedule " + std::string(name) + " has " +
+                         (kind.fewest_chunks == 1 ? "1 chunk" : "2 chunks") + " a rank, not " +
+                         std::to_string(shape.chunks),
+                     std::string(kind.hint));
+  }
+}
+
+Schedule make_schedule(std::string_view name, const ScheduleShape& shape) {
+  check_schedule(name, shape);
+  const Kind& kind = kind_called(name);
+  Schedule schedule;
+  schedule.name = name;
+  schedule.ranks = shape.ranks;
+  schedule.chunks = shape.chunks;
+  schedule.microbatches = shape.microbatches;
+  schedule.rank_of_stage = place(kind.placement, shape);
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    schedule.programs.push_back(kind.generate(shape, rank));
+  }
+  add_transfers(schedule);
+  return schedule;
+}
+
+}  // namespace troika

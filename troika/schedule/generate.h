@@ -1,0 +1,33 @@
+// The pipeline schedules that there are, by name. docs/schedules.md tells what each is good for. A
+// new one is a generator (generators.h) and a line in the table of generate.cc.
+#pragma once
+
+#include <troika/schedule/schedule.h>
+
+#include <span>
+#include <string_view>
+
+namespace troika {
+
+struct ScheduleShape {
+  int ranks = 1;
+  int chunks = 1;  // model chunks on each rank (virtual stages)
+  int microbatches = 1;
+};
+
+// "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v": as in the recipe.
+[[nodiscard]] std::span<const std::string_view> schedule_names();
+
+// The fewest chunks a rank that the schedule can have: 2 for "zb-v", 1 for the others. Throws
+// UsageError for a name that is not known.
+[[nodiscard]] int fewest_chunks(std::string_view name);
+
+// Throws UsageError for a name that is not known (with the nearest one), a size below 1, and chunks
+// that the schedule cannot have (with a schedule that can).
+void check_schedule(std::string_view name, const ScheduleShape& shape);
+
+// With its transfers. Chunk c of rank r is stage c x ranks + r; for "zb-v" stages r and
+// 2 x ranks - 1 - r are those of rank r. Throws UsageError as check_schedule.
+[[nodiscard]] Schedule make_schedule(std::string_view name, const ScheduleShape& shape);
+
+}  // namespace troika

@@ -1,0 +1,108 @@
+// A pipeline schedule as data: for every rank the list of what it does in one step, in order. A
+// generator writes it (generate.h), one validator proves it (validate.h), one simulator times it
+// (simulate.h), one executor runs it. No tensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+enum class ActionKind {
+  kForward,
+  kBackward,        // gradients of input and weights together
+  kBackwardInput,   // the gradient of the input only
+  kBackwardWeight,  // the gradients of the weights only, after the input's
+  kSendActivation,
+  kReceiveActivation,
+  kSendGradient,
+  kReceiveGradient,
+};
+
+// "F", "B", "B", "W" for what computes (whether B includes W is the schedule's), "send activation",
+// ... for transfers.
+[[nodiscard]] std::string_view name_of(ActionKind kind);
+
+// What a rank does for one microbatch of one stage. Stages are numbered over the whole model.
+//
+// For a transfer, on both of its ends, `stage` is the one that uses the tensor: an activation is
+// the input of `stage`, made by stage - 1; a gradient is that of the output of `stage`, made by
+// stage + 1. So both ends of a message carry the same stage and microbatch.
+struct ScheduleAction {
+  ActionKind kind = ActionKind::kForward;
+  int stage = 0;
+  int microbatch = 0;
+
+  [[nodiscard]] bool is_send() const {
+    return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient;
+  }
+  [[nodiscard]] bool is_receive() const {
+    return kind == ActionKind::kReceiveActivation || kind == ActionKind::kReceiveGradient;
+  }
+  [[nodiscard]] bool is_compute() const { return !is_send() && !is_receive(); }
+  // Whether it makes the gradient of the input, and those of the weights.
+  [[nodiscard]] bool makes_input_gradient() const {
+    return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
+  }
+  [[nodiscard]] bool makes_weight_gradient() const {
+    return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
+  }
+  // Of a transfer: the stage that makes the tensor. Of the others: `stage`.
+  [[nodiscard]] int source_stage() const;
+
+  friend bool operator==(const ScheduleAction&, const ScheduleAction&) = default;
+};
+
+// "F3 (stage 1)", "receive activation 3 (for stage 1)".
+[[nodiscard]] std::string describe(const ScheduleAction& action);
+
+// What one rank does, in order. How it is carried out:
+// - an action that computes runs to its end before the next one, and waits for what it uses: of
+//   its own rank it was made before, of another rank it has been received;
+// - a send or receive is posted and does not wait. Between two ranks the messages of one direction
+//   match in order: the n-th receive takes the n-th send, so a message needs no tag;
+// - a message moves once both ends are posted (nothing relies on buffering). Sends are waited for
+//   at the end of the program only.
+using Program = std::vector<ScheduleAction>;
+
+struct Schedule {
+  std::string name;
+  int ranks = 1;
+  int chunks = 1;  // stages on each rank
+  int microbatches = 1;
+  std::vector<int> rank_of_stage;  // ranks x chunks of them
+  std::vector<Program> programs;   // one a rank
+
+  [[nodiscard]] int stages() const { return ranks * chunks; }
+  // In ascending order. A stage's place in it is its chunk.
+  [[nodiscard]] std::vector<int> stages_of(int rank) const;
+  // The rank at the other end of a transfer that a rank of this schedule has in its program.
+  [[nodiscard]] int peer(const ScheduleAction& transfer) const;
+  // Whether two neighbouring stages lie on different ranks: only then is there a transfer.
+  [[nodiscard]] bool crosses(int stage, int neighbour) const;
+
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+// Between 0 and stages x microbatches: for tables of one entry a stage and microbatch.
+[[nodiscard]] inline std::size_t cell_of(const Schedule& schedule, int stage, int microbatch) {
+  return static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule.microbatches) +
+         static_cast<std::size_t>(microbatch);
+}
+[[nodiscard]] inline std::size_t cell_of(const Schedule& schedule, const ScheduleAction& action) {
+  return cell_of(schedule, action.stage, action.microbatch);
+}
+[[nodiscard]] inline std::size_t cells_of(const Schedule& schedule) {
+  return static_cast<std::size_t>(schedule.stages()) *
+         static_cast<std::size_t>(schedule.microbatches);
+}
+
+// Writes the transfers into programs that hold only actions that compute, all ranks' at once: a
+// send right after the action that makes the tensor, a receive one computing action ahead of the
+// one that uses it, so that it overlaps with that. Where ranks use messages in another order than
+// their peer sends them, receives are posted earlier, as far as their order asks for. Throws
+// InternalError if an action uses what no program makes.
+void add_transfers(Schedule& schedule);
+
+}  // namespace troika

@@ -1,0 +1,46 @@
+// Proves a pipeline schedule, whoever wrote it: it knows what a step has to do and how programs are
+// carried out (schedule.h), and nothing of the generators.
+#pragma once
+
+#include <troika/schedule/schedule.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct ScheduleBounds {
+  // The most activations that may be alive on a rank at once, in microbatches: one chunk's
+  // activations of one microbatch are 1 / chunks. Any number if there is none.
+  std::optional<double> activations;
+};
+
+// What is wrong with a schedule.
+struct ScheduleFault {
+  int rank = 0;
+  int position = 0;     // in the rank's program; its size where something is missing
+  std::string message;  // one line that names rank, position and action
+};
+
+// The first fault, or none if `schedule` is proven:
+// - every stage lies on a rank, `chunks` of them on each;
+// - every microbatch has forward, input gradient and weight gradient exactly once on each stage
+//   (the two gradients together or apart), in this order, on the stage's rank;
+// - the weight gradients of a stage come in ascending order of microbatches: the same bits;
+// - what crosses ranks is sent and received exactly once, after it is made and before it is used,
+//   and between two ranks the receives are posted in the order of the sends;
+// - every program comes to its end, a message moving only when both of its ends are posted;
+// - activations keep within the bounds. One is alive from its forward to the end of its weight
+//   gradient.
+[[nodiscard]] std::optional<ScheduleFault> find_fault(const Schedule& schedule,
+                                                      const ScheduleBounds& bounds = {});
+
+// Throws UsageError with the fault, if there is one.
+void validate(const Schedule& schedule, const ScheduleBounds& bounds = {});
+
+// The most activations alive at once on each rank, in those of a single chunk: divide by `chunks`
+// for microbatches. Of a schedule without a fault.
+[[nodiscard]] std::vector<int> peak_chunk_activations(const Schedule& schedule);
+
+}  // namespace troika
