@@ -125,7 +125,22 @@ class Case {
     }
     return {who + (absent.size() == 1 ? " has" : " have") + " not entered " + where() + "; " +
                 who_has_waited() + "; " + last_deed(*snapshot(first)),
-            about_process(first)};
+            about_process(first),
+            std::ranges::all_of(absent, [&](int member) { return is_held_up(member); })};
+  }
+
+  // Whether a member may be where it is because of somebody else: it is in an operation that is not
+  // of our group's collectives, or what it did last has failed.
+  [[nodiscard]] bool is_held_up(int member) const {
+    using State = RecordedOperation::State;
+    const auto& operations = snapshot(member)->recording.operations;
+    const auto last = std::ranges::max_element(operations, {}, &RecordedOperation::finished);
+    if (last != operations.end() && last->state == State::kFailed) return true;
+    return !is_stopped(member) &&
+           std::ranges::any_of(operations, [&](const RecordedOperation& operation) {
+             return operation.state == State::kRunning &&
+                    !(of_our_group(operation) && operation.place > 0);
+           });
   }
 
   [[nodiscard]] Diagnosis in_another_operation(int member) const {
@@ -162,7 +177,8 @@ class Case {
       return {name + " has entered " + where() + " and stopped there; " + who_has_waited(*suspect),
               hint};
     }
-    return {nothing_from(*suspect) + "; " + last_deed(*snapshot(*suspect)), hint};
+    return {nothing_from(*suspect) + "; " + last_deed(*snapshot(*suspect)), hint,
+            is_held_up(*suspect)};
   }
 
   // Whom to look at. All members take part in an operation with a place: one that is stopped holds

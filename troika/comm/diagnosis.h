@@ -33,7 +33,13 @@ struct Diagnosis {
   // have waited 60.0 s; it last completed all_reduce 'loss' 61 s ago"
   std::string message;
   std::string hint;
+  // Whom it names waits for somebody itself, or has just failed, in another operation: what that
+  // one knows says more.
+  bool indirect = false;
 };
+
+// How long to wait for it to say so.
+inline constexpr Seconds kForIndirectReasons{1};
 
 // `snapshots` are by member; they may be missing, or only say what the process does. `suspects` are
 // the members that this one has heard nothing from.

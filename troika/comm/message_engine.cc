@@ -191,6 +191,15 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
                   named.deadline.timeout()};
   const Diagnosis diagnosis =
       diagnose(members_, wait, witness_.look(members_, kForWitnesses), {error.peer()});
+  if (diagnosis.indirect) {
+    if (const auto reason = board_.reason_of(error.peer(), kForIndirectReasons)) {
+      const Reason told{named.text + " on axis " + members_.axis + ": " +
+                            members_.name(error.peer()) + " gave up: " + reason->message,
+                        reason->hint};
+      break_off(told);
+      return std::make_exception_ptr(PeerError(told.message, told.hint));
+    }
+  }
   break_off({diagnosis.message, diagnosis.hint});
   const auto theirs = board_.reason_of(error.peer(), kForReasons);
   return std::make_exception_ptr(

@@ -19,7 +19,8 @@
 namespace troika {
 namespace {
 
-// The groups of a session, ended together when the launcher says that the job has failed.
+// The groups of a session, ended together when the launcher, or this rank, says that the job has
+// failed.
 class Groups {
  public:
   void add(const Group& group) {
@@ -143,6 +144,14 @@ Group Session::make_group(std::string axis, std::vector<int> ranks, int index) c
   Group group = troika::make_group(std::move(axis), std::move(ranks), index, state_->engine);
   state_->groups->add(group);
   return group;
+}
+
+void Session::abort(const std::string& reason) const {
+  if (state_->rendezvous) {
+    state_->groups->abort(reason);
+  } else {
+    state_->world.abort(reason);
+  }
 }
 
 Store& Session::store() const {

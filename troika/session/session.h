@@ -97,6 +97,11 @@ class Session {
                                                 std::string_view label) const;
   void barrier(std::string_view label) const;
 
+  // This rank has failed for `reason` (a line, and a second one that is the hint), which the others
+  // are told where they wait for it: ends every operation of every group of the session, with
+  // PeerError. Any thread.
+  void abort(const std::string& reason) const;
+
   // At the end of a job that went well: where rank 0 keeps the store, it stays until all others are
   // done with it. A rank that ends without it costs the others nothing but a message about a store
   // that is gone. Does nothing for a session on a group, or a lone process.

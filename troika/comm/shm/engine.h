@@ -81,6 +81,13 @@ class Engine final : public GroupEngine {
   // operation that all have entered ends well even if a peer has left since.
   void run(const Named& named, FunctionRef<void()> body);
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
+  // "all_reduce 'gradients' on axis data".
+  [[nodiscard]] std::string place_of(const Named& named) const;
+  // What to say of an operation that is late: by this member, or by one that it waits for.
+  // Gives others a moment to say why they gave up; throws PeerError if they do.
+  void await_reason(const Named& named);
+  [[noreturn]] void tell_late(const Named& named, const std::vector<int>& missing);
+  [[noreturn]] void tell_broken(const Named& named, const Broken& error) const;
   // What holds the operation up.
   [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
   [[nodiscard]] std::string death_of(int member);

@@ -11,17 +11,13 @@
 namespace troika::shm {
 
 void Engine::run(const Named& named, FunctionRef<void()> body) {
-  const auto where = [&] { return named.text() + " on axis " + members_.axis; };
+  const auto where = [&] { return place_of(named); };
   try {
     body();
   } catch (const Late& error) {
-    const Diagnosis diagnosis = examine(named, error.missing());
-    give_up({diagnosis.message, diagnosis.hint});
-    throw DeadlineError(diagnosis.message, diagnosis.hint);
+    tell_late(named, error.missing());
   } catch (const Broken& error) {
-    const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
-    const Reason reason = Reason::from(error.what());
-    throw PeerError(where() + ": " + who + reason.message, reason.hint);
+    tell_broken(named, error);
   } catch (const Mismatch& error) {
     const Diagnosis diagnosis = examine(named, {error.member()});
     std::string message = diagnosis.message;
@@ -52,6 +48,33 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
   }
 }
 
+std::string Engine::place_of(const Named& named) const {
+  return named.text() + " on axis " + members_.axis;
+}
+
+void Engine::await_reason(const Named& named) {
+  const Deadline enough = Deadline::in(kForIndirectReasons);
+  try {
+    party_.wait([&] { return enough.passed(); }, [] { return std::vector<int>(); },
+                Deadline::in(2 * kForIndirectReasons));
+  } catch (const Broken& error) {
+    tell_broken(named, error);
+  }
+}
+
+void Engine::tell_late(const Named& named, const std::vector<int>& missing) {
+  const Diagnosis diagnosis = examine(named, missing);
+  if (diagnosis.indirect) await_reason(named);
+  give_up({diagnosis.message, diagnosis.hint});
+  throw DeadlineError(diagnosis.message, diagnosis.hint);
+}
+
+void Engine::tell_broken(const Named& named, const Broken& error) const {
+  const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
+  const Reason reason = Reason::from(error.what());
+  throw PeerError(place_of(named) + ": " + who + reason.message, reason.hint);
+}
+
 Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
   std::erase(suspects, members_.index);  // this one, which waits
   const Wait wait{named.text(), named.record.place(), named.record.signature(),
@@ -61,8 +84,7 @@ Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
 }
 
 std::exception_ptr Engine::overdue(const Named& named) {
-  const std::string message = named.text() + " on axis " + members_.axis +
-                              ": an earlier operation took more than " +
+  const std::string message = place_of(named) + ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
   give_up({message, ""});
   return std::make_exception_ptr(DeadlineError(message));
