@@ -125,13 +125,6 @@ SampleRef Sampler::at(std::int64_t ordinal) const {
   return {turn.source, epoch, order.at(epoch, turn.position % order.size()), ordinal};
 }
 
-Share share_of(std::int64_t global_batch, std::int64_t data_rank, std::int64_t data_ranks) {
-  check(data_ranks >= 1 && data_rank >= 0 && data_rank < data_ranks,
-        "a rank outside the data axis");
-  const std::int64_t least = global_batch / data_ranks, larger = global_batch % data_ranks;
-  return {data_rank * least + std::min(data_rank, larger), least + (data_rank < larger ? 1 : 0)};
-}
-
 std::vector<Share> microbatches_of(Share share, std::int64_t micro_batch_size) {
   check(micro_batch_size >= 1, "a micro-batch size below one");
   std::vector<Share> parts;

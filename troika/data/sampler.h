@@ -3,6 +3,8 @@
 // re-sized job goes on exactly where the other one stopped. No tensors here.
 #pragma once
 
+#include <troika/base/share.h>
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -81,19 +83,6 @@ class Sampler {
   Mixture mixture_;
   std::vector<Permutation> order_;
 };
-
-// A contiguous part of a batch.
-struct Share {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-
-  bool operator==(const Share&) const = default;
-};
-
-// The part of a global batch that a data-parallel rank computes: contiguous, in rank order, and
-// sizes differ by at most one (the lower ranks have the larger ones).
-[[nodiscard]] Share share_of(std::int64_t global_batch, std::int64_t data_rank,
-                             std::int64_t data_ranks);
 
 // A share cut into microbatches in ascending order; only the last may be smaller.
 [[nodiscard]] std::vector<Share> microbatches_of(Share share, std::int64_t micro_batch_size);

@@ -5,6 +5,7 @@
 
 #include <troika/config/recipe.h>
 #include <troika/nn/stage.h>
+#include <troika/nn/tensor_axis.h>
 
 #include <memory>
 #include <vector>
@@ -14,6 +15,8 @@ namespace troika {
 struct ModelFacts {
   // Floating-point operations of one sample, forward and backward (a multiply-add counts two).
   double flops_per_sample = 0;
+  // The same by unit: where a pipeline is cut.
+  std::vector<double> unit_flops;
   // Targets of one sample that can count: seq_len, or 1.
   std::int64_t targets_per_sample = 1;
 };
@@ -23,7 +26,19 @@ struct Model {
   ModelFacts facts;
 };
 
-// `seed` keys the dropout masks; initial values are the arena's affair.
-[[nodiscard]] Model build_model(const ModelRecipe& recipe, std::uint64_t seed);
+// What of the layout of a job shapes the units of a rank.
+struct ModelLayout {
+  TensorAxis tensor;
+  // kSelective is the blocks' affair; kFull is that of the stage that the units are in.
+  ActivationCheckpoint checkpoint = ActivationCheckpoint::kNone;
+  // The first and the last unit are in stages of different ranks: with tied embeddings, the last
+  // has a copy of the weight under the same name.
+  bool tied_across_stages = false;
+};
+
+// `seed` keys the dropout masks; initial values are the arena's affair. Throws UsageError if the
+// model cannot be split over that many tensor ranks.
+[[nodiscard]] Model build_model(const ModelRecipe& recipe, std::uint64_t seed,
+                                const ModelLayout& layout = {});
 
 }  // namespace troika

@@ -15,14 +15,37 @@ at::Tensor merge_heads(const at::Tensor& heads, const AttentionShape& shape) {
   return heads.transpose(1, 2).reshape({shape.samples * shape.length, -1});
 }
 
-// Each key and value head serves heads / kv_heads query heads.
+// Whether all key and value heads here serve equally many neighbouring query heads.
+bool even_groups(const AttentionShape& shape) {
+  if (shape.reads.empty()) return true;
+  if (shape.heads % shape.kv_heads != 0) return false;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    if (shape.reads[static_cast<std::size_t>(head)] != head / group) return false;
+  }
+  return true;
+}
+
+// A key or value head for each query head.
 at::Tensor repeat_heads(const at::Tensor& tokens, const AttentionShape& shape) {
   at::Tensor heads = split_heads(tokens, shape, shape.kv_heads);
+  if (!even_groups(shape)) {
+    auto* const reads = const_cast<std::int64_t*>(shape.reads.data());
+    return heads.index_select(1, at::from_blob(reads, {shape.heads}, at::kLong));
+  }
   if (shape.kv_heads == shape.heads) return heads;
   return heads.repeat_interleave(shape.heads / shape.kv_heads, 1);
 }
 
 at::Tensor fold_heads(const at::Tensor& gradient, const AttentionShape& shape) {
+  if (!even_groups(shape)) {
+    const at::Tensor sums = at::zeros({shape.samples, shape.kv_heads, shape.length, shape.head_dim},
+                                      gradient.options());
+    for (std::int64_t head = 0; head < shape.heads; ++head) {  // in a fixed order
+      sums.select(1, shape.reads[static_cast<std::size_t>(head)]).add_(gradient.select(1, head));
+    }
+    return merge_heads(sums, shape);
+  }
   if (shape.kv_heads == shape.heads) return merge_heads(gradient, shape);
   const at::Tensor groups = gradient.reshape(
       {shape.samples, shape.kv_heads, shape.heads / shape.kv_heads, shape.length, shape.head_dim});

@@ -5,15 +5,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace troika {
 
+// Heads are those on this rank.
 struct AttentionShape {
-  std::int64_t samples;
-  std::int64_t length;
-  std::int64_t heads;
-  std::int64_t kv_heads;
-  std::int64_t head_dim;
+  std::int64_t samples = 0;
+  std::int64_t length = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  // By query head: which key and value head it reads, ascending. Empty: heads / kv_heads
+  // neighbouring query heads read each.
+  std::vector<std::int64_t> reads = {};
 };
 
 // What the backward pass needs, and the output [samples x length, heads x head_dim].

@@ -3,8 +3,21 @@
 
 namespace troika {
 
+LinearCut LinearCut::columns(const TensorAxis& axis, Share outputs) {
+  return {Kind::kColumns, outputs, axis, std::nullopt};
+}
+
+LinearCut LinearCut::overlapping_columns(const TensorAxis& axis, Share outputs,
+                                         std::int64_t counted) {
+  return {Kind::kColumns, outputs, axis, counted};
+}
+
+LinearCut LinearCut::rows(const TensorAxis& axis, Share inputs) {
+  return {Kind::kRows, inputs, axis, std::nullopt};
+}
+
 Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, Bias bias,
-               Initializer weight_start, Initializer bias_start)
+               Initializer weight_start, Initializer bias_start, const LinearCut& cut)
     : has_bias_(bias == Bias::kPresent) {
   weight_spec_.name = name + ".weight";
   weight_spec_.shape = {out, in};
@@ -13,6 +26,23 @@ Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, Bias 
   bias_spec_.shape = {out};
   bias_spec_.initializer = bias_start;
   bias_spec_.decays = false;
+  if (cut.kind != LinearCut::Kind::kWhole && cut.axis.split()) cut_specs(cut);
+}
+
+void Linear::cut_specs(const LinearCut& cut) {
+  cut_by_rows_ = cut.kind == LinearCut::Kind::kRows;
+  weight_spec_.slice = Slice{cut_by_rows_ ? 1 : 0, cut.held.first, cut.held.end()};
+  if (cut_by_rows_) {
+    cut.axis.mark_replicated(bias_spec_);
+    return;
+  }
+  bias_spec_.slice = weight_spec_.slice;
+  if (!cut.counted) return;
+  for (ParameterSpec* spec : {&weight_spec_, &bias_spec_}) {
+    spec->partial_over.push_back(Axis::kTensor);
+  }
+  weight_spec_.owned = *cut.counted * weight_spec_.shape[1];
+  bias_spec_.owned = cut.counted;
 }
 
 void Linear::declare(std::vector<ParameterSpec>& specs) const {
@@ -27,7 +57,8 @@ void Linear::bind(const Arena& arena) {
 
 at::Tensor Linear::forward(const at::Tensor& input) const {
   const at::Tensor transposed = weight_->value().t();
-  return bias_ ? at::addmm(bias_->value(), input, transposed) : at::mm(input, transposed);
+  const bool add_bias = bias_ && !cut_by_rows_;
+  return add_bias ? at::addmm(bias_->value(), input, transposed) : at::mm(input, transposed);
 }
 
 at::Tensor Linear::backward_input(const at::Tensor& gradient) const {
@@ -36,7 +67,19 @@ at::Tensor Linear::backward_input(const at::Tensor& gradient) const {
 
 void Linear::backward_weight(const at::Tensor& gradient, const at::Tensor& input) const {
   weight_->add_gradient_product(gradient, input);
-  if (bias_) bias_->add_gradient(at::sum(gradient, {0}, false, bias_->gradient().scalar_type()));
+  if (!cut_by_rows_) sum_bias_gradient(gradient);
+}
+
+void Linear::add_bias_(const at::Tensor& sums) const {
+  if (bias_ && cut_by_rows_) sums.add_(bias_->value());
+}
+
+void Linear::add_bias_gradient(const at::Tensor& gradient) const {
+  if (cut_by_rows_) sum_bias_gradient(gradient);
+}
+
+void Linear::sum_bias_gradient(const at::Tensor& gradient) const {
+  if (bias_) bias_->add_gradient(gradient.to(bias_->gradient().scalar_type()).sum(0));
 }
 
 }  // namespace troika

@@ -21,10 +21,62 @@ void for_chunks(std::int64_t tokens, std::int64_t vocabulary, const Function& fu
 }
 
 at::Tensor logits_of(const at::Tensor& input, const Parameter& weight) {
-  return at::mm(input, weight.value().t()).to(weight.master().scalar_type());
+  return at::mm(input, weight.value().t()).to(weight.master_type());
+}
+
+// A chunk of tokens of a split head: the logits that this rank has, and the numbers of all ranks.
+struct SplitChunk {
+  at::Tensor exponentials;  // what cross_entropy_part_() leaves of the logits
+  at::Tensor parts;
+};
+
+SplitChunk split_chunk(const at::Tensor& hidden, const Parameter& weight, const at::Tensor& targets,
+                       const VocabularyCut& cut) {
+  const std::int64_t first_class = cut.axis.share(cut.vocabulary).first;
+  SplitChunk chunk{logits_of(hidden, weight), {}};
+  const at::Tensor own = ops::cross_entropy_part_(chunk.exponentials, targets, first_class);
+  chunk.parts = cut.axis.gather_each(own, {"head", "softmax of the vocabulary", cut.microbatch});
+  return chunk;
+}
+
+// Chunks are the same on every rank, whatever its share.
+std::int64_t largest_share(const VocabularyCut& cut) {
+  return share_of(cut.vocabulary, 0, cut.axis.size()).count;
 }
 
 }  // namespace
+
+HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
+                             const at::Tensor& targets, const VocabularyCut& cut) {
+  HeadLoss loss;
+  for_chunks(input.size(0), largest_share(cut), [&](std::int64_t begin, std::int64_t count) {
+    const at::Tensor wanted = targets.narrow(0, begin, count);
+    const SplitChunk chunk = split_chunk(input.narrow(0, begin, count), weight, wanted, cut);
+    loss.sum += ops::cross_entropy_of_parts(chunk.parts, wanted);
+  });
+  return loss;
+}
+
+HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
+                                  const at::Tensor& targets, double loss_scale,
+                                  const VocabularyCut& cut) {
+  HeadLoss loss;
+  loss.input_gradient = at::empty_like(input);
+  const std::int64_t first_class = cut.axis.share(cut.vocabulary).first;
+  for_chunks(input.size(0), largest_share(cut), [&](std::int64_t begin, std::int64_t count) {
+    const at::Tensor hidden = input.narrow(0, begin, count);
+    const at::Tensor wanted = targets.narrow(0, begin, count);
+    const SplitChunk chunk = split_chunk(hidden, weight, wanted, cut);
+    loss.sum += ops::cross_entropy_of_parts(chunk.parts, wanted);
+    ops::cross_entropy_gradient_of_part_(chunk.exponentials, wanted, first_class, chunk.parts,
+                                         cut.axis.rank(), loss_scale);
+    const at::Tensor gradient = chunk.exponentials.to(input.scalar_type());
+    at::Tensor part = loss.input_gradient.narrow(0, begin, count);
+    at::mm_out(part, gradient, weight.value());
+    weight.add_gradient_product(gradient, hidden);
+  });
+  return loss;
+}
 
 HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
                        const at::Tensor& targets) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/nn/tensor_axis.h>
 #include <troika/param/parameter.h>
 
 #include <cstdint>
@@ -21,5 +22,21 @@ struct HeadLoss {
 // Also gives the gradient of `loss_scale` times the sum, and adds the weight's part to its slot.
 [[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight,
                                           const at::Tensor& targets, double loss_scale);
+
+// The same over a tensor axis whose ranks have a share of the vocabulary each: `weight` is this
+// rank's [share(vocabulary).count, dim]. Every rank gives all tokens and all targets, and gets the
+// loss of all (the same bits everywhere); the input gradient is a partial sum. Instead of logits
+// three numbers a token travel, chunk by chunk.
+struct VocabularyCut {
+  TensorAxis axis;
+  std::int64_t vocabulary = 0;  // of all ranks
+  int microbatch = 0;           // for labels
+};
+
+[[nodiscard]] HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
+                                           const at::Tensor& targets, const VocabularyCut& cut);
+[[nodiscard]] HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
+                                                const at::Tensor& targets, double loss_scale,
+                                                const VocabularyCut& cut);
 
 }  // namespace troika

@@ -26,6 +26,8 @@ struct Microbatch {
   std::int64_t valid = 0;
   // The optimiser step, from 1; keys the dropout masks.
   std::int64_t step = 0;
+  // Its number among those of this rank in the step, from 0: for labels.
+  int index = 0;
 
   [[nodiscard]] std::int64_t samples() const { return inputs.defined() ? inputs.size(0) : 0; }
 };

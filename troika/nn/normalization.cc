@@ -5,12 +5,14 @@
 namespace troika {
 
 Normalization::Normalization(const std::string& name, std::int64_t dim, Norm kind, bool bias,
-                             double eps)
+                             double eps, const TensorAxis& axis)
     : kind_(kind), has_bias_(bias && kind == Norm::kLayerNorm), eps_(eps) {
   weight_spec_.name = name + ".weight";
   weight_spec_.shape = {dim};
   weight_spec_.initializer = Initializer::constant(1);
   weight_spec_.decays = false;
+  weight_spec_.precise = true;
+  axis.mark_replicated(weight_spec_);
   bias_spec_ = weight_spec_;
   bias_spec_.name = name + ".bias";
   bias_spec_.initializer = Initializer::constant(0);
@@ -29,27 +31,27 @@ void Normalization::bind(const Arena& arena) {
 at::Tensor Normalization::forward(const at::Tensor& input, State& state) const {
   state.input = input;
   if (kind_ == Norm::kRmsNorm) {
-    auto [output, reciprocal] = ops::rms_norm(input, weight_->master(), eps_);
+    auto [output, reciprocal] = ops::rms_norm(input, weight_->value(), eps_);
     state.reciprocal = std::move(reciprocal);
     return output;
   }
-  const std::optional<at::Tensor> bias = bias_ ? std::optional(bias_->master()) : std::nullopt;
+  const std::optional<at::Tensor> bias = bias_ ? std::optional(bias_->value()) : std::nullopt;
   at::Tensor output;
   std::tie(output, state.mean, state.reciprocal) =
-      at::native_layer_norm(input, {input.size(1)}, weight_->master(), bias, eps_);
+      at::native_layer_norm(input, {input.size(1)}, weight_->value(), bias, eps_);
   return output;
 }
 
 at::Tensor Normalization::backward(const State& state, const at::Tensor& gradient) const {
   if (kind_ == Norm::kRmsNorm) {
     auto [dx, dweight] =
-        ops::rms_norm_backward(gradient, state.input, weight_->master(), state.reciprocal);
+        ops::rms_norm_backward(gradient, state.input, weight_->value(), state.reciprocal);
     weight_->add_gradient(dweight);
     return dx;
   }
-  const std::optional<at::Tensor> bias = bias_ ? std::optional(bias_->master()) : std::nullopt;
+  const std::optional<at::Tensor> bias = bias_ ? std::optional(bias_->value()) : std::nullopt;
   auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-      gradient, state.input, {state.input.size(1)}, state.mean, state.reciprocal, weight_->master(),
+      gradient, state.input, {state.input.size(1)}, state.mean, state.reciprocal, weight_->value(),
       bias, {true, true, bias_ != nullptr});
   weight_->add_gradient(dweight);
   if (bias_) bias_->add_gradient(dbias);

@@ -1,9 +1,11 @@
 // RMSNorm or LayerNorm over the last dimension. Weights and statistics stay in the masters'
-// precision.
+// precision. Over the tensor axis every rank has the whole weights and normalises its share of the
+// tokens.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <troika/config/recipe.h>
+#include <troika/nn/tensor_axis.h>
 #include <troika/param/arena.h>
 
 #include <string>
@@ -15,7 +17,8 @@ class Normalization {
  public:
   // Parameters `<name>.weight` [dim], ones, and for LayerNorm with `bias`, `<name>.bias` [dim],
   // zeros.
-  Normalization(const std::string& name, std::int64_t dim, Norm kind, bool bias, double eps);
+  Normalization(const std::string& name, std::int64_t dim, Norm kind, bool bias, double eps,
+                const TensorAxis& axis = {});
 
   struct State {
     at::Tensor input;
@@ -27,7 +30,8 @@ class Normalization {
   void bind(const Arena& arena);
   // `input` [n, dim] contiguous.
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, State& state) const;
-  // Returns the input gradient and adds the parameters' gradients, which cost next to nothing.
+  // Returns the input gradient and adds the parameters' gradients, which cost next to nothing:
+  // over these rows, so over a tensor axis they are partial sums, as the specs say.
   [[nodiscard]] at::Tensor backward(const State& state, const at::Tensor& gradient) const;
 
  private:

@@ -4,11 +4,16 @@
 
 namespace troika {
 
-UnitStage::UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit)
-    : units_(std::move(units)), first_unit_(first_unit) {
+void UnitHooks::need_values(int, Direction) {}
+void UnitHooks::release_values(int) {}
+void UnitHooks::need_gradients(int) {}
+void UnitHooks::unit_ready(int) {}
+
+UnitStage::UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit, Recompute recompute)
+    : units_(std::move(units)), first_unit_(first_unit), recompute_(recompute) {
   for (std::size_t i = 0; i < units_.size(); ++i) {
     for (ParameterSpec& spec : units_[i]->specs()) {
-      spec.unit = first_unit_ + static_cast<int>(i);
+      spec.unit = number_of(i);
       specs_.push_back(std::move(spec));
     }
   }
@@ -18,37 +23,66 @@ void UnitStage::bind(const Arena& arena) {
   for (const auto& unit : units_) unit->bind(arena);
 }
 
-Activation UnitStage::forward(Activation input, Saved& saved) {
+bool UnitStage::recomputes(std::size_t index) const {
+  return recompute_ == Recompute::kBlocks && units_[index]->can_recompute();
+}
+
+Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) {
   saved.units.resize(units_.size());
+  saved.inputs.resize(units_.size());
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    input = units_[i]->forward(std::move(input), saved, saved.units[i]);
+    hooks.need_values(number_of(i), Direction::kForward);
+    const bool training = saved.mode == Mode::kTrain;
+    if (training && units_[i]->forward_adds_gradients()) hooks.need_gradients(number_of(i));
+    if (training && recomputes(i)) saved.inputs[i] = input.hidden;
+    if (saved.microbatch.samples() > 0) {
+      input = units_[i]->forward(std::move(input), saved, saved.units[i]);
+    }
+    if (recomputes(i)) saved.units[i].reset();
+    hooks.release_values(number_of(i));
   }
   return input;
 }
 
-at::Tensor UnitStage::backward(Saved& saved, at::Tensor gradient, GradientSink& sink) {
+at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Tensor gradient,
+                                        UnitHooks& hooks) {
+  hooks.need_values(number_of(index), Direction::kBackward);
+  hooks.need_gradients(number_of(index));
+  if (saved.microbatch.samples() > 0) {
+    if (recomputes(index)) {
+      static_cast<void>(
+          units_[index]->forward({std::move(saved.inputs[index])}, saved, saved.units[index]));
+    }
+    gradient = units_[index]->backward_input(*saved.units[index], saved, std::move(gradient));
+  }
+  hooks.release_values(number_of(index));
+  return gradient;
+}
+
+void UnitStage::backward_weight_of(std::size_t index, Saved& saved, UnitHooks& hooks) {
+  hooks.need_gradients(number_of(index));
+  if (saved.microbatch.samples() > 0) units_[index]->backward_weight(*saved.units[index]);
+  saved.units[index].reset();
+  hooks.unit_ready(number_of(index));
+}
+
+at::Tensor UnitStage::backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) {
   for (std::size_t i = units_.size(); i-- > 0;) {
-    gradient = units_[i]->backward_input(*saved.units[i], saved, std::move(gradient));
-    units_[i]->backward_weight(*saved.units[i]);
-    saved.units[i].reset();
-    sink.unit_ready(first_unit_ + static_cast<int>(i));
+    gradient = backward_input_of(i, saved, std::move(gradient), hooks);
+    backward_weight_of(i, saved, hooks);
   }
   return gradient;
 }
 
-at::Tensor UnitStage::backward_input(Saved& saved, at::Tensor gradient) {
+at::Tensor UnitStage::backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) {
   for (std::size_t i = units_.size(); i-- > 0;) {
-    gradient = units_[i]->backward_input(*saved.units[i], saved, std::move(gradient));
+    gradient = backward_input_of(i, saved, std::move(gradient), hooks);
   }
   return gradient;
 }
 
-void UnitStage::backward_weight(Saved& saved, GradientSink& sink) {
-  for (std::size_t i = units_.size(); i-- > 0;) {
-    units_[i]->backward_weight(*saved.units[i]);
-    saved.units[i].reset();
-    sink.unit_ready(first_unit_ + static_cast<int>(i));
-  }
+void UnitStage::backward_weight(Saved& saved, UnitHooks& hooks) {
+  for (std::size_t i = units_.size(); i-- > 0;) backward_weight_of(i, saved, hooks);
 }
 
 }  // namespace troika

@@ -21,12 +21,24 @@ struct Activation {
   std::int64_t count = 0;
 };
 
-// Told, during the backward pass, that a microbatch's contributions to the gradients of a unit are
-// all in: the only source of overlap. Called in the same order on every rank of the data axis.
-class GradientSink {
+// Which way a microbatch moves through the units.
+enum class Direction { kForward, kBackward };
+
+// Told what a stage is about to do with each unit, and what it has done: all overlap of
+// communication with computation, and all memory that exists only while it is used, hang on this.
+// Called in the same order on every rank of the data axis. A hook of the base class does nothing.
+class UnitHooks {
  public:
-  virtual ~GradientSink() = default;
-  virtual void unit_ready(int unit) = 0;
+  virtual ~UnitHooks() = default;
+  // Its parameters' values are about to be read; blocks until they can be. In `direction` comes the
+  // unit that follows, which may be fetched ahead.
+  virtual void need_values(int unit, Direction direction);
+  // They are not read any more by this pass.
+  virtual void release_values(int unit);
+  // Its gradients are about to be written.
+  virtual void need_gradients(int unit);
+  // A microbatch's contributions to the gradients of the unit are all in.
+  virtual void unit_ready(int unit);
 };
 
 enum class Mode { kTrain, kEvaluate };
@@ -37,6 +49,9 @@ class UnitState {
   virtual ~UnitState() = default;
 };
 
+// Which units run their forward pass again in the backward pass instead of keeping what it leaves.
+enum class Recompute { kNone, kBlocks };
+
 // What a microbatch's forward pass leaves for its backward pass.
 struct Saved {
   Microbatch microbatch;
@@ -44,6 +59,8 @@ struct Saved {
   // The loss is multiplied by this before it is differentiated: a power of two, against underflow.
   double loss_scale = 1;
   std::vector<std::unique_ptr<UnitState>> units;
+  // By unit: its input, where the forward pass is to run again.
+  std::vector<at::Tensor> inputs;
 };
 
 // One cut of a model. Not thread-safe; gradients go to the parameters' slots.
@@ -62,6 +79,19 @@ class Unit {
   virtual at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) = 0;
   // Weight gradients that backward_input left over.
   virtual void backward_weight(UnitState& state) = 0;
+  // Whether forward() may run twice for one microbatch: it must then give the same bits, and leave
+  // gradients alone.
+  [[nodiscard]] virtual bool can_recompute() const { return false; }
+  // Whether forward() already adds to gradients, as a head does that never keeps its logits.
+  [[nodiscard]] virtual bool forward_adds_gradients() const { return false; }
+  // Shape of the hidden states that it gives for a microbatch, as they lie on this rank; empty for
+  // the loss.
+  [[nodiscard]] virtual std::vector<std::int64_t> output_shape(
+      const Microbatch& microbatch) const = 0;
+  // The same of those that it takes, where they differ.
+  [[nodiscard]] virtual std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const {
+    return output_shape(microbatch);
+  }
 };
 
 // A chunk of a model between cut points, as schedules see it.
@@ -70,31 +100,55 @@ class Stage {
   virtual ~Stage() = default;
   [[nodiscard]] virtual std::span<const ParameterSpec> specs() const = 0;
   // The last stage returns the sum of losses and the count; `saved` is filled for backward.
-  virtual Activation forward(Activation input, Saved& saved) = 0;
+  virtual Activation forward(Activation input, Saved& saved, UnitHooks& hooks) = 0;
   // Input gradients and, unit by unit, weight gradients. Returns the gradient for the stage before.
-  virtual at::Tensor backward(Saved& saved, at::Tensor gradient, GradientSink& sink) = 0;
+  virtual at::Tensor backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) = 0;
   // The two halves of backward(), for schedules that fill bubbles with weight gradients.
-  virtual at::Tensor backward_input(Saved& saved, at::Tensor gradient) = 0;
-  virtual void backward_weight(Saved& saved, GradientSink& sink) = 0;
+  virtual at::Tensor backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) = 0;
+  virtual void backward_weight(Saved& saved, UnitHooks& hooks) = 0;
+  // Of the hidden states that cross the cut before and behind it, on this rank.
+  [[nodiscard]] virtual std::vector<std::int64_t> input_shape(
+      const Microbatch& microbatch) const = 0;
+  [[nodiscard]] virtual std::vector<std::int64_t> output_shape(
+      const Microbatch& microbatch) const = 0;
 };
 
-// A stage made of units.
+// A stage made of units. A microbatch without samples passes the hooks and nothing else: ranks of a
+// step with fewer microbatches than others keep their company that way.
 class UnitStage final : public Stage {
  public:
   // Units get the numbers `first_unit`, first_unit + 1, ...
-  UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit);
+  UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit,
+            Recompute recompute = Recompute::kNone);
 
   [[nodiscard]] std::span<const ParameterSpec> specs() const override { return specs_; }
   // To be called once before the first forward.
   void bind(const Arena& arena);
-  Activation forward(Activation input, Saved& saved) override;
-  at::Tensor backward(Saved& saved, at::Tensor gradient, GradientSink& sink) override;
-  at::Tensor backward_input(Saved& saved, at::Tensor gradient) override;
-  void backward_weight(Saved& saved, GradientSink& sink) override;
+  Activation forward(Activation input, Saved& saved, UnitHooks& hooks) override;
+  at::Tensor backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
+  at::Tensor backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
+  void backward_weight(Saved& saved, UnitHooks& hooks) override;
+  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
+    return units_.front()->input_shape(microbatch);
+  }
+  [[nodiscard]] std::vector<std::int64_t> output_shape(
+      const Microbatch& microbatch) const override {
+    return units_.back()->output_shape(microbatch);
+  }
 
  private:
+  [[nodiscard]] int number_of(std::size_t index) const {
+    return first_unit_ + static_cast<int>(index);
+  }
+  // Whether unit `index` runs again in the backward pass.
+  [[nodiscard]] bool recomputes(std::size_t index) const;
+  [[nodiscard]] at::Tensor backward_input_of(std::size_t index, Saved& saved, at::Tensor gradient,
+                                             UnitHooks& hooks);
+  void backward_weight_of(std::size_t index, Saved& saved, UnitHooks& hooks);
+
   std::vector<std::unique_ptr<Unit>> units_;
   int first_unit_;
+  Recompute recompute_;
   std::vector<ParameterSpec> specs_;
 };
 

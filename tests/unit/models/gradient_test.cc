@@ -9,7 +9,7 @@
 namespace troika {
 namespace {
 
-class NoSink final : public GradientSink {
+class NoSink final : public UnitHooks {
  public:
   void unit_ready(int unit) override { order.push_back(unit); }
   std::vector<int> order;
@@ -37,7 +37,7 @@ struct Bench {
   double loss(const Microbatch& microbatch) {
     Saved saved;
     saved.microbatch = microbatch;
-    return stage.forward({}, saved).loss_sum;
+    return stage.forward({}, saved, sink).loss_sum;
   }
 
   Model model;
@@ -71,7 +71,7 @@ void expect_right_gradients(const ModelRecipe& recipe, const Microbatch& batch) 
   Bench bench(recipe);
   Saved saved;
   saved.microbatch = batch;
-  const Activation output = bench.stage.forward({}, saved);
+  const Activation output = bench.stage.forward({}, saved, bench.sink);
   EXPECT_EQ(output.count, batch.valid);
   bench.stage.backward(saved, {}, bench.sink);
   std::map<std::string, at::Tensor> gradients;  // the head adds to its slot in each forward pass

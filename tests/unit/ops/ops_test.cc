@@ -9,6 +9,10 @@
 #include <troika/ops/norm.h>
 #include <troika/ops/rotary.h>
 
+#include <cmath>
+#include <limits>
+#include <vector>
+
 namespace troika {
 namespace {
 
@@ -86,6 +90,62 @@ TEST(CrossEntropy, IsTheSumWithItsGradientAndSkipsIgnoredRows) {
   EXPECT_EQ(own[2].abs().max().item<double>(), 0);
 }
 
+// The numbers of classes [borders[i], borders[i + 1]) of each part, and their gradients.
+struct SplitLoss {
+  double sum;
+  at::Tensor gradient;
+};
+
+SplitLoss split_loss(const at::Tensor& logits, const at::Tensor& targets,
+                     const std::vector<std::int64_t>& borders, double scale) {
+  std::vector<at::Tensor> gradients, numbers;
+  for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
+    gradients.push_back(logits.narrow(1, borders[i], borders[i + 1] - borders[i]).clone());
+    numbers.push_back(ops::cross_entropy_part_(gradients[i], targets, borders[i]));
+  }
+  const at::Tensor parts = at::stack(numbers);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    ops::cross_entropy_gradient_of_part_(gradients[i], targets, borders[i], parts,
+                                         static_cast<std::int64_t>(i), scale);
+  }
+  return {ops::cross_entropy_of_parts(parts, targets), at::cat(gradients, 1)};
+}
+
+TEST(SplitCrossEntropy, IsThatOfAllClassesWhateverTheParts) {
+  const at::Tensor targets = at::tensor({0, 250, -100, 83, 84, -100, 167, 100, 7}, at::kLong);
+  for (const double spread : {1.0, 50.0, 1e4}) {
+    const at::Tensor logits = values({9, 251}, "logits") * spread;
+    at::Tensor gradient = logits.clone();
+    const double expected = ops::cross_entropy_with_gradient_(gradient, targets, 0.5);
+    for (const std::vector<std::int64_t>& borders :
+         {std::vector<std::int64_t>{0, 251}, {0, 84, 168, 251}, {0, 84, 84, 251, 251}}) {
+      const SplitLoss split = split_loss(logits, targets, borders, 0.5);
+      EXPECT_NEAR(split.sum / expected, 1, 1e-14) << spread;
+      EXPECT_LT(distance(split.gradient, gradient), 1e-14) << spread;
+      EXPECT_EQ(split.gradient[2].abs().max().item<double>(), 0);
+    }
+  }
+}
+
+TEST(SplitCrossEntropy, InFloatLosesNoMoreThanTheWhole) {
+  const at::Tensor exact = values({4, 1000}, "logits") * 20;
+  const at::Tensor targets = at::tensor({0, 999, 500, 3}, at::kLong);
+  const SplitLoss split = split_loss(exact.to(at::kFloat), targets, {0, 334, 667, 1000}, 1);
+  EXPECT_NEAR(split.sum / ops::cross_entropy(exact.clone(), targets), 1, 1e-6);
+  at::Tensor gradient = exact.clone();
+  static_cast<void>(ops::cross_entropy_with_gradient_(gradient, targets, 1));
+  EXPECT_LT(distance(split.gradient, gradient), 2e-6);
+}
+
+TEST(SplitCrossEntropy, HandsOnWhatIsNotFinite) {
+  at::Tensor logits = values({2, 10}, "logits");
+  logits[0][7] = std::numeric_limits<double>::quiet_NaN();
+  const SplitLoss split = split_loss(logits, at::tensor({1, 1}, at::kLong), {0, 5, 10}, 1);
+  EXPECT_TRUE(std::isnan(split.sum));
+  EXPECT_TRUE(split.gradient[0].isnan().all().item<bool>());
+  EXPECT_FALSE(split.gradient[1].isnan().any().item<bool>());
+}
+
 TEST(AddRows, AddsRepeatedRowsInOrder) {
   const at::Tensor table = at::zeros({4, 130}, at::kDouble);
   const at::Tensor indices = at::tensor({1, 3, 1, 1}, at::kLong);
@@ -105,6 +165,20 @@ TEST(Dropout, KeepsTheExpectationAndRepeats) {
   EXPECT_NEAR(y.eq(0).to(at::kDouble).mean().item<double>(), 0.25, 0.01);
   EXPECT_EQ(distance(y, ops::dropout(x, ids, 0.25, key)), 0);
   EXPECT_GT(distance(y, ops::dropout(x, ids, 0.25, {key.stream, 4})), 0);
+}
+
+TEST(Dropout, OfAShareIsTheShareOfAll) {
+  constexpr std::int64_t kSamples = 3, kLength = 37, kDim = 7;  // no block of four ends with a row
+  const at::Tensor x = values({kSamples * kLength, kDim}, "x");
+  const at::Tensor ids = at::tensor({5, 9, 2}, at::kLong);
+  const ops::DropoutKey key{stream_key(1, "place"), 3};
+  const at::Tensor all = ops::dropout(x, ids, 0.3, key);
+  for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {0, 111}, {0, 56}, {56, 55}, {36, 2}, {37, 37}, {110, 1}, {50, 0}, {111, 0}}) {
+    const at::Tensor share =
+        ops::dropout_rows(x.narrow(0, first, count), {first, kLength}, ids, 0.3, key);
+    EXPECT_TRUE(share.equal(all.narrow(0, first, count))) << first;
+  }
 }
 
 TEST(Dropout, DependsOnTheSampleAndNotOnItsCompany) {

@@ -9,12 +9,22 @@
 
 namespace troika {
 
-// Everything with a gradient of a weight to come keeps the input of that weight; `d_` are gradients
-// of outputs, left by backward_input for backward_weight.
+// What enters core attention: positions are turned in already. Heads are those on this rank.
+struct GptBlock::AttentionInputs {
+  at::Tensor query;       // [tokens, heads x head_dim]
+  at::Tensor key, value;  // [tokens, kv_heads x head_dim]
+};
+
+// Everything with a gradient of a weight to come keeps the input of that weight, or this rank's
+// share of it; `d_` are gradients of outputs, left by backward_input for backward_weight, those of
+// attended and down for all tokens. What the backward pass has used is let go at once.
 struct GptBlock::State final : UnitState {
-  AttentionShape shape{};
+  int microbatch = 0;
+  std::int64_t tokens = 0;  // of the microbatch, on all ranks together
+  AttentionShape shape;
   Normalization::State attention_norm, feed_forward_norm;
   at::Tensor positions;
+  AttentionInputs attention_inputs;  // where core attention is to run again
   AttentionState attention;
   at::Tensor attention_input, attended;
   at::Tensor feed_forward_input, gate, up, activated;
@@ -28,10 +38,6 @@ std::string layer_name(std::int64_t layer, const std::string& part) {
   return "model.layers." + std::to_string(layer) + "." + part;
 }
 
-Bias bias_of(const ModelRecipe& recipe) {
-  return recipe.bias ? Bias::kPresent : Bias::kAbsent;
-}
-
 Initializer inner_start() {
   return Initializer::normal(0.02);
 }
@@ -42,31 +48,89 @@ Initializer residual_start(const ModelRecipe& recipe) {
   return Initializer::normal(0.02 / std::sqrt(2.0 * static_cast<double>(recipe.layers)));
 }
 
+Share scaled(const Share& share, std::int64_t factor) {
+  return {share.first * factor, share.count * factor};
+}
+
+// Makes the linear layers of a block, each with its cut.
+class Projections {
+ public:
+  Projections(const ModelRecipe& recipe, std::int64_t layer, const TensorAxis& axis,
+              const HeadCut& heads)
+      : recipe_(recipe), layer_(layer), axis_(axis), heads_(heads) {}
+
+  [[nodiscard]] Linear query() const {
+    return into("self_attn.q_proj", recipe_.heads * recipe_.head_dim,
+                LinearCut::columns(axis_, scaled(heads_.query, recipe_.head_dim)));
+  }
+  [[nodiscard]] Linear key_or_value(const std::string& part) const {
+    const Share held = scaled(heads_.key_value, recipe_.head_dim);
+    return into(part, recipe_.kv_heads * recipe_.head_dim,
+                heads_.overlapping
+                    ? LinearCut::overlapping_columns(axis_, held, heads_.counted * recipe_.head_dim)
+                    : LinearCut::columns(axis_, held));
+  }
+  [[nodiscard]] Linear attention_output() const {
+    return out_of("self_attn.o_proj", recipe_.heads * recipe_.head_dim,
+                  scaled(heads_.query, recipe_.head_dim));
+  }
+  [[nodiscard]] Linear inner(const std::string& part) const {
+    return into(part, recipe_.ffn_dim, LinearCut::columns(axis_, axis_.share(recipe_.ffn_dim)));
+  }
+  [[nodiscard]] Linear feed_forward_output() const {
+    return out_of("mlp.down_proj", recipe_.ffn_dim, axis_.share(recipe_.ffn_dim));
+  }
+
+ private:
+  [[nodiscard]] Bias bias() const { return recipe_.bias ? Bias::kPresent : Bias::kAbsent; }
+  [[nodiscard]] Linear into(const std::string& part, std::int64_t width,
+                            const LinearCut& cut) const {
+    return {layer_name(layer_, part), recipe_.dim, width, bias(), inner_start(),
+            Initializer::constant(0), cut};
+  }
+  [[nodiscard]] Linear out_of(const std::string& part, std::int64_t width,
+                              const Share& held) const {
+    return {layer_name(layer_, part),
+            width,
+            recipe_.dim,
+            bias(),
+            residual_start(recipe_),
+            Initializer::constant(0),
+            LinearCut::rows(axis_, held)};
+  }
+
+  const ModelRecipe& recipe_;
+  std::int64_t layer_;
+  const TensorAxis& axis_;
+  const HeadCut& heads_;
+};
+
+Normalization norm_of(const ModelRecipe& recipe, std::int64_t layer, const std::string& part,
+                      const TensorAxis& axis) {
+  return {layer_name(layer, part), recipe.dim, recipe.norm, recipe.bias, recipe.norm_eps, axis};
+}
+
 }  // namespace
 
-GptBlock::GptBlock(const ModelRecipe& recipe, std::int64_t layer, std::uint64_t seed)
+GptBlock::GptBlock(const ModelRecipe& recipe, std::int64_t layer, std::uint64_t seed,
+                   const ModelLayout& layout)
     : recipe_(recipe),
+      axis_(layout.tensor),
+      heads_(cut_heads(recipe.heads, recipe.kv_heads, axis_.rank(), axis_.size())),
+      recompute_attention_(layout.checkpoint == ActivationCheckpoint::kSelective),
+      label_("layer " + std::to_string(layer)),
       attention_dropout_(stream_key(seed, "dropout " + layer_name(layer, "self_attn"))),
       feed_forward_dropout_(stream_key(seed, "dropout " + layer_name(layer, "mlp"))),
-      attention_norm_(layer_name(layer, "input_layernorm"), recipe.dim, recipe.norm, recipe.bias,
-                      recipe.norm_eps),
-      feed_forward_norm_(layer_name(layer, "post_attention_layernorm"), recipe.dim, recipe.norm,
-                         recipe.bias, recipe.norm_eps),
-      query_(layer_name(layer, "self_attn.q_proj"), recipe.dim, recipe.heads * recipe.head_dim,
-             bias_of(recipe), inner_start()),
-      key_(layer_name(layer, "self_attn.k_proj"), recipe.dim, recipe.kv_heads * recipe.head_dim,
-           bias_of(recipe), inner_start()),
-      value_(layer_name(layer, "self_attn.v_proj"), recipe.dim, recipe.kv_heads * recipe.head_dim,
-             bias_of(recipe), inner_start()),
-      output_(layer_name(layer, "self_attn.o_proj"), recipe.heads * recipe.head_dim, recipe.dim,
-              bias_of(recipe), residual_start(recipe)),
-      up_(layer_name(layer, "mlp.up_proj"), recipe.dim, recipe.ffn_dim, bias_of(recipe),
-          inner_start()),
-      down_(layer_name(layer, "mlp.down_proj"), recipe.ffn_dim, recipe.dim, bias_of(recipe),
-            residual_start(recipe)) {
+      attention_norm_(norm_of(recipe, layer, "input_layernorm", axis_)),
+      feed_forward_norm_(norm_of(recipe, layer, "post_attention_layernorm", axis_)),
+      query_(Projections(recipe, layer, axis_, heads_).query()),
+      key_(Projections(recipe, layer, axis_, heads_).key_or_value("self_attn.k_proj")),
+      value_(Projections(recipe, layer, axis_, heads_).key_or_value("self_attn.v_proj")),
+      output_(Projections(recipe, layer, axis_, heads_).attention_output()),
+      up_(Projections(recipe, layer, axis_, heads_).inner("mlp.up_proj")),
+      down_(Projections(recipe, layer, axis_, heads_).feed_forward_output()) {
   if (recipe.activation == ActivationFunction::kSwiGlu) {
-    gate_.emplace(layer_name(layer, "mlp.gate_proj"), recipe.dim, recipe.ffn_dim, bias_of(recipe),
-                  inner_start());
+    gate_ = Projections(recipe, layer, axis_, heads_).inner("mlp.gate_proj");
   }
 }
 
@@ -92,17 +156,35 @@ void GptBlock::bind(const Arena& arena) {
   }
 }
 
+std::vector<std::int64_t> GptBlock::output_shape(const Microbatch& microbatch) const {
+  return {axis_.share(microbatch.inputs.numel()).count, recipe_.dim};
+}
+
+at::Tensor GptBlock::gather(const at::Tensor& share, const State& state,
+                            std::string_view what) const {
+  return axis_.gather_tokens(share, state.tokens, {label_, what, state.microbatch});
+}
+
+at::Tensor GptBlock::scatter(const at::Tensor& partial, const State& state,
+                             std::string_view what) const {
+  return axis_.scatter_sum(partial, {label_, what, state.microbatch});
+}
+
 at::Tensor GptBlock::dropped(const at::Tensor& tensor, const Saved& saved,
                              std::uint64_t stream) const {
   if (saved.mode == Mode::kEvaluate) return tensor;
-  return ops::dropout(tensor, saved.microbatch.sample_ids, recipe_.dropout,
-                      {stream, saved.microbatch.step});
+  const Microbatch& microbatch = saved.microbatch;
+  const Share tokens = axis_.share(microbatch.inputs.numel());
+  return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
+                           recipe_.dropout, {stream, microbatch.step});
 }
 
 Activation GptBlock::forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<State>();
-  const at::Tensor attended = attend(input.hidden, saved.microbatch, *own);
+  own->microbatch = saved.microbatch.index;
+  own->tokens = saved.microbatch.inputs.numel();
+  const at::Tensor attended = attend(input.hidden, saved, *own);
   const at::Tensor middle = input.hidden + dropped(attended, saved, attention_dropout_);
   const at::Tensor fed = feed_forward(middle, *own);
   at::Tensor hidden = middle + dropped(fed, saved, feed_forward_dropout_);
@@ -110,48 +192,72 @@ Activation GptBlock::forward(Activation input, const Saved& saved,
   return {std::move(hidden)};
 }
 
-at::Tensor GptBlock::attend(const at::Tensor& hidden, const Microbatch& microbatch,
-                            State& state) const {
-  const std::int64_t samples = microbatch.inputs.size(0), length = microbatch.inputs.size(1);
-  state.shape = {samples, length, recipe_.heads, recipe_.kv_heads, recipe_.head_dim};
+at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State& state) const {
+  const at::Tensor& ids = saved.microbatch.inputs;
+  state.shape = {ids.size(0),      ids.size(1), heads_.query.count, heads_.key_value.count,
+                 recipe_.head_dim, heads_.reads};
   state.attention_input = attention_norm_.forward(hidden, state.attention_norm);
-  const at::Tensor query = query_.forward(state.attention_input);
-  const at::Tensor key = key_.forward(state.attention_input);
-  const at::Tensor value = value_.forward(state.attention_input);
-  if (rotary_.defined()) {
-    state.positions = token_positions(samples, length, microbatch.document_ids);
-    ops::rotate_(query, state.positions, rotary_, ops::Rotation::kForward);
-    ops::rotate_(key, state.positions, rotary_, ops::Rotation::kForward);
+  const AttentionInputs inputs =
+      project(gather(state.attention_input, state, "attention input"), saved.microbatch, state);
+  core_attention(inputs, saved.microbatch, state);
+  const at::Tensor partial = output_.forward(state.attended);
+  if (recompute_attention_) {
+    state.attention_inputs = inputs;
+    state.attention = {};
+    state.attended.reset();
   }
+  at::Tensor output = scatter(partial, state, "attention output");
+  output_.add_bias_(output);
+  return output;
+}
+
+GptBlock::AttentionInputs GptBlock::project(const at::Tensor& tokens, const Microbatch& microbatch,
+                                            State& state) const {
+  AttentionInputs inputs{query_.forward(tokens), key_.forward(tokens), value_.forward(tokens)};
+  if (rotary_.defined()) {
+    state.positions =
+        token_positions(state.shape.samples, state.shape.length, microbatch.document_ids);
+    ops::rotate_(inputs.query, state.positions, rotary_, ops::Rotation::kForward);
+    ops::rotate_(inputs.key, state.positions, rotary_, ops::Rotation::kForward);
+  }
+  return inputs;
+}
+
+void GptBlock::core_attention(const AttentionInputs& inputs, const Microbatch& microbatch,
+                              State& state) const {
   const at::Tensor mask = microbatch.document_ids.defined()
-                              ? document_mask(microbatch.document_ids, query.scalar_type())
+                              ? document_mask(microbatch.document_ids, inputs.query.scalar_type())
                               : at::Tensor();
-  state.attended = attention(query, key, value, state.shape, mask, state.attention);
-  return output_.forward(state.attended);
+  state.attended =
+      attention(inputs.query, inputs.key, inputs.value, state.shape, mask, state.attention);
 }
 
 at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const {
   state.feed_forward_input = feed_forward_norm_.forward(hidden, state.feed_forward_norm);
-  state.up = up_.forward(state.feed_forward_input);
+  const at::Tensor tokens = gather(state.feed_forward_input, state, "feed-forward input");
+  state.up = up_.forward(tokens);
   if (gate_) {
-    state.gate = gate_->forward(state.feed_forward_input);
+    state.gate = gate_->forward(tokens);
     state.activated = swiglu(state.gate, state.up);
   } else {
     state.activated = apply(recipe_.activation, state.up);
   }
-  return down_.forward(state.activated);
+  at::Tensor output = scatter(down_.forward(state.activated), state, "feed-forward output");
+  down_.add_bias_(output);
+  return output;
 }
 
 at::Tensor GptBlock::backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) {
   auto& own = static_cast<State&>(state);
   const at::Tensor middle =
       gradient + feed_forward_backward(own, dropped(gradient, saved, feed_forward_dropout_));
-  return middle + attend_backward(own, dropped(middle, saved, attention_dropout_));
+  return middle + attend_backward(own, saved, dropped(middle, saved, attention_dropout_));
 }
 
 at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradient) const {
-  state.d_down = gradient;
-  const at::Tensor activated = down_.backward_input(gradient);
+  down_.add_bias_gradient(gradient);
+  state.d_down = gather(gradient, state, "feed-forward output gradient");
+  const at::Tensor activated = down_.backward_input(state.d_down);
   at::Tensor input;
   if (gate_) {
     auto [gate, up] = swiglu_backward(activated, state.gate, state.up);
@@ -162,34 +268,51 @@ at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradi
     state.d_up = apply_backward(recipe_.activation, activated, state.up, state.activated);
     input = up_.backward_input(state.d_up);
   }
-  return feed_forward_norm_.backward(state.feed_forward_norm, input);
+  state.gate.reset();
+  state.up.reset();
+  input = feed_forward_norm_.backward(state.feed_forward_norm,
+                                      scatter(input, state, "feed-forward input gradient"));
+  state.feed_forward_norm = {};
+  return input;
 }
 
-at::Tensor GptBlock::attend_backward(State& state, const at::Tensor& gradient) const {
-  state.d_attended = gradient;
+at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
+                                     const at::Tensor& gradient) const {
+  if (recompute_attention_) core_attention(state.attention_inputs, saved.microbatch, state);
+  state.attention_inputs = {};
+  output_.add_bias_gradient(gradient);
+  state.d_attended = gather(gradient, state, "attention output gradient");
   auto [query, key, value] =
-      attention_backward(state.attention, state.shape, output_.backward_input(gradient));
+      attention_backward(state.attention, state.shape, output_.backward_input(state.d_attended));
+  state.attention = {};
   if (rotary_.defined()) {
     ops::rotate_(query, state.positions, rotary_, ops::Rotation::kBackward);
     ops::rotate_(key, state.positions, rotary_, ops::Rotation::kBackward);
+    state.positions.reset();
   }
   at::Tensor input = query_.backward_input(query);
   input.add_(key_.backward_input(key)).add_(value_.backward_input(value));
   state.d_query = std::move(query);
   state.d_key = std::move(key);
   state.d_value = std::move(value);
-  return attention_norm_.backward(state.attention_norm, input);
+  input = attention_norm_.backward(state.attention_norm,
+                                   scatter(input, state, "attention input gradient"));
+  state.attention_norm = {};
+  return input;
 }
 
 void GptBlock::backward_weight(UnitState& state) {
   auto& own = static_cast<State&>(state);
   down_.backward_weight(own.d_down, own.activated);
-  up_.backward_weight(own.d_up, own.feed_forward_input);
-  if (gate_) gate_->backward_weight(own.d_gate, own.feed_forward_input);
+  const at::Tensor feed_forward_input =
+      gather(own.feed_forward_input, own, "feed-forward input again");
+  up_.backward_weight(own.d_up, feed_forward_input);
+  if (gate_) gate_->backward_weight(own.d_gate, feed_forward_input);
   output_.backward_weight(own.d_attended, own.attended);
-  query_.backward_weight(own.d_query, own.attention_input);
-  key_.backward_weight(own.d_key, own.attention_input);
-  value_.backward_weight(own.d_value, own.attention_input);
+  const at::Tensor attention_input = gather(own.attention_input, own, "attention input again");
+  query_.backward_weight(own.d_query, attention_input);
+  key_.backward_weight(own.d_key, attention_input);
+  value_.backward_weight(own.d_value, attention_input);
 }
 
 }  // namespace troika

@@ -2,36 +2,63 @@
 #pragma once
 
 #include <troika/config/recipe.h>
+#include <troika/models/model.h>
 #include <troika/nn/attention.h>
+#include <troika/nn/head_cut.h>
 #include <troika/nn/linear.h>
 #include <troika/nn/normalization.h>
 #include <troika/nn/stage.h>
 
 #include <optional>
+#include <string>
 
 namespace troika {
 
+// Over a tensor axis: norms, dropout and residual additions work on this rank's share of the
+// tokens; projections into attention and feed-forward layers are cut by columns, those out of them
+// by rows. The tokens come together before the first kind and sums are scattered after the second,
+// and the other way round in the backward pass. What all ranks would keep alike, the tokens
+// together, is gathered again for the weight gradients instead of kept (Korthikanti et al. 2022,
+// section 4.2.2).
 class GptBlock final : public Unit {
  public:
-  GptBlock(const ModelRecipe& recipe, std::int64_t layer, std::uint64_t seed);
+  GptBlock(const ModelRecipe& recipe, std::int64_t layer, std::uint64_t seed,
+           const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
+  // Hidden states are this rank's share of the tokens, [share(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
   void backward_weight(UnitState& state) override;
+  [[nodiscard]] bool can_recompute() const override { return true; }
+  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch& microbatch) const override;
 
  private:
   struct State;
-  at::Tensor attend(const at::Tensor& hidden, const Microbatch& microbatch, State& state) const;
-  at::Tensor attend_backward(State& state, const at::Tensor& gradient) const;
+  struct AttentionInputs;
+  at::Tensor attend(const at::Tensor& hidden, const Saved& saved, State& state) const;
+  [[nodiscard]] AttentionInputs project(const at::Tensor& tokens, const Microbatch& microbatch,
+                                        State& state) const;
+  // The part without weights, which leaves what its backward pass needs in `state`.
+  void core_attention(const AttentionInputs& inputs, const Microbatch& microbatch,
+                      State& state) const;
+  at::Tensor attend_backward(State& state, const Saved& saved, const at::Tensor& gradient) const;
   at::Tensor feed_forward(const at::Tensor& hidden, State& state) const;
   at::Tensor feed_forward_backward(State& state, const at::Tensor& gradient) const;
   [[nodiscard]] at::Tensor dropped(const at::Tensor& tensor, const Saved& saved,
                                    std::uint64_t stream) const;
+  [[nodiscard]] at::Tensor gather(const at::Tensor& share, const State& state,
+                                  std::string_view what) const;
+  [[nodiscard]] at::Tensor scatter(const at::Tensor& partial, const State& state,
+                                   std::string_view what) const;
 
   ModelRecipe recipe_;
+  TensorAxis axis_;
+  HeadCut heads_;
+  bool recompute_attention_;
+  std::string label_;  // "layer 3"
   std::uint64_t attention_dropout_, feed_forward_dropout_;
   Normalization attention_norm_, feed_forward_norm_;
   Linear query_, key_, value_, output_;

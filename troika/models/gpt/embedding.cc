@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
 #include <troika/models/gpt/embedding.h>
+#include <troika/models/gpt/vocabulary.h>
 #include <troika/nn/attention.h>
 #include <troika/ops/dropout.h>
 #include <troika/ops/embedding.h>
@@ -12,59 +13,117 @@ struct EmbeddingState final : UnitState {
   at::Tensor position_ids;  // with learned positions
 };
 
+// Ids counted from a rank's first row, and which of them it has.
+struct LocalIds {
+  at::Tensor ids, held;
+};
+
+LocalIds local_ids(const at::Tensor& inputs, const Share& rows) {
+  at::Tensor ids = inputs.reshape({-1}) - rows.first;
+  at::Tensor held = ids.ge(0).logical_and_(ids.lt(rows.count));
+  return {std::move(ids), std::move(held)};
+}
+
 }  // namespace
 
-GptEmbedding::GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed)
-    : recipe_(recipe), dropout_stream_(stream_key(seed, "dropout embedding")) {}
+GptEmbedding::GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout)
+    : recipe_(recipe),
+      axis_(layout.tensor),
+      tied_across_stages_(recipe.tied_embeddings && layout.tied_across_stages),
+      rows_(axis_.share(recipe.vocab_size)),
+      dropout_stream_(stream_key(seed, "dropout embedding")) {}
 
 std::vector<ParameterSpec> GptEmbedding::specs() const {
-  ParameterSpec tokens;
-  tokens.name = "model.embed_tokens.weight";
-  tokens.shape = {recipe_.vocab_size, recipe_.dim};
-  tokens.initializer = Initializer::normal(0.02);
+  ParameterSpec tokens = vocabulary_weight(kTokenEmbedding, recipe_, axis_);
+  if (tied_across_stages_) tokens.partial_over.push_back(Axis::kPipeline);
   if (recipe_.position == Position::kRope) return {tokens};
-  ParameterSpec positions = tokens;
+  ParameterSpec positions;
   positions.name = "model.embed_positions.weight";
   positions.shape = {recipe_.seq_len, recipe_.dim};
+  positions.initializer = tokens.initializer;
+  axis_.mark_replicated(positions);
   return {tokens, positions};
 }
 
 void GptEmbedding::bind(const Arena& arena) {
-  tokens_ = &arena.parameter("model.embed_tokens.weight");
+  tokens_ = &arena.parameter(kTokenEmbedding);
   if (recipe_.position == Position::kLearned) {
     positions_ = &arena.parameter("model.embed_positions.weight");
   }
 }
 
+// [share of the tokens, dim].
+at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
+  const at::Tensor& table = tokens_->value();
+  if (!axis_.split()) return at::index_select(table, 0, microbatch.inputs.reshape({-1}));
+  at::Tensor rows;
+  if (rows_.count == 0) {
+    rows = at::zeros({microbatch.inputs.numel(), recipe_.dim}, table.options());
+  } else {
+    const LocalIds local = local_ids(microbatch.inputs, rows_);
+    rows = at::index_select(table, 0, local.ids.clamp(0, rows_.count - 1));
+    rows.masked_fill_(local.held.logical_not().unsqueeze(1), 0);
+  }
+  return axis_.scatter_sum(rows, {"embedding", "rows", microbatch.index});
+}
+
+at::Tensor GptEmbedding::position_ids(const Microbatch& microbatch) const {
+  const Share tokens = axis_.share(microbatch.inputs.numel());
+  return token_positions(microbatch.inputs.size(0), microbatch.inputs.size(1),
+                         microbatch.document_ids)
+      .narrow(0, tokens.first, tokens.count);
+}
+
+at::Tensor GptEmbedding::dropped(const at::Tensor& tensor, const Microbatch& microbatch) const {
+  const Share tokens = axis_.share(microbatch.inputs.numel());
+  return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
+                           recipe_.dropout, {dropout_stream_, microbatch.step});
+}
+
 Activation GptEmbedding::forward(Activation, const Saved& saved,
                                  std::unique_ptr<UnitState>& state) {
-  const Microbatch& microbatch = saved.microbatch;
-  at::Tensor hidden = at::index_select(tokens_->value(), 0, microbatch.inputs.reshape({-1}));
+  at::Tensor hidden = look_up(saved.microbatch);
   auto own = std::make_unique<EmbeddingState>();
   if (positions_) {
-    own->position_ids = token_positions(microbatch.inputs.size(0), microbatch.inputs.size(1),
-                                        microbatch.document_ids);
+    own->position_ids = position_ids(saved.microbatch);
     hidden.add_(at::index_select(positions_->value(), 0, own->position_ids));
   }
   if (saved.mode == Mode::kTrain) {
-    hidden = ops::dropout(hidden, microbatch.sample_ids, recipe_.dropout,
-                          {dropout_stream_, microbatch.step});
+    hidden = dropped(hidden, saved.microbatch);
     state = std::move(own);
   }
   return {std::move(hidden)};
 }
 
+std::vector<std::int64_t> GptEmbedding::output_shape(const Microbatch& microbatch) const {
+  return {axis_.share(microbatch.inputs.numel()).count, recipe_.dim};
+}
+
+// `gradient` [tokens, dim]: rows of ids held here are added in the order of the tokens.
+void GptEmbedding::add_token_gradients(const Microbatch& microbatch,
+                                       const at::Tensor& gradient) const {
+  tokens_->claim_zeroed();
+  if (!axis_.split()) {
+    ops::add_rows_(tokens_->gradient(), microbatch.inputs.reshape({-1}), gradient);
+    return;
+  }
+  const LocalIds local = local_ids(microbatch.inputs, rows_);
+  const at::Tensor held = local.held.nonzero().squeeze(1);
+  ops::add_rows_(tokens_->gradient(), local.ids.index_select(0, held),
+                 gradient.index_select(0, held));
+}
+
 at::Tensor GptEmbedding::backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) {
   const Microbatch& microbatch = saved.microbatch;
-  gradient = ops::dropout(gradient, microbatch.sample_ids, recipe_.dropout,
-                          {dropout_stream_, microbatch.step});
-  tokens_->claim_zeroed();
-  ops::add_rows_(tokens_->gradient(), microbatch.inputs.reshape({-1}), gradient);
+  gradient = dropped(gradient, microbatch);
   if (positions_) {
     positions_->claim_zeroed();
     ops::add_rows_(positions_->gradient(), static_cast<EmbeddingState&>(state).position_ids,
                    gradient);
   }
+  gradient = axis_.gather_tokens(gradient, microbatch.inputs.numel(),
+                                 {"embedding", "output gradient", microbatch.index});
+  add_token_gradients(microbatch, gradient);
   return {};
 }
 

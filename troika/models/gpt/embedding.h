@@ -2,23 +2,36 @@
 #pragma once
 
 #include <troika/config/recipe.h>
+#include <troika/models/model.h>
 #include <troika/nn/stage.h>
 
 namespace troika {
 
+// Over a tensor axis each rank has a share of the vocabulary's rows: ids of others look up zeros,
+// and the sum over the ranks, which adds nothing else to a row, is scattered over the tokens.
 class GptEmbedding final : public Unit {
  public:
-  GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed);
+  GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
+  // Gives this rank's share of the tokens, [share(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch& microbatch) const override;
   void backward_weight(UnitState&) override {}  // scattered rows: done with the input gradient
 
  private:
+  [[nodiscard]] at::Tensor look_up(const Microbatch& microbatch) const;
+  [[nodiscard]] at::Tensor position_ids(const Microbatch& microbatch) const;
+  [[nodiscard]] at::Tensor dropped(const at::Tensor& tensor, const Microbatch& microbatch) const;
+  void add_token_gradients(const Microbatch& microbatch, const at::Tensor& gradient) const;
+
   ModelRecipe recipe_;
+  TensorAxis axis_;
+  bool tied_across_stages_;
+  Share rows_;  // of the vocabulary, held here
   std::uint64_t dropout_stream_;
   Parameter* tokens_ = nullptr;
   Parameter* positions_ = nullptr;

@@ -1,38 +1,65 @@
 #include <ATen/ATen.h>
+#include <troika/base/error.h>
 #include <troika/models/gpt/block.h>
 #include <troika/models/gpt/embedding.h>
 #include <troika/models/gpt/gpt.h>
 #include <troika/models/gpt/head.h>
 
+#include <numeric>
+
 namespace troika {
 namespace {
 
-// Matrix products of one token, forward: two operations a weight that it meets, and the scores and
-// the weighted sum of causal attention over half the positions on average.
-double forward_flops_per_token(const ModelRecipe& recipe) {
+// Matrix products of one token in a block, forward: two operations a weight that it meets, and the
+// scores and the weighted sum of causal attention over half the positions on average.
+double block_flops(const ModelRecipe& recipe) {
   const auto dim = static_cast<double>(recipe.dim), ffn = static_cast<double>(recipe.ffn_dim);
   const double attended = static_cast<double>(recipe.heads * recipe.head_dim);
   const double keys = static_cast<double>(recipe.kv_heads * recipe.head_dim);
   const double matrices = recipe.activation == ActivationFunction::kSwiGlu ? 3 : 2;
   const double weights = dim * (2 * attended + 2 * keys) + matrices * dim * ffn;
   const double scores = 2 * attended * static_cast<double>(recipe.seq_len) / 2;
-  return 2 * (static_cast<double>(recipe.layers) * (weights + scores) +
-              dim * static_cast<double>(recipe.vocab_size));
+  return 2 * (weights + scores);
+}
+
+// The same of the output projection.
+double head_flops(const ModelRecipe& recipe) {
+  return 2 * static_cast<double>(recipe.dim) * static_cast<double>(recipe.vocab_size);
+}
+
+ModelFacts facts_of(const ModelRecipe& recipe) {
+  ModelFacts facts;
+  facts.targets_per_sample = recipe.seq_len;
+  // The backward pass takes every product twice: once for the input, once for the weight.
+  const double passes = 3 * static_cast<double>(recipe.seq_len);
+  facts.unit_flops.push_back(0);  // rows are looked up
+  for (std::int64_t i = 0; i < recipe.layers; ++i) {
+    facts.unit_flops.push_back(passes * block_flops(recipe));
+  }
+  facts.unit_flops.push_back(passes * head_flops(recipe));
+  facts.flops_per_sample = std::accumulate(facts.unit_flops.begin(), facts.unit_flops.end(), 0.0);
+  return facts;
+}
+
+void check_heads(const ModelRecipe& recipe, const TensorAxis& tensor) {
+  if (tensor.size() <= recipe.heads) return;
+  const std::string heads = std::to_string(recipe.heads);
+  throw UsageError("parallel.tensor = " + std::to_string(tensor.size()) + ": the model has " +
+                       heads + (recipe.heads == 1 ? " head" : " heads"),
+                   "write tensor = " + heads + (recipe.heads == 1 ? "" : " or less"));
 }
 
 }  // namespace
 
-Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed) {
+Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout) {
+  check_heads(recipe, layout.tensor);
   Model model;
-  model.units.push_back(std::make_unique<GptEmbedding>(recipe, seed));
+  model.units.push_back(std::make_unique<GptEmbedding>(recipe, seed, layout));
   for (std::int64_t layer = 0; layer < recipe.layers; ++layer) {
-    model.units.push_back(std::make_unique<GptBlock>(recipe, layer, seed));
+    model.units.push_back(std::make_unique<GptBlock>(recipe, layer, seed, layout));
   }
-  model.units.push_back(std::make_unique<GptHead>(recipe));
-  model.facts.targets_per_sample = recipe.seq_len;
-  // The backward pass takes every product twice: once for the input, once for the weight.
-  model.facts.flops_per_sample =
-      3 * forward_flops_per_token(recipe) * static_cast<double>(recipe.seq_len);
+  model.units.push_back(std::make_unique<GptHead>(recipe, layout));
+  model.facts = facts_of(recipe);
   return model;
 }
 

@@ -10,6 +10,11 @@ namespace troika {
 // Units: the embedding, `layers` blocks, and the head (final norm, output projection, loss).
 // Weights start normal with deviation 0.02, those that write to the residual stream 0.02 / sqrt(2
 // layers).
-[[nodiscard]] Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed);
+//
+// Over a tensor axis the embedding and the head are split by the vocabulary, attention by heads,
+// and feed-forward layers by their inner width, all as evenly as possible; what flows between units
+// is this rank's share of the tokens. Throws UsageError if there are more tensor ranks than heads.
+[[nodiscard]] Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed,
+                              const ModelLayout& layout = {});
 
 }  // namespace troika

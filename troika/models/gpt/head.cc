@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
+#include <troika/base/error.h>
 #include <troika/models/gpt/head.h>
-#include <troika/nn/loss_head.h>
+#include <troika/models/gpt/vocabulary.h>
 
 namespace troika {
 namespace {
@@ -12,38 +13,60 @@ struct HeadState final : UnitState {
 
 }  // namespace
 
-GptHead::GptHead(const ModelRecipe& recipe)
-    : recipe_(recipe), norm_("model.norm", recipe.dim, recipe.norm, recipe.bias, recipe.norm_eps) {}
+GptHead::GptHead(const ModelRecipe& recipe, const ModelLayout& layout)
+    : recipe_(recipe),
+      axis_(layout.tensor),
+      holds_copy_(recipe.tied_embeddings && layout.tied_across_stages),
+      norm_("model.norm", recipe.dim, recipe.norm, recipe.bias, recipe.norm_eps, axis_) {}
 
 std::vector<ParameterSpec> GptHead::specs() const {
   std::vector<ParameterSpec> specs;
   norm_.declare(specs);
-  ParameterSpec output;
-  output.name = "lm_head.weight";
-  output.shape = {recipe_.vocab_size, recipe_.dim};
-  output.initializer = Initializer::normal(0.02);
-  if (recipe_.tied_embeddings) output.tied_to = "model.embed_tokens.weight";
+  if (holds_copy_) {
+    ParameterSpec copy = vocabulary_weight(kTokenEmbedding, recipe_, axis_);
+    copy.copy = true;
+    copy.partial_over.push_back(Axis::kPipeline);
+    specs.push_back(std::move(copy));
+    return specs;
+  }
+  ParameterSpec output = vocabulary_weight(kOutputWeight, recipe_, axis_);
+  if (recipe_.tied_embeddings) output.tied_to = kTokenEmbedding;
   specs.push_back(std::move(output));
   return specs;
 }
 
 void GptHead::bind(const Arena& arena) {
   norm_.bind(arena);
-  output_ = &arena.parameter("lm_head.weight");
+  output_ = &arena.parameter(holds_copy_ ? kTokenEmbedding : kOutputWeight);
+}
+
+HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) const {
+  if (axis_.split()) return split_loss_of(normalised, saved);
+  const at::Tensor targets = saved.microbatch.targets.reshape({-1});
+  if (saved.mode == Mode::kEvaluate) return evaluate_head(normalised, *output_, targets);
+  return differentiate_head(normalised, *output_, targets, saved.loss_scale);
+}
+
+HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved) const {
+  const int index = saved.microbatch.index;
+  const at::Tensor targets = saved.microbatch.targets.reshape({-1});
+  const VocabularyCut cut{axis_, recipe_.vocab_size, index};
+  const at::Tensor input =
+      axis_.gather_tokens(normalised, targets.numel(), {"head", "input", index});
+  if (saved.mode == Mode::kEvaluate) return evaluate_split_head(input, *output_, targets, cut);
+  HeadLoss loss = differentiate_split_head(input, *output_, targets, saved.loss_scale, cut);
+  loss.input_gradient = axis_.scatter_sum(loss.input_gradient, {"head", "input gradient", index});
+  return loss;
 }
 
 Activation GptHead::forward(Activation input, const Saved& saved,
                             std::unique_ptr<UnitState>& state) {
-  const at::Tensor targets = saved.microbatch.targets.reshape({-1});
   auto own = std::make_unique<HeadState>();
   const at::Tensor normalised = norm_.forward(input.hidden, own->norm);
-  HeadLoss loss;
+  HeadLoss loss = loss_of(normalised, saved);
   if (saved.mode == Mode::kTrain) {
-    loss = differentiate_head(normalised, *output_, targets, saved.loss_scale);
     own->gradient = std::move(loss.input_gradient);
     state = std::move(own);
-  } else {
-    loss = evaluate_head(normalised, *output_, targets);
   }
   return {{}, loss.sum, saved.microbatch.valid};
 }
@@ -54,9 +77,9 @@ at::Tensor GptHead::backward_input(UnitState& state, const Saved&, at::Tensor) {
 }
 
 at::Tensor GptHead::logits(const at::Tensor& hidden) const {
+  check(!axis_.split(), "whole logits of a split vocabulary");
   Normalization::State unused;
-  return at::mm(norm_.forward(hidden, unused), output_->value().t())
-      .to(output_->master().scalar_type());
+  return at::mm(norm_.forward(hidden, unused), output_->value().t()).to(output_->master_type());
 }
 
 }  // namespace troika

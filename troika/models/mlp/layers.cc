@@ -35,16 +35,20 @@ double mean_square_with_gradient_(const at::Tensor& output, const at::Tensor& ta
                                   double scale) {
   output.sub_(targets);
   const auto outputs = static_cast<double>(output.size(1));
-  const double sum = output.square().sum(at::kDouble).item<double>() / outputs;
+  const at::Tensor sum = output.square().sum(at::kDouble);
   output.mul_(2 * scale / outputs);
-  return sum;
+  return sum.is_meta() ? 0 : sum.item<double>() / outputs;  // a dry run has shapes alone
 }
 
 }  // namespace
 
 MlpHiddenLayer::MlpHiddenLayer(std::int64_t index, std::int64_t in, std::int64_t out,
                                ActivationFunction activation)
-    : first_(index == 0), activation_(activation), linear_(make_linear(index, in, out)) {}
+    : first_(index == 0),
+      in_(in),
+      out_(out),
+      activation_(activation),
+      linear_(make_linear(index, in, out)) {}
 
 std::vector<ParameterSpec> MlpHiddenLayer::specs() const {
   return declare(linear_);
@@ -73,7 +77,7 @@ void MlpHiddenLayer::backward_weight(UnitState& state) {
 }
 
 MlpLossLayer::MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out, Loss loss)
-    : first_(index == 0), loss_(loss), linear_(make_linear(index, in, out)) {}
+    : first_(index == 0), in_(in), loss_(loss), linear_(make_linear(index, in, out)) {}
 
 std::vector<ParameterSpec> MlpLossLayer::specs() const {
   return declare(linear_);

@@ -18,9 +18,18 @@ class MlpHiddenLayer final : public Unit {
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
   void backward_weight(UnitState& state) override;
+  [[nodiscard]] bool can_recompute() const override { return true; }
+  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
+    return {microbatch.samples(), in_};
+  }
+  [[nodiscard]] std::vector<std::int64_t> output_shape(
+      const Microbatch& microbatch) const override {
+    return {microbatch.samples(), out_};
+  }
 
  private:
   bool first_;  // nobody wants the gradient of the features
+  std::int64_t in_, out_;
   ActivationFunction activation_;
   Linear linear_;
 };
@@ -35,9 +44,16 @@ class MlpLossLayer final : public Unit {
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
   void backward_weight(UnitState& state) override;
+  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
+    return {microbatch.samples(), in_};
+  }
+  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch&) const override {
+    return {};  // a loss
+  }
 
  private:
   bool first_;
+  std::int64_t in_;
   Loss loss_;
   Linear linear_;
 };

@@ -5,25 +5,62 @@
 #include <troika/base/random.h>
 #include <troika/ops/dropout.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace troika::ops {
 namespace {
 
-// Four elements share a Philox block: counter (step, sample, element / 4), one word each.
+// Elements [begin, end) of a sample.
+struct Span {
+  std::int64_t begin, end;
+};
+
+// Four elements share a Philox block: counter (step, sample, element / 4), one word each. `in` and
+// `out` start with the span's first element.
 template <typename Scalar>
-void drop_sample(const Scalar* in, Scalar* out, std::int64_t count, std::uint64_t key,
-                 std::uint64_t high, std::uint64_t threshold, double keep_scale) {
+void drop_sample(const Scalar* in, Scalar* out, Span span, std::uint64_t key, std::uint64_t sample,
+                 std::uint64_t threshold, double keep_scale) {
   using Real = at::opmath_type<Scalar>;
   const auto scale = static_cast<Real>(keep_scale);
-  for (std::int64_t i = 0; i < count; i += 4) {
-    const auto words = philox(key, high, static_cast<std::uint64_t>(i / 4));
-    for (std::int64_t lane = 0; lane < std::min<std::int64_t>(4, count - i); ++lane) {
-      const bool keep = words[static_cast<std::size_t>(lane)] >= threshold;
-      out[i + lane] =
-          keep ? static_cast<Scalar>(static_cast<Real>(in[i + lane]) * scale) : Scalar(0);
+  for (std::int64_t block = span.begin / 4; block * 4 < span.end; ++block) {
+    const auto words = philox(key, sample, static_cast<std::uint64_t>(block));
+    const std::int64_t first = std::max(span.begin, block * 4);
+    const std::int64_t last = std::min(span.end, block * 4 + 4);
+    for (std::int64_t element = first; element < last; ++element) {
+      const bool keep = words[static_cast<std::size_t>(element % 4)] >= threshold;
+      const std::int64_t i = element - span.begin;
+      out[i] = keep ? static_cast<Scalar>(static_cast<Real>(in[i]) * scale) : Scalar(0);
     }
   }
+}
+
+// `input` holds the elements from `first` on of samples of `per_sample` elements each.
+at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::int64_t per_sample,
+                            const at::Tensor& sample_ids, double probability,
+                            const DropoutKey& key) {
+  if (probability == 0 || input.numel() == 0) return input;
+  const at::Tensor output = at::empty_like(input);
+  if (input.is_meta()) return output;  // a dry run: shapes alone
+  const std::int64_t last = first + input.numel();
+  const auto threshold = static_cast<std::uint64_t>(std::llround(probability * 0x1.0p32));
+  const std::uint64_t stream = mix_bits(key.stream ^ static_cast<std::uint64_t>(key.step));
+  const auto* ids = sample_ids.const_data_ptr<std::int64_t>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "dropout", [&] {
+    const auto* in = input.const_data_ptr<scalar_t>();
+    auto* out = output.mutable_data_ptr<scalar_t>();
+    const auto drop_samples = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t sample = begin; sample < end; ++sample) {
+        const std::int64_t start = std::max(first, sample * per_sample);
+        const std::int64_t stop = std::min(last, (sample + 1) * per_sample);
+        drop_sample(in + start - first, out + start - first,
+                    {start - sample * per_sample, stop - sample * per_sample}, stream,
+                    static_cast<std::uint64_t>(ids[sample]), threshold, 1 / (1 - probability));
+      }
+    };
+    at::parallel_for(first / per_sample, (last - 1) / per_sample + 1, 1, drop_samples);
+  });
+  return output;
 }
 
 }  // namespace
@@ -31,22 +68,15 @@ void drop_sample(const Scalar* in, Scalar* out, std::int64_t count, std::uint64_
 at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, double probability,
                    const DropoutKey& key) {
   if (probability == 0 || input.numel() == 0) return input;
-  const at::Tensor output = at::empty_like(input);
-  const std::int64_t samples = sample_ids.numel(), count = input.numel() / samples;
-  const auto threshold = static_cast<std::uint64_t>(std::llround(probability * 0x1.0p32));
-  const std::uint64_t stream = mix_bits(key.stream ^ static_cast<std::uint64_t>(key.step));
-  const auto* ids = sample_ids.const_data_ptr<std::int64_t>();
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "dropout", [&] {
-    const auto* in = input.const_data_ptr<scalar_t>();
-    auto* out = output.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t sample = begin; sample < end; ++sample) {
-        drop_sample(in + sample * count, out + sample * count, count, stream,
-                    static_cast<std::uint64_t>(ids[sample]), threshold, 1 / (1 - probability));
-      }
-    });
-  });
-  return output;
+  return dropout_elements(input, 0, input.numel() / sample_ids.numel(), sample_ids, probability,
+                          key);
+}
+
+at::Tensor dropout_rows(const at::Tensor& input, const RowShare& share,
+                        const at::Tensor& sample_ids, double probability, const DropoutKey& key) {
+  const std::int64_t dim = input.size(1);
+  return dropout_elements(input, share.first_row * dim, share.rows_per_sample * dim, sample_ids,
+                          probability, key);
 }
 
 }  // namespace troika::ops

@@ -59,6 +59,7 @@ void backward_row(const Scalar* dy, const Scalar* x, const Real* weight, Real r,
 RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
   const std::int64_t rows = input.size(0), dim = input.size(1);
   RmsNormResult result{at::empty_like(input), at::empty({rows}, weight.options())};
+  if (input.is_meta()) return result;  // a dry run: shapes alone
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "rms_norm", [&] {
     using Real = at::opmath_type<scalar_t>;
     const auto* x = input.const_data_ptr<scalar_t>();
@@ -80,6 +81,8 @@ RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor&
   const std::int64_t chunks = (rows + kChunkRows - 1) / kChunkRows;
   const at::Tensor dx = at::empty_like(input);
   const at::Tensor partial = at::zeros({chunks, dim}, weight.options());
+  const auto sum = [&] { return chunks == 1 ? partial.view({dim}) : partial.sum(0); };
+  if (input.is_meta()) return {dx, sum()};  // a dry run: shapes alone
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, input.scalar_type(), "rms_norm_backward", [&] {
         using Real = at::opmath_type<scalar_t>;
@@ -97,7 +100,7 @@ RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor&
           }
         });
       });
-  return {dx, chunks == 1 ? partial.view({dim}) : partial.sum(0)};
+  return {dx, sum()};
 }
 
 }  // namespace troika::ops

@@ -30,6 +30,7 @@ at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double th
 
 void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
              Rotation rotation) {
+  if (heads.is_meta()) return;  // a dry run: shapes alone
   const std::int64_t half = table.size(2), width = heads.size(1), tokens = heads.size(0);
   const auto* position = positions.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, heads.scalar_type(), "rotate", [&] {

@@ -1,0 +1,65 @@
+// The tensor axis as layers see it (Shoeybi et al. 2019). Between layers each of its ranks holds a
+// share of the tokens of a microbatch (sequence parallelism, Korthikanti et al. 2022); a layer
+// that is split over the axis brings the tokens together, computes with its part of the weights,
+// and sums the parts back onto the shares.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/base/share.h>
+#include <troika/base/time.h>
+#include <troika/comm/group.h>
+#include <troika/param/spec.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// What a collective of a layer is for, as messages and flight records tell it: "layer 3 attention
+// input, microbatch 2". Put together only where there is a collective.
+struct LayerLabel {
+  std::string_view layer;
+  std::string_view what;
+  int microbatch = 0;
+
+  [[nodiscard]] std::string text() const;
+};
+
+// A small value; copies share the group. With one rank everything here costs nothing.
+class TensorAxis {
+ public:
+  // One rank.
+  TensorAxis() = default;
+  // `timeout` is that of each collective.
+  TensorAxis(Group group, Seconds timeout);
+
+  [[nodiscard]] int rank() const { return group_.rank(); }
+  [[nodiscard]] int size() const { return group_.size(); }
+  [[nodiscard]] bool split() const { return size() > 1; }
+  // This rank's part of `count` things.
+  [[nodiscard]] Share share(std::int64_t count) const { return share_of(count, rank(), size()); }
+
+  // All tokens [tokens, dim] from everybody's share [share(tokens).count, dim]. With one rank
+  // `local` itself.
+  [[nodiscard]] at::Tensor gather_tokens(const at::Tensor& local, std::int64_t tokens,
+                                         const LayerLabel& label) const;
+  // This rank's share [share(tokens).count, dim] of the sum of everybody's [tokens, dim]. With one
+  // rank `partial` itself.
+  [[nodiscard]] at::Tensor scatter_sum(const at::Tensor& partial, const LayerLabel& label) const;
+  // Everybody's `own`, of the same shape on all ranks: [size(), ...].
+  [[nodiscard]] at::Tensor gather_each(const at::Tensor& own, const LayerLabel& label) const;
+
+  // For a parameter that every rank of the axis has whole but meets with its own tokens only: its
+  // gradient is a partial sum, and rank 0 counts it.
+  void mark_replicated(ParameterSpec& spec) const;
+
+ private:
+  // Elements of everybody's share of [tokens, dim].
+  [[nodiscard]] std::vector<std::int64_t> share_sizes(std::int64_t tokens, std::int64_t dim) const;
+
+  Group group_;
+  Seconds timeout_ = Seconds(0);
+};
+
+}  // namespace troika
