@@ -84,7 +84,7 @@ ArrayModel::ArrayModel(Session session, const Recipe& recipe,
   stage_.bind(*arena_);
   arena_->initialize(static_cast<std::uint64_t>(recipe.seed));
   optimizer_ = make_optimizer(recipe.optimizer, *arena_);
-  reducer_ = std::make_unique<GradientReducer>(*arena_, session_.world());
+  data_axis_ = std::make_unique<DataAxis>(*arena_);
   outputs_.emplace(recipe.model, *arena_);
 }
 
@@ -121,11 +121,11 @@ double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
   const std::int64_t samples = inputs.size(0);
   Saved saved = saved_for(inputs, targets, Mode::kTrain);
   const double loss_scale = saved.loss_scale;
-  reducer_->begin_step(samples > 0 ? 1 : 0, session_.timeout());
-  const double own = samples > 0 ? stage_.forward({}, saved).loss_sum : 0;
+  data_axis_->begin_step(samples > 0 ? 1 : 0, session_.timeout());
+  const double own = samples > 0 ? stage_.forward({}, saved, *data_axis_).loss_sum : 0;
   const LossSum loss = sum_over_ranks(own, samples);
-  if (samples > 0) stage_.backward(saved, {}, *reducer_);
-  reducer_->finish();
+  if (samples > 0) stage_.backward(saved, {}, *data_axis_);
+  data_axis_->finish();
   const LossSum::Result sums = loss.wait();
   if (sums.valid == 0) {
     throw UsageError("a step on no samples at all", "one rank at least has to have some");
@@ -158,7 +158,8 @@ void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) cons
 double ArrayModel::loss(const at::Tensor& inputs, const at::Tensor& targets) {
   const c10::InferenceMode no_autograd;
   Saved saved = saved_for(inputs, targets, Mode::kEvaluate);
-  const double own = inputs.size(0) > 0 ? stage_.forward({}, saved).loss_sum : 0;
+  UnitHooks hooks;
+  const double own = inputs.size(0) > 0 ? stage_.forward({}, saved, hooks).loss_sum : 0;
   const LossSum::Result sums = sum_over_ranks(own, inputs.size(0)).wait();
   if (sums.valid == 0) {
     throw UsageError("a loss of no samples at all", "one rank at least has to have some");

@@ -7,7 +7,7 @@
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
-#include <troika/parallel/data/gradient_reducer.h>
+#include <troika/parallel/data/data_axis.h>
 #include <troika/param/arena.h>
 #include <troika/session/session.h>
 #include <troika/train/loss_sum.h>
@@ -60,7 +60,7 @@ class ArrayModel {
   UnitStage stage_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<DataAxis> data_axis_;
   std::optional<MlpOutputs> outputs_;
   std::int64_t steps_ = 0;
   std::int64_t updates_ = 0;

@@ -21,15 +21,15 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict first,
 template <typename T>
 class AdamW final : public ArenaOptimizer<T> {
  public:
-  AdamW(const OptimizerRecipe& recipe, Arena& arena)
-      : ArenaOptimizer<T>(arena, {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
+  AdamW(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(recipe_, input);
     const auto rate = static_cast<T>(input.learning_rate);
     const auto shrink = static_cast<T>(1 - input.learning_rate * recipe_.weight_decay);
-    this->update_pieces([&](const typename ArenaOptimizer<T>::Piece& p) {
+    this->update_runs([&](const typename ArenaOptimizer<T>::Run& p) {
       vectorized([&] {
         descend(p.master, p.gradient, p.state[0], p.state[1], p.count, moments, rate,
                 p.decays ? shrink : T{1});
@@ -44,10 +44,11 @@ class AdamW final : public ArenaOptimizer<T> {
 }  // namespace
 
 template <typename T>
-std::unique_ptr<Optimizer> make_adamw(const OptimizerRecipe& recipe, Arena& arena) {
-  return std::make_unique<AdamW<T>>(recipe, arena);
+std::unique_ptr<Optimizer> make_adamw(const OptimizerRecipe& recipe, Arena& arena,
+                                      SharedSums sums) {
+  return std::make_unique<AdamW<T>>(recipe, arena, std::move(sums));
 }
-template std::unique_ptr<Optimizer> make_adamw<float>(const OptimizerRecipe&, Arena&);
-template std::unique_ptr<Optimizer> make_adamw<double>(const OptimizerRecipe&, Arena&);
+template std::unique_ptr<Optimizer> make_adamw<float>(const OptimizerRecipe&, Arena&, SharedSums);
+template std::unique_ptr<Optimizer> make_adamw<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

@@ -21,9 +21,10 @@ class ArenaOptimizer : public Optimizer {
   [[nodiscard]] std::vector<NamedState> state() const final {
     std::vector<NamedState> states;
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      const std::string& name = arena_.parameters()[i]->spec().name;
+      const auto& own = arena_.pieces()[i];
+      const std::string& name = arena_.parameters()[own.parameter]->spec().name;
       for (std::size_t k = 0; k < kinds_.size(); ++k) {
-        states.push_back({name, kinds_[k], views_[i][k]});
+        states.push_back({name, kinds_[k], own.begin, views_[i][k]});
       }
     }
     return states;
@@ -33,78 +34,82 @@ class ArenaOptimizer : public Optimizer {
   static constexpr std::size_t kMaxKinds = 2;
 
   // The memory of one chunk.
-  struct Piece {
+  struct Run {
     std::size_t parameter;
     bool decays;
     std::int64_t count;
+    std::int64_t counted;  // of them, the leading ones that norms take
     T* master;
     const T* gradient;
     std::array<T*, kMaxKinds> state;  // by kind; null beyond
   };
 
   // `kinds` name the storages to allocate, at most kMaxKinds.
-  ArenaOptimizer(Arena& arena, std::vector<std::string_view> kinds)
-      : arena_(arena), kinds_(std::move(kinds)), chunks_(chunks_of(arena)) {
-    views_.resize(arena.parameters().size());
+  ArenaOptimizer(Arena& arena, SharedSums sums, std::vector<std::string_view> kinds)
+      : arena_(arena), sums_(std::move(sums)), kinds_(std::move(kinds)), chunks_(chunks_of(arena)) {
+    views_.resize(arena.pieces().size());
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      const at::Tensor storage = arena.allocate_like_masters();
-      for (std::size_t i = 0; i < views_.size(); ++i) {
-        views_[i][k] = arena.view_of(*arena.parameters()[i], storage);
-      }
+      const at::Tensor storage = arena.allocate_state();
+      for (std::size_t i = 0; i < views_.size(); ++i) views_[i][k] = arena.view_of(i, storage);
     }
   }
 
-  // Calls `visit(piece, index)` for every chunk, on several threads.
+  // Calls `visit(run, index)` for every chunk, on several threads.
   template <typename Visit>
-  void for_each_piece(const Visit& visit) const {
-    for_each_chunk(chunks_.size(), [&](std::size_t i) { visit(piece(chunks_[i]), i); });
+  void for_each_run(const Visit& visit) const {
+    for_each_chunk(chunks_.size(), [&](std::size_t i) { visit(run(chunks_[i]), i); });
   }
 
-  // As for_each_piece, and publishes each chunk.
+  // As for_each_run, and publishes each chunk.
   template <typename Update>
-  void update_pieces(const Update& update) const {
-    for_each_piece([&](const Piece& piece, std::size_t i) {
-      update(piece);
-      publish_chunk<T>(*arena_.parameters()[piece.parameter], chunks_[i].begin, piece.count);
+  void update_runs(const Update& update) const {
+    for_each_run([&](const Run& run, std::size_t i) {
+      update(run);
+      const auto& own = arena_.pieces()[chunks_[i].piece];
+      publish_chunk<T>(own, chunks_[i].offset_in(own), run.count);
     });
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] std::size_t chunk_count() const { return chunks_.size(); }
-  // Sums by parameter of what each chunk gave.
-  [[nodiscard]] std::vector<double> fold(std::span<const double> of_chunk) const {
-    return fold_by_parameter(chunks_, of_chunk, views_.size());
+  // Collective: sums by parameter of what each chunk gave.
+  [[nodiscard]] std::vector<double> fold(std::span<const double> of_chunk,
+                                         std::string_view label) const {
+    return sums_->by_parameter(of_chunk, label);
   }
 
  private:
-  [[nodiscard]] Piece piece(const Chunk& chunk) const {
-    const Parameter& parameter = *arena_.parameters()[chunk.parameter];
-    Piece piece{chunk.parameter,
-                parameter.spec().decays,
-                chunk.count,
-                parameter.master().mutable_data_ptr<T>() + chunk.begin,
-                parameter.gradient().const_data_ptr<T>() + chunk.begin,
-                {}};
+  [[nodiscard]] Run run(const Chunk& chunk) const {
+    const auto& own = arena_.pieces()[chunk.piece];
+    const std::int64_t offset = chunk.offset_in(own);
+    Run run{chunk.parameter,
+            arena_.parameters()[chunk.parameter]->spec().decays,
+            chunk.count,
+            chunk.counted,
+            own.master.template mutable_data_ptr<T>() + offset,
+            own.gradient.template const_data_ptr<T>() + offset,
+            {}};
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      piece.state[k] = views_[chunk.parameter][k].template mutable_data_ptr<T>() + chunk.begin;
+      run.state[k] = views_[chunk.piece][k].template mutable_data_ptr<T>() + offset;
     }
-    return piece;
+    return run;
   }
 
   Arena& arena_;
+  SharedSums sums_;
   std::vector<std::string_view> kinds_;
   std::vector<Chunk> chunks_;
-  std::vector<std::array<at::Tensor, kMaxKinds>> views_;  // by parameter, by kind
+  std::vector<std::array<at::Tensor, kMaxKinds>> views_;  // by piece, by kind
 };
 
 // One factory a kind, for T = float and double.
 template <typename T>
-std::unique_ptr<Optimizer> make_sgd(const OptimizerRecipe& recipe, Arena& arena);
+std::unique_ptr<Optimizer> make_sgd(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
 template <typename T>
-std::unique_ptr<Optimizer> make_adamw(const OptimizerRecipe& recipe, Arena& arena);
+std::unique_ptr<Optimizer> make_adamw(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
 template <typename T>
-std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena);
+std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
 template <typename T>
-std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena);
+std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
 
 }  // namespace troika

@@ -15,10 +15,15 @@ constexpr std::int64_t kChunksPerThread = 4;
 
 std::vector<Chunk> chunks_of(const Arena& arena) {
   std::vector<Chunk> chunks;
-  for (std::size_t i = 0; i < arena.parameters().size(); ++i) {
-    const std::int64_t elements = arena.parameters()[i]->master().numel();
-    for (std::int64_t begin = 0; begin < elements; begin += kChunkElements) {
-      chunks.push_back({i, begin, std::min(kChunkElements, elements - begin)});
+  for (std::size_t i = 0; i < arena.pieces().size(); ++i) {
+    const Piece& piece = arena.pieces()[i];
+    const ParameterSpec& spec = arena.parameters()[piece.parameter]->spec();
+    const std::int64_t owned = spec.owned.value_or(spec.local_count());
+    const std::int64_t end = piece.begin + piece.count;
+    for (std::int64_t begin = piece.begin; begin < end; begin += kChunkElements) {
+      const std::int64_t count = std::min(kChunkElements, end - begin);
+      const std::int64_t counted = std::clamp<std::int64_t>(owned - begin, 0, count);
+      chunks.push_back({i, piece.parameter, begin, count, counted});
     }
   }
   return chunks;
@@ -29,13 +34,6 @@ void for_each_chunk(std::size_t count, const std::function<void(std::size_t)>& v
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t i = begin; i < end; ++i) visit(static_cast<std::size_t>(i));
                    });
-}
-
-std::vector<double> fold_by_parameter(std::span<const Chunk> chunks,
-                                      std::span<const double> of_chunk, std::size_t parameters) {
-  std::vector<double> sums(parameters, 0.0);
-  for (std::size_t i = 0; i < chunks.size(); ++i) sums[chunks[i].parameter] += of_chunk[i];
-  return sums;
 }
 
 void require_gradients(const Arena& arena) {

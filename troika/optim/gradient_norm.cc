@@ -6,42 +6,36 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace troika {
 namespace {
 
 // The sum of squares of each chunk's gradients.
 template <typename T>
-std::vector<double> chunk_squares(const Arena& arena, std::span<const Chunk> chunks) {
+std::vector<double> chunk_squares(const Arena& arena) {
+  const std::vector<Chunk> chunks = chunks_of(arena);
   std::vector<double> squares(chunks.size());
   for_each_chunk(chunks.size(), [&](std::size_t i) {
     const Chunk& chunk = chunks[i];
-    const at::Tensor& gradient = arena.parameters()[chunk.parameter]->gradient();
-    squares[i] = square_sum(gradient.const_data_ptr<T>() + chunk.begin, chunk.count);
+    const Piece& piece = arena.pieces()[chunk.piece];
+    squares[i] =
+        square_sum(piece.gradient.const_data_ptr<T>() + chunk.offset_in(piece), chunk.counted);
   });
   return squares;
 }
 
 }  // namespace
 
-double global_norm(const Arena& arena) {
+double global_norm(const Arena& arena, const ParameterSums& sums) {
   require_gradients(arena);
-  const auto parameters = arena.parameters();
-  const std::vector<Chunk> chunks = chunks_of(arena);
-  const std::vector<double> squares =
-      fold_by_parameter(chunks,
-                        arena.types().master == at::kDouble ? chunk_squares<double>(arena, chunks)
-                                                            : chunk_squares<float>(arena, chunks),
-                        parameters.size());
+  const std::vector<double> squares = arena.types().master == at::kDouble
+                                          ? chunk_squares<double>(arena)
+                                          : chunk_squares<float>(arena);
+  return std::sqrt(sums.total(squares, "gradient norm"));
+}
 
-  std::vector<std::size_t> by_name(parameters.size());
-  std::iota(by_name.begin(), by_name.end(), std::size_t{0});
-  std::ranges::sort(
-      by_name, {}, [&](std::size_t i) -> const std::string& { return parameters[i]->spec().name; });
-  double sum = 0;
-  for (const std::size_t i : by_name) sum += squares[i];
-  return std::sqrt(sum);
+double global_norm(const Arena& arena) {
+  return global_norm(arena, ParameterSums(arena));
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -31,18 +31,18 @@ inline void compute_update(T* __restrict u, const T* __restrict w, const T* __re
 
 template <typename T>
 class Lamb final : public ArenaOptimizer<T> {
-  using Piece = typename ArenaOptimizer<T>::Piece;
+  using Run = typename ArenaOptimizer<T>::Run;
   using Buffer = std::array<T, kChunkElements>;
 
  public:
-  Lamb(const OptimizerRecipe& recipe, Arena& arena)
-      : ArenaOptimizer<T>(arena, {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
+  Lamb(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(recipe_, input);
     const std::vector<double> ratios = advance_and_measure(moments);
-    this->update_pieces([&](const Piece& p) {
+    this->update_runs([&](const Run& p) {
       const auto rate = static_cast<T>(input.learning_rate * ratios[p.parameter]);
       Buffer buffer;
       T* const u = buffer.data();
@@ -54,7 +54,7 @@ class Lamb final : public ArenaOptimizer<T> {
   }
 
  private:
-  [[nodiscard]] T decay(const Piece& p) const {
+  [[nodiscard]] T decay(const Run& p) const {
     return p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
   }
 
@@ -62,18 +62,18 @@ class Lamb final : public ArenaOptimizer<T> {
   // pass, which costs less than storing them.
   [[nodiscard]] std::vector<double> advance_and_measure(const Moments<T>& moments) const {
     std::vector<double> weights(this->chunk_count()), updates(this->chunk_count());
-    this->for_each_piece([&](const Piece& p, std::size_t i) {
+    this->for_each_run([&](const Run& p, std::size_t i) {
       vectorized([&] { advance(p.gradient, p.state[0], p.state[1], p.count, moments); });
       if (!p.decays) return;  // both sums stay zero: a ratio of 1
       Buffer buffer;
       vectorized([&] {
         compute_update(buffer.data(), p.master, p.state[0], p.state[1], p.count, moments, decay(p));
       });
-      weights[i] = square_sum(p.master, p.count);
-      updates[i] = square_sum(buffer.data(), p.count);
+      weights[i] = square_sum(p.master, p.counted);
+      updates[i] = square_sum(buffer.data(), p.counted);
     });
-    std::vector<double> ratios = this->fold(weights);
-    const std::vector<double> divisors = this->fold(updates);
+    std::vector<double> ratios = this->fold(weights, "norms of weights");
+    const std::vector<double> divisors = this->fold(updates, "norms of updates");
     for (std::size_t i = 0; i < ratios.size(); ++i) {
       const bool usable = ratios[i] > 0 && divisors[i] > 0;
       ratios[i] = usable ? std::sqrt(ratios[i]) / std::sqrt(divisors[i]) : 1.0;
@@ -87,10 +87,10 @@ class Lamb final : public ArenaOptimizer<T> {
 }  // namespace
 
 template <typename T>
-std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena) {
-  return std::make_unique<Lamb<T>>(recipe, arena);
+std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums) {
+  return std::make_unique<Lamb<T>>(recipe, arena, std::move(sums));
 }
-template std::unique_ptr<Optimizer> make_lamb<float>(const OptimizerRecipe&, Arena&);
-template std::unique_ptr<Optimizer> make_lamb<double>(const OptimizerRecipe&, Arena&);
+template std::unique_ptr<Optimizer> make_lamb<float>(const OptimizerRecipe&, Arena&, SharedSums);
+template std::unique_ptr<Optimizer> make_lamb<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

@@ -27,16 +27,16 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std
 
 template <typename T>
 class Lars final : public ArenaOptimizer<T> {
-  using Piece = typename ArenaOptimizer<T>::Piece;
+  using Run = typename ArenaOptimizer<T>::Run;
 
  public:
-  Lars(const OptimizerRecipe& recipe, Arena& arena)
-      : ArenaOptimizer<T>(arena, {"momentum"}), recipe_(recipe) {}
+  Lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"momentum"}), recipe_(recipe) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const std::vector<double> factors = local_factors(input.gradient_scale);
-    this->update_pieces([&](const Piece& p) {
+    this->update_runs([&](const Run& p) {
       const Coefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
                               static_cast<T>(input.gradient_scale),
                               static_cast<T>(recipe_.momentum),
@@ -55,13 +55,13 @@ class Lars final : public ArenaOptimizer<T> {
   // eta |w| / (|g| + wd |w|) by parameter, or 1 where that does not apply.
   [[nodiscard]] std::vector<double> local_factors(double gradient_scale) const {
     std::vector<double> weights(this->chunk_count()), gradients(this->chunk_count());
-    this->for_each_piece([&](const Piece& p, std::size_t i) {
+    this->for_each_run([&](const Run& p, std::size_t i) {
       if (!p.decays) return;  // both sums stay zero
-      weights[i] = square_sum(p.master, p.count);
-      gradients[i] = square_sum(p.gradient, p.count);
+      weights[i] = square_sum(p.master, p.counted);
+      gradients[i] = square_sum(p.gradient, p.counted);
     });
-    std::vector<double> factors = this->fold(weights);
-    const std::vector<double> squares = this->fold(gradients);
+    std::vector<double> factors = this->fold(weights, "norms of weights");
+    const std::vector<double> squares = this->fold(gradients, "norms of gradients");
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const double weight = std::sqrt(factors[i]);
       const double gradient = std::sqrt(squares[i]) * std::abs(gradient_scale);
@@ -78,10 +78,10 @@ class Lars final : public ArenaOptimizer<T> {
 }  // namespace
 
 template <typename T>
-std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena) {
-  return std::make_unique<Lars<T>>(recipe, arena);
+std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums) {
+  return std::make_unique<Lars<T>>(recipe, arena, std::move(sums));
 }
-template std::unique_ptr<Optimizer> make_lars<float>(const OptimizerRecipe&, Arena&);
-template std::unique_ptr<Optimizer> make_lars<double>(const OptimizerRecipe&, Arena&);
+template std::unique_ptr<Optimizer> make_lars<float>(const OptimizerRecipe&, Arena&, SharedSums);
+template std::unique_ptr<Optimizer> make_lars<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/config/recipe.h>
+#include <troika/optim/parameter_sums.h>
 #include <troika/param/arena.h>
 
 #include <cstdint>
@@ -24,28 +25,33 @@ struct StepInput {
   std::int64_t step = 1;
 };
 
-// A piece of an optimiser's state, for files: a view, so what is written to it is used.
+// The state of one of Arena::pieces(), for files: a view, so what is written to it is used.
 struct NamedState {
   std::string parameter;  // global name
   std::string_view kind;  // "momentum", "exp_avg", "exp_avg_sq"
-  at::Tensor tensor;      // of the master's shape and type
+  std::int64_t begin;     // first element of the parameter that it is of
+  at::Tensor tensor;      // flat, of the master's type
 };
+
+using SharedSums = std::shared_ptr<const ParameterSums>;
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Updates the masters of the arena and publishes them. Every gradient must have been claimed:
-  // throws InternalError naming one that was not, before anything is changed.
+  // Updates this rank's pieces of the arena and publishes them. Every gradient must have been
+  // claimed: throws InternalError naming one that was not, before anything is changed. LAMB and
+  // LARS: collective over the ranks that hold parts of the same parameters.
   virtual void step(const StepInput& input) = 0;
-  // In storage order of the parameters. Everything an optimiser remembers is here; the update count
+  // In the order of Arena::pieces(). Everything an optimiser remembers is here; the update count
   // comes with each step.
   [[nodiscard]] virtual std::vector<NamedState> state() const = 0;
 };
 
 // The optimiser that `recipe.kind` names; its state is allocated here, zero. `arena` must outlive
-// it. With g the scaled gradient, w a weight, t the update's number and wd the weight decay, which
-// is zero where ParameterSpec::decays is false (norms and biases):
+// it. `sums` are over that arena; null: a rank holds the whole model, but for what ZeRO cuts. With
+// g the scaled gradient, w a weight, t the update's number and wd the weight decay, which is zero
+// where ParameterSpec::decays is false (norms and biases):
 //
 //   sgd    d = g + wd w;  b = momentum b + d;  w -= lr (nesterov ? d + momentum b : b)
 //   adamw  m, v: moving averages of g and g^2 (betas), bias-corrected by 1 - beta^t;
@@ -57,8 +63,8 @@ class Optimizer {
 // Norms |.| are those of one parameter; where one of them is zero its factor is 1. LAMB's phi is
 // the identity, LARS's eta is kLarsTrust. As in the authors' own programs, norms and biases take no
 // part in the adaptation: their factor is 1 in LAMB, and r = lr in LARS.
-[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerRecipe& recipe,
-                                                        Arena& arena);
+[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerRecipe& recipe, Arena& arena,
+                                                        SharedSums sums = nullptr);
 
 // LARS's trust coefficient, as in the paper's experiments.
 inline constexpr double kLarsTrust = 0.001;

@@ -1,16 +1,16 @@
 // Writes the low-precision working copy of freshly updated masters, while they are in the cache.
 #pragma once
 
-#include <troika/param/parameter.h>
+#include <troika/param/arena.h>
 
 #include <cstdint>
 
 namespace troika {
 
-// Rounds elements [begin, begin + count) of the master to nearest even into the value, as
+// Rounds elements [offset, offset + count) of the piece's master to nearest even into its value, as
 // at::Tensor::copy_ does. Nothing to do where they are the same memory. T is the master's type.
-// Throws InternalError unless the value is bf16 or fp16.
+// Throws InternalError unless the value is bf16, fp16 or of the master's type.
 template <typename T>
-void publish_chunk(const Parameter& parameter, std::int64_t begin, std::int64_t count);
+void publish_chunk(const Piece& piece, std::int64_t offset, std::int64_t count);
 
 }  // namespace troika

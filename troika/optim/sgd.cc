@@ -30,14 +30,14 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std
 template <typename T>
 class Sgd final : public ArenaOptimizer<T> {
  public:
-  Sgd(const OptimizerRecipe& recipe, Arena& arena)
-      : ArenaOptimizer<T>(arena, kinds(recipe)), recipe_(recipe) {}
+  Sgd(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), kinds(recipe)), recipe_(recipe) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Coefficients<T> c{static_cast<T>(input.learning_rate),
                             static_cast<T>(input.gradient_scale), static_cast<T>(recipe_.momentum)};
-    this->update_pieces([&](const typename ArenaOptimizer<T>::Piece& p) {
+    this->update_runs([&](const typename ArenaOptimizer<T>::Run& p) {
       const T decay = p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
       T* const velocity = p.state[0];
       if (velocity == nullptr) {
@@ -62,10 +62,10 @@ class Sgd final : public ArenaOptimizer<T> {
 }  // namespace
 
 template <typename T>
-std::unique_ptr<Optimizer> make_sgd(const OptimizerRecipe& recipe, Arena& arena) {
-  return std::make_unique<Sgd<T>>(recipe, arena);
+std::unique_ptr<Optimizer> make_sgd(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums) {
+  return std::make_unique<Sgd<T>>(recipe, arena, std::move(sums));
 }
-template std::unique_ptr<Optimizer> make_sgd<float>(const OptimizerRecipe&, Arena&);
-template std::unique_ptr<Optimizer> make_sgd<double>(const OptimizerRecipe&, Arena&);
+template std::unique_ptr<Optimizer> make_sgd<float>(const OptimizerRecipe&, Arena&, SharedSums);
+template std::unique_ptr<Optimizer> make_sgd<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

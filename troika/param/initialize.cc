@@ -39,14 +39,19 @@ struct GlobalIndex {
 }  // namespace
 
 at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed) {
-  at::Tensor values = at::empty(spec.local_shape(), at::kDouble);
-  if (values.numel() == 0) return values;
+  return initial_values(spec, seed, 0, spec.local_count()).view(spec.local_shape());
+}
+
+at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, std::int64_t begin,
+                          std::int64_t count) {
+  at::Tensor values = at::empty({count}, at::kDouble);
+  if (count == 0) return values;
   const RandomStream stream(stream_key(seed, spec.name));
   const GlobalIndex global(spec);
   double* out = values.mutable_data_ptr<double>();
-  at::parallel_for(0, values.numel(), 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      out[i] = draw(spec.initializer, stream, global(i));
+  at::parallel_for(0, count, 4096, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      out[i] = draw(spec.initializer, stream, global(begin + i));
     }
   });
   return values;

@@ -4,23 +4,31 @@
 
 namespace troika {
 
-Parameter::Parameter(ParameterSpec spec, at::Tensor master, at::Tensor value, at::Tensor gradient)
+Parameter::Parameter(ParameterSpec spec, at::ScalarType master_type, at::Tensor master,
+                     at::Tensor value, at::Tensor gradient)
     : spec_(std::move(spec)),
+      master_type_(master_type),
       master_(std::move(master)),
       value_(std::move(value)),
       gradient_(std::move(gradient)) {}
 
+const at::Tensor& Parameter::refuse(const char* what) const {
+  throw InternalError(
+      "internal error: the " + std::string(what) + " of '" + spec_.name + "' is not whole here now",
+      "at the run's ZeRO stage it is there between the hooks around its unit only");
+}
+
 void Parameter::claim_zeroed() {
-  if (!claimed_) gradient_.zero_();
+  if (!claimed_) gradient().zero_();
   claimed_ = true;
 }
 
 void Parameter::add_gradient(const at::Tensor& contribution) {
-  if (contribution.sizes() != gradient_.sizes()) {  // which add_ and copy_ would broadcast
+  if (contribution.sizes() != gradient().sizes()) {  // which add_ and copy_ would broadcast
     throw InternalError("internal error: a gradient of another shape for '" + spec_.name + "'");
   }
   if (claimed_) {
-    gradient_.add_(contribution);
+    gradient_.add_(contribution.to(gradient_.scalar_type()));  // as add_ does, but for all to see
   } else {
     gradient_.copy_(contribution);
   }
@@ -28,7 +36,7 @@ void Parameter::add_gradient(const at::Tensor& contribution) {
 }
 
 void Parameter::add_gradient_product(const at::Tensor& left, const at::Tensor& right) {
-  if (left.scalar_type() != gradient_.scalar_type()) {
+  if (left.scalar_type() != gradient().scalar_type()) {
     add_gradient(at::mm(left.t(), right));
     return;
   }

@@ -9,15 +9,29 @@ namespace troika {
 
 class Parameter {
  public:
-  Parameter(ParameterSpec spec, at::Tensor master, at::Tensor value, at::Tensor gradient);
+  // Tensors that are not there (yet) are undefined.
+  Parameter(ParameterSpec spec, at::ScalarType master_type, at::Tensor master, at::Tensor value,
+            at::Tensor gradient);
 
   [[nodiscard]] const ParameterSpec& spec() const { return spec_; }
-  // What the optimiser updates: fp32, or fp64 in fp64 runs.
-  [[nodiscard]] const at::Tensor& master() const { return master_; }
-  // What matrix products use: the master itself, or its copy in bf16 or fp16.
-  [[nodiscard]] const at::Tensor& value() const { return value_; }
-  // In the master's precision. Meaningful only when claimed().
-  [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
+  // fp32, or fp64 in fp64 runs: of masters and gradients.
+  [[nodiscard]] at::ScalarType master_type() const { return master_type_; }
+  // What the optimiser updates. Throws InternalError where a rank has a part of it only: at ZeRO
+  // stage 3, in mixed precision from stage 1 on; Arena::pieces() has the parts.
+  [[nodiscard]] const at::Tensor& master() const {
+    return master_.defined() ? master_ : refuse("master");
+  }
+  // What is computed with: the master itself, or its copy in bf16 or fp16 (where the spec says
+  // precise: in the master's type). At ZeRO stage 3 it is there from UnitHooks::need_values() to
+  // release_values(), and throws InternalError else.
+  [[nodiscard]] const at::Tensor& value() const {
+    return value_.defined() ? value_ : refuse("value");
+  }
+  // In the master's precision. Meaningful only when claimed(). Throws InternalError where ZeRO has
+  // given it memory only from UnitHooks::need_gradients() to the reduction.
+  [[nodiscard]] const at::Tensor& gradient() const {
+    return gradient_.defined() ? gradient_ : refuse("gradient");
+  }
 
   // Whether this step has contributed yet.
   [[nodiscard]] bool claimed() const { return claimed_; }
@@ -32,8 +46,15 @@ class Parameter {
   // gradient += left^T right, for a weight [out, in] from left [n, out] and right [n, in].
   void add_gradient_product(const at::Tensor& left, const at::Tensor& right);
 
+  // For the arena: other memory, or none (undefined).
+  void set_value(at::Tensor value) { value_ = std::move(value); }
+  void set_gradient(at::Tensor gradient) { gradient_ = std::move(gradient); }
+
  private:
+  [[noreturn]] const at::Tensor& refuse(const char* what) const;
+
   ParameterSpec spec_;
+  at::ScalarType master_type_;
   at::Tensor master_;
   at::Tensor value_;
   at::Tensor gradient_;

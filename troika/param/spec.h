@@ -43,7 +43,15 @@ struct ParameterSpec {
   // The part held here; absent: all of it (replicated). Cuts may be uneven.
   std::optional<Slice> slice;
   // Axes over which the local gradient is a partial sum, besides the data axis, where it always is.
+  // Where `slice` is given as well, neighbours on that axis hold overlapping slices.
   std::vector<Axis> partial_over;
+  // How many of the elements held here, the leading ones, this rank counts in norms and writes to
+  // files; absent: all of them. Of what several tensor ranks hold, exactly one counts it.
+  std::optional<std::int64_t> owned;
+  // The rank of another pipeline stage holds the original (a tied weight), and counts it.
+  bool copy = false;
+  // Computed with in the precision of the masters (norms), whatever the run's is.
+  bool precise = false;
   // Global name of the parameter whose storage this one shares; empty: its own.
   std::string tied_to;
   // The unit it belongs to: the granularity of buckets, gathering and recomputation.

@@ -5,6 +5,9 @@
 #include <troika/param/arena.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
 
 namespace troika {
 namespace {
@@ -124,21 +127,205 @@ TEST(Arena, HoldsNothingWithoutParameters) {
   EXPECT_EQ(arena.gradients(0, 0).numel(), 0);
 }
 
-TEST(Arena, StateStoragesAreZeroAndLaidOutLikeMasters) {
+TEST(Arena, StateStoragesAreZeroAndViewedByPiece) {
   const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3, 2}, 1)};
-  const Arena arena(specs, kMixed, Group());
-  const at::Tensor state = arena.allocate_like_masters();
+  Arena arena(specs, kMixed, Group());
+  ASSERT_EQ(arena.pieces().size(), 2U);
+  EXPECT_EQ(arena.bytes(Storage::kState), 0);
+  const at::Tensor state = arena.allocate_state();
   EXPECT_EQ(state.scalar_type(), at::kFloat);
   EXPECT_EQ(state.numel(), arena.masters(0, 2).numel());
+  EXPECT_EQ(arena.bytes(Storage::kState), state.numel() * 4);
   EXPECT_EQ(state.count_nonzero().item<std::int64_t>(), 0);
-  const at::Tensor view = arena.view_of(arena.parameter("b"), state);
-  EXPECT_EQ(view.sizes(), at::IntArrayRef({3, 2}));
+  const at::Tensor view = arena.view_of(1, state);
+  EXPECT_EQ(view.sizes(), at::IntArrayRef({6}));
   EXPECT_TRUE(is_aligned(view));
   view.fill_(1);
   EXPECT_EQ(state.sum().item<float>(), 6);
+}
 
-  const Arena other(specs, kMixed, Group());
-  EXPECT_THROW((void)arena.view_of(other.parameter("b"), state), InternalError);
+TEST(Arena, APieceIsAllOfItsParameterWhereNothingIsCut) {
+  const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3, 2}, 1)};
+  for (const NumericTypes types : {kSingle, kMixed}) {
+    const Arena arena(specs, types, Group());
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const Piece& piece = arena.pieces()[i];
+      const Parameter& parameter = *arena.parameters()[i];
+      EXPECT_EQ(piece.parameter, i);
+      EXPECT_EQ(piece.begin, 0);
+      EXPECT_EQ(piece.count, parameter.spec().local_count());
+      EXPECT_EQ(piece.master.const_data_ptr(), parameter.master().const_data_ptr());
+      EXPECT_EQ(piece.value.const_data_ptr(), parameter.value().const_data_ptr());
+      EXPECT_EQ(piece.gradient.const_data_ptr(), parameter.gradient().const_data_ptr());
+    }
+  }
+}
+
+TEST(Arena, PreciseParametersKeepTheMastersType) {
+  std::vector specs = {spec_of("norm", {40}), spec_of("w", {40})};
+  specs[0].precise = true;
+  const Arena arena(specs, kMixed, Group());
+  const Parameter& norm = arena.parameter("norm");
+  EXPECT_EQ(norm.value().const_data_ptr(), norm.master().const_data_ptr());
+  EXPECT_EQ(arena.parameter("w").value().scalar_type(), at::kBFloat16);
+}
+
+// A shard group of two, in which nobody ever says anything.
+class SilentEngine final : public GroupEngine {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "silent"; }
+  Work all_reduce(const at::Tensor&, ReduceOp, const Call&) override { return {}; }
+  Work reduce_scatter(const at::Tensor&, const at::Tensor&, std::span<const std::int64_t>, ReduceOp,
+                      const Call&) override {
+    return {};
+  }
+  Work all_gather(const at::Tensor&, const at::Tensor&, std::span<const std::int64_t>,
+                  const Call&) override {
+    return {};
+  }
+  Work all_to_all(const at::Tensor&, std::span<const std::int64_t>, const at::Tensor&,
+                  std::span<const std::int64_t>, const Call&) override {
+    return {};
+  }
+  Work broadcast(const at::Tensor&, int, const Call&) override { return {}; }
+  Work gather(const at::Tensor&, const at::Tensor&, int, const Call&) override { return {}; }
+  Work scatter(const at::Tensor&, const at::Tensor&, int, const Call&) override { return {}; }
+  Work exchange(std::span<const Transfer>, const Call&) override { return {}; }
+  Work barrier(const Call&) override { return {}; }
+  void abort(const std::string&) override {}
+};
+
+Sharding sharding_of(int stage, int rank, int ranks, int microbatches = 1) {
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  const Group group("data", members, rank, 0, std::make_shared<SilentEngine>());
+  return {.stage = stage, .shard = group, .microbatches_per_step = microbatches};
+}
+
+TEST(Arena, NamesWhatZeroHasTakenAway) {
+  const std::vector specs = {spec_of("w", {200, 300})};
+  for (const NumericTypes types : {kSingle, kMixed}) {
+    Arena arena(specs, types, sharding_of(3, 1, 2));
+    Parameter& w = arena.parameter("w");
+    for (const auto& look : std::vector<std::function<void()>>{
+             [&] { (void)w.value(); }, [&] { (void)w.master(); }, [&] { (void)w.gradient(); },
+             [&] {
+               w.add_gradient(at::ones({200, 300}));
+             }}) {
+      EXPECT_THAT(message_of(look), testing::HasSubstr("'w'"));
+    }
+    EXPECT_THROW((void)arena.masters(0, 1), InternalError);
+    EXPECT_THROW((void)arena.gradients(0, 1), InternalError);
+  }
+}
+
+TEST(Arena, LendsMemoryToABlock) {
+  std::vector specs = {spec_of("norm", {40}), spec_of("w", {200, 300}), spec_of("late", {7}, 1)};
+  specs[0].precise = true;
+  Arena arena(specs, kMixed, sharding_of(3, 0, 2));
+  const Block& block = arena.layout().blocks()[0];
+  const at::Tensor values = at::zeros({block.value_bytes()}, at::kByte);
+  const at::Tensor gradients = at::zeros({block.count()});
+  arena.set_values(block, values);
+  arena.set_gradients(block, gradients);
+  EXPECT_EQ(arena.parameter("norm").value().scalar_type(), at::kFloat);
+  EXPECT_EQ(arena.parameter("w").value().scalar_type(), at::kBFloat16);
+  arena.parameter("w").value().fill_(1);
+  arena.parameter("norm").value().fill_(1);
+  EXPECT_EQ(values.count_nonzero().item<std::int64_t>(), 2 * 60000 + 2 * 40);
+  arena.parameter("w").add_gradient(at::ones({200, 300}));
+  EXPECT_EQ(gradients.sum().item<float>(), 60000);
+  EXPECT_THROW((void)arena.parameter("late").value(), InternalError);
+  arena.set_values(block, {});
+  EXPECT_THROW((void)arena.parameter("w").value(), InternalError);
+}
+
+TEST(Arena, DrawsTheSameValuesHoweverItIsCut) {
+  std::vector specs = {spec_of("norm", {40}), spec_of("w", {200, 300}), spec_of("v", {99, 98}, 1)};
+  specs[0].precise = true;
+  for (const NumericTypes types : {kSingle, kMixed}) {
+    Arena whole(specs, types, Group());
+    whole.initialize(5);
+    for (const int stage : {1, 2, 3}) {
+      for (const int rank : {0, 1, 2}) {
+        Arena arena(specs, types, sharding_of(stage, rank, 3));
+        arena.initialize(5);
+        for (const Piece& piece : arena.pieces()) {
+          const Parameter& same = *whole.parameters()[piece.parameter];
+          const auto part = [&](const at::Tensor& tensor) {
+            return tensor.flatten().narrow(0, piece.begin, piece.count);
+          };
+          EXPECT_TRUE(piece.master.equal(part(same.master())));
+          EXPECT_TRUE(piece.value.equal(part(same.value())));
+        }
+        for (std::size_t i = 0; stage < 3 && i < specs.size(); ++i) {
+          EXPECT_TRUE(arena.parameters()[i]->value().equal(whole.parameters()[i]->value()));
+        }
+      }
+    }
+  }
+}
+
+// Bytes per rank of Y parameters cut among N ranks, as in docs/zero.md, with `state` values of the
+// optimiser for each.
+double expected_bytes(int stage, bool mixed, double y, double n, int state) {
+  const double value = mixed ? 2 : 0;  // else the master serves
+  const double masters = stage == 0 || (!mixed && stage < 3) ? 4 * y : 4 * y / n;
+  return (stage < 3 ? value * y : value * y / n) + masters + (stage < 2 ? 4 * y : 4 * y / n) +
+         4 * state * (stage == 0 ? y : y / n);
+}
+
+TEST(Arena, KeepsWhatTheStageSays) {
+  std::vector<ParameterSpec> specs = {spec_of("embed", {1000, 384}, 0)};
+  for (int unit = 1; unit <= 6; ++unit) {
+    specs.push_back(spec_of("a" + std::to_string(unit), {384, 384}, unit));
+    specs.push_back(spec_of("b" + std::to_string(unit), {384, 1024}, unit));
+    specs.push_back(spec_of("c" + std::to_string(unit), {384}, unit));
+  }
+  for (const NumericTypes types : {kSingle, kMixed}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (int rank = 0; rank < 4; ++rank) {
+        Arena arena(specs, types, sharding_of(stage, rank, 4));
+        for (int i = 0; i < 2; ++i) (void)arena.allocate_state();
+        double bytes = 0;
+        for (const Storage kind :
+             {Storage::kValues, Storage::kMasters, Storage::kGradients, Storage::kState}) {
+          bytes += static_cast<double>(arena.bytes(kind));
+        }
+        const auto y = static_cast<double>(arena.parameter_count());
+        const double expected = expected_bytes(stage, types == kMixed, y, 4, 2);
+        // A shard is a chunk larger than its share at most.
+        EXPECT_NEAR(bytes, expected, 18.0 * 2 * kChunkElements) << stage << " " << rank;
+      }
+    }
+  }
+}
+
+TEST(Arena, KeepsWholeGradientsWhileMicrobatchesAreAddedUp) {
+  const std::vector specs = {spec_of("w", {200, 300})};
+  const Arena one(specs, kSingle, sharding_of(2, 0, 2, 1)),
+      two(specs, kSingle, sharding_of(2, 0, 2, 2));
+  EXPECT_FALSE(one.keeps_gradients());
+  EXPECT_TRUE(two.keeps_gradients());
+  EXPECT_EQ(two.bytes(Storage::kGradients), two.layout().elements() * 4);
+  EXPECT_EQ(one.bytes(Storage::kGradients), one.layout().own_elements() * 4);
+}
+
+TEST(Arena, TellsWhatAUnitComputesWith) {
+  std::vector specs = {spec_of("embed", {300, 300}, 0), spec_of("w", {300, 300}, 2),
+                       spec_of("norm", {300}, 3), tied("head", {300, 300}, "embed")};
+  specs[3].unit = 3;
+  const Arena arena(specs, kSingle, sharding_of(3, 0, 2));
+  const auto blocks = [&](int unit) {
+    const auto found = arena.blocks_of(unit);
+    return std::vector<std::size_t>(found.begin(), found.end());
+  };
+  EXPECT_EQ(arena.layout().blocks().size(), 3U);
+  EXPECT_THAT(blocks(0), testing::ElementsAre(0));
+  EXPECT_THAT(blocks(1), testing::IsEmpty());
+  EXPECT_THAT(blocks(2), testing::ElementsAre(1));
+  EXPECT_THAT(blocks(3), testing::ElementsAre(0, 2));
+  EXPECT_THAT(blocks(9), testing::IsEmpty());
 }
 
 TEST(Arena, PublishesMastersRoundedToNearest) {

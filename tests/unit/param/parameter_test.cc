@@ -15,7 +15,7 @@ Parameter parameter(at::ScalarType type = at::kFloat) {
   spec.shape = {2, 3};
   const at::Tensor master = at::zeros({2, 3}, type);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  return {spec, master, master, at::full({2, 3}, nan, type)};
+  return {spec, type, master, master, at::full({2, 3}, nan, type)};
 }
 
 TEST(Parameter, TheFirstContributionOverwritesAndLaterOnesAdd) {

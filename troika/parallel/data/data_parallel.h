@@ -12,7 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/parallel/data/bucket_hook.h>
-#include <troika/parallel/data/bucket_sizes.h>
+#include <troika/param/bucket_sizes.h>
 #include <troika/session/session.h>
 
 #include <filesystem>

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/comm/group.h>
-#include <troika/parallel/data/bucket_sizes.h>
+#include <troika/param/bucket_sizes.h>
 
 #include <cstdint>
 #include <span>

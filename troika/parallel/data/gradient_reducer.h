@@ -1,14 +1,16 @@
-// Sums gradients over the data axis while the backward pass is still going on. Units are grouped
-// into buckets from the last to the first, the order in which they become ready; a bucket is one
-// contiguous slice of the arena, so nothing is copied.
+// Sums gradients over the data axis while the backward pass is still going on. A block of the arena
+// is reduced once all of its units are ready, so nothing is copied: by all-reduce, or from ZeRO
+// stage 1 on by reduce-scatter into this rank's shard. Blocks start in one fixed order, from the
+// last to the first, whatever the order in which units become ready: pipeline schedules may differ
+// in that between ranks.
 //
-// One step of S gradient bytes puts what the engine's all-reduce of S bytes puts on the wire
-// (docs/engines.md), whatever the buckets.
+// One step of S gradient bytes puts on the wire what the engine's all-reduce, or reduce-scatter, of
+// S bytes puts there (docs/engines.md), whatever the blocks.
 #pragma once
 
 #include <troika/comm/group.h>
-#include <troika/nn/stage.h>
-#include <troika/parallel/data/bucket_sizes.h>
+#include <troika/parallel/data/buffer_pool.h>
+#include <troika/parallel/data/packed_sum.h>
 #include <troika/param/arena.h>
 
 #include <cstdint>
@@ -17,42 +19,70 @@
 
 namespace troika {
 
-class GradientReducer final : public GradientSink {
+// Groups whose ranks hold partial sums of some parameters, as ParameterSpec::partial_over says.
+struct PartialGroups {
+  Group tensor = {};
+  // The first and the last pipeline stage, where they share a tied weight.
+  Group tie = {};
+};
+
+class GradientReducer {
  public:
-  // Units [0, arena.units()). Every rank of `group` must have the same arena layout.
-  GradientReducer(Arena& arena, Group group, BucketSizes sizes = {});
+  // Sums over the groups of `arena.sharding()`. Every rank of them must have the same layout.
+  GradientReducer(Arena& arena, const PartialGroups& partial);
 
   // A new step, in which every unit with parameters is going to be ready `microbatches` times on
   // this rank (none: it has no share in the step, and its gradients count as zero). `timeout` is
-  // for each bucket.
+  // for each block.
   void begin_step(int microbatches, Seconds timeout);
-  // Starts the unit's bucket once all of the bucket's units have been ready for the last time.
-  void unit_ready(int unit) override;
+  // Gives memory to the gradients that the unit contributes to, where they have none of their own.
+  void need_gradients(int unit);
+  // Starts the blocks whose turn it is once all of their units have been ready for the last time.
+  void unit_ready(int unit);
   // Starts what has not been started (parameters without a contribution count as zero) and waits
-  // for all buckets. Then every gradient is the sum over the axis. Throws DeadlineError or
-  // PeerError.
+  // for all blocks. Then the gradients of the arena's pieces are sums over the axis. Throws
+  // DeadlineError or PeerError.
   void finish();
 
-  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
+  [[nodiscard]] int blocks() const { return static_cast<int>(buckets_.size()); }
+  // Positions in the arena's blocks, in the order in which they start.
+  [[nodiscard]] std::vector<std::size_t> order() const;
+  // Memory for gradients beside the arena's.
+  [[nodiscard]] std::int64_t buffer_bytes() const;
+  [[nodiscard]] std::size_t buffers() const { return pool_.count(); }
 
  private:
   struct Bucket {
-    int first_unit = 0;
-    int last_unit = 0;     // one past the end
-    int contributors = 0;  // units with parameters
+    std::size_t block = 0;
+    int contributors = 0;  // units
     int missing = 0;       // calls of unit_ready() before it may start
     bool started = false;
+    bool is_tied = false;  // starts in finish(), where the other stage comes to it, too
+    at::Tensor memory;     // of its gradients, where it is lent
     std::string label;
     Work work;
+    PackedSum tensor_sum;
+    PackedSum tie_sum;
   };
+  [[nodiscard]] bool is_tied(std::size_t block, const PartialGroups& partial) const;
+  void add_bucket(std::size_t block, const PartialGroups& partial);
+  [[nodiscard]] const Block& block_of(const Bucket& bucket) const;
+  void lend(Bucket& bucket);
   void start(Bucket& bucket);
+  // Waits for the sums over the shard group that have been started, but for the last few, and
+  // starts those over the replicate group.
+  void follow_up(std::size_t but_last);
+  void replicate(Bucket& bucket);
 
   Arena& arena_;
-  Group group_;
+  Group shard_;
+  Group replicate_;
   Seconds timeout_{60};
-  std::vector<Bucket> buckets_;                         // in the order in which they become ready
-  std::vector<int> bucket_of_;                          // by unit
-  std::vector<std::vector<Parameter*>> parameters_of_;  // by unit
+  std::vector<Bucket> buckets_;         // in the order in which they start
+  std::vector<std::size_t> bucket_of_;  // by block
+  std::size_t next_ = 0;                // to start
+  std::size_t followed_ = 0;            // those before it are past their sum over the shard group
+  BufferPool pool_;
 };
 
 }  // namespace troika

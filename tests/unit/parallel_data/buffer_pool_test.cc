@@ -1,0 +1,48 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <troika/base/error.h>
+#include <troika/parallel/data/buffer_pool.h>
+
+namespace troika {
+namespace {
+
+TEST(BufferPool, HandsOutWhatWasGivenBack) {
+  BufferPool pool(Group(), 3);
+  const at::Tensor first = pool.take(1000), second = pool.take(1000);
+  EXPECT_NE(first.const_data_ptr(), second.const_data_ptr());
+  EXPECT_EQ(first.numel(), 1000);
+  pool.give_back(first);
+  EXPECT_EQ(pool.take(1000).const_data_ptr(), first.const_data_ptr());
+  EXPECT_EQ(pool.count(), 2U);
+  EXPECT_EQ(pool.bytes(), 2000);
+}
+
+TEST(BufferPool, KeepsALargeBufferForALargeNeedUpToTheUsualNumber) {
+  BufferPool pool(Group(), 2);
+  pool.give_back(pool.take(1000));
+  const at::Tensor small = pool.take(10);  // a second one rather than the large one
+  EXPECT_EQ(pool.bytes(), 1010);
+  const at::Tensor other = pool.take(10);  // no third one
+  EXPECT_EQ(other.numel(), 10);
+  EXPECT_EQ(pool.bytes(), 1010);
+}
+
+TEST(BufferPool, ReplacesABufferThatIsTooSmall) {
+  BufferPool pool(Group(), 1);
+  pool.give_back(pool.take(10));
+  EXPECT_EQ(pool.take(1000).numel(), 1000);
+  EXPECT_EQ(pool.count(), 1U);
+  EXPECT_EQ(pool.take(10).numel(), 10);  // the usual number is no limit
+  EXPECT_EQ(pool.count(), 2U);
+}
+
+TEST(BufferPool, RefusesWhatItNeverGave) {
+  BufferPool pool(Group(), 1);
+  const at::Tensor buffer = pool.take(10);
+  EXPECT_THROW(pool.give_back(at::empty({10}, at::kByte)), InternalError);
+  pool.give_back(buffer);
+  EXPECT_THROW(pool.give_back(buffer), InternalError);
+}
+
+}  // namespace
+}  // namespace troika

@@ -1,0 +1,42 @@
+// A few buffers that are handed out, given back and handed out again, so that memory which exists
+// only while it is used costs no allocation in a step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/comm/group.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace troika {
+
+class BufferPool {
+ public:
+  // Memory comes from `group.allocate`. `usual`: up to so many buffers are made before one is
+  // handed out that is larger than it need be.
+  BufferPool(Group group, std::size_t usual) : group_(std::move(group)), usual_(usual) {}
+
+  // `bytes` bytes with whatever is in them. A buffer of that size if one is free, then a new one up
+  // to the usual number, then a larger one, then a new one in place of a smaller one.
+  [[nodiscard]] at::Tensor take(std::int64_t bytes);
+  // What take() gave, which nobody uses any more.
+  void give_back(const at::Tensor& buffer);
+
+  // Buffers there are, free or not, and their bytes.
+  [[nodiscard]] std::size_t count() const { return buffers_.size(); }
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  struct Buffer {
+    at::Tensor memory;
+    bool taken = false;
+  };
+  [[nodiscard]] Buffer* best_free(std::int64_t bytes);
+  [[nodiscard]] Buffer& make(std::int64_t bytes);
+
+  Group group_;
+  std::size_t usual_;
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace troika

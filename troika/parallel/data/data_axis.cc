@@ -1,0 +1,38 @@
+#include <troika/parallel/data/data_axis.h>
+
+namespace troika {
+
+DataAxis::DataAxis(Arena& arena, const PartialGroups& partial, Seconds timeout)
+    : reducer_(arena, partial), gatherer_(arena, timeout) {}
+
+void DataAxis::begin_step(int microbatches, Seconds timeout) {
+  gatherer_.set_timeout(timeout);
+  reducer_.begin_step(microbatches, timeout);
+}
+
+void DataAxis::finish() {
+  reducer_.finish();
+  gatherer_.wait();
+}
+
+void DataAxis::after_update() {
+  gatherer_.refresh();
+}
+
+void DataAxis::need_values(int unit, Direction direction) {
+  gatherer_.need(unit, direction);
+}
+
+void DataAxis::release_values(int unit) {
+  gatherer_.release(unit);
+}
+
+void DataAxis::need_gradients(int unit) {
+  reducer_.need_gradients(unit);
+}
+
+void DataAxis::unit_ready(int unit) {
+  reducer_.unit_ready(unit);
+}
+
+}  // namespace troika

@@ -1,0 +1,51 @@
+// Everything that a training step has to do with the data axis, for the recipe's models: the hooks
+// that gather values ahead of use and reduce gradients as they become ready, at every stage of ZeRO
+// (docs/zero.md). A step is
+//
+//   begin_step(); forward and backward passes with these hooks; finish();
+//   the optimiser's step; after_update()
+//
+// Passes for evaluation use the same hooks, outside steps. Collective: all ranks of the data axis
+// call the same in the same order; at stage 3 that goes for every hook.
+#pragma once
+
+#include <troika/nn/stage.h>
+#include <troika/parallel/data/gradient_reducer.h>
+#include <troika/parallel/data/parameter_gatherer.h>
+
+namespace troika {
+
+class DataAxis final : public UnitHooks {
+ public:
+  // Over the groups of `arena.sharding()`, and `partial`. `timeout` is for each collective.
+  explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60));
+
+  // A new step, in which every unit with parameters is going to be ready `microbatches` times on
+  // this rank (none: it has no share in the step, and its gradients count as zero).
+  void begin_step(int microbatches, Seconds timeout);
+  // Waits for the sums over the data axis: the gradients of Arena::pieces() are whole then, and own
+  // values may be written. Throws DeadlineError, PeerError.
+  void finish();
+  // Own values have changed, by the optimiser or by a file: gathers them, without waiting for them.
+  void after_update();
+  // Stages 0 to 2: from now until the next update, all values can be read without hooks.
+  void wait_for_values() { gatherer_.wait(); }
+
+  void need_values(int unit, Direction direction) override;
+  void release_values(int unit) override;
+  void need_gradients(int unit) override;
+  void unit_ready(int unit) override;
+
+  // Memory beside the arena's.
+  [[nodiscard]] std::int64_t buffer_bytes() const {
+    return reducer_.buffer_bytes() + gatherer_.buffer_bytes();
+  }
+  [[nodiscard]] const GradientReducer& reducer() const { return reducer_; }
+  [[nodiscard]] const ParameterGatherer& gatherer() const { return gatherer_; }
+
+ private:
+  GradientReducer reducer_;
+  ParameterGatherer gatherer_;
+};
+
+}  // namespace troika

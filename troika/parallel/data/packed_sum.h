@@ -1,0 +1,44 @@
+// Sums the gradients of some parameters over a small group that holds partial sums of them, before
+// the data axis sums the rest: over the tensor axis, and over the two pipeline stages that share a
+// tied weight.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/param/arena.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+class PackedSum {
+ public:
+  // What ranks hold of a parameter that has a slice: the same part, or parts that may overlap,
+  // which are summed where they lie in the whole.
+  enum class Slices { kSame, kOverlapping };
+
+  // All ranks of `group` give the same parameters. Nothing ever happens in a group of one.
+  PackedSum(Group group, std::vector<const Parameter*> parameters, Slices slices,
+            std::string label);
+
+  // Collective, blocking: leaves the sums in the gradients, which are claimed. Throws
+  // DeadlineError, PeerError.
+  void run(Seconds timeout);
+  // Of the buffer, made by the first run().
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  // Where a parameter's gradient lies in its part of the buffer.
+  [[nodiscard]] at::Tensor place_of(const Parameter& parameter, const at::Tensor& part) const;
+  [[nodiscard]] std::int64_t elements_of(const Parameter& parameter) const;
+  [[nodiscard]] bool overlaps(const Parameter& parameter) const;
+
+  Group group_;
+  std::vector<const Parameter*> parameters_;
+  Slices slices_;
+  std::string label_;
+  at::Tensor buffer_;
+};
+
+}  // namespace troika

@@ -1,0 +1,75 @@
+// Gathers values of which ranks keep their own shards. At ZeRO stages 1 and 2 once a step: after
+// the optimiser has updated the own shard, all blocks set out at once and are waited for where they
+// are first read. At stage 3 a unit at a time, into a few buffers: the one that is needed, the one
+// after it ahead of time, and the one before it, since the last of the forward pass is the first of
+// the backward pass.
+//
+// The order of gathers follows from the order of the calls, which is the same on all ranks of the
+// shard group; never from what has arrived.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/nn/stage.h>
+#include <troika/parallel/data/buffer_pool.h>
+#include <troika/param/arena.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+class ParameterGatherer {
+ public:
+  // Over the shard group of `arena.sharding()`.
+  ParameterGatherer(Arena& arena, Seconds timeout);
+
+  // For one gather.
+  void set_timeout(Seconds timeout) { timeout_ = timeout; }
+  // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
+  // `direction`. Throws DeadlineError, PeerError.
+  void need(int unit, Direction direction);
+  // Stage 3: the unit's buffer may be used for another one.
+  void release(int unit);
+  // Waits for every gather that has been started: own values may be written afterwards. At stages 1
+  // and 2, all values can be read.
+  void wait();
+  // Own values have changed: stages 1 and 2 start to gather them all; stage 3 forgets what it has
+  // gathered, and starts with the first unit.
+  void refresh();
+
+  // Stage 3: memory of the buffers, the most that were in use at once, and the positions in the
+  // arena's blocks of what has been gathered since the last refresh(), in order.
+  [[nodiscard]] std::int64_t buffer_bytes() const { return pool_.bytes(); }
+  [[nodiscard]] std::size_t most_buffers() const { return most_; }
+  [[nodiscard]] const std::vector<std::size_t>& gathers() const { return gathers_; }
+
+ private:
+  // A block whose values are in a buffer, or on their way there.
+  struct Resident {
+    std::size_t block;
+    at::Tensor buffer;
+    Work work;
+    int users = 0;  // of its parameters' values, which are there while somebody uses them
+  };
+  [[nodiscard]] Work gather(std::size_t block, const at::Tensor& output);
+  [[nodiscard]] Resident* find(std::size_t block);
+  // Starts the gather of a block that is not resident.
+  void fetch(std::size_t block);
+  void fetch_ahead(int unit, Direction direction);
+  // Waits for the block, and gives its parameters their values.
+  void hand_out(std::size_t block);
+  // Drops the block that was wanted the longest ago, unless it is in use; tells if there was one.
+  bool drop_oldest();
+
+  Arena& arena_;
+  Group group_;
+  Seconds timeout_;
+  std::vector<Work> works_;          // stages 1 and 2, by block
+  std::vector<Resident> residents_;  // stage 3; the one wanted last comes last
+  BufferPool pool_;
+  std::size_t most_ = 0;
+  std::vector<std::size_t> gathers_;
+};
+
+}  // namespace troika
