@@ -1,0 +1,105 @@
+"""`troika train --dry-run`: memory as predicted and as measured, and what cannot fit refused with what would."""
+
+import json
+
+import command
+from command import CommandTest
+
+USAGE = 2
+RECIPE = """
+name = "small"
+[model]
+kind = "gpt"
+layers = 4
+dim = 128
+heads = 4
+ffn_dim = 256
+vocab_size = 512
+seq_len = 64
+[data]
+kind = "random"
+[train]
+steps = 2
+global_batch_size = 16
+micro_batch_size = 8
+precision = "fp32"
+evaluate_every_steps = 2
+"""
+LAYOUTS = [  # ranks, overrides
+    (1, []),
+    (1, ["train.precision=bf16", "train.global_batch_size=2", "train.micro_batch_size=1", "model.layers=2"]),
+    (1, ["train.precision=fp64"]),
+    (1, ["parallel.activation_checkpoint=full"]),
+    (1, ["parallel.activation_checkpoint=selective"]),
+    (1, ["model.norm=layernorm", "model.bias=true", "model.activation=gelu", "model.position=learned",
+         "model.dropout=0.1", "model.kv_heads=2", "model.tied_embeddings=false"]),
+    (2, []),
+    (2, ["parallel.zero_stage=1"]),
+    (2, ["parallel.zero_stage=2"]),
+    (2, ["parallel.zero_stage=3"]),
+    (2, ["parallel.tensor=2"]),
+    (2, ["parallel.pipeline=2", "train.micro_batch_size=2"]),
+    (2, ["parallel.pipeline=2", "train.micro_batch_size=2", "parallel.pipeline_schedule=gpipe"]),
+    (2, ["parallel.pipeline=2", "train.micro_batch_size=2", "parallel.pipeline_schedule=zb-h1"]),
+    (3, ["parallel.zero_stage=1", "train.micro_batch_size=2"]),
+    (4, ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batch_size=4"]),
+]
+
+
+class DryRun(CommandTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "recipe.toml").write_text(RECIPE)
+
+    def predict(self, *sets, ranks=1, flags=()):
+        done = self.succeeds(self.train(*sets, ranks=ranks, flags=("--dry-run", "--json", *flags)))
+        self.assertFalse(self.run_folder.exists())
+        return json.loads(done.out)
+
+    def check(self, ranks, sets):
+        predicted = self.predict(*sets, f"name=not-{ranks}", ranks=ranks)["ranks"]
+        done = self.succeeds(self.train(*sets, ranks=ranks, flags=("--json", "--overwrite")))
+        measured = json.loads(done.out.splitlines()[-1])["ranks"]
+        self.assertEqual(len(predicted), ranks)
+        for plan, real in zip(predicted, measured):
+            with self.subTest(ranks=ranks, sets=sets, rank=real["rank"]):
+                off = abs(plan["peak_tensor_bytes"] - real["peak_tensor_bytes"])
+                self.assertLess(off, 0.05 * real["peak_tensor_bytes"] + 2**20, (plan, real))
+                self.assertEqual(plan["peak_activations"], real["peak_activations"])
+
+    def test_predicted_as_measured(self):
+        for ranks, sets in LAYOUTS:
+            self.setUp()  # a folder without a run
+            self.check(ranks, sets)
+
+    def test_any_world_on_one_machine(self):
+        plan = self.predict("parallel.tensor=2", "parallel.pipeline=4", "parallel.zero_stage=1",
+                            "train.global_batch_size=256", "comm.engine=fake", ranks=128,
+                            flags=("--ranks-per-node", "8"))
+        self.assertEqual(plan["world_size"], 128)
+        self.assertEqual([rank["rank"] for rank in plan["ranks"]], list(range(128)))
+        self.assertEqual(plan["ranks_per_node"], 8)
+        self.assertTrue(plan["fits"])
+
+    def test_a_table(self):
+        done = self.succeeds(self.train(ranks=4, flags=("--dry-run",)))
+        self.assertIn("1-3", done.out)
+        self.assertIn("activations", done.out)
+        self.assertIn(": it fits", done.out)
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_what_cannot_fit_is_refused_with_the_change_that_would(self):
+        """A batch whose activations no machine has, and whose samples one at a time fit any."""
+        sets = ("train.global_batch_size=524288", "train.micro_batch_size=524288")
+        plan = self.predict(*sets)
+        self.assertFalse(plan["fits"])
+        self.assertIn("write micro_batch_size = ", plan["advice"])
+        done = self.fails(self.train(*sets), USAGE, "out of memory: rank 0 needs", "on this host, which has",
+                          "hint: write micro_batch_size = ")
+        self.assertFalse((self.folder / "runs").exists())
+        size = done.err.split("micro_batch_size = ")[1].split(":")[0]
+        self.assertTrue(self.predict(sets[0], f"train.micro_batch_size={size}")["fits"])
+
+
+if __name__ == "__main__":
+    command.main()

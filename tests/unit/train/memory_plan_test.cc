@@ -1,0 +1,216 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <troika/base/error.h>
+#include <troika/config/choices.h>
+#include <troika/config/layout.h>
+#include <troika/config/recipe_file.h>
+#include <troika/schedule/generate.h>
+#include <troika/schedule/simulate.h>
+#include <troika/train/memory_advice.h>
+#include <troika/train/memory_plan.h>
+#include <troika/train/run.h>
+#include <troika/train/tensor_memory.h>
+
+#include <string>
+#include <vector>
+
+namespace troika {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kRecipe = R"(
+name = "planned"
+[model]
+kind = "gpt"
+layers = 8
+dim = 256
+heads = 4
+ffn_dim = 512
+vocab_size = 1024
+seq_len = 64
+tied_embeddings = false
+[data]
+kind = "random"
+[train]
+global_batch_size = 16
+micro_batch_size = 2
+precision = "fp32"
+[optimizer]
+kind = "adamw"
+)";
+
+Recipe loaded(const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(kRecipe, "recipe.toml", overrides).recipe;
+}
+
+Recipe resolved(int ranks, const std::vector<std::string>& overrides = {}) {
+  return resolve_for_run(loaded(overrides), ranks);
+}
+
+TEST(TensorMemory, CountsWhatIsAliveAndTheMostThatWas) {
+  count_tensor_memory(at::kCPU);
+  const TensorMemory before = tensor_memory(at::kCPU);
+  at::Tensor tensor = at::empty({1 << 20}, at::kFloat);
+  EXPECT_TRUE(is_counted(tensor));
+  EXPECT_NEAR(tensor_memory(at::kCPU).live_bytes - before.live_bytes, 4 << 20, 8192);
+  tensor.reset();
+  EXPECT_EQ(tensor_memory(at::kCPU).live_bytes, before.live_bytes);
+  EXPECT_GE(tensor_memory(at::kCPU).peak_bytes, before.live_bytes + (4 << 20));
+  forget_peak(at::kCPU);
+  EXPECT_EQ(tensor_memory(at::kCPU).peak_bytes, before.live_bytes);
+  std::vector<float> foreign(16);
+  EXPECT_FALSE(is_counted(at::from_blob(foreign.data(), {16}, at::kFloat)));
+}
+
+// The table of docs/zero.md: bytes a parameter on one of 4 ranks, with one microbatch a step.
+struct Storages {
+  const char* precision;
+  int stage;
+  double values, gradients, masters, state;
+};
+
+void PrintTo(const Storages& row, std::ostream* out) {
+  *out << row.precision << " at stage " << row.stage;
+}
+
+class ZeroStorages : public testing::TestWithParam<Storages> {};
+
+TEST_P(ZeroStorages, AreThoseOfTheTable) {
+  const Storages& row = GetParam();
+  const MemoryPlan plan = predict_memory(
+      resolved(4, {std::string("train.precision=") + row.precision, "train.micro_batch_size=4",
+                   "parallel.zero_stage=" + std::to_string(row.stage)}),
+      1);
+  const double whole = 1024 * 256 * 2 + 8 * (4 * 256 * 256 + 3 * 256 * 512 + 2 * 256) + 256;
+  const auto near = [&](std::int64_t bytes, double each) {
+    EXPECT_NEAR(static_cast<double>(bytes), each * whole, 0.05 * each * whole + 2 * 8 * 8192);
+  };
+  near(plan.values, row.values);
+  near(plan.gradients, row.gradients);
+  near(plan.masters, row.masters);
+  near(plan.optimizer, row.state);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ZeroStorages,
+    testing::Values(Storages{"bf16", 0, 2, 4, 4, 8}, Storages{"bf16", 1, 2, 4, 1, 2},
+                    Storages{"bf16", 2, 2, 1, 1, 2}, Storages{"bf16", 3, 0.5, 1, 1, 2},
+                    Storages{"fp32", 0, 0, 4, 4, 8}, Storages{"fp32", 1, 0, 4, 4, 2},
+                    Storages{"fp32", 2, 0, 1, 4, 2}, Storages{"fp32", 3, 0, 1, 1, 2}));
+
+TEST(MemoryPlan, KeepsAsManyActivationsAsTheSimulatorSays) {
+  for (const std::string_view name : schedule_names()) {
+    const int chunks = name == "zb-v" || name == "interleaved-1f1b" ? 2 : 1;
+    const Recipe recipe = resolved(
+        2, {"parallel.pipeline=2", "parallel.pipeline_schedule=" + std::string(name),
+            "parallel.virtual_stages=" + std::to_string(chunks), "model.tied_embeddings=false"});
+    const Schedule schedule = make_schedule(name, {2, chunks, 8});
+    const Simulation simulation = simulate(schedule, even_costs(schedule, {}));
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(predict_memory(recipe, rank).peak_chunk_activations,
+                simulation.ranks[static_cast<std::size_t>(rank)].peak_chunk_activations)
+          << name << ", rank " << rank;
+    }
+  }
+}
+
+TEST(MemoryPlan, EachSavingSaves) {
+  const auto activations = [](const std::vector<std::string>& overrides) {
+    return predict_memory(resolved(1, overrides), 0).activations;
+  };
+  const std::int64_t plain = activations({});
+  const std::int64_t selective = activations({"parallel.activation_checkpoint=selective"});
+  const std::int64_t full = activations({"parallel.activation_checkpoint=full"});
+  EXPECT_LT(selective, plain);
+  EXPECT_LT(full * 3, selective);
+  EXPECT_NEAR(static_cast<double>(activations({"train.micro_batch_size=4"})),
+              2 * static_cast<double>(plain), 0.05 * static_cast<double>(plain));
+}
+
+TEST(MemoryPlan, AllocatesNothingWhateverTheSize) {
+  count_tensor_memory(at::kCPU);
+  forget_peak(at::kCPU);
+  const std::int64_t before = tensor_memory(at::kCPU).peak_bytes;
+  const MemoryPlan plan =
+      predict_memory(resolved(1, {"model.dim=1000000", "model.ffn_dim=1000000",
+                                  "model.vocab_size=1000000", "model.heads=1000"}),
+                     0);
+  EXPECT_GT(plan.peak(), std::int64_t{1} << 45);
+  EXPECT_LT(tensor_memory(at::kCPU).peak_bytes - before, 1 << 20);
+}
+
+TEST(MemoryPlan, KnowsEveryOperatorOfEveryModel) {
+  for (const char* norm : {"rmsnorm", "layernorm"}) {
+    for (const char* activation : {"swiglu", "gelu", "gelu_tanh"}) {
+      for (const char* pack : {"concatenate", "isolated", "pad"}) {
+        for (const int tensor : {1, 3}) {
+          const Recipe recipe = resolved(
+              3, {std::string("model.norm=") + norm, std::string("model.activation=") + activation,
+                  "data.kind=text", "data.paths=[\"a\"]", std::string("data.pack=") + pack,
+                  "parallel.tensor=" + std::to_string(tensor), "model.bias=true",
+                  "model.position=learned", "model.dropout=0.1", "model.kv_heads=2"});
+          for (int rank = 0; rank < 3; ++rank) EXPECT_GT(predict_memory(recipe, rank).peak(), 0);
+        }
+      }
+    }
+  }
+  for (const char* activation : {"relu", "gelu", "tanh"}) {
+    for (const char* loss : {"cross_entropy", "mean_square"}) {
+      const Recipe mlp =
+          parse_recipe(R"(
+name = "mlp"
+[model]
+kind = "mlp"
+input_dim = 16
+hidden_dims = [64, 64]
+output_dim = 4
+[data]
+kind = "random"
+)",
+                       "recipe.toml",
+                       std::vector<std::string>{std::string("model.activation=") + activation,
+                                                std::string("model.loss=") + loss})
+              .recipe;
+      EXPECT_GT(predict_memory(resolve_for_run(mlp, 1), 0).peak(), 0);
+    }
+  }
+}
+
+TEST(MemoryPlan, EveryRankIsInOneKind) {
+  const auto kinds = predict_job(
+      resolved(8, {"parallel.pipeline=2", "parallel.tensor=2", "train.global_batch_size=5"}));
+  std::vector<int> ranks;
+  for (const RankKind& kind : kinds)
+    ranks.insert(ranks.end(), kind.ranks.begin(), kind.ranks.end());
+  EXPECT_THAT(ranks, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  std::int64_t all = 0;
+  for (int rank = 0; rank < 8; ++rank) all += bytes_of_ranks(kinds, rank, 1);
+  EXPECT_EQ(bytes_of_ranks(kinds, 0, 8), all);
+}
+
+TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
+  const Recipe recipe = loaded({"train.micro_batch_size=8"});
+  const auto needs = [&](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {"train.micro_batch_size=8"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, all)), 0, 2));
+  };
+  EXPECT_NO_THROW(refuse_unless_it_fits(recipe, 2, {0, 2}, needs({})));
+  const std::uint64_t selective = needs({"parallel.activation_checkpoint=selective"});
+  EXPECT_THAT(memory_advice(recipe, 2, {0, 2}, selective),
+              HasSubstr("write activation_checkpoint = \"selective\""));
+  EXPECT_THAT(memory_advice(recipe, 2, {0, 2}, selective - 1),
+              HasSubstr("write activation_checkpoint = \"full\""));
+  try {
+    refuse_unless_it_fits(recipe, 2, {0, 2}, 1000);
+    FAIL() << "it is to be refused";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("out of memory: ranks 0 to 1 need "));
+    EXPECT_THAT(error.hint(), HasSubstr("a smaller model"));
+  }
+}
+
+}  // namespace
+}  // namespace troika

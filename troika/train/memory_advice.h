@@ -1,0 +1,24 @@
+// What to change in a recipe that needs more memory than a host has.
+#pragma once
+
+#include <troika/config/recipe.h>
+#include <troika/train/memory_report.h>
+
+#include <cstdint>
+#include <string>
+
+namespace troika {
+
+// The first change that makes ranks `here` of a job of `ranks` need no more than `host_bytes`, with
+// what they need then. Tried in this order, the least disturbing first: recomputing activations,
+// smaller microbatches, ZeRO, tensor and pipeline parallelism in place of data parallelism; then
+// the first three together. If none does, says so. `loaded` is not resolved.
+[[nodiscard]] std::string memory_advice(const Recipe& loaded, int ranks, HostRanks here,
+                                        std::uint64_t host_bytes);
+
+// Throws UsageError with that advice as its hint if ranks `here` are going to need more than
+// `host_bytes`. Allocates nothing of what it counts.
+void refuse_unless_it_fits(const Recipe& loaded, int ranks, HostRanks here,
+                           std::uint64_t host_bytes);
+
+}  // namespace troika

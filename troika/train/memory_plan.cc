@@ -1,0 +1,289 @@
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <troika/base/share.h>
+#include <troika/comm/engines.h>
+#include <troika/parallel/data/data_axis.h>
+#include <troika/train/memory_meta.h>
+#include <troika/train/memory_plan.h>
+#include <troika/train/precision.h>
+#include <troika/train/tensor_memory.h>
+#include <troika/train/trainer.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace troika {
+namespace {
+
+// A step that the loader has ready, one that it makes ready, and the one that is computed.
+constexpr std::int64_t kStepsInMemory = 3;
+
+constexpr Seconds kNoWait(1);  // nothing is exchanged
+
+std::int64_t live_bytes() {
+  return tensor_memory(at::kMeta).live_bytes;
+}
+
+Group group_of(const std::string& axis, const std::vector<int>& ranks, int rank) {
+  EngineOptions options;
+  options.kind = EngineKind::kFake;
+  const auto place = std::ranges::find(ranks, rank) - ranks.begin();
+  return make_group(axis, ranks, static_cast<int>(place), options);
+}
+
+ModelPlace place_of(const Recipe& recipe, const GroupRanks& groups, int rank) {
+  ModelPlace place;
+  place.tensor = TensorAxis(group_of("tensor", groups.tensor, rank), kNoWait);
+  place.pipeline_rank =
+      static_cast<int>(std::ranges::find(groups.pipeline, rank) - groups.pipeline.begin());
+  place.sharding.stage = static_cast<int>(recipe.parallel.zero_stage);
+  place.sharding.shard = group_of("data shard", groups.shard, rank);
+  place.sharding.replicate = group_of("data replica", groups.replicate, rank);
+  place.sharding.microbatches_per_step = microbatches_per_step(recipe);
+  return place;
+}
+
+Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index) {
+  const ModelRecipe& model = recipe.model;
+  Microbatch microbatch;
+  microbatch.index = index;
+  microbatch.step = 1;
+  microbatch.sample_ids = at::empty({samples}, at::kLong);
+  if (model.kind == ModelKind::kGpt) {
+    microbatch.inputs = at::empty({samples, model.seq_len}, at::kLong);
+    microbatch.targets = at::empty({samples, model.seq_len}, at::kLong);
+    if (recipe.data.pack == Pack::kIsolated && recipe.data.kind != DataKind::kRandom) {
+      microbatch.document_ids = at::empty({samples, model.seq_len}, at::kLong);
+    }
+    return microbatch;
+  }
+  microbatch.inputs = at::empty({samples, model.input_dim}, at::kFloat);
+  microbatch.targets = model.loss == Loss::kCrossEntropy
+                           ? at::empty({samples}, at::kLong)
+                           : at::empty({samples, model.output_dim}, at::kFloat);
+  return microbatch;
+}
+
+// More microbatches than these do not make the peak higher: without a pipeline each leaves nothing
+// behind but claimed gradients, and a pipeline is full then. GPipe keeps them all.
+std::int64_t enough_microbatches(const Recipe& recipe) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  if (parallel.pipeline == 1) return 3;
+  if (parallel.pipeline_schedule == PipelineScheduleKind::kGpipe)
+    return microbatches_per_step(recipe);
+  return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
+}
+
+std::vector<Microbatch> make_microbatches(const Recipe& recipe, std::int64_t samples) {
+  const std::int64_t size = recipe.train.micro_batch_size;
+  const std::int64_t most = size * enough_microbatches(recipe);
+  std::vector<Microbatch> microbatches;
+  for (std::int64_t left = std::min(samples, most); left > 0; left -= size) {
+    microbatches.push_back(
+        make_microbatch(recipe, std::min(left, size), static_cast<int>(microbatches.size())));
+  }
+  return microbatches;
+}
+
+// Passes everything on to the data axis, and looks at what is alive between units.
+class Watch final : public UnitHooks {
+ public:
+  explicit Watch(DataAxis& axis) : axis_(axis) {}
+
+  void need_values(int unit, Direction direction) override {
+    axis_.need_values(unit, direction);
+    look();
+  }
+  void release_values(int unit) override {
+    look();
+    axis_.release_values(unit);
+  }
+  void need_gradients(int unit) override { axis_.need_gradients(unit); }
+  void unit_ready(int unit) override { axis_.unit_ready(unit); }
+
+  [[nodiscard]] std::int64_t most() const { return most_; }
+
+ private:
+  void look() { most_ = std::max(most_, live_bytes()); }
+
+  DataAxis& axis_;
+  std::int64_t most_ = 0;
+};
+
+std::int64_t bytes_of(const Microbatch& microbatch) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor* tensor : {&microbatch.inputs, &microbatch.targets, &microbatch.sample_ids,
+                                   &microbatch.document_ids}) {
+    if (tensor->defined()) bytes += static_cast<std::int64_t>(tensor->nbytes());
+  }
+  return bytes;
+}
+
+// Values of state for each element. An optimiser itself has lists of chunks, too long for a model
+// that no machine holds.
+int state_storages(const OptimizerRecipe& optimizer) {
+  switch (optimizer.kind) {
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kLamb:
+      return 2;
+    case OptimizerKind::kLars:
+      return 1;
+    case OptimizerKind::kSgd:
+      break;
+  }
+  return optimizer.momentum == 0 ? 0 : 1;
+}
+
+// One rank, as Trainer makes it and takes it through its steps.
+class DryRank {
+ public:
+  DryRank(const Recipe& recipe, int rank)
+      : recipe_(recipe),
+        rank_(rank),
+        groups_(groups_of(recipe, rank)),
+        before_(live_bytes()),
+        model_(recipe, place_of(recipe, groups_, rank)),
+        tensor_(group_of("tensor", groups_.tensor, rank)),
+        pipeline_group_(group_of("pipeline", groups_.pipeline, rank)) {}
+
+  MemoryPlan run() {
+    count_start();
+    DataAxis axis(model_.arena(),
+                  PartialGroups{tensor_, group_of("tied stages", groups_.tie, rank_)}, kNoWait);
+    std::vector<at::Tensor> state;
+    for (int i = 0; i < state_storages(recipe_.optimizer); ++i) {
+      state.push_back(model_.arena().allocate_state());
+    }
+    plan_.optimizer = model_.arena().bytes(Storage::kState);
+    step(axis);
+    count_saving();
+    return plan_;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t element_size() const {
+    return static_cast<std::int64_t>(c10::elementSize(model_.arena().types().master));
+  }
+
+  // Initial values are drawn in fp64, a parameter at a time; where the values of others' pieces are
+  // drawn, too, there is a copy in the masters' type.
+  void count_start() {
+    const Arena& arena = model_.arena();
+    plan_.values = arena.bytes(Storage::kValues);
+    plan_.masters = arena.bytes(Storage::kMasters);
+    plan_.gradients = arena.bytes(Storage::kGradients);
+    const bool draws_others = arena.sharding().stage > 0 && arena.keeps_values();
+    std::int64_t most = 0;
+    if (draws_others) {
+      for (const auto& parameter : arena.parameters()) {
+        most = std::max(most, parameter->spec().local_count());
+      }
+    } else {
+      for (const Piece& piece : arena.pieces()) most = std::max(most, piece.count);
+    }
+    const auto drawn =
+        static_cast<std::int64_t>(sizeof(double)) + (draws_others ? element_size() : 0);
+    plan_.start = live_bytes() - before_ + most * drawn;
+  }
+
+  [[nodiscard]] std::int64_t samples() const {
+    return share_of(recipe_.train.global_batch_size,
+                    static_cast<int>(std::ranges::find(groups_.data, rank_) - groups_.data.begin()),
+                    static_cast<int>(groups_.data.size()))
+        .count;
+  }
+
+  // Twice: buffers are made in the first step.
+  void step(DataAxis& axis) {
+    PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
+    plan_.batches = kStepsInMemory * samples() * bytes_of(make_microbatch(recipe_, 1, 0));
+    const std::int64_t without = live_bytes();
+    const std::vector<Microbatch> microbatches = make_microbatches(recipe_, samples());
+    const std::int64_t inputs = live_bytes() - without;
+    std::int64_t most_between = 0;
+    forget_peak(at::kMeta);
+    for (int pass = 0; pass < 2; ++pass) {
+      Watch watch(axis);
+      axis.begin_step(static_cast<int>(microbatches.size()), kNoWait);
+      const PipelineReport report = pipeline.train(microbatches, 1, watch, kNoWait, {});
+      plan_.peak_chunk_activations = report.peak_chunk_activations;
+      axis.finish();
+      axis.after_update();
+      most_between = watch.most();
+    }
+    pipeline.evaluate({microbatches.data(), std::min<std::size_t>(microbatches.size(), 2)}, axis,
+                      kNoWait);
+    const std::int64_t lasting = live_bytes() - inputs;
+    plan_.buffers = lasting - before_ - plan_.storages();
+    plan_.activations = most_between - lasting - inputs;
+    plan_.transient = tensor_memory(at::kMeta).peak_bytes - most_between;
+  }
+
+  // WholeTensors: a rank brings its pieces together; rank 0 has the whole model beside them, and
+  // what another rank has sent. A rank that has everything has nothing to bring together.
+  void count_saving() {
+    const Arena& arena = model_.arena();
+    plan_.saving = plan_.storages() + plan_.buffers + plan_.batches;
+    if (tensor_.size() == 1 && pipeline_group_.size() == 1 && arena.sharding().stage == 0) return;
+    std::int64_t own = 0, whole = 0;
+    for (const Piece& piece : arena.pieces()) own += piece.count;
+    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
+    const bool gives = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
+                                                  : groups_.data.front() == rank_;
+    if (gives) plan_.saving += own * element_size();
+    if (rank_ == 0) plan_.saving += (whole + own) * element_size();
+  }
+
+  const Recipe& recipe_;
+  int rank_;
+  GroupRanks groups_;
+  std::int64_t before_;
+  ModelPart model_;
+  Group tensor_, pipeline_group_;
+  MemoryPlan plan_;
+};
+
+}  // namespace
+
+std::int64_t MemoryPlan::peak() const {
+  return std::max({step(), start, saving});
+}
+
+MemoryPlan predict_memory(const Recipe& recipe, int rank) {
+  const c10::InferenceMode no_autograd;
+  const MetaTensors meta;
+  return DryRank(recipe, rank).run();
+}
+
+std::vector<RankKind> predict_job(const Recipe& recipe) {
+  const Mesh mesh = mesh_of(recipe);
+  // Stages, place of the tensor axis, samples; and what rank 0 alone does.
+  std::map<std::tuple<int, int, std::int64_t, bool, bool>, std::size_t> places;
+  std::vector<RankKind> kinds;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const int data = mesh.coordinate(rank, Axis::kData);
+    const std::int64_t samples =
+        share_of(recipe.train.global_batch_size, data, mesh.size(Axis::kData)).count;
+    const auto [found, is_new] =
+        places.try_emplace({mesh.coordinate(rank, Axis::kPipeline),
+                            mesh.coordinate(rank, Axis::kTensor), samples, rank == 0, data == 0},
+                           kinds.size());
+    if (is_new) kinds.push_back({{}, predict_memory(recipe, rank)});
+    kinds[found->second].ranks.push_back(rank);
+  }
+  return kinds;
+}
+
+std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count) {
+  std::int64_t bytes = 0;
+  for (const RankKind& kind : kinds) {
+    const auto begin = std::ranges::lower_bound(kind.ranks, first);
+    const auto end = std::ranges::lower_bound(kind.ranks, first + count);
+    bytes += (end - begin) * (kind.plan.peak() + kProcessBytes);
+  }
+  return bytes;
+}
+
+}  // namespace troika

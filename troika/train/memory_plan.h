@@ -1,0 +1,64 @@
+// How much memory the tensors of each rank of a job are going to take, worked out before any of it
+// is allocated: the rank's part of the model goes through a step on tensors without memory
+// (memory_meta.h), with the units, the schedule, the hooks and the buffers that train.
+#pragma once
+
+#include <troika/config/recipe.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// Bytes of tensors on one rank.
+struct MemoryPlan {
+  // Storages of parameters (docs/zero.md). Masters that serve as values count as masters.
+  std::int64_t values = 0;
+  std::int64_t masters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  // Beside them: of units that are gathered or reduced, and constant tables.
+  std::int64_t buffers = 0;
+  // Samples that lie ready.
+  std::int64_t batches = 0;
+  // What forward passes keep for their backward passes, at most, with what is on its way.
+  std::int64_t activations = 0;
+  // What units use in passing, at the moment when the most is alive.
+  std::int64_t transient = 0;
+  // The most while initial values are drawn, and while the model is written at the end (rank 0 then
+  // has all of it in one piece).
+  std::int64_t start = 0;
+  std::int64_t saving = 0;
+  // Forward passes of a single chunk of the pipeline whose backward pass is to come, at most.
+  int peak_chunk_activations = 0;
+
+  [[nodiscard]] std::int64_t storages() const { return values + masters + gradients + optimizer; }
+  // The most during a step.
+  [[nodiscard]] std::int64_t step() const {
+    return storages() + buffers + batches + activations + transient;
+  }
+  // The most of the whole run.
+  [[nodiscard]] std::int64_t peak() const;
+};
+
+// What a process has beside its tensors, about: code, threads, and the libraries' own memory.
+inline constexpr std::int64_t kProcessBytes = std::int64_t{160} << 20;
+
+// `recipe` is resolved. One call at a time in a process. Throws UsageError for a model that cannot
+// be split as the recipe says.
+[[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank);
+
+// Ranks that need the same but for the roundings of their shards (docs/zero.md).
+struct RankKind {
+  std::vector<int> ranks;  // ascending
+  MemoryPlan plan;         // of the first
+};
+
+// Every rank of a resolved recipe is in exactly one.
+[[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe);
+
+// Of ranks [first, first + count), processes included.
+[[nodiscard]] std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count);
+
+}  // namespace troika

@@ -1,0 +1,132 @@
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/config/layout.h>
+#include <troika/train/job.h>
+#include <troika/train/memory_report.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace troika {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The parts of a step's peak as they are called, in both forms.
+std::vector<std::pair<std::string, std::int64_t>> parts_of(const MemoryPlan& plan) {
+  return {{"values", plan.values},           {"masters", plan.masters},
+          {"gradients", plan.gradients},     {"optimizer", plan.optimizer},
+          {"buffers", plan.buffers},         {"batches", plan.batches},
+          {"activations", plan.activations}, {"transient", plan.transient}};
+}
+
+std::vector<std::pair<std::string, std::int64_t>> moments_of(const MemoryPlan& plan) {
+  return {{"start", plan.start}, {"step", plan.step()}, {"saving", plan.saving}};
+}
+
+// "0-3, 8" for 0, 1, 2, 3, 8.
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    parts.push_back(std::to_string(ranks[i]));
+    if (end > i + 1) parts.back() += "-" + std::to_string(ranks[end - 1]);
+    i = end;
+  }
+  constexpr std::size_t kShown = 6;
+  if (parts.size() > kShown) {
+    parts.resize(kShown);
+    parts.emplace_back("...");
+  }
+  return join(parts, ", ");
+}
+
+std::string table(const std::vector<std::vector<std::string>>& columns) {
+  std::string text;
+  for (std::size_t row = 0; row < columns.front().size(); ++row) {
+    std::string line;
+    for (std::size_t column = 0; column < columns.size(); ++column) {
+      const auto& cells = columns[column];
+      const std::size_t width = std::ranges::max(cells, {}, &std::string::size).size();
+      const std::string padding(width - cells[row].size(), ' ');
+      line += column == 0 ? cells[row] + padding : "  " + padding + cells[row];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
+}
+
+DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes) {
+  DryRun run{recipe, predict_job(recipe), ranks_per_node, host_bytes};
+  const int ranks = mesh_of(recipe).size();
+  for (int first = 0; first < ranks; first += ranks_per_node) {
+    run.needed_bytes = std::max(run.needed_bytes, bytes_of_ranks(run.kinds, first, ranks_per_node));
+  }
+  return run;
+}
+
+std::string to_text(const DryRun& run, const std::string& advice) {
+  std::vector<std::vector<std::string>> columns = {{"ranks"}};
+  for (const auto& [name, bytes] : parts_of({})) columns.push_back({name});
+  for (const auto& [name, bytes] : moments_of({})) columns.push_back({name});
+  columns.push_back({"peak"});
+  for (const RankKind& kind : run.kinds) {
+    std::size_t column = 0;
+    columns[column++].push_back(ranks_text(kind.ranks));
+    for (const auto& [name, bytes] : parts_of(kind.plan))
+      columns[column++].push_back(bytes_text(bytes));
+    for (const auto& [name, bytes] : moments_of(kind.plan))
+      columns[column++].push_back(bytes_text(bytes));
+    columns[column].push_back(bytes_text(kind.plan.peak()));
+  }
+  std::string text = mesh_of(run.recipe).describe() + "; tensors of each rank:\n" + table(columns);
+  text += "a host with " + std::to_string(run.ranks_per_node) +
+          (run.ranks_per_node == 1 ? " rank" : " ranks") + " needs " +
+          bytes_text(run.needed_bytes) + " (" + bytes_text(kProcessBytes) +
+          " a rank beside its tensors)";
+  if (run.host_bytes > 0) {
+    text += "; this one has " + format_bytes(run.host_bytes) + ": it " +
+            (run.fits() ? "fits" : "does not fit");
+  }
+  return text + "\n" + (advice.empty() ? "" : advice + "\n");
+}
+
+std::string to_json(const DryRun& run, const std::string& advice) {
+  Json json;
+  const Mesh mesh = mesh_of(run.recipe);
+  json["world_size"] = mesh.size();
+  for (const Axis axis : kAxes) json["mesh"][std::string(name_of(axis))] = mesh.size(axis);
+  json["ranks_per_node"] = run.ranks_per_node;
+  json["process_bytes"] = kProcessBytes;
+  json["needed_bytes"] = run.needed_bytes;
+  json["host_memory_bytes"] = run.host_bytes;
+  json["fits"] = run.fits();
+  if (!advice.empty()) json["advice"] = advice;
+  const auto chunks = static_cast<double>(chunks_per_rank(run.recipe.parallel));
+  std::map<int, const MemoryPlan*> plans;
+  for (const RankKind& kind : run.kinds) {
+    for (const int rank : kind.ranks) plans[rank] = &kind.plan;
+  }
+  for (const auto& [rank, plan] : plans) {
+    Json own;
+    own["rank"] = rank;
+    for (const auto& [name, bytes] : parts_of(*plan)) own[name] = bytes;
+    for (const auto& [name, bytes] : moments_of(*plan)) own[name] = bytes;
+    own["peak_tensor_bytes"] = plan->peak();
+    own["peak_activations"] = plan->peak_chunk_activations / chunks;
+    json["ranks"].push_back(std::move(own));
+  }
+  return json.dump();
+}
+
+}  // namespace troika

@@ -1,0 +1,101 @@
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
+#include <troika/base/error.h>
+#include <troika/train/tensor_memory.h>
+
+#include <atomic>
+#include <memory>
+
+namespace troika {
+namespace {
+
+class Counter {
+ public:
+  void add(std::int64_t bytes) {
+    const std::int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < live && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+    }
+  }
+  void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void forget_peak() { peak_ = live_.load(); }
+  [[nodiscard]] TensorMemory read() const { return {live_, peak_}; }
+
+ private:
+  std::atomic<std::int64_t> live_ = 0, peak_ = 0;
+};
+
+// LibTorch knows one allocator a device, for the whole process and for good: so these are.
+Counter& counter(at::DeviceType device) {
+  static Counter cpu, meta;
+  return device == at::kMeta ? meta : cpu;
+}
+
+std::int64_t size_of(void* memory) {
+  return static_cast<std::int64_t>(::malloc_usable_size(memory));
+}
+
+void release_memory(void* memory) {
+  if (memory == nullptr) return;
+  counter(at::kCPU).remove(size_of(memory));
+  c10::free_cpu(memory);
+}
+
+// LibTorch's own CPU allocator, counted.
+class CpuAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const memory = c10::alloc_cpu(bytes);
+    if (memory != nullptr) counter(at::kCPU).add(size_of(memory));
+    return {memory, memory, &release_memory, at::Device(at::kCPU)};
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release_memory; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+void release_size(void* size) {
+  const std::unique_ptr<std::int64_t> owned(static_cast<std::int64_t*>(size));
+  counter(at::kMeta).remove(*owned);
+}
+
+// No memory at all, but its size is kept to be counted off.
+class MetaAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    auto size = std::make_unique<std::int64_t>(static_cast<std::int64_t>(bytes));
+    counter(at::kMeta).add(*size);
+    return {nullptr, size.release(), &release_size, at::Device(at::kMeta)};
+  }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+
+// Replaces LibTorch's own.
+constexpr std::uint8_t kPriority = 100;
+
+}  // namespace
+
+void count_tensor_memory(at::DeviceType device) {
+  check(device == at::kCPU || device == at::kMeta, "tensors of that device are not counted");
+  static CpuAllocator cpu;
+  static MetaAllocator meta;
+  c10::Allocator* const own = device == at::kCPU ? static_cast<c10::Allocator*>(&cpu) : &meta;
+  if (c10::GetAllocator(device) != own) c10::SetAllocator(device, own, kPriority);
+}
+
+TensorMemory tensor_memory(at::DeviceType device) {
+  return counter(device).read();
+}
+
+void forget_peak(at::DeviceType device) {
+  counter(device).forget_peak();
+}
+
+bool is_counted(const at::Tensor& tensor) {
+  const auto deleter = tensor.storage().data_ptr().get_deleter();
+  return deleter == &release_memory || deleter == &release_size;
+}
+
+}  // namespace troika
