@@ -59,11 +59,11 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-std::filesystem::path folder_of(const CommandRun& run) {
+}  // namespace
+
+std::filesystem::path run_folder_of(const CommandRun& run) {
   return run.folder / run.name;
 }
-
-}  // namespace
 
 void write_corpus(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
@@ -92,13 +92,13 @@ void train(const CommandRun& run) {
 }
 
 std::vector<NamedTensor> dumped(const CommandRun& run, int step, const std::string& what) {
-  return load_tensors(folder_of(run) / "dump" / ("step-" + std::to_string(step)) /
+  return load_tensors(run_folder_of(run) / "dump" / ("step-" + std::to_string(step)) /
                       (what + ".safetensors"));
 }
 
 std::vector<double> losses(const CommandRun& run) {
   std::vector<double> result;
-  std::ifstream file(folder_of(run) / "metrics.jsonl");
+  std::ifstream file(run_folder_of(run) / "metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
     result.push_back(nlohmann::json::parse(line).at("loss").get<double>());
   }

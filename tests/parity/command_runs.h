@@ -27,6 +27,7 @@ struct CommandRun {
 // Trains. Throws std::runtime_error with what the command printed unless it succeeds.
 void train(const CommandRun& run);
 
+[[nodiscard]] std::filesystem::path run_folder_of(const CommandRun& run);
 [[nodiscard]] std::vector<NamedTensor> dumped(const CommandRun& run, int step,
                                               const std::string& what);
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
+#include <troika/train/comparison.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,32 +13,16 @@
 namespace troika::test {
 namespace {
 
-constexpr double kTau = 1e-12;
-
-double largest(const at::Tensor& tensor) {
-  return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
-}
-
-void expect_close(const std::vector<NamedTensor>& expected,
-                  const std::vector<NamedTensor>& actual) {
-  ASSERT_EQ(expected.size(), actual.size());
-  double whole = 0;
-  for (const NamedTensor& entry : expected) whole = std::max(whole, largest(entry.tensor));
-  ASSERT_GT(whole, 0);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_EQ(expected[i].name, actual[i].name);
-    EXPECT_LE(largest(expected[i].tensor - actual[i].tensor),
-              kTau * largest(expected[i].tensor) + 1e-14 * whole)
-        << expected[i].name;
-  }
+void expect_equal(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& actual,
+                  Tolerance tolerance) {
+  RunComparison comparison;
+  comparison.compare("here", expected, actual, tolerance);
+  EXPECT_EQ(comparison.result().first_difference, "") << comparison.result().of_tolerance;
 }
 
 void expect_same_bits(const std::vector<NamedTensor>& expected,
                       const std::vector<NamedTensor>& actual) {
-  ASSERT_EQ(expected.size(), actual.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(expected[i].tensor.equal(actual[i].tensor)) << expected[i].name;
-  }
+  expect_equal(expected, actual, Tolerance::same_bits());
 }
 
 // Targets that count, by sample.
@@ -84,16 +69,13 @@ class DataParallel : public testing::Test {
 
   static void expect_agreement(const CommandRun& one, const CommandRun& other) {
     SCOPED_TRACE(one.name + " and " + other.name);
-    expect_same_bits(dumped(one, 1, "parameters"), dumped(other, 1, "parameters"));
-    expect_same_bits(dumped(one, 1, "batch"), dumped(other, 1, "batch"));
-    expect_same_bits(dumped(one, 3, "batch"), dumped(other, 3, "batch"));
-    expect_close(dumped(one, 1, "gradients"), dumped(other, 1, "gradients"));
-    expect_close(dumped(one, 3, "gradients"), dumped(other, 3, "gradients"));
-    expect_close(dumped(one, 3, "parameters"), dumped(other, 3, "parameters"));
-    const std::vector<double> expected = losses(one), actual = losses(other);
-    ASSERT_EQ(expected.size(), 3);
-    ASSERT_EQ(actual.size(), 3);
-    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(expected[i], actual[i], kTau * expected[i]);
+    RunComparison comparison;
+    comparison.compare_runs(run_folder_of(one), run_folder_of(other),
+                            std::vector<std::int64_t>{1, 3}, Tolerance());
+    const Comparison& found = comparison.result();
+    EXPECT_TRUE(found.agrees()) << found.first_difference << ", " << found.of_tolerance
+                                << " of what is allowed of " << found.largest_of;
+    ASSERT_EQ(losses(one).size(), 3);
   }
 
  private:

@@ -1,0 +1,60 @@
+"""`troika verify`: a table, JSON, layouts by hand, a layout that fails, and what it refuses."""
+
+import json
+
+from command import CommandTest, main
+
+
+class Verify(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.temporary = self.folder / "temporary"
+        self.temporary.mkdir()
+
+    def verify(self, *arguments):
+        return self.troika("verify", "recipe.toml", *arguments, TMPDIR=str(self.temporary))
+
+    def test_layouts_by_hand(self):
+        done = self.succeeds(self.verify("--layouts", "data=2; tensor=2; data=2,zero_stage=3", "--steps", 2))
+        lines = done.out.splitlines()
+        self.assertIn("3 layouts of up to 2 ranks", lines[0])
+        self.assertEqual(lines[-1], "all 3 agree with one rank")
+        rows = {line.split()[-1]: line for line in lines[2:-1]}
+        self.assertEqual(list(rows), ["data=1", "data=2", "tensor=2", "data=2,zero_stage=3"])
+        for row in rows.values():
+            self.assertIn("agrees", row)
+        self.assertIn("agrees, bits", rows["data=2,zero_stage=3"])
+        self.assertFalse((self.folder / "runs").exists())
+        self.assertEqual(list(self.temporary.iterdir()), [])
+
+    def test_json_and_its_own_choice(self):
+        done = self.succeeds(self.verify("--ranks", 2, "--json", "--set", "model.tied_embeddings=false",
+                                         "--set", "model.layers=2"))
+        self.assertEqual(done.out.count("\n"), 1)
+        found = json.loads(done.out)
+        self.assertTrue(found["agree"])
+        self.assertEqual(found["layouts"][0]["layout"], "data=1")
+        names = " ".join(one["layout"] for one in found["layouts"])
+        for part in ("data=2", "tensor=2", "pipeline=2", "zero_stage=3", "zb-h2", "activation_checkpoint=full"):
+            self.assertIn(part, names)
+        for one in found["layouts"]:
+            self.assertTrue(one["agrees"])
+            self.assertLessEqual(one["reference"]["of_tolerance"], 1)
+            if "pipeline" in one["layout"]:
+                self.assertTrue(one["twin"]["same_bits"])
+
+    def test_a_failing_reference(self):
+        self.fails(self.verify("--layouts", "data=2", "--set", 'data.paths=["none.txt"]'), 3, "none.txt")
+
+    def test_what_it_refuses(self):
+        for arguments, words in (
+                (("--layouts", "tensro=2"), ("tensro", "tensor")),
+                (("--layouts", "tensor=3"), ("tensor = 3", "2 heads")),
+                (("--layouts", ";"), ("--layouts",)),
+                (("--ranks", 0), ("--ranks",)),
+                (("--set", "model.dropout=2"), ("dropout",))):
+            self.fails(self.verify(*arguments), 2, *words)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+// The same numbers on every layout: GPTs of every kind on data, tensor and pipeline axes, with all
+// schedules, stages of ZeRO, microbatches and ways of checkpointing, so that any two choices meet.
+// `make test-parity` runs the complete matrix.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <support/temporary_folder.h>
+#include <troika/base/share.h>
+#include <troika/data/dataset.h>
+
+#include <algorithm>
+
+#include "matrix.h"
+
+namespace troika::test {
+namespace {
+
+constexpr int kShards = 4;  // tests, which may run at the same time
+// Of one of 4 data ranks, of the 11 in a step.
+constexpr std::int64_t kFewestSamples = 2;
+
+class Layouts : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { write_shards(folder_ / "shards"); }
+  [[nodiscard]] std::filesystem::path shards() const { return folder_ / "shards"; }
+
+  void expect_agreement(const MatrixCase& one) const {
+    for (const std::string& complaint : verify(one, folder_.path())) ADD_FAILURE() << complaint;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_P(Layouts, OfEveryPairAgreeWithOneRank) {
+  const std::vector<MatrixCase> cases = pairwise_matrix(shards());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (static_cast<int>(i) % kShards == GetParam()) expect_agreement(cases[i]);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Shard, Layouts, testing::Range(0, kShards));
+
+class Matrix : public Layouts {};
+
+TEST_F(Matrix, OfTheMlpAgreesWithOneRank) {
+  expect_agreement(mlp_case());
+}
+
+// The fewest targets that count on one of `ranks` data ranks in a step.
+std::int64_t fewest_targets(const Recipe& recipe, std::int64_t step, std::int64_t ranks) {
+  const auto dataset =
+      open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed));
+  const std::int64_t samples = recipe.train.global_batch_size;
+  std::int64_t fewest = samples * recipe.model.seq_len;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    Share share = share_of(samples, static_cast<int>(rank), static_cast<int>(ranks));
+    share.first += (step - 1) * samples;
+    const auto batches = build_microbatches(*dataset, Split::kTrain, share, share.count, step);
+    fewest = std::min(fewest, batches.front().valid);
+  }
+  return fewest;
+}
+
+TEST_F(Matrix, AgreesWhereARankHasNoTargetAtAll) {
+  const MatrixCase one = case_without_targets(shards());
+  ASSERT_FALSE(one.layouts.empty());
+  ASSERT_EQ(fewest_targets(one.recipe, 1, 4), 0) << "every rank has a target";
+  ASSERT_GT(fewest_targets(one.recipe, 1, 1), 0) << "nobody has a target";
+  expect_agreement(one);
+}
+
+TEST_F(Matrix, HasWhatItIsToHave) {
+  int unequal = 0, many_ranks = 0, layouts = 0;
+  for (const MatrixCase& one : pairwise_matrix(shards())) {
+    unequal += fewest_targets(one.recipe, 1, 4) < kFewestSamples * one.recipe.model.seq_len;
+    for (const TrialLayout& layout : one.layouts) {
+      many_ranks += layout.ranks() == kMostRanks ? 1 : 0;
+      ++layouts;
+    }
+  }
+  EXPECT_GT(unequal, 0) << "every target counts in every case";
+  EXPECT_GT(many_ranks, 0);
+  // Seven schedules and seven ways of ZeRO must meet.
+  EXPECT_GE(layouts, 49);
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,241 @@
+// Faults that the parity matrix must notice: a training step put together from the library's parts
+// agrees with one rank, and no longer does so once one thing in it is wrong.
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <troika/data/dataset.h>
+#include <troika/optim/gradient_norm.h>
+#include <troika/optim/optimizer.h>
+#include <troika/parallel/data/data_axis.h>
+#include <troika/parallel/pipeline/executor.h>
+#include <troika/train/comparison.h>
+#include <troika/train/loss_sum.h>
+#include <troika/train/model_part.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+constexpr Seconds kTimeout{30};
+
+enum class Fault {
+  kNone,
+  kNoDivision,            // gradients stay sums over the valid tokens
+  kNoTensorSum,           // partial gradients of norms are not summed over the tensor axis
+  kDivideByAccumulation,  // once more by the number of microbatches
+  kSwapMicrobatches,      // the last stage takes two of them in another order
+  kCountTiedTwice,        // the copy of a tied weight counts in the norm
+};
+
+// The axis that both ranks are on; of one rank each where it is none of them.
+struct Place {
+  Group data = {}, tensor = {}, pipeline = {}, tie = {};
+};
+
+Recipe small_recipe() {
+  Recipe recipe;
+  recipe.seed = 7;
+  recipe.model.layers = 2;
+  recipe.model.heads = 3;
+  recipe.model.kv_heads = 1;
+  recipe.model.head_dim = 4;
+  recipe.model.dim = 14;
+  recipe.model.ffn_dim = 11;
+  recipe.model.vocab_size = 251;
+  recipe.model.seq_len = 37;
+  recipe.data.kind = DataKind::kRandom;
+  recipe.train.global_batch_size = 7;
+  recipe.train.micro_batch_size = 2;
+  recipe.train.precision = Precision::kFloat64;
+  recipe.train.grad_clip = 0.05;  // so that the norm is in the update
+  recipe.optimizer.kind = OptimizerKind::kSgd;
+  recipe.parallel.data = 1;
+  return recipe;
+}
+
+// What a step leaves on a rank.
+struct StepOutcome {
+  std::vector<NamedTensor> gradients, parameters;
+  std::vector<ParameterSpec> specs;
+  double loss = 0;
+  double norm = 0;
+};
+
+// The norm as it is where nobody knows that a weight on two stages is one.
+double naive_norm(const Arena& arena, const Group& pipeline) {
+  const at::Tensor squares = at::zeros({1}, at::kDouble);
+  for (const Piece& piece : arena.pieces()) squares.add_(piece.gradient.square().sum());
+  pipeline.all_reduce(squares, ReduceOp::kSum, Rank::call("naive norm")).wait();
+  return std::sqrt(squares.item<double>());
+}
+
+class Step {
+ public:
+  Step(Recipe recipe, const Place& place, const Group& all, Fault fault)
+      : recipe_(with_axes(std::move(recipe), place)),
+        place_(place),
+        all_(all),
+        fault_(fault),
+        part_(recipe_, model_place(recipe_, place)) {
+    part_.arena().initialize(static_cast<std::uint64_t>(recipe_.seed));
+  }
+
+  StepOutcome run() {
+    const c10::InferenceMode no_autograd;
+    std::vector<Microbatch> batches = microbatches();
+    PipelineOptions options;
+    options.type = at::kDouble;
+    PipelineExecutor executor(part_.stages(), place_.pipeline, options, nullptr);
+    PartialGroups partial{place_.tensor, place_.tie};
+    if (fault_ == Fault::kNoTensorSum) partial.tensor = {};
+    DataAxis axis(part_.arena(), partial, kTimeout);
+    axis.begin_step(static_cast<int>(batches.size()), kTimeout);
+    const double own = executor.train(batches, 1, axis, kTimeout, {}).loss_sum;
+    axis.finish();
+
+    const bool tells = executor.has_last_stage() && place_.tensor.rank() == 0;
+    std::int64_t valid = 0;
+    for (const Microbatch& batch : batches) valid += batch.valid;
+    const auto sums = LossSum(all_, tells ? own : 0, tells ? valid : 0, Rank::call("loss")).wait();
+    double scale = 1 / static_cast<double>(sums.valid);
+    if (fault_ == Fault::kNoDivision) scale = 1;
+    if (fault_ == Fault::kDivideByAccumulation) scale /= static_cast<double>(batches.size());
+    return update(scale, sums.loss / static_cast<double>(sums.valid));
+  }
+
+ private:
+  static Recipe with_axes(Recipe recipe, const Place& place) {
+    recipe.parallel.data = place.data.size();
+    recipe.parallel.tensor = place.tensor.size();
+    recipe.parallel.pipeline = place.pipeline.size();
+    return recipe;
+  }
+
+  static ModelPlace model_place(const Recipe& recipe, const Place& place) {
+    ModelPlace own;
+    own.tensor = TensorAxis(place.tensor, kTimeout);
+    own.pipeline_rank = place.pipeline.rank();
+    own.sharding.shard = place.data;
+    own.sharding.microbatches_per_step = microbatches_per_step(recipe);
+    return own;
+  }
+
+  [[nodiscard]] std::vector<Microbatch> microbatches() const {
+    const auto dataset =
+        open_dataset(recipe_.data, recipe_.model, static_cast<std::uint64_t>(recipe_.seed));
+    const Share share =
+        share_of(recipe_.train.global_batch_size, place_.data.rank(), place_.data.size());
+    std::vector<Microbatch> batches =
+        build_microbatches(*dataset, Split::kTrain, share, recipe_.train.micro_batch_size, 1);
+    const bool on_last_stage = place_.pipeline.rank() + 1 == place_.pipeline.size();
+    if (fault_ == Fault::kSwapMicrobatches && on_last_stage) std::swap(batches[0], batches[1]);
+    return batches;
+  }
+
+  StepOutcome update(double scale, double loss) {
+    Arena& arena = part_.arena();
+    const auto sums = std::make_shared<ParameterSums>(
+        arena, SumGroups{place_.tensor, place_.pipeline, part_.parameter_names(), kTimeout});
+    StepOutcome outcome;
+    outcome.loss = loss;
+    outcome.norm = scale * (fault_ == Fault::kCountTiedTwice ? naive_norm(arena, place_.pipeline)
+                                                             : global_norm(arena, *sums));
+    for (const auto& parameter : arena.parameters()) {
+      outcome.specs.push_back(parameter->spec());
+      outcome.gradients.push_back({parameter->spec().name, parameter->gradient() * scale});
+    }
+    make_optimizer(recipe_.optimizer, arena, sums)
+        ->step({0.1, scale * clip_factor(outcome.norm, recipe_.train.grad_clip), 1});
+    for (const auto& parameter : arena.parameters()) {
+      outcome.parameters.push_back({parameter->spec().name, parameter->master()});
+    }
+    return outcome;
+  }
+
+  Recipe recipe_;
+  Place place_;
+  Group all_;
+  Fault fault_;
+  ModelPart part_;
+};
+
+// Of whole tensors, the parts that a rank holds.
+std::vector<NamedTensor> held_of(const std::vector<NamedTensor>& wholes,
+                                 const std::vector<ParameterSpec>& specs) {
+  std::vector<NamedTensor> parts;
+  for (const ParameterSpec& spec : specs) {
+    at::Tensor part = std::ranges::find(wholes, spec.name, &NamedTensor::name)->tensor;
+    if (spec.slice) {
+      part = part.narrow(spec.slice->dim, spec.slice->begin, spec.slice->end - spec.slice->begin);
+    }
+    parts.push_back({spec.name, part});
+  }
+  return parts;
+}
+
+// What a comparison with one rank finds first, here or on the other rank; empty if nothing.
+std::string finding(const Rank& rank, const Recipe& recipe, const Place& place, const Group& all,
+                    Fault fault) {
+  const StepOutcome expected = Step(recipe, {}, {}, Fault::kNone).run();
+  const StepOutcome found = Step(recipe, place, all, fault).run();
+  RunComparison comparison(parameter_order(recipe));
+  const Tolerance tolerance{.tau = place.tensor.size() > 1 ? 1e-11 : 1e-12};
+  comparison.compare("gradients", held_of(expected.gradients, found.specs), found.gradients,
+                     tolerance);
+  comparison.compare("loss", std::vector{expected.loss}, std::vector{found.loss}, tolerance);
+  comparison.compare("grad_norm", std::vector{expected.norm}, std::vector{found.norm}, tolerance);
+  comparison.compare("parameters", held_of(expected.parameters, found.specs), found.parameters,
+                     tolerance);
+  const std::string own = comparison.result().first_difference;
+  const at::Tensor differs = at::full({1}, own.empty() ? 0 : 1, at::kLong);
+  all.all_reduce(differs, ReduceOp::kMax, Rank::call("findings")).wait();
+  if (!own.empty()) return own;
+  return differs.item<std::int64_t>() == 0 ? "" : "on rank " + std::to_string(1 - rank.index());
+}
+
+RANK_TEST(Negative, WhatIsWrongWithTheScaleIsFound, 2) {
+  const Group group = rank.group("data");
+  const Place place{.data = group};
+  const Recipe recipe = small_recipe();
+  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
+  for (const Fault fault : {Fault::kNoDivision, Fault::kDivideByAccumulation}) {
+    EXPECT_TRUE(finding(rank, recipe, place, group, fault).starts_with("gradients: "))
+        << static_cast<int>(fault);
+  }
+}
+
+RANK_TEST(Negative, NormsThatAreNotSummedOverTheTensorAxisAreFound, 2) {
+  const Group group = rank.group("tensor");
+  const Place place{.tensor = group};
+  const Recipe recipe = small_recipe();
+  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
+  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNoTensorSum),
+            "gradients: model.layers.0.input_layernorm.weight");
+}
+
+RANK_TEST(Negative, SwappedMicrobatchesAreFound, 2) {
+  const Group group = rank.group("pipeline");
+  const Place place{.pipeline = group, .tie = rank.group("tie")};
+  const Recipe recipe = small_recipe();
+  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
+  EXPECT_TRUE(
+      finding(rank, recipe, place, group, Fault::kSwapMicrobatches).starts_with("gradients: "));
+}
+
+RANK_TEST(Negative, ATiedWeightThatCountsTwiceInTheNormIsFound, 2) {
+  const Group group = rank.group("pipeline");
+  const Place place{.pipeline = group, .tie = rank.group("tie")};
+  const Recipe tied = small_recipe();
+  EXPECT_EQ(finding(rank, tied, place, group, Fault::kCountTiedTwice), "grad_norm of step 1");
+  // Without a copy there is nothing that could count twice: the naive norm is right.
+  Recipe untied = tied;
+  untied.model.tied_embeddings = false;
+  EXPECT_EQ(finding(rank, untied, {.pipeline = group}, group, Fault::kCountTiedTwice), "");
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,124 @@
+// Which layouts there are to try, that few of them cover all pairs, and how they are written.
+#include <gmock/gmock.h>
+#include <troika/base/error.h>
+#include <troika/train/layouts.h>
+#include <troika/train/trials.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace troika {
+namespace {
+
+using testing::Contains;
+using testing::Not;
+
+Recipe small_recipe() {
+  Recipe recipe;
+  recipe.name = "small";
+  recipe.model.layers = 4;
+  recipe.model.heads = recipe.model.kv_heads = 3;
+  recipe.model.dim = 24;
+  recipe.model.head_dim = 8;
+  recipe.data.kind = DataKind::kRandom;
+  recipe.train.global_batch_size = 7;
+  recipe.train.micro_batch_size = 2;
+  return recipe;
+}
+
+TrialLayout layout_called(const std::string& text) {
+  return parse_layouts(text, small_recipe()).at(0);
+}
+
+using Pair = std::tuple<std::size_t, int, std::size_t, int>;
+
+std::set<Pair> pairs_of(const std::vector<std::vector<int>>& rows) {
+  std::set<Pair> pairs;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::size_t j = i + 1; j < row.size(); ++j) pairs.insert({i, row[i], j, row[j]});
+    }
+  }
+  return pairs;
+}
+
+TEST(Layouts, AFewCoverEveryPairThatThereIs) {
+  const Recipe recipe = small_recipe();
+  const std::vector<TrialLayout> all = all_layouts(recipe, 8), few = covering_layouts(recipe, 8);
+  std::vector<std::vector<int>> rows, chosen;
+  for (const TrialLayout& layout : all) rows.push_back(settings_of(layout, recipe));
+  for (const TrialLayout& layout : few) chosen.push_back(settings_of(layout, recipe));
+  EXPECT_EQ(pairs_of(chosen), pairs_of(rows));
+  EXPECT_LT(few.size() * 10, all.size());
+}
+
+TEST(Layouts, AreThoseThatTheModelAndTheRanksAllow) {
+  const Recipe recipe = small_recipe();
+  for (const TrialLayout& layout : all_layouts(recipe, 8)) {
+    EXPECT_LE(layout.ranks(), 8);
+    EXPECT_LE(layout.parallel.tensor, 3);  // heads
+  }
+  EXPECT_THAT(all_layouts(recipe, 8), Contains(layout_called("data=2,tensor=2,pipeline=2")));
+  EXPECT_THAT(all_layouts(recipe, 4), Not(Contains(layout_called("tensor=2,pipeline=4"))));
+  for (const TrialLayout& layout : all_layouts(recipe, 1)) EXPECT_EQ(layout.ranks(), 1);
+}
+
+TEST(Layouts, AreReadAsTheyAreWritten) {
+  const Recipe recipe = small_recipe();
+  for (const TrialLayout& layout : covering_layouts(recipe, 8)) {
+    const std::string text = describe(layout, recipe);
+    EXPECT_EQ(layout_called(text), layout) << text;
+  }
+  EXPECT_EQ(parse_layouts(" tensor=2 ; data=4, zero_stage=3;", recipe).size(), 2);
+}
+
+TEST(Layouts, RefusesWhatNoRecipeMaySay) {
+  const Recipe recipe = small_recipe();
+  for (const std::string text :
+       {"tensro=2", "tensor=7", "pipeline=9", "data=2,zero_stage=4", ";", "data=100"}) {
+    EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe)), UsageError) << text;
+  }
+}
+
+TEST(Layouts, PromiseBitsWhereTheDesignDoes) {
+  Recipe recipe = small_recipe();
+  const TrialLayout full = layout_called(
+      "data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1,zero_stage=2,"
+      "activation_checkpoint=full");
+  recipe.model.tied_embeddings = false;
+  EXPECT_EQ(bit_twin(full, recipe), layout_called("data=2,tensor=2"));
+  recipe.model.tied_embeddings = true;
+  EXPECT_EQ(bit_twin(full, recipe),
+            layout_called("data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1"));
+  EXPECT_EQ(bit_twin(layout_called("data=2"), recipe), std::nullopt);
+  EXPECT_EQ(tolerance_of(full).tau, 1e-11);
+  EXPECT_EQ(tolerance_of(layout_called("data=4,pipeline=2")).tau, 1e-12);
+}
+
+TEST(Layouts, TrialsBeginWithTheReferenceAndPutTwinsFirst) {
+  const Recipe recipe = small_recipe();
+  const auto trials = plan_trials(recipe, parse_layouts("data=2,zero_stage=3; data=2", recipe));
+  ASSERT_EQ(trials.size(), 3);
+  EXPECT_EQ(trials[0].ranks, 1);
+  EXPECT_EQ(trials[1].name, "data=2");
+  EXPECT_EQ(trials[2].name, "data=2,zero_stage=3");
+  EXPECT_EQ(trials[2].twin, 1);
+  EXPECT_TRUE(trials[1].is_needed_later);
+}
+
+TEST(Layouts, ResultsComeBackFromTheirLine) {
+  TrialResult result;
+  result.layout = "data=2";
+  result.ranks = 2;
+  result.with_reference = {false, "loss of step 1", 3, 1e-9, "gradients of step 1: a"};
+  result.with_twin = Comparison();
+  const TrialResult back = trial_result_of(to_json(result));
+  EXPECT_EQ(to_json(back), to_json(result));
+  EXPECT_FALSE(back.agrees());
+  EXPECT_EQ(back.complaint(), "DIFFERS: loss of step 1");
+  EXPECT_THROW(static_cast<void>(trial_result_of("{}")), DataError);
+}
+
+}  // namespace
+}  // namespace troika

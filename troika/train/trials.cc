@@ -1,0 +1,176 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/train/dump.h>
+#include <troika/train/run.h>
+#include <troika/train/run_folder.h>
+#include <troika/train/trials.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace troika {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Ranks that have no part in a trial wait at the next one for those that have.
+constexpr double kToMeet = 3600;
+
+std::size_t add_trial(const Recipe& recipe, const TrialLayout& layout, std::vector<Trial>& trials) {
+  const std::string name = describe(layout, recipe);
+  const auto known = std::ranges::find(trials, name, &Trial::name);
+  if (known != trials.end()) return static_cast<std::size_t>(known - trials.begin());
+  Trial trial;
+  trial.name = name;
+  trial.ranks = layout.ranks();
+  trial.tolerance = tolerance_of(layout);
+  if (const auto twin = bit_twin(layout, recipe)) {
+    trial.twin = add_trial(recipe, *twin, trials);
+    trials[*trial.twin].is_needed_later = true;
+  }
+  trial.recipe = recipe_on(recipe, layout);
+  trial.recipe.name = "trial-" + std::to_string(trials.size());
+  trials.push_back(std::move(trial));
+  return trials.size() - 1;
+}
+
+// The first ranks of a job, as a job of their own.
+World part_of(const World& world, const Trial& trial) {
+  World part = world;
+  part.size = part.local_size = trial.ranks;
+  part.job += "/" + trial.recipe.name;
+  return part;
+}
+
+TrialResult compare(std::span<const Trial> trials, const Trial& trial) {
+  const Trial& reference = trials.front();
+  const std::vector<std::string> order = parameter_order(trial.recipe);
+  const auto compare_with = [&](const Trial& other, Tolerance tolerance) {
+    RunComparison comparison(order);
+    comparison.compare_runs(run_folder(other.recipe), run_folder(trial.recipe),
+                            trial.recipe.debug.dump_steps, tolerance);
+    return comparison.result();
+  };
+  TrialResult result;
+  result.layout = trial.name;
+  result.ranks = trial.ranks;
+  result.with_reference = compare_with(reference, trial.tolerance);
+  if (trial.twin && std::filesystem::exists(summary_path(run_folder(trials[*trial.twin].recipe)))) {
+    result.with_twin = compare_with(trials[*trial.twin], Tolerance::same_bits());
+  } else if (trial.twin) {
+    result.error = "'" + trials[*trial.twin].name + "', whose bits it must have, has failed";
+  }
+  return result;
+}
+
+// JSON knows no infinity.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+double number_of(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::infinity() : json.get<double>();
+}
+
+Json json_of(const Comparison& comparison) {
+  return {{"same_bits", comparison.same_bits},
+          {"first_difference", comparison.first_difference},
+          {"of_tolerance", number(comparison.of_tolerance)},
+          {"difference", number(comparison.difference)},
+          {"largest_of", comparison.largest_of}};
+}
+
+Comparison comparison_of(const Json& json) {
+  return {json.at("same_bits"), json.at("first_difference"), number_of(json.at("of_tolerance")),
+          number_of(json.at("difference")), json.at("largest_of")};
+}
+
+}  // namespace
+
+Recipe trial_recipe(const Recipe& user, std::int64_t most_samples, const TrialOptions& options) {
+  Recipe recipe = user;
+  recipe.runs_dir = options.folder.string();
+  recipe.parallel = {};
+  recipe.train.steps = options.steps;
+  recipe.train.global_batch_size = std::min(user.train.global_batch_size, most_samples);
+  recipe.train.micro_batch_size =
+      std::min(user.train.micro_batch_size, recipe.train.global_batch_size);
+  recipe.train.precision = Precision::kFloat64;
+  recipe.train.grad_clip = 1;  // so that a wrong norm shows in the update
+  recipe.train.evaluate_every_steps = 0;
+  recipe.train.deterministic = true;
+  recipe.train.on_nonfinite = OnNonFinite::kStop;
+  recipe.optimizer = {};
+  recipe.optimizer.kind = OptimizerKind::kSgd;
+  recipe.optimizer.lr = 0.1;
+  recipe.optimizer.momentum = 0.9;
+  recipe.optimizer.weight_decay = user.optimizer.weight_decay;
+  recipe.optimizer.schedule = ScheduleKind::kConstant;
+  recipe.optimizer.warmup_steps = 0;
+  recipe.comm.rendezvous_timeout_seconds = std::max(user.comm.rendezvous_timeout_seconds, kToMeet);
+  recipe.observe = {};
+  recipe.observe.tensorboard = false;
+  recipe.debug.dump_steps = {1};
+  if (options.steps > 1) recipe.debug.dump_steps.push_back(options.steps);
+  return recipe;
+}
+
+std::vector<Trial> plan_trials(const Recipe& recipe, std::span<const TrialLayout> layouts) {
+  std::vector<Trial> trials;
+  add_trial(recipe, reference_layout(recipe), trials);
+  trials.front().is_needed_later = true;
+  for (const TrialLayout& layout : layouts) add_trial(recipe, layout, trials);
+  return trials;
+}
+
+bool TrialResult::agrees() const {
+  return error.empty() && with_reference.agrees() && (!with_twin || with_twin->agrees());
+}
+
+std::string TrialResult::complaint() const {
+  if (!error.empty()) return "FAILED: " + error;
+  if (!with_reference.agrees()) return "DIFFERS: " + with_reference.first_difference;
+  if (with_twin && !with_twin->agrees()) return "OTHER BITS: " + with_twin->first_difference;
+  return "";
+}
+
+std::string to_json(const TrialResult& result) {
+  Json json{{"layout", result.layout},
+            {"ranks", result.ranks},
+            {"agrees", result.agrees()},
+            {"error", result.error},
+            {"reference", json_of(result.with_reference)}};
+  if (result.with_twin) json["twin"] = json_of(*result.with_twin);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+TrialResult trial_result_of(std::string_view text) {
+  try {
+    const Json json = Json::parse(text);
+    TrialResult result{json.at("layout"), json.at("ranks"), comparison_of(json.at("reference")),
+                       std::nullopt, json.at("error")};
+    if (json.contains("twin")) result.with_twin = comparison_of(json.at("twin"));
+    return result;
+  } catch (const Json::exception&) {
+    throw DataError("a line is no result of a trial");
+  }
+}
+
+void run_trials(std::span<const Trial> trials, std::size_t first, const World& world,
+                const TrialOptions& options, const std::function<void(const TrialResult&)>& done) {
+  RunOptions run;
+  run.progress.style = ProgressStyle::kSilent;
+  for (std::size_t i = first; i < trials.size(); ++i) {
+    const Trial& trial = trials[i];
+    if (world.rank >= trial.ranks) continue;
+    static_cast<void>(run_training(trial.recipe, part_of(world, trial), run));
+    if (world.rank != 0) continue;
+    done(compare(trials, trial));
+    if (!trial.is_needed_later) std::filesystem::remove_all(options.folder / trial.recipe.name);
+  }
+}
+
+}  // namespace troika
