@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times troika against PyTorch DDP on the same work: the same model, batch, optimiser, ranks and threads.
+"""Times troika against PyTorch on the same work: the same model, batch, optimiser, ranks and threads.
 
 Before a pair is timed, both compute the gradients of one step of the same batch from the same parameters, and have
 to agree. Then troika and the peer run in turn, A B A B, so that whatever else the machine does hits both.
@@ -15,16 +15,14 @@ import platform
 import re
 import shlex
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
 
+import layouts
 import rows
+from runs import Failed, Runner, laid_out, measured, parameters_in, same_work, say, summarised
 
 HERE = pathlib.Path(__file__).resolve().parent
-GRADIENT_TOLERANCE = 1e-4  # fp32, of each gradient's largest element
-RUN_SECONDS = 900  # one run of either; past it something hangs
 
 
 @dataclasses.dataclass
@@ -45,52 +43,13 @@ WORKS = [
     Work("gpt-small", "ddp_gpt.py", "tokens/s", 30, 15),
     Work("gpt-large", "ddp_gpt.py", "tokens/s", 9, 6),
 ]
+CHOICES = [*rows.GROUPS, *(work.name for work in WORKS), layouts.NAME]
 
 
-@dataclasses.dataclass
-class Measured:
-    """One run of one side. Rates are in the work's unit."""
-
-    step_rate: float  # by the median step, the first third of the steps left out
-    loop_rate: float  # by the clock around all steps
-    targets_per_step: int
-    facts: dict
-
-
-class Failed(Exception):
-    pass
-
-
-def measured(work, step_seconds, loop_seconds, targets_per_step, facts):
-    per_step = 1 if work.unit == "steps/s" else targets_per_step
-    median = statistics.median(step_seconds[len(step_seconds) // 3 :])
-    return Measured(per_step / median, per_step * len(step_seconds) / loop_seconds, targets_per_step, facts)
-
-
-class Bench:
+class Bench(Runner):
     def __init__(self, options, scratch):
+        super().__init__(scratch)
         self.options = options
-        self.scratch = scratch
-        self.environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": str(scratch / "pyc")}
-        # Starting Python is not timed, but waited for: its modules are compiled once.
-        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
-
-    def run(self, command):
-        """Its standard output and error."""
-        process = subprocess.Popen([str(word) for word in command], cwd=self.scratch, env=self.environment, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   start_new_session=True)
-        try:
-            out, err = process.communicate(timeout=RUN_SECONDS)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)  # the launcher and its ranks
-            process.communicate()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Failed(f"has not ended after {RUN_SECONDS} s: {shlex.join(process.args)}") from None
-            raise
-        if process.returncode:
-            raise Failed(f"exit status {process.returncode} of {shlex.join(process.args)}\n{err[-2000:]}")
-        return out, err
 
     def run_troika(self, work, steps, *sets):
         sets = [f"runs_dir={self.scratch}", f"train.steps={steps}", *sets]
@@ -112,13 +71,13 @@ class Bench:
             raise Failed(f"troika ran {len(seconds)} steps of {work.name} instead of {steps}, or unequal ones")
         engine = re.search(r"engine (\w+)", err)
         facts = {"engine": engine[1] if engine else "unknown"}
-        return measured(work, seconds, summary["seconds"], summary["tokens"] // steps, facts)
+        return measured(work.unit, seconds, summary["seconds"], summary["tokens"] // steps, facts)
 
     def peer(self, work, steps):
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", self.options.ranks]
         found = json.loads(self.run_peer(work, "--steps", steps, launcher=launcher).splitlines()[-1])
         facts = {key: found[key] for key in ("torch", "threads", "parameters")}
-        return measured(work, found["step_seconds"], found["seconds"], found["targets_per_step"], facts)
+        return measured(work.unit, found["step_seconds"], found["seconds"], found["targets_per_step"], facts)
 
     def check(self, work):
         """The number of parameters, once both sides' gradients agree."""
@@ -126,11 +85,7 @@ class Bench:
         dump = self.run_folder(work) / "dump" / "step-1"
         found = json.loads(self.run_peer(work, "--check", dump))
         held = parameters_in(dump / "parameters.safetensors")
-        if found["parameters"] != held:
-            raise Failed(f"{work.name}: troika has {held} parameters, the peer {found['parameters']}")
-        if not found["largest_gradient_error"] <= GRADIENT_TOLERANCE:
-            raise Failed(f"{work.name}: the gradients differ by {found['largest_gradient_error']:.2e} of the largest "
-                         f"element, more than {GRADIENT_TOLERANCE:.0e}: this is not the same work")
+        same_work(work.name, held, found)
         return {"parameters": held, "largest_gradient_error": found["largest_gradient_error"]}
 
     def pair(self, work, steps, parameters):
@@ -153,38 +108,9 @@ class Bench:
             say(f"{work.name}: pair {number} of {self.options.pairs}, {steps} steps: "
                 f"troika {ours.step_rate:.0f}, PyTorch DDP {theirs.step_rate:.0f} {work.unit}")
         return {"work": work.name, "unit": work.unit, "steps": steps, **checked,
-                "targets_per_step": pairs[0][0].targets_per_step, **summarised(pairs),
+                "targets_per_step": pairs[0][0].targets_per_step, **summarised(pairs, "pytorch_ddp"),
                 "pairs": [{"troika": dataclasses.asdict(ours), "pytorch_ddp": dataclasses.asdict(theirs)}
                           for ours, theirs in pairs]}
-
-
-def summarised(pairs):
-    """Medians over the pairs; ratios are taken within a pair."""
-    result = {}
-    for rate in ("step_rate", "loop_rate"):
-        ours = [getattr(one, rate) for one, _ in pairs]
-        theirs = [getattr(other, rate) for _, other in pairs]
-        ratios = sorted(a / b for a, b in zip(ours, theirs))
-        result[rate] = {"troika": statistics.median(ours), "pytorch_ddp": statistics.median(theirs),
-                        "ratio": statistics.median(ratios), "smallest_ratio": ratios[0], "largest_ratio": ratios[-1]}
-    return result
-
-
-def parameters_in(path):
-    """Elements of all tensors of a safetensors file: 8 bytes of length, then a JSON header."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    total = 0
-    for name, tensor in header.items():
-        elements = 1
-        for extent in tensor["shape"] if name != "__metadata__" else [0]:
-            elements *= extent
-        total += elements
-    return total
-
-
-def say(text):
-    print(f"-- {text}", file=sys.stderr, flush=True)
 
 
 def machine():
@@ -204,12 +130,6 @@ def table(works):
     return laid_out(lines)
 
 
-def laid_out(lines):
-    lines.insert(1, ["---"] * len(lines[0]))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in lines)
-
-
 def heading(result):
     host, versions = result["machine"], result["versions"]
     return (f"{host['cpu']}, {host['cores']} cores, load average {host['load_average_before']} before\n"
@@ -221,10 +141,11 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--troika", default=HERE.parent / "build" / "troika", type=pathlib.Path, help="the command")
     parser.add_argument("--peer-python", default=sys.executable, help="a Python with torch and safetensors")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs, about three minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs, about ten minutes")
     parser.add_argument("--pairs", type=int, help="alternations of each work (default: 4; with --quick 2)")
-    parser.add_argument("--works", nargs="+", choices=[*rows.GROUPS, *(work.name for work in WORKS)],
-                        help="only these")
+    parser.add_argument("--works", nargs="+", choices=CHOICES, help="only these")
+    parser.add_argument("--layouts", nargs="+", choices=layouts.CHOICES, default=layouts.CHOICES,
+                        help=f"only these of the work {layouts.NAME}")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write every run's figures")
     options = parser.parse_args()
     options.pairs = options.pairs or (2 if options.quick else 4)
@@ -236,6 +157,7 @@ def arguments():
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, and scratch removed
     host = machine()
     if host["load_average_before"] > 0.5 or host["cores"] < options.ranks:
         say(f"This machine is busy or small (load average {host['load_average_before']}, {host['cores']} cores for "
@@ -245,22 +167,25 @@ def main():
             bench = Bench(options, pathlib.Path(scratch))
             version = bench.run([options.troika, "--version"])[0].strip()
             torch = bench.run([options.peer_python, "-c", "import torch; print(torch.__version__)"])[0].strip()
-            chosen = options.works or [*rows.GROUPS, *(work.name for work in WORKS)]
+            chosen = options.works or CHOICES
             measured_rows = [row for group, measure in rows.GROUPS.items() if group in chosen
                              for row in measure(rows.Rows(bench, say))]
             works = [bench.measure(work) for work in WORKS if work.name in chosen]
+            spread = layouts.Layouts(bench).measured() if layouts.NAME in chosen else None
     except (Failed, OSError) as error:
         sys.exit(f"bench: {error}")
     result = {"command": shlex.join(map(str, sys.argv)), "machine": host, "ranks": options.ranks,
               "alternations": options.pairs, "versions": {"troika": version, "torch": torch}, "rows": measured_rows,
-              "works": works}
+              "works": works, "layouts": spread}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(heading(result))
     if measured_rows:
         print(laid_out(list(rows.lines_of(measured_rows))) + "\n")
     if works:
-        print(table(works))
+        print(table(works) + "\n")
+    if spread:
+        print(layouts.text_of(spread))
 
 
 if __name__ == "__main__":

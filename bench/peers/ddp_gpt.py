@@ -1,4 +1,4 @@
-"""The GPT of a recipe (pre-norm RMSNorm, rotary positions, SwiGLU, tied head) under PyTorch DDP, on one rank of torchrun's.
+"""The GPT of a recipe (pre-norm RMSNorm, rotary positions, SwiGLU) under PyTorch DDP, on one rank of torchrun's.
 
 torchrun --nproc-per-node 2 ddp_gpt.py ../recipes/gpt-small.toml --steps 30
 
@@ -35,19 +35,17 @@ class Attention(nn.Module):
     def __init__(self, recipe):
         super().__init__()
         dim = recipe["dim"]
-        self.heads = recipe["heads"]
+        self.head_dim = dim // recipe["heads"]
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (linear(dim, dim) for _ in range(4))
 
     def forward(self, hidden, cosine, sine):
-        samples, length, dim = hidden.shape
-
-        def split(tokens):
-            return tokens.view(samples, length, self.heads, dim // self.heads).transpose(1, 2)
+        def split(tokens):  # into the heads that there are: a rank of tensor parallelism has a part of them
+            return tokens.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
         query = rotate(split(self.q_proj(hidden)), cosine, sine)
         key = rotate(split(self.k_proj(hidden)), cosine, sine)
         attended = F.scaled_dot_product_attention(query, key, split(self.v_proj(hidden)), is_causal=True)
-        return self.o_proj(attended.transpose(1, 2).reshape(samples, length, dim))
+        return self.o_proj(attended.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -78,9 +76,11 @@ class Gpt(nn.Module):
         super().__init__()
         self.model = nn.ModuleDict({
             "embed_tokens": nn.Embedding(recipe["vocab_size"], recipe["dim"]),
-            "layers": nn.ModuleList(Block(recipe) for _ in range(recipe["layers"])),
+            "layers": nn.ModuleDict({str(i): Block(recipe) for i in range(recipe["layers"])}),
             "norm": nn.RMSNorm(recipe["dim"], eps=NORM_EPS),
         })
+        tied = recipe.get("tied_embeddings", True)
+        self.lm_head = None if tied else linear(recipe["dim"], recipe["vocab_size"])
         for parameter in self.parameters():
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02)
@@ -89,11 +89,23 @@ class Gpt(nn.Module):
         self.register_buffer("sine", sine, persistent=False)
 
     def forward(self, ids, targets):
-        hidden = self.model["embed_tokens"](ids)
-        for layer in self.model["layers"]:
+        return loss_of(self.logits(ids), targets)
+
+    def logits(self, hidden):
+        """Of token ids. A stage of a pipeline, which has a part of the modules, goes from what the stage before it
+        makes to what the one after it wants."""
+        if "embed_tokens" in self.model:
+            hidden = self.model["embed_tokens"](hidden)
+        for layer in self.model["layers"].values():
             hidden = layer(hidden, self.cosine, self.sine)
-        logits = F.linear(self.model["norm"](hidden), self.model["embed_tokens"].weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        if "norm" not in self.model:
+            return hidden
+        hidden = self.model["norm"](hidden)
+        return self.lm_head(hidden) if self.lm_head else F.linear(hidden, self.model["embed_tokens"].weight)
+
+
+def loss_of(logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def make_batches(recipe, samples, steps):
@@ -102,8 +114,8 @@ def make_batches(recipe, samples, steps):
     return [(window[:, :-1].contiguous(), window[:, 1:].contiguous()) for window in tokens]
 
 
-def make_optimizer(model, recipe):
-    parameters = list(model.parameters())
+def make_optimizer(parameters, recipe):
+    parameters = list(parameters)
     groups = [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": recipe["weight_decay"]},
               {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
     # One call into C++ for all parameters, instead of a loop over them.

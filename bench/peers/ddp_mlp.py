@@ -26,9 +26,9 @@ def make_batches(recipe, samples, steps):
             for _ in range(steps)]
 
 
-def make_optimizer(model, recipe):
+def make_optimizer(parameters, recipe):
     # One call into C++ for all parameters, instead of a loop over them.
-    return torch.optim.SGD(model.parameters(), lr=recipe["lr"], momentum=recipe["momentum"],
+    return torch.optim.SGD(parameters, lr=recipe["lr"], momentum=recipe["momentum"],
                            weight_decay=recipe["weight_decay"], fused=True)
 
 

@@ -64,9 +64,19 @@ def train(found, model, make_batches, make_optimizer):
     batches = make_batches(recipe["model"], samples, found.steps)
     # Gradients live in the buckets, which spares DDP a copy; there are no buffers to broadcast each step.
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    optimizer = make_optimizer(model, recipe["optimizer"])
+    optimizer = make_optimizer(model.parameters(), recipe["optimizer"])
+
+    def step(inputs, targets):
+        optimizer.zero_grad()
+        loss = parallel(inputs, targets)
+        loss.backward()
+        if recipe["train"]["grad_clip"] > 0:
+            torch.nn.utils.clip_grad_norm_(parallel.parameters(), recipe["train"]["grad_clip"])
+        optimizer.step()
+        return loss.item()  # of this rank only: troika's is the mean over all ranks, which costs it an all-reduce
+
     torch.distributed.barrier()
-    seconds, total, loss, first_step_at = timed_steps(parallel, batches, optimizer, recipe["train"]["grad_clip"])
+    seconds, total, loss, first_step_at = timed_steps(step, batches)
     if rank == 0:
         print(json.dumps({
             "step_seconds": seconds, "seconds": total, "loss": loss, "first_step_at": first_step_at, "parameters": count(model),
@@ -76,20 +86,13 @@ def train(found, model, make_batches, make_optimizer):
     torch.distributed.destroy_process_group()
 
 
-def timed_steps(parallel, batches, optimizer, grad_clip):
+def timed_steps(step, batches):
+    """`step(inputs, targets)` trains, and is the loss."""
     seconds = []
     started, first_step_at = time.perf_counter(), None
     for batch in batches:
         step_started = time.perf_counter()
-        inputs, targets = batch
-        optimizer.zero_grad()
-        loss = parallel(inputs, targets)
-        loss.backward()
-        if grad_clip > 0:
-            torch.nn.utils.clip_grad_norm_(parallel.parameters(), grad_clip)
-        optimizer.step()
-        value = loss.item()  # of this rank only: troika's is the mean over all ranks, which costs it an all-reduce
+        value = step(*batch)
         seconds.append(time.perf_counter() - step_started)
         first_step_at = first_step_at or time.time()
     return seconds, time.perf_counter() - started, value, first_step_at
-

@@ -1,9 +1,24 @@
-"""`troika bench`: that it measures what it says, refuses what it cannot, and draws it."""
+"""`troika bench`: that it measures what it says, refuses what it cannot, and draws it. And the layouts of `make bench`.
+
+TROIKA_TEST_PYTHON, where it is set, is a Python that has PyTorch, which they are compared with.
+"""
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
 import xml.etree.ElementTree
 
 from command import CommandTest, main
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
+sys.path.insert(0, str(BENCH))
+
+import layouts  # noqa: E402
+import runs  # noqa: E402
 
 
 class Bench(CommandTest):
@@ -69,6 +84,51 @@ class Bench(CommandTest):
         self.assertAlmostEqual(found["of_unsynchronised"],
                                found["steps_per_second"] / found["unsynchronised_steps_per_second"])
         self.assertAlmostEqual(found["of_barrier"], found["steps_per_second"] / found["barrier_steps_per_second"])
+
+
+class Layouts(CommandTest):
+    def test_other_work_is_not_timed(self):
+        same = {"parameters": 10, "largest_gradient_error": 1e-5}
+        runs.same_work("one", 10, same)
+        for found in (same | {"parameters": 11}, same | {"largest_gradient_error": 1e-3},
+                      same | {"largest_gradient_error": float("nan")}):
+            with self.assertRaisesRegex(runs.Failed, "one: "):
+                runs.same_work("one", 10, found)
+
+    def test_ratios_are_taken_within_pairs(self):
+        def measured(step_seconds, loop_seconds):
+            return runs.measured("tokens/s", step_seconds, loop_seconds, 60, {})
+
+        pairs = [(measured([9, mine, mine], 100), measured([9, 9, 3], 90)) for mine in (1, 2, 5)]
+        found = runs.summarised(pairs, "peer")
+        # The first third of the steps does not count: 60 / 1, 60 / 2, 60 / 5 against 60 / 6.
+        self.assertEqual(found["step_rate"], {"troika": 30, "peer": 10, "ratio": 3, "smallest_ratio": 1.2,
+                                              "largest_ratio": 6})
+        self.assertEqual(found["loop_rate"]["ratio"], 0.9)
+
+    def test_what_is_left_out_says_why(self):
+        said = layouts.text_of({"rows": [], "left_out": "there is no link",
+                                "without_model_bytes": {"troika": 1e6, "pytorch": 2e6}})
+        self.assertIn("The slow link is left out: there is no link.", said)
+        self.assertEqual(said.count("| left out |"), 2)
+
+    @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
+    def test_a_layout_is_measured_against_its_peer(self):
+        figures = self.folder / "figures.json"
+        done = subprocess.run([sys.executable, BENCH / "bench.py", "--troika", os.environ["TROIKA"], "--peer-python",
+                               TEST_PYTHON, "--quick", "--pairs", "1", "--works", "layouts", "--layouts",
+                               "pipeline-zb-h1", "--json", figures], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("| pipeline = 2, zb-h1 | one host", done.stdout)
+        found = json.loads(figures.read_text())["layouts"]
+        row, = found["rows"]
+        self.assertLess(row["largest_gradient_error"], 1e-4)
+        self.assertEqual(row["targets_per_step"], 1024)
+        self.assertEqual(row["pairs"][0]["troika"]["facts"]["mesh"]["pipeline"], 2)
+        rate = row["step_rate"]
+        self.assertAlmostEqual(rate["ratio"], rate["troika"] / rate["pytorch"])
+        for side, peak in row["peak_memory_bytes"].items():
+            self.assertGreater(peak, found["without_model_bytes"][side])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,203 @@
+"""The same GPT spread over two ranks in every way, against what PyTorch has for each: the third table of bench.py.
+
+As there, both sides' gradients are compared before they are timed, runs alternate, and ratios are taken within a pair.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+import link
+from runs import Failed, laid_out, measured, parameters_in, same_work, say, summarised
+
+NAME = "layouts"
+HERE = pathlib.Path(__file__).resolve().parent
+RECIPE = HERE / "recipes" / "layouts.toml"
+PEER = HERE / "peers" / "layouts_gpt.py"
+RANKS = 2  # the microbatches below are for two
+STEPS, QUICK_STEPS = 12, 4
+LINK_STEPS, QUICK_LINK_STEPS = 6, 3
+# The smallest GPT there is: what it takes is what a process takes.
+NO_MODEL = [f"model.{key}=2" for key in ("layers", "dim", "heads", "ffn_dim", "vocab_size", "seq_len")]
+NO_MODEL += ['model.position="learned"', "train.global_batch_size=2", "train.micro_batch_size=1"]
+
+
+@dataclasses.dataclass
+class Layout:
+    key: str  # of --layouts
+    name: str
+    parallel: list  # keys of [parallel]
+    samples: int  # of a microbatch, on both sides
+    peer: str  # of layouts_gpt.py
+    peer_name: str
+
+    @property
+    def sets(self):
+        return [f"train.micro_batch_size={self.samples}", *(f"parallel.{one}" for one in self.parallel)]
+
+
+DATA = Layout("data", "data = 2", ["data=2"], 4, "ddp", "DDP")
+PIPELINE = Layout("pipeline-1f1b", "pipeline = 2, 1f1b", ["pipeline=2", "pipeline_schedule=1f1b"], 2, "1f1b",
+                  "Schedule1F1B")
+LAYOUTS = [
+    DATA,
+    Layout("tensor", "tensor = 2", ["tensor=2"], 8, "tensor", "DTensor"),
+    PIPELINE,
+    Layout("pipeline-zb-h1", "pipeline = 2, zb-h1", ["pipeline=2", "pipeline_schedule=zb-h1"], 2, "zb1p",
+           "ScheduleInterleavedZeroBubble"),
+    Layout("zero-1", "data = 2, zero_stage = 1", ["data=2", "zero_stage=1"], 4, "fsdp-keep", "FSDP2, no reshard"),
+    Layout("zero-2", "data = 2, zero_stage = 2", ["data=2", "zero_stage=2"], 4, "fsdp-keep", "FSDP2, no reshard"),
+    Layout("zero-3", "data = 2, zero_stage = 3", ["data=2", "zero_stage=3"], 4, "fsdp", "FSDP2, reshard"),
+]
+LINK_LAYOUTS = [DATA, PIPELINE]
+SLOW_LINK = "slow-link"
+CHOICES = [*(layout.key for layout in LAYOUTS), SLOW_LINK]
+
+
+class OneHost:
+    name = "one host"
+
+    def __init__(self, bench):
+        self.bench = bench
+
+    def troika(self, *words):
+        return self.bench.run([self.bench.options.troika, *words, "--ranks", RANKS])
+
+    def torchrun(self, *words):
+        return self.bench.run([self.bench.options.peer_python, "-m", "torch.distributed.run", "--standalone",
+                               "--nproc-per-node", RANKS, *words])[0]
+
+
+class TwoHosts:
+    """A rank on each."""
+
+    name = f"{link.RATE_MBIT} Mbit/s, {link.DELAY_MS} ms"
+
+    def __init__(self, bench, wire):
+        self.bench, self.wire = bench, wire
+
+    def run(self, command_of):
+        return self.bench.run_together([self.wire.on(host, command_of(host)) for host in range(RANKS)])[0]
+
+    def troika(self, *words):
+        return self.run(lambda host: [self.bench.options.troika, *words, "--nodes", RANKS, "--node-rank", host,
+                                      "--ranks-per-node", 1, "--rendezvous", f"{link.ADDRESS}:29500"])
+
+    def torchrun(self, *words):
+        return self.run(lambda host: ["env", "GLOO_SOCKET_IFNAME=eth0", self.bench.options.peer_python, "-m",
+                                      "torch.distributed.run", "--nnodes", RANKS, "--node-rank", host,
+                                      "--nproc-per-node", 1, "--master-addr", link.ADDRESS, "--master-port", 29501,
+                                      *words])[0]
+
+
+class Layouts:
+    def __init__(self, bench):
+        self.bench = bench
+        self.folder = bench.scratch / "bench-layouts"
+
+    def train(self, hosts, steps, sets):
+        sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", *sets]
+        out, err = hosts.troika("train", RECIPE, "--json", "--overwrite", *(w for one in sets for w in ("--set", one)))
+        summary = json.loads(out)
+        return summary, max(rank["peak_memory_bytes"] for rank in summary["ranks"]), err
+
+    def troika(self, hosts, layout, steps):
+        summary, peak, err = self.train(hosts, steps, layout.sets)
+        seconds = [json.loads(line)["step_seconds"]
+                   for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        if len(seconds) != steps or summary["tokens"] % steps:
+            raise Failed(f"troika ran {len(seconds)} steps of {layout.name} instead of {steps}, or unequal ones")
+        engine = re.search(r"engine (\S+)", err)
+        return measured("tokens/s", seconds, summary["seconds"], summary["tokens"] // steps,
+                        {"engine": engine[1] if engine else "unknown", "peak_memory_bytes": peak,
+                         "mesh": summary["mesh"]})
+
+    def say_peer(self, hosts, layout, *words):
+        out = hosts.torchrun(PEER, RECIPE, "--layout", layout.peer, "--micro-batch-size", layout.samples, *words)
+        return json.loads(out.splitlines()[-1])
+
+    def peer(self, hosts, layout, steps):
+        found = self.say_peer(hosts, layout, "--steps", steps)
+        facts = {key: found[key] for key in ("torch", "threads", "parameters", "without_model_bytes")}
+        return measured("tokens/s", found["step_seconds"], found["seconds"], found["targets_per_step"],
+                        facts | {"peak_memory_bytes": max(found["peak_memory_bytes"])})
+
+    def check(self, layout):
+        """Of one step in this layout, on both sides; files are in memory then."""
+        host = OneHost(self.bench)
+        self.train(host, 1, [*layout.sets, "debug.dump_steps=[1]"])
+        dump = self.folder / "dump" / "step-1"
+        found = self.say_peer(host, layout, "--check", dump)
+        held = parameters_in(dump / "parameters.safetensors")
+        same_work(layout.name, held, found)
+        return {"parameters": held, "largest_gradient_error": found["largest_gradient_error"]}
+
+    def row(self, hosts, layout, steps, checked):
+        pairs = []
+        for number in range(1, self.bench.options.pairs + 1):
+            ours, theirs = self.troika(hosts, layout, steps), self.peer(hosts, layout, steps)
+            if ours.targets_per_step != theirs.targets_per_step or theirs.facts["parameters"] != checked["parameters"]:
+                raise Failed(f"{layout.name}: {ours.targets_per_step} tokens a step and {checked['parameters']} "
+                             f"parameters, but the peer has {theirs.targets_per_step} and {theirs.facts['parameters']}")
+            pairs.append((ours, theirs))
+            say(f"{layout.name}, {hosts.name}: pair {number} of {self.bench.options.pairs}, {steps} steps: "
+                f"troika {ours.step_rate:.0f}, {layout.peer_name} {theirs.step_rate:.0f} tokens/s")
+        return {"layout": layout.name, "hosts": hosts.name, "steps": steps, "engine": pairs[0][0].facts["engine"],
+                "peer": layout.peer_name, **checked, "targets_per_step": pairs[0][0].targets_per_step,
+                **summarised(pairs, "pytorch"),
+                "peak_memory_bytes": {side: max(one.facts["peak_memory_bytes"] for one in runs)
+                                      for side, runs in zip(("troika", "pytorch"), zip(*pairs))},
+                "pairs": [{"troika": dataclasses.asdict(ours), "pytorch": dataclasses.asdict(theirs)}
+                          for ours, theirs in pairs]}
+
+    def measured(self):
+        quick, chosen = self.bench.options.quick, self.bench.options.layouts
+        here = [layout for layout in LAYOUTS if layout.key in chosen]
+        left_out = link.why_not() if SLOW_LINK in chosen else None
+        there = LINK_LAYOUTS if SLOW_LINK in chosen and not left_out else []
+        checked = {}
+        for layout in LAYOUTS:
+            if layout in here + there:
+                say(f"{layout.name}: one step of both, to compare")
+                checked[layout.key] = self.check(layout)
+        host = OneHost(self.bench)
+        rows = [self.row(host, layout, QUICK_STEPS if quick else STEPS, checked[layout.key]) for layout in here]
+        result = {"rows": rows, "left_out": left_out}
+        if there:
+            with link.Link(self.bench.scratch) as wire:
+                rows += [self.row(TwoHosts(self.bench, wire), layout, QUICK_LINK_STEPS if quick else LINK_STEPS,
+                                  checked[layout.key]) for layout in there]
+            result["pipeline_over_data"] = {
+                side: rows[-1]["step_rate"][side] / rows[-2]["step_rate"][side] for side in ("troika", "pytorch")}
+        empty = [pair["pytorch"]["facts"]["without_model_bytes"] for row in rows for pair in row["pairs"]]
+        result["without_model_bytes"] = {"troika": self.train(host, 1, NO_MODEL)[1], "pytorch": max(empty, default=0)}
+        return result
+
+
+def megabytes(size):
+    return f"{size / 1e6:,.0f} MB"
+
+
+def text_of(result):
+    lines = [["layout", "hosts", "engine", "troika", "peer", "tokens/s", "ratio", "of the pairs", "troika's peak",
+              "peer's peak"]]
+    for row in result["rows"]:
+        rate, peak = row["step_rate"], row["peak_memory_bytes"]
+        lines.append([row["layout"], row["hosts"], row["engine"], f"{rate['troika']:,.0f}", row["peer"],
+                      f"{rate['pytorch']:,.0f}", f"{rate['ratio']:.2f}",
+                      f"{rate['smallest_ratio']:.2f} to {rate['largest_ratio']:.2f}", megabytes(peak["troika"]),
+                      megabytes(peak["pytorch"])])
+    if result["left_out"]:
+        lines += [[layout.name, TwoHosts.name, "left out", *["-"] * 7] for layout in LINK_LAYOUTS]
+    said = []
+    if result["rows"]:
+        empty = result["without_model_bytes"]
+        said.append(f"Of the peaks, {megabytes(empty['troika'])} of troika's and {megabytes(empty['pytorch'])} of "
+                    "PyTorch's are there without a model.")
+    if result["left_out"]:
+        said.append(f"The slow link is left out: {result['left_out']}.")
+    if "pipeline_over_data" in result:
+        said.append("Over the slow link pipeline = 2 trains {troika:.2f} times as fast as data = 2 in troika, "
+                    "{pytorch:.2f} times in PyTorch.".format(**result["pipeline_over_data"]))
+    return "\n".join([laid_out(lines), *said])
