@@ -22,7 +22,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   $(call configure,$(1),$(2),-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,$(2),$(3)) && \
   echo "-- Testing $(2)" && ctest --preset $(1) $(TEST_FLAGS)
 
-.PHONY: help setup build install quickstart test sanitize fuzz bench lint tidy format clean
+.PHONY: help setup build install quickstart test test-parity sanitize fuzz bench lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ quickstart: build ## Train a small GPT on this machine's C++ headers for a minut
 test: ## Set up, build and run every test
 	@$(call test,release,build,)
 
+test-parity: build ## Train on every layout there is, against one rank: an hour or more, with a line a model
+	@$(call compile,build,parity_complete)
+	@build/tests/parity/parity_complete
+
 sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
 	@$(call test,asan,build-asan,)
 	@$(call test,tsan,build-tsan,unit_tests)
@@ -61,7 +65,7 @@ fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) e
 	@$(call compile,build-fuzz,fuzz)
 	@ctest --preset fuzz $(TEST_FLAGS)
 
-bench: build ## Time troika against PyTorch and MPI on the same work, a quarter of an hour; BENCH_ARGS=--quick for less
+bench: build ## Time troika against PyTorch and MPI on the same work, half an hour; BENCH_ARGS=--quick for less
 	@scripts/setup.sh build test
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)

@@ -1,7 +1,7 @@
 // Gradient buckets on several ranks: the sums are right, whatever the buckets and whoever comes
 // short.
 #include <ATen/ATen.h>
-#include <troika/parallel/data/gradient_reducer.h>
+#include <troika/parallel/data/data_axis.h>
 
 #include "rank_helper.h"
 
@@ -29,16 +29,16 @@ at::Tensor contribution(const Parameter& parameter, int rank) {
 }
 
 // One step with `microbatches` contributions of this rank; the gradients afterwards.
-at::Tensor reduced(Arena& arena, GradientReducer& reducer, int rank, int microbatches) {
-  reducer.begin_step(microbatches, Seconds(30));
+at::Tensor reduced(Arena& arena, DataAxis& axis, int rank, int microbatches) {
+  axis.begin_step(microbatches, Seconds(30));
   for (int i = 0; i < microbatches; ++i) {
     for (int unit = kUnits; unit-- > 0;) {
       Parameter& parameter = arena.parameter("unit." + std::to_string(unit));
       parameter.add_gradient(contribution(parameter, rank));
-      reducer.unit_ready(unit);
+      axis.unit_ready(unit);
     }
   }
-  reducer.finish();
+  axis.finish();
   return arena.gradients(0, kUnits).clone();
 }
 
@@ -48,32 +48,32 @@ RANK_TEST(GradientReducer, GivesTheSameBitsWithAnyBuckets, 1, 2, 3) {
   std::vector<int> ranks;
   for (int i = 0; i < rank.size(); ++i) ranks.push_back(i);
   const Group group = make_group("data", ranks, rank.index(), options);
-  Arena arena(five_units(), {at::kFloat, at::kFloat}, group);
-
   at::Tensor expected;
   std::vector<int> buckets;
   for (const std::int64_t bytes : {1, 4000, 1 << 20}) {
-    GradientReducer reducer(arena, group, {.first_bytes = bytes, .bytes = bytes});
-    buckets.push_back(reducer.buckets());
-    const at::Tensor sums = reduced(arena, reducer, rank.index(), 1);
+    const Sharding sharding{.shard = group, .buckets = {.first_bytes = bytes, .bytes = bytes}};
+    Arena arena(five_units(), {at::kFloat, at::kFloat}, sharding);
+    DataAxis axis(arena);
+    buckets.push_back(axis.reducer().blocks());
+    const at::Tensor sums = reduced(arena, axis, rank.index(), 1);
     if (!expected.defined()) expected = sums;
     EXPECT_TRUE(sums.equal(expected)) << bytes;
+    const Parameter& last = arena.parameter("unit.4");
+    at::Tensor sum = at::zeros_like(last.gradient());
+    for (int i = 0; i < rank.size(); ++i) sum += contribution(last, i);
+    EXPECT_TRUE(last.gradient().allclose(sum));
   }
   EXPECT_EQ(buckets.front(), kUnits);
   EXPECT_EQ(buckets.back(), 1);
-  const Parameter& last = arena.parameter("unit.4");
-  at::Tensor sum = at::zeros_like(last.gradient());
-  for (int i = 0; i < rank.size(); ++i) sum += contribution(last, i);
-  EXPECT_TRUE(last.gradient().allclose(sum));
 }
 
 RANK_TEST(GradientReducer, TakesRanksWithMoreFewerOrNoMicrobatches, 3) {
   const Group group = rank.group();
   Arena arena(five_units(), {at::kFloat, at::kFloat}, group);
-  GradientReducer reducer(arena, group);
+  DataAxis axis(arena);
   // Rank 0 has two microbatches, rank 1 has one, rank 2 has none; the step before leaves no trace.
-  (void)reduced(arena, reducer, rank.index(), 1);
-  (void)reduced(arena, reducer, rank.index(), 2 - rank.index());
+  (void)reduced(arena, axis, rank.index(), 1);
+  (void)reduced(arena, axis, rank.index(), 2 - rank.index());
   for (const auto& parameter : arena.parameters()) {
     const at::Tensor expected = 2 * contribution(*parameter, 0) + contribution(*parameter, 1);
     EXPECT_TRUE(parameter->gradient().allclose(expected)) << parameter->spec().name;

@@ -12,7 +12,8 @@ namespace {
 constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
     troika::add_train_command,  troika::add_generate_command, troika::add_data_command,
     troika::add_recipe_command, troika::add_launch_command,   troika::add_inspect_command,
-    troika::add_bench_command,  troika::add_doctor_command,   troika::add_completion_command,
+    troika::add_bench_command,  troika::add_mesh_command,     troika::add_simulate_command,
+    troika::add_verify_command, troika::add_doctor_command,   troika::add_completion_command,
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <troika/config/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
+#include <troika/train/memory_advice.h>
+#include <troika/train/memory_report.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <unistd.h>
@@ -28,6 +30,7 @@ struct Options {
   bool overwrite = false;
   bool resume = false;
   bool json = false;
+  bool dry_run = false;
 
   [[nodiscard]] Existing existing() const {
     if (overwrite) return Existing::kOverwrite;
@@ -46,6 +49,12 @@ RankDefaults defaults_of(const Recipe& recipe) {
   return defaults;
 }
 
+// Ranks of this host, as far as this process knows.
+HostRanks ranks_here(const World& world) {
+  if (!world.located() || world.node_rank < 0) return {world.rank, 1};
+  return {world.node_rank * world.local_size, world.local_size};
+}
+
 int train_as_rank(const Options& options, const Recipe& recipe, const World& world) {
   RunOptions run;
   run.existing = options.existing();
@@ -58,6 +67,9 @@ int train_as_rank(const Options& options, const Recipe& recipe, const World& wor
 
 int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan& plan) {
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
+  refuse_unless_it_fits(loaded.recipe, plan.ranks,
+                        {plan.node_rank * plan.ranks_per_node, plan.ranks_per_node},
+                        machine_facts().usable_memory_bytes);
   LaunchOptions launch;
   launch.plan = plan;
   launch.command = own_command();
@@ -79,10 +91,36 @@ int train_or_launch(const Options& options, const Environment& environment,
     for (const std::string& warning : loaded.warnings) log_warning(warning);
   }
   if (world == nullptr) return launch(options, loaded, std::get<LaunchPlan>(role));
+  if (!reporter.connected()) {  // else our launcher has looked
+    refuse_unless_it_fits(loaded.recipe, world->size, ranks_here(*world),
+                          machine_facts().usable_memory_bytes);
+  }
   return train_as_rank(options, loaded.recipe, *world);
 }
 
+int ranks_of(const LaunchFlags& flags, const RankDefaults& defaults) {
+  if (flags.ranks) return *flags.ranks;
+  if (flags.ranks_per_node) return *flags.ranks_per_node * flags.nodes.value_or(1);
+  return default_ranks(defaults);
+}
+
+// Starts nothing, writes nothing.
+int predict(Options options) {
+  options.overrides.emplace_back("comm.engine=auto");  // none is used, so any goes
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+  const int ranks = ranks_of(options.launch, defaults_of(loaded.recipe));
+  const int nodes = options.launch.nodes.value_or(1);
+  const int here = options.launch.ranks_per_node.value_or((ranks + nodes - 1) / nodes);
+  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
+  const DryRun run = dry_run(recipe, here, machine_facts().usable_memory_bytes);
+  const std::string advice =
+      run.fits() ? "" : memory_advice(loaded.recipe, ranks, {0, here}, run.host_bytes);
+  std::cout << (options.json ? to_json(run, advice) + "\n" : to_text(run, advice));
+  return 0;
+}
+
 int train(const Options& options) {
+  if (options.dry_run) return predict(options);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
   if (!reporter.connected()) return train_or_launch(options, environment, reporter);
@@ -97,6 +135,7 @@ constexpr const char* kExamples =
     "  troika train recipes/quickstart.toml --ranks 2\n"
     "  troika train run.toml --set train.steps=1000 --set name=longer\n"
     "  troika train run.toml --nodes 2 --node-rank 0 --ranks-per-node 8 --rendezvous host0:29500\n"
+    "  troika train run.toml --ranks 64 --ranks-per-node 8 --dry-run\n"
     "  mpirun -n 4 troika train run.toml        (joins as the ranks that mpirun has started)\n"
     "  srun -n 16 troika train run.toml         (the same in a Slurm job)\n"
     "  torchrun --nproc-per-node 2 --no-python troika train run.toml";
@@ -116,6 +155,8 @@ void add_train_command(CLI::App& app, Action& action) {
   command->add_flag("--resume", options->resume, "Go on from the checkpoint of a run of this name")
       ->excludes("--overwrite");
   command->add_flag("--json", options->json, "No progress; one line of JSON on stdout at the end");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Say how much memory each rank is going to need; start nothing");
   add_launch_flags(*command, options->launch);
   command->footer(kExamples);
   command->callback([options, &action] { action = [options] { return train(*options); }; });

@@ -221,6 +221,7 @@ std::vector<Field> parallel_fields() {
       kParallel.choice<&P::offload>("offload", "what lives in the host's memory instead of the device's"),
       kParallel.choice<&P::pipeline_schedule>("pipeline_schedule", "the order of forward and backward passes"),
       kParallel.integer<&P::virtual_stages>("virtual_stages", {1, 10'000}, "model chunks per pipeline rank"),
+      kParallel.integers<&P::stage_units>("stage_units", kSize, "units (embedding, layers, head) of each stage; []: cut by their cost"),
       kParallel.choice<&P::activation_checkpoint>("activation_checkpoint", "what is computed again in the backward pass"),
   };
 }

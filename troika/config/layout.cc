@@ -2,7 +2,9 @@
 #include <troika/config/choices.h>
 #include <troika/config/layout.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string>
 
 namespace troika {
@@ -15,6 +17,96 @@ std::int64_t other_axes(const ParallelRecipe& parallel) {
 
 std::string plural(std::int64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+void check_tensor(const Recipe& recipe, const Origins& origins) {
+  const std::int64_t tensor = recipe.parallel.tensor;
+  if (tensor == 1) return;
+  const std::string asked = "tensor = " + std::to_string(tensor) + ": ";
+  if (recipe.model.kind != ModelKind::kGpt) {
+    origins.fail({"parallel.tensor"}, asked + "only [model] kind = \"gpt\" splits its layers",
+                 "write tensor = 1");
+  }
+  if (tensor > recipe.model.heads) {
+    origins.fail(
+        {"parallel.tensor"},
+        asked + "the model has " + plural(recipe.model.heads, "head") + ", and each rank needs one",
+        "write tensor = " + std::to_string(recipe.model.heads) + " or less");
+  }
+}
+
+void check_chunks(const ParallelRecipe& parallel, const Origins& origins) {
+  const std::string schedule = std::string(name_of(parallel.pipeline_schedule));
+  const std::string asked = "virtual_stages = " + std::to_string(parallel.virtual_stages) + ": ";
+  const auto fail = [&](const std::string& what, const std::string& instead) {
+    origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
+                 asked + "pipeline_schedule = \"" + schedule + "\" has " + what, instead);
+  };
+  switch (parallel.pipeline_schedule) {
+    case PipelineScheduleKind::k1F1B:
+      if (parallel.virtual_stages > 1) {
+        fail("one chunk a rank",
+             "write pipeline_schedule = \"interleaved-1f1b\", or virtual_stages = 1");
+      }
+      return;
+    case PipelineScheduleKind::kZbH1:
+    case PipelineScheduleKind::kZbH2:
+      if (parallel.virtual_stages > 1) {
+        fail("one chunk a rank",
+             "write pipeline_schedule = \"interleaved-1f1b\" or \"zb-v\", or virtual_stages = 1");
+      }
+      return;
+    case PipelineScheduleKind::kZbV:
+      if (parallel.virtual_stages > 2) fail("two chunks a rank", "write virtual_stages = 2");
+      return;
+    case PipelineScheduleKind::kGpipe:
+    case PipelineScheduleKind::kInterleaved1F1B:
+      return;
+  }
+}
+
+// Embedding and head count as units, but cannot stand alone for a stage of a model's body.
+std::int64_t units_of(const ModelRecipe& model) {
+  return model.kind == ModelKind::kGpt ? model.layers + 2 : std::ssize(model.hidden_dims) + 1;
+}
+
+std::int64_t layers_of(const ModelRecipe& model) {
+  return model.kind == ModelKind::kGpt ? model.layers : std::ssize(model.hidden_dims) + 1;
+}
+
+void check_stages(const Recipe& recipe, const Origins& origins) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const std::int64_t chunks = chunks_per_rank(parallel), stages = parallel.pipeline * chunks;
+  const std::int64_t layers = layers_of(recipe.model);
+  if (stages > layers) {
+    origins.fail({"parallel.pipeline", "parallel.virtual_stages"},
+                 "pipeline = " + std::to_string(parallel.pipeline) + " with " +
+                     plural(chunks, "chunk") + " a rank makes " + plural(stages, "stage") +
+                     ", and the model has " + plural(layers, "layer"),
+                 "write pipeline = " + std::to_string(std::max<std::int64_t>(layers / chunks, 1)) +
+                     " or less, or more layers");
+  }
+  const auto& cut = parallel.stage_units;
+  if (cut.empty()) return;
+  const std::int64_t units = units_of(recipe.model);
+  if (std::ssize(cut) != stages ||
+      std::accumulate(cut.begin(), cut.end(), std::int64_t{0}) != units) {
+    origins.fail({"parallel.stage_units"},
+                 "stage_units: expected " + plural(stages, "number") + " that add up to " +
+                     plural(units, "unit") +
+                     (recipe.model.kind == ModelKind::kGpt ? " (embedding, layers, head)" : ""),
+                 "[] cuts by cost");
+  }
+}
+
+void check_shards(const ParallelRecipe& parallel, const Origins& origins) {
+  if (!parallel.data || parallel.shard == 0 || *parallel.data % parallel.shard == 0) return;
+  std::int64_t works = std::min(parallel.shard, *parallel.data);
+  while (*parallel.data % works != 0) --works;
+  origins.fail({"parallel.shard"},
+               "shard = " + std::to_string(parallel.shard) + " does not divide the data axis of " +
+                   plural(*parallel.data, "rank"),
+               "write shard = " + std::to_string(works) + ", or 0 to shard over the whole axis");
 }
 
 }  // namespace
@@ -63,6 +155,20 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins) {
                    plural(batch, "data-parallel rank"));
 }
 
+std::int64_t chunks_per_rank(const ParallelRecipe& parallel) {
+  if (parallel.pipeline == 1) return 1;
+  return parallel.pipeline_schedule == PipelineScheduleKind::kZbV ? 2 : parallel.virtual_stages;
+}
+
+void check_split(const Recipe& recipe, const Origins& origins) {
+  check_tensor(recipe, origins);
+  if (recipe.parallel.pipeline > 1) {
+    check_chunks(recipe.parallel, origins);
+    check_stages(recipe, origins);
+  }
+  check_shards(recipe.parallel, origins);
+}
+
 void check_paths(const Recipe& recipe, const Origins& origins) {
   const DataRecipe& data = recipe.data;
   if (data.kind == DataKind::kRandom || !data.paths.empty()) return;
@@ -78,6 +184,7 @@ Recipe resolve_recipe(const Recipe& recipe, int world_size, const Origins& origi
   const int data_ranks = resolve_data_axis(recipe, world_size, origins);
   check_batch(recipe, data_ranks, origins);
   resolved.parallel.data = data_ranks;
+  check_split(resolved, origins);
   return resolved;
 }
 

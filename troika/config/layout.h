@@ -21,10 +21,19 @@ namespace troika {
 // sample in every step.
 void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = Origins());
 
+// How many model chunks a pipeline rank holds: "zb-v" has two, whatever virtual_stages says.
+[[nodiscard]] std::int64_t chunks_per_rank(const ParallelRecipe& parallel);
+
+// Throws UsageError, naming the nearest that works, where the model or the schedule cannot be split
+// as [parallel] says: more tensor ranks than heads, more stages than layers, a schedule that cannot
+// have so many chunks, stage_units that do not add up, and, where the data axis is known, shards
+// that do not divide it.
+void check_split(const Recipe& recipe, const Origins& origins = Origins());
+
 // Throws UsageError when the data has no paths to read from.
 void check_paths(const Recipe& recipe, const Origins& origins = Origins());
 
-// The recipe of a run of `world_size` ranks: both checks made, and the data axis a number.
+// The recipe of a run of `world_size` ranks: all checks made, and the data axis a number.
 [[nodiscard]] Recipe resolve_recipe(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins());
 

@@ -107,6 +107,7 @@ struct ParallelRecipe {
   Offload offload = Offload::kNone;
   PipelineScheduleKind pipeline_schedule = PipelineScheduleKind::k1F1B;
   std::int64_t virtual_stages = 1;
+  std::vector<std::int64_t> stage_units;  // by stage; empty: cut by cost
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
 
   bool operator==(const ParallelRecipe&) const = default;

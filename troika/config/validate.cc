@@ -174,6 +174,7 @@ void validate(const Recipe& recipe, const Origins& origins) {
   check_totals(recipe, origins);
   check_optimizer(recipe.optimizer, origins);
   check_observe(recipe, origins);
+  check_split(recipe, origins);
   if (recipe.parallel.data) check_batch(recipe, static_cast<int>(*recipe.parallel.data), origins);
 }
 
@@ -191,6 +192,9 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origin
   }
   if (std::ranges::any_of(recipe.debug.dump_steps, is_beyond)) warn("debug", "dump_steps", beyond);
 
+  if (recipe.parallel.offload == Offload::kOptimizer) {
+    warn("parallel", "offload", "changes nothing on CPUs: all memory is the host's");
+  }
   if (recipe.data.kind != DataKind::kRandom && recipe.data.paths.empty()) {
     warn("data", "paths", "is empty: give at least one before training");
   }

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <troika/base/file.h>
-#include <troika/checkpoint/tensors.h>
 #include <troika/train/dump.h>
 
 namespace troika {
@@ -9,22 +8,10 @@ std::filesystem::path dump_folder(const std::filesystem::path& run, std::int64_t
   return run / "dump" / ("step-" + std::to_string(step));
 }
 
-void dump_parameters(const std::filesystem::path& folder, const Arena& arena) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& parameter : arena.parameters()) {
-    tensors.push_back({parameter->spec().name, parameter->master()});
-  }
+void dump_tensors(const std::filesystem::path& folder, const std::string& what,
+                  std::span<const NamedTensor> tensors) {
   make_folders(folder);
-  save_tensors(folder / "parameters.safetensors", tensors);
-}
-
-void dump_gradients(const std::filesystem::path& folder, const Arena& arena, double scale) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& parameter : arena.parameters()) {
-    tensors.push_back({parameter->spec().name, parameter->gradient() * scale});
-  }
-  make_folders(folder);
-  save_tensors(folder / "gradients.safetensors", tensors);
+  save_tensors(folder / (what + ".safetensors"), tensors);
 }
 
 void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, Share samples,
@@ -37,8 +24,7 @@ void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, Sha
       {"targets", batch.targets},
       {"sample_ids", batch.sample_ids}};
   if (batch.document_ids.defined()) tensors.push_back({"document_ids", batch.document_ids});
-  make_folders(folder);
-  save_tensors(folder / "batch.safetensors", tensors);
+  dump_tensors(folder, "batch", tensors);
 }
 
 }  // namespace troika

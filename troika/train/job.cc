@@ -3,6 +3,7 @@
 #include <troika/config/recipe_file.h>
 #include <troika/train/job.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace troika {
@@ -40,6 +41,35 @@ Mesh mesh_of(const Recipe& recipe) {
                           static_cast<int>(parallel.context), static_cast<int>(parallel.tensor)});
 }
 
+GroupRanks groups_of(const Recipe& recipe, int rank) {
+  const Mesh mesh = mesh_of(recipe);
+  GroupRanks groups;
+  groups.data = mesh.ranks_along(rank, Axis::kData);
+  groups.tensor = mesh.ranks_along(rank, Axis::kTensor);
+  groups.pipeline = mesh.ranks_along(rank, Axis::kPipeline);
+
+  const auto place = static_cast<std::size_t>(mesh.coordinate(rank, Axis::kData));
+  const auto width = recipe.parallel.shard > 0 ? static_cast<std::size_t>(recipe.parallel.shard)
+                                               : groups.data.size();
+  for (std::size_t i = 0; i < groups.data.size(); ++i) {
+    if (i / width == place / width) groups.shard.push_back(groups.data[i]);
+    if (i % width == place % width) groups.replicate.push_back(groups.data[i]);
+  }
+
+  groups.tie = {rank};
+  if (!ties_stages(recipe)) return groups;
+  const int first = groups.pipeline.front(), last = groups.pipeline.back();
+  if (rank == first || rank == last) groups.tie = {first, last};
+  return groups;
+}
+
+bool ties_stages(const Recipe& recipe) {
+  // In a V the first and the last stage are on one rank.
+  return recipe.parallel.pipeline > 1 && recipe.model.kind == ModelKind::kGpt &&
+         recipe.model.tied_embeddings &&
+         recipe.parallel.pipeline_schedule != PipelineScheduleKind::kZbV;
+}
+
 Rendezvous meet(World world, const Recipe& recipe) {
   return Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
                           Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
@@ -50,16 +80,32 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
       storage_timeout_(recipe.checkpoint.timeout_seconds),
       mesh_(mesh_of(recipe)),
       trace_(make_trace(recipe, rendezvous.world())),
-      session_(Session::connect(std::move(rendezvous), session_options(recipe, folder, trace_))),
-      data_(session_.make_group(std::string(name_of(Axis::kData)),
-                                mesh_.ranks_along(rank(), Axis::kData),
-                                mesh_.coordinate(rank(), Axis::kData))) {}
+      session_(Session::connect(std::move(rendezvous), session_options(recipe, folder, trace_))) {
+  const GroupRanks groups = groups_of(recipe, rank());
+  data_ = make_group("data", groups.data);
+  tensor_ = make_group("tensor", groups.tensor);
+  pipeline_ = make_group("pipeline", groups.pipeline);
+  // The whole data axis is a group already.
+  shard_ = groups.shard == groups.data ? data_ : make_group("data shard", groups.shard);
+  replicate_ =
+      groups.replicate == groups.data ? data_ : make_group("data replica", groups.replicate);
+  tie_ = make_group("tied stages", groups.tie);
+}
+
+Group Job::make_group(std::string_view axis, const std::vector<int>& ranks) const {
+  const auto place = std::ranges::find(ranks, rank()) - ranks.begin();
+  return session_.make_group(std::string(axis), ranks, static_cast<int>(place));
+}
 
 std::vector<std::int64_t> Job::gather(std::int64_t value, const Call& call) const {
   std::vector<std::int64_t> values(static_cast<std::size_t>(size()));
   const at::Tensor all = at::from_blob(values.data(), {size()}, at::kLong);
   world().all_gather(all, at::full({1}, value, at::kLong), call).wait();
   return values;
+}
+
+void Job::abort(const Error& error) const {
+  session_.abort(error.hint().empty() ? error.what() : error.what() + ("\n" + error.hint()));
 }
 
 void Job::leave() {

@@ -18,7 +18,9 @@
 #include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
 #include <troika/train/summary.h>
+#include <troika/train/tensor_memory.h>
 #include <troika/train/trainer.h>
+#include <troika/train/whole_tensors.h>
 
 #include <algorithm>
 #include <cmath>
@@ -50,7 +52,8 @@ class Run {
         job_(job),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed))),
-        trainer_(recipe, dataset_, job) {
+        trainer_(recipe, dataset_, job),
+        whole_(job, trainer_.model()) {
     agree_on_data();
     if (!leads()) return;
     reporter_.emplace(recipe_, options.progress);
@@ -65,7 +68,8 @@ class Run {
   std::string train() {
     trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
       if (!contains(recipe_.debug.dump_steps, batch.step)) return;
-      if (leads()) dump(batch, scale);
+      const std::vector<NamedTensor> gradients = whole_.gradients(scale);
+      if (leads()) dump(batch, gradients);
       wait_for_files("gradients dumped");
     });
     gemm_rate_ = measure_gemm_rate(numeric_types(recipe_.train.precision).compute, Seconds(0.02));
@@ -100,7 +104,8 @@ class Run {
   StepMetrics step() {
     const std::int64_t next = trainer_.state().step + 1;
     if (contains(recipe_.debug.dump_steps, next)) {
-      if (leads()) dump_parameters(dump_folder(folder_, next), trainer_.arena());
+      const std::vector<NamedTensor> parameters = whole_.masters();
+      if (leads()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }
     const ResourceUse before = resource_use();
@@ -120,7 +125,7 @@ class Run {
 
   void add_machine_figures(const ResourceUse& before, StepMetrics& metrics) const {
     const ResourceUse after = resource_use();
-    const double flops = trainer_.facts().flops_per_sample *
+    const double flops = trainer_.model().facts().flops_per_sample *
                          static_cast<double>(recipe_.train.global_batch_size) /
                          metrics.step_seconds;
     metrics.extras.push_back({"memory_bytes", static_cast<double>(after.memory_bytes)});
@@ -129,9 +134,9 @@ class Run {
     metrics.extras.push_back({"mfu", flops / (gemm_rate_ * job_.size())});
   }
 
-  void dump(const StepBatch& batch, double scale) const {
+  void dump(const StepBatch& batch, std::span<const NamedTensor> gradients) const {
     const std::filesystem::path folder = dump_folder(folder_, batch.step);
-    dump_gradients(folder, trainer_.arena(), scale);
+    dump_tensors(folder, "gradients", gradients);
     dump_batch(folder, *dataset_, {batch.first_ordinal, recipe_.train.global_batch_size},
                batch.step);
   }
@@ -157,9 +162,11 @@ class Run {
   }
 
   std::string finish(const StepMetrics& last, Seconds seconds) {
-    const std::string json = summary_json(recipe_, job_, trainer_.state(), last, seconds);
+    const std::vector<NamedTensor> parameters = whole_.masters();
+    const std::string json =
+        summary_json(recipe_, job_, trainer_, last, seconds, peak_tensor_bytes());
     if (leads()) {
-      save_model(folder_, trainer_.arena());
+      save_parameters(model_path(folder_), parameters);
       reporter_->finish();
       write_file_atomically(summary_path(folder_), json + "\n");
       conclude(last, seconds);
@@ -170,15 +177,37 @@ class Run {
 
   void announce() const {
     const DatasetFacts facts = dataset_->facts();
-    log_info(recipe_.name + ": " +
-             format_count(static_cast<double>(trainer_.arena().parameter_count())) +
-             " parameters, " + job_.mesh().describe() + ", engine " +
-             std::string(job_.data().engine_name()));
+    log_info(recipe_.name + ": " + format_count(parameter_count()) + " parameters, " +
+             job_.mesh().describe() + ", engine " + std::string(job_.world().engine_name()));
     if (facts.documents > 0) {
       log_info("data: " + format_count(static_cast<double>(facts.documents)) + " documents, " +
                format_count(static_cast<double>(facts.tokens)) + " tokens, " +
                std::to_string(facts.held_out_documents) + " documents held out");
     }
+  }
+
+  // Memory that peers can read does not come from where tensors are counted.
+  [[nodiscard]] std::int64_t peak_tensor_bytes() const {
+    const auto is_shared = [](const Group& group) { return !is_counted(group.allocate(1)); };
+    std::int64_t bytes = tensor_memory(at::kCPU).peak_bytes;
+    const bool arena_is_shared = is_shared(job_.shard());
+    if (arena_is_shared) {
+      for (const Storage storage :
+           {Storage::kValues, Storage::kMasters, Storage::kGradients, Storage::kState}) {
+        bytes += trainer_.model().arena().bytes(storage);
+      }
+    }
+    const bool buffers_are_shared =
+        arena_is_shared || is_shared(job_.tensor()) || is_shared(job_.tie());
+    return bytes + (buffers_are_shared ? trainer_.buffer_bytes() : 0);
+  }
+
+  [[nodiscard]] double parameter_count() const {
+    double count = 0;
+    for (const ParameterSpec& spec : trainer_.model().parameters()) {
+      count += static_cast<double>(spec.global_count());
+    }
+    return count;
   }
 
   void conclude(const StepMetrics& last, Seconds seconds) const {
@@ -208,6 +237,7 @@ class Run {
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
   Trainer trainer_;
+  WholeTensors whole_;
   std::optional<MetricReporter> reporter_;
   double gemm_rate_ = 1;
   double cores_ = usable_cores();
@@ -230,6 +260,7 @@ Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins) 
 }
 
 RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
+  count_tensor_memory(at::kCPU);
   const Recipe recipe = resolve_for_run(loaded, world.size);
   const std::filesystem::path folder = run_folder(recipe);
   Rendezvous rendezvous = meet(world, recipe);
@@ -246,8 +277,13 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
     return report;
   }
   Job job(std::move(rendezvous), recipe, flight_folder(folder));
-  Run run(recipe, job, options, claim ? &*claim : nullptr);
-  report.json = run.train();
+  try {
+    Run run(recipe, job, options, claim ? &*claim : nullptr);
+    report.json = run.train();
+  } catch (const Error& error) {
+    job.abort(error);
+    throw;
+  }
   job.leave();
   return report;
 }

@@ -36,12 +36,16 @@ std::filesystem::path model_path(const std::filesystem::path& run) {
   return run / "model.safetensors";
 }
 
+void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters) {
+  save_tensors(path, parameters, {{"format", "pt"}});
+}
+
 void save_parameters(const std::filesystem::path& path, const Arena& arena) {
   std::vector<NamedTensor> tensors;
   for (const auto& parameter : arena.parameters()) {
     tensors.push_back({parameter->spec().name, parameter->master()});
   }
-  save_tensors(path, tensors, {{"format", "pt"}});
+  save_parameters(path, tensors);
 }
 
 void load_parameters(const std::filesystem::path& path, Arena& arena) {
@@ -64,10 +68,6 @@ void load_parameters(const std::filesystem::path& path, Arena& arena) {
   }
   refuse_surplus(file, arena);
   arena.publish();
-}
-
-void save_model(const std::filesystem::path& run, const Arena& arena) {
-  save_parameters(model_path(run), arena);
 }
 
 void load_model(const std::filesystem::path& run, Arena& arena) {

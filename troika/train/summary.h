@@ -6,15 +6,17 @@
 #include <troika/train/job.h>
 #include <troika/train/trainer.h>
 
+#include <cstdint>
 #include <string>
 
 namespace troika {
 
 // Collective. The keys of the last step's line in metrics.jsonl, then `steps`, `samples`,
 // `updates`, `seconds`, `run`, `world_size`, `mesh` (axis: size) and `ranks` (rank, host, pid,
-// peak_memory_bytes, bytes_sent by axis). The same on every rank.
-[[nodiscard]] std::string summary_json(const Recipe& recipe, const Job& job,
-                                       const TrainState& state, const StepMetrics& last,
-                                       Seconds seconds);
+// peak_memory_bytes, peak_tensor_bytes, peak_activations, bytes_sent by axis). The same on every
+// rank.
+[[nodiscard]] std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& trainer,
+                                       const StepMetrics& last, Seconds seconds,
+                                       std::int64_t peak_tensor_bytes);
 
 }  // namespace troika

@@ -1,7 +1,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <troika/base/error.h>
+#include <troika/base/share.h>
 #include <troika/base/text.h>
+#include <troika/config/choices.h>
+#include <troika/config/layout.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/train/precision.h>
@@ -16,33 +19,53 @@ namespace {
 // Enough samples for a steady figure, few enough to be quick.
 constexpr std::int64_t kEvaluationSamples = 64;
 
-}  // namespace
+ModelPlace place_of(const Recipe& recipe, const Job& job) {
+  ModelPlace place;
+  place.tensor = TensorAxis(job.tensor(), job.timeout());
+  place.pipeline_rank = job.pipeline().rank();
+  place.sharding.stage = static_cast<int>(recipe.parallel.zero_stage);
+  place.sharding.shard = job.shard();
+  place.sharding.replicate = job.replicate();
+  place.sharding.microbatches_per_step = microbatches_per_step(recipe);
+  return place;
+}
 
-Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, Job& job)
-    : Trainer(recipe, build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed)),
-              std::move(dataset), job) {}
-
-Trainer::Trainer(const Recipe& recipe, Model model, std::shared_ptr<const Dataset> dataset,
-                 Job& job)
-    : recipe_(recipe),
-      dataset_(std::move(dataset)),
-      job_(job),
-      stage_(std::move(model.units), 0),
-      facts_(model.facts) {
-  const c10::InferenceMode no_autograd;
-  arena_ =
-      std::make_unique<Arena>(stage_.specs(), numeric_types(recipe.train.precision), job_.data());
-  stage_.bind(*arena_);
-  arena_->initialize(static_cast<std::uint64_t>(recipe.seed));
-  optimizer_ = make_optimizer(recipe.optimizer, *arena_);
-  reducer_ = std::make_unique<GradientReducer>(*arena_, job_.data());
-  if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
+LoaderOptions loader_options(const Recipe& recipe, const Job& job) {
   LoaderOptions options;
   options.global_batch_size = recipe.train.global_batch_size;
   options.micro_batch_size = recipe.train.micro_batch_size;
-  options.data_rank = job_.data().rank();
-  options.data_ranks = job_.data().size();
-  loader_ = std::make_unique<Loader>(dataset_, options);
+  options.data_rank = job.data().rank();
+  options.data_ranks = job.data().size();
+  return options;
+}
+
+}  // namespace
+
+PipelineOptions pipeline_options(const Recipe& recipe) {
+  PipelineOptions options;
+  options.type = numeric_types(recipe.train.precision).compute;
+  if (recipe.parallel.pipeline == 1) return options;  // every schedule is the plain one
+  options.schedule = name_of(recipe.parallel.pipeline_schedule);
+  options.chunks = static_cast<int>(chunks_per_rank(recipe.parallel));
+  return options;
+}
+
+Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, Job& job)
+    : recipe_(recipe),
+      dataset_(std::move(dataset)),
+      job_(job),
+      model_(recipe, place_of(recipe, job)),
+      pipeline_(model_.stages(), job.pipeline(), pipeline_options(recipe), &job.trace()) {
+  const c10::InferenceMode no_autograd;
+  model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
+  data_axis_ = std::make_unique<DataAxis>(model_.arena(), PartialGroups{job_.tensor(), job_.tie()},
+                                          job_.timeout());
+  sums_ = std::make_shared<ParameterSums>(
+      model_.arena(),
+      SumGroups{job_.tensor(), job_.pipeline(), model_.parameter_names(), job_.timeout()});
+  optimizer_ = make_optimizer(recipe.optimizer, model_.arena(), sums_);
+  if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
+  loader_ = std::make_unique<Loader>(dataset_, loader_options(recipe, job_));
 }
 
 StepMetrics Trainer::step() {
@@ -55,12 +78,15 @@ StepMetrics Trainer::step() {
     return loader_->next(job_.deadline());
   }();
   const auto targets =
-      static_cast<double>(recipe_.train.global_batch_size * facts_.targets_per_sample);
+      static_cast<double>(recipe_.train.global_batch_size * model_.facts().targets_per_sample);
   const double loss_scale =
       loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
-  reducer_->begin_step(static_cast<int>(batch.microbatches.size()), job_.timeout());
+  if (recipe_.parallel.zero_stage == 3) {
+    keep_company(batch.microbatches, static_cast<std::size_t>(microbatches_per_step(recipe_)));
+  }
+  data_axis_->begin_step(static_cast<int>(batch.microbatches.size()), job_.timeout());
   const LossSum loss = run_microbatches(batch, loss_scale);
-  reducer_->finish();
+  data_axis_->finish();
   const Sums sums = loss.wait();
 
   StepMetrics metrics;
@@ -71,7 +97,7 @@ StepMetrics Trainer::step() {
   metrics.learning_rate = learning_rate(recipe_.optimizer, recipe_.train, step);
   metrics.grad_norm = [&] {
     const Span span(&job_.trace(), Track::kOptimizer, "gradient norm");
-    return global_norm(*arena_) * gradient_scale;
+    return global_norm(model_.arena(), *sums_) * gradient_scale;
   }();
   if (gradient_hook_) gradient_hook_(batch, gradient_scale);
   if (scaler_) metrics.extras.push_back({"loss_scale", scaler_->scale()});
@@ -89,26 +115,36 @@ StepMetrics Trainer::step() {
   return metrics;
 }
 
-LossSum Trainer::run_microbatches(StepBatch& batch, double loss_scale) {
-  double loss = 0;
+LossSum Trainer::run_microbatches(const StepBatch& batch, double loss_scale) {
   std::optional<LossSum> sum;
-  for (std::size_t i = 0; i < batch.microbatches.size(); ++i) {
-    Saved saved;
-    saved.microbatch = batch.microbatches[i];
-    saved.loss_scale = loss_scale;
-    {
-      const Span span(&job_.trace(), Track::kForward, "forward");
-      loss += stage_.forward({}, saved).loss_sum;
-    }
-    if (i + 1 == batch.microbatches.size()) sum = sum_over_ranks(loss, batch.valid, "loss");
-    const Span span(&job_.trace(), Track::kBackward, "backward");
-    stage_.backward(saved, {}, *reducer_);
-  }
-  return sum ? *sum : sum_over_ranks(0, 0, "loss");
+  const PipelineReport report =
+      pipeline_.train(batch.microbatches, loss_scale, *data_axis_, job_.timeout(),
+                      [&](double loss) { sum = sum_over_ranks(loss, batch.valid, "loss"); });
+  peak_chunk_activations_ = report.peak_chunk_activations;
+  return *sum;
+}
+
+bool Trainer::tells_loss() const {
+  return pipeline_.has_last_stage() && job_.tensor().rank() == 0;
 }
 
 LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const {
+  if (!tells_loss()) loss = 0, valid = 0;
   return {job_.world(), loss, valid, {label, job_.deadline()}};
+}
+
+void Trainer::keep_company(std::vector<Microbatch>& microbatches, std::size_t count) const {
+  if (microbatches.size() >= count) return;
+  Microbatch nobody =
+      microbatches.empty()
+          ? build_microbatches(*dataset_, Split::kHeldOut, {0, 1}, 1, state_.step).front()
+          : microbatches.front();
+  for (at::Tensor* tensor :
+       {&nobody.inputs, &nobody.targets, &nobody.sample_ids, &nobody.document_ids}) {
+    if (tensor->defined()) *tensor = tensor->narrow(0, 0, 0);
+  }
+  nobody.valid = 0;
+  microbatches.resize(count, nobody);
 }
 
 std::string Trainer::reason_to_skip(const Sums& sums, double norm) {
@@ -129,10 +165,10 @@ std::string Trainer::describe_nonfinite(const Sums& sums, const std::string& whe
     for (const int rank : sums.nonfinite_ranks) ranks.push_back(std::to_string(rank));
     return "the loss is not finite" + where + " on rank " + join(ranks, ", ");
   }
-  for (const auto& parameter : arena_->parameters()) {
-    if (!at::isfinite(parameter->gradient()).all().item<bool>()) {
-      return "the gradient of '" + parameter->spec().name + "' is not finite" + where +
-             ", though the loss is on every rank";
+  for (const Piece& piece : model_.arena().pieces()) {
+    if (!at::isfinite(piece.gradient).all().item<bool>()) {
+      return "the gradient of '" + model_.arena().parameters()[piece.parameter]->spec().name +
+             "' is not finite" + where + ", though the loss is on every rank";
     }
   }
   return "the gradient norm is not finite" + where;
@@ -144,6 +180,7 @@ void Trainer::update(const Sums& sums, double gradient_scale, double norm, doubl
   ++state_.updates;
   optimizer_->step(
       {learning_rate, gradient_scale * clip_factor(norm, recipe_.train.grad_clip), state_.updates});
+  data_axis_->after_update();
 }
 
 std::optional<Evaluation> Trainer::evaluate() {
@@ -152,18 +189,17 @@ std::optional<Evaluation> Trainer::evaluate() {
       std::min(dataset_->samples(Split::kHeldOut),
                std::max(kEvaluationSamples, recipe_.train.global_batch_size));
   if (samples == 0) return std::nullopt;
-  const Group& group = job_.data();
-  double loss = 0;
+  std::vector<Microbatch> microbatches = build_microbatches(
+      *dataset_, Split::kHeldOut, share_of(samples, job_.data().rank(), job_.data().size()),
+      recipe_.train.micro_batch_size, state_.step);
   std::int64_t valid = 0;
-  for (const Microbatch& microbatch :
-       build_microbatches(*dataset_, Split::kHeldOut, share_of(samples, group.rank(), group.size()),
-                          recipe_.train.micro_batch_size, state_.step)) {
-    Saved saved;
-    saved.microbatch = microbatch;
-    saved.mode = Mode::kEvaluate;
-    loss += stage_.forward({}, saved).loss_sum;
-    valid += microbatch.valid;
+  for (const Microbatch& microbatch : microbatches) valid += microbatch.valid;
+  if (recipe_.parallel.zero_stage == 3) {
+    const std::int64_t most = share_of(samples, 0, job_.data().size()).count;
+    const std::int64_t size = recipe_.train.micro_batch_size;
+    keep_company(microbatches, static_cast<std::size_t>((most + size - 1) / size));
   }
+  const double loss = pipeline_.evaluate(microbatches, *data_axis_, job_.timeout()).loss_sum;
   const Sums sums = sum_over_ranks(loss, valid, "held-out loss").wait();
   if (sums.valid == 0) return std::nullopt;
   Evaluation evaluation;

@@ -5,13 +5,14 @@
 #include <troika/config/recipe.h>
 #include <troika/data/dataset.h>
 #include <troika/data/loader.h>
-#include <troika/models/model.h>
 #include <troika/observe/metrics.h>
 #include <troika/optim/loss_scaler.h>
 #include <troika/optim/optimizer.h>
-#include <troika/parallel/data/gradient_reducer.h>
+#include <troika/parallel/data/data_axis.h>
+#include <troika/parallel/pipeline/executor.h>
 #include <troika/train/job.h>
 #include <troika/train/loss_sum.h>
+#include <troika/train/model_part.h>
 
 #include <functional>
 #include <memory>
@@ -25,6 +26,9 @@ struct TrainState {
   std::int64_t tokens = 0;            // targets trained on
   std::int64_t updates = 0;           // steps that were not skipped
 };
+
+// How the executor runs the schedule of a resolved recipe.
+[[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe);
 
 // Called in the middle of a step, between the reduction and the update: gradients are sums over the
 // job, `gradient_scale` makes them means. For dumps.
@@ -44,19 +48,28 @@ class Trainer {
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
   [[nodiscard]] const TrainState& state() const { return state_; }
-  [[nodiscard]] const Arena& arena() const { return *arena_; }
-  [[nodiscard]] const ModelFacts& facts() const { return facts_; }
+  // The part of the model that this rank holds.
+  [[nodiscard]] const ModelPart& model() const { return model_; }
+  [[nodiscard]] const PipelineExecutor& pipeline() const { return pipeline_; }
+  // The most activations that were alive at once in the last step, of a single chunk of the
+  // pipeline and microbatch.
+  [[nodiscard]] int peak_chunk_activations() const { return peak_chunk_activations_; }
+  // Memory that the data axis has beside the arena's.
+  [[nodiscard]] std::int64_t buffer_bytes() const { return data_axis_->buffer_bytes(); }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
 
  private:
-  Trainer(const Recipe& recipe, Model model, std::shared_ptr<const Dataset> dataset, Job& job);
-
   using Sums = LossSum::Result;
   // Forward and backward passes; the loss is on its way to the other ranks before the last
   // backward pass begins.
-  [[nodiscard]] LossSum run_microbatches(StepBatch& batch, double loss_scale);
+  [[nodiscard]] LossSum run_microbatches(const StepBatch& batch, double loss_scale);
+  // Whether this rank's loss counts: every rank of a tensor axis has the same one.
+  [[nodiscard]] bool tells_loss() const;
   [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t valid,
                                        std::string_view label) const;
+  // At ZeRO stage 3 all ranks of the data axis pass their units equally often: appends microbatches
+  // without samples until there are `count`.
+  void keep_company(std::vector<Microbatch>& microbatches, std::size_t count) const;
   // Why the step's gradients may not be applied; empty where they may.
   [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);
   [[nodiscard]] std::string describe_nonfinite(const Sums& sums, const std::string& where) const;
@@ -65,14 +78,15 @@ class Trainer {
   Recipe recipe_;
   std::shared_ptr<const Dataset> dataset_;
   Job& job_;
-  UnitStage stage_;
-  ModelFacts facts_;
-  std::unique_ptr<Arena> arena_;
+  ModelPart model_;
+  std::unique_ptr<DataAxis> data_axis_;
+  PipelineExecutor pipeline_;
+  SharedSums sums_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<Loader> loader_;
   std::optional<LossScaler> scaler_;  // fp16 only
   TrainState state_;
+  int peak_chunk_activations_ = 0;
   GradientHook gradient_hook_;
 };
 

@@ -199,37 +199,46 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotYet, OneMistake,
     ::testing::Values(
-        Mistake{
-            "[train]\nsteps = 10", "[parallel]\ntensor = 2",
-            "recipe.toml:17: [parallel] tensor = 2: tensor parallelism does not exist yet; write "
-            "tensor = 1"},
-        Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2",
-                "recipe.toml:17: [parallel] pipeline = 2: pipeline parallelism does not exist yet; "
-                "write pipeline = 1"},
         Mistake{"[train]\nsteps = 10", "[parallel]\ncontext = 2",
                 "recipe.toml:17: [parallel] context = 2: context parallelism does not exist yet; "
                 "write context = 1"},
-        Mistake{
-            "[train]\nsteps = 10", "[parallel]\nzero_stage = 1",
-            "recipe.toml:17: [parallel] zero_stage = 1: sharding over the data axis (ZeRO) does "
-            "not exist yet; write zero_stage = 0"},
-        Mistake{"[train]\nsteps = 10", "[parallel]\nshard = 2",
-                "recipe.toml:17: [parallel] shard = 2: sharding over the data axis (ZeRO) does not "
-                "exist yet; write shard = 0"},
-        Mistake{
-            "[train]\nsteps = 10", "[parallel]\noffload = \"optimizer\"",
-            "recipe.toml:17: [parallel] offload = \"optimizer\": offloading does not exist yet; "
-            "write offload = \"none\""},
-        Mistake{"[train]\nsteps = 10", "[parallel]\nactivation_checkpoint = \"full\"",
-                "recipe.toml:17: [parallel] activation_checkpoint = \"full\": recomputing "
-                "activations does not exist yet; write activation_checkpoint = \"none\""},
         Mistake{
             "[train]\nsteps = 10", "[comm]\nengine = \"nccl\"",
             "recipe.toml:17: [comm] engine = \"nccl\": training on GPUs does not exist yet; write "
             "engine = \"auto\""},
         Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
-                "recipe.toml:17: [comm] engine = \"fake\": a dry run, in which nothing is "
-                "exchanged, does not exist yet; write engine = \"auto\""}));
+                "recipe.toml:17: [comm] engine = \"fake\": training on an engine that exchanges "
+                "nothing does not exist yet; write engine = \"auto\""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Splits, OneMistake,
+    ::testing::Values(
+        Mistake{"[train]\nsteps = 10", "[parallel]\ntensor = 5",
+                "recipe.toml:17: [parallel] tensor = 5: the model has 4 heads, and each rank needs "
+                "one"},
+        Mistake{
+            "[train]\nsteps = 10", "[parallel]\npipeline = 3",
+            "recipe.toml:17: [parallel] pipeline = 3 with 1 chunk a rank makes 3 stages, and the "
+            "model has 2 layers"},
+        Mistake{
+            "[train]\nsteps = 10", "[parallel]\npipeline = 2\nvirtual_stages = 2",
+            "recipe.toml:18: [parallel] virtual_stages = 2: pipeline_schedule = \"1f1b\" has one "
+            "chunk a rank"},
+        Mistake{
+            "[train]\nsteps = 10", "[parallel]\npipeline = 2\npipeline_schedule = \"zb-v\"",
+            "recipe.toml:17: [parallel] pipeline = 2 with 2 chunks a rank makes 4 stages, and the "
+            "model has 2 layers"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\nstage_units = [1, 2]",
+                "recipe.toml:18: [parallel] stage_units: expected 2 numbers that add up to 4 units "
+                "(embedding, layers, head)"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\ndata = 4\nshard = 3",
+                "recipe.toml:18: [parallel] shard = 3 does not divide the data axis of 4 ranks"}));
+
+TEST(RecipeErrors, AnAxisOfOneAcceptsEverySetting) {
+  EXPECT_EQ(error_of(kGptRecipe, {"parallel.pipeline_schedule=zb-v", "parallel.virtual_stages=7",
+                                  "parallel.data=1", "parallel.zero_stage=3"}),
+            "");
+}
 
 TEST(RecipeErrors, EnginesThatExistAreAccepted) {
   for (const std::string engine : {"auto", "shm", "gloo", "mpi"}) {

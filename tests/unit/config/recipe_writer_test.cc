@@ -123,10 +123,10 @@ class RandomRecipe {
     recipe.train.global_batch_size = recipe.parallel.data.value_or(1) + 5;
     recipe.observe.trace_steps = {3, 4};
     // What does not exist yet is refused whatever it is.
-    recipe.parallel.tensor = recipe.parallel.pipeline = recipe.parallel.context = 1;
-    recipe.parallel.zero_stage = recipe.parallel.shard = 0;
-    recipe.parallel.offload = Offload::kNone;
-    recipe.parallel.activation_checkpoint = ActivationCheckpoint::kNone;
+    recipe.parallel.context = 1;
+    // What the model cannot be split into is refused as well.
+    recipe.parallel.tensor = recipe.parallel.pipeline = 1;
+    recipe.parallel.shard = 0;
     recipe.comm.engine = EngineKind::kGloo;
   }
 

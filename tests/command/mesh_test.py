@@ -1,0 +1,103 @@
+"""`troika mesh`, and that a pipeline does what its schedule says."""
+
+import json
+import re
+
+import command
+from command import CommandTest
+
+USAGE = 2
+SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
+
+
+class Mesh(CommandTest):
+    def mesh(self, *sets, ranks):
+        words = [word for one in sets for word in ("--set", one)]
+        return json.loads(self.succeeds(self.troika("mesh", "recipe.toml", "--ranks", ranks, "--json", *words)).out)
+
+    def test_every_rank_is_told_what_it_holds_and_whom_it_talks_to(self):
+        plan = self.mesh("model.layers=4", "parallel.pipeline=2", "parallel.tensor=2", "parallel.zero_stage=3", ranks=8)
+        self.assertEqual(plan["mesh"], {"pipeline": 2, "data": 2, "context": 1, "tensor": 2})
+        self.assertEqual([rank["rank"] for rank in plan["ranks"]], list(range(8)))
+        units = ["embedding", "layer 0", "layer 1", "layer 2", "layer 3", "head"]
+        for tensor in (0, 1):
+            for data in (0, 1):
+                stages = [rank for rank in plan["ranks"]
+                          if (rank["coordinates"]["data"], rank["coordinates"]["tensor"]) == (data, tensor)]
+                self.assertEqual([unit for rank in stages for unit in rank["units"]], units)
+        for rank in plan["ranks"]:
+            for axis in ("data", "tensor", "pipeline"):
+                group = rank["groups"][axis]
+                self.assertIn(rank["rank"], group)
+                self.assertTrue(all(plan["ranks"][peer]["groups"][axis] == group for peer in group))
+            self.assertEqual(rank["kept"], rank["updated"])
+            self.assertLess(rank["kept"], rank["parameters"])
+        # What ZeRO cuts is all there, once.
+        for rank in plan["ranks"]:
+            shards = [plan["ranks"][peer]["updated"] for peer in rank["groups"]["shard"]]
+            self.assertEqual(sum(shards), rank["parameters"])
+
+    def test_parameters_add_up(self):
+        one = self.mesh(ranks=1)
+        self.assertEqual(one["ranks"][0]["parameters"], one["parameters"])
+        self.assertEqual(one["ranks"][0]["updated"], one["parameters"])
+        halves = self.mesh("parallel.pipeline=2", "model.layers=2", "model.tied_embeddings=false", ranks=2)
+        self.assertEqual(sum(rank["parameters"] for rank in halves["ranks"]), halves["parameters"])
+
+    def test_a_cut_by_hand(self):
+        plan = self.mesh("model.layers=4", "parallel.pipeline=2", "parallel.stage_units=[5, 1]", ranks=2)
+        self.assertEqual(plan["ranks"][1]["units"], ["head"])
+
+    def test_in_words(self):
+        shown = self.succeeds(self.troika("mesh", "recipe.toml", "--set", "model.layers=4", "--set",
+                                          "parallel.pipeline=2", "--ranks", 4)).out
+        self.assertIn("pipeline 2 x data 2 x context 1 x tensor 1", shown)
+        self.assertRegex(shown, r"\n0 +0 +0 +embedding, layers 0-1 +.*data 0 1; pipeline 0 2; tied weights 0 2\n")
+
+    def test_what_cannot_be_split_is_refused_with_what_can(self):
+        def refused(*sets, ranks):
+            words = [word for one in sets for word in ("--set", one)]
+            return self.troika("mesh", "recipe.toml", "--ranks", ranks, *words)
+
+        self.fails(refused("parallel.tensor=3", ranks=3), USAGE, "the model has 2 heads", "write tensor = 2 or less")
+        self.fails(refused("parallel.pipeline=2", ranks=2), USAGE, "the model has 1 layer")
+        self.fails(refused("model.layers=8", "parallel.pipeline=2", "parallel.virtual_stages=2", ranks=2), USAGE,
+                   "virtual_stages", 'write pipeline_schedule = "interleaved-1f1b"')
+        self.fails(refused("parallel.shard=3", ranks=4), USAGE, "does not divide the data axis of 4 ranks",
+                   "write shard = 2")
+        self.fails(refused("parallel.tensor=2", ranks=3), USAGE, "does not divide 3 ranks")
+
+
+class Schedules(CommandTest):
+    """A run's trace, and the peak of its activations, against the simulator's program."""
+
+    MICROBATCHES = 4
+
+    def test_the_trace_has_the_order_of_the_program(self):
+        for schedule, chunks in SCHEDULES.items():
+            with self.subTest(schedule):
+                self.compare(schedule, chunks)
+
+    def compare(self, schedule, chunks):
+        done = self.succeeds(self.train(
+            "model.layers=4", f"train.global_batch_size={self.MICROBATCHES}", "train.micro_batch_size=1",
+            "parallel.pipeline=2", f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
+            "train.evaluate_every_steps=0", "observe.trace_steps=[2, 2]", ranks=2, flags=("--overwrite", "--json")))
+        words = ("--schedule", schedule, "--stages", 2, "--microbatches", self.MICROBATCHES, "--virtual-stages", chunks,
+                 "--forward", 1, "--backward", 1, "--weight", 1, "--communicate", 0, "--json")
+        simulated = json.loads(self.succeeds(self.troika("simulate", "schedule", *words)).out)
+        trace = json.loads((self.run_folder / "trace.json").read_text())["traceEvents"]
+        summary = json.loads(done.out.splitlines()[-1])
+        for rank in simulated["ranks"]:
+            spans = [event for event in trace if event["ph"] == "X" and event["pid"] == rank["rank"]
+                     and re.fullmatch(r"[FBW]\d+ \(stage \d+\)", event["name"])]
+            run = [event["name"] for event in sorted(spans, key=lambda event: event["ts"])]
+            names = {"F": "F", "B": "B", "W": "W", "BW": "B"}
+            program = [f"{names[action['kind']]}{action['microbatch']} (stage {action['stage']})"
+                       for action in rank["actions"]]
+            self.assertEqual(run, program)
+            self.assertEqual(summary["ranks"][rank["rank"]]["peak_activations"], rank["peak_activations"])
+
+
+if __name__ == "__main__":
+    command.main()

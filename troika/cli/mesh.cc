@@ -1,0 +1,55 @@
+#include <troika/cli/command.h>
+#include <troika/cli/help.h>
+#include <troika/config/layout.h>
+#include <troika/config/recipe_file.h>
+#include <troika/train/mesh_plan.h>
+#include <troika/train/run.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> overrides;
+  int ranks = 0;
+  bool json = false;
+};
+
+int show_mesh(const Options& options) {
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+  const int ranks = options.ranks > 0 ? options.ranks : world_size_of(loaded.recipe).value_or(1);
+  const MeshPlan plan = plan_mesh(resolve_for_run(loaded.recipe, ranks, loaded.origins));
+  std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
+  return 0;
+}
+
+}  // namespace
+
+void add_mesh_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "mesh", "Show who would hold what, and talk to whom, without starting anything");
+  auto options = std::make_shared<Options>();
+  command->add_option("RECIPE", options->file, "The recipe")->required();
+  command
+      ->add_option("--set", options->overrides,
+                   "Override a key, any number of times: --set parallel.tensor=2")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("--ranks", options->ranks, "Ranks in total; default: what the axes make")
+      ->check(between(1, 1'000'000))
+      ->type_name("N");
+  command->add_flag("--json", options->json, "Print one line of JSON");
+  command->footer(
+      "Examples:\n"
+      "  troika mesh recipe.toml --ranks 8 --set parallel.tensor=2 --set parallel.pipeline=2\n"
+      "  troika mesh recipe.toml --ranks 64 --json");
+  command->callback([options, &action] { action = [options] { return show_mesh(*options); }; });
+}
+
+}  // namespace troika

@@ -1,0 +1,253 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/parallel/pipeline/executor.h>
+#include <troika/schedule/generate.h>
+#include <troika/schedule/validate.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace troika {
+namespace {
+
+Schedule without_backward(Schedule schedule) {
+  for (Program& program : schedule.programs) {
+    std::erase_if(program, [](const auto& action) { return action.kind != ActionKind::kForward; });
+  }
+  add_transfers(schedule);
+  return schedule;
+}
+
+const Schedule* find_schedule(const std::deque<Schedule>& schedules, int microbatches) {
+  const auto found = std::ranges::find(schedules, microbatches, &Schedule::microbatches);
+  return found == schedules.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+// One pass of the program. What lies between two actions is kept by stage and microbatch.
+class PipelineExecutor::Run {
+ public:
+  Run(PipelineExecutor& executor, const Schedule& schedule,
+      std::span<const Microbatch> microbatches, UnitHooks& hooks, Seconds timeout)
+      : executor_(executor),
+        schedule_(schedule),
+        own_stages_(schedule.stages_of(executor.pipeline_.rank())),
+        microbatches_(microbatches),
+        hooks_(hooks),
+        timeout_(timeout),
+        inputs_(cells_of(schedule)),
+        gradients_(cells_of(schedule)),
+        saved_(cells_of(schedule)) {}
+
+  PipelineReport run(Mode mode, double loss_scale, const LossHook& after_forward) {
+    mode_ = mode;
+    loss_scale_ = loss_scale;
+    const Program& program =
+        schedule_.programs[static_cast<std::size_t>(executor_.pipeline_.rank())];
+    forwards_left_ = std::ranges::count(program, ActionKind::kForward, &ScheduleAction::kind);
+    for (const ScheduleAction& action : program) {
+      carry_out(action);
+      if (action.kind != ActionKind::kForward || --forwards_left_ > 0) continue;
+      if (after_forward) after_forward(report_.loss_sum);
+    }
+    for (const Sent& sent : sent_) sent.work.wait();
+    return report_;
+  }
+
+ private:
+  // A tensor that is here, or on its way.
+  struct Arrival {
+    at::Tensor tensor;
+    Work work;
+  };
+  struct Sent {
+    at::Tensor tensor;
+    Work work;
+  };
+
+  void carry_out(const ScheduleAction& action) {
+    switch (action.kind) {
+      case ActionKind::kForward:
+        return forward(action);
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
+        return backward(action);
+      case ActionKind::kBackwardWeight:
+        return backward_weight(action);
+      case ActionKind::kSendActivation:
+        return send(action, take(inputs_, action));
+      case ActionKind::kSendGradient:
+        return send(action, take(gradients_, action));
+      case ActionKind::kReceiveActivation:
+        return receive(action, inputs_, stage(action).input_shape(microbatch(action)));
+      case ActionKind::kReceiveGradient:
+        return receive(action, gradients_, stage(action).output_shape(microbatch(action)));
+    }
+  }
+
+  void forward(const ScheduleAction& action) {
+    at::Tensor input = action.stage > 0 ? take(inputs_, action) : at::Tensor();
+    const Span span(executor_.trace_, Track::kForward, name_of_span(action));
+    Saved& saved = saved_[cell_of(schedule_, action)].emplace();
+    saved.microbatch = microbatch(action);
+    saved.mode = mode_;
+    saved.loss_scale = loss_scale_;
+    Activation output = stage(action).forward({std::move(input)}, saved, hooks_);
+    if (is_last(action.stage)) {
+      report_.loss_sum += output.loss_sum;
+    } else {
+      inputs_[cell_of(schedule_, action.stage + 1, action.microbatch)] = {std::move(output.hidden),
+                                                                          {}};
+    }
+    if (mode_ == Mode::kEvaluate) {
+      saved_[cell_of(schedule_, action)].reset();
+    } else {
+      report_.peak_chunk_activations = std::max(report_.peak_chunk_activations, ++alive_);
+    }
+  }
+
+  void backward(const ScheduleAction& action) {
+    at::Tensor gradient = is_last(action.stage) ? at::Tensor() : take(gradients_, action);
+    const Span span(executor_.trace_, Track::kBackward, name_of_span(action));
+    Saved& saved = saved_of(action);
+    const bool whole = action.kind == ActionKind::kBackward;
+    gradient = whole ? stage(action).backward(saved, std::move(gradient), hooks_)
+                     : stage(action).backward_input(saved, std::move(gradient), hooks_);
+    if (action.stage > 0) {
+      gradients_[cell_of(schedule_, action.stage - 1, action.microbatch)] = {std::move(gradient),
+                                                                             {}};
+    }
+    if (whole) release(action);
+  }
+
+  void backward_weight(const ScheduleAction& action) {
+    const Span span(executor_.trace_, Track::kBackward, name_of_span(action));
+    stage(action).backward_weight(saved_of(action), hooks_);
+    release(action);
+  }
+
+  void release(const ScheduleAction& action) {
+    saved_[cell_of(schedule_, action)].reset();
+    --alive_;
+  }
+
+  void send(const ScheduleAction& action, at::Tensor tensor) {
+    if (microbatch(action).samples() == 0) return;
+    std::erase_if(sent_, [](const Sent& sent) { return sent.work.done(); });
+    tensor = tensor.contiguous();
+    sent_.push_back({tensor, exchange(action, Transfer::Direction::kSend, tensor)});
+  }
+
+  void receive(const ScheduleAction& action, std::vector<std::optional<Arrival>>& arrivals,
+               const std::vector<std::int64_t>& shape) {
+    if (microbatch(action).samples() == 0) {
+      arrivals[cell_of(schedule_, action)].emplace();
+      return;
+    }
+    const at::Tensor tensor = at::empty(shape, executor_.options_.type);
+    arrivals[cell_of(schedule_, action)] = {
+        tensor, exchange(action, Transfer::Direction::kReceive, tensor)};
+  }
+
+  [[nodiscard]] Work exchange(const ScheduleAction& action, Transfer::Direction direction,
+                              const at::Tensor& tensor) const {
+    const Transfer transfer{direction, schedule_.peer(action), tensor};
+    return executor_.pipeline_.exchange({&transfer, 1}, {describe(action), Deadline::in(timeout_)});
+  }
+
+  // Waits for it if it is on its way.
+  [[nodiscard]] at::Tensor take(std::vector<std::optional<Arrival>>& arrivals,
+                                const ScheduleAction& action) const {
+    std::optional<Arrival>& arrival = arrivals[cell_of(schedule_, action)];
+    check(arrival.has_value(), "an action of the schedule uses what is not there");
+    arrival->work.wait();
+    at::Tensor tensor = std::move(arrival->tensor);
+    arrival.reset();
+    return tensor;
+  }
+
+  [[nodiscard]] Stage& stage(const ScheduleAction& action) const {
+    const auto place = std::ranges::find(own_stages_, action.stage);
+    check(place != own_stages_.end(), "an action of a stage that another rank has");
+    return *executor_.chunks_[static_cast<std::size_t>(place - own_stages_.begin())];
+  }
+  [[nodiscard]] const Microbatch& microbatch(const ScheduleAction& action) const {
+    return microbatches_[static_cast<std::size_t>(action.microbatch)];
+  }
+  [[nodiscard]] Saved& saved_of(const ScheduleAction& action) {
+    std::optional<Saved>& saved = saved_[cell_of(schedule_, action)];
+    check(saved.has_value(), "a backward pass without its forward pass");
+    return *saved;
+  }
+  [[nodiscard]] bool is_last(int stage) const { return stage + 1 == schedule_.stages(); }
+  // Only where somebody reads it.
+  [[nodiscard]] std::string name_of_span(const ScheduleAction& action) const {
+    return executor_.trace_ != nullptr && executor_.trace_->on() ? describe(action) : "";
+  }
+
+  PipelineExecutor& executor_;
+  const Schedule& schedule_;
+  std::vector<int> own_stages_;
+  std::span<const Microbatch> microbatches_;
+  UnitHooks& hooks_;
+  Seconds timeout_;
+  Mode mode_ = Mode::kTrain;
+  double loss_scale_ = 1;
+  std::vector<std::optional<Arrival>> inputs_;     // of a stage
+  std::vector<std::optional<Arrival>> gradients_;  // of a stage's output
+  std::vector<std::optional<Saved>> saved_;
+  std::vector<Sent> sent_;
+  std::int64_t forwards_left_ = 0;
+  int alive_ = 0;
+  PipelineReport report_;
+};
+
+PipelineExecutor::PipelineExecutor(std::vector<Stage*> chunks, Group pipeline,
+                                   PipelineOptions options, Trace* trace)
+    : chunks_(std::move(chunks)),
+      pipeline_(std::move(pipeline)),
+      options_(std::move(options)),
+      trace_(trace),
+      has_last_stage_(false) {
+  check(std::ssize(chunks_) == options_.chunks, "a pipeline rank without one of its chunks");
+  const Schedule smallest =
+      make_schedule(options_.schedule, {pipeline_.size(), options_.chunks, 1});
+  has_last_stage_ = smallest.rank_of_stage.back() == pipeline_.rank();
+}
+
+const Schedule& PipelineExecutor::schedule_for(int microbatches) {
+  if (const Schedule* known = find_schedule(schedules_, microbatches)) return *known;
+  Schedule schedule =
+      make_schedule(options_.schedule, {pipeline_.size(), options_.chunks, microbatches});
+  validate(schedule);
+  schedules_.push_back(std::move(schedule));
+  return schedules_.back();
+}
+
+PipelineReport PipelineExecutor::train(std::span<const Microbatch> microbatches, double loss_scale,
+                                       UnitHooks& hooks, Seconds timeout,
+                                       const LossHook& after_forward) {
+  if (microbatches.empty()) {
+    if (after_forward) after_forward(0);
+    return {};
+  }
+  const Schedule& schedule = schedule_for(static_cast<int>(microbatches.size()));
+  return Run(*this, schedule, microbatches, hooks, timeout)
+      .run(Mode::kTrain, loss_scale, after_forward);
+}
+
+PipelineReport PipelineExecutor::evaluate(std::span<const Microbatch> microbatches,
+                                          UnitHooks& hooks, Seconds timeout) {
+  if (microbatches.empty()) return {};
+  const int count = static_cast<int>(microbatches.size());
+  const Schedule* schedule = find_schedule(forward_only_, count);
+  if (schedule == nullptr) {
+    forward_only_.push_back(without_backward(schedule_for(count)));
+    schedule = &forward_only_.back();
+  }
+  return Run(*this, *schedule, microbatches, hooks, timeout).run(Mode::kEvaluate, 1, {});
+}
+
+}  // namespace troika

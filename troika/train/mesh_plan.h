@@ -1,0 +1,40 @@
+// Who holds what and who talks to whom in a job of a recipe, worked out without a job: what
+// `troika mesh` prints.
+#pragma once
+
+#include <troika/config/recipe.h>
+#include <troika/mesh/mesh.h>
+#include <troika/train/job.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct RankPlan {
+  int rank = 0;
+  Coordinates coordinates{};
+  std::vector<int> stages;         // of the pipeline
+  std::vector<std::string> units;  // "embedding", "layer 0", ..., "head"
+  std::int64_t parameters = 0;     // elements that it computes with
+  std::int64_t kept = 0;           // of these, those whose values it has between steps
+  std::int64_t updated = 0;        // of these, those that its optimiser updates
+  GroupRanks groups;
+};
+
+struct MeshPlan {
+  Mesh mesh;
+  std::int64_t parameters = 0;  // of the model
+  std::vector<RankPlan> ranks;
+};
+
+// `recipe` is resolved.
+[[nodiscard]] MeshPlan plan_mesh(const Recipe& recipe);
+
+// A table with a line a rank.
+[[nodiscard]] std::string to_text(const MeshPlan& plan);
+// One line.
+[[nodiscard]] std::string to_json(const MeshPlan& plan);
+
+}  // namespace troika

@@ -1,0 +1,94 @@
+#include <troika/base/share.h>
+#include <troika/config/choices.h>
+#include <troika/config/layout.h>
+#include <troika/parallel/pipeline/cut.h>
+#include <troika/schedule/generate.h>
+#include <troika/train/job.h>
+#include <troika/train/model_part.h>
+#include <troika/train/precision.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace troika {
+namespace {
+
+Recompute recompute_of(ActivationCheckpoint checkpoint) {
+  return checkpoint == ActivationCheckpoint::kFull ? Recompute::kBlocks : Recompute::kNone;
+}
+
+}  // namespace
+
+std::vector<int> cut_of(const ParallelRecipe& parallel, const ModelFacts& facts) {
+  if (parallel.pipeline > 1 && !parallel.stage_units.empty()) {
+    return cut_by_hand(parallel.stage_units);
+  }
+  return cut_by_cost(facts.unit_flops,
+                     static_cast<int>(parallel.pipeline * chunks_per_rank(parallel)));
+}
+
+std::vector<ParameterSpec> parameters_of(const Model& model) {
+  std::vector<ParameterSpec> parameters;
+  for (const auto& unit : model.units) {
+    for (ParameterSpec& spec : unit->specs()) {
+      if (spec.tied_to.empty() && !spec.copy) parameters.push_back(std::move(spec));
+    }
+  }
+  std::ranges::sort(parameters, {}, &ParameterSpec::name);
+  return parameters;
+}
+
+std::vector<int> stages_of(const ParallelRecipe& parallel, int rank) {
+  const ScheduleShape shape{static_cast<int>(parallel.pipeline),
+                            static_cast<int>(chunks_per_rank(parallel)), 1};
+  if (shape.ranks == 1) return {0};
+  return make_schedule(name_of(parallel.pipeline_schedule), shape).stages_of(rank);
+}
+
+int microbatches_per_step(const Recipe& recipe) {
+  const std::int64_t most =
+      share_of(recipe.train.global_batch_size, 0, recipe.parallel.data.value_or(1)).count;
+  return static_cast<int>((most + recipe.train.micro_batch_size - 1) /
+                          recipe.train.micro_batch_size);
+}
+
+ModelPart::ModelPart(const Recipe& recipe, ModelPlace place) {
+  Model model = build_model(
+      recipe.model, static_cast<std::uint64_t>(recipe.seed),
+      {std::move(place.tensor), recipe.parallel.activation_checkpoint, ties_stages(recipe)});
+  facts_ = model.facts;
+  cut_ = cut_of(recipe.parallel, model.facts);
+  parameters_ = parameters_of(model);
+
+  std::vector<ParameterSpec> specs;
+  int first_unit = 0;
+  for (const int stage : stages_of(recipe.parallel, place.pipeline_rank)) {
+    const auto begin = model.units.begin() + cut_[static_cast<std::size_t>(stage)];
+    const auto end = model.units.begin() + cut_[static_cast<std::size_t>(stage) + 1];
+    std::vector<std::unique_ptr<Unit>> units(std::make_move_iterator(begin),
+                                             std::make_move_iterator(end));
+    const auto count = static_cast<int>(units.size());
+    stages_.push_back(std::make_unique<UnitStage>(
+        std::move(units), first_unit, recompute_of(recipe.parallel.activation_checkpoint)));
+    first_unit += count;
+    const auto more = stages_.back()->specs();
+    specs.insert(specs.end(), more.begin(), more.end());
+  }
+  arena_ = std::make_unique<Arena>(specs, numeric_types(recipe.train.precision),
+                                   std::move(place.sharding));
+  for (const auto& stage : stages_) stage->bind(*arena_);
+}
+
+std::vector<Stage*> ModelPart::stages() {
+  std::vector<Stage*> stages;
+  for (const auto& stage : stages_) stages.push_back(stage.get());
+  return stages;
+}
+
+std::vector<std::string> ModelPart::parameter_names() const {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : parameters_) names.push_back(spec.name);
+  return names;
+}
+
+}  // namespace troika

@@ -1,0 +1,63 @@
+// The part of a recipe's model that one rank holds: the units of its pipeline stages, split over
+// its tensor axis, over an arena that ZeRO cuts over its data axis.
+#pragma once
+
+#include <troika/config/recipe.h>
+#include <troika/models/model.h>
+#include <troika/nn/stage.h>
+#include <troika/nn/tensor_axis.h>
+#include <troika/param/arena.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// Where a rank stands in the layout of a job, and whom it talks to there.
+struct ModelPlace {
+  TensorAxis tensor;
+  int pipeline_rank = 0;
+  Sharding sharding;
+};
+
+class ModelPart {
+ public:
+  // `recipe` is resolved. Parameters are not drawn: call arena().initialize() or load.
+  ModelPart(const Recipe& recipe, ModelPlace place);
+
+  [[nodiscard]] Arena& arena() { return *arena_; }
+  [[nodiscard]] const Arena& arena() const { return *arena_; }
+  [[nodiscard]] const ModelFacts& facts() const { return facts_; }
+  // This rank's stages, in ascending order.
+  [[nodiscard]] std::vector<Stage*> stages();
+  // Every parameter of the whole model under its global name, sorted by it; tied ones left out.
+  // Shapes are global; the rest is as on this rank's place of the tensor axis.
+  [[nodiscard]] const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  [[nodiscard]] std::vector<std::string> parameter_names() const;
+  // The first unit of each stage of the pipeline, and the number of units.
+  [[nodiscard]] const std::vector<int>& cut() const { return cut_; }
+
+ private:
+  ModelFacts facts_;
+  std::vector<int> cut_;
+  std::vector<ParameterSpec> parameters_;
+  std::vector<std::unique_ptr<UnitStage>> stages_;
+  std::unique_ptr<Arena> arena_;
+};
+
+// Where the units of a model are cut into stages, as `parallel` says: the first unit of each, and
+// the number of units.
+[[nodiscard]] std::vector<int> cut_of(const ParallelRecipe& parallel, const ModelFacts& facts);
+
+// Every parameter of a model, sorted by global name; those that share another's storage left out.
+[[nodiscard]] std::vector<ParameterSpec> parameters_of(const Model& model);
+
+// The stages that pipeline rank `rank` of a resolved recipe has, ascending.
+[[nodiscard]] std::vector<int> stages_of(const ParallelRecipe& parallel, int rank);
+
+// The most microbatches that any rank has in a step of a resolved recipe.
+[[nodiscard]] int microbatches_per_step(const Recipe& recipe);
+
+}  // namespace troika
