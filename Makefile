@@ -51,7 +51,7 @@ quickstart: build ## Train a small GPT on this machine's C++ headers for a minut
 test: ## Set up, build and run every test
 	@$(call test,release,build,)
 
-test-parity: build ## Train on every layout there is, against one rank: an hour or more, with a line a model
+test-parity: build ## Train on every layout there is, against one rank: far longer than `test`, with a line a model
 	@$(call compile,build,parity_complete)
 	@build/tests/parity/parity_complete
 
@@ -65,7 +65,7 @@ fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) e
 	@$(call compile,build-fuzz,fuzz)
 	@ctest --preset fuzz $(TEST_FLAGS)
 
-bench: build ## Time troika against PyTorch and MPI on the same work, half an hour; BENCH_ARGS=--quick for less
+bench: build ## Time troika against PyTorch and MPI on the same work; BENCH_ARGS=--quick for a short run
 	@scripts/setup.sh build test
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)

@@ -10,6 +10,7 @@
 #include <troika/train/precision.h>
 #include <troika/train/trainer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -165,13 +166,28 @@ std::string Trainer::describe_nonfinite(const Sums& sums, const std::string& whe
     for (const int rank : sums.nonfinite_ranks) ranks.push_back(std::to_string(rank));
     return "the loss is not finite" + where + " on rank " + join(ranks, ", ");
   }
+  const std::string name = first_nonfinite_gradient();
+  if (name.empty()) return "the gradient norm is not finite" + where;
+  return "the gradient of '" + name + "' is not finite" + where +
+         ", though the loss is on every rank";
+}
+
+std::string Trainer::first_nonfinite_gradient() const {
+  const std::vector<ParameterSpec>& parameters = model_.parameters();
+  std::int64_t first = std::ssize(parameters);
   for (const Piece& piece : model_.arena().pieces()) {
-    if (!at::isfinite(piece.gradient).all().item<bool>()) {
-      return "the gradient of '" + model_.arena().parameters()[piece.parameter]->spec().name +
-             "' is not finite" + where + ", though the loss is on every rank";
-    }
+    if (at::isfinite(piece.gradient).all().item<bool>()) continue;
+    const auto& name = model_.arena().parameters()[piece.parameter]->spec().name;
+    const auto found = std::ranges::lower_bound(parameters, name, {}, &ParameterSpec::name);
+    first = std::min<std::int64_t>(first, found - parameters.begin());
   }
-  return "the gradient norm is not finite" + where;
+  // Another rank may hold it.
+  const at::Tensor shared = at::full({1}, first, at::kLong);
+  job_.world()
+      .all_reduce(shared, ReduceOp::kMin, {"gradient that is not finite", job_.deadline()})
+      .wait();
+  first = shared.item<std::int64_t>();
+  return first == std::ssize(parameters) ? "" : parameters[static_cast<std::size_t>(first)].name;
 }
 
 void Trainer::update(const Sums& sums, double gradient_scale, double norm, double learning_rate) {

@@ -72,6 +72,9 @@ class Trainer {
   void keep_company(std::vector<Microbatch>& microbatches, std::size_t count) const;
   // Why the step's gradients may not be applied; empty where they may.
   [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);
+  // Collective: the name of the first parameter, by name, with such a gradient; empty: none.
+  [[nodiscard]] std::string first_nonfinite_gradient() const;
+  // Collective where the losses of all ranks are finite.
   [[nodiscard]] std::string describe_nonfinite(const Sums& sums, const std::string& where) const;
   void update(const Sums& sums, double gradient_scale, double norm, double learning_rate);
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 
+#include "programs.h"
+
 namespace troika {
 namespace {
 
@@ -73,16 +75,11 @@ TEST(Transfers, ReceivesFollowTheOrderOfTheSender) {
 
 // Rank 1 uses the second message first: the first has to be received before it all the same.
 TEST(Transfers, AreReceivedEarlierWhereTheirOrderAsksForIt) {
-  Schedule schedule;
-  schedule.name = "mine";
-  schedule.ranks = 2;
-  schedule.microbatches = 2;
-  schedule.rank_of_stage = {0, 1};
   constexpr auto kF = ActionKind::kForward;
   constexpr auto kB = ActionKind::kBackward;
-  schedule.programs = {{{kF, 0, 0}, {kF, 0, 1}, {kB, 0, 0}, {kB, 0, 1}},
-                       {{kF, 1, 1}, {kF, 1, 0}, {kB, 1, 0}, {kB, 1, 1}}};
-  add_transfers(schedule);
+  const Schedule schedule =
+      testing_support::two_ranks({{{kF, 0, 0}, {kF, 0, 1}, {kB, 0, 0}, {kB, 0, 1}},
+                                  {{kF, 1, 1}, {kF, 1, 0}, {kB, 1, 0}, {kB, 1, 1}}});
   EXPECT_THAT(
       described(schedule.programs[1]),
       ElementsAre("receive activation 0 (for stage 1)", "receive activation 1 (for stage 1)",

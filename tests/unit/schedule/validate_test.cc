@@ -9,6 +9,7 @@
 #include <string>
 
 #include "execution.h"
+#include "programs.h"
 
 namespace troika {
 namespace {
@@ -376,16 +377,11 @@ TEST(Validate, WantsWhatIsUsedToBeThere) {
 TEST(Validate, NamesBothEndsOfADeadlock) {
   // Rank 0 wants the gradient of microbatch 0 before it sends microbatch 1, which rank 1 does
   // first.
-  Schedule schedule;
-  schedule.name = "mine";
-  schedule.ranks = 2;
-  schedule.microbatches = 2;
-  schedule.rank_of_stage = {0, 1};
   constexpr auto kF = ActionKind::kForward;
   constexpr auto kB = ActionKind::kBackward;
-  schedule.programs = {{{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
-                       {{kF, 1, 1}, {kF, 1, 0}, {kB, 1, 0}, {kB, 1, 1}}};
-  add_transfers(schedule);
+  const Schedule schedule =
+      testing_support::two_ranks({{{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
+                                  {{kF, 1, 1}, {kF, 1, 0}, {kB, 1, 0}, {kB, 1, 1}}});
   EXPECT_THAT(fault_of(schedule).message,
               HasSubstr("B0 (stage 0) waits for rank 1, which waits in F1 (stage 1): a deadlock"));
 }

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <string_view>
 
@@ -20,9 +21,10 @@ namespace {
 constexpr int kNobodyTag = 0;
 
 std::chrono::milliseconds milliseconds(Seconds time) {
-  // To c10d, zero means its own default.
+  // To c10d, zero means its own default. Rounded up: a wait that ended before its deadline would be
+  // taken for a lost connection.
   return std::chrono::milliseconds(
-      static_cast<std::int64_t>(std::clamp(time.count() * 1e3, 1.0, 1e12)));
+      static_cast<std::int64_t>(std::clamp(std::ceil(time.count() * 1e3), 1.0, 1e12)));
 }
 
 std::string first_line(std::string_view text) {

@@ -1,0 +1,23 @@
+// Programs written by hand.
+#pragma once
+
+#include <troika/schedule/schedule.h>
+
+#include <utility>
+#include <vector>
+
+namespace troika::testing_support {
+
+// Of two ranks with a stage each and two microbatches: what they compute; transfers are added.
+inline Schedule two_ranks(std::vector<Program> programs) {
+  Schedule schedule;
+  schedule.name = "mine";
+  schedule.ranks = 2;
+  schedule.microbatches = 2;
+  schedule.rank_of_stage = {0, 1};
+  schedule.programs = std::move(programs);
+  add_transfers(schedule);
+  return schedule;
+}
+
+}  // namespace troika::testing_support
