@@ -98,6 +98,16 @@ class Schedules(CommandTest):
             self.assertEqual(run, program)
             self.assertEqual(summary["ranks"][rank["rank"]]["peak_activations"], rank["peak_activations"])
 
+    def test_a_slow_stage_is_no_hang(self):
+        # The first stage is the embedding alone, done with its forward passes long before the second: were it to send
+        # them all at once, the last one would be under way for longer than a transfer may be.
+        sets = ("model.layers=4", "parallel.pipeline=2", "parallel.stage_units=[1, 5]", "parallel.pipeline_schedule=gpipe",
+                "train.micro_batch_size=1", "train.global_batch_size=4096", "train.steps=1", "comm.timeout_seconds=1")
+        done = self.succeeds(self.train(*sets, "train.evaluate_every_steps=0", ranks=2))
+        seconds = [json.loads(line)["step_seconds"] for line in
+                   (self.run_folder / "metrics.jsonl").read_text().splitlines() if "step_seconds" in line]
+        self.assertTrue(seconds, str(done))
+
 
 if __name__ == "__main__":
     command.main()

@@ -1,8 +1,10 @@
 """`troika verify`: a table, JSON, layouts by hand, a layout that fails, and what it refuses."""
 
 import json
+import os
+import signal
 
-from command import CommandTest, main
+from command import CommandTest, main, wait_until
 
 
 class Verify(CommandTest):
@@ -29,7 +31,8 @@ class Verify(CommandTest):
 
     def test_json_and_its_own_choice(self):
         done = self.succeeds(self.verify("--ranks", 2, "--json", "--set", "model.tied_embeddings=false",
-                                         "--set", "model.layers=2"))
+                                         "--set", "model.layers=2", "--set", "parallel.tensor=2",
+                                         "--set", "parallel.zero_stage=3", "--set", "parallel.shard=2"))
         self.assertEqual(done.out.count("\n"), 1)
         found = json.loads(done.out)
         self.assertTrue(found["agree"])
@@ -42,6 +45,22 @@ class Verify(CommandTest):
             self.assertLessEqual(one["reference"]["of_tolerance"], 1)
             if "pipeline" in one["layout"]:
                 self.assertTrue(one["twin"]["same_bits"])
+
+    def test_a_layout_that_fails(self):
+        process = self.start("verify", "recipe.toml", "--layouts", "data=2; data=3", "--steps", 100, "--set",
+                             "train.global_batch_size=6", TMPDIR=str(self.temporary))
+        wait_until(lambda: list(self.temporary.glob("*/results.jsonl")), "the result of one rank")
+        os.kill(process.ranks()[1], signal.SIGKILL)  # in the trial of data=2, at whose end rank 2 waits
+        done = process.wait()
+        self.assertEqual(done.status, 1, str(done))
+        lines = done.out.splitlines()
+        rows = {line.split()[-1]: line for line in lines[2:-1] if line.split()[0].isdigit()}
+        self.assertEqual(list(rows), ["data=1", "data=2", "data=3"], str(done))
+        self.assertIn("FAILED", rows["data=2"])
+        self.assertIn("agrees", rows["data=3"])  # in a job of its own
+        self.assertIn("FAILED: rank 1 ", done.out)
+        self.assertEqual(lines[-1], "1 of 2 do not agree with one rank")
+        self.assertEqual(list(self.temporary.iterdir()), [])
 
     def test_a_failing_reference(self):
         self.fails(self.verify("--layouts", "data=2", "--set", 'data.paths=["none.txt"]'), 3, "none.txt")

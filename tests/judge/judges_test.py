@@ -25,7 +25,7 @@ def model_of(**choices):
 
 
 def shapes_of(model):
-    """Every parameter of DESIGN's GPT with its shape."""
+    """Every parameter of the recipe's GPT with its shape."""
     dim, head_dim, ffn = model["dim"], model["head_dim"], model["ffn_dim"]
     shapes = {"model.embed_tokens.weight": (model["vocab_size"], dim)}
     if model["position"] == "learned":

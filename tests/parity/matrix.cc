@@ -5,6 +5,8 @@
 #include <troika/config/choices.h>
 #include <troika/config/recipe_file.h>
 #include <troika/data/shard_writer.h>
+#include <troika/train/layout_text.h>
+#include <troika/train/pair_cover.h>
 
 #include <algorithm>
 #include <array>

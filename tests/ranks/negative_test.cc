@@ -1,5 +1,6 @@
 // Faults that the parity matrix must notice: a training step put together from the library's parts
-// agrees with one rank, and no longer does so once one thing in it is wrong.
+// agrees with one rank, and no longer does so once one thing in it is wrong. What a step leaves is
+// written as a run folder, and judged as `troika verify` judges its runs.
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <troika/data/dataset.h>
@@ -8,11 +9,16 @@
 #include <troika/parallel/data/data_axis.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/train/comparison.h>
+#include <troika/train/dump.h>
 #include <troika/train/loss_sum.h>
 #include <troika/train/model_part.h>
+#include <troika/train/saved_model.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <fstream>
+#include <iomanip>
 #include <utility>
 
 #include "ranks/rank_helper.h"
@@ -59,7 +65,7 @@ Recipe small_recipe() {
 
 // What a step leaves on a rank.
 struct StepOutcome {
-  std::vector<NamedTensor> gradients, parameters;
+  std::vector<NamedTensor> initial, gradients, parameters;
   std::vector<ParameterSpec> specs;
   double loss = 0;
   double norm = 0;
@@ -82,6 +88,9 @@ class Step {
         fault_(fault),
         part_(recipe_, model_place(recipe_, place)) {
     part_.arena().initialize(static_cast<std::uint64_t>(recipe_.seed));
+    for (const auto& parameter : part_.arena().parameters()) {
+      outcome_.initial.push_back({parameter->spec().name, parameter->master().clone()});
+    }
   }
 
   StepOutcome run() {
@@ -104,7 +113,9 @@ class Step {
     double scale = 1 / static_cast<double>(sums.valid);
     if (fault_ == Fault::kNoDivision) scale = 1;
     if (fault_ == Fault::kDivideByAccumulation) scale /= static_cast<double>(batches.size());
-    return update(scale, sums.loss / static_cast<double>(sums.valid));
+    outcome_.loss = sums.loss / static_cast<double>(sums.valid);
+    update(scale);
+    return outcome_;
   }
 
  private:
@@ -136,24 +147,21 @@ class Step {
     return batches;
   }
 
-  StepOutcome update(double scale, double loss) {
+  void update(double scale) {
     Arena& arena = part_.arena();
     const auto sums = std::make_shared<ParameterSums>(
         arena, SumGroups{place_.tensor, place_.pipeline, part_.parameter_names(), kTimeout});
-    StepOutcome outcome;
-    outcome.loss = loss;
-    outcome.norm = scale * (fault_ == Fault::kCountTiedTwice ? naive_norm(arena, place_.pipeline)
-                                                             : global_norm(arena, *sums));
+    outcome_.norm = scale * (fault_ == Fault::kCountTiedTwice ? naive_norm(arena, place_.pipeline)
+                                                              : global_norm(arena, *sums));
     for (const auto& parameter : arena.parameters()) {
-      outcome.specs.push_back(parameter->spec());
-      outcome.gradients.push_back({parameter->spec().name, parameter->gradient() * scale});
+      outcome_.specs.push_back(parameter->spec());
+      outcome_.gradients.push_back({parameter->spec().name, parameter->gradient() * scale});
     }
     make_optimizer(recipe_.optimizer, arena, sums)
-        ->step({0.1, scale * clip_factor(outcome.norm, recipe_.train.grad_clip), 1});
+        ->step({0.1, scale * clip_factor(outcome_.norm, recipe_.train.grad_clip), 1});
     for (const auto& parameter : arena.parameters()) {
-      outcome.parameters.push_back({parameter->spec().name, parameter->master()});
+      outcome_.parameters.push_back({parameter->spec().name, parameter->master()});
     }
-    return outcome;
   }
 
   Recipe recipe_;
@@ -161,6 +169,7 @@ class Step {
   Group all_;
   Fault fault_;
   ModelPart part_;
+  StepOutcome outcome_;
 };
 
 // Of whole tensors, the parts that a rank holds.
@@ -177,19 +186,39 @@ std::vector<NamedTensor> held_of(const std::vector<NamedTensor>& wholes,
   return parts;
 }
 
+// Of an outcome on one rank, what a rank with these parameters has to come to.
+StepOutcome held_of(StepOutcome whole, const std::vector<ParameterSpec>& specs) {
+  whole.initial = held_of(whole.initial, specs);
+  whole.gradients = held_of(whole.gradients, specs);
+  whole.parameters = held_of(whole.parameters, specs);
+  return whole;
+}
+
+// A run folder as after one step, but with the parts that one rank holds.
+void write_run(const std::filesystem::path& run, const Recipe& recipe, const StepOutcome& outcome) {
+  const std::filesystem::path dump = dump_folder(run, 1);
+  dump_tensors(dump, "parameters", outcome.initial);
+  dump_tensors(dump, "gradients", outcome.gradients);
+  const auto dataset =
+      open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed));
+  dump_batch(dump, *dataset, {0, recipe.train.global_batch_size}, 1);
+  save_parameters(model_path(run), outcome.parameters);
+  std::ofstream(run / "metrics.jsonl") << std::setprecision(17) << "{\"loss\": " << outcome.loss
+                                       << ", \"grad_norm\": " << outcome.norm << "}\n";
+}
+
 // What a comparison with one rank finds first, here or on the other rank; empty if nothing.
 std::string finding(const Rank& rank, const Recipe& recipe, const Place& place, const Group& all,
                     Fault fault) {
   const StepOutcome expected = Step(recipe, {}, {}, Fault::kNone).run();
   const StepOutcome found = Step(recipe, place, all, fault).run();
+  const std::filesystem::path runs = rank.folder() / ("runs-" + std::to_string(rank.index()));
+  write_run(runs / "expected", recipe, held_of(expected, found.specs));
+  write_run(runs / "found", recipe, found);
   RunComparison comparison(parameter_order(recipe));
   const Tolerance tolerance{.tau = place.tensor.size() > 1 ? 1e-11 : 1e-12};
-  comparison.compare("gradients", held_of(expected.gradients, found.specs), found.gradients,
-                     tolerance);
-  comparison.compare("loss", std::vector{expected.loss}, std::vector{found.loss}, tolerance);
-  comparison.compare("grad_norm", std::vector{expected.norm}, std::vector{found.norm}, tolerance);
-  comparison.compare("parameters", held_of(expected.parameters, found.specs), found.parameters,
-                     tolerance);
+  comparison.compare_runs(runs / "expected", runs / "found", std::array<std::int64_t, 1>{1},
+                          tolerance);
   const std::string own = comparison.result().first_difference;
   const at::Tensor differs = at::full({1}, own.empty() ? 0 : 1, at::kLong);
   all.all_reduce(differs, ReduceOp::kMax, Rank::call("findings")).wait();
@@ -203,7 +232,7 @@ RANK_TEST(Negative, WhatIsWrongWithTheScaleIsFound, 2) {
   const Recipe recipe = small_recipe();
   EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
   for (const Fault fault : {Fault::kNoDivision, Fault::kDivideByAccumulation}) {
-    EXPECT_TRUE(finding(rank, recipe, place, group, fault).starts_with("gradients: "))
+    EXPECT_TRUE(finding(rank, recipe, place, group, fault).starts_with("gradients of step 1: "))
         << static_cast<int>(fault);
   }
 }
@@ -214,7 +243,7 @@ RANK_TEST(Negative, NormsThatAreNotSummedOverTheTensorAxisAreFound, 2) {
   const Recipe recipe = small_recipe();
   EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
   EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNoTensorSum),
-            "gradients: model.layers.0.input_layernorm.weight");
+            "gradients of step 1: model.layers.0.input_layernorm.weight");
 }
 
 RANK_TEST(Negative, SwappedMicrobatchesAreFound, 2) {
@@ -222,8 +251,8 @@ RANK_TEST(Negative, SwappedMicrobatchesAreFound, 2) {
   const Place place{.pipeline = group, .tie = rank.group("tie")};
   const Recipe recipe = small_recipe();
   EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
-  EXPECT_TRUE(
-      finding(rank, recipe, place, group, Fault::kSwapMicrobatches).starts_with("gradients: "));
+  EXPECT_TRUE(finding(rank, recipe, place, group, Fault::kSwapMicrobatches)
+                  .starts_with("gradients of step 1: "));
 }
 
 RANK_TEST(Negative, ATiedWeightThatCountsTwiceInTheNormIsFound, 2) {

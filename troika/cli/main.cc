@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
       "  troika recipe --defaults > run.toml\n"
       "  troika train run.toml --ranks 2\n"
       "  troika train run.toml --set train.steps=1000 --set name=longer\n\n"
-      "Exit codes: 0 done, 2 usage or recipe, 3 data, 4 rendezvous or deadline, 5 a rank died,\n"
-      "6 non-finite, 7 storage, 75 checkpointed on a signal, 130 interrupted.");
+      "Exit codes: 0 done, 1 internal (verify: a layout differs), 2 usage or recipe, 3 data,\n"
+      "4 rendezvous or deadline, 5 a rank died, 6 non-finite, 7 storage, 130 interrupted.");
   troika::Action action;
   for (const auto add_command : kCommands) add_command(app, action);
   return troika::run_command_line(app, action, argc, argv);

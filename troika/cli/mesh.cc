@@ -1,5 +1,6 @@
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
+#include <troika/cli/recipe_flags.h>
 #include <troika/config/layout.h>
 #include <troika/config/recipe_file.h>
 #include <troika/train/mesh_plan.h>
@@ -23,7 +24,7 @@ struct Options {
 
 int show_mesh(const Options& options) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
-  const int ranks = options.ranks > 0 ? options.ranks : world_size_of(loaded.recipe).value_or(1);
+  const int ranks = options.ranks > 0 ? options.ranks : smallest_world(loaded.recipe);
   const MeshPlan plan = plan_mesh(resolve_for_run(loaded.recipe, ranks, loaded.origins));
   std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
   return 0;
@@ -35,12 +36,7 @@ void add_mesh_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "mesh", "Show who would hold what, and talk to whom, without starting anything");
   auto options = std::make_shared<Options>();
-  command->add_option("RECIPE", options->file, "The recipe")->required();
-  command
-      ->add_option("--set", options->overrides,
-                   "Override a key, any number of times: --set parallel.tensor=2")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_recipe_flags(*command, options->file, options->overrides);
   command->add_option("--ranks", options->ranks, "Ranks in total; default: what the axes make")
       ->check(between(1, 1'000'000))
       ->type_name("N");

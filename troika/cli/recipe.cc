@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/cli/command.h>
+#include <troika/cli/recipe_flags.h>
 #include <troika/config/recipe_file.h>
 #include <troika/config/reference.h>
 
@@ -51,15 +52,6 @@ int print(const Options& options) {
   return 0;
 }
 
-void add_file_options(CLI::App& command, Options& options) {
-  command.add_option("FILE", options.file, "The recipe")->required();
-  command
-      .add_option("--set", options.overrides,
-                  "Override a key, any number of times: --set train.steps=10")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-}
-
 }  // namespace
 
 void add_recipe_command(CLI::App& app, Action& action) {
@@ -74,10 +66,10 @@ void add_recipe_command(CLI::App& app, Action& action) {
       "  troika recipe show run.toml --set model.layers=12");
 
   CLI::App* checker = recipe->add_subcommand("check", "Say whether a recipe is valid");
-  add_file_options(*checker, *options);
+  add_recipe_flags(*checker, options->file, options->overrides);
   checker->footer("Example:\n  troika recipe check run.toml --set train.steps=10");
   CLI::App* shower = recipe->add_subcommand("show", "Print a recipe with every default filled in");
-  add_file_options(*shower, *options);
+  add_recipe_flags(*shower, options->file, options->overrides);
   shower->footer("Example:\n  troika recipe show run.toml --set model.layers=12");
 
   recipe->require_subcommand(0, 1);

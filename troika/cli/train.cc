@@ -3,6 +3,7 @@
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
 #include <troika/cli/ranks.h>
+#include <troika/cli/recipe_flags.h>
 #include <troika/config/layout.h>
 #include <troika/config/recipe_file.h>
 #include <troika/observe/log.h>
@@ -40,10 +41,8 @@ struct Options {
 
 RankDefaults defaults_of(const Recipe& recipe) {
   RankDefaults defaults;
-  const ParallelRecipe& parallel = recipe.parallel;
-  defaults.axes = static_cast<int>(parallel.tensor * parallel.pipeline * parallel.context *
-                                   parallel.data.value_or(1));
-  defaults.all_axes = parallel.data.has_value();
+  defaults.axes = smallest_world(recipe);
+  defaults.all_axes = recipe.parallel.data.has_value();
   defaults.usable_cores = usable_cores();
   defaults.gpus = count_gpu_devices();
   return defaults;
@@ -98,23 +97,16 @@ int train_or_launch(const Options& options, const Environment& environment,
   return train_as_rank(options, loaded.recipe, *world);
 }
 
-int ranks_of(const LaunchFlags& flags, const RankDefaults& defaults) {
-  if (flags.ranks) return *flags.ranks;
-  if (flags.ranks_per_node) return *flags.ranks_per_node * flags.nodes.value_or(1);
-  return default_ranks(defaults);
-}
-
 // Starts nothing, writes nothing.
 int predict(Options options) {
   options.overrides.emplace_back("comm.engine=auto");  // none is used, so any goes
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
-  const int ranks = ranks_of(options.launch, defaults_of(loaded.recipe));
-  const int nodes = options.launch.nodes.value_or(1);
-  const int here = options.launch.ranks_per_node.value_or((ranks + nodes - 1) / nodes);
-  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
-  const DryRun run = dry_run(recipe, here, machine_facts().usable_memory_bytes);
+  const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
+  const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
+  const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
   const std::string advice =
-      run.fits() ? "" : memory_advice(loaded.recipe, ranks, {0, here}, run.host_bytes);
+      run.fits() ? ""
+                 : memory_advice(loaded.recipe, plan.ranks, plan.ranks_per_node, run.host_bytes);
   std::cout << (options.json ? to_json(run, advice) + "\n" : to_text(run, advice));
   return 0;
 }
@@ -145,14 +137,11 @@ constexpr const char* kExamples =
 void add_train_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
   auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->file, "The recipe")->required();
-  command
-      ->add_option("--set", options->overrides,
-                   "Override a key, any number of times: --set train.steps=10")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_recipe_flags(*command, options->file, options->overrides);
   command->add_flag("--overwrite", options->overwrite, "Replace a run of this name");
-  command->add_flag("--resume", options->resume, "Go on from the checkpoint of a run of this name")
+  command
+      ->add_flag("--resume", options->resume,
+                 "Go on with a run of this name (there are no checkpoints yet)")
       ->excludes("--overwrite");
   command->add_flag("--json", options->json, "No progress; one line of JSON on stdout at the end");
   command->add_flag("--dry-run", options->dry_run,

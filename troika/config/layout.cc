@@ -65,7 +65,8 @@ void check_chunks(const ParallelRecipe& parallel, const Origins& origins) {
   }
 }
 
-// Embedding and head count as units, but cannot stand alone for a stage of a model's body.
+// What stage_units counts: embedding and head are units too, but allow no more stages than there
+// are layers.
 std::int64_t units_of(const ModelRecipe& model) {
   return model.kind == ModelKind::kGpt ? model.layers + 2 : std::ssize(model.hidden_dims) + 1;
 }
@@ -111,9 +112,8 @@ void check_shards(const ParallelRecipe& parallel, const Origins& origins) {
 
 }  // namespace
 
-std::optional<int> world_size_of(const Recipe& recipe) {
-  if (!recipe.parallel.data) return std::nullopt;
-  const std::int64_t product = *recipe.parallel.data * other_axes(recipe.parallel);
+int smallest_world(const Recipe& recipe) {
+  const std::int64_t product = recipe.parallel.data.value_or(1) * other_axes(recipe.parallel);
   if (product > std::numeric_limits<int>::max()) {
     throw UsageError("[parallel] the axes make " + std::to_string(product) + " ranks; at most " +
                      std::to_string(std::numeric_limits<int>::max()));

@@ -5,12 +5,11 @@
 #include <troika/config/origins.h>
 #include <troika/config/recipe.h>
 
-#include <optional>
-
 namespace troika {
 
-// The product of the axes when all are given; nothing when the data axis is "auto".
-[[nodiscard]] std::optional<int> world_size_of(const Recipe& recipe);
+// The product of the axes, with a data axis of one where it is "auto". Throws UsageError past the
+// largest int.
+[[nodiscard]] int smallest_world(const Recipe& recipe);
 
 // The size of the data axis in a world of `world_size` ranks. Throws UsageError when the axes and
 // the number of ranks do not fit, saying what to write.

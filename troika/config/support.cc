@@ -9,11 +9,11 @@ namespace {
 
 // clang-format off
 constexpr auto kRefusals = std::to_array<Refusal>({
-    {"parallel.context", "above 1", "context parallelism", "context = 1",
+    {"parallel.context", "above 1", "context parallelism does not exist yet", "context = 1",
      [](const Recipe& r) { return r.parallel.context > 1; }},
-    {"comm.engine", "\"nccl\"", "training on GPUs", "engine = \"auto\"",
+    {"comm.engine", "\"nccl\"", "training on GPUs does not exist yet", "engine = \"auto\"",
      [](const Recipe& r) { return r.comm.engine == EngineKind::kNccl; }},
-    {"comm.engine", "\"fake\"", "training on an engine that exchanges nothing", "engine = \"auto\"",
+    {"comm.engine", "\"fake\"", "it exchanges nothing, and is for troika train --dry-run", "engine = \"auto\"",
      [](const Recipe& r) { return r.comm.engine == EngineKind::kFake; }},
 });
 // clang-format on
@@ -31,8 +31,8 @@ void refuse_unsupported(const Recipe& recipe, const Origins& origins) {
     const Field* field =
         find_field(refusal.key.substr(0, dot), refusal.key.substr(dot + 1), recipe.model.kind);
     origins.fail({refusal.key}, std::string(field->key) + " = " + toml_value(recipe, *field) +
-                                    ": " + std::string(refusal.feature) +
-                                    " does not exist yet; write " + std::string(refusal.instead));
+                                    ": " + std::string(refusal.why) + "; write " +
+                                    std::string(refusal.instead));
   }
 }
 

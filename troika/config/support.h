@@ -14,7 +14,7 @@ namespace troika {
 struct Refusal {
   std::string_view key;      // "parallel.tensor"
   std::string_view when;     // what is refused, for people: "above 1"
-  std::string_view feature;  // what it would be
+  std::string_view why;      // one clause
   std::string_view instead;  // what to write: "tensor = 1"
   bool (*applies)(const Recipe&);
 };

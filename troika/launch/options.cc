@@ -20,10 +20,13 @@ void need(bool given, const std::string& flag, const std::string& hint) {
   if (!given) throw UsageError("--nodes is given, but " + flag + " is not", hint);
 }
 
-void check_nodes(const LaunchFlags& flags) {
+void check_ranges(const LaunchFlags& flags) {
   check_range(flags.ranks, "--ranks", 1, kMostRanks);
   check_range(flags.ranks_per_node, "--ranks-per-node", 1, kMostRanks);
   check_range(flags.nodes, "--nodes", 1, kMostRanks);
+}
+
+void check_nodes(const LaunchFlags& flags) {
   const int nodes = flags.nodes.value_or(1);
   if (flags.node_rank && !flags.nodes) {
     throw UsageError("--node-rank is given, but --nodes is not",
@@ -57,19 +60,7 @@ int ranks_on_node(const LaunchFlags& flags, int nodes, const RankDefaults& defau
   return ranks / nodes;
 }
 
-}  // namespace
-
-int default_ranks(const RankDefaults& defaults) {
-  constexpr int kMostCores = 2;
-  const int axes = std::max(1, defaults.axes);
-  if (defaults.all_axes) return axes;
-  const int fitting =
-      defaults.gpus > 0 ? defaults.gpus : std::min(defaults.usable_cores, kMostCores);
-  return std::max(1, fitting / axes) * axes;
-}
-
-LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults) {
-  check_nodes(flags);
+LaunchPlan complete(const LaunchFlags& flags, const RankDefaults& defaults) {
   LaunchPlan plan;
   plan.nodes = flags.nodes.value_or(1);
   plan.node_rank = flags.node_rank.value_or(0);
@@ -82,6 +73,31 @@ LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults) {
   plan.ranks = plan.nodes * plan.ranks_per_node;
   if (flags.rendezvous) plan.rendezvous = parse_endpoint(*flags.rendezvous, "--rendezvous");
   return plan;
+}
+
+}  // namespace
+
+int default_ranks(const RankDefaults& defaults) {
+  constexpr int kMostCores = 2;
+  const int axes = std::max(1, defaults.axes);
+  if (defaults.all_axes) return axes;
+  const int fitting =
+      defaults.gpus > 0 ? defaults.gpus : std::min(defaults.usable_cores, kMostCores);
+  return std::max(1, fitting / axes) * axes;
+}
+
+LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults) {
+  check_ranges(flags);
+  check_nodes(flags);
+  return complete(flags, defaults);
+}
+
+LaunchPlan plan_without_launch(LaunchFlags flags, const RankDefaults& defaults) {
+  check_ranges(flags);
+  if (!flags.nodes && flags.ranks && flags.ranks_per_node) {
+    flags.nodes = (*flags.ranks + *flags.ranks_per_node - 1) / *flags.ranks_per_node;
+  }
+  return complete(flags, defaults);
 }
 
 std::variant<World, LaunchPlan> join_or_launch(const LaunchFlags& flags,

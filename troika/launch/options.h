@@ -47,6 +47,10 @@ struct LaunchPlan {
 // contradicts another.
 [[nodiscard]] LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults);
 
+// The same where nothing is going to be started: hosts need neither numbers nor a rendezvous, and
+// how many there are may follow from --ranks and --ranks-per-node.
+[[nodiscard]] LaunchPlan plan_without_launch(LaunchFlags flags, const RankDefaults& defaults);
+
 // A World: this process is one of its ranks. A LaunchPlan: it is to start ranks. Flags win over
 // the environment, except in a rank that troika's launcher has started with those very flags.
 // Throws UsageError as plan_launch and world_from_environment do.

@@ -31,7 +31,8 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
   saved.units.resize(units_.size());
   saved.inputs.resize(units_.size());
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    hooks.need_values(number_of(i), Direction::kForward);
+    const bool at_end = i + 1 == units_.size();
+    hooks.need_values(number_of(i), at_end ? Direction::kOut : Direction::kForward);
     const bool training = saved.mode == Mode::kTrain;
     if (training && units_[i]->forward_adds_gradients()) hooks.need_gradients(number_of(i));
     if (training && recomputes(i)) saved.inputs[i] = input.hidden;
@@ -46,7 +47,7 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
 
 at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Tensor gradient,
                                         UnitHooks& hooks) {
-  hooks.need_values(number_of(index), Direction::kBackward);
+  hooks.need_values(number_of(index), index == 0 ? Direction::kOut : Direction::kBackward);
   hooks.need_gradients(number_of(index));
   if (saved.microbatch.samples() > 0) {
     if (recomputes(index)) {

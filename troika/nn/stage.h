@@ -21,8 +21,8 @@ struct Activation {
   std::int64_t count = 0;
 };
 
-// Which way a microbatch moves through the units.
-enum class Direction { kForward, kBackward };
+// Which way a microbatch moves through the units of a stage; at its end it leaves them.
+enum class Direction { kForward, kBackward, kOut };
 
 // Told what a stage is about to do with each unit, and what it has done: all overlap of
 // communication with computation, and all memory that exists only while it is used, hang on this.

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/observe/inspection.h>
 #include <troika/observe/machine.h>
@@ -15,7 +16,6 @@ namespace troika {
 namespace {
 
 using State = RecordedOperation::State;
-using Rows = std::vector<std::vector<std::string>>;
 
 // The operations of one group: its axis and generation.
 using GroupKey = std::pair<std::string, std::uint64_t>;
@@ -31,25 +31,6 @@ std::map<GroupKey, Places> by_group(const Inspection& inspection) {
     }
   }
   return groups;
-}
-
-// Columns as wide as their widest cell.
-std::string layout(const Rows& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] + 2 - row[i].size(), ' ');
-    }
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text;
 }
 
 std::string name_of(ProcessState state) {
@@ -134,19 +115,19 @@ std::optional<std::string> difference(const Inspection& inspection, const GroupK
 }
 
 std::string overview(const Inspection& inspection) {
-  Rows rows = {{"rank", "host", "pid", "process", "operations", "last"}};
+  TextRows rows = {{"rank", "host", "pid", "process", "operations", "last"}};
   for (const RankSnapshot& rank : inspection.ranks) {
     const Recording& recording = rank.recording;
     rows.push_back({std::to_string(recording.rank), recording.host,
                     std::to_string(recording.process_id), name_of(rank.process),
                     std::to_string(recording.count), last_deed(rank)});
   }
-  return layout(rows);
+  return text_table(rows);
 }
 
 std::string side_by_side(const Inspection& inspection, const GroupKey& group, const Places& places,
                          int last, bool many_generations) {
-  Rows rows = {{title(group, many_generations), "operation"}};
+  TextRows rows = {{title(group, many_generations), "operation"}};
   std::set<std::size_t> members;
   for (const auto& [place, operations] : places) {
     for (const auto& [i, operation] : operations) members.insert(i);
@@ -166,7 +147,7 @@ std::string side_by_side(const Inspection& inspection, const GroupKey& group, co
     }
     rows.push_back(std::move(row));
   }
-  return layout(rows);
+  return text_table(rows);
 }
 
 nlohmann::json to_json(const RecordedOperation& operation) {

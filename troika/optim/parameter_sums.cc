@@ -20,6 +20,8 @@ ParameterSums::ParameterSums(const Arena& arena, SumGroups groups)
                      static_cast<std::size_t>(chunk.begin / kChunkElements));
   }
   std::vector<std::string>& names = groups_.names;
+  check(groups_.pipeline.size() == 1 || !names.empty(),
+        "sums over a pipeline need the names of the whole model");
   if (names.empty()) {
     for (const auto& parameter : arena.parameters()) names.push_back(parameter->spec().name);
   }
@@ -38,9 +40,12 @@ ParameterSums::ParameterSums(const Arena& arena, SumGroups groups)
 void ParameterSums::sum_over(const Group& group, std::span<double> values,
                              std::string_view label) const {
   if (group.size() == 1 || values.empty()) return;
-  const at::Tensor tensor =
-      at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble);
+  // Memory of its own: an operation that fails may hold on to it.
+  const at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
+  auto* shared = tensor.mutable_data_ptr<double>();
+  std::ranges::copy(values, shared);
   group.all_reduce(tensor, ReduceOp::kSum, {label, Deadline::in(groups_.timeout)}).wait();
+  std::copy_n(shared, values.size(), values.begin());
 }
 
 std::vector<double> ParameterSums::by_parameter(std::span<const double> of_chunk,

@@ -49,7 +49,7 @@ bool Arena::keeps_masters() const {
 }
 
 bool Arena::keeps_gradients() const {
-  return sharding_.stage < 2 || sharding_.microbatches_per_step > 1;
+  return sharding_.stage < 2 || sharding_.microbatches_per_step > 1 || sharding_.splits_backward;
 }
 
 std::int64_t Arena::master_size() const {
@@ -129,7 +129,7 @@ void Arena::make_pieces() {
 }
 
 void Arena::find_blocks(std::span<const ParameterSpec> specs) {
-  int last = units();
+  int last = layout_.units();
   for (const ParameterSpec& spec : specs) last = std::max(last, spec.unit + 1);
   blocks_of_.resize(static_cast<std::size_t>(last));
   const auto blocks = layout_.blocks();

@@ -52,7 +52,7 @@ class Arena {
   [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
   // By global name; a tied name gives the parameter that it is tied to. Throws InternalError.
   [[nodiscard]] Parameter& parameter(std::string_view name) const;
-  [[nodiscard]] int units() const { return layout_.units(); }
+  [[nodiscard]] int units() const { return static_cast<int>(blocks_of_.size()); }
   // Positions in layout().blocks() of what the unit computes with: its own block, and those of
   // parameters that its own are tied to. Ascending; empty for a unit without parameters.
   [[nodiscard]] std::span<const std::size_t> blocks_of(int unit) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace troika {
 namespace {
@@ -82,13 +83,20 @@ void Layout::place(std::span<const ParameterSpec* const> specs, NumericTypes typ
   unit_begin_.push_back(offset);
 }
 
-// From the last unit to the first, the order in which gradients become ready.
+// From the last unit to the first, the order in which gradients become ready. A unit with gradients
+// to be summed over pipeline stages is a block by itself: it waits for other ranks.
 void Layout::group_units(std::span<const ParameterSpec* const> specs, std::int64_t element_size) {
+  std::set<int> alone;
+  for (const ParameterSpec* spec : specs) {
+    if (std::ranges::count(spec->partial_over, Axis::kPipeline) > 0) alone.insert(spec->unit);
+  }
   std::int64_t bytes = 0, limit = 0;
   for (std::size_t i = specs.size(); i-- > 0;) {
     const int unit = specs[i]->unit;
     const bool new_unit = i + 1 == specs.size() || specs[i + 1]->unit != unit;
-    if (new_unit && (options_.stage == 3 || bytes >= limit)) {
+    const bool is_apart =
+        alone.count(unit) > 0 || (i + 1 < specs.size() && alone.count(specs[i + 1]->unit) > 0);
+    if (new_unit && (options_.stage == 3 || bytes >= limit || is_apart)) {
       limit = blocks_.empty() ? options_.buckets.first_bytes : options_.buckets.bytes;
       bytes = 0;
       Block& block = blocks_.emplace_back();

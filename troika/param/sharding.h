@@ -21,6 +21,9 @@ struct Sharding {
   // The most that any rank has in a step. With more than one, gradients are kept whole until the
   // last, as at stage 1: ranks sum their microbatches before ranks are summed, at every stage.
   int microbatches_per_step = 1;
+  // Whether a stage's gradients of inputs and of weights are computed apart. Then those of all its
+  // units are begun before the first is complete, and are kept whole likewise.
+  bool splits_backward = false;
   BucketSizes buckets = {};
 };
 

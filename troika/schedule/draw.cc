@@ -1,8 +1,8 @@
+#include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/schedule/draw.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -93,14 +93,12 @@ std::string legend_of(const Schedule& schedule, double shortest, double scale) {
   return legend + "\n";
 }
 
-using Row = std::array<std::string, 7>;
-
 std::string percent(double part) {
   return format_fixed(100 * part, 1) + " %";
 }
 
-Row row_of(const std::string& label, double first, double last, double span, double busy,
-           double activations) {
+std::vector<std::string> row_of(const std::string& label, double first, double last, double span,
+                                double busy, double activations) {
   return {label,
           format_fixed(first, kTimeDigits),
           format_fixed(last, kTimeDigits),
@@ -129,7 +127,7 @@ std::string draw(const Schedule& schedule, const Simulation& simulation, int col
 }
 
 std::string to_table(const Simulation& simulation) {
-  std::vector<Row> rows = {
+  TextRows rows = {
       {"rank", "first start", "last end", "span", "busy", "bubble", "peak activations"}};
   double busy = 0;
   for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
@@ -140,20 +138,7 @@ std::string to_table(const Simulation& simulation) {
   }
   rows.push_back(row_of("all", 0, simulation.makespan, simulation.makespan, busy,
                         simulation.peak_activations));
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i)
-      widths.at(i) = std::max(widths.at(i), row.at(i).size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (i > 0) text += "  ";
-      text += pad_left(row.at(i), widths.at(i));
-    }
-    text += "\n";
-  }
-  return text +
+  return text_table(rows, Align::kNumbers) +
          "Times in ms, activations in microbatches. All: the makespan, and what is busy of it on " +
          "average.\nThe longest span of a rank is " +
          format_fixed(simulation.longest_span, kTimeDigits) + " ms, of which " +

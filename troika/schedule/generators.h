@@ -1,6 +1,7 @@
 // The generators behind generate.h: each writes what one rank computes, in order; the transfers are
-// added for all schedules alike. Weight gradients of a stage come in ascending order of
-// microbatches, so that every schedule adds up the same bits. Internal to this folder.
+// added for all schedules alike. Forwards, input gradients and weight gradients of a stage each
+// come in ascending order of microbatches, so that every schedule adds up the same bits. Internal
+// to this folder.
 #pragma once
 
 #include <troika/schedule/generate.h>

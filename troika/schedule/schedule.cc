@@ -1,6 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/schedule/schedule.h>
 
+#include <algorithm>
+
 namespace troika {
 
 std::string_view name_of(ActionKind kind) {
@@ -43,6 +45,12 @@ std::string describe(const ScheduleAction& action) {
   const std::string name(name_of(action.kind));
   return action.is_compute() ? name + microbatch + " (" + stage
                              : name + " " + microbatch + " (for " + stage;
+}
+
+bool Schedule::splits_backward() const {
+  return std::ranges::any_of(programs, [](const Program& program) {
+    return std::ranges::count(program, ActionKind::kBackwardWeight, &ScheduleAction::kind) > 0;
+  });
 }
 
 std::vector<int> Schedule::stages_of(int rank) const {

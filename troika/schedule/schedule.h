@@ -48,6 +48,10 @@ struct ScheduleAction {
   [[nodiscard]] bool makes_weight_gradient() const {
     return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
   }
+  // How many more activations of a chunk are alive after it: 1, 0 or -1.
+  [[nodiscard]] int activations() const {
+    return kind == ActionKind::kForward ? 1 : makes_weight_gradient() ? -1 : 0;
+  }
   // Of a transfer: the stage that makes the tensor. Of the others: `stage`.
   [[nodiscard]] int source_stage() const;
 
@@ -62,8 +66,9 @@ struct ScheduleAction {
 //   its own rank it was made before, of another rank it has been received;
 // - a send or receive is posted and does not wait. Between two ranks the messages of one direction
 //   match in order: the n-th receive takes the n-th send, so a message needs no tag;
-// - a message moves once both ends are posted (nothing relies on buffering). Sends are waited for
-//   at the end of the program only.
+// - a message moves once both ends are posted (nothing relies on buffering). A rank lets go of its
+//   sends in their order; at most Schedule::most_sends() are under way, then a send waits for the
+//   oldest of them, so that a fast rank does not run away from a slow link.
 using Program = std::vector<ScheduleAction>;
 
 struct Schedule {
@@ -75,6 +80,13 @@ struct Schedule {
   std::vector<Program> programs;   // one a rank
 
   [[nodiscard]] int stages() const { return ranks * chunks; }
+  // Of one rank, that its peers have not received. With several chunks any number: microbatches
+  // come back to the rank that has sent them, and might wait for each other.
+  [[nodiscard]] int most_sends() const {
+    return chunks == 1 ? 2 * ranks : 2 * chunks * microbatches;
+  }
+  // Whether any gradient of weights is computed apart from that of the input.
+  [[nodiscard]] bool splits_backward() const;
   // In ascending order. A stage's place in it is its chunk.
   [[nodiscard]] std::vector<int> stages_of(int rank) const;
   // The rank at the other end of a transfer that a rank of this schedule has in its program.

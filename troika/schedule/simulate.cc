@@ -103,9 +103,8 @@ class Clockwork {
 void count_activations(RankTimes& times, int chunks) {
   int alive = 0;
   for (const TimedAction& timed : times.actions) {
-    if (timed.action.kind == ActionKind::kForward) ++alive;
+    alive += timed.action.activations();
     times.peak_chunk_activations = std::max(times.peak_chunk_activations, alive);
-    if (timed.action.makes_weight_gradient()) --alive;
   }
   times.peak_activations = static_cast<double>(times.peak_chunk_activations) / chunks;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -46,6 +47,11 @@ std::uint8_t marks_of(ActionKind kind) {
   throw InternalError("internal error: an action of no kind");
 }
 
+// The mark of the other end of a send.
+Mark end_of(const ScheduleAction& send) {
+  return send.kind == ActionKind::kSendActivation ? kActivationReceived : kGradientReceived;
+}
+
 // An action that is missing, for messages.
 struct Duty {
   std::uint8_t mark;
@@ -60,7 +66,7 @@ class Prover {
   std::optional<ScheduleFault> find_fault() {
     if (auto fault = check_shape()) return fault;
     marks_.assign(cells_of(schedule_), 0);
-    next_weight_.assign(static_cast<std::size_t>(schedule_.stages()), 0);
+    next_.assign(static_cast<std::size_t>(schedule_.stages()), {});
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       if (auto fault = walk(rank)) return fault;
     }
@@ -102,7 +108,11 @@ class Prover {
   const Schedule& schedule_;
   const ScheduleBounds& bounds_;
   std::vector<std::uint8_t> marks_;
-  std::vector<int> next_weight_;  // by stage: whose weight gradient is due
+  // By stage: whose forward, input gradient and weight gradient is due.
+  struct Due {
+    int forward = 0, input = 0, weight = 0;
+  };
+  std::vector<Due> next_;
 };
 
 Prover::Fault Prover::check_shape() const {
@@ -141,12 +151,12 @@ Prover::Fault Prover::walk(int rank) {
       return fault(rank, position, describe(action) + " " + why);
     }
     marks_[cell_of(schedule_, action)] |= marks_of(action.kind);
-    if (action.makes_weight_gradient()) {
-      ++next_weight_[static_cast<std::size_t>(action.stage)];
-      --alive;
-    }
+    Due& next = next_[static_cast<std::size_t>(action.stage)];
+    if (action.makes_input_gradient()) ++next.input;
+    if (action.makes_weight_gradient()) ++next.weight;
+    alive += action.activations();
     if (action.kind != ActionKind::kForward) continue;
-    ++alive;
+    ++next.forward;
     const double microbatches = static_cast<double>(alive) / schedule_.chunks;
     if (bounds_.activations && microbatches > *bounds_.activations) {
       return fault(rank, position,
@@ -182,14 +192,13 @@ std::string Prover::objection_to_compute(const ScheduleAction& action) const {
   } else if (!has(stage, microbatch, kInputDone)) {
     return "comes before the gradient of its input";
   }
-  if (action.makes_weight_gradient()) {
-    const int due = next_weight_[static_cast<std::size_t>(stage)];
-    if (microbatch != due) {
-      return "comes where microbatch " + text(due) +
-             " is due: weight gradients are added up in ascending order";
-    }
-  }
-  return {};
+  const Due& next = next_[static_cast<std::size_t>(stage)];
+  const int due = action.kind == ActionKind::kForward ? next.forward
+                  : action.makes_input_gradient()     ? next.input
+                                                      : next.weight;
+  if (microbatch == due) return {};
+  return "comes where microbatch " + text(due) +
+         " is due: gradients are added up in ascending order";
 }
 
 // Of a forward, or a gradient of the input.
@@ -276,18 +285,28 @@ Prover::Fault Prover::check_matching() const {
 }
 
 // Carries the programs out, whichever rank can go on first. The only waits are those of actions
-// that compute for a message; what is posted stays posted, so the order in which ranks go on makes
-// no difference, and if this run ends so does every other. A rank that waits has posted its receive
-// (walk) and messages match (check_matching), so it waits for the send alone.
+// that compute, for a message, and those of sends, for an older one to be received; what is posted
+// stays posted, so the order in which ranks go on makes no difference, and if this run ends so does
+// every other. A rank that waits to compute has posted its receive (walk) and messages match
+// (check_matching), so it waits for the send alone.
 Prover::Fault Prover::run() const {
-  std::vector<std::uint8_t> sent(marks_.size(), 0);
+  std::vector<std::uint8_t> posted(marks_.size(), 0);
   std::vector<std::size_t> next(schedule_.programs.size(), 0);
+  std::vector<std::deque<ScheduleAction>> under_way(schedule_.programs.size());  // sends by rank
+  const auto is_posted = [&](const ScheduleAction& action, Mark mark) {
+    return (posted[cell_of(schedule_, action)] & mark) != 0;
+  };
+  const auto must_wait_to_send = [&](int rank) {
+    auto& sends = under_way[static_cast<std::size_t>(rank)];
+    while (!sends.empty() && is_posted(sends.front(), end_of(sends.front()))) sends.pop_front();
+    return static_cast<int>(sends.size()) >= schedule_.most_sends();
+  };
   const auto waits = [&](const ScheduleAction& action) {
     const bool forward = action.kind == ActionKind::kForward;
     if (!forward && !action.makes_input_gradient()) return false;
     const int source = forward ? action.stage - 1 : action.stage + 1;
     if (!is_stage(source) || !schedule_.crosses(action.stage, source)) return false;
-    return (sent[cell_of(schedule_, action)] & (forward ? kActivationSent : kGradientSent)) == 0;
+    return !is_posted(action, forward ? kActivationSent : kGradientSent);
   };
   std::vector<int> ready;
   for (int rank = schedule_.ranks; rank-- > 0;) ready.push_back(rank);
@@ -297,9 +316,10 @@ Prover::Fault Prover::run() const {
     std::size_t& position = next[static_cast<std::size_t>(rank)];
     for (; position < program(rank).size(); ++position) {
       const ScheduleAction& action = program(rank)[position];
-      if (waits(action)) break;
-      if (!action.is_send()) continue;
-      sent[cell_of(schedule_, action)] |= marks_of(action.kind);
+      if (action.is_send() ? must_wait_to_send(rank) : waits(action)) break;
+      if (action.is_compute()) continue;
+      posted[cell_of(schedule_, action)] |= marks_of(action.kind);
+      if (action.is_send()) under_way[static_cast<std::size_t>(rank)].push_back(action);
       ready.push_back(schedule_.peer(action));
     }
   }
@@ -308,7 +328,9 @@ Prover::Fault Prover::run() const {
     if (position == program(rank).size()) continue;
     const ScheduleAction& action = program(rank)[position];
     const int source = action.kind == ActionKind::kForward ? action.stage - 1 : action.stage + 1;
-    const int other = rank_of(source);
+    const int other = action.is_send()
+                          ? schedule_.peer(under_way[static_cast<std::size_t>(rank)].front())
+                          : rank_of(source);
     const ScheduleAction& its = program(other)[next[static_cast<std::size_t>(other)]];
     return fault(rank, static_cast<int>(position),
                  describe(action) + " waits for rank " + text(other) + ", which waits in " +
@@ -336,8 +358,8 @@ std::vector<int> peak_chunk_activations(const Schedule& schedule) {
     int alive = 0;
     int peak = 0;
     for (const ScheduleAction& action : program) {
-      if (action.kind == ActionKind::kForward) peak = std::max(peak, ++alive);
-      if (action.makes_weight_gradient()) --alive;
+      alive += action.activations();
+      peak = std::max(peak, alive);
     }
     peaks.push_back(peak);
   }

@@ -27,7 +27,8 @@ struct ScheduleFault {
 // - every stage lies on a rank, `chunks` of them on each;
 // - every microbatch has forward, input gradient and weight gradient exactly once on each stage
 //   (the two gradients together or apart), in this order, on the stage's rank;
-// - the weight gradients of a stage come in ascending order of microbatches: the same bits;
+// - forwards, input gradients and weight gradients of a stage each come in ascending order of
+//   microbatches: whatever pass adds to a gradient, the same bits;
 // - what crosses ranks is sent and received exactly once, after it is made and before it is used,
 //   and between two ranks the receives are posted in the order of the sends;
 // - every program comes to its end, a message moving only when both of its ends are posted;

@@ -1,7 +1,9 @@
 #include <ATen/ATen.h>
 #include <troika/base/version.h>
+#include <troika/config/layout.h>
 #include <troika/config/recipe_file.h>
 #include <troika/train/job.h>
+#include <troika/train/model_part.h>
 
 #include <algorithm>
 #include <utility>
@@ -23,8 +25,10 @@ SessionOptions session_options(const Recipe& recipe, const std::filesystem::path
                                std::shared_ptr<Trace> trace) {
   SessionOptions options;
   options.engine = recipe.comm.engine;
-  options.fold =
-      recipe.train.deterministic ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
+  // Both stages that share a tied weight update it by themselves: sums over their data axes, which
+  // may lie otherwise on the hosts, have to give the same bits.
+  const bool in_order = recipe.train.deterministic || ties_stages(recipe);
+  options.fold = in_order ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
   options.timeout = Seconds(recipe.comm.timeout_seconds);
   options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   options.recorders = folder;
@@ -64,10 +68,11 @@ GroupRanks groups_of(const Recipe& recipe, int rank) {
 }
 
 bool ties_stages(const Recipe& recipe) {
-  // In a V the first and the last stage are on one rank.
-  return recipe.parallel.pipeline > 1 && recipe.model.kind == ModelKind::kGpt &&
-         recipe.model.tied_embeddings &&
-         recipe.parallel.pipeline_schedule != PipelineScheduleKind::kZbV;
+  if (recipe.parallel.pipeline == 1) return false;
+  if (recipe.model.kind != ModelKind::kGpt || !recipe.model.tied_embeddings) return false;
+  const std::vector<int> first_ranks = stages_of(recipe.parallel, 0);
+  const auto last = recipe.parallel.pipeline * chunks_per_rank(recipe.parallel) - 1;
+  return std::ranges::count(first_ranks, last) == 0;  // in a V they are on one rank
 }
 
 Rendezvous meet(World world, const Recipe& recipe) {
@@ -98,10 +103,10 @@ Group Job::make_group(std::string_view axis, const std::vector<int>& ranks) cons
 }
 
 std::vector<std::int64_t> Job::gather(std::int64_t value, const Call& call) const {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(size()));
-  const at::Tensor all = at::from_blob(values.data(), {size()}, at::kLong);
+  const at::Tensor all = at::empty({size()}, at::kLong);
   world().all_gather(all, at::full({1}, value, at::kLong), call).wait();
-  return values;
+  const auto* values = all.const_data_ptr<std::int64_t>();
+  return {values, values + size()};
 }
 
 void Job::abort(const Error& error) const {

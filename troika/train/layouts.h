@@ -8,9 +8,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace troika {
@@ -29,9 +26,9 @@ struct TrialLayout {
 [[nodiscard]] Recipe recipe_on(const Recipe& recipe, const TrialLayout& layout);
 // One rank, with the microbatches of `recipe`: what all others are compared with.
 [[nodiscard]] TrialLayout reference_layout(const Recipe& recipe);
-// As parse_layouts() reads it: "data=2,pipeline=2,pipeline_schedule=zb-v"; settings at their
-// defaults, and the microbatch of `recipe`, are left out. "data=1" for the reference.
-[[nodiscard]] std::string describe(const TrialLayout& layout, const Recipe& recipe);
+// Without the settings that have no effect, such as a schedule without a pipeline; `data` is 1
+// where it is "auto".
+[[nodiscard]] TrialLayout simplified(TrialLayout layout);
 
 // Every combination of the axes (1 to 4 each), schedules, chunks, stages of ZeRO, shard groups,
 // activation checkpointing, and microbatches (one a rank, and several) that this recipe can have
@@ -40,14 +37,14 @@ struct TrialLayout {
 
 // What a layout is made of, one number a setting: two layouts with the same number have the same.
 [[nodiscard]] std::vector<int> settings_of(const TrialLayout& layout, const Recipe& recipe);
-// Positions of rows such that any two settings that meet in a row meet in one of these: few of
-// them, by a greedy choice that depends on nothing but `rows`. Rows are of one length.
-[[nodiscard]] std::vector<std::size_t> cover_pairs(std::span<const std::vector<int>> rows);
+// Few of them in which any two settings meet that meet in any: see cover_pairs().
 [[nodiscard]] std::vector<TrialLayout> covering_layouts(const Recipe& recipe, int most_ranks);
 
-// "tensor=2,pipeline=2; data=4,zero_stage=3": keys of [parallel], and micro_batch_size; `data`
-// is 1 where it is not given. Throws UsageError as reading and resolving a recipe does.
-[[nodiscard]] std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& recipe);
+// What a recipe itself asks for in [parallel], with the microbatches of `recipe`, which are those
+// that it is tried with; a data axis that is "auto" fills `most_ranks` ranks. Empty where that is
+// one rank, does not fit, or cannot be.
+[[nodiscard]] std::optional<TrialLayout> own_layout(const Recipe& recipe,
+                                                    const ParallelRecipe& asked, int most_ranks);
 
 // What its numbers may differ by from the reference's.
 [[nodiscard]] Tolerance tolerance_of(const TrialLayout& layout);

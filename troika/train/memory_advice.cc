@@ -35,9 +35,19 @@ Change zero(int stage) {
           [stage](Recipe& recipe) { recipe.parallel.zero_stage = stage; }};
 }
 
-Change axis(const std::string& name, std::int64_t ParallelRecipe::*size, std::int64_t ranks) {
-  return {name + " = " + std::to_string(ranks),
-          [size, ranks](Recipe& recipe) { recipe.parallel.*size = ranks; }};
+// Takes its ranks from the data axis; nothing where that has too few.
+std::optional<Change> axis(const Recipe& now, const std::string& name,
+                           std::int64_t ParallelRecipe::*size, std::int64_t ranks) {
+  const std::int64_t factor = ranks / (now.parallel.*size);
+  std::optional<std::int64_t> data = now.parallel.data;
+  if (data && *data % factor != 0) return std::nullopt;
+  if (data) *data /= factor;
+  return Change{
+      name + " = " + std::to_string(ranks) + (data ? ", data = " + std::to_string(*data) : ""),
+      [=](Recipe& recipe) {
+        recipe.parallel.*size = ranks;
+        recipe.parallel.data = data;
+      }};
 }
 
 // Only changes that change something.
@@ -57,12 +67,13 @@ std::vector<Change> changes_of(const Recipe& recipe, int ranks) {
       changes.push_back(zero(stage));
     }
   }
-  for (std::int64_t size = recipe.parallel.tensor * 2; size <= ranks; size *= 2) {
-    changes.push_back(axis("tensor", &ParallelRecipe::tensor, size));
-  }
-  for (std::int64_t size = recipe.parallel.pipeline * 2; size <= ranks; size *= 2) {
-    changes.push_back(axis("pipeline", &ParallelRecipe::pipeline, size));
-  }
+  const auto try_axis = [&](const std::string& name, std::int64_t ParallelRecipe::*member) {
+    for (std::int64_t size = recipe.parallel.*member * 2; size <= ranks; size *= 2) {
+      if (auto change = axis(recipe, name, member, size)) changes.push_back(*std::move(change));
+    }
+  };
+  try_axis("tensor", &ParallelRecipe::tensor);
+  try_axis("pipeline", &ParallelRecipe::pipeline);
   return changes;
 }
 
@@ -78,11 +89,11 @@ Change together(const Recipe& recipe) {
 
 // Nothing if the recipe's layout does not allow the change.
 std::optional<std::int64_t> bytes_with(const Change& change, Recipe recipe, int ranks,
-                                       HostRanks here) {
+                                       int ranks_per_node) {
   change.apply(recipe);
   try {
     const Recipe resolved = resolve_for_run(recipe, ranks);
-    return bytes_of_ranks(predict_job(resolved), here.first, here.count);
+    return bytes_of_neediest_host(predict_job(resolved), ranks, ranks_per_node);
   } catch (const UsageError&) {
     return std::nullopt;
   }
@@ -104,13 +115,13 @@ std::vector<RankKind> predict_if_possible(const Recipe& recipe) {
 
 }  // namespace
 
-std::string memory_advice(const Recipe& loaded, int ranks, HostRanks here,
+std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
                           std::uint64_t host_bytes) {
   std::vector<Change> changes = changes_of(loaded, ranks);
   changes.push_back(together(loaded));
   std::optional<std::int64_t> last;
   for (const Change& change : changes) {
-    const auto bytes = bytes_with(change, loaded, ranks, here);
+    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node);
     if (bytes && *bytes <= static_cast<std::int64_t>(host_bytes)) {
       return "write " + change.text + ": that needs " + bytes_text(*bytes);
     }
@@ -132,7 +143,7 @@ void refuse_unless_it_fits(const Recipe& loaded, int ranks, HostRanks here,
                                     std::to_string(here.first + here.count - 1) + " need ";
   throw UsageError("out of memory: " + who + bytes_text(needed) + " on this host, which has " +
                        format_bytes(host_bytes),
-                   memory_advice(loaded, ranks, here, host_bytes));
+                   memory_advice(loaded, ranks, here.count, host_bytes));
 }
 
 }  // namespace troika

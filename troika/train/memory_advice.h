@@ -9,11 +9,12 @@
 
 namespace troika {
 
-// The first change that makes ranks `here` of a job of `ranks` need no more than `host_bytes`, with
-// what they need then. Tried in this order, the least disturbing first: recomputing activations,
-// smaller microbatches, ZeRO, tensor and pipeline parallelism in place of data parallelism; then
-// the first three together. If none does, says so. `loaded` is not resolved.
-[[nodiscard]] std::string memory_advice(const Recipe& loaded, int ranks, HostRanks here,
+// The first change after which no host of a job of `ranks`, each with `ranks_per_node` of them,
+// needs more than `host_bytes`, with what the neediest needs then. Tried in this order, the least
+// disturbing first: recomputing activations, smaller microbatches, ZeRO, tensor and pipeline
+// parallelism in place of data parallelism; then the first three together. If none does, says so.
+// `loaded` is not resolved.
+[[nodiscard]] std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
                                         std::uint64_t host_bytes);
 
 // Throws UsageError with that advice as its hint if ranks `here` are going to need more than

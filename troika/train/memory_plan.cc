@@ -38,10 +38,8 @@ ModelPlace place_of(const Recipe& recipe, const GroupRanks& groups, int rank) {
   place.tensor = TensorAxis(group_of("tensor", groups.tensor, rank), kNoWait);
   place.pipeline_rank =
       static_cast<int>(std::ranges::find(groups.pipeline, rank) - groups.pipeline.begin());
-  place.sharding.stage = static_cast<int>(recipe.parallel.zero_stage);
-  place.sharding.shard = group_of("data shard", groups.shard, rank);
-  place.sharding.replicate = group_of("data replica", groups.replicate, rank);
-  place.sharding.microbatches_per_step = microbatches_per_step(recipe);
+  place.sharding = sharding_of(recipe, group_of("data shard", groups.shard, rank),
+                               group_of("data replica", groups.replicate, rank));
   return place;
 }
 

@@ -1,4 +1,5 @@
 #include <troika/base/text.h>
+#include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/config/layout.h>
 #include <troika/train/job.h>
@@ -44,52 +45,41 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return join(parts, ", ");
 }
 
-std::string table(const std::vector<std::vector<std::string>>& columns) {
-  std::string text;
-  for (std::size_t row = 0; row < columns.front().size(); ++row) {
-    std::string line;
-    for (std::size_t column = 0; column < columns.size(); ++column) {
-      const auto& cells = columns[column];
-      const std::size_t width = std::ranges::max(cells, {}, &std::string::size).size();
-      const std::string padding(width - cells[row].size(), ' ');
-      line += column == 0 ? cells[row] + padding : "  " + padding + cells[row];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
+std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int ranks,
+                                    int ranks_per_node) {
+  std::int64_t most = 0;
+  for (int first = 0; first < ranks; first += ranks_per_node) {
+    most = std::max(most, bytes_of_ranks(kinds, first, ranks_per_node));
+  }
+  return most;
+}
+
 DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes) {
   DryRun run{recipe, predict_job(recipe), ranks_per_node, host_bytes};
-  const int ranks = mesh_of(recipe).size();
-  for (int first = 0; first < ranks; first += ranks_per_node) {
-    run.needed_bytes = std::max(run.needed_bytes, bytes_of_ranks(run.kinds, first, ranks_per_node));
-  }
+  run.needed_bytes = bytes_of_neediest_host(run.kinds, mesh_of(recipe).size(), ranks_per_node);
   return run;
 }
 
 std::string to_text(const DryRun& run, const std::string& advice) {
-  std::vector<std::vector<std::string>> columns = {{"ranks"}};
-  for (const auto& [name, bytes] : parts_of({})) columns.push_back({name});
-  for (const auto& [name, bytes] : moments_of({})) columns.push_back({name});
-  columns.push_back({"peak"});
+  TextRows rows = {{"ranks"}};
+  for (const auto& [name, bytes] : parts_of({})) rows[0].push_back(name);
+  for (const auto& [name, bytes] : moments_of({})) rows[0].push_back(name);
+  rows[0].emplace_back("peak");
   for (const RankKind& kind : run.kinds) {
-    std::size_t column = 0;
-    columns[column++].push_back(ranks_text(kind.ranks));
-    for (const auto& [name, bytes] : parts_of(kind.plan))
-      columns[column++].push_back(bytes_text(bytes));
-    for (const auto& [name, bytes] : moments_of(kind.plan))
-      columns[column++].push_back(bytes_text(bytes));
-    columns[column].push_back(bytes_text(kind.plan.peak()));
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(ranks_text(kind.ranks));
+    for (const auto& [name, bytes] : parts_of(kind.plan)) row.push_back(bytes_text(bytes));
+    for (const auto& [name, bytes] : moments_of(kind.plan)) row.push_back(bytes_text(bytes));
+    row.push_back(bytes_text(kind.plan.peak()));
   }
-  std::string text = mesh_of(run.recipe).describe() + "; tensors of each rank:\n" + table(columns);
+  std::string text = mesh_of(run.recipe).describe() + "; tensors of each rank:\n" +
+                     text_table(rows, Align::kNumbers);
   text += "a host with " + std::to_string(run.ranks_per_node) +
           (run.ranks_per_node == 1 ? " rank" : " ranks") + " needs " +
           bytes_text(run.needed_bytes) + " (" + bytes_text(kProcessBytes) +

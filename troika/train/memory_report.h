@@ -28,6 +28,10 @@ struct DryRun {
   }
 };
 
+// Of the host whose ranks need the most, with `ranks_per_node` neighbouring ranks on each.
+[[nodiscard]] std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int ranks,
+                                                  int ranks_per_node);
+
 // `recipe` is resolved; neighbouring ranks share a host, all like this machine. Throws UsageError.
 [[nodiscard]] DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes);
 

@@ -1,4 +1,5 @@
 #include <troika/base/text.h>
+#include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/comm/engines.h>
 #include <troika/models/model.h>
@@ -108,23 +109,6 @@ std::string talks_text(const GroupRanks& groups) {
   return parts.empty() ? "nobody" : join(parts, "; ");
 }
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 MeshPlan plan_mesh(const Recipe& recipe) {
@@ -161,7 +145,7 @@ MeshPlan plan_mesh(const Recipe& recipe) {
 std::string to_text(const MeshPlan& plan) {
   std::string text = plan.mesh.describe() + ", " +
                      format_count(static_cast<double>(plan.parameters)) + " parameters\n";
-  std::vector<std::vector<std::string>> rows = {{"rank"}};
+  TextRows rows = {{"rank"}};
   std::vector<Axis> axes;
   for (const Axis axis : kAxes) {
     if (plan.mesh.size(axis) == 1) continue;
@@ -183,7 +167,7 @@ std::string to_text(const MeshPlan& plan) {
     }
     row.push_back(talks_text(rank.groups));
   }
-  return text + table(rows);
+  return text + text_table(rows);
 }
 
 std::string to_json(const MeshPlan& plan) {

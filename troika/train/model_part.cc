@@ -17,6 +17,13 @@ Recompute recompute_of(ActivationCheckpoint checkpoint) {
   return checkpoint == ActivationCheckpoint::kFull ? Recompute::kBlocks : Recompute::kNone;
 }
 
+// Of one microbatch: enough to see where stages lie and what is computed apart.
+Schedule smallest_schedule(const ParallelRecipe& parallel) {
+  return make_schedule(
+      name_of(parallel.pipeline_schedule),
+      {static_cast<int>(parallel.pipeline), static_cast<int>(chunks_per_rank(parallel)), 1});
+}
+
 }  // namespace
 
 std::vector<int> cut_of(const ParallelRecipe& parallel, const ModelFacts& facts) {
@@ -39,10 +46,19 @@ std::vector<ParameterSpec> parameters_of(const Model& model) {
 }
 
 std::vector<int> stages_of(const ParallelRecipe& parallel, int rank) {
-  const ScheduleShape shape{static_cast<int>(parallel.pipeline),
-                            static_cast<int>(chunks_per_rank(parallel)), 1};
-  if (shape.ranks == 1) return {0};
-  return make_schedule(name_of(parallel.pipeline_schedule), shape).stages_of(rank);
+  if (parallel.pipeline == 1) return {0};
+  return smallest_schedule(parallel).stages_of(rank);
+}
+
+Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate) {
+  Sharding sharding;
+  sharding.stage = static_cast<int>(recipe.parallel.zero_stage);
+  sharding.shard = std::move(shard);
+  sharding.replicate = std::move(replicate);
+  sharding.microbatches_per_step = microbatches_per_step(recipe);
+  sharding.splits_backward =
+      recipe.parallel.pipeline > 1 && smallest_schedule(recipe.parallel).splits_backward();
+  return sharding;
 }
 
 int microbatches_per_step(const Recipe& recipe) {

@@ -57,6 +57,9 @@ class ModelPart {
 // The stages that pipeline rank `rank` of a resolved recipe has, ascending.
 [[nodiscard]] std::vector<int> stages_of(const ParallelRecipe& parallel, int rank);
 
+// How ZeRO cuts what ranks of a resolved recipe keep, among the ranks of these groups.
+[[nodiscard]] Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate);
+
 // The most microbatches that any rank has in a step of a resolved recipe.
 [[nodiscard]] int microbatches_per_step(const Recipe& recipe);
 

@@ -4,6 +4,7 @@
 #include <troika/train/run_folder.h>
 #include <troika/train/summary.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,20 +28,25 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   summary["run"] = run_folder(recipe).string();
   summary["world_size"] = job.size();
   for (const Axis axis : kAxes) summary["mesh"][std::string(name_of(axis))] = job.mesh().size(axis);
-  // What each rank alone knows.
-  const auto peak_memory = job.gather(static_cast<std::int64_t>(resource_use().peak_memory_bytes),
-                                      {"peak memory of all ranks", job.deadline()});
+  // What each rank alone knows. Ranks come here as they have handed over their parameters, so they
+  // wait as long for each other as that may take.
+  const auto of_all_ranks = [&job](std::int64_t value, std::string_view what) {
+    return job.gather(value, {what, job.storage_deadline()});
+  };
+  const auto peak_memory = of_all_ranks(static_cast<std::int64_t>(resource_use().peak_memory_bytes),
+                                        "peak memory of all ranks");
   std::map<std::string, std::vector<std::int64_t>> bytes_sent;  // by axis, by rank
-  for (const Group* group : {&job.data(), &job.tensor(), &job.pipeline()}) {
-    if (group->size() == 1 && group != &job.data()) continue;
-    bytes_sent[group->axis()] = job.gather(static_cast<std::int64_t>(group->bytes_sent()),
-                                           {"bytes sent by all ranks", job.deadline()});
+  for (const Group* group :
+       {&job.data(), &job.tensor(), &job.pipeline(), &job.shard(), &job.replicate(), &job.tie()}) {
+    auto bytes =
+        of_all_ranks(static_cast<std::int64_t>(group->bytes_sent()), "bytes sent by all ranks");
+    const bool any = std::ranges::any_of(bytes, [](std::int64_t count) { return count > 0; });
+    if (any || group == &job.data()) bytes_sent[group->axis()] = std::move(bytes);
   }
-  const auto peak_tensors =
-      job.gather(peak_tensor_bytes, {"peak of tensors of all ranks", job.deadline()});
+  const auto peak_tensors = of_all_ranks(peak_tensor_bytes, "peak of tensors of all ranks");
   const auto chunks = static_cast<double>(chunks_per_rank(recipe.parallel));
   const auto peak_activations =
-      job.gather(trainer.peak_chunk_activations(), {"activations of all ranks", job.deadline()});
+      of_all_ranks(trainer.peak_chunk_activations(), "activations of all ranks");
   for (const Member& member : job.members()) {
     const auto rank = static_cast<std::size_t>(member.rank);
     summary["ranks"].push_back(

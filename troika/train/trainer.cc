@@ -24,10 +24,7 @@ ModelPlace place_of(const Recipe& recipe, const Job& job) {
   ModelPlace place;
   place.tensor = TensorAxis(job.tensor(), job.timeout());
   place.pipeline_rank = job.pipeline().rank();
-  place.sharding.stage = static_cast<int>(recipe.parallel.zero_stage);
-  place.sharding.shard = job.shard();
-  place.sharding.replicate = job.replicate();
-  place.sharding.microbatches_per_step = microbatches_per_step(recipe);
+  place.sharding = sharding_of(recipe, job.shard(), job.replicate());
   return place;
 }
 
@@ -131,7 +128,9 @@ bool Trainer::tells_loss() const {
 
 LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const {
   if (!tells_loss()) loss = 0, valid = 0;
-  return {job_.world(), loss, valid, {label, job_.deadline()}};
+  // The first stage has its last forward pass long before the last stage has.
+  const double patience = job_.pipeline().size() > 1 ? 2 : 1;
+  return {job_.world(), loss, valid, {label, Deadline::in(patience * job_.timeout())}};
 }
 
 void Trainer::keep_company(std::vector<Microbatch>& microbatches, std::size_t count) const {

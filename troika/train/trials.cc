@@ -1,6 +1,8 @@
 #include <troika/base/error.h>
-#include <troika/base/file.h>
-#include <troika/train/dump.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/rendezvous/store.h>
+#include <troika/train/layout_text.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/trials.h>
@@ -9,15 +11,13 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 namespace troika {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Ranks that have no part in a trial wait at the next one for those that have.
-constexpr double kToMeet = 3600;
 
 std::size_t add_trial(const Recipe& recipe, const TrialLayout& layout, std::vector<Trial>& trials) {
   const std::string name = describe(layout, recipe);
@@ -44,6 +44,31 @@ World part_of(const World& world, const Trial& trial) {
   part.job += "/" + trial.recipe.name;
   return part;
 }
+
+// The ends of trials, told through the job's store: no rank goes on to the rendezvous of the next
+// trial before, so that what a trial takes never counts as being late there.
+class TrialEnds {
+ public:
+  TrialEnds(const World& world, const Recipe& recipe) {
+    if (world.size == 1) return;
+    const auto deadline = Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds));
+    store_ = Store::connect(world.store, deadline).with_prefix(key_prefix(world.job));
+  }
+  void tell(const Trial& trial) {
+    if (store_) store_->set(key_of(trial), "");
+  }
+  void wait(const Trial& trial, Seconds timeout) {
+    if (!store_ || store_->wait({key_of(trial)}, Deadline::in(timeout))) return;
+    throw DeadlineError("the trial of " + quote(trial.name) + " has not ended after " +
+                            format_fixed(timeout.count(), 1) + " s",
+                        "try a smaller model, or fewer --steps");
+  }
+
+ private:
+  static std::string key_of(const Trial& trial) { return "ended/" + trial.recipe.name; }
+
+  std::optional<Store> store_;
+};
 
 TrialResult compare(std::span<const Trial> trials, const Trial& trial) {
   const Trial& reference = trials.front();
@@ -110,7 +135,6 @@ Recipe trial_recipe(const Recipe& user, std::int64_t most_samples, const TrialOp
   recipe.optimizer.weight_decay = user.optimizer.weight_decay;
   recipe.optimizer.schedule = ScheduleKind::kConstant;
   recipe.optimizer.warmup_steps = 0;
-  recipe.comm.rendezvous_timeout_seconds = std::max(user.comm.rendezvous_timeout_seconds, kToMeet);
   recipe.observe = {};
   recipe.observe.tensorboard = false;
   recipe.debug.dump_steps = {1};
@@ -163,13 +187,19 @@ void run_trials(std::span<const Trial> trials, std::size_t first, const World& w
                 const TrialOptions& options, const std::function<void(const TrialResult&)>& done) {
   RunOptions run;
   run.progress.style = ProgressStyle::kSilent;
-  for (std::size_t i = first; i < trials.size(); ++i) {
-    const Trial& trial = trials[i];
-    if (world.rank >= trial.ranks) continue;
-    static_cast<void>(run_training(trial.recipe, part_of(world, trial), run));
-    if (world.rank != 0) continue;
+  TrialEnds ends(world, trials.front().recipe);
+  const Seconds longest = options.step_timeout * static_cast<double>(options.steps + 1);
+  for (const Trial& trial : trials.subspan(first)) {
+    if (world.rank < trial.ranks) {
+      static_cast<void>(run_training(trial.recipe, part_of(world, trial), run));
+    }
+    if (world.rank != 0) {
+      ends.wait(trial, longest);
+      continue;
+    }
     done(compare(trials, trial));
     if (!trial.is_needed_later) std::filesystem::remove_all(options.folder / trial.recipe.name);
+    ends.tell(trial);
   }
 }
 

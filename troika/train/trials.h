@@ -2,6 +2,7 @@
 // what comes out with one rank: what `troika verify` and the parity tests run.
 #pragma once
 
+#include <troika/base/time.h>
 #include <troika/config/recipe.h>
 #include <troika/rendezvous/world.h>
 #include <troika/train/comparison.h>
@@ -22,6 +23,9 @@ struct TrialOptions {
   std::int64_t steps = 3;
   // Where the runs go; what is not needed any more is removed at once.
   std::filesystem::path folder;
+  // For ranks that wait until a trial is over: what each step may take, and one more for its start
+  // and the comparison.
+  Seconds step_timeout{1200};
 };
 
 // `user` as it is tried: the same model, data and seed; fp64, plain SGD with momentum (AdamW
@@ -61,9 +65,10 @@ struct TrialResult {
 [[nodiscard]] std::string to_json(const TrialResult& result);
 [[nodiscard]] TrialResult trial_result_of(std::string_view json);
 
-// Collective over `world`, which has the ranks of the largest trial: trials [first, end), each on
-// the world's first ranks. Rank 0 calls `done` after each. Throws what a run throws; the other
-// trials are then for another job to run.
+// Collective over `world`, which has the ranks of the largest trial and a launcher that keeps its
+// store: trials [first, end), each on the world's first ranks, while the others wait for its end.
+// Rank 0 calls `done` after each. Throws what a run throws, and DeadlineError where a trial takes
+// too long; the other trials are then for another job to run.
 void run_trials(std::span<const Trial> trials, std::size_t first, const World& world,
                 const TrialOptions& options, const std::function<void(const TrialResult&)>& done);
 

@@ -35,9 +35,9 @@ TEST(Layout, AutoTakesWhatTheOtherAxesLeave) {
 }
 
 TEST(Layout, WorldSizeIsTheProductOrOpen) {
-  EXPECT_EQ(world_size_of(with_axes({}, 2, 3)), std::nullopt);
-  EXPECT_EQ(world_size_of(with_axes(4, 2, 3)), 24);
-  EXPECT_THROW((void)world_size_of(with_axes(10'000, 10'000, 10'000)), UsageError);
+  EXPECT_EQ(smallest_world(with_axes({}, 2, 3)), 6);
+  EXPECT_EQ(smallest_world(with_axes(4, 2, 3)), 24);
+  EXPECT_THROW((void)smallest_world(with_axes(10'000, 10'000, 10'000)), UsageError);
 }
 
 TEST(Layout, AxesThatDoNotDivideAreRefused) {

@@ -207,8 +207,8 @@ INSTANTIATE_TEST_SUITE_P(
             "recipe.toml:17: [comm] engine = \"nccl\": training on GPUs does not exist yet; write "
             "engine = \"auto\""},
         Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
-                "recipe.toml:17: [comm] engine = \"fake\": training on an engine that exchanges "
-                "nothing does not exist yet; write engine = \"auto\""}));
+                "recipe.toml:17: [comm] engine = \"fake\": it exchanges nothing, and is for troika "
+                "train --dry-run; write engine = \"auto\""}));
 
 INSTANTIATE_TEST_SUITE_P(
     Splits, OneMistake,

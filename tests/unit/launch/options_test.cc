@@ -36,6 +36,23 @@ TEST(PlanLaunch, SeveralHosts) {
   EXPECT_EQ(plan_launch(flags, {.usable_cores = 8}).ranks, 6);
 }
 
+TEST(PlanWithoutLaunch, HostsNeedNoNumbers) {
+  const LaunchPlan plan = plan_without_launch({.ranks = 64, .ranks_per_node = 8}, {});
+  EXPECT_EQ(plan.ranks, 64);
+  EXPECT_EQ(plan.nodes, 8);
+  EXPECT_EQ(plan_without_launch({.ranks = 8, .nodes = 2}, {}).ranks_per_node, 4);
+  EXPECT_EQ(plan_without_launch({.ranks_per_node = 3}, {}).ranks, 3);
+}
+
+TEST(PlanWithoutLaunch, RefusesWhatALaunchRefuses) {
+  EXPECT_THROW((void)plan_without_launch({.ranks = 4, .ranks_per_node = 0}, {}), UsageError);
+  EXPECT_THROW((void)plan_without_launch({.ranks = 4, .ranks_per_node = -1}, {}), UsageError);
+  EXPECT_THROW((void)plan_without_launch({.ranks = 4, .nodes = 0}, {}), UsageError);
+  EXPECT_THROW((void)plan_without_launch({.ranks = 8, .ranks_per_node = 3}, {}), UsageError);
+  EXPECT_THROW((void)plan_without_launch({.ranks = 8, .ranks_per_node = 3, .nodes = 2}, {}),
+               UsageError);
+}
+
 struct BadFlags {
   const char* name;
   LaunchFlags flags;

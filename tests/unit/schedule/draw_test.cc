@@ -76,9 +76,9 @@ TEST(Table, HasALineForEachRankAndOneForAll) {
   const std::vector<std::string> lines = lines_of(to_table(drawn.simulation));
   ASSERT_EQ(lines.size(), 6U);
   EXPECT_EQ(lines[0], "rank  first start  last end    span   busy  bubble  peak activations");
-  EXPECT_EQ(lines[1], "   0        0.000    12.000  12.000  9.000  25.0 %              2.00");
-  EXPECT_EQ(lines[2], "   1        1.000    10.000   9.000  9.000   0.0 %              1.00");
-  EXPECT_EQ(lines[3], " all        0.000    12.000  12.000  9.000  25.0 %              2.00");
+  EXPECT_EQ(lines[1], "0           0.000    12.000  12.000  9.000  25.0 %              2.00");
+  EXPECT_EQ(lines[2], "1           1.000    10.000   9.000  9.000   0.0 %              1.00");
+  EXPECT_EQ(lines[3], "all         0.000    12.000  12.000  9.000  25.0 %              2.00");
   EXPECT_EQ(lines[5], "The longest span of a rank is 12.000 ms, of which 25.0 % bubble.");
 }
 

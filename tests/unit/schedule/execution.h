@@ -1,6 +1,7 @@
 // A second opinion on programs, which shares nothing with the validator: it carries them out on
 // symbols (hashes of how a value came to be), each rank with a memory of its own, messages without
-// tags and without buffers, and compares the weight gradients with those of a plain loop.
+// tags and without buffers, and compares what forwards, input gradients and weight gradients add up
+// to with a plain loop.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
@@ -44,22 +46,33 @@ inline Symbol accumulated(int stage, Symbol sum, Symbol input, Symbol gradient) 
   return mix(sum, mix(2000 + stage, input, gradient));
 }
 
-// Weight gradients by stage: microbatch after microbatch through the whole model.
-inline std::vector<Symbol> plain_loop(int stages, int microbatches) {
-  std::vector<Symbol> weights(static_cast<std::size_t>(stages), 1);
+// What each kind of pass has added up to, in its order, by stage.
+struct Sums {
+  explicit Sums(int stages)
+      : forwards(static_cast<std::size_t>(stages), 1), inputs(forwards), weights(forwards) {}
+  std::vector<Symbol> forwards, inputs, weights;
+  friend bool operator==(const Sums&, const Sums&) = default;
+};
+
+// Microbatch after microbatch through the whole model.
+inline Sums plain_loop(int stages, int microbatches) {
+  Sums sums(stages);
   for (int i = 0; i < microbatches; ++i) {
     std::vector<Symbol> inputs = {sample(i)};
     for (int stage = 0; stage < stages; ++stage) {
+      Symbol& sum = sums.forwards[static_cast<std::size_t>(stage)];
+      sum = mix(sum, inputs.back());
       inputs.push_back(forward_of(stage, inputs.back()));
     }
     Symbol gradient = loss_gradient(inputs.back());
     for (int stage = stages; stage-- > 0;) {
       const auto at = static_cast<std::size_t>(stage);
-      weights[at] = accumulated(stage, weights[at], inputs[at], gradient);
+      sums.weights[at] = accumulated(stage, sums.weights[at], inputs[at], gradient);
+      sums.inputs[at] = mix(sums.inputs[at], gradient);
       gradient = input_gradient(stage, inputs[at], gradient);
     }
   }
-  return weights;
+  return sums;
 }
 
 enum class Progress { kMoved, kWaits, kDone, kWrong };
@@ -70,7 +83,8 @@ class Execution {
       : schedule_(&schedule),
         memory_(schedule.programs.size()),
         at_(schedule.programs.size(), 0),
-        weights_(static_cast<std::size_t>(schedule.stages()), 1) {}
+        under_way_(schedule.programs.size()),
+        sums_(schedule.stages()) {}
 
   [[nodiscard]] const std::vector<std::size_t>& positions() const { return at_; }
 
@@ -90,7 +104,7 @@ class Execution {
     for (const auto& [ends, channel] : channels_) {
       if (channel.sends.size() != channel.receives.size()) return false;
     }
-    return weights_ == plain_loop(schedule_->stages(), schedule_->microbatches);
+    return sums_ == plain_loop(schedule_->stages(), schedule_->microbatches);
   }
 
  private:
@@ -159,6 +173,8 @@ class Execution {
     const Slot slot = {What::kInput, stage, i};
     const Progress progress = await(memory, slot);
     if (progress != Progress::kMoved) return progress;
+    Symbol& sum = sums_.forwards[static_cast<std::size_t>(stage)];
+    sum = mix(sum, memory.values[slot]);
     const Symbol output = forward_of(stage, memory.values[slot]);
     memory.saved[{stage, i}] = {memory.values[slot], 0, false};
     memory.values[{What::kOutput, stage, i}] = output;
@@ -178,6 +194,8 @@ class Execution {
     if (progress != Progress::kMoved) return progress;
     saved->second.gradient = memory.values[slot];
     saved->second.has_gradient = true;
+    Symbol& sum = sums_.inputs[static_cast<std::size_t>(stage)];
+    sum = mix(sum, saved->second.gradient);
     const Symbol gradient = input_gradient(stage, saved->second.input, saved->second.gradient);
     memory.values[{What::kInputGradient, stage, i}] = gradient;
     if (stage > 0 && place(stage - 1) == rank) {
@@ -189,7 +207,7 @@ class Execution {
   Progress weight(Memory& memory, int stage, int i) {
     const auto saved = memory.saved.find({stage, i});
     if (saved == memory.saved.end() || !saved->second.has_gradient) return Progress::kWrong;
-    Symbol& sum = weights_[static_cast<std::size_t>(stage)];
+    Symbol& sum = sums_.weights[static_cast<std::size_t>(stage)];
     sum = accumulated(stage, sum, saved->second.input, saved->second.gradient);
     memory.saved.erase(saved);
     return Progress::kMoved;
@@ -198,6 +216,13 @@ class Execution {
   Progress send(int rank, const Memory& memory, const Slot& slot, int to) {
     const auto value = memory.values.find(slot);
     if (value == memory.values.end() || to == rank) return Progress::kWrong;
+    auto& under_way = under_way_[static_cast<std::size_t>(rank)];
+    while (!under_way.empty() &&
+           channels_[{rank, under_way.front().first}].moved > under_way.front().second) {
+      under_way.pop_front();
+    }
+    if (static_cast<int>(under_way.size()) == schedule_->most_sends()) return Progress::kWaits;
+    under_way.emplace_back(to, channels_[{rank, to}].sends.size());
     channels_[{rank, to}].sends.push_back(value->second);
     move(rank, to);
     return Progress::kMoved;
@@ -225,7 +250,9 @@ class Execution {
   std::vector<Memory> memory_;
   std::vector<std::size_t> at_;
   std::map<std::pair<int, int>, Channel> channels_;
-  std::vector<Symbol> weights_;
+  // By rank: sends that may not have been received, to whom and as which of those to it.
+  std::vector<std::deque<std::pair<int, std::size_t>>> under_way_;
+  Sums sums_;
 };
 
 // Whether the programs do the work of a step, with ranks taking turns.

@@ -375,15 +375,36 @@ TEST(Validate, WantsWhatIsUsedToBeThere) {
 }
 
 TEST(Validate, NamesBothEndsOfADeadlock) {
-  // Rank 0 wants the gradient of microbatch 0 before it sends microbatch 1, which rank 1 does
+  // Rank 0 wants the gradient of microbatch 0 before it sends microbatch 1, which rank 1 wants
   // first.
   constexpr auto kF = ActionKind::kForward;
   constexpr auto kB = ActionKind::kBackward;
   const Schedule schedule =
       testing_support::two_ranks({{{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
-                                  {{kF, 1, 1}, {kF, 1, 0}, {kB, 1, 0}, {kB, 1, 1}}});
+                                  {{kF, 1, 0}, {kF, 1, 1}, {kB, 1, 0}, {kB, 1, 1}}});
   EXPECT_THAT(fault_of(schedule).message,
               HasSubstr("B0 (stage 0) waits for rank 1, which waits in F1 (stage 1): a deadlock"));
+}
+
+// Rank 0 has all its forwards first, and takes no gradient before; rank 1 has each microbatch's
+// gradient at once.
+Schedule one_way_first(int microbatches) {
+  Program first, second;
+  for (int i = 0; i < microbatches; ++i) {
+    first.push_back({ActionKind::kForward, 0, i});
+    second.push_back({ActionKind::kForward, 1, i});
+    second.push_back({ActionKind::kBackward, 1, i});
+  }
+  for (int i = 0; i < microbatches; ++i) first.push_back({ActionKind::kBackward, 0, i});
+  return testing_support::two_ranks({first, second}, microbatches);
+}
+
+TEST(Validate, CountsTheSendsThatMayBeUnderWay) {
+  const int most = one_way_first(1).most_sends();
+  EXPECT_FALSE(find_fault(one_way_first(most)));
+  const Schedule long_one = one_way_first(4 * most);
+  EXPECT_THAT(fault_of(long_one).message, HasSubstr(": a deadlock"));
+  EXPECT_FALSE(works(long_one));
 }
 
 TEST(Validate, WantsAShapeThatFits) {

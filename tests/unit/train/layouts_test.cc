@@ -1,12 +1,14 @@
 // Which layouts there are to try, that few of them cover all pairs, and how they are written.
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/train/layout_text.h>
 #include <troika/train/layouts.h>
 #include <troika/train/trials.h>
 
 #include <algorithm>
 #include <set>
-#include <tuple>
+#include <string>
+#include <vector>
 
 namespace troika {
 namespace {
@@ -31,25 +33,19 @@ TrialLayout layout_called(const std::string& text) {
   return parse_layouts(text, small_recipe()).at(0);
 }
 
-using Pair = std::tuple<std::size_t, int, std::size_t, int>;
-
-std::set<Pair> pairs_of(const std::vector<std::vector<int>>& rows) {
-  std::set<Pair> pairs;
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      for (std::size_t j = i + 1; j < row.size(); ++j) pairs.insert({i, row[i], j, row[j]});
-    }
+std::vector<std::set<int>> settings_in(const std::vector<TrialLayout>& layouts) {
+  std::vector<std::set<int>> settings(settings_of(layouts.at(0), small_recipe()).size());
+  for (const TrialLayout& layout : layouts) {
+    const std::vector<int> own = settings_of(layout, small_recipe());
+    for (std::size_t i = 0; i < own.size(); ++i) settings.at(i).insert(own[i]);
   }
-  return pairs;
+  return settings;
 }
 
-TEST(Layouts, AFewCoverEveryPairThatThereIs) {
+TEST(Layouts, AFewHaveEverySettingThatThereIs) {
   const Recipe recipe = small_recipe();
   const std::vector<TrialLayout> all = all_layouts(recipe, 8), few = covering_layouts(recipe, 8);
-  std::vector<std::vector<int>> rows, chosen;
-  for (const TrialLayout& layout : all) rows.push_back(settings_of(layout, recipe));
-  for (const TrialLayout& layout : few) chosen.push_back(settings_of(layout, recipe));
-  EXPECT_EQ(pairs_of(chosen), pairs_of(rows));
+  EXPECT_EQ(settings_in(few), settings_in(all));
   EXPECT_LT(few.size() * 10, all.size());
 }
 
@@ -79,6 +75,28 @@ TEST(Layouts, RefusesWhatNoRecipeMaySay) {
        {"tensro=2", "tensor=7", "pipeline=9", "data=2,zero_stage=4", ";", "data=100"}) {
     EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe)), UsageError) << text;
   }
+}
+
+std::string own_called(const ParallelRecipe& asked, int most_ranks) {
+  const auto layout = own_layout(small_recipe(), asked, most_ranks);
+  return layout ? describe(*layout, small_recipe()) : "none";
+}
+
+TEST(Layouts, OfARecipeItselfFillTheRanks) {
+  ParallelRecipe asked;
+  asked.tensor = 2;
+  asked.zero_stage = 3;
+  asked.shard = 2;
+  EXPECT_EQ(own_called(asked, 8), "data=4,tensor=2,zero_stage=3,shard=2");
+  EXPECT_EQ(own_called(asked, 5), "data=2,tensor=2,zero_stage=3,shard=2");
+  // On one data rank there is nothing to cut, though the recipe as it stands could not run there.
+  EXPECT_EQ(own_called(asked, 2), "tensor=2");
+  EXPECT_EQ(own_called(asked, 1), "none");
+  asked.data = 2;
+  EXPECT_EQ(own_called(asked, 8), "data=2,tensor=2,zero_stage=3,shard=2");
+  EXPECT_EQ(own_called(asked, 3), "none");
+  asked.tensor = 4;  // of 3 heads
+  EXPECT_EQ(own_called(asked, 8), "none");
 }
 
 TEST(Layouts, PromiseBitsWhereTheDesignDoes) {

@@ -199,9 +199,9 @@ TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
   };
   EXPECT_NO_THROW(refuse_unless_it_fits(recipe, 2, {0, 2}, needs({})));
   const std::uint64_t selective = needs({"parallel.activation_checkpoint=selective"});
-  EXPECT_THAT(memory_advice(recipe, 2, {0, 2}, selective),
+  EXPECT_THAT(memory_advice(recipe, 2, 2, selective),
               HasSubstr("write activation_checkpoint = \"selective\""));
-  EXPECT_THAT(memory_advice(recipe, 2, {0, 2}, selective - 1),
+  EXPECT_THAT(memory_advice(recipe, 2, 2, selective - 1),
               HasSubstr("write activation_checkpoint = \"full\""));
   try {
     refuse_unless_it_fits(recipe, 2, {0, 2}, 1000);
@@ -210,6 +210,31 @@ TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
     EXPECT_THAT(error.what(), HasSubstr("out of memory: ranks 0 to 1 need "));
     EXPECT_THAT(error.hint(), HasSubstr("a smaller model"));
   }
+}
+
+TEST(MemoryAdvice, TakesRanksFromAFixedDataAxis) {
+  const std::vector<std::string> keys = {"parallel.data=2", "parallel.zero_stage=3",
+                                         "parallel.activation_checkpoint=full",
+                                         "train.micro_batch_size=1"};
+  std::vector<std::string> with_tensor = keys;
+  with_tensor.front() = "parallel.data=1";
+  with_tensor.emplace_back("parallel.tensor=2");
+  const auto needs =
+      static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, with_tensor)), 0, 2));
+  const auto now = static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, keys)), 0, 2));
+  ASSERT_LT(needs, now);
+  EXPECT_THAT(memory_advice(loaded(keys), 2, 2, needs), HasSubstr("write tensor = 2, data = 1"));
+}
+
+TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
+  const std::vector<std::string> keys = {"parallel.pipeline=2", "model.vocab_size=20000"};
+  const auto kinds = predict_job(resolved(2, keys));
+  const std::int64_t most = bytes_of_neediest_host(kinds, 2, 1);
+  EXPECT_EQ(most, std::max(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1)));
+  EXPECT_NE(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
+  const auto least = std::min(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
+  EXPECT_THAT(memory_advice(loaded(keys), 2, 1, static_cast<std::uint64_t>(least)),
+              testing::Not(HasSubstr("selective")));
 }
 
 }  // namespace

@@ -83,9 +83,9 @@ class Engine final : public GroupEngine {
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
   // "all_reduce 'gradients' on axis data".
   [[nodiscard]] std::string place_of(const Named& named) const;
-  // What to say of an operation that is late: by this member, or by one that it waits for.
   // Gives others a moment to say why they gave up; throws PeerError if they do.
   void await_reason(const Named& named);
+  // Throws what the user is told of an operation that is late, or that a peer has broken.
   [[noreturn]] void tell_late(const Named& named, const std::vector<int>& missing);
   [[noreturn]] void tell_broken(const Named& named, const Broken& error) const;
   // What holds the operation up.

@@ -93,6 +93,7 @@ void ParameterGatherer::release(int unit) {
 }
 
 void ParameterGatherer::fetch_ahead(int unit, Direction direction) {
+  if (direction == Direction::kOut) return;  // what comes next is the schedule's to say
   const int step = direction == Direction::kForward ? 1 : -1;
   int next = unit + step;
   while (next >= 0 && next < arena_.units() && arena_.blocks_of(next).empty()) next += step;

@@ -52,7 +52,7 @@ class PipelineExecutor::Run {
       if (action.kind != ActionKind::kForward || --forwards_left_ > 0) continue;
       if (after_forward) after_forward(report_.loss_sum);
     }
-    for (const Sent& sent : sent_) sent.work.wait();
+    while (!sent_.empty()) finish_oldest_send();
     return report_;
   }
 
@@ -135,9 +135,15 @@ class PipelineExecutor::Run {
 
   void send(const ScheduleAction& action, at::Tensor tensor) {
     if (microbatch(action).samples() == 0) return;
-    std::erase_if(sent_, [](const Sent& sent) { return sent.work.done(); });
+    while (!sent_.empty() && sent_.front().work.done()) finish_oldest_send();
+    if (std::ssize(sent_) == schedule_.most_sends()) finish_oldest_send();
     tensor = tensor.contiguous();
     sent_.push_back({tensor, exchange(action, Transfer::Direction::kSend, tensor)});
+  }
+
+  void finish_oldest_send() {
+    sent_.front().work.wait();
+    sent_.pop_front();
   }
 
   void receive(const ScheduleAction& action, std::vector<std::optional<Arrival>>& arrivals,
@@ -198,7 +204,7 @@ class PipelineExecutor::Run {
   std::vector<std::optional<Arrival>> inputs_;     // of a stage
   std::vector<std::optional<Arrival>> gradients_;  // of a stage's output
   std::vector<std::optional<Saved>> saved_;
-  std::vector<Sent> sent_;
+  std::deque<Sent> sent_;
   std::int64_t forwards_left_ = 0;
   int alive_ = 0;
   PipelineReport report_;

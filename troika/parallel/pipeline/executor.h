@@ -47,8 +47,8 @@ class PipelineExecutor {
   using LossHook = std::function<void(double loss_sum)>;
 
   // Collective among the ranks of the pipeline, with the same microbatches on each: forward and
-  // backward passes, in the schedule's order. Each of the schedule's waits has `timeout`. Throws
-  // DeadlineError, PeerError.
+  // backward passes, in the schedule's order. Each transfer has `timeout` from when it is posted.
+  // Throws DeadlineError, PeerError.
   PipelineReport train(std::span<const Microbatch> microbatches, double loss_scale,
                        UnitHooks& hooks, Seconds timeout, const LossHook& after_forward);
   // The same without backward passes.

@@ -1,0 +1,35 @@
+#include <troika/cli/verify_options.h>
+#include <troika/config/layout.h>
+#include <troika/train/layout_text.h>
+
+#include <algorithm>
+
+namespace troika {
+namespace {
+
+// Enough for several microbatches on each rank, few enough to be quick.
+constexpr std::int64_t kUsualSamples = 16;
+
+std::vector<TrialLayout> layouts_of(const VerifyOptions& options, const Recipe& user,
+                                    const Recipe& recipe) {
+  if (options.layouts == "all") return all_layouts(recipe, options.ranks);
+  if (options.layouts != "auto") return parse_layouts(options.layouts, recipe);
+  std::vector<TrialLayout> layouts = covering_layouts(recipe, options.ranks);
+  if (auto own = own_layout(recipe, user.parallel, options.ranks)) layouts.push_back(*own);
+  return layouts;
+}
+
+}  // namespace
+
+std::vector<Trial> trials_of(const VerifyOptions& options, const Recipe& user) {
+  const std::int64_t samples = std::max<std::int64_t>(kUsualSamples, 2 * options.ranks);
+  const Recipe recipe = trial_recipe(user, samples, options.trial_options());
+  check_paths(recipe);
+  return plan_trials(recipe, layouts_of(options, user, recipe));
+}
+
+int most_ranks(std::span<const Trial> trials) {
+  return std::ranges::max_element(trials, {}, &Trial::ranks)->ranks;
+}
+
+}  // namespace troika

@@ -1,0 +1,34 @@
+// What `troika verify` is asked for, and the trials that come of it. Its ranks read the same
+// command line, and so come to the same trials.
+#pragma once
+
+#include <troika/train/trials.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct VerifyOptions {
+  std::string file;
+  std::vector<std::string> overrides;
+  int ranks = 4;
+  std::string layouts = "auto";  // or "all", or a list
+  std::int64_t steps = 3;
+  bool json = false;
+  // For the ranks that the command starts: where to work, and the first trial that has no result.
+  std::string folder;
+  std::size_t first = 0;
+
+  [[nodiscard]] TrialOptions trial_options() const { return {.steps = steps, .folder = folder}; }
+};
+
+// Throws UsageError for layouts that the recipe cannot have, and what resolving its paths throws.
+[[nodiscard]] std::vector<Trial> trials_of(const VerifyOptions& options, const Recipe& user);
+// Of the largest of at least one trial.
+[[nodiscard]] int most_ranks(std::span<const Trial> trials);
+
+}  // namespace troika

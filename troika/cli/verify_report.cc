@@ -1,0 +1,83 @@
+#include <troika/cli/verify_report.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace troika {
+namespace {
+
+std::string short_number(double value) {
+  if (!std::isfinite(value)) return "-";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1e", value);
+  return value == 0 ? "0" : text.data();
+}
+
+std::string word_of(const TrialResult& result) {
+  if (!result.error.empty()) return "FAILED";
+  if (!result.agrees()) return "DIFFERS";
+  return result.with_twin ? "agrees, bits" : "agrees";
+}
+
+std::string table_line(const std::string& ranks, const std::string& result,
+                       const std::string& difference, const std::string& of_bound,
+                       const std::string& layout) {
+  std::array<char, 80> columns{};
+  std::snprintf(columns.data(), columns.size(), "%5s  %-12s  %10s  %8s  ", ranks.c_str(),
+                result.c_str(), difference.c_str(), of_bound.c_str());
+  return columns.data() + layout + "\n";
+}
+
+std::ptrdiff_t count_bad(std::span<const TrialResult> results) {
+  return std::ranges::count_if(results, [](const auto& one) { return !one.agrees(); });
+}
+
+}  // namespace
+
+std::string heading_of(const VerifyOptions& options, const Recipe& user,
+                       std::span<const Trial> trials) {
+  const std::int64_t samples = trials.front().recipe.train.global_batch_size;
+  std::ostringstream text;
+  text << trials.size() - 1 << (trials.size() == 2 ? " layout" : " layouts") << " of up to "
+       << most_ranks(trials) << " ranks against one rank: " << options.steps
+       << " steps each, fp64, SGD, " << samples << " samples a step";
+  if (samples != user.train.global_batch_size) {
+    text << " (the recipe's " << user.train.global_batch_size << " would take longer)";
+  }
+  text << "\n" << table_line("ranks", "result", "difference", "of bound", "layout");
+  return text.str();
+}
+
+std::string line_of(const TrialResult& result) {
+  const Comparison& found = result.with_reference;
+  const bool ended = result.error.empty();
+  std::string line = table_line(std::to_string(result.ranks), word_of(result),
+                                ended ? short_number(found.difference) : "-",
+                                ended ? short_number(found.of_tolerance) : "-", result.layout);
+  if (!result.agrees()) line += std::string(7, ' ') + result.complaint() + "\n";
+  return line;
+}
+
+std::string conclusion_of(std::span<const TrialResult> results) {
+  const std::string others = std::to_string(results.size() - 1);
+  if (all_agree(results)) return "all " + others + " agree with one rank\n";
+  return std::to_string(count_bad(results)) + " of " + others + " do not agree with one rank\n";
+}
+
+std::string to_json(const VerifyOptions& options, std::span<const TrialResult> results) {
+  nlohmann::ordered_json json{{"agree", all_agree(results)}, {"steps", options.steps}};
+  for (const TrialResult& one : results) {
+    json["layouts"].push_back(nlohmann::ordered_json::parse(to_json(one)));
+  }
+  return json.dump();
+}
+
+bool all_agree(std::span<const TrialResult> results) {
+  return count_bad(results) == 0;
+}
+
+}  // namespace troika

@@ -1,0 +1,25 @@
+// What `troika verify` prints: a table that grows as trials end, and how it all came out.
+#pragma once
+
+#include <troika/cli/verify_options.h>
+#include <troika/train/trials.h>
+
+#include <span>
+#include <string>
+
+namespace troika {
+
+// What is going to be tried, and the columns' names: two lines. `user` is the recipe as it was
+// given; there are at least two trials.
+[[nodiscard]] std::string heading_of(const VerifyOptions& options, const Recipe& user,
+                                     std::span<const Trial> trials);
+// The line of one trial, and a second one that says what is wrong with it, if anything is.
+[[nodiscard]] std::string line_of(const TrialResult& result);
+// The last line: of a text, or of JSON with all there is to know. The first result is the
+// reference's.
+[[nodiscard]] std::string conclusion_of(std::span<const TrialResult> results);
+[[nodiscard]] std::string to_json(const VerifyOptions& options,
+                                  std::span<const TrialResult> results);
+[[nodiscard]] bool all_agree(std::span<const TrialResult> results);
+
+}  // namespace troika
