@@ -71,19 +71,22 @@ class Mesh(CommandTest):
 class Schedules(CommandTest):
     """A run's trace, and the peak of its activations, against the simulator's program."""
 
-    MICROBATCHES = 4
-
     def test_the_trace_has_the_order_of_the_program(self):
         for schedule, chunks in SCHEDULES.items():
             with self.subTest(schedule):
-                self.compare(schedule, chunks)
+                self.compare(schedule, chunks, stages=2, microbatches=4)
 
-    def compare(self, schedule, chunks):
+    def test_any_number_of_microbatches(self):
+        for schedule, stages, microbatches in (("1f1b", 4, 3), ("zb-h1", 3, 1), ("zb-v", 2, 5)):
+            with self.subTest(schedule):
+                self.compare(schedule, SCHEDULES[schedule], stages, microbatches)
+
+    def compare(self, schedule, chunks, stages, microbatches):
         done = self.succeeds(self.train(
-            "model.layers=4", f"train.global_batch_size={self.MICROBATCHES}", "train.micro_batch_size=1",
-            "parallel.pipeline=2", f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
-            "train.evaluate_every_steps=0", "observe.trace_steps=[2, 2]", ranks=2, flags=("--overwrite", "--json")))
-        words = ("--schedule", schedule, "--stages", 2, "--microbatches", self.MICROBATCHES, "--virtual-stages", chunks,
+            "model.layers=4", f"train.global_batch_size={microbatches}", "train.micro_batch_size=1",
+            f"parallel.pipeline={stages}", f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
+            "train.evaluate_every_steps=0", "observe.trace_steps=[2, 2]", ranks=stages, flags=("--overwrite", "--json")))
+        words = ("--schedule", schedule, "--stages", stages, "--microbatches", microbatches, "--virtual-stages", chunks,
                  "--forward", 1, "--backward", 1, "--weight", 1, "--communicate", 0, "--json")
         simulated = json.loads(self.succeeds(self.troika("simulate", "schedule", *words)).out)
         trace = json.loads((self.run_folder / "trace.json").read_text())["traceEvents"]
