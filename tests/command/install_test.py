@@ -69,7 +69,8 @@ class Install(unittest.TestCase):
 
     def test_public_headers_stand_and_internal_ones_do_not(self):
         include = self.prefix / "include" / "troika"
-        for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data/data_parallel.h", "comm/group.h"):
+        for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data/data_parallel.h", "parallel/data/zero_redundancy_optimizer.h",
+                       "parallel/pipeline/module_pipeline.h", "comm/group.h"):
             self.assertTrue((include / header).is_file(), header)
         for header in include.rglob("*.h"):
             self.assertNotIn("Internal", header.read_text().split("#pragma once")[0], header)
@@ -80,17 +81,40 @@ class Install(unittest.TestCase):
         self.assertEqual(sorted(self.launch(3, build / "consumer").splitlines()),
                          ["[rank 1] rank 1 of 3: sum 6", "[rank 2] rank 2 of 3: sum 6", "rank 0 of 3: sum 6"])
 
-    def launch(self, ranks, program):
-        return self.run_in(self.folder, self.prefix / "bin" / "troika", "launch", "--ranks", ranks, "--", program).stdout
+    def launch(self, ranks, program, *arguments):
+        return self.run_in(self.folder, self.prefix / "bin" / "troika", "launch", "--ranks", ranks, "--", program,
+                           *arguments).stdout
+
+    def epochs_of(self, ranks, program, *arguments):
+        """The lines that an example prints, one an epoch; its loss has fallen."""
+        lines = self.launch(ranks, program, *arguments).splitlines()
+        epochs = [line for line in lines if line.startswith("epoch ")]
+        losses = [float(re.search(r"loss ([0-9.e+-]+)", line)[1]) for line in epochs]
+        self.assertGreater(len(losses), 1, lines)
+        self.assertLess(losses[-1], 0.7 * losses[0], epochs)
+        return epochs
 
     def test_examples_of_ones_own_module(self):
         for name, program in (("own-module", "own_module"), ("own-loop", "own_loop")):
-            build = self.built(ROOT / "examples" / name)
-            epochs = [line for line in self.launch(2, build / program).splitlines() if line.startswith("epoch ")]
-            losses = [float(re.search(r"loss ([0-9.e+-]+)", line)[1]) for line in epochs]
-            self.assertGreater(len(losses), 1, epochs)
-            self.assertLess(losses[-1], 0.7 * losses[0], epochs)
+            self.epochs_of(2, self.built(ROOT / "examples" / name) / program)
         self.assertTrue((self.folder / "own-module.pt").is_file())
+
+    def test_an_example_of_zero(self):
+        program = self.built(ROOT / "examples" / "own-zero") / "own_zero"
+        kept = {}
+        for stage in (0, 1, 2):
+            epochs = self.epochs_of(2, program, stage)
+            kept[stage] = int(re.search(r"(\d+) bytes of optimiser", epochs[-1])[1])
+        self.assertAlmostEqual(kept[1] / kept[0], 0.5, delta=0.01)
+        self.assertEqual(kept[1], kept[2])
+
+    def test_an_example_of_a_pipeline(self):
+        program = self.built(ROOT / "examples" / "own-pipeline") / "own_pipeline"
+        alone = self.epochs_of(1, program)[-1]
+        piped = self.epochs_of(2, program, 2, "zb-v")[-1]
+        self.assertEqual(re.search("loss ([0-9.]{4})", alone)[1], re.search("loss ([0-9.]{4})", piped)[1])
+        both = self.epochs_of(4, program, 2, "1f1b", 3)
+        self.assertIn("3 units", both[-1])
 
     def test_another_libtorch_is_asked_for_by_torch_dir(self):
         source = pathlib.Path(__file__).resolve().parent / "consumer"

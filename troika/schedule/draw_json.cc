@@ -1,131 +1,102 @@
 #include <troika/schedule/draw.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 namespace troika {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr double kMicroseconds = 1000;  // in a millisecond
 
-std::string number(double value) {
-  return nlohmann::json(value).dump();
-}
-std::string string(std::string_view value) {
-  return nlohmann::json(value).dump();
+Json json_of(const TimedAction& timed) {
+  const bool whole = timed.action.kind == ActionKind::kBackward;
+  return {{"kind", whole ? std::string_view("BW") : name_of(timed.action.kind)},
+          {"stage", timed.action.stage},
+          {"microbatch", timed.action.microbatch},
+          {"start", timed.start},
+          {"end", timed.end}};
 }
 
-// {"name":value,...} of values that are JSON already.
-class Object {
+Json json_of(int rank, const RankTimes& times) {
+  Json json = {{"rank", rank},
+               {"first_start", times.first_start},
+               {"last_end", times.last_end},
+               {"span", times.span()},
+               {"busy", times.busy},
+               {"peak_activations", times.peak_activations},
+               {"actions", Json::array()}};
+  for (const TimedAction& timed : times.actions) json["actions"].push_back(json_of(timed));
+  return json;
+}
+
+// The events of a trace, a line each: it has many.
+class Events {
  public:
-  Object& add(std::string_view name, const std::string& value) {
-    text_ += (text_.empty() ? "{" : ",") + string(name) + ":" + value;
-    return *this;
+  void add(std::string_view phase, std::string_view name, int rank, const Json& more) {
+    Json event = {{"ph", phase}, {"name", name}, {"pid", rank}, {"tid", 0}};
+    event.update(more);
+    text_ += (text_.empty() ? "" : ",\n") + event.dump();
   }
-  Object& add(std::string_view name, double value) { return add(name, number(value)); }
-  Object& add(std::string_view name, int value) { return add(name, std::to_string(value)); }
-  [[nodiscard]] std::string close() const { return text_ + "}"; }
+  [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
   std::string text_;
 };
 
-void append(std::string& list, const std::string& element, std::string_view separator = ",") {
-  if (!list.empty()) list += separator;
-  list += element;
-}
-
-std::string to_json(const TimedAction& timed) {
-  const std::string_view kind = timed.action.kind == ActionKind::kBackward
-                                    ? std::string_view("BW")
-                                    : name_of(timed.action.kind);
-  return Object()
-      .add("kind", string(kind))
-      .add("stage", timed.action.stage)
-      .add("microbatch", timed.action.microbatch)
-      .add("start", timed.start)
-      .add("end", timed.end)
-      .close();
-}
-
-// What is the same in all events of a rank.
-Object event(std::string_view phase, const std::string& name, int rank) {
-  return Object().add("ph", string(phase)).add("name", string(name)).add("pid", rank).add("tid", 0);
-}
-
-void append_rank(std::string& events, int rank, const RankTimes& times, int chunks) {
-  constexpr std::string_view kLine = ",\n";
-  const auto named = [&](const std::string& what, const std::string& arguments) {
-    append(events, event("M", what, rank).add("args", arguments).close(), kLine);
-  };
-  named("process_name", Object().add("name", string("rank " + std::to_string(rank))).close());
-  named("process_sort_index", Object().add("sort_index", rank).close());
-  named("thread_name", Object().add("name", string("compute")).close());
+void add_rank(Events& events, int rank, const RankTimes& times, int chunks) {
+  const std::string name = "rank " + std::to_string(rank);
+  events.add("M", "process_name", rank, {{"args", {{"name", name}}}});
+  events.add("M", "process_sort_index", rank, {{"args", {{"sort_index", rank}}}});
+  events.add("M", "thread_name", rank, {{"args", {{"name", "compute"}}}});
   int alive = 0;
   const auto count = [&](int more, double when) {
+    if (more == 0) return;
     alive += more;
-    const double microbatches = static_cast<double>(alive) / chunks;
-    append(events,
-           event("C", "activations", rank)
-               .add("ts", when * kMicroseconds)
-               .add("args", Object().add("microbatches", microbatches).close())
-               .close(),
-           kLine);
+    events.add("C", "activations", rank,
+               {{"ts", when * kMicroseconds},
+                {"args", {{"microbatches", static_cast<double>(alive) / chunks}}}});
   };
   for (const TimedAction& timed : times.actions) {
-    if (timed.action.kind == ActionKind::kForward) count(1, timed.start);
-    append(events,
-           event("X", describe(timed.action), rank)
-               .add("ts", timed.start * kMicroseconds)
-               .add("dur", (timed.end - timed.start) * kMicroseconds)
-               .close(),
-           kLine);
-    if (timed.action.makes_weight_gradient()) count(-1, timed.end);
+    const int more = timed.action.activations();
+    count(std::max(more, 0), timed.start);
+    events.add(
+        "X", describe(timed.action), rank,
+        {{"ts", timed.start * kMicroseconds}, {"dur", (timed.end - timed.start) * kMicroseconds}});
+    count(std::min(more, 0), timed.end);
   }
 }
 
 }  // namespace
 
 std::string to_json(const Schedule& schedule, const Simulation& simulation) {
-  std::string ranks;
+  Json json = {{"schedule", schedule.name},
+               {"stages", schedule.ranks},
+               {"virtual_stages", schedule.chunks},
+               {"microbatches", schedule.microbatches},
+               {"makespan", simulation.makespan},
+               {"longest_span", simulation.longest_span},
+               {"bubble_makespan", simulation.bubble_makespan},
+               {"bubble_cost", simulation.bubble_cost},
+               {"peak_activations", simulation.peak_activations},
+               {"ranks", Json::array()}};
   for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
-    const RankTimes& times = simulation.ranks[rank];
-    std::string actions;
-    for (const TimedAction& timed : times.actions) append(actions, to_json(timed));
-    append(ranks, Object()
-                      .add("rank", static_cast<int>(rank))
-                      .add("first_start", times.first_start)
-                      .add("last_end", times.last_end)
-                      .add("span", times.span())
-                      .add("busy", times.busy)
-                      .add("peak_activations", times.peak_activations)
-                      .add("actions", "[" + actions + "]")
-                      .close());
+    json["ranks"].push_back(json_of(static_cast<int>(rank), simulation.ranks[rank]));
   }
-  return Object()
-      .add("schedule", string(schedule.name))
-      .add("stages", schedule.ranks)
-      .add("virtual_stages", schedule.chunks)
-      .add("microbatches", schedule.microbatches)
-      .add("makespan", simulation.makespan)
-      .add("longest_span", simulation.longest_span)
-      .add("bubble_makespan", simulation.bubble_makespan)
-      .add("bubble_cost", simulation.bubble_cost)
-      .add("peak_activations", simulation.peak_activations)
-      .add("ranks", "[" + ranks + "]")
-      .close();
+  return json.dump();
 }
 
 std::string to_trace(const Schedule& schedule, const Simulation& simulation) {
-  std::string events;
+  Events events;
   for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
-    append_rank(events, static_cast<int>(rank), simulation.ranks[rank], schedule.chunks);
+    add_rank(events, static_cast<int>(rank), simulation.ranks[rank], schedule.chunks);
   }
-  const std::string about = Object()
-                                .add("schedule", string(schedule.name))
-                                .add("makespan_ms", simulation.makespan)
-                                .close();
-  return R"({"displayTimeUnit":"ms","otherData":)" + about + ",\"traceEvents\":[\n" + events +
-         "\n]}\n";
+  const Json about = {{"schedule", schedule.name}, {"makespan_ms", simulation.makespan}};
+  return R"({"displayTimeUnit":"ms","otherData":)" + about.dump() + ",\"traceEvents\":[\n" +
+         events.text() + "\n]}\n";
 }
 
 }  // namespace troika

@@ -2,6 +2,7 @@
 #include <troika/base/text.h>
 #include <troika/parallel/data/data_parallel.h>
 #include <troika/parallel/data/gradient_averager.h>
+#include <troika/parallel/data/module_tensors.h>
 #include <troika/parallel/data/replica_agreement.h>
 #include <troika/parallel/data/sync_batch_norm.h>
 
@@ -20,26 +21,18 @@ using detail::NamedTensor;
 
 namespace {
 
-// Every tensor once, under the first of its names.
-std::vector<NamedTensor> each_once(const torch::OrderedDict<std::string, at::Tensor>& named) {
-  std::vector<NamedTensor> tensors;
-  std::unordered_set<const void*> known;
-  for (const auto& item : named) {
-    if (item.value().defined() && known.insert(item.value().unsafeGetTensorImpl()).second) {
-      tensors.push_back({item.key(), item.value()});
-    }
+std::string complaint_of(const DataParallelOptions& options) {
+  const std::string stage = "zero_stage = " + std::to_string(options.zero_stage);
+  if (options.zero_stage == 3) {
+    return stage + ": DataParallel has 0 to 2; name the module's units in a troika::ModulePipeline";
   }
-  return tensors;
-}
-
-std::vector<NamedTensor> trained(std::vector<NamedTensor> parameters) {
-  std::erase_if(parameters, [](const NamedTensor& each) { return !each.tensor.requires_grad(); });
-  return parameters;
+  if (options.zero_stage < 0 || options.zero_stage > 3) return stage + ": there are 0 to 3";
+  return options.zero_stage > 0 && options.hook ? stage + " with a hook" : "";
 }
 
 std::string first_complaint(const torch::nn::Module* module) {
   if (module == nullptr) return "DataParallel is given no module";
-  const std::vector<NamedTensor> parameters = trained(each_once(module->named_parameters()));
+  const std::vector<NamedTensor> parameters = detail::trained_of(*module);
   if (parameters.empty()) return "the module has no parameters to train";
   for (const NamedTensor& each : parameters) {
     if (std::string complaint = GradientAverager::complaint(each); !complaint.empty()) {
@@ -77,22 +70,26 @@ struct Replica::Impl {
   Session session;
   std::shared_ptr<torch::nn::Module> module;
   std::shared_ptr<GradientAverager> averager;
+  int zero_stage = 0;
   bool synchronises_batch_norm = false;
 };
 
 Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_session,
                     DataParallelOptions options)
     : session(std::move(the_session)), module(std::move(the_module)) {
+  detail::complain_together(session, complaint_of(options),
+                            "a hook needs whole gradients: leave it out, or take zero_stage = 0",
+                            "options");
   detail::complain_together(session, first_complaint(module.get()),
                             "DataParallel takes dense fp64, fp32, bf16 and fp16 parameters in host "
                             "memory, of one module at a time",
                             "module");
-  detail::compare_modules(session, each_once(module->named_parameters()),
-                          each_once(module->named_buffers()));
+  detail::compare_modules(session, detail::parameters_of(*module), detail::buffers_of(*module));
   detail::broadcast_tensors(session, values(), 0);
-  std::vector<NamedTensor> parameters = trained(each_once(module->named_parameters()));
+  std::vector<NamedTensor> parameters = detail::trained_of(*module);
   std::unordered_set<const void*> known;
   for (const NamedTensor& each : parameters) known.insert(each.tensor.unsafeGetTensorImpl());
+  zero_stage = options.zero_stage;
   averager = std::make_shared<GradientAverager>(
       std::move(parameters), session, std::move(options),
       [module = module, known = std::move(known)] { look_again(*module, known); });
@@ -105,8 +102,8 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_s
 }
 
 std::vector<NamedTensor> Replica::Impl::values() const {
-  std::vector<NamedTensor> all = each_once(module->named_parameters());
-  for (NamedTensor& each : each_once(module->named_buffers())) all.push_back(std::move(each));
+  std::vector<NamedTensor> all = detail::parameters_of(*module);
+  for (NamedTensor& each : detail::buffers_of(*module)) all.push_back(std::move(each));
   return all;
 }
 
@@ -153,6 +150,11 @@ void Replica::join(const std::function<void()>& step) {
                      "give every rank the same number of batches, as the sampler does with "
                      "Tail::kPad or Tail::kDrop");
   }
+  if (!step && impl_->zero_stage > 0) {
+    throw UsageError("join() without the optimiser's step, with zero_stage = " +
+                         std::to_string(impl_->zero_stage),
+                     "write model.join([&] { optimizer.step(); }): every rank updates its part");
+  }
   double steps = 0;
   while (impl_->averager->average_without_batch()) {
     ++steps;
@@ -188,6 +190,43 @@ const std::shared_ptr<torch::nn::Module>& Replica::base_module() const {
 
 int Replica::buckets() const {
   return impl_->averager->buckets();
+}
+
+std::vector<at::Tensor> Replica::parts() const {
+  return impl_->averager->parts();
+}
+
+std::vector<at::Tensor> Replica::parts_of(const std::vector<at::Tensor>& parameters) const {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& parameter : parameters) {
+    for (at::Tensor& part : impl_->averager->parts_of(parameter)) all.push_back(std::move(part));
+  }
+  return all;
+}
+
+detail::UpdateAccess Replica::update_access() {
+  impl_->averager->expect_updates();
+  return detail::UpdateAccess(impl_->averager);
+}
+
+std::int64_t Replica::memory_bytes() const {
+  return impl_->averager->bytes();
+}
+
+void detail::UpdateAccess::begin_step() const {
+  averager_->begin_update();
+}
+
+void detail::UpdateAccess::end_step() const {
+  averager_->end_update();
+}
+
+void detail::UpdateAccess::zero_grad() const {
+  averager_->zero_grad();
+}
+
+double detail::UpdateAccess::clip_grad_norm(double max_norm) const {
+  return averager_->clip_grad_norm(max_norm);
 }
 
 void Replica::watch_tensor(const at::Tensor& output) {

@@ -38,6 +38,10 @@ struct DataParallelOptions {
   enum class Unused { kRefuse, kAllow } unused = Unused::kRefuse;
   // Instead of the average; null: none.
   std::shared_ptr<BucketHook> hook = {};
+  // ZeRO (docs/zero.md): 1, the optimiser's state is cut over the ranks; 2, gradients, too. The
+  // optimiser is a ZeroRedundancyOptimizer (zero_redundancy_optimizer.h), and there is no hook. For
+  // 3 name the module's units: ModulePipeline (parallel/pipeline/module_pipeline.h).
+  int zero_stage = 0;
 };
 
 namespace detail {
@@ -64,6 +68,22 @@ void each_tensor(const Output& output, const Act& act) {
     if (output) each_tensor(*output, act);
   }
 }
+
+class GradientAverager;
+
+// What a ZeroRedundancyOptimizer has of its model, which may have moved.
+class UpdateAccess {
+ public:
+  explicit UpdateAccess(std::shared_ptr<GradientAverager> averager)
+      : averager_(std::move(averager)) {}
+  void begin_step() const;
+  void end_step() const;
+  void zero_grad() const;
+  [[nodiscard]] double clip_grad_norm(double max_norm) const;
+
+ private:
+  std::shared_ptr<GradientAverager> averager_;
+};
 
 }  // namespace detail
 
@@ -111,7 +131,8 @@ class Replica {
   // steps `step` is called: with the optimiser's step, all ranks go on having the same parameters
   // and the same state of the optimiser. Where a rank gives none, all parameters and buffers are
   // taken at the end from a rank that had batches to the last. Throws UsageError if the module
-  // synchronises batch-norm, whose forward passes need every rank.
+  // synchronises batch-norm, whose forward passes need every rank, and without `step` with ZeRO,
+  // whose steps do.
   void join(const std::function<void()>& step = {});
 
   // Collective: gives all ranks the parameters and buffers of `root`.
@@ -119,8 +140,18 @@ class Replica {
 
   [[nodiscard]] const Session& session() const;
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& base_module() const;
-  // After the first average they follow the order in which gradients become ready.
+  // After the first average they follow the order in which gradients become ready; with ZeRO they
+  // stay in the reverse of the order in which parameters were registered.
   [[nodiscard]] int buckets() const;
+
+  // What this rank updates: at zero_stage 0 the parameters that are trained, else parts of them,
+  // flat; and what it updates of some of them. For ZeroRedundancyOptimizer, which updates them.
+  [[nodiscard]] std::vector<at::Tensor> parts() const;
+  [[nodiscard]] std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& parameters) const;
+  [[nodiscard]] detail::UpdateAccess update_access();
+  // Of gradients, and from zero_stage 1 on of values, with buffers; what an optimiser keeps for
+  // parts() comes to it. At stage 0 values have memory of their own.
+  [[nodiscard]] std::int64_t memory_bytes() const;
 
  protected:
   // Sees to it that a parameter which is written to before the backward pass of `output` is named:

@@ -37,41 +37,13 @@ std::string title(const GradientSlot& slot) {
   return "parameter " + quote(slot.name, 200);
 }
 
-// "parameters 'a', 'b' and 3 others"
-std::string name_all(std::span<const GradientSlot> slots, std::span<const int> indices) {
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> names;
-  for (const int index : indices.subspan(0, std::min(kShown, indices.size()))) {
-    names.push_back(quote(slots[static_cast<std::size_t>(index)].name, 200));
-  }
-  std::string text = (indices.size() == 1 ? "parameter " : "parameters ") + join(names, ", ");
-  if (indices.size() > kShown) {
-    text += " and " + std::to_string(indices.size() - kShown) + " others";
-  }
-  return text;
-}
-
-GradientBuckets::Facts place_of_facts(std::span<const GradientSlot> slots,
-                                      const DataParallelOptions& options) {
+// Whether facts can be kept in the dtype of gradients.
+bool is_exact(std::span<const GradientSlot> slots) {
   const at::ScalarType dtype = slots.front().dtype;
   const bool same =
       std::ranges::all_of(slots, [&](const auto& each) { return each.dtype == dtype; });
-  const bool exact = dtype == at::kFloat || dtype == at::kDouble;
-  return same && exact && !options.hook ? GradientBuckets::Facts::kInPadding
-                                        : GradientBuckets::Facts::kApart;
+  return same && (dtype == at::kFloat || dtype == at::kDouble);
 }
-
-// A rank is absent while this lives.
-class Absence {
- public:
-  explicit Absence(bool& present) : present_(present) { present_ = false; }
-  ~Absence() { present_ = true; }
-  Absence(const Absence&) = delete;
-  Absence& operator=(const Absence&) = delete;
-
- private:
-  bool& present_;
-};
 
 // Of the same elements in the same order of memory.
 bool is_copy_of_bytes(const at::Tensor& a, const at::Tensor& b) {
@@ -107,13 +79,18 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
     slot.name = std::move(each.name);
     slot.parameter = std::move(each.tensor);
     slot.dtype = slot.parameter.scalar_type();
+    slot.sizes = slot.parameter.sizes().vec();
     slot.data = slot.parameter.const_data_ptr();
   }
   // What is used last is ready first: a guess until the first backward pass has been seen.
   std::vector<int> order(slots_.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  buckets_ = std::make_unique<GradientBuckets>(slots_, order, options_.buckets,
-                                               place_of_facts(slots_, options_), group_);
+  shares_ = options_.hook != nullptr || !is_exact(slots_);
+  buckets_ = make_buckets(order);
+  if (options_.zero_stage > 0) {
+    shards_ = std::make_unique<ParameterShards>(slots_, buckets_->all(), session_);
+    order_.reset();  // parts stay what they are
+  }
   if (options_.unused == DataParallelOptions::Unused::kAllow) {
     used_ = group_.allocate(slots_.size() * sizeof(std::int32_t)).view(at::kInt);
   }
@@ -122,6 +99,15 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
                                             std::make_unique<Hook>(*this, index));
   }
   forget_writes();
+}
+
+// With ZeRO the facts are the same numbers as in padding, in the same dtype.
+std::unique_ptr<GradientBuckets> GradientAverager::make_buckets(std::span<const int> order) {
+  const bool apart = shares_ || options_.zero_stage > 0;
+  return std::make_unique<GradientBuckets>(
+      slots_, order, options_.buckets,
+      apart ? GradientBuckets::Facts::kApart : GradientBuckets::Facts::kInPadding, group_,
+      options_.zero_stage, shares_ ? at::kDouble : slots_.front().dtype);
 }
 
 GradientAverager::~GradientAverager() {
@@ -134,10 +120,14 @@ void GradientAverager::ready(int index) {
   const int task = autograd::get_current_graph_task_id();
   if (!in_pass_ || task != task_) begin_pass(task);
   GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
-  adopt(slot);
-  if (!averages_) return;
   Bucket& bucket = buckets_->all()[static_cast<std::size_t>(slot.bucket)];
-  if (slot.pass == pass_) {
+  const bool again = averages_ && slot.pass == pass_;
+  if (!again || !bucket.started) {
+    buckets_->lend(bucket, slots_);
+    adopt(slot);
+  }
+  if (!averages_) return;
+  if (again) {
     if (!bucket.started) return;
     throw UsageError(title(slot) +
                          " got a second gradient in one backward pass, after the first "
@@ -151,6 +141,7 @@ void GradientAverager::ready(int index) {
 
 void GradientAverager::begin_pass(int task) {
   if (in_pass_) abandon_pass();
+  if (synchronises_) refuse_unused_gradients();
   look_at_parameters();
   const auto* nodes = autograd::get_current_graph_task_nodes_in_graph();
   if (nodes != nullptr && nodes->size() != graph_size_) {
@@ -174,8 +165,7 @@ void GradientAverager::begin_pass(int task) {
 void GradientAverager::abandon_pass() {
   in_pass_ = false;
   for (Bucket& bucket : buckets_->all()) {
-    if (bucket.started) bucket.work.wait();
-    bucket.work = Work();
+    if (bucket.started) buckets_->take_back(bucket, slots_);
   }
 }
 
@@ -186,12 +176,13 @@ void GradientAverager::look_at_parameters() {
     if (parameter.const_data_ptr() == slot.data) [[likely]]
       continue;
     if (parameter.scalar_type() != slot.dtype || !parameter.is_cpu() ||
-        parameter.sizes() != slot.view.sizes()) {
+        parameter.sizes() != at::IntArrayRef(slot.sizes)) {
       throw UsageError(title(slot) +
                            " has changed its dtype, device or shape since DataParallel "
                            "was made",
                        "call to() before DataParallel, and the optimiser, are made");
     }
+    if (shards_) ParameterShards::adopt_values(slot);
     slot.data = parameter.const_data_ptr();
     rebound_ = true;
   }
@@ -225,7 +216,7 @@ void GradientAverager::set_out_in_turn() {
 // The weight; where gradients may be of 16 bits, too few for numbers of samples, over their mean.
 void GradientAverager::weigh_gradients() {
   factor_ = present_ ? *weight_ : 0;
-  if (!buckets_->facts_apart().defined()) return;
+  if (!shares_) return;
   std::array<double, 1> sum = {factor_};
   session_.reduce(sum, ReduceOp::kSum, "weight of the step");
   if (factor_ == 0) return;
@@ -236,6 +227,7 @@ void GradientAverager::weigh_gradients() {
 void GradientAverager::set_out(Bucket& bucket) {
   const int index = static_cast<int>(&bucket - buckets_->all().data());
   if (index == 0) weigh_gradients();
+  buckets_->lend(bucket, slots_);
   if (factor_ == 0) {
     bucket.flat.zero_();
   } else if (factor_ != 1) {
@@ -247,6 +239,9 @@ void GradientAverager::set_out(Bucket& bucket) {
   const Call call = session_.call(bucket.label);
   if (options_.hook) {
     bucket.work = options_.hook->start({index, bucket.flat, &group_, call});
+  } else if (shards_) {
+    bucket.work =
+        group_.reduce_scatter(bucket.own, bucket.flat, ReduceOp::kAverage, call, bucket.counts);
   } else {
     bucket.work = group_.all_reduce(bucket.flat, ReduceOp::kAverage, call);
   }
@@ -287,6 +282,7 @@ void GradientAverager::complete() {
   for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
     GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
     if (slot.pass == pass_) continue;
+    buckets_->lend(buckets[static_cast<std::size_t>(slot.bucket)], slots_);
     if (slot.parameter.grad().defined()) {
       adopt(slot);
     } else {
@@ -297,124 +293,6 @@ void GradientAverager::complete() {
   // Else the complaint about unused parameters comes, on all ranks.
   if (unused_.empty() || options_.unused == DataParallelOptions::Unused::kAllow) look_again_();
   while (next_ < buckets.size()) set_out(buckets[next_++]);
-}
-
-void GradientAverager::start_side_operations() {
-  if (const at::Tensor& facts = buckets_->facts_apart(); facts.defined()) {
-    buckets_->write(own_facts());
-    facts_work_ = group_.all_reduce(facts, ReduceOp::kAverage, session_.call("step facts"));
-  }
-  if (used_.defined()) {
-    used_.fill_(present_ ? 1 : 0);
-    for (const int index : unused_) used_.data_ptr<std::int32_t>()[index] = 0;
-    used_work_ = group_.all_reduce(used_, ReduceOp::kSum, session_.call("used parameters"));
-  }
-}
-
-StepFacts GradientAverager::await() {
-  std::vector<Bucket>& buckets = buckets_->all();
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    Bucket& bucket = buckets[i];
-    bucket.work.wait();
-    bucket.work = Work();
-    if (options_.hook) {
-      options_.hook->finish(
-          {static_cast<int>(i), bucket.flat, &group_, session_.call(bucket.label)});
-    }
-  }
-  facts_work_.wait();
-  used_work_.wait();
-  ++averages_done_;
-  return buckets_->read();
-}
-
-// The weights are sums over ranks divided by their number, as the gradients are.
-void GradientAverager::conclude(const StepFacts& facts) {
-  *weight_ = 1;
-  if (facts.present > 0 && facts.weight == 0) {
-    throw UsageError("every rank said weigh(0): there is nothing to average",
-                     "leave out a step for which no rank has a sample, on all ranks");
-  }
-  constexpr double kSame = 1e-6;  // above the rounding of fp32, below one rank in a million
-  const bool shares = buckets_->facts_apart().defined();  // see weigh_gradients()
-  if (!shares && facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
-    for (Bucket& bucket : buckets_->all()) bucket.flat.mul_(1 / facts.weight);
-  }
-  const double spread = facts.tally_squared - facts.tally * facts.tally;
-  const bool all_present = facts.present > 1 - 0.5 / group_.size();
-  const bool apart = all_present && spread > 0.5 / group_.size();
-  if (facts.alarm > 0 || apart) settle();
-  if (facts.present > 0) hand_out();
-  if (order_) reorder();
-}
-
-// Finds out, together, what is out of order: throws, or all is well.
-void GradientAverager::settle() {
-  const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
-  const std::string own =
-      refused ? name_all(slots_, unused_) + " got no gradient in the backward pass" : "";
-  complain_together(session_, own,
-                    "leave them out of the module, freeze them with requires_grad_(false) before "
-                    "DataParallel is made, or allow it with options.unused = Unused::kAllow",
-                    "unused parameters");
-  compare_values(session_, named_parameters(),
-                 "do what writes to it on every rank, or call broadcast_from(0) after it");
-  forget_writes();
-}
-
-// Gives the parameters whose gradients come from other ranks alone their part of the arena.
-void GradientAverager::hand_out() {
-  for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
-    GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
-    if (slot.parameter.grad().defined() && present_) continue;
-    if (used_.defined() && used_.data_ptr<std::int32_t>()[index] == 0) {
-      if (!present_) slot.parameter.mutable_grad() = at::Tensor();
-      continue;
-    }
-    slot.parameter.mutable_grad() = slot.view;
-  }
-}
-
-// Buckets in the order in which gradients became ready in the first pass, on rank 0.
-void GradientAverager::reorder() {
-  std::vector<int> seen(slots_.size(), 0);
-  std::vector<int> order = *order_;
-  order_.reset();
-  for (const int index : order) seen[static_cast<std::size_t>(index)] = 1;
-  for (int index = static_cast<int>(slots_.size()); index-- > 0;) {
-    if (seen[static_cast<std::size_t>(index)] == 0) order.push_back(index);
-  }
-  const at::Tensor agreed =
-      at::from_blob(order.data(), {static_cast<std::int64_t>(order.size())}, at::kInt);
-  group_.broadcast(agreed, 0, session_.call("order of gradients")).wait();
-  std::vector<std::vector<int>> now;
-  for (const Bucket& bucket : buckets_->all()) now.push_back(bucket.slots);
-  if (GradientBuckets::plan(slots_, order, options_.buckets) == now) return;
-  std::vector<at::Tensor> before;
-  for (const GradientSlot& slot : slots_) before.push_back(slot.view);
-  buckets_ = std::make_unique<GradientBuckets>(slots_, order, options_.buckets,
-                                               place_of_facts(slots_, options_), group_);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    GradientSlot& slot = slots_[i];
-    slot.view.copy_(before[i]);
-    at::Tensor& gradient = slot.parameter.mutable_grad();
-    if (gradient.is_same(before[i])) gradient = slot.view;
-  }
-}
-
-bool GradientAverager::average_without_batch() {
-  if (in_pass_) abandon_pass();
-  ++pass_;
-  const Absence absence(present_);
-  unused_.clear();
-  next_ = buckets_->all().size();
-  look_at_parameters();
-  for (Bucket& bucket : buckets_->all()) set_out(bucket);
-  start_side_operations();
-  const StepFacts facts = await();
-  const bool any = facts.present > 0.5 / group_.size();
-  if (any || order_) conclude(facts);
-  return any;
 }
 
 std::vector<std::uint32_t> GradientAverager::versions() const {
@@ -435,6 +313,7 @@ void GradientAverager::throw_if_written(std::span<const std::uint32_t> versions)
 }
 
 void GradientAverager::forget_writes() {
+  if (shards_) look_at_parameters();
   base_version_ = sum_of_versions();
   rebound_ = false;
   for (GradientSlot& slot : slots_) slot.data = slot.parameter.const_data_ptr();

@@ -6,11 +6,15 @@
 // In the normal case a step costs one all-reduce a bucket and nothing else: what ranks have to tell
 // each other beside gradients travels in the padding of the last bucket (StepFacts). Only when
 // those say that something is out of order do the ranks talk it over.
+//
+// With ZeRO (options.zero_stage) a bucket is reduced into each rank's own part, facts travel apart,
+// and the parts' gradients are for the optimiser to use before the next average.
 #pragma once
 
 #include <troika/parallel/data/bucket_hook.h>
 #include <troika/parallel/data/data_parallel.h>
 #include <troika/parallel/data/gradient_buckets.h>
+#include <troika/parallel/data/parameter_shards.h>
 #include <troika/parallel/data/replica_agreement.h>
 #include <troika/session/session.h>
 
@@ -56,6 +60,21 @@ class GradientAverager {
   // All ranks have the same values again.
   void forget_writes();
 
+  // What an optimiser updates on this rank of a parameter; at stage 0 the parameter. Throws
+  // UsageError if it is none of those that are trained.
+  [[nodiscard]] std::vector<at::Tensor> parts_of(const at::Tensor& parameter) const;
+  [[nodiscard]] std::vector<at::Tensor> parts() const;
+  // Around an optimiser's step. The second is collective from stage 1 on: values are whole again.
+  void begin_update();
+  void end_update();
+  void zero_grad();
+  // Collective from stage 1 on.
+  double clip_grad_norm(double max_norm);
+  // Somebody is going to update parts().
+  void expect_updates() { updated_ = true; }
+  // Bytes for gradients, and from stage 1 on for values.
+  [[nodiscard]] std::int64_t bytes() const { return buckets_->bytes(); }
+
  private:
   class Hook;
   void ready(int index);
@@ -66,6 +85,7 @@ class GradientAverager {
   void weigh_gradients();
   void set_out(Bucket& bucket);
   void set_out_in_turn();
+  void refuse_unused_gradients() const;
   void end_pass();
   void complete();
   void start_side_operations();
@@ -74,6 +94,7 @@ class GradientAverager {
   void settle();
   void hand_out();
   void reorder();
+  [[nodiscard]] std::unique_ptr<GradientBuckets> make_buckets(std::span<const int> order);
   [[nodiscard]] StepFacts own_facts() const;
   [[nodiscard]] std::uint64_t sum_of_versions() const;
   [[nodiscard]] std::vector<NamedTensor> named_parameters() const;
@@ -83,7 +104,11 @@ class GradientAverager {
   Group group_;
   DataParallelOptions options_;
   std::function<void()> look_again_;
+  bool shares_;  // weights are over their mean before gradients are reduced: weigh_gradients()
   std::unique_ptr<GradientBuckets> buckets_;
+  std::unique_ptr<ParameterShards> shards_;  // from ZeRO stage 1 on
+  bool updated_ = false;                     // by an optimiser of parts()
+  bool pending_ = false;                     // gradients of parts() wait for it
   std::shared_ptr<double> weight_ = std::make_shared<double>(1.0);
   bool synchronises_ = true;
 

@@ -8,13 +8,21 @@ namespace troika::detail {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes
-
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+// A part begins at a whole number of these: two vectors of the narrowest type on the widest
+// machine, which is what LibTorch's loops take at a time, so that an update of a part treats each
+// element as an update of the whole does.
+constexpr std::int64_t kPartElements = 64;
+constexpr std::int64_t kFactsBytes = 64;
+static_assert(StepFacts::kCount * sizeof(double) <= kFactsBytes);
+// One that is being reduced, one that is being written, one that waits for its turn.
+constexpr std::size_t kUsualBuffers = 3;
 
 std::int64_t bytes_of(const GradientSlot& slot) {
   return slot.parameter.numel() * static_cast<std::int64_t>(c10::elementSize(slot.dtype));
+}
+
+std::int64_t bytes_of(const Bucket& bucket) {
+  return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
 }
 
 // A tensor of its own on the arena's memory, which it keeps alive. Not a view to autograd: views
@@ -30,6 +38,13 @@ at::Tensor tensor_on(const at::Tensor& arena, std::int64_t offset, at::IntArrayR
 std::vector<std::int64_t> strides_of_gradient(const at::Tensor& parameter) {
   if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
   return at::empty(parameter.sizes(), at::TensorOptions(at::kMeta)).strides().vec();
+}
+
+// The place of a parameter in a tensor that is laid out as its bucket.
+at::Tensor view_of(const GradientSlot& slot, const at::Tensor& flat) {
+  const auto size = static_cast<std::int64_t>(c10::elementSize(slot.dtype));
+  return tensor_on(flat, slot.offset * size, slot.parameter.sizes(),
+                   strides_of_gradient(slot.parameter), slot.dtype);
 }
 
 template <class T>
@@ -86,53 +101,134 @@ std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot
 }
 
 GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const int> order,
-                                 const BucketSizes& sizes, Facts facts, const Group& group)
-    : facts_(facts) {
+                                 const BucketSizes& sizes, Facts facts, const Group& group,
+                                 int stage, at::ScalarType facts_dtype)
+    : stage_(stage), facts_(facts), facts_dtype_(facts_dtype), pool_(group, kUsualBuffers) {
   for (std::vector<int>& members : plan(slots, order, sizes)) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.label = "gradient bucket " + std::to_string(buckets_.size());
     bucket.slots = std::move(members);
   }
+  place_slots(slots);
   lay_out(slots, group);
 }
 
-void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group) {
-  std::vector<std::int64_t> offsets, ends;
-  std::int64_t end = 0;
-  for (const Bucket& bucket : buckets_) {
-    for (const int index : bucket.slots) {
-      offsets.push_back(end);
-      end += aligned(bytes_of(slots[static_cast<std::size_t>(index)]));
-    }
-    ends.push_back(end);
-  }
-  const bool in_padding = facts_ == Facts::kInPadding;
-  const std::int64_t facts_at = end;
-  end += aligned(StepFacts::kCount * static_cast<std::int64_t>(sizeof(double)));
-  if (in_padding) ends.back() = end;
-  arena_ = group.allocate(static_cast<std::size_t>(end));
+// With ZeRO slots, and with them parts of parameters, begin at a whole number of kPartElements.
+std::int64_t GradientBuckets::aligned(std::int64_t bytes, at::ScalarType dtype) const {
+  const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t unit = stage_ == 0 ? kAlignment : kPartElements * size;
+  return (bytes + unit - 1) / unit * unit;
+}
 
-  std::size_t next = 0;
-  std::int64_t begin = 0;
+void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
-    const at::ScalarType dtype = slots[static_cast<std::size_t>(bucket.slots.front())].dtype;
-    const auto elements = (ends[i] - begin) / static_cast<std::int64_t>(c10::elementSize(dtype));
-    bucket.flat = tensor_on(arena_, begin, {elements}, {1}, dtype);
+    bucket.dtype = slots[static_cast<std::size_t>(bucket.slots.front())].dtype;
+    const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
+    std::int64_t end = 0;
     for (const int index : bucket.slots) {
       GradientSlot& slot = slots[static_cast<std::size_t>(index)];
       slot.bucket = static_cast<int>(i);
-      slot.view = tensor_on(arena_, offsets[next++], slot.parameter.sizes(),
-                            strides_of_gradient(slot.parameter), dtype);
+      slot.offset = end / size;
+      end += aligned(bytes_of(slot), bucket.dtype);
     }
-    begin = ends[i];
+    bucket.elements = end / size;
+  }
+  if (facts_ == Facts::kInPadding) {
+    Bucket& last = buckets_.back();
+    facts_dtype_ = last.dtype;
+    const auto size = static_cast<std::int64_t>(c10::elementSize(last.dtype));
+    last.elements += aligned(kFactsBytes, last.dtype) / size;
+  }
+}
+
+void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group) {
+  std::int64_t end = 0;
+  if (stage_ < 2) {
+    for (const Bucket& bucket : buckets_) end += bytes_of(bucket);
+  }
+  const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - kFactsBytes : end;
+  if (facts_ == Facts::kApart) end += kFactsBytes;
+  arena_ = group.allocate(static_cast<std::size_t>(end));
+  std::int64_t begin = 0;
+  for (Bucket& bucket : buckets_) {
+    if (stage_ < 2) {
+      bucket.flat = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
+      begin += bytes_of(bucket);
+      give_views(bucket, slots);
+    }
+    if (stage_ == 0) continue;
+    share_out(bucket, group);
+    for (const int index : bucket.slots) {
+      GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+      slot.value = view_of(slot, bucket.values);
+    }
   }
   facts_data_ = static_cast<std::byte*>(arena_.data_ptr()) + facts_at;
-  if (in_padding) {
-    facts_dtype_ = buckets_.back().flat.scalar_type();
-  } else {
-    facts_apart_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, at::kDouble);
+  if (facts_ == Facts::kApart) {
+    facts_apart_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, facts_dtype_);
   }
+}
+
+// Equal parts, but for rounding to where a part may begin.
+void GradientBuckets::share_out(Bucket& bucket, const Group& group) const {
+  const auto border = [&](std::int64_t rank) {
+    const std::int64_t share = bucket.elements * rank / group.size();
+    return share / kPartElements * kPartElements;  // all of them at the last one
+  };
+  for (std::int64_t rank = 0; rank < group.size(); ++rank) {
+    bucket.counts.push_back(border(rank + 1) - border(rank));
+  }
+  bucket.own_begin = border(group.rank());
+  const std::int64_t own = bucket.counts[static_cast<std::size_t>(group.rank())];
+  const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
+  bucket.values =
+      group.allocate(static_cast<std::size_t>(bucket.elements * size)).view(bucket.dtype);
+  bucket.own_values = bucket.values.narrow(0, bucket.own_begin, own);
+  bucket.own = stage_ < 2 ? bucket.flat.narrow(0, bucket.own_begin, own)
+                          : group.allocate(static_cast<std::size_t>(own * size)).view(bucket.dtype);
+}
+
+void GradientBuckets::give_views(const Bucket& bucket, std::span<GradientSlot> slots) const {
+  for (const int index : bucket.slots) {
+    GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+    slot.view = view_of(slot, bucket.flat);
+  }
+}
+
+void GradientBuckets::lend(Bucket& bucket, std::span<GradientSlot> slots) {
+  if (bucket.flat.defined()) return;
+  Bucket* last = nullptr;
+  for (Bucket& other : buckets_) {
+    if (!other.started || !other.flat.defined()) continue;
+    if (last != nullptr) take_back(*last, slots);
+    last = &other;
+  }
+  bucket.flat = pool_.take(bytes_of(bucket)).view(bucket.dtype);
+  give_views(bucket, slots);
+}
+
+void GradientBuckets::take_back(Bucket& bucket, std::span<GradientSlot> slots) {
+  bucket.work.wait();
+  bucket.work = Work();
+  if (stage_ < 2 || !bucket.flat.defined()) return;
+  for (const int index : bucket.slots) {
+    GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+    at::Tensor& gradient = slot.parameter.mutable_grad();
+    if (gradient.is_same(slot.view)) gradient = at::Tensor();
+    slot.view = at::Tensor();
+  }
+  pool_.give_back(bucket.flat);
+  bucket.flat = at::Tensor();
+}
+
+std::int64_t GradientBuckets::bytes() const {
+  std::int64_t bytes = arena_.numel() + pool_.bytes();
+  for (const Bucket& bucket : buckets_) {
+    if (stage_ > 0) bytes += static_cast<std::int64_t>(bucket.values.nbytes());
+    if (stage_ > 1) bytes += static_cast<std::int64_t>(bucket.own.nbytes());
+  }
+  return bytes;
 }
 
 void GradientBuckets::write(const StepFacts& facts) {

@@ -1,9 +1,12 @@
 // Internal. The gradients of a module's parameters as views of one arena that peers can read, cut
-// into buckets: slices of the arena that are reduced as a whole. A bucket is of one dtype.
+// into buckets: slices of the arena that are reduced as a whole. A bucket is of one dtype. With
+// ZeRO (docs/zero.md) values lie in buckets, too, each rank keeps its own part of every bucket, and
+// at stage 2 a bucket has memory for whole gradients only while they are being made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <troika/comm/group.h>
+#include <troika/parallel/data/buffer_pool.h>
 #include <troika/param/bucket_sizes.h>
 
 #include <cstdint>
@@ -18,19 +21,31 @@ struct GradientSlot {
   std::string name;
   at::Tensor parameter;
   at::ScalarType dtype;
-  at::Tensor view;             // of the arena, with the parameter's strides where they are dense
-  const void* data = nullptr;  // where the parameter's values were last seen
+  // Of the arena, with the parameter's strides where they are dense; undefined at ZeRO stage 2
+  // while its bucket has no memory.
+  at::Tensor view;
+  at::Tensor value;                 // the same place among values; undefined at stage 0
+  std::int64_t offset = 0;          // in its bucket, in elements
+  std::vector<std::int64_t> sizes;  // of the parameter when it was taken in
+  const void* data = nullptr;       // where the parameter's values were last seen
   int bucket = 0;
   std::uint64_t pass = 0;  // the last backward pass that has given it a gradient
 };
 
 struct Bucket {
   std::vector<int> slots;
-  at::Tensor flat;  // all of it, in one dimension
+  at::Tensor flat;  // all of it, in one dimension; undefined at stage 2 while it has no memory
+  std::int64_t elements = 0;
+  at::ScalarType dtype = at::kFloat;
   std::string label;
   int missing = 0;
   bool started = false;
   Work work;
+  // From ZeRO stage 1 on: elements that each rank keeps, where this rank's begin, the averages of
+  // its own, and all values with its own.
+  std::vector<std::int64_t> counts;
+  std::int64_t own_begin = 0;
+  at::Tensor own, values, own_values;
 };
 
 // What ranks tell each other in every step, beside their gradients: averaged over all ranks like
@@ -47,15 +62,26 @@ struct StepFacts {
 class GradientBuckets {
  public:
   enum class Facts { kInPadding, kApart };
-  // Lays out `slots` in the order of their indices in `order`; their views move.
+  // Lays out `slots` in the order of their indices in `order`; their views move. `stage` of ZeRO, 0
+  // to 2; from 1 on facts are apart, in `facts_dtype`.
   GradientBuckets(std::span<GradientSlot> slots, std::span<const int> order,
-                  const BucketSizes& sizes, Facts facts, const Group& group);
+                  const BucketSizes& sizes, Facts facts, const Group& group, int stage = 0,
+                  at::ScalarType facts_dtype = at::kDouble);
 
   [[nodiscard]] std::vector<Bucket>& all() { return buckets_; }
   // Which slots would share a bucket, bucket by bucket in their order, each in ascending order.
   [[nodiscard]] static std::vector<std::vector<int>> plan(std::span<const GradientSlot> slots,
                                                           std::span<const int> order,
                                                           const BucketSizes& sizes);
+
+  // Stage 2: gives the bucket memory, with whatever is in it, and its slots their views; first
+  // takes back that of reductions which have ended, but for the last one. Nothing to do where it
+  // has some.
+  void lend(Bucket& bucket, std::span<GradientSlot> slots);
+  // Stage 2: its reduction has ended, or is not to be.
+  void take_back(Bucket& bucket, std::span<GradientSlot> slots);
+  // Bytes for values and gradients that this rank holds, buffers included.
+  [[nodiscard]] std::int64_t bytes() const;
 
   // The facts' own tensor, where they are not in the last bucket's padding; else undefined.
   [[nodiscard]] const at::Tensor& facts_apart() const { return facts_apart_; }
@@ -64,13 +90,19 @@ class GradientBuckets {
 
  private:
   void lay_out(std::span<GradientSlot> slots, const Group& group);
+  void place_slots(std::span<GradientSlot> slots);
+  void share_out(Bucket& bucket, const Group& group) const;
+  void give_views(const Bucket& bucket, std::span<GradientSlot> slots) const;
+  [[nodiscard]] std::int64_t aligned(std::int64_t bytes, at::ScalarType dtype) const;
 
+  int stage_;
   std::vector<Bucket> buckets_;
   Facts facts_;
   at::Tensor facts_apart_;
   void* facts_data_ = nullptr;
   at::ScalarType facts_dtype_ = at::kDouble;
   at::Tensor arena_;
+  BufferPool pool_;
 };
 
 }  // namespace troika::detail

@@ -1,0 +1,369 @@
+// A row of units of the user's own on pipeline and data ranks: the gradients of one process under
+// every schedule, the same bits at every stage of ZeRO, and the memory that docs/zero.md promises.
+#include <troika/parallel/pipeline/module_pipeline.h>
+#include <troika/param/layout.h>
+#include <troika/train/tensor_memory.h>
+
+#include <map>
+#include <numeric>
+
+#include "ranks/own_module/own_module.h"
+
+namespace troika::test {
+namespace {
+
+using testing::HasSubstr;
+
+// A group of every `pipeline` ranks apart, and one of neighbours, as ModulePipeline makes them.
+PipelineGroups groups_over(const Rank& rank, int pipeline) {
+  EngineOptions options = rank.options();
+  options.fold = EngineOptions::Fold::kInOrder;
+  const int width = rank.size() / pipeline;
+  std::vector<int> along, beside;
+  for (int i = 0; i < rank.size(); ++i) {
+    if (i % width == rank.index() % width) along.push_back(i);
+    if (i / width == rank.index() / width) beside.push_back(i);
+  }
+  PipelineGroups groups;
+  groups.pipeline = make_group("pipeline", along, rank.index() / width, options);
+  groups.data = make_group("data", beside, rank.index() % width, options);
+  return groups;
+}
+
+torch::Tensor loss_sum(const torch::Tensor& output, const torch::Tensor& target) {
+  return torch::mse_loss(output, target, at::Reduction::Sum);
+}
+
+// A convolution that makes [4, 4, 4] of [2, 6, 6].
+struct ConvolutionImpl : torch::nn::Module {
+  ConvolutionImpl() {
+    torch::manual_seed(11);
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3)));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(conv(x)); }
+  torch::nn::Conv2d conv{nullptr};
+};
+TORCH_MODULE(Convolution);
+
+torch::nn::Sequential dense(std::int64_t in, std::int64_t out, std::uint64_t seed) {
+  torch::manual_seed(seed);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(in, out), torch::nn::Tanh());
+  net->to(torch::kDouble);
+  return net;
+}
+
+// Of eight units.
+std::vector<NamedUnit> small_net() {
+  std::vector<NamedUnit> units = {unit("conv", [] { return Convolution(); }, {4, 4, 4}),
+                                  unit("second", [] { return dense(64, 9, 12); }, {9}),
+                                  unit("third", [] { return dense(9, 7, 13); }, {7})};
+  for (std::uint64_t i = 3; i < 7; ++i) {
+    units.push_back(unit("unit" + std::to_string(i), [i] { return dense(7, 7, 20 + i); }, {7}));
+  }
+  units.push_back(unit("last", [] { return dense(7, 3, 14); }, {3}));
+  return units;
+}
+
+// The same in one process.
+struct Alone {
+  Alone() {
+    for (const NamedUnit& each : small_net()) {
+      modules.push_back(each.make());
+      for (const auto& item : modules.back().module->named_parameters()) {
+        parameters[each.name + "." + item.key()] = item.value();
+      }
+    }
+  }
+  torch::Tensor loss(const Samples& batch) {
+    torch::Tensor x = batch.x;
+    for (const UnitModule& each : modules) x = each.forward(x);
+    return loss_sum(x, batch.y) / batch.x.size(0);
+  }
+  std::vector<UnitModule> modules;
+  std::map<std::string, torch::Tensor> parameters;
+};
+
+Samples part_of(const Samples& all, const ModulePipeline& model) {
+  const std::int64_t count = all.x.size(0), ranks = model.data_ranks(), rank = model.data_rank();
+  const std::int64_t begin = count * rank / ranks;
+  return all.part(begin, count * (rank + 1) / ranks - begin);
+}
+
+// Two steps of SGD with momentum, gradients and losses against one process.
+void expect_one_process(const PipelineGroups& groups, const ModulePipelineOptions& options) {
+  const std::vector<std::int64_t> shape = {2, 6, 6};
+  ModulePipeline model(small_net(), loss_sum, groups, options);
+  Alone alone;
+  std::vector<torch::Tensor> theirs;
+  for (const auto& [name, tensor] : alone.parameters) theirs.push_back(tensor);
+  const auto sgd = torch::optim::SGDOptions(0.05).momentum(0.9);
+  torch::optim::SGD optimizer(model.parameters(), sgd), reference(theirs, sgd);
+  const std::string what = options.schedule + ", stage " + std::to_string(options.zero_stage);
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    const Samples all(11, step, shape), own = part_of(all, model);  // uneven
+    reference.zero_grad();
+    const torch::Tensor loss = alone.loss(all);
+    loss.backward();
+    EXPECT_NEAR(model.evaluate(own.x, own.y), loss.item<double>(), 1e-12) << what;
+    EXPECT_NEAR(model.train(own.x, own.y), loss.item<double>(), 1e-12) << what;
+    for (const ParameterPart& part : model.parts()) {
+      const torch::Tensor wanted = alone.parameters.at(part.name).grad().reshape({-1}).narrow(
+          0, part.begin, part.tensor.numel());
+      EXPECT_LE(largest(part.tensor.grad() - wanted), 1e-12 * largest(wanted) + 1e-14)
+          << what << ", " << part.name;
+    }
+    optimizer.step();
+    reference.step();
+  }
+  std::size_t seen = 0;
+  model.each_parameter([&](const std::string& name, const torch::Tensor& value) {
+    ++seen;
+    EXPECT_LE(largest(value - alone.parameters.at(name)), 1e-12) << what << ", " << name;
+  });
+  EXPECT_GE(seen, 2);
+}
+
+ModulePipelineOptions doubles_in(const std::string& schedule, int microbatches) {
+  ModulePipelineOptions options;
+  options.schedule = schedule;
+  options.microbatches = microbatches;
+  options.type = at::kDouble;
+  return options;
+}
+
+RANK_TEST(ModulePipeline, TrainsAsOneProcessUnderEverySchedule, 2, 4) {
+  for (const int pipeline : {1, 2, 4}) {
+    if (pipeline > rank.size()) continue;
+    const PipelineGroups groups = groups_over(rank, pipeline);
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"}) {
+      ModulePipelineOptions options = doubles_in(schedule, 4);
+      if (options.schedule == "interleaved-1f1b") options.chunks = 2;
+      expect_one_process(groups, options);
+    }
+  }
+}
+
+RANK_TEST(ModulePipeline, TrainsAsOneProcessAtEveryStage, 2, 3, 4) {
+  for (const int pipeline : {1, 2}) {
+    if (rank.size() % pipeline != 0) continue;
+    const PipelineGroups groups = groups_over(rank, pipeline);
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int microbatches : {1, 3}) {
+        ModulePipelineOptions options = doubles_in("1f1b", microbatches);
+        options.zero_stage = stage;
+        expect_one_process(groups, options);
+      }
+      ModulePipelineOptions options = doubles_in("zb-v", 2);
+      options.zero_stage = stage;
+      expect_one_process(groups, options);
+    }
+  }
+}
+
+// Several chunks a matrix, uneven, fp32, with dropout and batch-norm.
+struct BlockImpl : torch::nn::Module {
+  BlockImpl(std::int64_t in, std::int64_t out) {
+    torch::manual_seed(static_cast<std::uint64_t>(in));
+    linear = register_module("linear", torch::nn::Linear(in, out));
+    norm = register_module("norm", torch::nn::BatchNorm1d(out));
+    frozen = register_parameter("frozen", torch::full({out}, 0.5), /*requires_grad=*/false);
+    shared = register_module("shared", linear);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::dropout(torch::tanh(norm(linear(x))) + frozen, 0.25, is_training());
+  }
+  torch::nn::Linear linear{nullptr}, shared{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::Tensor frozen;
+};
+TORCH_MODULE(Block);
+
+std::vector<NamedUnit> wide_net() {
+  return {unit("a", [] { return Block(100, 301); }, {301}),
+          unit("b", [] { return Block(301, 157); }, {157}),
+          unit("c", [] { return Block(157, 3); }, {3})};
+}
+
+using Bits = std::map<std::string, torch::Tensor>;
+
+template <class Optimizer, class Options>
+Bits bits_after_training(const Rank& rank, const PipelineGroups& groups,
+                         const ModulePipelineOptions& options, const Options& hyper) {
+  ModulePipeline model(wide_net(), loss_sum, groups, options);
+  Optimizer optimizer(model.parameters(), hyper);
+  torch::manual_seed(77 + static_cast<std::uint64_t>(rank.index()));  // masks
+  Bits bits;
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const Samples all(24, step, {100});
+    const Samples own = part_of({all.x.to(torch::kFloat), all.y.to(torch::kFloat)}, model);
+    optimizer.zero_grad();
+    bits["loss " + std::to_string(step)] = torch::tensor(model.train(own.x, own.y));
+    bits["norm " + std::to_string(step)] = torch::tensor(model.clip_grad_norm(0.3));
+    optimizer.step();
+  }
+  model.each_parameter(
+      [&](const std::string& name, const torch::Tensor& value) { bits[name] = value.clone(); });
+  const auto modules = model.modules();
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    for (const auto& item : modules[i]->named_buffers()) {
+      bits[model.unit_names()[i] + "." + item.key()] = item.value().clone();
+    }
+  }
+  return bits;
+}
+
+void expect_same(const Bits& actual, const Bits& expected, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (const auto& [name, tensor] : expected) {
+    EXPECT_TRUE(torch::equal(actual.at(name), tensor)) << what << ", " << name;
+  }
+}
+
+RANK_TEST(ModulePipeline, GivesTheSameBitsAtEveryStage, 2, 3, 4) {
+  const PipelineGroups groups = groups_over(rank, 1);
+  const auto train = [&](int stage, int microbatches, Recompute recompute, bool adam) {
+    ModulePipelineOptions options;
+    options.zero_stage = stage;
+    options.microbatches = microbatches;
+    options.recompute = recompute;
+    if (adam) {
+      return bits_after_training<torch::optim::AdamW>(
+          rank, groups, options, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+    }
+    return bits_after_training<torch::optim::SGD>(
+        rank, groups, options, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01));
+  };
+  for (const int microbatches : {1, 2}) {
+    for (const bool adam : {false, true}) {
+      const Bits expected = train(0, microbatches, Recompute::kNone, adam);
+      expect_same(train(0, microbatches, Recompute::kBlocks, adam), expected, "recomputed");
+      for (const int stage : {1, 2, 3}) {
+        expect_same(train(stage, microbatches, Recompute::kNone, adam), expected,
+                    "stage " + std::to_string(stage));
+      }
+    }
+  }
+}
+
+// docs/zero.md: Y parameters in fp32 with AdamW.
+double promised_bytes(int stage, double y, double n) {
+  return std::array{16 * y, 8 * y + 8 * y / n, 4 * y + 12 * y / n,
+                    16 * y / n}[static_cast<std::size_t>(stage)];
+}
+
+constexpr std::int64_t kWidth = 400, kUnits = 6;
+
+RANK_TEST(ModulePipeline, KeepsTheMemoryThatTheTablePromises, 2, 4) {
+  count_tensor_memory(at::kCPU);
+  const PipelineGroups groups = groups_over(rank, 1);
+  for (const int stage : {0, 1, 2, 3}) {
+    std::vector<NamedUnit> units;
+    for (std::int64_t i = 0; i < kUnits; ++i) {
+      units.push_back(
+          unit(std::to_string(i), [] { return torch::nn::Linear(kWidth, kWidth); }, {kWidth}));
+    }
+    const std::int64_t before = tensor_memory(at::kCPU).live_bytes;
+    ModulePipelineOptions options;
+    options.zero_stage = stage;
+    options.buckets = {.first_bytes = 1, .bytes = 1};  // one of each unit
+    ModulePipeline model(units, loss_sum, groups, options);
+    // What the modules had themselves is gone.
+    constexpr std::int64_t kUnitBytes = 4 * (kWidth * kWidth + kWidth);
+    EXPECT_LT(tensor_memory(at::kCPU).live_bytes - before, kUnitBytes) << "stage " << stage;
+
+    torch::optim::AdamW optimizer(model.parameters(), 1e-3);
+    const torch::Tensor x = torch::ones({2, kWidth});
+    model.train(x, x);
+    optimizer.step();
+    model.train(x, x);
+    // Counted where LibTorch takes memory: the optimiser's state, and what is left over.
+    const std::int64_t state = tensor_memory(at::kCPU).live_bytes - before;
+    constexpr double kY = kUnits * (kWidth * kWidth + kWidth);
+    const double promised = promised_bytes(stage, kY, rank.size());
+    // Up to three buffers for gradients of a unit, and at stage 3 three for its values.
+    const double buffers = stage == 3 ? 6 * kUnitBytes : stage == 2 ? 3 * kUnitBytes : 0;
+    const double measured = static_cast<double>(model.memory_bytes() + state);
+    EXPECT_LE(measured, 1.05 * promised + 16.0 * 2 * kChunkElements + buffers) << "stage " << stage;
+    EXPECT_GE(measured, 0.95 * promised - 16.0 * 2 * kChunkElements) << "stage " << stage;
+  }
+}
+
+RANK_TEST(ModulePipeline, TakesWhatIsLoaded, 2) {
+  for (const int stage : {0, 2, 3}) {
+    ModulePipelineOptions options = doubles_in("1f1b", 1);
+    options.zero_stage = stage;
+    ModulePipeline model(small_net(), loss_sum, groups_over(rank, 1), options);
+    const Samples own = Samples(4, 0, {2, 6, 6});
+    model.train(own.x, own.y);
+    const auto fresh = dense(7, 3, 99);
+    const std::string path = rank.folder() / ("saved-" + std::to_string(rank.index()));
+    torch::save(fresh, path);
+    torch::nn::Sequential last =
+        std::dynamic_pointer_cast<torch::nn::SequentialImpl>(model.modules().back());
+    torch::load(last, path);
+    std::size_t seen = 0;
+    model.each_parameter([&](const std::string& name, const torch::Tensor& value) {
+      if (!name.starts_with("last.")) return;
+      ++seen;
+      EXPECT_TRUE(torch::equal(value, fresh->named_parameters()[name.substr(5)])) << name << stage;
+    });
+    EXPECT_EQ(seen, 2);
+  }
+}
+
+RANK_TEST(ModulePipeline, NamesWhatDoesNotFit, 2) {
+  const PipelineGroups data = groups_over(rank, 1), pipeline = groups_over(rank, 2);
+  const Samples own = Samples(4, 0, {2, 6, 6});
+  const auto make = [&](std::vector<NamedUnit> units, const ModulePipelineOptions& options,
+                        const PipelineGroups& groups) {
+    ModulePipeline model(std::move(units), loss_sum, groups, options);
+    model.train(own.x, own.y);
+  };
+  const ModulePipelineOptions options = doubles_in("1f1b", 2);
+  std::vector<NamedUnit> units = small_net();
+  units[1].output_shape = {10};
+  EXPECT_THAT(usage_error_of([&] { make(units, options, data); }),
+              HasSubstr("unit 'second' gives Double [2, 9], not Double [2, 10]"));
+  units = small_net();
+  units[2] = unit("third", [&] { return torch::nn::Linear(9, 7 + rank.index()); }, {7});
+  EXPECT_THAT(usage_error_of([&] { make(units, options, data); }),
+              HasSubstr("parameter 'third.weight' is of dtype Float, in a model of Double"));
+  units = small_net();
+  units[7] = unit("last", [&] { return dense(7, 3 + rank.index(), 14); }, {3});
+  EXPECT_THAT(usage_error_of([&] { make(units, options, data); }),
+              HasSubstr("the modules of the ranks differ: parameter 'last.1.weight'"));
+  units.resize(4);
+  const auto one = dense(9, 9, 3);
+  units[2] = unit("third", [&] { return one; }, {9});
+  units[3] = unit("last", [&] { return one; }, {9});
+  EXPECT_THAT(usage_error_of([&] { make(units, options, data); }),
+              HasSubstr("parameter 'last.1.weight' is 'third.1.weight', of another unit"));
+  units = small_net();
+  units[1] = unit(
+      "second", [] { return torch::nn::Sequential(torch::nn::ReLU(torch::nn::ReLUOptions(true))); },
+      {4, 4, 4});
+  ModulePipelineOptions again = options;
+  again.recompute = Recompute::kBlocks;
+  EXPECT_THAT(usage_error_of([&] { make(units, again, data); }),
+              HasSubstr("unit 'second' writes to its input"));
+  units = small_net();
+  units.resize(3);
+  EXPECT_THAT(usage_error_of([&] { make(units, doubles_in("zb-v", 2), pipeline); }),
+              HasSubstr("3 units for 4 stages"));
+  ModulePipelineOptions wrong = options;
+  wrong.stage_units = {3, 2};
+  EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, pipeline); }),
+              HasSubstr("stage_units must be 2 numbers"));
+  wrong = options;
+  wrong.zero_stage = 4;
+  EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, data); }), HasSubstr("zero_stage = 4"));
+  EXPECT_THAT(usage_error_of([&] {
+                ModulePipeline model(small_net(), loss_sum, data, options);
+                model.train(own.x.narrow(0, 0, 0), own.y.narrow(0, 0, 0));
+              }),
+              HasSubstr("no rank has a sample"));
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,248 @@
+// What comes when all gradients of a backward pass are there: the ranks' facts, and what follows
+// from them; and what an optimiser asks for.
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/parallel/data/gradient_averager.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace troika::detail {
+namespace {
+
+std::string title(const GradientSlot& slot) {
+  return "parameter " + quote(slot.name, 200);
+}
+
+// "parameters 'a', 'b' and 3 others"
+std::string name_all(std::span<const GradientSlot> slots, std::span<const int> indices) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> names;
+  for (const int index : indices.subspan(0, std::min(kShown, indices.size()))) {
+    names.push_back(quote(slots[static_cast<std::size_t>(index)].name, 200));
+  }
+  std::string text = (indices.size() == 1 ? "parameter " : "parameters ") + join(names, ", ");
+  if (indices.size() > kShown) {
+    text += " and " + std::to_string(indices.size() - kShown) + " others";
+  }
+  return text;
+}
+
+// A rank is absent while this lives.
+class Absence {
+ public:
+  explicit Absence(bool& present) : present_(present) { present_ = false; }
+  ~Absence() { present_ = true; }
+  Absence(const Absence&) = delete;
+  Absence& operator=(const Absence&) = delete;
+
+ private:
+  bool& present_;
+};
+
+}  // namespace
+
+void GradientAverager::start_side_operations() {
+  if (const at::Tensor& facts = buckets_->facts_apart(); facts.defined()) {
+    buckets_->write(own_facts());
+    facts_work_ = group_.all_reduce(facts, ReduceOp::kAverage, session_.call("step facts"));
+  }
+  if (used_.defined()) {
+    used_.fill_(present_ ? 1 : 0);
+    for (const int index : unused_) used_.data_ptr<std::int32_t>()[index] = 0;
+    used_work_ = group_.all_reduce(used_, ReduceOp::kSum, session_.call("used parameters"));
+  }
+}
+
+StepFacts GradientAverager::await() {
+  std::vector<Bucket>& buckets = buckets_->all();
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    Bucket& bucket = buckets[i];
+    buckets_->take_back(bucket, slots_);
+    if (options_.hook) {
+      options_.hook->finish(
+          {static_cast<int>(i), bucket.flat, &group_, session_.call(bucket.label)});
+    }
+  }
+  facts_work_.wait();
+  used_work_.wait();
+  ++averages_done_;
+  return buckets_->read();
+}
+
+// The weights are sums over ranks divided by their number, as the gradients are.
+void GradientAverager::conclude(const StepFacts& facts) {
+  *weight_ = 1;
+  if (facts.present > 0 && facts.weight == 0) {
+    throw UsageError("every rank said weigh(0): there is nothing to average",
+                     "leave out a step for which no rank has a sample, on all ranks");
+  }
+  constexpr double kSame = 1e-6;  // above the rounding of fp32, below one rank in a million
+  if (!shares_ && facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
+    for (Bucket& bucket : buckets_->all()) {
+      (shards_ ? bucket.own : bucket.flat).mul_(1 / facts.weight);
+    }
+  }
+  const double spread = facts.tally_squared - facts.tally * facts.tally;
+  const bool all_present = facts.present > 1 - 0.5 / group_.size();
+  const bool apart = all_present && spread > 0.5 / group_.size();
+  if (facts.alarm > 0 || apart) settle();
+  if (facts.present > 0) hand_out();
+  if (order_) reorder();
+}
+
+// Finds out, together, what is out of order: throws, or all is well.
+void GradientAverager::settle() {
+  const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
+  const std::string own =
+      refused ? name_all(slots_, unused_) + " got no gradient in the backward pass" : "";
+  complain_together(session_, own,
+                    "leave them out of the module, freeze them with requires_grad_(false) before "
+                    "DataParallel is made, or allow it with options.unused = Unused::kAllow",
+                    "unused parameters");
+  compare_values(session_, named_parameters(),
+                 "do what writes to it on every rank, or call broadcast_from(0) after it");
+  forget_writes();
+}
+
+// Gives the parameters whose gradients come from other ranks alone their part of the arena.
+void GradientAverager::hand_out() {
+  if (shards_) {
+    const std::int32_t* used = used_.defined() ? used_.const_data_ptr<std::int32_t>() : nullptr;
+    shards_->hand_out({used, used == nullptr ? 0 : slots_.size()});
+    pending_ = true;
+    return;
+  }
+  for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
+    GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
+    if (slot.parameter.grad().defined() && present_) continue;
+    if (used_.defined() && used_.data_ptr<std::int32_t>()[index] == 0) {
+      if (!present_) slot.parameter.mutable_grad() = at::Tensor();
+      continue;
+    }
+    slot.parameter.mutable_grad() = slot.view;
+  }
+}
+
+// Buckets in the order in which gradients became ready in the first pass, on rank 0.
+void GradientAverager::reorder() {
+  std::vector<int> seen(slots_.size(), 0);
+  std::vector<int> order = *order_;
+  order_.reset();
+  for (const int index : order) seen[static_cast<std::size_t>(index)] = 1;
+  for (int index = static_cast<int>(slots_.size()); index-- > 0;) {
+    if (seen[static_cast<std::size_t>(index)] == 0) order.push_back(index);
+  }
+  const at::Tensor agreed =
+      at::from_blob(order.data(), {static_cast<std::int64_t>(order.size())}, at::kInt);
+  group_.broadcast(agreed, 0, session_.call("order of gradients")).wait();
+  std::vector<std::vector<int>> now;
+  for (const Bucket& bucket : buckets_->all()) now.push_back(bucket.slots);
+  if (GradientBuckets::plan(slots_, order, options_.buckets) == now) return;
+  std::vector<at::Tensor> before;
+  for (const GradientSlot& slot : slots_) before.push_back(slot.view);
+  buckets_ = make_buckets(order);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    GradientSlot& slot = slots_[i];
+    slot.view.copy_(before[i]);
+    at::Tensor& gradient = slot.parameter.mutable_grad();
+    if (gradient.is_same(before[i])) gradient = slot.view;
+  }
+}
+
+bool GradientAverager::average_without_batch() {
+  if (in_pass_) abandon_pass();
+  refuse_unused_gradients();
+  ++pass_;
+  const Absence absence(present_);
+  unused_.clear();
+  next_ = buckets_->all().size();
+  look_at_parameters();
+  for (Bucket& bucket : buckets_->all()) set_out(bucket);
+  start_side_operations();
+  const StepFacts facts = await();
+  const bool any = facts.present > 0.5 / group_.size();
+  if (any || order_) conclude(facts);
+  return any;
+}
+
+// At ZeRO stages 1 and 2 an average takes the place of the one before.
+void GradientAverager::refuse_unused_gradients() const {
+  if (!shards_) return;
+  const std::string stage = "zero_stage = " + std::to_string(options_.zero_stage);
+  if (!updated_) {
+    throw UsageError(
+        stage + " without a troika::ZeroRedundancyOptimizer: " + title(slots_.front()) +
+            " and others would not be updated",
+        "make troika::ZeroRedundancyOptimizer<torch::optim::...> optimizer(model, ...) "
+        "in place of an optimiser of the module's parameters");
+  }
+  if (!pending_ || !shards_->has_gradients()) return;
+  throw UsageError(stage + ": " + title(slots_.front()) +
+                       " and others have gradients that the optimiser has not used",
+                   "call step() or zero_grad() of the ZeroRedundancyOptimizer after each average; "
+                   "add gradients up inside no_sync()");
+}
+
+std::vector<at::Tensor> GradientAverager::parts_of(const at::Tensor& parameter) const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].parameter.is_same(parameter)) continue;
+    return shards_ ? shards_->parts_of(i) : std::vector<at::Tensor>{parameter};
+  }
+  throw UsageError("an optimiser is given a tensor that is no trained parameter of the module",
+                   "give it parameters of the module that DataParallel has");
+}
+
+std::vector<at::Tensor> GradientAverager::parts() const {
+  std::vector<at::Tensor> all;
+  for (const GradientSlot& slot : slots_) {
+    for (at::Tensor& part : parts_of(slot.parameter)) all.push_back(std::move(part));
+  }
+  return all;
+}
+
+void GradientAverager::begin_update() {
+  if (shards_) look_at_parameters();
+}
+
+void GradientAverager::end_update() {
+  pending_ = false;
+  if (shards_) shards_->gather();
+}
+
+void GradientAverager::zero_grad() {
+  if (!shards_) return;
+  pending_ = false;
+  for (Bucket& bucket : buckets_->all()) buckets_->take_back(bucket, slots_);
+  for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
+}
+
+double GradientAverager::clip_grad_norm(double max_norm) {
+  if (!(max_norm > 0)) throw UsageError("clip_grad_norm() takes a norm above 0");
+  std::array<double, 1> squares = {0};
+  if (shards_) {
+    squares[0] = shards_->sum_of_squares();
+    session_.reduce(squares, ReduceOp::kSum, "norm of gradients");
+  } else {
+    for (const GradientSlot& slot : slots_) {
+      const at::Tensor& gradient = slot.parameter.grad();
+      if (gradient.defined()) squares[0] += gradient.to(at::kDouble).square().sum().item<double>();
+    }
+  }
+  const double norm = std::sqrt(squares[0]);
+  const double factor = max_norm / (norm + 1e-6);  // as PyTorch's clip_grad_norm_
+  if (!std::isfinite(norm) || factor >= 1) return norm;
+  if (shards_) {
+    shards_->scale_gradients(factor);
+  } else {
+    for (const GradientSlot& slot : slots_) {
+      if (slot.parameter.grad().defined()) slot.parameter.mutable_grad().mul_(factor);
+    }
+  }
+  return norm;
+}
+
+}  // namespace troika::detail

@@ -1,0 +1,43 @@
+#include <troika/parallel/data/module_tensors.h>
+
+#include <torch/torch.h>
+
+#include <unordered_set>
+
+namespace troika::detail {
+namespace {
+
+std::vector<NamedTensor> each_once(const torch::OrderedDict<std::string, at::Tensor>& named) {
+  std::vector<NamedTensor> tensors;
+  std::unordered_set<const void*> known;
+  for (const auto& item : named) {
+    if (item.value().defined() && known.insert(item.value().unsafeGetTensorImpl()).second) {
+      tensors.push_back({item.key(), item.value()});
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
+  return each_once(module.named_parameters());
+}
+
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  return each_once(module.named_buffers());
+}
+
+std::vector<NamedTensor> trained_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> trained = parameters_of(module);
+  std::erase_if(trained, [](const NamedTensor& each) { return !each.tensor.requires_grad(); });
+  return trained;
+}
+
+at::Tensor leaf_on(const at::Tensor& tensor) {
+  return at::from_blob(
+      tensor.data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) { (void)tensor; },
+      at::TensorOptions(tensor.scalar_type()));
+}
+
+}  // namespace troika::detail

@@ -1,0 +1,25 @@
+// Internal. The tensors of a torch::nn::Module as the ranks see them: each once, under the first of
+// its names.
+#pragma once
+
+#include <troika/parallel/data/replica_agreement.h>
+
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace troika::detail {
+
+// All parameters, and all buffers, in the module's order.
+[[nodiscard]] std::vector<NamedTensor> parameters_of(const torch::nn::Module& module);
+[[nodiscard]] std::vector<NamedTensor> buffers_of(const torch::nn::Module& module);
+// The parameters that require a gradient.
+[[nodiscard]] std::vector<NamedTensor> trained_of(const torch::nn::Module& module);
+
+// A tensor of its own on the memory of `tensor`, which it keeps alive. Not a view to autograd:
+// views share a version counter, and refuse detach_(), which zero_grad() calls.
+[[nodiscard]] at::Tensor leaf_on(const at::Tensor& tensor);
+
+}  // namespace troika::detail

@@ -1,0 +1,113 @@
+// A model of the user's own as a row of named units, trained over a mesh of pipeline and data ranks
+// with torch::optim: pipeline schedules, ZeRO 1 to 3, and recomputation of units.
+//
+//   troika::ModulePipeline model(units, loss, session, {.pipeline = 2, .zero_stage = 1});
+//   torch::optim::AdamW optimizer(model.parameters(), 1e-3);
+//   ... const double mean = model.train(batch.data, batch.target);  optimizer.step();
+//
+// docs/own-module.md is the guide.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/nn/stage.h>
+#include <troika/parallel/pipeline/named_unit.h>
+#include <troika/param/bucket_sizes.h>
+#include <troika/session/session.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct ModulePipelineOptions {
+  // Ranks that share out the units; the others are data ranks.
+  int pipeline = 1;
+  // "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v". A module's weight gradients come
+  // with those of its input, so the zero-bubble schedules have empty W.
+  std::string schedule = "1f1b";
+  // Stages on each pipeline rank; 0: as few as the schedule takes (2 for "zb-v", 1 for others).
+  int chunks = 0;
+  // Units of each stage, first to last; empty: cut by their cost.
+  std::vector<std::int64_t> stage_units = {};
+  // That a data rank's batch is split into.
+  int microbatches = 1;
+  // 0 to 3 over the data ranks. 3 recomputes every unit.
+  int zero_stage = 0;
+  Recompute recompute = Recompute::kNone;
+  // fp32 or fp64, of parameters and hidden states.
+  at::ScalarType type = at::kFloat;
+  BucketSizes buckets = {};
+  // For one collective or transfer.
+  Seconds timeout{60};
+};
+
+// The ranks that share out units, and those that share a stage. Every pipeline has the same ranks
+// of the data axis at the same place.
+struct PipelineGroups {
+  Group pipeline = {};
+  Group data = {};
+};
+
+// What this rank's optimiser updates: elements [begin, begin + tensor.numel()) of a parameter.
+struct ParameterPart {
+  std::string name;  // "stem.conv.weight"
+  std::int64_t begin = 0;
+  at::Tensor tensor;  // flat
+};
+
+// Not thread safe. Every method but the accessors is collective among all ranks.
+class ModulePipeline {
+ public:
+  // Makes the groups: data ranks are neighbours, pipeline ranks are size / pipeline apart. Throws
+  // UsageError naming an option that does not fit, a parameter that cannot be taken in, or that
+  // differs between data ranks; initial values are those of the first data rank.
+  ModulePipeline(const std::vector<NamedUnit>& units, const UnitLoss& loss, const Session& session,
+                 const ModulePipelineOptions& options = {});
+  // Over groups that are there already; options.pipeline is pipeline.size().
+  ModulePipeline(const std::vector<NamedUnit>& units, const UnitLoss& loss, PipelineGroups groups,
+                 ModulePipelineOptions options = {});
+  ModulePipeline(ModulePipeline&&) noexcept;
+  ModulePipeline& operator=(ModulePipeline&&) noexcept;
+  ~ModulePipeline();
+
+  // For torch::optim: the tensors that this rank updates, in order. Their gradients are set by
+  // train(). For optimisers that work element by element (all of torch::optim but LBFGS).
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
+  [[nodiscard]] const std::vector<ParameterPart>& parts() const;
+
+  // Forward and backward passes of this data rank's batch ([samples, ...], any number of samples,
+  // none as well; the same on all ranks of a pipeline). Sets the gradient of the mean loss over the
+  // samples of all data ranks, and returns that mean. Values written by the optimiser, or by
+  // torch::load, after the last call are gathered first. Throws UsageError where no rank has a
+  // sample; DeadlineError, PeerError.
+  double train(const at::Tensor& inputs, const at::Tensor& targets);
+  // The mean loss alone, with modules in eval().
+  double evaluate(const at::Tensor& inputs, const at::Tensor& targets);
+  // After train(): scales gradients so that their norm over the model is at most `max_norm`, and
+  // returns the norm. A norm that is not finite leaves them as they are.
+  double clip_grad_norm(double max_norm);
+
+  // Calls `act` with the name and the whole value of each parameter of this rank's units: for
+  // saving and looking. The value is there during the call.
+  void each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& act);
+
+  // This rank's units: names, and modules. Their parameters have values between calls at stages 0
+  // to 2, and NaN at stage 3.
+  [[nodiscard]] std::vector<std::string> unit_names() const;
+  [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
+  // For a DistributedSampler: this data rank, of how many.
+  [[nodiscard]] int data_rank() const;
+  [[nodiscard]] int data_ranks() const;
+  // Bytes of values, gradients and buffers for them that this rank holds; the optimiser's state
+  // comes to it.
+  [[nodiscard]] std::int64_t memory_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troika

@@ -1,0 +1,248 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/parallel/data/module_tensors.h>
+#include <troika/parallel/pipeline/module_unit.h>
+
+#include <torch/torch.h>
+
+#include <limits>
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+namespace troika {
+
+using detail::NamedTensor;
+
+struct ModuleUnit::State final : UnitState {
+  at::Tensor input, output;
+  std::vector<at::Tensor> buffers;  // as they were before a forward pass ran again
+};
+
+namespace {
+
+at::Tensor generator_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_generator_state(const at::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  generator.set_state(state);
+}
+
+// Draws as at an earlier time while this lives.
+class EarlierDraws {
+ public:
+  explicit EarlierDraws(const at::Tensor& state) : before_(generator_state()) {
+    set_generator_state(state);
+  }
+  ~EarlierDraws() { set_generator_state(before_); }
+  EarlierDraws(const EarlierDraws&) = delete;
+  EarlierDraws& operator=(const EarlierDraws&) = delete;
+
+ private:
+  at::Tensor before_;
+};
+
+std::string complaint_of(const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
+  const std::string title = "parameter " + quote(name, 200);
+  if (!tensor.is_cpu()) return title + " is not in host memory";
+  if (tensor.layout() != at::kStrided) return title + " is not a dense tensor";
+  if (tensor.scalar_type() == type) return {};
+  return title + " is of dtype " + c10::toString(tensor.scalar_type()) + ", in a model of " +
+         c10::toString(type);
+}
+
+// In place of values that are elsewhere: of the same shape, without memory, and seen where they are
+// used all the same.
+at::Tensor nothing_like(const at::Tensor& tensor) {
+  return at::full({}, std::numeric_limits<double>::quiet_NaN(),
+                  at::TensorOptions(tensor.scalar_type()))
+      .expand(tensor.sizes());
+}
+
+std::vector<std::int64_t> batched(const Microbatch& microbatch, std::vector<std::int64_t> shape) {
+  shape.insert(shape.begin(), microbatch.samples());
+  return shape;
+}
+
+std::vector<at::Tensor> copies_of_buffers(const torch::nn::Module& module) {
+  std::vector<at::Tensor> copies;
+  for (const NamedTensor& each : detail::buffers_of(module)) copies.push_back(each.tensor.clone());
+  return copies;
+}
+
+void set_buffers(const torch::nn::Module& module, const std::vector<at::Tensor>& copies) {
+  const at::NoGradGuard no_grad;
+  const std::vector<NamedTensor> buffers = detail::buffers_of(module);
+  for (std::size_t i = 0; i < copies.size(); ++i) buffers[i].tensor.copy_(copies[i]);
+}
+
+}  // namespace
+
+ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_shape, UnitLoss loss,
+                       Recompute recompute, at::ScalarType type)
+    : name_(unit.name),
+      made_(unit.make()),
+      input_shape_(std::move(input_shape)),
+      output_shape_(unit.output_shape),
+      loss_(std::move(loss)),
+      recompute_(recompute),
+      type_(type) {
+  if (made_.module == nullptr) throw UsageError("unit " + quote(name_, 200) + " makes no module");
+  for (NamedTensor& each : detail::trained_of(*made_.module)) {
+    Bound bound{name_ + "." + each.name, std::move(each.tensor)};
+    if (const std::string complaint = complaint_of(bound.name, bound.tensor, type_);
+        !complaint.empty()) {
+      throw UsageError(complaint,
+                       "units take dense fp32 or fp64 parameters in host memory, all of "
+                       "the type that the options name");
+    }
+    bound_.push_back(std::move(bound));
+  }
+}
+
+ModuleUnit::~ModuleUnit() = default;
+
+std::vector<ParameterSpec> ModuleUnit::specs() const {
+  std::vector<ParameterSpec> specs;
+  for (const Bound& each : bound_) {
+    ParameterSpec& spec = specs.emplace_back();
+    spec.name = each.name;
+    spec.shape = each.tensor.sizes().vec();
+  }
+  return specs;
+}
+
+void ModuleUnit::bind(const Arena& arena) {
+  keeps_values_ = arena.keeps_values();
+  for (Bound& each : bound_) each.parameter = &arena.parameter(each.name);
+}
+
+bool ModuleUnit::store(const Arena& arena) {
+  const at::NoGradGuard no_grad;
+  bool stored = false;
+  for (Bound& each : bound_) {
+    if (each.given != nullptr && each.tensor.const_data_ptr() == each.given) continue;
+    if (each.tensor.sizes() != at::IntArrayRef(each.parameter->spec().shape)) {
+      throw UsageError("parameter " + quote(each.name, 200) + " has another shape than at first");
+    }
+    for (const Piece& piece : arena.pieces()) {
+      if (arena.parameters()[piece.parameter].get() != each.parameter) continue;
+      piece.master.copy_(each.tensor.reshape({-1}).narrow(0, piece.begin, piece.count));
+    }
+    stored = true;
+  }
+  if (!stored) return false;
+  keeps_values_ ? take_values() : drop_values();
+  return true;
+}
+
+void ModuleUnit::take_values() {
+  for (Bound& each : bound_) {
+    const at::Tensor& value = each.parameter->value();
+    if (each.tensor.const_data_ptr() == value.const_data_ptr()) continue;
+    each.tensor.set_data(value);
+    each.given = value.const_data_ptr();
+  }
+}
+
+void ModuleUnit::drop_values() {
+  if (keeps_values_) return;
+  for (Bound& each : bound_) {
+    each.tensor.set_data(nothing_like(each.tensor));
+    each.given = each.tensor.const_data_ptr();
+  }
+}
+
+at::Tensor ModuleUnit::run(const at::Tensor& input, const Saved& saved) {
+  const std::int64_t version = input._version();
+  at::Tensor output = made_.forward(input);
+  if (input._version() != version) {
+    throw UsageError("unit " + quote(name_, 200) + " writes to its input",
+                     "its first operation must not be in place (ReLU with inplace = true)");
+  }
+  const auto shape = batched(saved.microbatch, output_shape_);
+  if (!output.defined() || output.sizes() != at::IntArrayRef(shape) ||
+      output.scalar_type() != type_) {
+    std::ostringstream text;
+    text << "unit " << quote(name_, 200) << " gives ";
+    output.defined() ? text << c10::toString(output.scalar_type()) << " " << output.sizes()
+                     : text << "nothing";
+    text << ", not " << c10::toString(type_) << " " << at::IntArrayRef(shape);
+    throw UsageError(text.str(), "say what it gives for one sample as its output_shape");
+  }
+  return loss_ ? loss_(output, saved.microbatch.targets) : output;
+}
+
+Activation ModuleUnit::forward(Activation input, const Saved& saved,
+                               std::unique_ptr<UnitState>& state) {
+  if (saved.microbatch.step != std::exchange(step_, saved.microbatch.step)) generators_.clear();
+  take_values();
+  const bool training = saved.mode == Mode::kTrain;
+  const int index = saved.microbatch.index;
+  const bool again = training && generators_.contains(index);
+  const bool keeps = training && (recompute_ == Recompute::kNone || again);
+  const bool is_first = !input.hidden.defined();
+  auto own = std::make_unique<State>();
+  own->input = is_first ? saved.microbatch.inputs : input.hidden.detach();
+  if (keeps && !is_first) own->input.requires_grad_(true);
+
+  std::unique_ptr<EarlierDraws> draws;
+  if (again) {
+    draws = std::make_unique<EarlierDraws>(generators_.at(index));
+    generators_.erase(index);
+    own->buffers = copies_of_buffers(*made_.module);
+  } else if (training && !keeps) {
+    generators_[index] = generator_state();
+  }
+  const at::AutoGradMode with_gradients(keeps);
+  own->output = run(own->input, saved);
+
+  Activation result;
+  if (loss_) {
+    result.loss_sum = own->output.item<double>();
+    result.count = saved.microbatch.valid;
+  } else {
+    result.hidden = own->output.detach();
+  }
+  if (keeps) state = std::move(own);
+  if (!keeps) drop_values();
+  return result;
+}
+
+at::Tensor ModuleUnit::backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) {
+  auto& own = static_cast<State&>(state);
+  const bool wants_input = own.input.requires_grad();
+  at::Tensor result;
+  if (own.output.requires_grad()) {
+    std::vector<at::Tensor> inputs;
+    for (const Bound& each : bound_) inputs.push_back(each.tensor);
+    if (wants_input) inputs.push_back(own.input);
+    if (!gradient.defined()) gradient = at::full_like(own.output, saved.loss_scale);
+    const auto gradients = torch::autograd::grad({own.output}, inputs, {gradient}, std::nullopt,
+                                                 /*create_graph=*/false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < bound_.size(); ++i) {
+      if (gradients[i].defined()) bound_[i].parameter->add_gradient(gradients[i].detach());
+    }
+    if (wants_input) result = gradients.back();
+  }
+  if (wants_input && !result.defined()) result = at::zeros_like(own.input);
+  set_buffers(*made_.module, own.buffers);
+  own = State();
+  drop_values();
+  return result;
+}
+
+std::vector<std::int64_t> ModuleUnit::output_shape(const Microbatch& microbatch) const {
+  return loss_ ? std::vector<std::int64_t>() : batched(microbatch, output_shape_);
+}
+
+std::vector<std::int64_t> ModuleUnit::input_shape(const Microbatch& microbatch) const {
+  return batched(microbatch, input_shape_);
+}
+
+}  // namespace troika

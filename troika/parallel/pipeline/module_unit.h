@@ -1,0 +1,72 @@
+// A unit of the user's own (named_unit.h) as a Unit of the library: its parameters live in an
+// arena, autograd computes the gradients of input and weights together, and hooks come where they
+// come for the library's models. Made into a UnitStage it runs in a PipelineExecutor, under every
+// schedule, with any stage of ZeRO.
+#pragma once
+
+#include <troika/nn/stage.h>
+#include <troika/parallel/pipeline/named_unit.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+class ModuleUnit final : public Unit {
+ public:
+  // `input_shape` is the output_shape of the unit before, ignored for the first of a model. `loss`
+  // is empty but for the last one. With Recompute::kBlocks, which ZeRO 3 needs, a forward pass
+  // keeps its input and the state of torch's random generator alone. Throws UsageError naming a
+  // parameter that is not of `type` (fp32 or fp64), dense and in host memory.
+  ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_shape, UnitLoss loss,
+             Recompute recompute, at::ScalarType type);
+  ~ModuleUnit() override;
+
+  [[nodiscard]] std::vector<ParameterSpec> specs() const override;
+  void bind(const Arena& arena) override;
+  // Copies own parts of values that are not the arena's (the first ones, or those of a torch::load)
+  // to the arena; tells whether there were any. bind() comes first.
+  bool store(const Arena& arena);
+  // Throws UsageError naming the unit if it does not give what its output_shape says, or writes to
+  // its input.
+  Activation forward(Activation input, const Saved& saved,
+                     std::unique_ptr<UnitState>& state) override;
+  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  // Nothing is left over.
+  void backward_weight(UnitState&) override {}
+  [[nodiscard]] bool can_recompute() const override { return true; }
+  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch& microbatch) const override;
+  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::shared_ptr<torch::nn::Module>& module() const { return made_.module; }
+
+ private:
+  struct State;
+  struct Bound {
+    std::string name;
+    at::Tensor tensor;               // the module's
+    Parameter* parameter = nullptr;  // the arena's
+    const void* given = nullptr;     // the memory that the tensor was given last
+  };
+  void take_values();
+  void drop_values();
+  [[nodiscard]] at::Tensor run(const at::Tensor& input, const Saved& saved);
+
+  std::string name_;
+  UnitModule made_;
+  std::vector<std::int64_t> input_shape_;
+  std::vector<std::int64_t> output_shape_;
+  UnitLoss loss_;
+  Recompute recompute_;
+  at::ScalarType type_;
+  bool keeps_values_ = true;
+  std::vector<Bound> bound_;
+  // Of microbatches whose forward pass is to run again: the random generator's state before it.
+  std::map<int, at::Tensor> generators_;
+  std::int64_t step_ = 0;  // that they belong to
+};
+
+}  // namespace troika
