@@ -51,11 +51,11 @@ quickstart: build ## Train a small GPT on this machine's C++ headers for a minut
 test: ## Set up, build and run every test
 	@$(call test,release,build,)
 
-test-parity: ## Train on every layout there is, against one rank: far longer than `test`, with a line a model
+test-parity: ## Train on every layout there is, against one rank: far longer than `test`; PART=2/8 for an eighth
 	@scripts/setup.sh build test
 	@$(call configure,release,build,)
 	@$(call compile,build,parity_complete)
-	@build/tests/parity/parity_complete
+	@build/tests/parity/parity_complete $(PART)
 
 sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
 	@$(call test,asan,build-asan,)

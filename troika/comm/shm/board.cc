@@ -12,6 +12,10 @@ namespace troika::shm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// What is copied from or to the slots and windows mostly begins at a page, or 64 bytes behind one.
+// Were they to begin so, too, loads would be taken for loads of what has just been stored, whose
+// addresses have the same low 12 bits.
+constexpr std::size_t kOffPage = kPage / 2 + kLine;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -35,7 +39,7 @@ static_assert(sizeof(Operation) == 2 * kLine);
 
 Board::Layout::Layout(const Shape& shape)
     : operations(kPage),
-      slots(operations + whole_pages(Shape::kRing * sizeof(Operation))),
+      slots(operations + whole_pages(Shape::kRing * sizeof(Operation)) + kOffPage),
       large_slots(slots + whole_pages(Shape::kRing * shape.slot_bytes)),
       windows(large_slots + whole_pages(Shape::kLargeSlots * shape.large_slot_bytes)),
       window_stride(whole_pages(shape.window_bytes)),

@@ -28,8 +28,6 @@ class DataAxis final : public UnitHooks {
   void finish();
   // Own values have changed, by the optimiser or by a file: gathers them, without waiting for them.
   void after_update();
-  // Stages 0 to 2: from now until the next update, all values can be read without hooks.
-  void wait_for_values() { gatherer_.wait(); }
 
   void need_values(int unit, Direction direction) override;
   void release_values(int unit) override;
