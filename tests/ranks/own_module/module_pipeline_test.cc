@@ -1,94 +1,16 @@
 // A row of units of the user's own on pipeline and data ranks: the gradients of one process under
 // every schedule, the same bits at every stage of ZeRO, and the memory that docs/zero.md promises.
-#include <troika/parallel/pipeline/module_pipeline.h>
 #include <troika/param/layout.h>
 #include <troika/train/tensor_memory.h>
 
-#include <map>
 #include <numeric>
 
-#include "ranks/own_module/own_module.h"
+#include "ranks/own_module/own_pipeline.h"
 
 namespace troika::test {
 namespace {
 
 using testing::HasSubstr;
-
-// A group of every `pipeline` ranks apart, and one of neighbours, as ModulePipeline makes them.
-PipelineGroups groups_over(const Rank& rank, int pipeline) {
-  EngineOptions options = rank.options();
-  options.fold = EngineOptions::Fold::kInOrder;
-  const int width = rank.size() / pipeline;
-  std::vector<int> along, beside;
-  for (int i = 0; i < rank.size(); ++i) {
-    if (i % width == rank.index() % width) along.push_back(i);
-    if (i / width == rank.index() / width) beside.push_back(i);
-  }
-  PipelineGroups groups;
-  groups.pipeline = make_group("pipeline", along, rank.index() / width, options);
-  groups.data = make_group("data", beside, rank.index() % width, options);
-  return groups;
-}
-
-torch::Tensor loss_sum(const torch::Tensor& output, const torch::Tensor& target) {
-  return torch::mse_loss(output, target, at::Reduction::Sum);
-}
-
-// A convolution that makes [4, 4, 4] of [2, 6, 6].
-struct ConvolutionImpl : torch::nn::Module {
-  ConvolutionImpl() {
-    torch::manual_seed(11);
-    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3)));
-    to(torch::kDouble);
-  }
-  torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(conv(x)); }
-  torch::nn::Conv2d conv{nullptr};
-};
-TORCH_MODULE(Convolution);
-
-torch::nn::Sequential dense(std::int64_t in, std::int64_t out, std::uint64_t seed) {
-  torch::manual_seed(seed);
-  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(in, out), torch::nn::Tanh());
-  net->to(torch::kDouble);
-  return net;
-}
-
-// Of eight units.
-std::vector<NamedUnit> small_net() {
-  std::vector<NamedUnit> units = {unit("conv", [] { return Convolution(); }, {4, 4, 4}),
-                                  unit("second", [] { return dense(64, 9, 12); }, {9}),
-                                  unit("third", [] { return dense(9, 7, 13); }, {7})};
-  for (std::uint64_t i = 3; i < 7; ++i) {
-    units.push_back(unit("unit" + std::to_string(i), [i] { return dense(7, 7, 20 + i); }, {7}));
-  }
-  units.push_back(unit("last", [] { return dense(7, 3, 14); }, {3}));
-  return units;
-}
-
-// The same in one process.
-struct Alone {
-  Alone() {
-    for (const NamedUnit& each : small_net()) {
-      modules.push_back(each.make());
-      for (const auto& item : modules.back().module->named_parameters()) {
-        parameters[each.name + "." + item.key()] = item.value();
-      }
-    }
-  }
-  torch::Tensor loss(const Samples& batch) {
-    torch::Tensor x = batch.x;
-    for (const UnitModule& each : modules) x = each.forward(x);
-    return loss_sum(x, batch.y) / batch.x.size(0);
-  }
-  std::vector<UnitModule> modules;
-  std::map<std::string, torch::Tensor> parameters;
-};
-
-Samples part_of(const Samples& all, const ModulePipeline& model) {
-  const std::int64_t count = all.x.size(0), ranks = model.data_ranks(), rank = model.data_rank();
-  const std::int64_t begin = count * rank / ranks;
-  return all.part(begin, count * (rank + 1) / ranks - begin);
-}
 
 // Two steps of SGD with momentum, gradients and losses against one process.
 void expect_one_process(const PipelineGroups& groups, const ModulePipelineOptions& options) {
@@ -117,19 +39,11 @@ void expect_one_process(const PipelineGroups& groups, const ModulePipelineOption
     reference.step();
   }
   std::size_t seen = 0;
-  model.each_parameter([&](const std::string& name, const torch::Tensor& value) {
+  model.each_value([&](const std::string& name, const torch::Tensor& value) {
     ++seen;
     EXPECT_LE(largest(value - alone.parameters.at(name)), 1e-12) << what << ", " << name;
   });
   EXPECT_GE(seen, 2);
-}
-
-ModulePipelineOptions doubles_in(const std::string& schedule, int microbatches) {
-  ModulePipelineOptions options;
-  options.schedule = schedule;
-  options.microbatches = microbatches;
-  options.type = at::kDouble;
-  return options;
 }
 
 RANK_TEST(ModulePipeline, TrainsAsOneProcessUnderEverySchedule, 2, 4) {
@@ -202,14 +116,8 @@ Bits bits_after_training(const Rank& rank, const PipelineGroups& groups,
     bits["norm " + std::to_string(step)] = torch::tensor(model.clip_grad_norm(0.3));
     optimizer.step();
   }
-  model.each_parameter(
+  model.each_value(
       [&](const std::string& name, const torch::Tensor& value) { bits[name] = value.clone(); });
-  const auto modules = model.modules();
-  for (std::size_t i = 0; i < modules.size(); ++i) {
-    for (const auto& item : modules[i]->named_buffers()) {
-      bits[model.unit_names()[i] + "." + item.key()] = item.value().clone();
-    }
-  }
   return bits;
 }
 
@@ -303,7 +211,7 @@ RANK_TEST(ModulePipeline, TakesWhatIsLoaded, 2) {
         std::dynamic_pointer_cast<torch::nn::SequentialImpl>(model.modules().back());
     torch::load(last, path);
     std::size_t seen = 0;
-    model.each_parameter([&](const std::string& name, const torch::Tensor& value) {
+    model.each_value([&](const std::string& name, const torch::Tensor& value) {
       if (!name.starts_with("last.")) return;
       ++seen;
       EXPECT_TRUE(torch::equal(value, fresh->named_parameters()[name.substr(5)])) << name << stage;

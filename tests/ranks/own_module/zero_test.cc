@@ -182,7 +182,7 @@ RANK_TEST(OwnModuleZero, UpdatesGroupsWithTheirOptions, 2, 3) {
     DataParallel model(net, session, options);
     std::vector<torch::Tensor> decayed, others;
     for (const auto& item : net->named_parameters()) {
-      if (!item.value().requires_grad()) continue;
+      // Frozen ones, which any optimiser of torch::optim takes, too.
       (item.value().dim() > 1 ? decayed : others).push_back(item.value());
     }
     using Group = torch::optim::OptimizerParamGroup;
@@ -289,6 +289,10 @@ RANK_TEST(OwnModuleZero, RefusesWhatCannotBeRight, 2) {
     ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model, 0.1);
     backward();
     EXPECT_THAT(usage_error_of(backward), HasSubstr("that the optimiser has not used"));
+    {
+      const auto guard = model.no_sync();  // at stage 1 the averages are where its sums would be
+      EXPECT_THAT(usage_error_of(backward), HasSubstr("that the optimiser has not used"));
+    }
     optimizer.zero_grad();
     backward();
     optimizer.step();
@@ -300,6 +304,80 @@ RANK_TEST(OwnModuleZero, RefusesWhatCannotBeRight, 2) {
     optimizer.step();
     EXPECT_THAT(usage_error_of([&] { loss.backward(); }),
                 HasSubstr("was written to between forward and backward"));
+  }
+}
+
+// 128 elements, of which ranks 1 and 3 update 64 each, and ranks 0 and 2 none.
+RANK_TEST(OwnModuleZero, RefusesASecondAverageOnRanksWithoutAPart, 4) {
+  for (const int stage : {1, 2}) {
+    const torch::nn::Linear net(8, 8);
+    DataParallelOptions options;
+    options.zero_stage = stage;
+    DataParallel model(net, session_of(rank), options);
+    EXPECT_EQ(model.parts().empty(), rank.index() % 2 == 0);
+    ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model, 0.1);
+    const auto backward = [&] { model(torch::ones({2, 8})).sum().backward(); };
+    backward();
+    EXPECT_THAT(usage_error_of(backward), HasSubstr("that the optimiser has not used"));
+    optimizer.zero_grad();
+    backward();
+    optimizer.step();
+    backward();
+  }
+}
+
+// The step gathers values, so that ranks have the same ones: a mixture.
+RANK_TEST(OwnModuleZero, FindsAWriteOnOneRankBeforeTheStep, 2) {
+  const Samples batch(6);
+  for (const int stage : {1, 2}) {
+    Mlp module;
+    DataParallelOptions options = small_buckets();
+    options.zero_stage = stage;
+    DataParallel model(module, session_of(rank), options);
+    ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model, 0.1);
+    const auto step = [&](bool writes) {
+      optimizer.zero_grad();
+      squared_error(model(batch.x), batch.y).backward();
+      if (writes) {
+        const torch::NoGradGuard no_grad;
+        module->second->weight.mul_(0.5);
+      }
+      optimizer.step();
+    };
+    step(true);  // on all ranks
+    step(false);
+    step(rank.index() == 1);
+    // A pass in sixteen does not see it.
+    EXPECT_THAT(usage_error_of([&] {
+                  step(false);
+                  step(false);
+                }),
+                HasSubstr("parameter 'second.weight' was written to on some ranks only before"));
+    model.broadcast_from(0);
+    step(false);
+    step(false);
+  }
+}
+
+RANK_TEST(OwnModuleZero, LetsGoOfTheModuleWithTheModel, 2) {
+  const Samples batch(6);
+  for (const int stage : {0, 1, 2}) {
+    Mlp module;
+    DataParallelOptions options = small_buckets();
+    options.zero_stage = stage;
+    auto first = std::make_unique<DataParallel<Mlp>>(module, session_of(rank), options);
+    ZeroRedundancyOptimizer<torch::optim::SGD> outlives(*first, 0.1);
+    squared_error((*first)(batch.x), batch.y).backward();
+    outlives.step();
+    first.reset();
+    DataParallel second(module, session_of(rank), options);
+    ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(second, 0.1);
+    optimizer.zero_grad();
+    squared_error(second(batch.x), batch.y).backward();
+    optimizer.step();
+    if (stage == 0) continue;
+    EXPECT_THAT(usage_error_of([&] { outlives.step(); }),
+                HasSubstr("ZeroRedundancyOptimizer whose DataParallel is gone"));
   }
 }
 

@@ -36,6 +36,17 @@ TEST(BufferPool, ReplacesABufferThatIsTooSmall) {
   EXPECT_EQ(pool.count(), 2U);
 }
 
+TEST(BufferPool, FreesWhatExceedsTheUsualNumber) {
+  BufferPool pool(Group(), 2);
+  const at::Tensor first = pool.take(10), second = pool.take(10), third = pool.take(10);
+  EXPECT_EQ(pool.count(), 3U);
+  pool.give_back(second);
+  EXPECT_EQ(pool.count(), 2U);
+  pool.give_back(first);
+  pool.give_back(third);
+  EXPECT_EQ(pool.bytes(), 20);
+}
+
 TEST(BufferPool, RefusesWhatItNeverGave) {
   BufferPool pool(Group(), 1);
   const at::Tensor buffer = pool.take(10);

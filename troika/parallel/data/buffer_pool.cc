@@ -39,6 +39,7 @@ void BufferPool::give_back(const at::Tensor& buffer) {
       buffers_, [&](const Buffer& own) { return own.taken && own.memory.is_alias_of(buffer); });
   check(found != buffers_.end(), "a buffer given back that was not taken");
   found->taken = false;
+  if (buffers_.size() > usual_) buffers_.erase(found);
 }
 
 std::int64_t BufferPool::bytes() const {

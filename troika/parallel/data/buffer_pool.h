@@ -19,7 +19,7 @@ class BufferPool {
   // `bytes` bytes with whatever is in them. A buffer of that size if one is free, then a new one up
   // to the usual number, then a larger one, then a new one in place of a smaller one.
   [[nodiscard]] at::Tensor take(std::int64_t bytes);
-  // What take() gave, which nobody uses any more.
+  // What take() gave, which nobody uses any more. Beyond the usual number it is freed.
   void give_back(const at::Tensor& buffer);
 
   // Buffers there are, free or not, and their bytes.

@@ -62,6 +62,10 @@ class WriteCheck final : public torch::autograd::FunctionPreHook {
 struct Replica::Impl {
   Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_session,
        DataParallelOptions options);
+  // An optimiser may keep the averager, and with it hooks on the parameters.
+  ~Impl() { averager->let_go(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
   [[nodiscard]] std::vector<NamedTensor> values() const;
   // Throws naming a parameter that is trained now and was not when this was made.
   static void look_again(const torch::nn::Module& module,
@@ -197,8 +201,13 @@ std::vector<at::Tensor> Replica::parts() const {
 }
 
 std::vector<at::Tensor> Replica::parts_of(const std::vector<at::Tensor>& parameters) const {
+  std::unordered_set<const void*> frozen;
+  for (const at::Tensor& each : base_module()->parameters()) {
+    if (!each.requires_grad()) frozen.insert(each.unsafeGetTensorImpl());
+  }
   std::vector<at::Tensor> all;
   for (const at::Tensor& parameter : parameters) {
+    if (frozen.contains(parameter.unsafeGetTensorImpl())) continue;
     for (at::Tensor& part : impl_->averager->parts_of(parameter)) all.push_back(std::move(part));
   }
   return all;

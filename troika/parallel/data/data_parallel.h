@@ -145,7 +145,8 @@ class Replica {
   [[nodiscard]] int buckets() const;
 
   // What this rank updates: at zero_stage 0 the parameters that are trained, else parts of them,
-  // flat; and what it updates of some of them. For ZeroRedundancyOptimizer, which updates them.
+  // flat; and what it updates of some of them (nothing of frozen ones). For
+  // ZeroRedundancyOptimizer, which updates them.
   [[nodiscard]] std::vector<at::Tensor> parts() const;
   [[nodiscard]] std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& parameters) const;
   [[nodiscard]] detail::UpdateAccess update_access();

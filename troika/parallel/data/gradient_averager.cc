@@ -33,10 +33,6 @@ class GradientAverager::Hook final : public autograd::PostAccumulateGradHook {
 
 namespace {
 
-std::string title(const GradientSlot& slot) {
-  return "parameter " + quote(slot.name, 200);
-}
-
 // Whether facts can be kept in the dtype of gradients.
 bool is_exact(std::span<const GradientSlot> slots) {
   const at::ScalarType dtype = slots.front().dtype;
@@ -111,6 +107,12 @@ std::unique_ptr<GradientBuckets> GradientAverager::make_buckets(std::span<const 
 }
 
 GradientAverager::~GradientAverager() {
+  let_go();
+}
+
+void GradientAverager::let_go() {
+  if (!hooked_) return;
+  hooked_ = false;
   for (const GradientSlot& slot : slots_) {
     autograd::impl::set_post_acc_grad_hooks(slot.parameter, nullptr);
   }
@@ -129,7 +131,7 @@ void GradientAverager::ready(int index) {
   if (!averages_) return;
   if (again) {
     if (!bucket.started) return;
-    throw UsageError(title(slot) +
+    throw UsageError(title_of(slot) +
                          " got a second gradient in one backward pass, after the first "
                          "had been averaged",
                      "run such a backward pass inside no_sync(), and the last one outside");
@@ -141,7 +143,7 @@ void GradientAverager::ready(int index) {
 
 void GradientAverager::begin_pass(int task) {
   if (in_pass_) abandon_pass();
-  if (synchronises_) refuse_unused_gradients();
+  refuse_unused_gradients();
   look_at_parameters();
   const auto* nodes = autograd::get_current_graph_task_nodes_in_graph();
   if (nodes != nullptr && nodes->size() != graph_size_) {
@@ -177,13 +179,14 @@ void GradientAverager::look_at_parameters() {
       continue;
     if (parameter.scalar_type() != slot.dtype || !parameter.is_cpu() ||
         parameter.sizes() != at::IntArrayRef(slot.sizes)) {
-      throw UsageError(title(slot) +
+      throw UsageError(title_of(slot) +
                            " has changed its dtype, device or shape since DataParallel "
                            "was made",
                        "call to() before DataParallel, and the optimiser, are made");
     }
     if (shards_) ParameterShards::adopt_values(slot);
     slot.data = parameter.const_data_ptr();
+    ++slot.moves;
     rebound_ = true;
   }
 }
@@ -193,7 +196,7 @@ void GradientAverager::adopt(GradientSlot& slot) const {
   at::Tensor& gradient = slot.parameter.mutable_grad();
   if (gradient.is_same(slot.view)) return;
   if (gradient.requires_grad()) {
-    throw UsageError("the gradient of " + title(slot) + " has a graph of its own",
+    throw UsageError("the gradient of " + title_of(slot) + " has a graph of its own",
                      "use torch::autograd::grad() for gradients that are differentiated again");
   }
   if (is_copy_of_bytes(gradient, slot.view)) {
@@ -202,7 +205,7 @@ void GradientAverager::adopt(GradientSlot& slot) const {
     const at::NoGradGuard no_grad;
     slot.view.copy_(gradient);
   } else {
-    throw UsageError("the gradient of " + title(slot) + " is not a dense tensor of its shape",
+    throw UsageError("the gradient of " + title_of(slot) + " is not a dense tensor of its shape",
                      "make the embedding with sparse = false");
   }
   gradient = slot.view;
@@ -307,7 +310,7 @@ std::vector<std::uint32_t> GradientAverager::versions() const {
 void GradientAverager::throw_if_written(std::span<const std::uint32_t> versions) const {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (static_cast<std::uint32_t>(slots_[i].parameter._version()) == versions[i]) continue;
-    throw UsageError(title(slots_[i]) + " was written to between forward and backward",
+    throw UsageError(title_of(slots_[i]) + " was written to between forward and backward",
                      "write to parameters after backward(), or run forward() again");
   }
 }
@@ -315,8 +318,13 @@ void GradientAverager::throw_if_written(std::span<const std::uint32_t> versions)
 void GradientAverager::forget_writes() {
   if (shards_) look_at_parameters();
   base_version_ = sum_of_versions();
+  base_versions_ = versions();
+  writes_before_update_.clear();
   rebound_ = false;
-  for (GradientSlot& slot : slots_) slot.data = slot.parameter.const_data_ptr();
+  for (GradientSlot& slot : slots_) {
+    slot.data = slot.parameter.const_data_ptr();
+    slot.moves = 0;
+  }
 }
 
 std::vector<NamedTensor> GradientAverager::named_parameters() const {

@@ -72,6 +72,8 @@ class GradientAverager {
   double clip_grad_norm(double max_norm);
   // Somebody is going to update parts().
   void expect_updates() { updated_ = true; }
+  // The model is gone: backward passes are not its any more, whoever has this still.
+  void let_go();
   // Bytes for gradients, and from stage 1 on for values.
   [[nodiscard]] std::int64_t bytes() const { return buckets_->bytes(); }
 
@@ -92,11 +94,13 @@ class GradientAverager {
   StepFacts await();
   void conclude(const StepFacts& facts);
   void settle();
+  void compare_writes() const;
   void hand_out();
   void reorder();
   [[nodiscard]] std::unique_ptr<GradientBuckets> make_buckets(std::span<const int> order);
   [[nodiscard]] StepFacts own_facts() const;
   [[nodiscard]] std::uint64_t sum_of_versions() const;
+  [[nodiscard]] std::vector<std::uint32_t> writes() const;
   [[nodiscard]] std::vector<NamedTensor> named_parameters() const;
 
   std::vector<GradientSlot> slots_;
@@ -127,7 +131,10 @@ class GradientAverager {
   std::size_t graph_size_ = 0;       // of the last backward pass
   std::uint64_t averages_done_ = 0;  // equal on all ranks
   std::uint64_t base_version_ = 0;   // sum_of_versions() when all ranks had the same values
-  bool rebound_ = false;             // a parameter has got other memory since then
+  // The same, one by one; and with ZeRO writes() when the optimiser's last step began.
+  std::vector<std::uint32_t> base_versions_, writes_before_update_;
+  bool hooked_ = true;
+  bool rebound_ = false;  // a parameter has got other memory since then
   std::optional<std::vector<int>> order_ = std::vector<int>();  // seen in the first pass
 };
 

@@ -1,5 +1,5 @@
 // What comes when all gradients of a backward pass are there: the ranks' facts, and what follows
-// from them; and what an optimiser asks for.
+// from them. What an optimiser asks for is in gradient_averager_update.cc.
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/parallel/data/gradient_averager.h>
@@ -12,10 +12,6 @@
 
 namespace troika::detail {
 namespace {
-
-std::string title(const GradientSlot& slot) {
-  return "parameter " + quote(slot.name, 200);
-}
 
 // "parameters 'a', 'b' and 3 others"
 std::string name_all(std::span<const GradientSlot> slots, std::span<const int> indices) {
@@ -105,6 +101,7 @@ void GradientAverager::settle() {
                     "unused parameters");
   compare_values(session_, named_parameters(),
                  "do what writes to it on every rank, or call broadcast_from(0) after it");
+  if (shards_) compare_writes();
   forget_writes();
 }
 
@@ -167,82 +164,6 @@ bool GradientAverager::average_without_batch() {
   const bool any = facts.present > 0.5 / group_.size();
   if (any || order_) conclude(facts);
   return any;
-}
-
-// At ZeRO stages 1 and 2 an average takes the place of the one before.
-void GradientAverager::refuse_unused_gradients() const {
-  if (!shards_) return;
-  const std::string stage = "zero_stage = " + std::to_string(options_.zero_stage);
-  if (!updated_) {
-    throw UsageError(
-        stage + " without a troika::ZeroRedundancyOptimizer: " + title(slots_.front()) +
-            " and others would not be updated",
-        "make troika::ZeroRedundancyOptimizer<torch::optim::...> optimizer(model, ...) "
-        "in place of an optimiser of the module's parameters");
-  }
-  if (!pending_ || !shards_->has_gradients()) return;
-  throw UsageError(stage + ": " + title(slots_.front()) +
-                       " and others have gradients that the optimiser has not used",
-                   "call step() or zero_grad() of the ZeroRedundancyOptimizer after each average; "
-                   "add gradients up inside no_sync()");
-}
-
-std::vector<at::Tensor> GradientAverager::parts_of(const at::Tensor& parameter) const {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].parameter.is_same(parameter)) continue;
-    return shards_ ? shards_->parts_of(i) : std::vector<at::Tensor>{parameter};
-  }
-  throw UsageError("an optimiser is given a tensor that is no trained parameter of the module",
-                   "give it parameters of the module that DataParallel has");
-}
-
-std::vector<at::Tensor> GradientAverager::parts() const {
-  std::vector<at::Tensor> all;
-  for (const GradientSlot& slot : slots_) {
-    for (at::Tensor& part : parts_of(slot.parameter)) all.push_back(std::move(part));
-  }
-  return all;
-}
-
-void GradientAverager::begin_update() {
-  if (shards_) look_at_parameters();
-}
-
-void GradientAverager::end_update() {
-  pending_ = false;
-  if (shards_) shards_->gather();
-}
-
-void GradientAverager::zero_grad() {
-  if (!shards_) return;
-  pending_ = false;
-  for (Bucket& bucket : buckets_->all()) buckets_->take_back(bucket, slots_);
-  for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
-}
-
-double GradientAverager::clip_grad_norm(double max_norm) {
-  if (!(max_norm > 0)) throw UsageError("clip_grad_norm() takes a norm above 0");
-  std::array<double, 1> squares = {0};
-  if (shards_) {
-    squares[0] = shards_->sum_of_squares();
-    session_.reduce(squares, ReduceOp::kSum, "norm of gradients");
-  } else {
-    for (const GradientSlot& slot : slots_) {
-      const at::Tensor& gradient = slot.parameter.grad();
-      if (gradient.defined()) squares[0] += gradient.to(at::kDouble).square().sum().item<double>();
-    }
-  }
-  const double norm = std::sqrt(squares[0]);
-  const double factor = max_norm / (norm + 1e-6);  // as PyTorch's clip_grad_norm_
-  if (!std::isfinite(norm) || factor >= 1) return norm;
-  if (shards_) {
-    shards_->scale_gradients(factor);
-  } else {
-    for (const GradientSlot& slot : slots_) {
-      if (slot.parameter.grad().defined()) slot.parameter.mutable_grad().mul_(factor);
-    }
-  }
-  return norm;
 }
 
 }  // namespace troika::detail

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
+#include <troika/base/text.h>
 #include <troika/parallel/data/gradient_buckets.h>
+#include <troika/parallel/data/module_tensors.h>
 
 #include <algorithm>
 #include <map>
@@ -23,15 +25,6 @@ std::int64_t bytes_of(const GradientSlot& slot) {
 
 std::int64_t bytes_of(const Bucket& bucket) {
   return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
-}
-
-// A tensor of its own on the arena's memory, which it keeps alive. Not a view to autograd: views
-// share a version counter, and refuse detach_(), which zero_grad() calls.
-at::Tensor tensor_on(const at::Tensor& arena, std::int64_t offset, at::IntArrayRef sizes,
-                     at::IntArrayRef strides, at::ScalarType dtype) {
-  return at::from_blob(
-      static_cast<std::byte*>(arena.data_ptr()) + offset, sizes, strides,
-      [arena](void*) { (void)arena; }, at::TensorOptions(dtype));
 }
 
 // What AccumulateGrad gives a gradient: the parameter's strides where they are dense, else rows.
@@ -68,6 +61,10 @@ StepFacts load(const void* from) {
 }
 
 }  // namespace
+
+std::string title_of(const GradientSlot& slot) {
+  return "parameter " + quote(slot.name, 200);
+}
 
 std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot> slots,
                                                     std::span<const int> order,

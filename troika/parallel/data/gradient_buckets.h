@@ -28,9 +28,13 @@ struct GradientSlot {
   std::int64_t offset = 0;          // in its bucket, in elements
   std::vector<std::int64_t> sizes;  // of the parameter when it was taken in
   const void* data = nullptr;       // where the parameter's values were last seen
+  std::uint32_t moves = 0;          // how often they were elsewhere, since all ranks had the same
   int bucket = 0;
   std::uint64_t pass = 0;  // the last backward pass that has given it a gradient
 };
+
+// "parameter 'fc.weight'"
+[[nodiscard]] std::string title_of(const GradientSlot& slot);
 
 struct Bucket {
   std::vector<int> slots;

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <unordered_set>
 
 namespace troika::detail {
@@ -34,10 +35,15 @@ std::vector<NamedTensor> trained_of(const torch::nn::Module& module) {
   return trained;
 }
 
-at::Tensor leaf_on(const at::Tensor& tensor) {
+at::Tensor tensor_on(const at::Tensor& memory, std::int64_t byte, at::IntArrayRef sizes,
+                     at::IntArrayRef strides, at::ScalarType dtype) {
   return at::from_blob(
-      tensor.data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) { (void)tensor; },
-      at::TensorOptions(tensor.scalar_type()));
+      static_cast<std::byte*>(memory.data_ptr()) + byte, sizes, strides,
+      [memory](void*) { (void)memory; }, at::TensorOptions(dtype));
+}
+
+at::Tensor leaf_on(const at::Tensor& tensor) {
+  return tensor_on(tensor, 0, tensor.sizes(), tensor.strides(), tensor.scalar_type());
 }
 
 }  // namespace troika::detail

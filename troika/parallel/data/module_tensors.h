@@ -4,6 +4,7 @@
 
 #include <troika/parallel/data/replica_agreement.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace torch::nn {
@@ -18,8 +19,12 @@ namespace troika::detail {
 // The parameters that require a gradient.
 [[nodiscard]] std::vector<NamedTensor> trained_of(const torch::nn::Module& module);
 
-// A tensor of its own on the memory of `tensor`, which it keeps alive. Not a view to autograd:
+// A tensor of its own on `memory`, from a byte on, which it keeps alive. Not a view to autograd:
 // views share a version counter, and refuse detach_(), which zero_grad() calls.
+[[nodiscard]] at::Tensor tensor_on(const at::Tensor& memory, std::int64_t byte,
+                                   at::IntArrayRef sizes, at::IntArrayRef strides,
+                                   at::ScalarType dtype);
+// The same on all of `tensor`.
 [[nodiscard]] at::Tensor leaf_on(const at::Tensor& tensor);
 
 }  // namespace troika::detail

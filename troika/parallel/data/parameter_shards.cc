@@ -50,15 +50,6 @@ void ParameterShards::hand_out(std::span<const std::int32_t> used) {
   for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
 }
 
-bool ParameterShards::has_gradients() const {
-  return std::ranges::any_of(parts_, [](const Part& e) { return e.values.grad().defined(); });
-}
-
-void ParameterShards::forget_gradients() {
-  for (const Part& part : parts_) part.values.mutable_grad() = at::Tensor();
-  for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
-}
-
 double ParameterShards::sum_of_squares() const {
   double sum = 0;
   for (const Part& part : parts_) {

@@ -23,9 +23,6 @@ class ParameterShards {
   // Sets the parts' gradients to the averages, but for slots that nobody has used (`used`, of each
   // slot; empty: all are), and takes those of the parameters away.
   void hand_out(std::span<const std::int32_t> used);
-  // Whether a gradient that hand_out() has set is there still.
-  [[nodiscard]] bool has_gradients() const;
-  void forget_gradients();
   // The sum of the squares of the parts' gradients.
   [[nodiscard]] double sum_of_squares() const;
   void scale_gradients(double factor);

@@ -36,20 +36,23 @@ class ZeroRedundancyOptimizer : public Optimizer {
                           Options defaults)
       : Optimizer(parts_of(model, groups), std::move(defaults)), access_(model.update_access()) {}
 
-  // Collective. Throws DeadlineError, PeerError.
+  // Collective. Throws DeadlineError, PeerError; UsageError if the model is gone.
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     access_.begin_step();
     at::Tensor loss = Optimizer::step(std::move(closure));
     access_.end_step();
     return loss;
   }
+  // Not virtual in torch::optim: called through an Optimizer& it leaves what no_sync() has added up
+  // on the module's parameters, and an average that waits for step() goes on waiting.
   void zero_grad(bool set_to_none = true) {
     Optimizer::zero_grad(set_to_none);
     access_.zero_grad();
   }
   // Collective: scales gradients so that their norm over the model is at most `max_norm`; returns
   // the norm. In place of torch::nn::utils::clip_grad_norm_(net->parameters(), ...), which finds no
-  // gradients at stages 1 and 2. A norm that is not finite leaves them as they are.
+  // gradients at stages 1 and 2. Stages add the squares in different orders, so that their bits may
+  // differ. A norm that is not finite leaves gradients as they are.
   double clip_grad_norm(double max_norm) { return access_.clip_grad_norm(max_norm); }
 
  private:

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct ModulePipelineOptions {
   // "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v". A module's weight gradients come
   // with those of its input, so the zero-bubble schedules have empty W.
   std::string schedule = "1f1b";
-  // Stages on each pipeline rank; 0: as few as the schedule takes (2 for "zb-v", 1 for others).
+  // Stages on each pipeline rank, a recipe's virtual_stages; 0: as few as the schedule takes (2 for
+  // "zb-v", 1 for others).
   int chunks = 0;
   // Units of each stage, first to last; empty: cut by their cost.
   std::vector<std::int64_t> stage_units = {};
@@ -36,12 +38,13 @@ struct ModulePipelineOptions {
   int microbatches = 1;
   // 0 to 3 over the data ranks. 3 recomputes every unit.
   int zero_stage = 0;
+  // kBlocks: every unit runs again in the backward pass, a recipe's activation_checkpoint = "full".
   Recompute recompute = Recompute::kNone;
   // fp32 or fp64, of parameters and hidden states.
   at::ScalarType type = at::kFloat;
   BucketSizes buckets = {};
-  // For one collective or transfer.
-  Seconds timeout{60};
+  // For one collective or transfer; by default the session's, over groups of one's own 60 s.
+  std::optional<Seconds> timeout = {};
 };
 
 // The ranks that share out units, and those that share a stage. Every pipeline has the same ranks
@@ -58,7 +61,9 @@ struct ParameterPart {
   at::Tensor tensor;  // flat
 };
 
-// Not thread safe. Every method but the accessors is collective among all ranks.
+// Not thread safe. train(), evaluate(), clip_grad_norm() and each_value() are collective among all
+// ranks; once one of them has failed on a rank, all of them throw UsageError there ("an earlier
+// step has failed"): make a new ModulePipeline.
 class ModulePipeline {
  public:
   // Makes the groups: data ranks are neighbours, pipeline ranks are size / pipeline apart. Throws
@@ -80,9 +85,11 @@ class ModulePipeline {
 
   // Forward and backward passes of this data rank's batch ([samples, ...], any number of samples,
   // none as well; the same on all ranks of a pipeline). Sets the gradient of the mean loss over the
-  // samples of all data ranks, and returns that mean. Values written by the optimiser, or by
-  // torch::load, after the last call are gathered first. Throws UsageError where no rank has a
-  // sample; DeadlineError, PeerError.
+  // samples of all data ranks, and returns that mean. Values written to parts(), by an optimiser or
+  // by hand, or by torch::load to modules() are gathered first. A parameter that a forward pass
+  // leaves out has a gradient of zero. Throws UsageError where no rank has a sample (after which
+  // the next step works), and naming a parameter that was frozen, set to be trained, added or
+  // replaced since the model was made; DeadlineError, PeerError.
   double train(const at::Tensor& inputs, const at::Tensor& targets);
   // The mean loss alone, with modules in eval().
   double evaluate(const at::Tensor& inputs, const at::Tensor& targets);
@@ -90,12 +97,18 @@ class ModulePipeline {
   // returns the norm. A norm that is not finite leaves them as they are.
   double clip_grad_norm(double max_norm);
 
-  // Calls `act` with the name and the whole value of each parameter of this rank's units: for
-  // saving and looking. The value is there during the call.
-  void each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& act);
+  // Calls `act` with the name and the whole value of each parameter and each buffer of this rank's
+  // units, frozen ones among them: for saving and looking. The value is there during the call.
+  // Buffers (batch-norm's statistics) are this data rank's own.
+  void each_value(const std::function<void(const std::string&, const at::Tensor&)>& act);
+  // The way back: `value_of` gives the value for a name, undefined for one that stays as it is. Not
+  // collective, but to be called on all data ranks that have the unit, with the same values. Throws
+  // UsageError naming a value of another shape.
+  void load_values(const std::function<at::Tensor(const std::string& name)>& value_of);
 
-  // This rank's units: names, and modules. Their parameters have values between calls at stages 0
-  // to 2, and NaN at stage 3.
+  // This rank's units: names, and modules. Their parameters are NaN between calls at stage 3; at
+  // stages 1 and 2 what other ranks update is out of date from an optimiser's step to the next
+  // train(), evaluate() or each_value().
   [[nodiscard]] std::vector<std::string> unit_names() const;
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
   // For a DistributedSampler: this data rank, of how many.

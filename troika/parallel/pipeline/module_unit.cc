@@ -5,9 +5,11 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <limits>
 #include <mutex>
 #include <sstream>
+#include <unordered_set>
 #include <utility>
 
 namespace troika {
@@ -20,6 +22,9 @@ struct ModuleUnit::State final : UnitState {
 };
 
 namespace {
+
+constexpr const char* kNotInPlace =
+    "its first operation must not be in place (ReLU with inplace = true)";
 
 at::Tensor generator_state() {
   auto generator = at::detail::getDefaultCPUGenerator();
@@ -122,7 +127,28 @@ void ModuleUnit::bind(const Arena& arena) {
   for (Bound& each : bound_) each.parameter = &arena.parameter(each.name);
 }
 
-bool ModuleUnit::store(const Arena& arena) {
+void ModuleUnit::check_trained() const {
+  std::unordered_set<const void*> known, now;
+  for (const Bound& each : bound_) known.insert(each.tensor.unsafeGetTensorImpl());
+  const std::string hint =
+      "make a new ModulePipeline, and its optimiser, when other parameters are to be trained";
+  for (const NamedTensor& each : detail::trained_of(*made_.module)) {
+    now.insert(each.tensor.unsafeGetTensorImpl());
+    if (known.contains(each.tensor.unsafeGetTensorImpl())) continue;
+    throw UsageError("parameter " + quote(name_ + "." + each.name, 200) +
+                         " was added to the unit, or set to be trained, after the model was made",
+                     hint);
+  }
+  for (const Bound& each : bound_) {
+    if (now.contains(each.tensor.unsafeGetTensorImpl())) continue;
+    throw UsageError("parameter " + quote(each.name, 200) +
+                         " was frozen, or taken out of the unit, after the model was made",
+                     hint);
+  }
+}
+
+void ModuleUnit::store(const Arena& arena) {
+  check_trained();
   const at::NoGradGuard no_grad;
   bool stored = false;
   for (Bound& each : bound_) {
@@ -130,15 +156,59 @@ bool ModuleUnit::store(const Arena& arena) {
     if (each.tensor.sizes() != at::IntArrayRef(each.parameter->spec().shape)) {
       throw UsageError("parameter " + quote(each.name, 200) + " has another shape than at first");
     }
+    stored = true;
+    if (keeps_values_) {  // what others update as well: the module is whole at once
+      each.parameter->value().copy_(each.tensor);
+      continue;
+    }
     for (const Piece& piece : arena.pieces()) {
       if (arena.parameters()[piece.parameter].get() != each.parameter) continue;
       piece.master.copy_(each.tensor.reshape({-1}).narrow(0, piece.begin, piece.count));
     }
-    stored = true;
   }
-  if (!stored) return false;
+  if (!stored) return;
   keeps_values_ ? take_values() : drop_values();
-  return true;
+}
+
+void ModuleUnit::each_value(
+    const std::function<void(const std::string&, const at::Tensor&)>& act) const {
+  std::map<const void*, const Parameter*> trained;
+  for (const Bound& each : bound_) {
+    trained[each.tensor.unsafeGetTensorImpl()] = each.parameter;
+  }
+  for (const NamedTensor& each : detail::parameters_of(*made_.module)) {
+    const auto found = trained.find(each.tensor.unsafeGetTensorImpl());
+    act(name_ + "." + each.name,
+        found == trained.end() ? each.tensor.detach() : found->second->value());
+  }
+  for (const NamedTensor& each : detail::buffers_of(*made_.module)) {
+    act(name_ + "." + each.name, each.tensor);
+  }
+}
+
+void ModuleUnit::load_values(
+    const std::function<at::Tensor(const std::string& name)>& value_of) const {
+  const at::NoGradGuard no_grad;
+  std::vector<NamedTensor> all = detail::parameters_of(*made_.module);
+  for (NamedTensor& each : detail::buffers_of(*made_.module)) all.push_back(std::move(each));
+  for (NamedTensor& each : all) {
+    const std::string name = name_ + "." + each.name;
+    const at::Tensor value = value_of(name);
+    if (!value.defined()) continue;
+    if (value.sizes() != each.tensor.sizes()) {
+      std::ostringstream text;
+      text << quote(name, 200) << " is " << each.tensor.sizes() << ", and its value to load "
+           << value.sizes();
+      throw UsageError(text.str(), "load what the same units have given");
+    }
+    const bool is_trained =
+        std::ranges::any_of(bound_, [&](const Bound& e) { return e.tensor.is_same(each.tensor); });
+    if (is_trained) {  // as torch::load does: store() takes it in
+      each.tensor.set_data(value.detach().to(type_, /*non_blocking=*/false, /*copy=*/true));
+    } else {
+      each.tensor.copy_(value);
+    }
+  }
 }
 
 void ModuleUnit::take_values() {
@@ -158,12 +228,25 @@ void ModuleUnit::drop_values() {
   }
 }
 
+// Errors of LibTorch do not know the unit.
+at::Tensor ModuleUnit::call(const at::Tensor& input) const {
+  try {
+    return made_.forward(input);
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    const std::string first = text.substr(0, text.find('\n'));
+    throw UsageError("unit " + quote(name_, 200) + ": " + first,
+                     first.find("in-place") == std::string::npos
+                         ? "look at what it takes: the output of the unit before"
+                         : kNotInPlace);
+  }
+}
+
 at::Tensor ModuleUnit::run(const at::Tensor& input, const Saved& saved) {
   const std::int64_t version = input._version();
-  at::Tensor output = made_.forward(input);
+  const at::Tensor output = call(input);
   if (input._version() != version) {
-    throw UsageError("unit " + quote(name_, 200) + " writes to its input",
-                     "its first operation must not be in place (ReLU with inplace = true)");
+    throw UsageError("unit " + quote(name_, 200) + " writes to its input", kNotInPlace);
   }
   const auto shape = batched(saved.microbatch, output_shape_);
   if (!output.defined() || output.sizes() != at::IntArrayRef(shape) ||

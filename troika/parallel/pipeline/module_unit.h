@@ -7,6 +7,7 @@
 #include <troika/nn/stage.h>
 #include <troika/parallel/pipeline/named_unit.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,11 +27,16 @@ class ModuleUnit final : public Unit {
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // Copies own parts of values that are not the arena's (the first ones, or those of a torch::load)
-  // to the arena; tells whether there were any. bind() comes first.
-  bool store(const Arena& arena);
-  // Throws UsageError naming the unit if it does not give what its output_shape says, or writes to
-  // its input.
+  // Copies values that are not the arena's (the first ones, or those of a torch::load) to the
+  // arena: all of them where it keeps all, else own parts. bind() comes first. Throws UsageError
+  // naming a parameter that was frozen, set to be trained, added or replaced since then.
+  void store(const Arena& arena);
+  // Names and values of parameters, which must be there, and of buffers; and the way back, which
+  // store() ends.
+  void each_value(const std::function<void(const std::string&, const at::Tensor&)>& act) const;
+  void load_values(const std::function<at::Tensor(const std::string& name)>& value_of) const;
+  // Throws UsageError naming the unit if it does not give what its output_shape says, writes to its
+  // input, or LibTorch throws.
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
@@ -51,8 +57,10 @@ class ModuleUnit final : public Unit {
     Parameter* parameter = nullptr;  // the arena's
     const void* given = nullptr;     // the memory that the tensor was given last
   };
+  void check_trained() const;
   void take_values();
   void drop_values();
+  [[nodiscard]] at::Tensor call(const at::Tensor& input) const;
   [[nodiscard]] at::Tensor run(const at::Tensor& input, const Saved& saved);
 
   std::string name_;

@@ -1,0 +1,38 @@
+// Internal. What a ModulePipeline settles before it has an arena: options as they are meant, the
+// cut into stages, groups, and complaints that every rank of the mesh hears of.
+#pragma once
+
+#include <troika/parallel/pipeline/module_pipeline.h>
+#include <troika/param/arena.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troika::detail {
+
+// As they are meant: a pipeline of one rank takes every setting. Throws UsageError.
+[[nodiscard]] ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline);
+[[nodiscard]] ModulePipelineOptions with_timeout(ModulePipelineOptions options, Seconds usual);
+
+// Borders of the stages among the units. Throws UsageError, the same on all ranks.
+[[nodiscard]] std::vector<int> cut_units(std::span<const NamedUnit> units,
+                                         const ModulePipelineOptions& options);
+
+// Collective.
+[[nodiscard]] PipelineGroups groups_of(const Session& session, int pipeline);
+
+// Names of the parameters of the whole model, all stages. Collective over `pipeline`.
+[[nodiscard]] std::vector<std::string> names_of_all(const Arena& arena, const Group& pipeline,
+                                                    Seconds timeout);
+
+// What a rank finds wrong: one line, and one that says what to do. Empty: nothing.
+struct Complaint {
+  std::string text = {};
+  std::string hint = {};
+};
+// Throws UsageError on every rank of the mesh, in the same words, if any of them has something to
+// complain of. Collective.
+void complain_over(const PipelineGroups& groups, Seconds timeout, const Complaint& own);
+
+}  // namespace troika::detail
