@@ -78,9 +78,9 @@ F forward, B gradient of the input, W of the weights
 The number is the microbatch; . waits; a column is 0.167 ms
 
 rank  first start  last end   span   busy  bubble  peak activations
-   0        0.000     7.000  7.000  6.000  14.3 %              2.00
-   1        1.000     7.000  6.000  6.000   0.0 %              2.00
- all        0.000     7.000  7.000  6.000  14.3 %              2.00
+0           0.000     7.000  7.000  6.000  14.3 %              2.00
+1           1.000     7.000  6.000  6.000   0.0 %              2.00
+all         0.000     7.000  7.000  6.000  14.3 %              2.00
 Times in ms, activations in microbatches. All: the makespan, and what is busy of it on average.
 The longest span of a rank is 7.000 ms, of which 14.3 % bubble.
 """)

@@ -226,6 +226,11 @@ RANK_TEST(ModulePipeline, RefusesCallsOutOfPlace, 1) {
   ModulePipeline model(small_net(), loss_sum, groups_over(rank, 1), doubles_at(0));
   EXPECT_THAT(usage_error_of([&] { static_cast<void>(model.clip_grad_norm(1)); }),
               HasSubstr("before the first train()"));
+  // Nothing is lost by a batch that is none.
+  const Samples own(4, 0, {2, 6, 6});
+  EXPECT_THAT(usage_error_of([&] { model.train(own.x, own.y.narrow(0, 0, 3)); }),
+              HasSubstr("not of the same number of samples"));
+  EXPECT_GT(model.train(own.x, own.y), 0);
 }
 
 }  // namespace

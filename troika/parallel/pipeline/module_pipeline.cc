@@ -228,7 +228,7 @@ std::vector<Microbatch> ModulePipeline::Impl::split(const at::Tensor& inputs,
     microbatches[i].inputs = x[i];
     microbatches[i].targets = y[i];
     microbatches[i].valid = x[i].size(0);
-    microbatches[i].step = step;
+    microbatches[i].step = step + 1;
     microbatches[i].index = static_cast<int>(i);
   }
   return microbatches;
@@ -268,9 +268,9 @@ ModulePipeline::~ModulePipeline() = default;
 
 double ModulePipeline::train(const at::Tensor& inputs, const at::Tensor& targets) {
   Impl& own = *impl_;
+  const std::vector<Microbatch> microbatches = own.split(inputs, targets);
   own.begin();
   ++own.step;
-  const std::vector<Microbatch> microbatches = own.split(inputs, targets);
   own.refresh();
   own.axis->begin_step(own.options.microbatches, own.timeout);
   const PipelineReport report = own.executor->train(microbatches, 1, *own.axis, own.timeout, {});
@@ -288,8 +288,8 @@ double ModulePipeline::train(const at::Tensor& inputs, const at::Tensor& targets
 
 double ModulePipeline::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
   Impl& own = *impl_;
-  own.begin();
   const std::vector<Microbatch> microbatches = own.split(inputs, targets);
+  own.begin();
   own.refresh();
   const EvalMode mode(modules());
   const PipelineReport report = own.executor->evaluate(microbatches, *own.axis, own.timeout);
