@@ -30,8 +30,7 @@ std::int64_t wall_nanoseconds() {
 
 template <std::size_t kSize>
 void fill_text(char (&field)[kSize], std::string_view text) {
-  const std::size_t length = std::min(text.size(), kSize);
-  std::memcpy(field, text.data(), length);
+  const std::size_t length = text.copy(field, kSize);
   std::memset(field + length, 0, kSize - length);
 }
 

@@ -57,9 +57,7 @@ std::string_view short_name(std::string_view operation, std::string_view label,
   std::size_t size = 0;
   for (const std::string_view part :
        {operation, std::string_view(" '"), label, std::string_view("'")}) {
-    const std::size_t fits = std::min(part.size(), room.size() - size);
-    std::memcpy(room.data() + size, part.data(), fits);
-    size += fits;
+    size += part.copy(room.data() + size, room.size() - size);
   }
   return {room.data(), size};
 }
