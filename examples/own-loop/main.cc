@@ -6,9 +6,9 @@
 #include <troika/parallel/data/data_parallel.h>
 #include <troika/parallel/data/distributed_sampler.h>
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace {
