@@ -217,6 +217,39 @@ RANK_TEST(ModulePipeline, NamesTheUnitThatFails, 1) {
   EXPECT_THAT(usage_error_of(train), HasSubstr("unit 'fourth': mat1 and mat2 shapes"));
 }
 
+// Loading twice before the next call: memory that the first has freed may be used again.
+RANK_TEST(ModulePipeline, TakesTheLastOfTwoLoads, 1) {
+  ModulePipeline model(small_net(), loss_sum, groups_over(rank, 1), doubles_at(3));
+  const Samples own(4, 0, {2, 6, 6});
+  for (const double value : {0.25, 0.5}) {
+    const torch::NoGradGuard no_grad;
+    for (const auto& module : model.modules()) {
+      for (auto& each : module->parameters()) {
+        if (each.requires_grad())
+          each.set_data(torch::full_like(torch::empty(each.sizes(), each.options()), value));
+      }
+    }
+  }
+  std::size_t seen = 0;
+  model.each_value([&](const std::string& name, const torch::Tensor& value) {
+    if (name.find("weight") == std::string::npos && name.find("bias") == std::string::npos) return;
+    if (!value.is_floating_point()) return;
+    seen += value.eq(0.5).all().item<bool>() ? 1 : 0;
+  });
+  EXPECT_GT(seen, 0);
+}
+
+// A unit that cannot be made is told to every stage.
+RANK_TEST(ModulePipeline, TellsEveryStageOfAUnitThatCannotBeMade, 2) {
+  std::vector<NamedUnit> units = small_net();
+  units.back() = unit(
+      "unmade", []() -> torch::nn::Linear { throw std::runtime_error("no such file\nmore"); }, {7});
+  EXPECT_THAT(usage_error_of([&] {
+                const ModulePipeline model(units, loss_sum, groups_over(rank, 2), doubles_at(0));
+              }),
+              HasSubstr("a unit cannot be made: no such file"));
+}
+
 RANK_TEST(ModulePipeline, RefusesCallsOutOfPlace, 1) {
   EXPECT_THAT(usage_error_of([&] {
                 const ModulePipeline model(small_net(), UnitLoss(), groups_over(rank, 1),

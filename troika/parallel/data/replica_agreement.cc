@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <sstream>
 
 namespace troika::detail {
@@ -91,19 +90,21 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
 
 }  // namespace
 
+std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all) {
+  std::map<std::string, std::vector<int>> ranks;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) ranks[all[rank]].push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 void complain_together(const Session& session, const std::string& own, const std::string& hint,
                        std::string_view label) {
-  const std::vector<std::string> all = session.gather(own, label);
-  std::map<std::string, std::vector<int>> ranks_of;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) ranks_of[all[rank]].push_back(static_cast<int>(rank));
-  }
-  if (ranks_of.empty()) return;
   std::string message;
-  for (const auto& [complaint, ranks] : ranks_of) {
+  for (const auto& [complaint, ranks] : ranks_by_text(session.gather(own, label))) {
     message += (message.empty() ? "" : "; ") + complaint + ", on " + ranks_in_words(ranks);
   }
-  throw UsageError(message, hint);
+  if (!message.empty()) throw UsageError(message, hint);
 }
 
 void compare_modules(const Session& session, std::span<const NamedTensor> parameters,

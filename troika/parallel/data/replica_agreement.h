@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/session/session.h>
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
 };
+
+// What ranks say (nothing if empty), with the ranks that say the same.
+std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all);
 
 // Throws UsageError on every rank if any of them has something to complain of: `own` is this
 // rank's, empty for nothing. Complaints are told with the ranks that have them.

@@ -36,7 +36,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
                           Options defaults)
       : Optimizer(parts_of(model, groups), std::move(defaults)), access_(model.update_access()) {}
 
-  // Collective. Throws DeadlineError, PeerError; UsageError if the model is gone.
+  // Collective. Throws DeadlineError, PeerError; at stages 1 and 2 UsageError if the model is gone.
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     access_.begin_step();
     at::Tensor loss = Optimizer::step(std::move(closure));

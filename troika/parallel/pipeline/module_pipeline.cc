@@ -58,7 +58,7 @@ struct ModulePipeline::Impl {
   void end() { under_way = false; }
   // What the optimiser, or anybody, has written to parts and modules is gathered.
   void refresh();
-  std::vector<Microbatch> split(const at::Tensor& inputs, const at::Tensor& targets) const;
+  std::vector<Microbatch> split(const at::Tensor& inputs, const at::Tensor& targets);
   struct Sums {
     double loss, samples;
     [[nodiscard]] double mean() const;
@@ -96,6 +96,9 @@ ModulePipeline::Impl::Impl(const std::vector<NamedUnit>& all, const UnitLoss& lo
     make_stages(all, cut, loss);
   } catch (const UsageError& error) {  // of one stage's units, that all stages have to hear of
     complaint = {error.what(), error.hint()};
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    complaint = {"a unit cannot be made: " + text.substr(0, text.find('\n')), ""};
   }
   detail::complain_over(groups, timeout, complaint);
   agree();
@@ -214,9 +217,10 @@ void ModulePipeline::Impl::refresh() {
 }
 
 std::vector<Microbatch> ModulePipeline::Impl::split(const at::Tensor& inputs,
-                                                    const at::Tensor& targets) const {
+                                                    const at::Tensor& targets) {
   if (!inputs.defined() || !targets.defined() || inputs.dim() < 1 || targets.dim() < 1 ||
       inputs.size(0) != targets.size(0)) {
+    under_way = groups.data.size() * groups.pipeline.size() > 1;  // others are in this step
     throw UsageError("inputs and targets are not of the same number of samples",
                      "give tensors of [samples, ...] on every rank, of no samples where there are "
                      "none");

@@ -89,7 +89,8 @@ class ModulePipeline {
   // by hand, or by torch::load to modules() are gathered first. A parameter that a forward pass
   // leaves out has a gradient of zero. Throws UsageError where no rank has a sample (after which
   // the next step works), and naming a parameter that was frozen, set to be trained, added or
-  // replaced since the model was made; DeadlineError, PeerError.
+  // replaced since the model was made: on ranks that have the unit, while the others run into
+  // DeadlineError or PeerError.
   double train(const at::Tensor& inputs, const at::Tensor& targets);
   // The mean loss alone, with modules in eval().
   double evaluate(const at::Tensor& inputs, const at::Tensor& targets);

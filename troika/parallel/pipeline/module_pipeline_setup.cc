@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/mesh/mesh.h>
+#include <troika/parallel/data/replica_agreement.h>
 #include <troika/parallel/pipeline/cut.h>
 #include <troika/parallel/pipeline/module_pipeline_setup.h>
 #include <troika/rendezvous/agreement.h>
@@ -9,7 +10,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -106,12 +106,8 @@ void complain_over(const PipelineGroups& groups, Seconds timeout, const Complain
   // Of this rank's stages, by what they say.
   const std::string mine = own.text.empty() ? "" : own.text + "\n" + own.hint;
   const auto said = Session::on(groups.data, timeout).gather(mine, "units");
-  std::map<std::string, std::vector<int>> ranks_of;
-  for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    if (!said[rank].empty()) ranks_of[said[rank]].push_back(static_cast<int>(rank));
-  }
   std::string told;
-  for (const auto& [complaint, ranks] : ranks_of) {
+  for (const auto& [complaint, ranks] : ranks_by_text(said)) {
     const std::size_t end = complaint.find('\n');
     told += complaint.substr(0, end);
     if (ranks.size() < said.size()) {

@@ -152,7 +152,9 @@ void ModuleUnit::store(const Arena& arena) {
   const at::NoGradGuard no_grad;
   bool stored = false;
   for (Bound& each : bound_) {
-    if (each.given != nullptr && each.tensor.const_data_ptr() == each.given) continue;
+    const bool as_given =
+        each.given.defined() && each.tensor.const_data_ptr() == each.given.const_data_ptr();
+    if (as_given) continue;
     if (each.tensor.sizes() != at::IntArrayRef(each.parameter->spec().shape)) {
       throw UsageError("parameter " + quote(each.name, 200) + " has another shape than at first");
     }
@@ -191,16 +193,19 @@ void ModuleUnit::load_values(
   const at::NoGradGuard no_grad;
   std::vector<NamedTensor> all = detail::parameters_of(*made_.module);
   for (NamedTensor& each : detail::buffers_of(*made_.module)) all.push_back(std::move(each));
-  for (NamedTensor& each : all) {
-    const std::string name = name_ + "." + each.name;
-    const at::Tensor value = value_of(name);
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& each : all) {  // first, so that a unit is loaded whole or not at all
+    values.push_back(value_of(name_ + "." + each.name));
+    if (!values.back().defined() || values.back().sizes() == each.tensor.sizes()) continue;
+    std::ostringstream text;
+    text << quote(name_ + "." + each.name, 200) << " is " << each.tensor.sizes()
+         << ", and its value to load " << values.back().sizes();
+    throw UsageError(text.str(), "load what the same units have given");
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const NamedTensor& each = all[i];
+    const at::Tensor& value = values[i];
     if (!value.defined()) continue;
-    if (value.sizes() != each.tensor.sizes()) {
-      std::ostringstream text;
-      text << quote(name, 200) << " is " << each.tensor.sizes() << ", and its value to load "
-           << value.sizes();
-      throw UsageError(text.str(), "load what the same units have given");
-    }
     const bool is_trained =
         std::ranges::any_of(bound_, [&](const Bound& e) { return e.tensor.is_same(each.tensor); });
     if (is_trained) {  // as torch::load does: store() takes it in
@@ -216,15 +221,15 @@ void ModuleUnit::take_values() {
     const at::Tensor& value = each.parameter->value();
     if (each.tensor.const_data_ptr() == value.const_data_ptr()) continue;
     each.tensor.set_data(value);
-    each.given = value.const_data_ptr();
+    each.given = value;
   }
 }
 
 void ModuleUnit::drop_values() {
   if (keeps_values_) return;
   for (Bound& each : bound_) {
-    each.tensor.set_data(nothing_like(each.tensor));
-    each.given = each.tensor.const_data_ptr();
+    each.given = nothing_like(each.tensor);
+    each.tensor.set_data(each.given);
   }
 }
 
@@ -235,10 +240,10 @@ at::Tensor ModuleUnit::call(const at::Tensor& input) const {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const std::string first = text.substr(0, text.find('\n'));
+    std::ostringstream given;
+    given << "it was given " << c10::toString(input.scalar_type()) << " " << input.sizes();
     throw UsageError("unit " + quote(name_, 200) + ": " + first,
-                     first.find("in-place") == std::string::npos
-                         ? "look at what it takes: the output of the unit before"
-                         : kNotInPlace);
+                     first.find("in-place") == std::string::npos ? given.str() : kNotInPlace);
   }
 }
 

@@ -55,7 +55,7 @@ class ModuleUnit final : public Unit {
     std::string name;
     at::Tensor tensor;               // the module's
     Parameter* parameter = nullptr;  // the arena's
-    const void* given = nullptr;     // the memory that the tensor was given last
+    at::Tensor given = {};           // what the tensor was set to last; keeps that memory its own
   };
   void check_trained() const;
   void take_values();
