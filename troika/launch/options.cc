@@ -95,7 +95,12 @@ LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults) {
 LaunchPlan plan_without_launch(LaunchFlags flags, const RankDefaults& defaults) {
   check_ranges(flags);
   if (!flags.nodes && flags.ranks && flags.ranks_per_node) {
-    flags.nodes = (*flags.ranks + *flags.ranks_per_node - 1) / *flags.ranks_per_node;
+    if (*flags.ranks % *flags.ranks_per_node != 0) {
+      throw UsageError(std::to_string(*flags.ranks) + " ranks do not fill hosts of " +
+                           std::to_string(*flags.ranks_per_node),
+                       "--ranks is a multiple of --ranks-per-node");
+    }
+    flags.nodes = *flags.ranks / *flags.ranks_per_node;
   }
   return complete(flags, defaults);
 }
