@@ -6,8 +6,12 @@
 #include <support/temporary_folder.h>
 #include <troika/base/share.h>
 #include <troika/data/dataset.h>
+#include <troika/train/layout_text.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
 
 #include "matrix.h"
 
@@ -81,6 +85,28 @@ TEST_F(Matrix, HasWhatItIsToHave) {
   EXPECT_GT(many_ranks, 0);
   // Seven schedules and seven ways of ZeRO must meet.
   EXPECT_GE(layouts, 49);
+}
+
+TEST_F(Matrix, HasEveryLayoutWhereItIsComplete) {
+  std::set<std::string> possible, tried, data, heads;
+  for (const MatrixCase& one : complete_matrix(shards())) {
+    for (const TrialLayout& layout : one.layouts) tried.insert(describe(layout, one.recipe));
+    // Which layouts there are depends on these alone.
+    const ModelRecipe& model = one.recipe.model;
+    const std::string kind = std::to_string(model.heads) + "/" + std::to_string(model.kv_heads);
+    if (heads.insert(kind + ", " + std::to_string(model.layers)).second) {
+      for (const TrialLayout& layout : all_layouts(one.recipe, kMostRanks)) {
+        possible.insert(describe(layout, one.recipe));
+      }
+    }
+    data.insert(one.name.substr(one.name.rfind(", ")) + ", " + kind);
+  }
+  EXPECT_EQ(heads.size(), 3 * 2);
+  EXPECT_EQ(data.size(), 4 * 3) << "each way of the data with each number of heads";
+  std::vector<std::string> missing;
+  std::ranges::set_difference(possible, tried, std::back_inserter(missing));
+  EXPECT_EQ(missing.size(), 0) << (missing.empty() ? "" : missing.front());
+  EXPECT_GT(tried.size(), 1000);
 }
 
 }  // namespace

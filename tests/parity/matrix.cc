@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -117,6 +118,25 @@ std::vector<Choices> covering_models() {
   return models;
 }
 
+// Every layout of any of the covering models, each with one of those that can have it, in turn.
+std::vector<MatrixCase> cases_of_all_layouts(const std::filesystem::path& shards) {
+  std::vector<MatrixCase> cases;
+  for (const Choices& choices : covering_models()) cases.push_back(case_of(choices, shards));
+  std::map<std::string, std::map<std::size_t, TrialLayout>> models_of;
+  for (std::size_t m = 0; m < cases.size(); ++m) {
+    for (const TrialLayout& layout : all_layouts(cases[m].recipe, kMostRanks)) {
+      models_of[describe(layout, cases[m].recipe)].emplace(m, layout);
+    }
+  }
+  std::size_t next = 0;
+  for (const auto& [text, models] : models_of) {
+    auto found = models.lower_bound(next++ % cases.size());
+    if (found == models.end()) found = models.begin();
+    cases[found->first].layouts.push_back(found->second);
+  }
+  return cases;
+}
+
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -207,18 +227,13 @@ std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards) {
 }
 
 std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards) {
-  std::vector<MatrixCase> cases;
-  const std::vector<Choices> models = covering_models();
-  for (std::size_t m = 0; m < models.size(); ++m) {
-    MatrixCase one = case_of(models[m], shards);
-    const std::vector<TrialLayout> all = all_layouts(one.recipe, kMostRanks);
-    for (std::size_t i = m; i < all.size(); i += models.size()) one.layouts.push_back(all[i]);
-    cases.push_back(std::move(one));
-  }
+  std::vector<MatrixCase> cases = cases_of_all_layouts(shards);
   constexpr std::size_t kLayoutsOfAModel = 6;
+  int models = 0;
   std::size_t next = 0;
   for (Choices& choices : product(std::array{2, 2, 3, 2, 2, 2})) {
-    choices.insert(choices.end(), {static_cast<int>(next % 3), 0, static_cast<int>(next % 4)});
+    choices.insert(choices.end(), {models % 3, 0, (models + models / 4) % 4});
+    ++models;
     MatrixCase one = case_of(choices, shards);
     const std::vector<TrialLayout> few = covering_layouts(one.recipe, kMostRanks);
     for (std::size_t i = 0; i < kLayoutsOfAModel; ++i) {

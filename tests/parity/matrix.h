@@ -29,7 +29,7 @@ void write_shards(const std::filesystem::path& folder);
 // packed one behind the other, kept apart, or padded) or the layout.
 [[nodiscard]] std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards);
 
-// Every layout with one of these models in turn; and every choice of norm, position, activation,
+// Every layout with one of these models, in turn; and every choice of norm, position, activation,
 // bias, dropout and tied weights on a few layouts each.
 [[nodiscard]] std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards);
 
