@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "ranks/own_module/own_world.h"
 #include "ranks/rank_helper.h"
 
 namespace troika::test {
@@ -53,17 +54,6 @@ RANK_TEST(Session, GathersTexts, 1, 3) {
   const auto texts = session.gather(std::string(static_cast<std::size_t>(rank.index()), 'x'), "x");
   ASSERT_EQ(static_cast<int>(texts.size()), rank.size());
   for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], std::string(i, 'x'));
-}
-
-World world_of(Rank& rank) {
-  World world;
-  world.rank = rank.index();
-  world.size = rank.size();
-  world.host = "here";
-  world.store = rank.store().endpoint();
-  world.store_host = StoreHost::kLauncher;
-  world.job = "session";
-  return world;
 }
 
 RANK_TEST(Session, JoinsAWorld, 1, 2) {

@@ -10,7 +10,9 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <unordered_set>
 
@@ -67,6 +69,8 @@ struct Replica::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   [[nodiscard]] std::vector<NamedTensor> values() const;
+  // The norms of the module that are synchronised get a group of their own, where there can be one.
+  void take_in(const std::vector<SyncBatchNormImpl*>& norms);
   // Throws naming a parameter that is trained now and was not when this was made.
   static void look_again(const torch::nn::Module& module,
                          const std::unordered_set<const void*>& known);
@@ -97,12 +101,31 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_s
   averager = std::make_shared<GradientAverager>(
       std::move(parameters), session, std::move(options),
       [module = module, known = std::move(known)] { look_again(*module, known); });
+  std::vector<SyncBatchNormImpl*> norms;
   for (const auto& each : module->modules()) {
-    auto* norm = dynamic_cast<SyncBatchNormImpl*>(each.get());
-    if (norm == nullptr) continue;
-    norm->weigh_by(averager->weight());
-    synchronises_batch_norm = true;
+    if (auto* norm = dynamic_cast<SyncBatchNormImpl*>(each.get())) norms.push_back(norm);
   }
+  take_in(norms);
+}
+
+void Replica::Impl::take_in(const std::vector<SyncBatchNormImpl*>& norms) {
+  const auto count = static_cast<double>(norms.size());
+  std::array<double, 2> most_and_least = {count, -count};
+  session.reduce(most_and_least, ReduceOp::kMax, "synchronised norms");
+  if (most_and_least[0] != -most_and_least[1]) {
+    throw UsageError("modules differ between ranks: some have more SyncBatchNorm than others",
+                     "make the same module on all ranks");
+  }
+  synchronises_batch_norm = !norms.empty();
+  if (norms.empty()) return;
+  const bool apart = !session.members().empty();  // a session on a group has that one alone
+  std::vector<int> everybody(static_cast<std::size_t>(session.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const Group group =
+      apart ? session.make_group("batch norm", everybody, session.rank()) : session.world();
+  for (SyncBatchNormImpl* norm : norms) norm->take_part(averager->weight(), group);
+  averager->expect(apart ? GradientAverager::Company::kApart
+                         : GradientAverager::Company::kInTheSameGroup);
 }
 
 std::vector<NamedTensor> Replica::Impl::values() const {

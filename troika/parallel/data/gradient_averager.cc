@@ -118,6 +118,11 @@ void GradientAverager::let_go() {
   }
 }
 
+void GradientAverager::expect(Company company) {
+  holds_back_ = company == Company::kInTheSameGroup || shares_;
+  buckets_->lend_without_waiting();
+}
+
 void GradientAverager::ready(int index) {
   const int task = autograd::get_current_graph_task_id();
   if (!in_pass_ || task != task_) begin_pass(task);
@@ -212,6 +217,7 @@ void GradientAverager::adopt(GradientSlot& slot) const {
 }
 
 void GradientAverager::set_out_in_turn() {
+  if (holds_back_) return;
   std::vector<Bucket>& buckets = buckets_->all();
   while (next_ < buckets.size() && buckets[next_].missing == 0) set_out(buckets[next_++]);
 }

@@ -50,6 +50,13 @@ class GradientAverager {
   [[nodiscard]] const std::shared_ptr<double>& weight() const { return weight_; }
   [[nodiscard]] int buckets() const { return static_cast<int>(buckets_->all().size()); }
 
+  // Something else in the backward pass waits for all ranks, so nothing here may wait for a bucket
+  // before the pass has ended: ranks that leave parameters out have sent fewer. Where that goes
+  // through the same group, or weights have to be known before the first bucket, all buckets set
+  // out at the end of the pass. To be said before the first pass.
+  enum class Company { kInTheSameGroup, kApart };
+  void expect(Company company);
+
   // Takes part in an average without a batch. False when no rank had one: then there are no
   // gradients.
   bool average_without_batch();
@@ -115,6 +122,7 @@ class GradientAverager {
   bool pending_ = false;                     // gradients of parts() wait for it
   std::shared_ptr<double> weight_ = std::make_shared<double>(1.0);
   bool synchronises_ = true;
+  bool holds_back_ = false;  // buckets set out at the end of the pass
 
   // Of the backward pass under way.
   bool in_pass_ = false;

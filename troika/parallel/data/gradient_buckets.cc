@@ -198,7 +198,7 @@ void GradientBuckets::lend(Bucket& bucket, std::span<GradientSlot> slots) {
   Bucket* last = nullptr;
   for (Bucket& other : buckets_) {
     if (!other.started || !other.flat.defined()) continue;
-    if (last != nullptr) take_back(*last, slots);
+    if (last != nullptr && (lend_waits_ || last->work.done())) take_back(*last, slots);
     last = &other;
   }
   bucket.flat = pool_.take(bytes_of(bucket)).view(bucket.dtype);

@@ -82,6 +82,8 @@ class GradientBuckets {
   // takes back that of reductions which have ended, but for the last one. Nothing to do where it
   // has some.
   void lend(Bucket& bucket, std::span<GradientSlot> slots);
+  // Takes back only what is done already: there may be more buffers than usual.
+  void lend_without_waiting() { lend_waits_ = false; }
   // Stage 2: its reduction has ended, or is not to be.
   void take_back(Bucket& bucket, std::span<GradientSlot> slots);
   // Bytes for values and gradients that this rank holds, buffers included.
@@ -100,6 +102,7 @@ class GradientBuckets {
   [[nodiscard]] std::int64_t aligned(std::int64_t bytes, at::ScalarType dtype) const;
 
   int stage_;
+  bool lend_waits_ = true;
   std::vector<Bucket> buckets_;
   Facts facts_;
   at::Tensor facts_apart_;

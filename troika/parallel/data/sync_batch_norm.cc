@@ -40,7 +40,7 @@ struct Moments {
 };
 
 // Each rank's count, mean and sum of squared differences from it, combined in rank order.
-Moments moments_of_all(const at::Tensor& input, const Session& session) {
+Moments moments_of_all(const at::Tensor& input, const Group& group, const Call& call) {
   const std::int64_t channels = input.size(1), count = count_per_channel(input);
   at::Tensor own = at::zeros({2 * channels + 1}, at::kDouble);
   if (count > 0) {
@@ -52,11 +52,11 @@ Moments moments_of_all(const at::Tensor& input, const Session& session) {
         .copy_((values - per_channel(mean, values)).square_().sum(dims));
   }
   own[2 * channels] = static_cast<double>(count);
-  const at::Tensor all = at::empty({session.size(), 2 * channels + 1}, at::kDouble);
-  session.world().all_gather(all.view({-1}), own, session.call("batch-norm forward")).wait();
+  const at::Tensor all = at::empty({group.size(), 2 * channels + 1}, at::kDouble);
+  group.all_gather(all.view({-1}), own, call).wait();
 
   Moments total{at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble), 0};
-  for (int rank = 0; rank < session.size(); ++rank) {
+  for (int rank = 0; rank < group.size(); ++rank) {
     const double theirs = all[rank][2 * channels].item<double>();
     if (theirs == 0) continue;
     const at::Tensor difference = all[rank].narrow(0, 0, channels) - total.mean;
@@ -72,10 +72,15 @@ Moments moments_of_all(const at::Tensor& input, const Session& session) {
 
 // What the backward pass needs beside tensors.
 struct Context final : torch::CustomClassHolder {
-  Context(double the_count, Session the_session, std::shared_ptr<double> the_weight)
-      : count(the_count), session(std::move(the_session)), weight(std::move(the_weight)) {}
+  Context(double the_count, Session the_session, Group the_group,
+          std::shared_ptr<double> the_weight)
+      : count(the_count),
+        session(std::move(the_session)),
+        group(std::move(the_group)),
+        weight(std::move(the_weight)) {}
   double count;
   Session session;
+  Group group;
   std::shared_ptr<double> weight;
 };
 
@@ -113,9 +118,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
       sums[1].copy_((gradient * normalised).sum(dims));
       sums.mul_(*more.weight);
     }
-    more.session.world()
-        .all_reduce(sums, ReduceOp::kSum, more.session.call("batch-norm backward"))
-        .wait();
+    more.group.all_reduce(sums, ReduceOp::kSum, more.session.call("batch-norm backward")).wait();
     const at::Tensor means = sums.div_(weight * more.count).to(normalised.scalar_type());
     const at::Tensor result =
         (gradient - per_channel(means[0], gradient) - normalised * per_channel(means[1], gradient))
@@ -127,7 +130,12 @@ class Normalise : public torch::autograd::Function<Normalise> {
 }  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Session session)
-    : NormImplBase(options), session_(std::move(session)) {}
+    : NormImplBase(options), session_(std::move(session)), group_(session_.world()) {}
+
+void SyncBatchNormImpl::take_part(std::shared_ptr<double> weight, Group group) {
+  weight_ = std::move(weight);
+  group_ = std::move(group);
+}
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   _check_input_dim(input);
@@ -139,7 +147,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   Moments moments;
   {
     const at::NoGradGuard no_grad;
-    moments = moments_of_all(values.detach(), session_);
+    moments = moments_of_all(values.detach(), group_, session_.call("batch-norm forward"));
     if (moments.count < 2) {
       throw UsageError("SyncBatchNorm needs more than one value per channel in training",
                        "the batches of all ranks together are too small");
@@ -150,7 +158,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   const at::ScalarType dtype = values.scalar_type();
   const at::Tensor normalised = Normalise::apply(
       values, moments.mean.to(dtype), (moments.variance + options.eps()).rsqrt_().to(dtype),
-      c10::make_intrusive<Context>(moments.count, session_, weight_));
+      c10::make_intrusive<Context>(moments.count, session_, group_, weight_));
   at::Tensor output = normalised;
   if (options.affine()) {
     output = output * per_channel(weight.to(dtype), input) + per_channel(bias.to(dtype), input);

@@ -27,8 +27,11 @@ class SyncBatchNormImpl
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
-  // For DataParallel: the weight of this rank's loss in the next backward pass.
-  void weigh_by(std::shared_ptr<double> weight) { weight_ = std::move(weight); }
+  // For DataParallel: the weight of this rank's loss in the next backward pass, and a group of all
+  // ranks for the norms of its module. Theirs may be the one that carries gradients only where no
+  // bucket sets out before the backward pass has ended: ranks that leave parameters out come to a
+  // norm with fewer buckets behind them than others.
+  void take_part(std::shared_ptr<double> weight, Group group);
 
  protected:
   void _check_input_dim(const at::Tensor& input) override;
@@ -37,6 +40,7 @@ class SyncBatchNormImpl
   void update_running(const at::Tensor& mean, const at::Tensor& variance, double count);
 
   Session session_;
+  Group group_;
   std::shared_ptr<double> weight_ = std::make_shared<double>(1.0);
 };
 
