@@ -30,8 +30,8 @@ typedef struct troika_model troika_model;
 enum troika_status {
   TROIKA_OK = 0,
   TROIKA_INTERNAL = 1,   /* a bug in troika */
-  TROIKA_USAGE = 2,      /* an argument, or the recipe */
-  TROIKA_DATA = 3,       /* a file that is missing, or is not what it should be */
+  TROIKA_USAGE = 2,      /* an argument, or the recipe, also one that cannot be read */
+  TROIKA_DATA = 3,       /* a model's file that is missing, or is not what it should be */
   TROIKA_RENDEZVOUS = 4, /* a rank that does not come, is gone, or passes a deadline */
   TROIKA_NONFINITE = 6,  /* the loss or a gradient is not finite */
   TROIKA_STORAGE = 7     /* a file that cannot be written */

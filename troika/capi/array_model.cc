@@ -49,12 +49,12 @@ at::Tensor class_numbers(const at::Tensor& targets, std::int64_t classes) {
   return numbers;
 }
 
-}  // namespace
+// Not from files, and under no name: the caller has both.
+std::vector<std::string> fixed_keys() {
+  return {"name=array", "data.kind=random"};
+}
 
-Recipe parse_array_recipe(std::string_view text, std::string_view source) {
-  // Not from files, and under no name: the caller has both.
-  const std::vector<std::string> fixed = {"name=array", "data.kind=random"};
-  Recipe recipe = parse_recipe(text, source, fixed).recipe;
+Recipe for_arrays(Recipe recipe, std::string_view source) {
   if (recipe.model.kind != ModelKind::kMlp) {
     throw UsageError(std::string(source) + ": model.kind \"" +
                          std::string(name_of(recipe.model.kind)) +
@@ -68,6 +68,16 @@ Recipe parse_array_recipe(std::string_view text, std::string_view source) {
   }
   if (recipe.train.precision == Precision::kAuto) recipe.train.precision = Precision::kFloat32;
   return recipe;
+}
+
+}  // namespace
+
+Recipe parse_array_recipe(std::string_view text, std::string_view source) {
+  return for_arrays(parse_recipe(text, source, fixed_keys()).recipe, source);
+}
+
+Recipe load_array_recipe(const std::filesystem::path& file) {
+  return for_arrays(load_recipe(file, fixed_keys()).recipe, file.string());
 }
 
 ArrayModel::ArrayModel(Session session, const Recipe& recipe)

@@ -24,6 +24,8 @@ namespace troika {
 // The recipe of a text which may lack name and [data]; `source` names it in messages. Throws
 // UsageError naming what such a model cannot do.
 [[nodiscard]] Recipe parse_array_recipe(std::string_view text, std::string_view source);
+// The same from a file; throws UsageError as well where it cannot be read.
+[[nodiscard]] Recipe load_array_recipe(const std::filesystem::path& file);
 
 class ArrayModel {
  public:

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
-#include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/base/version.h>
 #include <troika/capi/array_model.h>
@@ -15,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -130,13 +128,21 @@ at::Tensor view_of(const void* values, at::IntArrayRef shape, at::ScalarType typ
   return at::from_blob(const_cast<void*>(values), shape, type);  // NOLINT: read only, as above
 }
 
+// Those that exchange values in host memory.
 EngineKind engine_called(std::string_view name) {
-  const auto names = names_of<EngineKind>();
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) {
-    throw UsageError("no engine is called " + quote(name), "engines: " + join(names, ", "));
+  std::vector<std::string_view> offered;
+  for (const EngineKind kind :
+       {EngineKind::kAuto, EngineKind::kShm, EngineKind::kGloo, EngineKind::kMpi}) {
+    if (name_of(kind) == name) return kind;
+    offered.push_back(name_of(kind));
   }
-  return static_cast<EngineKind>(found - names.begin());
+  const std::string engine = "engine " + quote(name);
+  const std::string others = "engines: " + join(offered, ", ");
+  if (name == name_of(EngineKind::kFake)) throw UsageError(engine + " exchanges nothing", others);
+  if (name == name_of(EngineKind::kNccl)) {
+    throw UsageError(engine + " takes no arrays in host memory", others);
+  }
+  throw UsageError("no engine is called " + quote(name), others);
 }
 
 SessionOptions session_options(const troika_options* given) {
@@ -172,19 +178,10 @@ void open_as(troika_session** result, const std::function<Session()>& open) {
   place = new troika_session{std::move(session)};
 }
 
-std::string text_of_file(const char* path) {
-  (void)need(path, "path");
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) throw UsageError("cannot read the recipe " + shown_path(path));
-  return text;
-}
-
-void create(troika_session* session, std::string_view recipe, std::string_view source,
-            troika_model** result) {
+void create(troika_session* session, const std::function<Recipe()>& read, troika_model** result) {
   const Session& on = need(session, "session").session;
   troika_model*& place = need(result, "model");
-  place = new troika_model{ArrayModel(on, parse_array_recipe(recipe, source)), session->lost};
+  place = new troika_model{ArrayModel(on, read()), session->lost};
 }
 
 struct Arrays {
@@ -289,12 +286,17 @@ int troika_barrier(troika_session* session, const char* label) {
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model) {
   return guarded_together(session, [&] {
     (void)need(recipe, "recipe");
-    create(session, recipe, "recipe", model);
+    create(
+        session, [&] { return parse_array_recipe(recipe, "recipe"); }, model);
   });
 }
 
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model) {
-  return guarded_together(session, [&] { create(session, text_of_file(path), path, model); });
+  return guarded_together(session, [&] {
+    (void)need(path, "path");
+    create(
+        session, [&] { return load_array_recipe(path); }, model);
+  });
 }
 
 int troika_model_free(troika_model* model) {

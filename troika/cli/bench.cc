@@ -54,21 +54,20 @@ RankDefaults two_ranks() {
   return defaults;
 }
 
+// One that exchanges something.
 EngineKind engine_called(const std::string& name) {
   if (name == "auto") return EngineKind::kAuto;
   std::vector<std::string> names = {"auto"};
   for (const EngineFacts& each : list_engines()) {
-    if (each.name == name) return each.kind;
-    names.push_back(each.name);
+    const bool measurable = each.kind != EngineKind::kFake;
+    if (each.name == name && measurable) return each.kind;
+    if (each.name == name) {
+      throw UsageError("--engine: " + quote(name) + " exchanges nothing that could be timed",
+                       "name another one, or leave --engine out");
+    }
+    if (measurable) names.push_back(each.name);
   }
   throw UsageError("--engine: no engine is called " + quote(name), "engines: " + join(names, ", "));
-}
-
-// One that exchanges something.
-void check_measurable(const std::string& name) {
-  if (engine_called(name) != EngineKind::kFake) return;
-  throw UsageError("--engine: " + quote(name) + " exchanges nothing that could be timed",
-                   "name another one, or leave --engine out for all that work here");
 }
 
 BenchOperation operation_called(const std::string& name) {
@@ -194,7 +193,7 @@ int show(const CommOptions& options, const CommReport& report) {
 int run_comm(const CommOptions& options) {
   (void)operations_of(options);
   (void)parse_sizes(options.sizes);
-  for (const std::string& engine : options.engines) check_measurable(engine);
+  for (const std::string& engine : options.engines) (void)engine_called(engine);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
   if (reporter.connected()) {

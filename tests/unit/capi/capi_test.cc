@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -168,6 +169,39 @@ TEST_F(CApi, ReductionsAreInPlace) {
   EXPECT_EQ(size, 1);
 }
 
+TEST_F(CApi, ReadsARecipeFromAFile) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "recipe.toml").string();
+  std::ofstream(path) << kRecipe;
+  troika_model *model = nullptr, *same = create();
+  ASSERT_EQ(troika_model_create_from_file(session_, path.c_str(), &model), TROIKA_OK)
+      << troika_last_error();
+  const double input[] = {0.3, -0.4};
+  double output = 0, wanted = 1;
+  ASSERT_EQ(troika_model_predict(model, input, 1, TROIKA_DOUBLE, &output), TROIKA_OK);
+  ASSERT_EQ(troika_model_predict(same, input, 1, TROIKA_DOUBLE, &wanted), TROIKA_OK);
+  EXPECT_EQ(output, wanted);
+  std::ofstream(path) << "[model]\nkind = \"mlq\"\n";
+  refuses(troika_model_create_from_file(session_, path.c_str(), &model), TROIKA_USAGE,
+          "recipe.toml:2");
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+  EXPECT_EQ(troika_model_free(same), TROIKA_OK);
+}
+
+TEST_F(CApi, RefusesEnginesThatCarryNoArrays) {
+  const auto refuse = [](const char* engine, const char* words) {
+    const troika_options options = {engine, 0, 0, nullptr};
+    troika_session* none = nullptr;
+    refuses(troika_open_alone(&options, &none), TROIKA_USAGE, words);
+    EXPECT_STREQ(troika_last_hint(), "engines: auto, shm, gloo, mpi");
+    refuses(troika_open(&options, &none), TROIKA_USAGE, words);
+    EXPECT_EQ(none, nullptr);
+  };
+  refuse("gluu", "no engine is called 'gluu'");
+  refuse("fake", "engine 'fake' exchanges nothing");
+  refuse("nccl", "engine 'nccl' takes no arrays in host memory");
+}
+
 TEST_F(CApi, RefusesInWords) {
   troika_model* model = nullptr;
   double loss = 0;
@@ -180,16 +214,14 @@ TEST_F(CApi, RefusesInWords) {
   refuses(troika_model_create(session_, nullptr, &model), TROIKA_USAGE, "recipe is NULL");
   refuses(troika_model_create(nullptr, kRecipe, &model), TROIKA_USAGE, "session is NULL");
   refuses(troika_model_create_from_file(session_, "/no/such/file", &model), TROIKA_USAGE,
-          "/no/such/file");
+          "cannot read '/no/such/file': No such file or directory");
+  EXPECT_THAT(std::string(troika_last_hint()), HasSubstr("check the path"));
+  refuses(troika_model_create_from_file(session_, nullptr, &model), TROIKA_USAGE, "path is NULL");
   EXPECT_EQ(model, nullptr);
   refuses(troika_all_reduce(session_, &loss, 1, 9, TROIKA_SUM, ""), TROIKA_USAGE, "type 9");
   refuses(troika_all_reduce(session_, &loss, 1, TROIKA_DOUBLE, 9, ""), TROIKA_USAGE, "reduction 9");
   refuses(troika_all_reduce(session_, &loss, -1, TROIKA_DOUBLE, TROIKA_SUM, ""), TROIKA_USAGE,
           "negative");
-  const troika_options options = {"gluu", 0, 0, nullptr};
-  troika_session* none = nullptr;
-  refuses(troika_open_alone(&options, &none), TROIKA_USAGE, "gluu");
-  EXPECT_EQ(none, nullptr);
 
   model = create();
   const double input[] = {0, NAN}, target[] = {0};
