@@ -1,12 +1,16 @@
-// The C functions on several ranks, where one of them does not come.
+// The C functions on several ranks: what reductions give, sessions on parts of an MPI job, and a
+// rank that does not come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/troika.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "own_mpi.h"
 #include "rank_helper.h"
 #include "support/reserved_port.h"
 
@@ -32,6 +36,90 @@ troika_session* open_session(Rank& rank, double timeout_seconds) {
   EXPECT_EQ(troika_open(&options, &session), TROIKA_OK) << troika_last_error();
   return session;
 }
+
+template <class Number>
+using Numbers = std::vector<Number>;
+
+// Ranks 0, 1 and 2 have 1, 2 and 6 of one number, and 5, -4 and 2 of another.
+template <class Number>
+void expect_reductions(troika_session* session, int rank, int type) {
+  const Numbers<Number> one = {1, 2, 6}, other = {5, -4, 2};
+  const auto place = static_cast<std::size_t>(rank);
+  const auto reduce = [&](int reduction) {
+    Numbers<Number> values = {one[place], other[place]};
+    EXPECT_EQ(troika_all_reduce(session, values.data(), 2, type, reduction, "values"), TROIKA_OK)
+        << troika_last_error();
+    return values;
+  };
+  EXPECT_EQ(reduce(TROIKA_SUM), (Numbers<Number>{9, 3}));
+  EXPECT_EQ(reduce(TROIKA_MAX), (Numbers<Number>{6, 5}));
+  EXPECT_EQ(reduce(TROIKA_MIN), (Numbers<Number>{1, -4}));
+  if (type == TROIKA_FLOAT || type == TROIKA_DOUBLE) {
+    EXPECT_EQ(reduce(TROIKA_AVERAGE), (Numbers<Number>{3, 1}));
+  }
+  for (int root = 0; root < 3; ++root) {
+    Numbers<Number> values = {one[place], other[place]};
+    EXPECT_EQ(troika_broadcast(session, values.data(), 2, type, root, "values"), TROIKA_OK)
+        << troika_last_error();
+    const auto from = static_cast<std::size_t>(root);
+    EXPECT_EQ(values, (Numbers<Number>{one[from], other[from]}));
+  }
+}
+
+RANK_TEST(CApiRanks, ReductionsAndBroadcastsOfEveryType, 3) {
+  troika_session* session = open_session(rank, 30);
+  expect_reductions<float>(session, rank.index(), TROIKA_FLOAT);
+  expect_reductions<double>(session, rank.index(), TROIKA_DOUBLE);
+  expect_reductions<std::int32_t>(session, rank.index(), TROIKA_INT32);
+  expect_reductions<std::int64_t>(session, rank.index(), TROIKA_INT64);
+  std::int32_t whole = 1;
+  EXPECT_EQ(troika_all_reduce(session, &whole, 1, TROIKA_INT32, TROIKA_AVERAGE, "whole"),
+            TROIKA_USAGE);
+  EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("an average of int32"));
+  EXPECT_EQ(troika_broadcast(session, &whole, 1, TROIKA_INT32, 3, "whole"), TROIKA_USAGE);
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
+// Two halves of a job, each with a session of its own at the same time, in the reverse order.
+RANK_FUNCTION(opens_sessions_on_halves) {
+  const OwnMpi mpi;
+  const int color = rank.index() % 2;
+  troika_session* session = nullptr;
+  ASSERT_EQ(troika_open_mpi(mpi.split(color, -rank.index()), nullptr, &session), TROIKA_OK)
+      << troika_last_error();
+  int place = -1, size = -1;
+  EXPECT_EQ(troika_rank(session, &place), TROIKA_OK);
+  EXPECT_EQ(troika_size(session, &size), TROIKA_OK);
+  EXPECT_EQ(size, 2);
+  EXPECT_EQ(place, rank.index() < 2 ? 1 : 0);
+  rank.meet("both are open");
+  for (int round = 0; round < 100; ++round) {
+    std::int64_t sum = rank.index() + 10 * round, first = rank.index();
+    ASSERT_EQ(troika_all_reduce(session, &sum, 1, TROIKA_INT64, TROIKA_SUM, "sum"), TROIKA_OK)
+        << troika_last_error();
+    EXPECT_EQ(sum, 2 + 2 * color + 20 * round);  // 0 + 2, or 1 + 3
+    ASSERT_EQ(troika_broadcast(session, &first, 1, TROIKA_INT64, 0, "first"), TROIKA_OK)
+        << troika_last_error();
+    EXPECT_EQ(first, 2 + color);
+  }
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
+class CApiMpi : public testing::TestWithParam<TestedEngine> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CApiMpi);
+
+TEST_P(CApiMpi, SessionsOnTwoHalvesOfAJob) {
+  expect_ranks("opens_sessions_on_halves", 4, GetParam().options);
+}
+
+std::vector<TestedEngine> mpi_flavours() {
+  std::vector<TestedEngine> engines = tested_engines();
+  std::erase_if(engines, [](const TestedEngine& engine) { return engine.options.mpirun.empty(); });
+  return engines;
+}
+
+INSTANTIATE_TEST_SUITE_P(Flavours, CApiMpi, testing::ValuesIn(mpi_flavours()),
+                         [](const auto& info) { return info.param.name; });
 
 // Rank 1 comes to no collective before rank 0 has closed: neither waits for the other to leave.
 RANK_TEST(CApiRanks, ClosingAfterAMissingRankWaitsForNobody, 2) {

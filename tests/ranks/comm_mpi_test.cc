@@ -7,11 +7,10 @@
 #include <troika/comm/mpi/library.h>
 #include <troika/rendezvous/rendezvous.h>
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 
+#include "ranks/own_mpi.h"
 #include "ranks/rank_helper.h"
 
 namespace troika::test {
@@ -75,29 +74,8 @@ TEST_P(Mpi, IsTakenBetweenHostsUnderMpirun) {
 INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(mpi_engines()),
                          [](const auto& info) { return info.param.name; });
 
-// A program with an MPI of its own, of one thread, as `mpicc` would make it; the plug-in has loaded
-// the library.
-class OwnMpi {
- public:
-  explicit OwnMpi(const std::string& flavour)
-      // MPI_Comm_c2f(MPI_COMM_WORLD), by the headers of each.
-      : world(flavour == "openmpi" ? 0 : 0x44000000) {
-    (void)mpi::plugin();
-    call<int(int*, char***)>("MPI_Init")(nullptr, nullptr);
-  }
-  ~OwnMpi() { call<int()>("MPI_Finalize")(); }
-
-  const int world;
-
- private:
-  template <class Function>
-  static Function* call(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-  }
-};
-
 RANK_FUNCTION(owns_its_communicator) {
-  const OwnMpi mpi(*mpi::flavour_of_process());
+  const OwnMpi mpi;
   const World world = world_of_communicator(mpi.world, Deadline::in(Seconds(30)));
   EXPECT_EQ(world.rank, rank.index());
   EXPECT_EQ(world.size, rank.size());

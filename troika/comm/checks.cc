@@ -74,7 +74,7 @@ void ArgumentCheck::same_dtype(const at::Tensor& output, const at::Tensor& input
 
 void ArgumentCheck::reduction(const at::Tensor& tensor, ReduceOp op) const {
   if (op != ReduceOp::kAverage || at::isFloatingType(tensor.scalar_type())) return;
-  refuse("an average of " + c10::str(tensor.scalar_type()) + " is not defined",
+  refuse("an average of " + std::string(name_of(tensor.scalar_type())) + " is not defined",
          "sum, and divide as you mean it");
 }
 

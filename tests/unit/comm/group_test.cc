@@ -93,7 +93,7 @@ TEST(Group, RefusesBadTensorsByName) {
     EXPECT_THAT(refusal([&] {
                   (void)group.all_reduce(at::zeros({2}, at::kInt), ReduceOp::kAverage, kCall);
                 }),
-                HasSubstr("an average of Int is not defined"));
+                HasSubstr("an average of int32 is not defined"));
   }
 }
 

@@ -103,7 +103,8 @@ class PluginCommunicator final : public Communicator {
     must(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
     void* limit = nullptr;
     int found = 0;
-    must(MPI_Comm_get_attr(communicator_, MPI_TAG_UB, static_cast<void*>(&limit), &found),
+    // Communicators that are part of another need not have it; the world's holds for all.
+    must(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found),
          "MPI_Comm_get_attr");
     if (found == 0 || *static_cast<int*>(limit) < kTags - 1) {
       throw Failure("this MPI has too few tags (MPI_TAG_UB)");
