@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
 
 namespace troika {
@@ -87,27 +88,80 @@ void check_stages(const Recipe& recipe, const Origins& origins) {
                  "write pipeline = " + std::to_string(std::max<std::int64_t>(layers / chunks, 1)) +
                      " or less, or more layers");
   }
-  const auto& cut = parallel.stage_units;
-  if (cut.empty()) return;
-  const std::int64_t units = units_of(recipe.model);
-  if (std::ssize(cut) != stages ||
-      std::accumulate(cut.begin(), cut.end(), std::int64_t{0}) != units) {
-    origins.fail({"parallel.stage_units"},
-                 "stage_units: expected " + plural(stages, "number") + " that add up to " +
-                     plural(units, "unit") +
-                     (recipe.model.kind == ModelKind::kGpt ? " (embedding, layers, head)" : ""),
-                 "[] cuts by cost");
-  }
 }
 
+// Without a pipeline nothing is cut, and the numbers may be for any; what they add up to is the
+// model's all the same.
+void check_cut(const Recipe& recipe, const Origins& origins) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const auto& cut = parallel.stage_units;
+  if (cut.empty()) return;
+  const std::int64_t stages = parallel.pipeline * chunks_per_rank(parallel);
+  const std::int64_t units = units_of(recipe.model);
+  const bool adds_up = std::accumulate(cut.begin(), cut.end(), std::int64_t{0}) == units;
+  const bool is_for_any = parallel.pipeline == 1;
+  if (adds_up && (is_for_any || std::ssize(cut) == stages)) return;
+  origins.fail({"parallel.stage_units"},
+               "stage_units: expected " + (is_for_any ? "numbers" : plural(stages, "number")) +
+                   " that add up to " + plural(units, "unit") +
+                   (recipe.model.kind == ModelKind::kGpt ? " (embedding, layers, head)" : ""),
+               "[] cuts by cost");
+}
+
+// On one data rank nothing is cut, whatever the groups.
 void check_shards(const ParallelRecipe& parallel, const Origins& origins) {
-  if (!parallel.data || parallel.shard == 0 || *parallel.data % parallel.shard == 0) return;
+  if (!parallel.data || *parallel.data == 1 || parallel.shard == 0) return;
+  if (*parallel.data % parallel.shard == 0) return;
   std::int64_t works = std::min(parallel.shard, *parallel.data);
   while (*parallel.data % works != 0) --works;
   origins.fail({"parallel.shard"},
                "shard = " + std::to_string(parallel.shard) + " does not divide the data axis of " +
                    plural(*parallel.data, "rank"),
                "write shard = " + std::to_string(works) + ", or 0 to shard over the whole axis");
+}
+
+struct Axes {
+  std::int64_t tensor = 1;
+  std::int64_t pipeline = 1;
+};
+
+// Whether the ranks can be filled with these axes, and the others as asked.
+bool fills(const ParallelRecipe& asked, Axes axes, std::int64_t ranks) {
+  const std::int64_t others = axes.tensor * axes.pipeline * asked.context;
+  return asked.data ? *asked.data * others == ranks : ranks % others == 0;
+}
+
+// The largest axes, none larger than asked, with which the ranks can be filled. A cut by hand is
+// for one number of stages.
+std::optional<Axes> largest_axes(const ParallelRecipe& asked, std::int64_t ranks) {
+  std::optional<Axes> best;
+  const std::int64_t fewest_stages = asked.stage_units.empty() ? 1 : asked.pipeline;
+  for (std::int64_t tensor = asked.tensor; tensor >= 1; --tensor) {
+    if (ranks % tensor != 0) continue;
+    std::int64_t pipeline = asked.pipeline;
+    while (pipeline >= fewest_stages && !fills(asked, {tensor, pipeline}, ranks)) --pipeline;
+    if (pipeline < fewest_stages) continue;
+    if (!best || tensor * pipeline > best->tensor * best->pipeline) best = {tensor, pipeline};
+  }
+  return best;
+}
+
+// How many ranks to start instead, and which axes to write instead.
+std::string nearest_to(const ParallelRecipe& asked, std::int64_t ranks) {
+  const std::int64_t others = other_axes(asked);
+  const std::int64_t below = ranks / others * others;
+  std::string hint = "start ";
+  if (!asked.data && below > 0) hint += std::to_string(below) + " or ";
+  hint += plural(asked.data ? *asked.data * others : below + others, "rank");
+  if (const auto axes = largest_axes(asked, ranks)) {
+    hint += ", or write ";
+    const bool less_tensor = axes->tensor < asked.tensor;
+    if (less_tensor) hint += "tensor = " + std::to_string(axes->tensor);
+    if (axes->pipeline < asked.pipeline) {
+      hint += (less_tensor ? " and pipeline = " : "pipeline = ") + std::to_string(axes->pipeline);
+    }
+  }
+  return hint;
 }
 
 }  // namespace
@@ -131,7 +185,7 @@ int resolve_data_axis(const Recipe& recipe, int world_size, const Origins& origi
     origins.fail({"parallel.tensor", "parallel.pipeline", "parallel.context"},
                  "tensor x pipeline x context is " + std::to_string(others) +
                      ", which does not divide " + plural(world_size, "rank"),
-                 "start a multiple of " + plural(others, "rank") + ", or make an axis smaller");
+                 nearest_to(parallel, world_size));
   }
   if (parallel.data && *parallel.data != data) {
     origins.fail({"parallel.data"},
@@ -166,6 +220,7 @@ void check_split(const Recipe& recipe, const Origins& origins) {
     check_chunks(recipe.parallel, origins);
     check_stages(recipe, origins);
   }
+  check_cut(recipe, origins);
   check_shards(recipe.parallel, origins);
 }
 

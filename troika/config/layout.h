@@ -12,7 +12,7 @@ namespace troika {
 [[nodiscard]] int smallest_world(const Recipe& recipe);
 
 // The size of the data axis in a world of `world_size` ranks. Throws UsageError when the axes and
-// the number of ranks do not fit, saying what to write.
+// the number of ranks do not fit, naming the nearest that do.
 [[nodiscard]] int resolve_data_axis(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins());
 

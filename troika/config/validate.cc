@@ -195,6 +195,12 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origin
   if (recipe.parallel.offload == Offload::kOptimizer) {
     warn("parallel", "offload", "changes nothing on CPUs: all memory is the host's");
   }
+  const ParallelRecipe& parallel = recipe.parallel;
+  if (parallel.shard > 0 && parallel.zero_stage == 0 && parallel.data != 1) {
+    warn("parallel", "shard",
+         "= " + number(parallel.shard) +
+             " cuts nothing at zero_stage = 0: gradients are added in another order, that is all");
+  }
   if (recipe.data.kind != DataKind::kRandom && recipe.data.paths.empty()) {
     warn("data", "paths", "is empty: give at least one before training");
   }

@@ -45,9 +45,35 @@ TEST(Layout, AxesThatDoNotDivideAreRefused) {
       message_and_hint([] { (void)resolve_data_axis(with_axes({}, 2, 2), 6); });
   EXPECT_EQ(message,
             "recipe: [parallel] tensor x pipeline x context is 4, which does not divide 6 ranks");
-  EXPECT_EQ(hint, "start a multiple of 4 ranks, or make an axis smaller");
+  EXPECT_EQ(hint, "start 4 or 8 ranks, or write pipeline = 1");
   EXPECT_THROW((void)resolve_data_axis(with_axes({}, 4, 1), 2), UsageError);
   EXPECT_THROW((void)resolve_data_axis(with_axes({}, 1, 1), 0), UsageError);
+}
+
+std::string hint_for(const Recipe& recipe, int ranks) {
+  return message_and_hint([&] { (void)resolve_data_axis(recipe, ranks); }).second;
+}
+
+TEST(Layout, TheNearestAxesThatFillTheRanksAreNamed) {
+  EXPECT_EQ(hint_for(with_axes({}, 4, 1), 2), "start 4 ranks, or write tensor = 2");
+  EXPECT_EQ(hint_for(with_axes({}, 4, 2), 6), "start 8 ranks, or write tensor = 3");
+  EXPECT_EQ(hint_for(with_axes({}, 1, 3), 10), "start 9 or 12 ranks, or write pipeline = 2");
+  EXPECT_EQ(hint_for(with_axes({}, 2, 2), 7),
+            "start 4 or 8 ranks, or write tensor = 1 and pipeline = 1");
+  // Neither a data axis nor a cut by hand that was asked for is changed.
+  EXPECT_EQ(hint_for(with_axes(2, 2, 2), 6), "start 8 ranks");
+  EXPECT_EQ(hint_for(with_axes(2, 2, 4), 12), "start 16 ranks, or write pipeline = 3");
+  Recipe cut_by_hand = with_axes({}, 1, 2);
+  cut_by_hand.parallel.stage_units = {2, 2};
+  EXPECT_EQ(hint_for(cut_by_hand, 3), "start 2 or 4 ranks");
+}
+
+TEST(Layout, ShardsOfOneDataRankAreNothing) {
+  Recipe recipe = with_axes({}, 1, 1);
+  recipe.parallel.zero_stage = 3;
+  recipe.parallel.shard = 2;
+  EXPECT_EQ(resolve_recipe(recipe, 1).parallel.data, 1);
+  EXPECT_THROW((void)resolve_recipe(recipe, 3), UsageError);
 }
 
 TEST(Layout, ADataAxisThatDoesNotFitSaysWhatToWrite) {

@@ -231,12 +231,16 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\nstage_units = [1, 2]",
                 "recipe.toml:18: [parallel] stage_units: expected 2 numbers that add up to 4 units "
                 "(embedding, layers, head)"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\nstage_units = [9, 9, 9]",
+                "recipe.toml:17: [parallel] stage_units: expected numbers that add up to 4 units "
+                "(embedding, layers, head)"},
         Mistake{"[train]\nsteps = 10", "[parallel]\ndata = 4\nshard = 3",
                 "recipe.toml:18: [parallel] shard = 3 does not divide the data axis of 4 ranks"}));
 
 TEST(RecipeErrors, AnAxisOfOneAcceptsEverySetting) {
   EXPECT_EQ(error_of(kGptRecipe, {"parallel.pipeline_schedule=zb-v", "parallel.virtual_stages=7",
-                                  "parallel.data=1", "parallel.zero_stage=3"}),
+                                  "parallel.stage_units=[1, 2, 1]", "parallel.data=1",
+                                  "parallel.zero_stage=3", "parallel.shard=2"}),
             "");
 }
 
@@ -292,6 +296,9 @@ TEST(RecipeErrors, OverridesAreTheirOwnSource) {
             "--set layers=3: unknown key 'layers'; did you mean 'model.layers'?");
   EXPECT_EQ(error_of(kGptRecipe, {"modle.layers=3"}),
             "--set modle.layers=3: unknown key 'modle.layers'; did you mean 'model.layers'?");
+  EXPECT_EQ(error_of(kGptRecipe, {"parallel.zero=3"}),
+            "--set parallel.zero=3: unknown key 'parallel.zero'; did you mean "
+            "'parallel.zero_stage'?");
   EXPECT_EQ(error_of(kGptRecipe, {"model=3"}),
             "--set model=3: 'model' is a section: expected a table, found integer 3");
   EXPECT_EQ(error_of(kGptRecipe, {"model.layers=six"}),

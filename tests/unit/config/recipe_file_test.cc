@@ -135,6 +135,10 @@ TEST(RecipeFile, WarnsOfWhatHasNoEffect) {
               ElementsAre(HasSubstr("momentum is not used by kind = \"adamw\"")));
   EXPECT_THAT(read(kGptRecipe, {"optimizer.lr=1e-5"}).warnings,
               ElementsAre(HasSubstr("min_lr = 1e-4 is above lr = 1e-5")));
+  EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2"}).warnings,
+              ElementsAre(HasSubstr("[parallel] shard = 2 cuts nothing at zero_stage = 0")));
+  EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.zero_stage=1"}).warnings, IsEmpty());
+  EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.data=1"}).warnings, IsEmpty());
 }
 
 TEST(RecipeFile, LoadsAFileAndNamesIt) {

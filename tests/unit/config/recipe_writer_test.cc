@@ -127,6 +127,9 @@ class RandomRecipe {
     // What the model cannot be split into is refused as well.
     recipe.parallel.tensor = recipe.parallel.pipeline = 1;
     recipe.parallel.shard = 0;
+    const bool is_gpt = model.kind == ModelKind::kGpt;
+    const auto hidden = static_cast<std::int64_t>(model.hidden_dims.size());
+    recipe.parallel.stage_units = {is_gpt ? 2 : 1, is_gpt ? model.layers : hidden};
     recipe.comm.engine = EngineKind::kGloo;
   }
 
