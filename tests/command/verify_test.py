@@ -59,16 +59,26 @@ class Verify(CommandTest):
         self.assertIn("FAILED", rows["data=2"])
         self.assertIn("agrees", rows["data=3"])  # in a job of its own
         self.assertIn("FAILED: rank 1 ", done.out)
-        self.assertEqual(lines[-1], "1 of 2 do not agree with one rank")
+        self.assertEqual(lines[-1], "1 of 2 does not agree with one rank")
         self.assertEqual(list(self.temporary.iterdir()), [])
+
+    def test_a_data_axis_that_is_auto_fills_the_ranks(self):
+        done = self.succeeds(self.verify("--layouts", "data=auto", "--ranks", 2, "--steps", 1))
+        lines = done.out.splitlines()
+        self.assertIn("1 layout of up to 2 ranks against one rank: 1 step each", lines[0])
+        self.assertEqual(lines[3].split()[-1], "data=2")
+        self.assertEqual(lines[-1], "it agrees with one rank")
 
     def test_a_failing_reference(self):
         self.fails(self.verify("--layouts", "data=2", "--set", 'data.paths=["none.txt"]'), 3, "none.txt")
 
     def test_what_it_refuses(self):
         for arguments, words in (
-                (("--layouts", "tensro=2"), ("tensro", "tensor")),
-                (("--layouts", "tensor=3"), ("tensor = 3", "2 heads")),
+                (("--layouts", "tensro=2"), ("--layouts 'tensro=2'", "did you mean 'tensor'")),
+                (("--layouts", "data=2,zero=3"), ("--layouts 'zero=3'", "did you mean 'zero_stage'")),
+                (("--layouts", "schedule=zb-v"), ("did you mean 'pipeline_schedule'",)),
+                (("--layouts", "tensor=3"), ("--layouts 'tensor=3'", "tensor = 3", "2 heads")),
+                (("--layouts", "data=auto", "--ranks", 1), ("no other layout",)),
                 (("--layouts", ";"), ("--layouts",)),
                 (("--ranks", 0), ("--ranks",)),
                 (("--set", "model.dropout=2"), ("dropout",))):

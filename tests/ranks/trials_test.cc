@@ -54,7 +54,7 @@ RANK_TEST(Trials, RanksThatAreNotUsedStayOutOfTheRendezvous, 3) {
   const TrialOptions options{.steps = 1, .folder = rank.folder() / "runs"};
   const Recipe recipe = small_recipe(options);
   EXPECT_EQ(recipe.comm.rendezvous_timeout_seconds, kRendezvous.count());
-  const auto trials = plan_trials(recipe, parse_layouts("data=2; data=3", recipe));
+  const auto trials = plan_trials(recipe, parse_layouts("data=2; data=3", recipe, 3));
   ASSERT_EQ(trials.size(), 3);
   Store store = Store::connect(rank.store().endpoint(), Deadline::in(kRendezvous));
   const World world = world_of(rank, store.endpoint());

@@ -13,7 +13,7 @@ constexpr std::int64_t kUsualSamples = 16;
 std::vector<TrialLayout> layouts_of(const VerifyOptions& options, const Recipe& user,
                                     const Recipe& recipe) {
   if (options.layouts == "all") return all_layouts(recipe, options.ranks);
-  if (options.layouts != "auto") return parse_layouts(options.layouts, recipe);
+  if (options.layouts != "auto") return parse_layouts(options.layouts, recipe, options.ranks);
   std::vector<TrialLayout> layouts = covering_layouts(recipe, options.ranks);
   if (auto own = own_layout(recipe, user.parallel, options.ranks)) layouts.push_back(*own);
   return layouts;

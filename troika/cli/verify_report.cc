@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -21,6 +22,10 @@ std::string word_of(const TrialResult& result) {
   if (!result.error.empty()) return "FAILED";
   if (!result.agrees()) return "DIFFERS";
   return result.with_twin ? "agrees, bits" : "agrees";
+}
+
+std::string plural(std::int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 std::string table_line(const std::string& ranks, const std::string& result,
@@ -42,9 +47,10 @@ std::string heading_of(const VerifyOptions& options, const Recipe& user,
                        std::span<const Trial> trials) {
   const std::int64_t samples = trials.front().recipe.train.global_batch_size;
   std::ostringstream text;
-  text << trials.size() - 1 << (trials.size() == 2 ? " layout" : " layouts") << " of up to "
-       << most_ranks(trials) << " ranks against one rank: " << options.steps
-       << " steps each, fp64, SGD, " << samples << " samples a step";
+  text << plural(std::ssize(trials) - 1, "layout") << " of up to "
+       << plural(most_ranks(trials), "rank")
+       << " against one rank: " << plural(options.steps, "step") << " each, fp64, SGD, " << samples
+       << " samples a step";
   if (samples != user.train.global_batch_size) {
     text << " (the recipe's " << user.train.global_batch_size << " would take longer)";
   }
@@ -63,9 +69,11 @@ std::string line_of(const TrialResult& result) {
 }
 
 std::string conclusion_of(std::span<const TrialResult> results) {
-  const std::string others = std::to_string(results.size() - 1);
-  if (all_agree(results)) return "all " + others + " agree with one rank\n";
-  return std::to_string(count_bad(results)) + " of " + others + " do not agree with one rank\n";
+  const std::ptrdiff_t others = std::ssize(results) - 1, bad = count_bad(results);
+  if (bad == 0 && others == 1) return "it agrees with one rank\n";
+  if (bad == 0) return "all " + std::to_string(others) + " agree with one rank\n";
+  return std::to_string(bad) + " of " + std::to_string(others) + (bad == 1 ? " does" : " do") +
+         " not agree with one rank\n";
 }
 
 std::string to_json(const VerifyOptions& options, std::span<const TrialResult> results) {

@@ -4,6 +4,7 @@
 #include <troika/config/assign.h>
 #include <troika/config/choices.h>
 #include <troika/config/fields.h>
+#include <troika/config/nearest_key.h>
 #include <troika/config/recipe_file.h>
 #include <troika/config/support.h>
 #include <troika/config/toml_source.h>
@@ -62,14 +63,17 @@ std::vector<std::string_view> keys_of(std::string_view section, const Kind& kind
 
 // The nearest key: of the same section, else one of this very name elsewhere, else any.
 std::string suggestion(const TomlEntry& entry, const Kind& kind, bool with_section) {
-  const auto likely = nearest(entry.key, keys_of(entry.section, kind));
-  if (likely && !with_section) return "; did you mean '" + *likely + "'?";
+  const auto mean = [](const std::string& key) { return "; did you mean '" + key + "'?"; };
+  const std::vector<std::string_view> own = keys_of(entry.section, kind);
+  const auto misspelt = nearest(entry.key, own);
+  if (misspelt && !with_section) return mean(*misspelt);
   const std::vector<std::string> elsewhere = known_keys(kind, entry.key);
-  if (!likely && !elsewhere.empty() && !entry.key.empty()) {
-    return "; did you mean '" + elsewhere.front() + "'?";
+  if (!misspelt && !elsewhere.empty() && !entry.key.empty()) return mean(elsewhere.front());
+  if (const auto likely = nearest_key(entry.key, own); likely && !entry.section.empty()) {
+    return mean((with_section ? entry.section + "." : "") + *likely);
   }
   if (const auto any = nearest(full_key(entry), known_keys(kind))) {
-    return "; did you mean '" + *any + "'?";
+    return mean(*any);
   }
   return "";
 }

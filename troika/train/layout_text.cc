@@ -1,20 +1,17 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/config/assign.h>
 #include <troika/config/choices.h>
 #include <troika/config/layout.h>
-#include <troika/config/recipe_file.h>
+#include <troika/config/nearest_key.h>
+#include <troika/config/support.h>
+#include <troika/config/validate.h>
 #include <troika/train/layout_text.h>
 
-#include <utility>
+#include <algorithm>
 
 namespace troika {
 namespace {
-
-// "zero_stage=3" -> "parallel.zero_stage=3"
-std::string override_of(std::string_view setting) {
-  const bool of_training = setting.starts_with("micro_batch_size");
-  return (of_training ? "train." : "parallel.") + std::string(setting);
-}
 
 // Parts between separators that stand outside of brackets, without the spaces around them.
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -30,6 +27,54 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
   std::erase(parts, "");
   return parts;
+}
+
+constexpr std::string_view kMicrobatch = "micro_batch_size";
+
+// The keys that a layout is made of.
+std::vector<std::string_view> layout_keys() {
+  std::vector<std::string_view> keys;
+  for (const Field& field : fields()) {
+    if (field.section == "parallel") keys.push_back(field.key);
+  }
+  keys.push_back(kMicrobatch);
+  return keys;
+}
+
+// "zero_stage=3" of --layouts, as an entry of a recipe.
+TomlEntry entry_of(const std::string& setting) {
+  const std::string where = "--layouts " + quote(setting);
+  const std::string key = setting.substr(0, setting.find('='));
+  if (key.empty() || key == setting) {
+    throw UsageError(where + ": expected KEY=VALUE", "as in --layouts \"tensor=2; data=2\"");
+  }
+  const std::vector<std::string_view> keys = layout_keys();
+  if (std::ranges::count(keys, key) == 0) {
+    const auto likely = nearest_key(key, keys);
+    throw UsageError(
+        where + ": unknown key " + quote(key) + (likely ? "; did you mean '" + *likely + "'?" : ""),
+        "a layout has " + join(keys, ", "));
+  }
+  TomlEntry entry = parse_override((key == kMicrobatch ? "train." : "parallel.") + setting);
+  entry.where = where;
+  return entry;
+}
+
+// One layout: `recipe` has one rank's.
+TrialLayout parse_layout(const std::string& words, Recipe recipe, int most_ranks) {
+  Origins origins("--layouts " + quote(words));
+  for (const std::string& setting : split(words, ',')) {
+    const TomlEntry entry = entry_of(setting);
+    assign(recipe, *find_field(entry.section, entry.key, recipe.model.kind), entry);
+    origins.set(entry.section + "." + entry.key, entry.where);
+  }
+  validate(recipe, origins);
+  refuse_unsupported(recipe, origins);
+  ParallelRecipe& parallel = recipe.parallel;
+  if (!parallel.data) parallel.data = largest_data_axis(parallel, most_ranks);
+  const TrialLayout layout{parallel, recipe.train.micro_batch_size};
+  static_cast<void>(resolve_recipe(recipe, layout.ranks(), origins));
+  return simplified(layout);
 }
 
 }  // namespace
@@ -62,18 +107,14 @@ std::string describe(const TrialLayout& layout, const Recipe& recipe) {
   return words.empty() ? "data=1" : join(words, ",");
 }
 
-std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& recipe) {
+std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& recipe,
+                                       int most_ranks) {
   Recipe plain = recipe;
   plain.parallel = {};
-  const std::string toml = to_toml(plain);
+  plain.parallel.data = 1;
   std::vector<TrialLayout> layouts;
   for (const std::string& words : split(text, ';')) {
-    std::vector<std::string> overrides;
-    for (const std::string& setting : split(words, ',')) overrides.push_back(override_of(setting));
-    const Recipe parsed = parse_recipe(toml, "--layouts", overrides).recipe;
-    TrialLayout layout = simplified({parsed.parallel, parsed.train.micro_batch_size});
-    static_cast<void>(resolve_recipe(recipe_on(recipe, layout), layout.ranks()));
-    layouts.push_back(std::move(layout));
+    layouts.push_back(parse_layout(words, plain, most_ranks));
   }
   if (layouts.empty()) {
     throw UsageError("--layouts names none",

@@ -16,7 +16,9 @@ namespace troika {
 [[nodiscard]] std::string describe(const TrialLayout& layout, const Recipe& recipe);
 
 // "tensor=2,pipeline=2; data=4,zero_stage=3": keys of [parallel], and micro_batch_size; `data`
-// is 1 where it is not given. Throws UsageError as reading and resolving a recipe does.
-[[nodiscard]] std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& recipe);
+// is 1 where it is not given, and "auto" fills `most_ranks`. Throws UsageError as reading and
+// resolving a recipe does, naming --layouts and the setting.
+[[nodiscard]] std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& recipe,
+                                                     int most_ranks);
 
 }  // namespace troika

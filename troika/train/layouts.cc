@@ -157,14 +157,18 @@ std::vector<TrialLayout> covering_layouts(const Recipe& recipe, int most_ranks) 
   return layouts;
 }
 
+std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks) {
+  const std::int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
+  return std::max<std::int64_t>(most_ranks / others, 1);
+}
+
 std::optional<TrialLayout> own_layout(const Recipe& recipe, const ParallelRecipe& asked,
                                       int most_ranks) {
   TrialLayout layout{asked, recipe.train.micro_batch_size};
-  const std::int64_t others = asked.tensor * asked.pipeline * asked.context;
-  layout.parallel.data = asked.data.value_or(std::max<std::int64_t>(most_ranks / others, 1));
-  layout = simplified(std::move(layout));
+  layout.parallel.data = asked.data.value_or(largest_data_axis(asked, most_ranks));
   const bool fits = layout.ranks() > 1 && layout.ranks() <= most_ranks;
-  return fits && is_possible(recipe, layout) ? std::optional(layout) : std::nullopt;
+  if (!fits || !is_possible(recipe, layout)) return std::nullopt;
+  return simplified(std::move(layout));
 }
 
 Tolerance tolerance_of(const TrialLayout& layout) {

@@ -40,6 +40,9 @@ struct TrialLayout {
 // Few of them in which any two settings meet that meet in any: see cover_pairs().
 [[nodiscard]] std::vector<TrialLayout> covering_layouts(const Recipe& recipe, int most_ranks);
 
+// What a data axis that is "auto" is on `most_ranks` ranks: as many as fit, at least 1.
+[[nodiscard]] std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks);
+
 // What a recipe itself asks for in [parallel], with the microbatches of `recipe`, which are those
 // that it is tried with; a data axis that is "auto" fills `most_ranks` ranks. Empty where that is
 // one rank, does not fit, or cannot be.

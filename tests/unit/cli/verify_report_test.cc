@@ -47,7 +47,12 @@ TEST(VerifyReport, ConcludesFromAllResults) {
   const std::vector<TrialResult> bad = {result_of("data=1"), failed(), differing(),
                                         result_of("data=2,tensor=2")};
   EXPECT_TRUE(all_agree(good));
-  EXPECT_EQ(conclusion_of(good), "all 1 agree with one rank\n");
+  EXPECT_EQ(conclusion_of(good), "it agrees with one rank\n");
+  const std::vector<TrialResult> more = {result_of("data=1"), result_of("data=2"),
+                                         result_of("data=3")};
+  EXPECT_EQ(conclusion_of(more), "all 2 agree with one rank\n");
+  const std::vector<TrialResult> one_bad = {result_of("data=1"), failed()};
+  EXPECT_EQ(conclusion_of(one_bad), "1 of 1 does not agree with one rank\n");
   EXPECT_FALSE(all_agree(bad));
   EXPECT_EQ(conclusion_of(bad), "2 of 3 do not agree with one rank\n");
   VerifyOptions options;
@@ -70,6 +75,11 @@ TEST(VerifyReport, SaysFirstWhatIsGoingToBeTried) {
                          "samples a step\nranks"));
   user.train.global_batch_size = 512;
   EXPECT_THAT(heading_of(options, user, trials), HasSubstr("(the recipe's 512 would take longer)"));
+  trials.pop_back();
+  VerifyOptions one_step;
+  one_step.steps = 1;
+  EXPECT_THAT(heading_of(one_step, user, trials),
+              StartsWith("1 layout of up to 1 rank against one rank: 1 step each,"));
 }
 
 }  // namespace

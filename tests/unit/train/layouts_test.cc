@@ -30,7 +30,7 @@ Recipe small_recipe() {
 }
 
 TrialLayout layout_called(const std::string& text) {
-  return parse_layouts(text, small_recipe()).at(0);
+  return parse_layouts(text, small_recipe(), 8).at(0);
 }
 
 std::vector<std::set<int>> settings_in(const std::vector<TrialLayout>& layouts) {
@@ -66,15 +66,51 @@ TEST(Layouts, AreReadAsTheyAreWritten) {
     const std::string text = describe(layout, recipe);
     EXPECT_EQ(layout_called(text), layout) << text;
   }
-  EXPECT_EQ(parse_layouts(" tensor=2 ; data=4, zero_stage=3;", recipe).size(), 2);
+  EXPECT_EQ(parse_layouts(" tensor=2 ; data=4, zero_stage=3;", recipe, 8).size(), 2);
 }
 
 TEST(Layouts, RefusesWhatNoRecipeMaySay) {
   const Recipe recipe = small_recipe();
   for (const std::string text :
        {"tensro=2", "tensor=7", "pipeline=9", "data=2,zero_stage=4", ";", "data=100"}) {
-    EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe)), UsageError) << text;
+    EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe, 8)), UsageError) << text;
   }
+}
+
+TEST(Layouts, OfADataAxisThatIsAutoFillTheRanks) {
+  const Recipe recipe = small_recipe();
+  const auto read = [&](const std::string& text, int most_ranks) {
+    return describe(parse_layouts(text, recipe, most_ranks).at(0), recipe);
+  };
+  EXPECT_EQ(read("data=auto,tensor=2", 4), "data=2,tensor=2");
+  EXPECT_EQ(read("data=auto", 3), "data=3");
+  EXPECT_EQ(read("data=auto,tensor=2", 1), "tensor=2");
+  EXPECT_EQ(read("tensor=2", 8), "tensor=2");
+}
+
+std::string layout_error(const std::string& text) {
+  try {
+    static_cast<void>(parse_layouts(text, small_recipe(), 8));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Layouts, ErrorsNameTheFlagAndTheKeyThatWasMeant) {
+  EXPECT_EQ(layout_error("data=2,zero=3"),
+            "--layouts 'zero=3': unknown key 'zero'; did you mean 'zero_stage'?");
+  EXPECT_EQ(layout_error("pipeline=2,schedule=zb-v"),
+            "--layouts 'schedule=zb-v': unknown key 'schedule'; did you mean 'pipeline_schedule'?");
+  EXPECT_EQ(layout_error("tensro=2"),
+            "--layouts 'tensro=2': unknown key 'tensro'; did you mean 'tensor'?");
+  EXPECT_EQ(layout_error("tensor"), "--layouts 'tensor': expected KEY=VALUE");
+  EXPECT_EQ(layout_error("tensor=7"),
+            "--layouts 'tensor=7': [parallel] tensor = 7: the model has 3 heads, and each rank "
+            "needs one");
+  EXPECT_EQ(layout_error("data=100"),
+            "--layouts 'data=100': [train] global_batch_size = 7 is smaller than the data axis of "
+            "100 ranks; the nearest that works is 100");
 }
 
 std::string own_called(const ParallelRecipe& asked, int most_ranks) {
@@ -89,7 +125,7 @@ TEST(Layouts, OfARecipeItselfFillTheRanks) {
   asked.shard = 2;
   EXPECT_EQ(own_called(asked, 8), "data=4,tensor=2,zero_stage=3,shard=2");
   EXPECT_EQ(own_called(asked, 5), "data=2,tensor=2,zero_stage=3,shard=2");
-  // On one data rank there is nothing to cut, though the recipe as it stands could not run there.
+  // On one data rank there is nothing to cut.
   EXPECT_EQ(own_called(asked, 2), "tensor=2");
   EXPECT_EQ(own_called(asked, 1), "none");
   asked.data = 2;
@@ -116,7 +152,7 @@ TEST(Layouts, PromiseBitsWhereTheDesignDoes) {
 
 TEST(Layouts, TrialsBeginWithTheReferenceAndPutTwinsFirst) {
   const Recipe recipe = small_recipe();
-  const auto trials = plan_trials(recipe, parse_layouts("data=2,zero_stage=3; data=2", recipe));
+  const auto trials = plan_trials(recipe, parse_layouts("data=2,zero_stage=3; data=2", recipe, 8));
   ASSERT_EQ(trials.size(), 3);
   EXPECT_EQ(trials[0].ranks, 1);
   EXPECT_EQ(trials[1].name, "data=2");
