@@ -1,12 +1,14 @@
 """`troika mesh`, and that a pipeline does what its schedule says."""
 
 import json
+import pathlib
 import re
 
 import command
 from command import CommandTest
 
 USAGE = 2
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
 
 
@@ -54,6 +56,17 @@ class Mesh(CommandTest):
         self.assertIn("pipeline 2 x data 2 x context 1 x tensor 1", shown)
         self.assertRegex(shown, r"\n0 +0 +0 +embedding, layers 0-1 +.*data 0 1; pipeline 0 2; tied weights 0 2\n")
 
+    def test_the_mesh_of_the_documentation(self):
+        shown = re.findall(r"```\n\$ troika (mesh .*)\n([^`]*)```", (ROOT / "docs" / "parallelism.md").read_text())
+        self.assertEqual(len(shown), 1)
+        for words, table in shown:
+            words = [str(ROOT / word) if word.endswith(".toml") else word for word in words.split()]
+            self.assertEqual(self.succeeds(self.troika(*words)).out, table)
+
+    def test_one_data_rank_takes_any_shard(self):
+        plan = self.mesh("parallel.zero_stage=3", "parallel.shard=2", ranks=1)
+        self.assertEqual(plan["ranks"][0]["updated"], plan["parameters"])
+
     def test_what_cannot_be_split_is_refused_with_what_can(self):
         def refused(*sets, ranks):
             words = [word for one in sets for word in ("--set", one)]
@@ -65,7 +78,9 @@ class Mesh(CommandTest):
                    "virtual_stages", 'write pipeline_schedule = "interleaved-1f1b"')
         self.fails(refused("parallel.shard=3", ranks=4), USAGE, "does not divide the data axis of 4 ranks",
                    "write shard = 2")
-        self.fails(refused("parallel.tensor=2", ranks=3), USAGE, "does not divide 3 ranks")
+        self.fails(refused("parallel.tensor=2", ranks=3), USAGE, "does not divide 3 ranks",
+                   "start 2 or 4 ranks, or write tensor = 1")
+        self.fails(refused("parallel.stage_units=[9, 9, 9]", ranks=1), USAGE, "add up to 3 units")
 
 
 class Schedules(CommandTest):
