@@ -1,7 +1,10 @@
 // Gradient buckets on several ranks: the sums are right, whatever the buckets and whoever comes
-// short.
+// short, and each sets out as soon as it can.
 #include <ATen/ATen.h>
+#include <troika/observe/recorder.h>
 #include <troika/parallel/data/data_axis.h>
+
+#include <map>
 
 #include "rank_helper.h"
 
@@ -65,6 +68,75 @@ RANK_TEST(GradientReducer, GivesTheSameBitsWithAnyBuckets, 1, 2, 3) {
   }
   EXPECT_EQ(buckets.front(), kUnits);
   EXPECT_EQ(buckets.back(), 1);
+}
+
+using Names = std::vector<std::string>;
+
+// The reductions of gradients that have set out, as the flight recorder has them.
+Names begun(const Rank& rank) {
+  Names names;
+  for (const auto& one : read_recorder(recorder_path(rank.folder(), rank.index())).operations) {
+    names.push_back(one.operation + " " + one.label);
+  }
+  return names;
+}
+
+RANK_TEST(GradientReducer, StartsABlockWhenItsUnitIsReadyForTheLastTime, 2) {
+  EngineOptions options = rank.options();
+  options.observers.recorder =
+      Recorder::create(recorder_path(rank.folder(), rank.index()), rank.index(), "here");
+  const Group group = make_group("data", std::vector<int>{0, 1}, rank.index(), options);
+  for (const int stage : {0, 1}) {
+    const Sharding sharding{.stage = stage,
+                            .shard = group,
+                            .microbatches_per_step = 2,
+                            .buckets = {.first_bytes = 1, .bytes = 1}};
+    Arena arena(five_units(), {at::kFloat, at::kFloat}, sharding);
+    DataAxis axis(arena);
+    Names expected = begun(rank);
+    axis.begin_step(2, Seconds(30));
+    for (int unit = kUnits; unit-- > 0;) axis.unit_ready(unit);
+    EXPECT_EQ(begun(rank), expected) << "another microbatch is to come";
+    for (int unit = kUnits; unit-- > 0;) {
+      axis.unit_ready(unit);
+      expected.push_back((stage == 0 ? "all_reduce" : "reduce_scatter") +
+                         (" gradient bucket " + std::to_string(kUnits - unit)));
+      EXPECT_EQ(begun(rank), expected) << "stage " << stage;
+    }
+    axis.finish();
+    EXPECT_EQ(begun(rank), expected);
+  }
+}
+
+// Peers read the arena: 2 steps for a large bucket, where ordinary memory takes 2 a window
+// (docs/engines.md).
+RANK_FUNCTION(reduces_the_arena_in_place) {
+  const std::filesystem::path path = recorder_path(rank.folder(), rank.index());
+  EngineOptions options = rank.options();
+  options.observers.recorder = Recorder::create(path, rank.index(), "here");
+  ParameterSpec spec;
+  spec.name = "large";
+  spec.shape = {512, 512};
+  spec.initializer = Initializer::normal(1);
+  const Group group = make_group("data", std::vector<int>{0, 1}, rank.index(), options);
+  Arena arena({&spec, 1}, {at::kFloat, at::kFloat}, group);
+  DataAxis axis(arena);
+  axis.begin_step(1, Seconds(30));
+  axis.unit_ready(0);
+  axis.finish();
+  const at::Tensor ordinary = at::ones(spec.shape);
+  group.all_reduce(ordinary, ReduceOp::kSum, Rank::call("ordinary memory")).wait();
+
+  std::map<std::string, std::uint32_t> steps;
+  for (const auto& one : read_recorder(path).operations) {
+    if (one.elements >= ordinary.numel()) steps[one.operation + " " + one.label] = one.steps;
+  }
+  EXPECT_EQ(steps.at("all_reduce gradient bucket 1"), 2u);
+  EXPECT_GT(steps.at("all_reduce ordinary memory"), 2u);
+}
+
+TEST(GradientReducer, ReducesLargeBucketsInMemoryForAll) {
+  expect_ranks("reduces_the_arena_in_place", 2, {.engine = EngineKind::kShm});
 }
 
 RANK_TEST(GradientReducer, TakesRanksWithMoreFewerOrNoMicrobatches, 3) {

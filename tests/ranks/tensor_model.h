@@ -105,6 +105,7 @@ class TestModel {
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }
+  [[nodiscard]] Arena& arena() { return arena_; }
 
  private:
   UnitStage stage_;

@@ -1,6 +1,7 @@
 // What a GPT puts on the wire over the tensor axis, layer by layer, as docs/parallelism.md states
 // it, read from the flight recorder.
 #include <troika/observe/recorder.h>
+#include <troika/parallel/data/data_axis.h>
 
 #include <numeric>
 
@@ -62,6 +63,16 @@ std::vector<Expected> operations_of(ActivationCheckpoint checkpoint) {
   return steps.all;
 }
 
+std::vector<Expected> operations_of_evaluation() {
+  Steps steps;
+  steps.scatter("embedding rows");
+  add_block_forward(steps, "layer 0 ");
+  add_block_forward(steps, "layer 1 ");
+  steps.gather("head input");
+  steps.gather("head softmax of the vocabulary");
+  return steps.all;
+}
+
 Group recorded_group(const Rank& rank) {
   EngineOptions options = rank.options();
   options.observers.recorder =
@@ -71,32 +82,57 @@ Group recorded_group(const Rank& rank) {
   return make_group("tensor", ranks, rank.index(), options);
 }
 
+// What a function puts on the wire.
+template <class Function>
+std::vector<RecordedOperation> recorded(const Rank& rank, Function function) {
+  const auto path = recorder_path(rank.folder(), rank.index());
+  const auto before = static_cast<std::ptrdiff_t>(read_recorder(path).operations.size());
+  function();
+  std::vector<RecordedOperation> operations = read_recorder(path).operations;
+  operations.erase(operations.begin(), operations.begin() + before);
+  return operations;
+}
+
+std::vector<Expected> names_of(const std::vector<RecordedOperation>& operations) {
+  std::vector<Expected> names;
+  for (const RecordedOperation& one : operations) names.push_back({one.operation, one.label});
+  return names;
+}
+
 // What differs between the layers' operations is the label alone: each moves (n - 1) / n of all
-// tokens x dim, whatever the layer's inner width, the heads and the vocabulary.
-void expect_bytes(const RecordedOperation& operation, std::uint64_t ranks, std::int64_t tokens,
+// tokens x dim, whatever the layer's inner width, the heads and the vocabulary. Where shares
+// differ, a message has the sender's in a gather and the receiver's in a sum; in shared memory it
+// is the receiver who counts.
+void expect_bytes(const RecordedOperation& operation, const Rank& rank, std::int64_t tokens,
                   std::int64_t dim) {
-  const bool softmax = operation.label.find("softmax") != std::string::npos;
-  const std::int64_t numbers = softmax ? 3 * static_cast<std::int64_t>(ranks) : dim;
-  const auto all = static_cast<std::uint64_t>(tokens * numbers) * sizeof(double);
-  EXPECT_EQ(operation.sent, (ranks - 1) * all / ranks) << operation.label;
+  const auto others = static_cast<std::int64_t>(rank.size()) - 1;
+  const std::int64_t own = share_of(tokens, rank.index(), rank.size()).count;
+  const bool takes = rank.options().kind == EngineKind::kShm;
+  const bool gathers = operation.operation == "all_gather";
+  std::int64_t elements = (takes == gathers ? tokens - own : others * own) * dim;
+  if (operation.label.find("softmax") != std::string::npos) elements = others * 3 * tokens;
+  EXPECT_EQ(operation.sent, static_cast<std::uint64_t>(elements) * sizeof(double))
+      << operation.label;
   EXPECT_LE(operation.label.size(), 64u);
+}
+
+void expect_operations(const Rank& rank, const std::vector<RecordedOperation>& operations,
+                       const std::vector<Expected>& expected, const Microbatch& batch,
+                       std::int64_t dim) {
+  EXPECT_EQ(names_of(operations), expected);
+  for (const RecordedOperation& one : operations) {
+    expect_bytes(one, rank, batch.inputs.numel(), dim);
+  }
 }
 
 void expect_traffic(const Rank& rank, const Group& group, ActivationCheckpoint checkpoint) {
   const ModelRecipe recipe = small_gpt(7, 1);
-  const Microbatch batch = token_batch(recipe, Tokens::kPlain, 4);  // 148 tokens: even shares
+  const Microbatch batch = token_batch(recipe, Tokens::kPlain, 4);  // 148 tokens
   TestModel model(recipe, {.tensor = {group, Seconds(30)}, .checkpoint = checkpoint});
-  const auto path = recorder_path(rank.folder(), rank.index());
-  const std::size_t before = read_recorder(path).operations.size();
-  (void)model.train(batch);
-  const auto operations = read_recorder(path).operations;
-  std::vector<Expected> found;
-  for (std::size_t i = before; i < operations.size(); ++i) {
-    found.push_back({operations[i].operation, operations[i].label});
-    expect_bytes(operations[i], static_cast<std::uint64_t>(rank.size()), batch.inputs.numel(),
-                 recipe.dim);
-  }
-  EXPECT_EQ(found, operations_of(checkpoint));
+  const auto trained = recorded(rank, [&] { (void)model.train(batch); });
+  expect_operations(rank, trained, operations_of(checkpoint), batch, recipe.dim);
+  const auto evaluated = recorded(rank, [&] { (void)model.evaluate(batch); });
+  expect_operations(rank, evaluated, operations_of_evaluation(), batch, recipe.dim);
 }
 
 RANK_FUNCTION(bytes_of_a_microbatch) {
@@ -107,14 +143,56 @@ RANK_FUNCTION(bytes_of_a_microbatch) {
   }
 }
 
+// On 3 ranks shares of the tokens differ.
 TEST(TensorTraffic, OfSharedMemory) {
-  for (const int size : {2, 4}) {
+  for (const int size : {2, 3, 4}) {
     expect_ranks("bytes_of_a_microbatch", size, {.engine = EngineKind::kShm});
   }
 }
 
 TEST(TensorTraffic, OfMessages) {
-  expect_ranks("bytes_of_a_microbatch", 2, {.engine = EngineKind::kGloo});
+  for (const int size : {2, 3}) {
+    expect_ranks("bytes_of_a_microbatch", size, {.engine = EngineKind::kGloo});
+  }
+}
+
+// 8 query heads on 3 ranks: the first and the second read the same key and value head. On 2 each
+// has its own.
+std::int64_t elements_summed_a_step(const ModelRecipe& recipe, int ranks) {
+  const std::int64_t norms_and_biases = (6 * recipe.layers + 2) * recipe.dim;
+  const std::int64_t key_value_width = recipe.kv_heads * recipe.head_dim;
+  const std::int64_t keys_and_values = recipe.layers * 2 * key_value_width * (recipe.dim + 1);
+  return norms_and_biases + recipe.seq_len * recipe.dim + (ranks == 3 ? keys_and_values : 0);
+}
+
+RANK_FUNCTION(bytes_summed_once_a_step) {
+  const Group group = recorded_group(rank);
+  ModelRecipe recipe = small_gpt(8, 4);
+  recipe.norm = Norm::kLayerNorm;
+  recipe.position = Position::kLearned;
+  recipe.bias = true;
+  TestModel model(recipe, {.tensor = {group, Seconds(30)}});
+  DataAxis axis(model.arena(), {.tensor = group});
+  axis.begin_step(1, Seconds(30));
+  (void)model.train(token_batch(recipe, Tokens::kPlain));
+  const std::uint64_t before = group.bytes_sent();
+  const auto operations = recorded(rank, [&] { axis.finish(); });
+  ASSERT_EQ(names_of(operations),
+            std::vector<Expected>({{"all_reduce", "gradient bucket 1, tensor axis"}}));
+  const std::int64_t elements = elements_summed_a_step(recipe, rank.size());
+  EXPECT_EQ(operations[0].elements, elements);
+  const auto input = static_cast<std::uint64_t>(elements) * sizeof(double);
+  EXPECT_EQ(group.bytes_sent() - before, input);
+  // Small enough to go to everybody at once.
+  EXPECT_EQ(operations[0].sent, static_cast<std::uint64_t>(rank.size() - 1) * input);
+}
+
+TEST(TensorTraffic, OfSumsOnceAStep) {
+  for (const int size : {2, 3}) {
+    for (const EngineKind engine : {EngineKind::kShm, EngineKind::kGloo}) {
+      expect_ranks("bytes_summed_once_a_step", size, {.engine = engine});
+    }
+  }
 }
 
 }  // namespace

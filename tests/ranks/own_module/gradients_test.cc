@@ -1,4 +1,8 @@
 // DataParallel gives the gradients of a single process that has the batches of all ranks.
+#include <troika/observe/recorder.h>
+
+#include <map>
+
 #include "ranks/own_module/own_module.h"
 
 namespace troika::test {
@@ -103,6 +107,32 @@ RANK_TEST(OwnModule, GradientsAreViewsOfOneArena, 2) {
   EXPECT_LT(static_cast<const char*>(*high) - static_cast<const char*>(*low), 2000);
 }
 
+// Peers read the arena: a large bucket takes 2 steps, and ordinary memory 2 a window
+// (docs/engines.md).
+RANK_FUNCTION(reduces_buckets_in_place) {
+  const std::filesystem::path path = recorder_path(rank.folder(), rank.index());
+  EngineOptions options = rank.options();
+  options.observers.recorder = Recorder::create(path, rank.index(), "here");
+  const Group group = make_group("data", {0, 1}, rank.index(), options);
+  const torch::nn::Linear module(512, 512);
+  DataParallel model(module, Session::on(group, Seconds(30)));
+  model(torch::ones({2, 512})).sum().backward();
+  const std::int64_t elements = 512 * 512;
+  const torch::Tensor ordinary = torch::ones({elements});
+  group.all_reduce(ordinary, ReduceOp::kSum, Rank::call("ordinary memory")).wait();
+
+  std::map<std::string, std::uint32_t> steps;
+  for (const RecordedOperation& one : read_recorder(path).operations) {
+    if (one.elements >= elements) steps[one.operation + " " + one.label] = one.steps;
+  }
+  EXPECT_EQ(steps.at("all_reduce gradient bucket 1"), 2u);
+  EXPECT_GT(steps.at("all_reduce ordinary memory"), 2u);
+}
+
+TEST(OwnModule, ReducesLargeBucketsInMemoryForAll) {
+  expect_ranks("reduces_buckets_in_place", 2, {.engine = EngineKind::kShm});
+}
+
 RANK_TEST(OwnModule, SameBitsInAnyBuckets, 3) {
   Mlp one, many;
   DataParallel whole(one, session_of(rank)), cut(many, session_of(rank), small_buckets());
@@ -169,38 +199,106 @@ RANK_TEST(OwnModule, AccumulatesOverSynchronisingPasses, 2) {
   expect_same_gradients(*module, *alone);
 }
 
-struct TiedImpl : torch::nn::Module {
-  TiedImpl() {
-    torch::manual_seed(1);
-    in = register_module("in", torch::nn::Linear(6, 3));
-    again = register_module("again", in);
-    frozen = register_module("frozen", torch::nn::Linear(3, 3));
-    to(torch::kDouble);
-    shared = register_parameter("shared", in->weight);
-    for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
-  }
-  // Every module twice, and one parameter under three names.
-  torch::Tensor forward(const torch::Tensor& x) {
-    const torch::Tensor hidden = torch::tanh(torch::linear(in(x), shared.t()));
-    return frozen(again(hidden)) + frozen(in(hidden));
-  }
-  torch::nn::Linear in{nullptr}, again{nullptr}, frozen{nullptr};
-  torch::Tensor shared;
-};
-TORCH_MODULE(Tied);
-
-RANK_TEST(OwnModule, TiedFrozenAndUsedTwice, 2) {
-  Tied module, alone;
+// Gradients of several rounds, against one process.
+template <class Module>
+void expect_same_rounds(Rank& rank, Module module, Module alone) {
   DataParallel model(module, session_of(rank), small_buckets());
-  for (int round = 0; round < 3; ++round) {
+  for (std::uint64_t round = 0; round < 3; ++round) {
     module->zero_grad();
     alone->zero_grad();
-    const Samples all(6), own = all.part(rank);
+    const Samples all(6, round), own = all.part(rank);
     squared_error(model(own.x), own.y).backward();
     squared_error(alone(all.x), all.y).backward();
     expect_same_gradients(*module, *alone);
   }
+}
+
+struct FrozenImpl : torch::nn::Module {
+  FrozenImpl() {
+    torch::manual_seed(1);
+    in = register_module("in", torch::nn::Linear(6, 5));
+    frozen = register_module("frozen", torch::nn::Linear(5, 4));
+    out = register_module("out", torch::nn::Linear(4, 3));
+    to(torch::kDouble);
+    for (auto& parameter : frozen->parameters()) parameter.requires_grad_(false);
+    out->bias.requires_grad_(false);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return out(torch::tanh(frozen(torch::tanh(in(x)))));
+  }
+  torch::nn::Linear in{nullptr}, frozen{nullptr}, out{nullptr};
+};
+TORCH_MODULE(Frozen);
+
+RANK_TEST(OwnModule, FrozenParameters, 2, 3) {
+  Frozen module;
+  expect_same_rounds(rank, module, Frozen());
   EXPECT_FALSE(module->frozen->weight.grad().defined());
+  EXPECT_FALSE(module->out->bias.grad().defined());
+  EXPECT_TRUE(module->out->weight.grad().defined());
+}
+
+// One module under two names.
+struct SharedImpl : torch::nn::Module {
+  SharedImpl() {
+    torch::manual_seed(1);
+    in = register_module("in", torch::nn::Linear(6, 6));
+    again = register_module("again", in);
+    out = register_module("out", torch::nn::Linear(6, 3));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return out(torch::tanh(again(torch::tanh(in(x)))));
+  }
+  torch::nn::Linear in{nullptr}, again{nullptr}, out{nullptr};
+};
+TORCH_MODULE(Shared);
+
+RANK_TEST(OwnModule, SharedModule, 2, 3) {
+  Shared module;
+  expect_same_rounds(rank, module, Shared());
+  EXPECT_TRUE(module->in->weight.is_same(module->again->weight));
+}
+
+// One parameter under two names, as the weight of an embedding and of what undoes it.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    torch::manual_seed(1);
+    in = register_module("in", torch::nn::Linear(6, 5));
+    out = register_module("out", torch::nn::Linear(6, 3));
+    to(torch::kDouble);
+    tied = register_parameter("tied", in->weight);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return out(torch::tanh(torch::linear(torch::tanh(in(x)), tied.t())));
+  }
+  torch::nn::Linear in{nullptr}, out{nullptr};
+  torch::Tensor tied;
+};
+TORCH_MODULE(Tied);
+
+RANK_TEST(OwnModule, TiedWeights, 2, 3) {
+  Tied module;
+  expect_same_rounds(rank, module, Tied());
+  EXPECT_TRUE(module->tied.is_same(module->in->weight));
+}
+
+struct TwiceImpl : torch::nn::Module {
+  TwiceImpl() {
+    torch::manual_seed(1);
+    middle = register_module("middle", torch::nn::Linear(6, 6));
+    out = register_module("out", torch::nn::Linear(6, 3));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return out(torch::tanh(middle(torch::tanh(middle(x)))));
+  }
+  torch::nn::Linear middle{nullptr}, out{nullptr};
+};
+TORCH_MODULE(Twice);
+
+RANK_TEST(OwnModule, ModuleUsedTwiceInAStep, 2, 3) {
+  expect_same_rounds(rank, Twice(), Twice());
 }
 
 struct ConvolutionalImpl : torch::nn::Module {
