@@ -25,7 +25,8 @@ typedef struct Rod {
 
 static void check(int status) {
   if (status == TROIKA_OK) return;
-  fprintf(stderr, "%s\n%s\n", troika_last_error(), troika_last_hint());
+  fprintf(stderr, "%s\n", troika_last_error());
+  if (*troika_last_hint() != '\0') fprintf(stderr, "hint: %s\n", troika_last_hint());
   MPI_Abort(MPI_COMM_WORLD, status);
 }
 

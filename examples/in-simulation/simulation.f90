@@ -50,7 +50,8 @@ contains
     integer, intent(in) :: status
     integer :: ignored
     if (status == troika_ok) return
-    write (error_unit, "(a)") troika_last_error(), troika_last_hint()
+    write (error_unit, "(a)") troika_last_error()
+    if (len(troika_last_hint()) > 0) write (error_unit, "(a)") "hint: " // troika_last_hint()
     call mpi_abort(mpi_comm_world, status, ignored)
   end subroutine
 

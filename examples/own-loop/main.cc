@@ -109,7 +109,8 @@ int main() {
     torch::manual_seed(1);
     train();
   } catch (const troika::Error& error) {
-    std::cerr << "own_loop: " << error.what() << "\nhint: " << error.hint() << std::endl;
+    std::cerr << "own_loop: " << error.what() << std::endl;
+    if (!error.hint().empty()) std::cerr << "hint: " << error.hint() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "own_loop: " << error.what() << std::endl;

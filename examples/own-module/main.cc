@@ -1,22 +1,22 @@
 // A small convolutional network with batch-norm, its own loss and torch::optim: an ordinary
-// LibTorch program, which three lines (marked) make data-parallel. Started by itself it is one
-// rank; under torchrun, srun or mpirun it is one of many.
+// LibTorch program, which the three lines with a number make data-parallel. Started by itself it is
+// one rank; under torchrun, srun or mpirun it is one of many. Calls of troika without a number are
+// conveniences.
 #include <torch/torch.h>
 #include <troika/base/error.h>
 #include <troika/parallel/data/data_parallel.h>
 #include <troika/parallel/data/distributed_sampler.h>
-#include <troika/parallel/data/sync_batch_norm.h>
 
 #include <iostream>
 
 namespace {
 
 struct NetImpl : torch::nn::Module {
-  explicit NetImpl(const troika::Session& session)
+  NetImpl()
       : conv1(register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 3)))),
-        norm1(register_module("norm1", troika::SyncBatchNorm(8, session))),
+        norm1(register_module("norm1", torch::nn::BatchNorm2d(8))),
         conv2(register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 16, 3)))),
-        norm2(register_module("norm2", troika::SyncBatchNorm(16, session))),
+        norm2(register_module("norm2", torch::nn::BatchNorm2d(16))),
         fc(register_module("fc", torch::nn::Linear(16, 4))) {}
   torch::Tensor forward(torch::Tensor x) {
     x = torch::max_pool2d(torch::relu(norm1(conv1(x))), 2);
@@ -24,9 +24,11 @@ struct NetImpl : torch::nn::Module {
     return fc(x.mean({2, 3}));
   }
   torch::nn::Conv2d conv1;
-  troika::SyncBatchNorm norm1;  // torch::nn::BatchNorm2d works too: each rank then has its own
+  // Each rank has statistics of its own; troika::SyncBatchNorm(8, session) has those of all ranks
+  // (the own-zero example).
+  torch::nn::BatchNorm2d norm1;
   torch::nn::Conv2d conv2;
-  troika::SyncBatchNorm norm2;
+  torch::nn::BatchNorm2d norm2;
   torch::nn::Linear fc;
 };
 TORCH_MODULE(Net);
@@ -44,9 +46,9 @@ struct Quarters : torch::data::Dataset<Quarters> {
 };
 
 void train() {
+  Net net;
   const auto session = troika::Session::from_environment();  // 1
-  Net net(session);
-  troika::DataParallel model(net, session);  // 2
+  troika::DataParallel model(net, session);                  // 2
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   const troika::DistributedSampler sampler(*Quarters().size(), session);  // 3
   auto loader = torch::data::make_data_loader(Quarters().map(torch::data::transforms::Stack<>()),
@@ -55,7 +57,7 @@ void train() {
     double loss_sum = 0, right = 0, count = 0;
     for (const auto& batch : *loader) {
       optimizer.zero_grad();
-      const torch::Tensor output = model(batch.data);
+      const torch::Tensor output = net(batch.data);
       const torch::Tensor loss = torch::cross_entropy_loss(output, batch.target);
       loss.backward();
       optimizer.step();
@@ -71,8 +73,8 @@ void train() {
                 << mean.at("accuracy") << std::endl;
     }
   }
-  troika::save_from_rank_0(model, "own-module.pt");
-  session.leave();
+  troika::save_from_rank_0(model, "own-module.pt");  // whole or not at all; torch::load reads it
+  session.leave();                                   // nobody ends while others still need it
 }
 
 }  // namespace
@@ -82,7 +84,8 @@ int main() {
     torch::manual_seed(1);
     train();
   } catch (const troika::Error& error) {
-    std::cerr << "own_module: " << error.what() << "\nhint: " << error.hint() << std::endl;
+    std::cerr << "own_module: " << error.what() << std::endl;
+    if (!error.hint().empty()) std::cerr << "hint: " << error.hint() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "own_module: " << error.what() << std::endl;

@@ -111,7 +111,8 @@ int main(int argc, char** argv) {
   try {
     train(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const troika::Error& error) {
-    std::cerr << "own_pipeline: " << error.what() << "\nhint: " << error.hint() << std::endl;
+    std::cerr << "own_pipeline: " << error.what() << std::endl;
+    if (!error.hint().empty()) std::cerr << "hint: " << error.hint() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "own_pipeline: " << error.what() << std::endl;

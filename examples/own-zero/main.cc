@@ -2,10 +2,13 @@
 // own part of the parameters, and at stage 2 that part of the gradients. The argument is the stage:
 //
 //   troika launch --ranks 4 -- own_zero 2
+//
+// Its batch-norm has the statistics of the batches of all ranks.
 #include <torch/torch.h>
 #include <troika/base/error.h>
 #include <troika/parallel/data/data_parallel.h>
 #include <troika/parallel/data/distributed_sampler.h>
+#include <troika/parallel/data/sync_batch_norm.h>
 #include <troika/parallel/data/zero_redundancy_optimizer.h>
 
 #include <iostream>
@@ -31,8 +34,8 @@ std::pair<torch::Tensor, torch::Tensor> batch_of(const std::vector<std::size_t>&
 
 void train(int stage) {
   const auto session = troika::Session::from_environment();
-  torch::nn::Sequential net(torch::nn::Linear(8, 512), torch::nn::GELU(),
-                            torch::nn::Linear(512, 512), torch::nn::GELU(),
+  torch::nn::Sequential net(torch::nn::Linear(8, 512), troika::SyncBatchNorm(512, session),
+                            torch::nn::GELU(), torch::nn::Linear(512, 512), torch::nn::GELU(),
                             torch::nn::Linear(512, 1));
   troika::DataParallelOptions options;
   options.zero_stage = stage;
@@ -71,7 +74,8 @@ int main(int argc, char** argv) {
     torch::manual_seed(1);
     train(argc > 1 ? std::stoi(argv[1]) : 1);
   } catch (const troika::Error& error) {
-    std::cerr << "own_zero: " << error.what() << "\nhint: " << error.hint() << std::endl;
+    std::cerr << "own_zero: " << error.what() << std::endl;
+    if (!error.hint().empty()) std::cerr << "hint: " << error.hint() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "own_zero: " << error.what() << std::endl;

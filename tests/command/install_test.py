@@ -116,6 +116,17 @@ class Install(unittest.TestCase):
         both = self.epochs_of(4, program, 2, "1f1b", 3)
         self.assertIn("3 units", both[-1])
 
+    def test_an_example_of_a_recipe(self):
+        program = self.built(ROOT / "examples" / "own-recipe") / "own_recipe"
+        words = (ROOT / "recipes" / "quickstart.toml", "data.kind=random", "train.precision=fp64", "train.steps=2",
+                 "model.dim=32", "model.ffn_dim=48", "model.seq_len=16", "train.evaluate_every_steps=0")
+        alone = json.loads(self.run_in(self.folder, program, *words, "name=alone").stdout)
+        split = json.loads(self.run_in(self.folder, self.prefix / "bin" / "troika", "launch", "--ranks", 2, "--",
+                                       program, *words, "name=split", "parallel.tensor=2").stdout)
+        self.assertEqual(split["mesh"]["tensor"], 2)
+        self.assertAlmostEqual(split["loss"], alone["loss"], places=10)
+        self.assertTrue((self.folder / "runs" / "split" / "model.safetensors").is_file())
+
     def test_another_libtorch_is_asked_for_by_torch_dir(self):
         source = pathlib.Path(__file__).resolve().parent / "consumer"
         done = self.configure(source, self.folder / "refused", status=1, Torch_DIR=str(self.folder))
