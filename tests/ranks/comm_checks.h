@@ -105,7 +105,8 @@ inline void check_reduce_scatter(const Rank& rank, Memory& memory,
   const at::Tensor input = memory.of(before);
   const at::Tensor output = memory.of(at::zeros_like(expected));
   group.reduce_scatter(output, input, op, Rank::call("reduce_scatter"), counts).wait();
-  EXPECT_TRUE(as_folded(rank, output, expected)) << elements << " of " << dtype;
+  EXPECT_TRUE(as_folded(rank, output, expected))
+      << elements << " of " << dtype << ", operation " << static_cast<int>(op);
   EXPECT_TRUE(identical(input, before));
   // Into this member's part of the input.
   group
@@ -186,22 +187,23 @@ inline void check_rooted(Memory& memory, std::int64_t elements, at::ScalarType d
 }
 
 // Around a ring, two messages to the next one, which must arrive in order.
-inline void check_ring(Memory& memory, std::int64_t elements) {
+inline void check_ring(Memory& memory, std::int64_t elements, at::ScalarType dtype = at::kFloat) {
   using enum Transfer::Direction;
   const Group& group = memory.group();
   const int next = (group.rank() + 1) % group.size();
   const int previous = (group.rank() + group.size() - 1) % group.size();
   memory.begin();
-  const at::Tensor first = memory.of(at::zeros({elements}));
-  const at::Tensor second = memory.of(at::zeros({elements + 1}));
+  const at::Tensor first = memory.of(at::zeros({elements}, dtype));
+  const at::Tensor second = memory.of(at::zeros({elements + 1}, dtype));
   const Transfer transfers[] = {
-      {kSend, next, memory.of(input_of(group.rank(), elements, at::kFloat))},
+      {kSend, next, memory.of(input_of(group.rank(), elements, dtype))},
       {kReceive, previous, first},
-      {kSend, next, memory.of(input_of(group.rank() + 50, elements + 1, at::kFloat))},
+      {kSend, next, memory.of(input_of(group.rank() + 50, elements + 1, dtype))},
       {kReceive, previous, second}};
   group.exchange(transfers, Rank::call("ring")).wait();
-  EXPECT_TRUE(identical(first, input_of(previous, elements, at::kFloat))) << elements;
-  EXPECT_TRUE(identical(second, input_of(previous + 50, elements + 1, at::kFloat))) << elements;
+  EXPECT_TRUE(identical(first, input_of(previous, elements, dtype))) << elements << " of " << dtype;
+  EXPECT_TRUE(identical(second, input_of(previous + 50, elements + 1, dtype)))
+      << elements << " of " << dtype;
 }
 
 // Tests with an engine as their parameter.

@@ -61,9 +61,24 @@ inline bool nearly(const at::Tensor& a, const at::Tensor& b, int ranks) {
   return a.sizes() == b.sizes() && at::allclose(a.to(at::kDouble), b.to(at::kDouble), one, error);
 }
 
+// The same memory as whole numbers: to at::equal, -0 is +0, and no NaN is itself.
+inline at::Tensor bits_of(const at::Tensor& tensor) {
+  switch (tensor.element_size()) {
+    case 8:
+      return tensor.detach().view(at::kLong);
+    case 4:
+      return tensor.detach().view(at::kInt);
+    case 2:
+      return tensor.detach().view(at::kShort);
+    default:
+      return tensor;
+  }
+}
+
 // Equal bits.
 inline bool identical(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && at::equal(a, b);
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         at::equal(bits_of(a), bits_of(b));
 }
 
 }  // namespace troika::test

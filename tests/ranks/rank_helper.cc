@@ -231,13 +231,13 @@ std::vector<TestedEngine> tested_engines() {
     engines.push_back({engine_name(testing::TestParamInfo<EngineKind>(kind, 0)), {.engine = kind}});
     if (kind != EngineKind::kShm) continue;
     engines.push_back({"hosts_in_turn", {.pretend = Pretend::kTwoHostsInTurn}, {4, 5, 9}});
-    engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 9}});
+    engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 4, 9}});
   }
   for (const mpi::Flavour& flavour : mpi::available_plugins()) {
     const std::string mpirun = "mpirun." + flavour;
     if (!is_installed(mpirun)) continue;
     engines.push_back(
-        {"mpi_" + flavour, {.engine = EngineKind::kMpi, .mpirun = mpirun}, {2, 3, 9}});
+        {"mpi_" + flavour, {.engine = EngineKind::kMpi, .mpirun = mpirun}, {2, 3, 4, 9}});
   }
   return engines;
 }
