@@ -3,21 +3,12 @@
 #include <troika/comm/factory.h>
 #include <troika/comm/meeting.h>
 #include <troika/comm/shm/engine.h>
+#include <troika/comm/shm/patience.h>
 #include <troika/observe/machine.h>
 
 #include <algorithm>
 
 namespace troika::detail {
-namespace {
-
-// With a core each: longer than a peer that runs takes to come, shorter than it takes to be woken;
-// then, as the peer may be off its core, letting others run. With fewer cores almost only the
-// latter: a peer that is letting others run comes within microseconds, one that sleeps has to be
-// woken.
-constexpr shm::Party::Patience kCoreEach{.spin = Seconds(50e-6), .yield = Seconds(2e-3)};
-constexpr shm::Party::Patience kSharedCores{.spin = Seconds(0), .yield = Seconds(500e-6)};
-
-}  // namespace
 
 EngineFacts shm_facts() {
   EngineFacts facts{.kind = EngineKind::kShm,
@@ -47,10 +38,9 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
   }
   try {
     shm::Attached attached = attach(door, doors, context.index, shape, meeting.deadline());
-    const bool a_core_each =
-        std::max(members.size(), context.options.ranks_on_host) <= usable_cores();
+    const int ranks = std::max(members.size(), context.options.ranks_on_host);
     return std::make_shared<shm::Engine>(std::move(members), std::move(attached), shape,
-                                         a_core_each ? kCoreEach : kSharedCores);
+                                         shm::patience_of(ranks, usable_cores()));
   } catch (const shm::Late& late) {
     const int member = late.missing().empty() ? 0 : late.missing().front();
     throw RendezvousError(
