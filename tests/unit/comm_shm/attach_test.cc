@@ -134,6 +134,41 @@ TEST(MemoryFile, IsReservedWholeAndSealed) {
   EXPECT_NE(ftruncate(memory.descriptor(), 4096), 0);
 }
 
+// Its pages are there from the start, so they lie where its maker runs, whoever is the first to
+// write to them.
+TEST(MemoryFile, TakesNoPageWhenItIsWritten) {
+  const MemoryFile memory = MemoryFile::create((std::size_t{3} << 20) + 100);
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(fstat(memory.descriptor(), &before), 0);
+  std::memset(memory.data(), 1, memory.size());
+  ASSERT_EQ(fstat(memory.descriptor(), &after), 0);
+  EXPECT_EQ(after.st_blocks, before.st_blocks);
+}
+
+// The bytes of this process that lie in huge pages of memory files.
+long kilobytes_in_huge_pages() {
+  std::ifstream facts("/proc/self/smaps_rollup");
+  for (std::string name, rest; facts >> name; std::getline(facts, rest)) {
+    if (name == "ShmemPmdMapped:") return std::stol(rest);
+  }
+  return -1;
+}
+
+TEST(MemoryFile, TakesHugePagesWhereTheSystemHasThemForMemoryFiles) {
+  std::string choice;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/shmem_enabled"), choice);
+  if (choice.find("[never]") != std::string::npos || choice.find("[deny]") != std::string::npos ||
+      choice.empty()) {
+    GTEST_SKIP() << "transparent_hugepage/shmem_enabled is '" << choice << "'";
+  }
+  const long before = kilobytes_in_huge_pages();
+  if (before < 0) GTEST_SKIP() << "/proc/self/smaps_rollup does not tell";
+  const MemoryFile memory = MemoryFile::create(std::size_t{64} << 20);
+  std::memset(memory.data(), 1, memory.size());
+  EXPECT_GT(kilobytes_in_huge_pages(), before);
+}
+
 TEST(MemoryFile, RefusesWhatAPeerMayShrinkOrHasCutShort) {
   UniqueFd open(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(open.get(), 4096), 0);
