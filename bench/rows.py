@@ -1,4 +1,4 @@
-"""Communication, and the training loop of one's own, against what people use today: the second table of bench.py.
+"""Communication, and the training loop of one's own, against what people use today: the first table of bench.py.
 
 As there, ours and the peer's runs alternate, ratios are taken within a pair, and medians are shown. A ratio is
 always how many times faster ours is.

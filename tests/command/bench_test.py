@@ -6,10 +6,13 @@ TROIKA_TEST_PYTHON, where it is set, is a Python that has PyTorch, which they ar
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import types
 import unittest
 import xml.etree.ElementTree
+from unittest import mock
 
 from command import CommandTest, main
 
@@ -18,6 +21,7 @@ TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
 sys.path.insert(0, str(BENCH))
 
 import layouts  # noqa: E402
+import rows  # noqa: E402
 import runs  # noqa: E402
 
 
@@ -56,7 +60,7 @@ class Bench(CommandTest):
         self.assertEqual([len(line.get("points").split()) for line in lines], [6, 6, 6, 6])
 
     def test_what_is_no_size_operation_or_engine(self):
-        for flag, value in (("--sizes", "4X"), ("--op", "all_reduse"), ("--engine", "shn")):
+        for flag, value in (("--sizes", "4X"), ("--sizes", "3"), ("--op", "all_reduse"), ("--engine", "shn")):
             self.fails(self.troika("bench", "comm", "--ranks", 2, flag, value), 2, value)
         self.fails(self.troika("bench", "comm", "--ranks", 1), 2, "nobody to talk to")
         self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", "nccl"), 2, "nccl")
@@ -65,6 +69,11 @@ class Bench(CommandTest):
         for engines in ("fake", "shm,fake"):
             done = self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", engines), 2, "'fake'", "nothing")
             self.assertNotIn("wrong result", done.err)
+        self.fails(self.troika("bench", "mlp", "--ranks", 2, "--engine", "fake"), 2, "'fake'", "nothing")
+        for kind in ("comm", "mlp"):
+            done = self.fails(self.troika("bench", kind, "--ranks", 2, "--engine", "shn"), 2, "'shn'",
+                              "engines: auto, shm")
+            self.assertNotIn("fake", done.err)
 
     def test_a_range_of_sizes_that_is_backwards(self):
         self.fails(self.troika("bench", "comm", "--ranks", 2, "--sizes", "4,64M:4"), 2, "64M:4", "backwards")
@@ -84,6 +93,48 @@ class Bench(CommandTest):
         self.assertAlmostEqual(found["of_unsynchronised"],
                                found["steps_per_second"] / found["unsynchronised_steps_per_second"])
         self.assertAlmostEqual(found["of_barrier"], found["steps_per_second"] / found["barrier_steps_per_second"])
+
+
+class Rows(CommandTest):
+    """The first table of `make bench`."""
+
+    def test_ratios_are_taken_within_pairs(self):
+        one = rows.row("a", "ours", "theirs", 2, [(1, 2), (1, 4), (3, 9)], 2.5)
+        self.assertEqual((one["ratio"], one["smallest_ratio"], one["largest_ratio"]), (3, 2, 4))
+        self.assertEqual((one["ours_seconds"], one["peer_seconds"]), (1, 4))
+        head, line, without_goal = rows.lines_of([one, {**one, "goal": None}])
+        self.assertEqual(line, ["a", "2", "ours", "1.00 s", "theirs", "4.00 s", "3.00", "2.5", "2.00 to 4.00"])
+        self.assertEqual(without_goal[head.index("goal")], "")
+        self.assertEqual([rows.shown_size(size) for size in (4, 4096, 4 << 20)], ["4 B", "4 KB", "4 MB"])
+        self.assertEqual([rows.shown_time(time) for time in (2e-6, 2e-3, 2)], ["2.0 us", "2.00 ms", "2.00 s"])
+
+    @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
+    def test_each_group_is_measured_against_its_peer(self):
+        bench = runs.Runner(self.folder)
+        bench.options = types.SimpleNamespace(troika=os.environ["TROIKA"], peer_python=TEST_PYTHON, quick=True, pairs=1,
+                                              budget=0.01)
+        said = []
+        found = {}
+        # As --quick has it, less the larger sizes.
+        with mock.patch.object(rows, "GLOO_SIZES", [4096]), mock.patch.object(rows, "QUICK_MPI_SIZES", [4, 4096]):
+            for name, group in rows.GROUPS.items():
+                found[name] = list(group(rows.Rows(bench, said.append)))
+        works = {name: [(one["work"], one["ours"]) for one in measured] for name, measured in found.items()}
+        self.assertEqual(works["gloo"], [("all-reduce 4 KB", "troika shm"), ("all-reduce 4 KB", "troika gloo")])
+        self.assertEqual([work for work, _ in works["own-module"]],
+                         ["own MLP, a step", "the same, steps kept", "the same, steps kept"])
+        self.assertEqual(works["start"], [("command to first step", "troika")])
+        if shutil.which("mpicc") and shutil.which("mpirun"):
+            self.assertEqual([work for work, _ in works["mpi"]],
+                             ["all-reduce 4 B", "all-reduce 4 B, own memory",
+                              "all-reduce 4 KB", "all-reduce 4 KB, own memory"])
+        else:
+            self.assertIn("all-reduce, MPI: left out, there is no mpicc or no mpirun", said)
+        for one in sum(found.values(), []):
+            self.assertEqual((one["ranks"], len(one["pairs"])), (2, 1))
+            ours, theirs = one["pairs"][0]
+            self.assertGreater(min(ours, theirs), 0)
+            self.assertAlmostEqual(one["ratio"], theirs / ours)
 
 
 class Layouts(CommandTest):

@@ -4,6 +4,8 @@ Usage: launch_mpi.py MPIRUN WORLD_PROBE COMM_PROBE PLUGINS [FLAVOUR ...], with t
 plug-ins and the MPIs that there are plug-ins for.
 """
 
+import json
+import os
 import shutil
 import sys
 
@@ -58,17 +60,37 @@ def sums(*command, engine="mpi"):
     return Job(command, {**ENVIRONMENT, "TROIKA_PLUGINS": PLUGINS}).wait()
 
 
-def mpi_carries_sums():
+def launchers():
+    """The mpirun of each MPI that there is a plug-in for."""
     for flavour in FLAVOURS:
         program = "mpirun." + flavour
-        if not shutil.which(program):
+        if shutil.which(program):
+            yield program
+        else:
             print("left out: there is no", program)
-            continue
+
+
+def mpi_carries_sums():
+    for program in launchers():
         said = sums(program, "-n", "3").sums()
         assert [one["rank"] for one in said] == [0, 1, 2], said
         assert all(one["engine"] == "mpi" and one["right"] for one in said), said
 
 
+def the_benchmark_measures_mpi():
+    for program in launchers():
+        command = [program, "-n", "2", os.environ["TROIKA"], "bench", "comm", "--engine", "mpi", "--op",
+                   "all_reduce,exchange", "--sizes", "4,64K", "--budget", "0", "--json"]
+        job = Job(command, {**ENVIRONMENT, "TROIKA_PLUGINS": PLUGINS}).wait()
+        assert job.status == 0, f"{command}: status {job.status}\n{job.out}{job.err}"
+        results = json.loads(job.out)["results"]  # printed once
+        assert [(one["operation"], one["bytes"]) for one in results] == [
+            ("all_reduce", 4), ("all_reduce", 65536), ("exchange", 4), ("exchange", 65536)], results
+        assert all(one["engine"] == "mpi" and one["ranks"] == 2 for one in results), results
+        assert all(0 < one["fastest_seconds"] <= one["seconds"] for one in results), results
+
+
 need_programs(MPIRUN)
 run_tests([ranks_find_each_other, a_shell_in_between_does_not_matter, jobs_side_by_side_do_not_meet,
-           the_user_may_name_the_rendezvous, flags_win, a_lone_rank_needs_nobody, mpi_carries_sums])
+           the_user_may_name_the_rendezvous, flags_win, a_lone_rank_needs_nobody, mpi_carries_sums,
+           the_benchmark_measures_mpi])

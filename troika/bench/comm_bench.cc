@@ -13,6 +13,7 @@ namespace troika {
 namespace {
 
 constexpr Seconds kRepeat{0.02};  // long enough that starting together does not show
+constexpr std::int64_t kElementBytes = sizeof(float);
 constexpr int kFewestRepeats = 5;
 constexpr int kMostRepeats = 2000;
 
@@ -109,6 +110,10 @@ std::int64_t parse_size(std::string_view text) {
       number > kMost / factor) {
     throw UsageError("--sizes: " + quote(all) + " is no size",
                      "a size is a number of bytes, or of K, M or G: --sizes 4,4K,64M, or 4:64M");
+  }
+  if (number * factor % kElementBytes != 0) {
+    throw UsageError("--sizes: " + quote(all) + " is no whole number of fp32 values",
+                     "give a multiple of " + std::to_string(kElementBytes) + " bytes");
   }
   return number * factor;
 }

@@ -40,7 +40,7 @@ struct CommBenchOptions {
                                                  const CommBenchOptions& options);
 
 // Bytes from "4,4K,64M" (powers of 1024), or "4:64M", which goes up by factors of 4. Throws
-// UsageError naming what is no size.
+// UsageError naming what is no size, or no multiple of the 4 bytes of an element.
 [[nodiscard]] std::vector<std::int64_t> parse_sizes(const std::string& text);
 
 }  // namespace troika

@@ -42,6 +42,18 @@ TEST(Sizes, AreNumbersUnitsAndRanges) {
   }
 }
 
+TEST(Sizes, AreOfWholeElements) {
+  for (const char* wrong : {"3", "4,6", "1:64", "4:1023", "1001"}) {
+    try {
+      (void)parse_sizes(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("is no whole number of fp32 values")) << wrong;
+      EXPECT_THAT(error.hint(), HasSubstr("a multiple of 4 bytes")) << wrong;
+    }
+  }
+}
+
 TEST(BusFactor, IsThatOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(BenchOperation::kAllReduce, 2), 1);
   EXPECT_DOUBLE_EQ(bus_factor(BenchOperation::kAllReduce, 8), 1.75);
