@@ -3,11 +3,15 @@
 Usage: launch_nodes.py WORLD_PROBE COMM_PROBE LAB_WIRE
 """
 
+import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import time
 
-from launchers import Job, check_worlds, need_programs, need_root, run_tests, skip
+from launchers import Job, check_worlds, environment, need_programs, need_root, run, run_tests, skip, temporary_folder
 
 PROBE, COMM_PROBE, LAB_WIRE = sys.argv[1:]
 TROIKA = os.environ["TROIKA"]
@@ -45,6 +49,33 @@ def hosts_that_disagree_say_so():
     for job in done:
         assert job.status == 4, (job.status, job.err)
         assert "node 1 disagrees with node 0" in job.err, job.err
+
+
+def a_stopped_rank_is_named_on_both_hosts():
+    """Two ranks a host: shared memory inside, messages between. The host's name is its own."""
+    with temporary_folder() as name:
+        folder = pathlib.Path(name)
+        jobs = [Job(["ip", "netns", "exec", f"{PREFIX}-{number + 1}", "unshare", "--uts", "sh", "-c",
+                     f"hostname host-{'ab'[number]} && exec {TROIKA} launch --nodes 2 --node-rank {number} "
+                     f"--ranks-per-node 2 --rendezvous {RENDEZVOUS} --recorders {folder}/{number} -- "
+                     f"{COMM_PROBE} auto 1 100000000 3"], environment(OMP_NUM_THREADS="1")) for number in (0, 1)]
+        until = time.monotonic() + 60
+        while len(ranks := recordings(folder / "1")) < 2 or min(rank["count"] for rank in ranks) < 10:
+            assert all(job.process.poll() is None for job in jobs), [job.wait().err for job in jobs]
+            assert time.monotonic() < until, "the job has not begun"
+        pid = ranks[1]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        done = [job.wait() for job in jobs]
+        for job in done:
+            assert job.status == 5, (job.status, job.err)
+            cause, hint = job.err.splitlines()[-2:]
+            assert cause.startswith("troika: rank ") and f"rank 3 (host host-b, pid {pid}) has " in cause, job.err
+            assert f"process {pid} is stopped (SIGSTOP" in hint, job.err
+
+
+def recordings(folder):
+    done = run([TROIKA, "inspect", str(folder), "--json"])
+    return json.loads(done.out)["ranks"] if done.status == 0 else []
 
 
 MEGABYTES, ROUNDS = 8, 3
@@ -85,12 +116,13 @@ def shared_memory_inside_hosts_saves_half_of_the_network():
 
 
 need_root()
-need_programs("ip")
+need_programs("ip", "unshare")
 try:
     if subprocess.run([LAB, "up", PREFIX, "2"], timeout=60).returncode != 0:
         skip("this machine cannot make network namespaces")
     run_tests([ranks_of_two_hosts_meet, a_host_that_does_not_come_is_named,
-               an_address_that_nobody_has_is_named, hosts_that_disagree_say_so])
+               an_address_that_nobody_has_is_named, hosts_that_disagree_say_so,
+               a_stopped_rank_is_named_on_both_hosts])
     subprocess.run([LAB, "down", PREFIX], timeout=60, check=True)
     # A link of 5 ms and 200 Mbit/s each way.
     if not os.path.exists("/dev/net/tun"):

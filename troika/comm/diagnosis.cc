@@ -117,7 +117,7 @@ class Case {
   [[nodiscard]] std::string where() const { return wait_.name + " on axis " + members_.axis; }
 
   [[nodiscard]] Diagnosis not_entered(const std::vector<int>& absent) const {
-    const int first = absent.front();
+    const int first = to_blame(absent);
     std::string who = members_.name(first);
     if (absent.size() > 1) {
       who += " and " + std::to_string(absent.size() - 1) +
@@ -129,8 +129,16 @@ class Case {
             std::ranges::all_of(absent, [&](int member) { return is_held_up(member); })};
   }
 
+  // Of those that have not come: one that is stopped, else one that waits for nobody.
+  [[nodiscard]] int to_blame(const std::vector<int>& absent) const {
+    auto found = std::ranges::find_if(absent, [&](int member) { return is_stopped(member); });
+    if (found != absent.end()) return *found;
+    found = std::ranges::find_if(absent, [&](int member) { return !is_held_up(member); });
+    return found != absent.end() ? *found : absent.front();
+  }
+
   // Whether a member may be where it is because of somebody else: it is in an operation that is not
-  // of our group's collectives, or what it did last has failed.
+  // one of our group's collectives, or is an earlier one, or what it did last has failed.
   [[nodiscard]] bool is_held_up(int member) const {
     using State = RecordedOperation::State;
     const auto& operations = snapshot(member)->recording.operations;
@@ -138,8 +146,9 @@ class Case {
     if (last != operations.end() && last->state == State::kFailed) return true;
     return !is_stopped(member) &&
            std::ranges::any_of(operations, [&](const RecordedOperation& operation) {
+             const bool of_ours = of_our_group(operation) && operation.place > 0;
              return operation.state == State::kRunning &&
-                    !(of_our_group(operation) && operation.place > 0);
+                    (!of_ours || operation.place < wait_.place);
            });
   }
 
@@ -151,18 +160,23 @@ class Case {
         recorded(members_.index) ? at_our_place(members_.index) : nullptr;
     // What the recorder has cut must be cut on both sides.
     if (name_of(theirs) != (own ? name_of(*own) : name_once_recorded(wait_.name))) {
-      return {name + " is in " + name_of(theirs) + " as operation " + std::to_string(wait_.place) +
-                  " on axis " + members_.axis + ", where " + we + " entered " + wait_.name,
-              kSameOperations};
+      return {.message = name + " is in " + name_of(theirs) + " as operation " +
+                         std::to_string(wait_.place) + " on axis " + members_.axis + ", where " +
+                         we + " entered " + wait_.name,
+              .hint = kSameOperations,
+              .mutual = true};
     }
     const std::string their_shape = shape(theirs), own_shape = own ? shape(*own) : "another shape";
     if (their_shape == own_shape) {
-      return {name + " has entered " + where() + " with another root, reduction or cut than " + we,
-              "all ranks must give the same"};
+      return {.message = name + " has entered " + where() +
+                         " with another root, reduction or cut than " + we,
+              .hint = "all ranks must give the same",
+              .mutual = true};
     }
-    return {name + " has entered " + where() + " with " + their_shape + ", and " + we + " with " +
-                own_shape,
-            "all ranks must give tensors of the same size and type"};
+    return {.message = name + " has entered " + where() + " with " + their_shape + ", and " + we +
+                       " with " + own_shape,
+            .hint = "all ranks must give tensors of the same size and type",
+            .mutual = true};
   }
 
   // All that is known of have entered: then it is one that is stopped, or one that nothing has come

@@ -36,6 +36,9 @@ struct Diagnosis {
   // Whom it names waits for somebody itself, or has just failed, in another operation: what that
   // one knows says more.
   bool indirect = false;
+  // Members are in different operations, or give different tensors: whom it names says the same of
+  // this one.
+  bool mutual = false;
 };
 
 // How long to wait for it to say so.

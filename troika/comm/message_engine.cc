@@ -4,6 +4,7 @@
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/message_engine.h>
 #include <troika/comm/messages.h>
+#include <troika/observe/left_error.h>
 
 #include <ATen/ATen.h>
 
@@ -154,6 +155,20 @@ std::uint32_t MessageEngine::next_tag(std::uint64_t signature) {
 void MessageEngine::run(const Named& named, const std::function<void()>& body) {
   throw_if_broken(named);
   try {
+    attempt(named, body);
+  } catch (const RendezvousError& error) {
+    leave(error);
+    throw;
+  }
+}
+
+void MessageEngine::leave(const RendezvousError& error) noexcept {
+  if (error_left_.exchange(true)) return;
+  leave_error(members_.recorders, members_.ranks[static_cast<std::size_t>(members_.index)], error);
+}
+
+void MessageEngine::attempt(const Named& named, const std::function<void()>& body) {
+  try {
     body();
   } catch (const LinkError& error) {
     std::rethrow_exception(error_for(named, error));
@@ -167,7 +182,9 @@ void MessageEngine::run(const Named& named, const std::function<void()>& body) {
 
 void MessageEngine::throw_if_broken(const Named& named) {
   const std::lock_guard lock(mutex_);
-  if (broken_) throw broken(named);
+  if (!broken_) return;
+  leave(broken(named));
+  throw broken(named);
 }
 
 std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError& error) {
@@ -201,7 +218,8 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
     }
   }
   break_off({diagnosis.message, diagnosis.hint});
-  const auto theirs = board_.reason_of(error.peer(), kForReasons);
+  // Of members in different operations each names the other: what to do says more.
+  const auto theirs = diagnosis.mutual ? std::nullopt : board_.reason_of(error.peer(), kForReasons);
   return std::make_exception_ptr(
       DeadlineError(diagnosis.message,
                     theirs ? members_.name(error.peer()) + " gave up on its own: " + theirs->message
@@ -244,7 +262,9 @@ std::exception_ptr MessageEngine::overdue(const Named& named) {
                               ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
   break_off({message, ""});
-  return std::make_exception_ptr(DeadlineError(message));
+  const DeadlineError error(message);
+  leave(error);
+  return std::make_exception_ptr(error);
 }
 
 void MessageEngine::break_off(const Reason& reason) {

@@ -2,6 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/agreement.h>
@@ -79,9 +80,15 @@ Session Session::from_environment(const SessionOptions& options) {
 
 Session Session::join(World world, const SessionOptions& options) {
   const Deadline deadline = Deadline::in(options.rendezvous_timeout);
-  Rendezvous rendezvous =
-      Rendezvous::join(std::move(world), {std::string(kVersion), agreement_of(options)}, deadline);
-  return connect(std::move(rendezvous), options);
+  const int rank = world.rank;
+  try {
+    Rendezvous rendezvous = Rendezvous::join(
+        std::move(world), {std::string(kVersion), agreement_of(options)}, deadline);
+    return connect(std::move(rendezvous), options);
+  } catch (const RendezvousError& error) {
+    leave_error(recorder_folder(options), rank, error);
+    throw;
+  }
 }
 
 Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {

@@ -74,6 +74,24 @@ TEST(Diagnosis, CountsThoseThatHaveNotEntered) {
                         "'gradients' on axis data; rank 0 has waited"));
 }
 
+// One that is still in an earlier operation waits there for somebody.
+TEST(Diagnosis, BlamesWhoWaitsForNobody) {
+  const RecordedOperation held_up = operation("all_reduce", "loss", 6, 41, State::kRunning);
+  std::vector<std::optional<RankSnapshot>> snapshots = {
+      snapshot(10, {kOurs}), snapshot(4711, {held_up}), snapshot(12, {kOurs}),
+      snapshot(15, {held_up}, ProcessState::kStopped)};
+  const Diagnosis stopped = diagnose(four(), kWait, snapshots, {1});
+  EXPECT_THAT(stopped.message, HasSubstr("rank 5 (host c, pid 15) and 1 other rank have not"));
+  EXPECT_THAT(stopped.hint, HasSubstr("kill -CONT 15"));
+  EXPECT_FALSE(stopped.indirect);
+  snapshots[3] = snapshot(15, {kLoss});
+  const Diagnosis absent = diagnose(four(), kWait, snapshots, {1});
+  EXPECT_THAT(absent.message, HasSubstr("rank 5 (host c, pid 15) and 1 other rank have not"));
+  EXPECT_FALSE(absent.indirect);
+  snapshots[3] = snapshot(15, {kOurs});
+  EXPECT_TRUE(diagnose(four(), kWait, snapshots, {1}).indirect);
+}
+
 // An operation of another axis or generation is no evidence, even at the same place.
 TEST(Diagnosis, KeepsGroupsApart) {
   RecordedOperation before = kOurs, elsewhere = kOurs;
@@ -92,9 +110,12 @@ TEST(Diagnosis, TellsAnotherOperationFromAnotherShape) {
       snapshot(10, {kOurs}),
       snapshot(4711, {operation("all_gather", "names", 7, 1, State::kRunning)}),
       snapshot(12, {kOurs}), snapshot(15, {kOurs})};
-  EXPECT_EQ(diagnose(four(), kWait, snapshots, {1}).message,
+  const Diagnosis other = diagnose(four(), kWait, snapshots, {1});
+  EXPECT_EQ(other.message,
             "rank 1 (host b, pid 4711) is in all_gather 'names' as operation 7 on axis data, where "
             "ranks 0, 2 and 5 entered all_reduce 'gradients'");
+  EXPECT_EQ(other.hint, kSameOperations);
+  EXPECT_TRUE(other.mutual);
 
   RecordedOperation shorter = operation("all_reduce", "gradients", 7, 2, State::kRunning);
   shorter.elements = 999;

@@ -5,12 +5,27 @@
 #include <troika/comm/collectives.h>
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/shm/engine.h>
+#include <troika/observe/left_error.h>
 
 #include <poll.h>
 
 namespace troika::shm {
 
 void Engine::run(const Named& named, FunctionRef<void()> body) {
+  try {
+    attempt(named, body);
+  } catch (const RendezvousError& error) {
+    leave(error);
+    throw;
+  }
+}
+
+void Engine::leave(const RendezvousError& error) noexcept {
+  if (error_left_.exchange(true)) return;
+  leave_error(members_.recorders, members_.ranks[static_cast<std::size_t>(members_.index)], error);
+}
+
+void Engine::attempt(const Named& named, FunctionRef<void()> body) {
   const auto where = [&] { return place_of(named); };
   try {
     body();
@@ -87,7 +102,9 @@ std::exception_ptr Engine::overdue(const Named& named) {
   const std::string message = place_of(named) + ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
   give_up({message, ""});
-  return std::make_exception_ptr(DeadlineError(message));
+  const DeadlineError error(message);
+  leave(error);
+  return std::make_exception_ptr(error);
 }
 
 void Engine::abort(const std::string& reason) {

@@ -1,0 +1,50 @@
+#include <troika/observe/left_error.h>
+
+#include <algorithm>
+#include <fstream>
+#include <system_error>
+
+namespace troika {
+namespace {
+
+std::filesystem::path error_path(const std::filesystem::path& recorders, int rank) {
+  return recorders / ("error-rank-" + std::to_string(rank) + ".txt");
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+void leave_error(const std::filesystem::path& recorders, int rank, const Error& error) noexcept {
+  if (recorders.empty()) return;
+  try {
+    const std::filesystem::path path = error_path(recorders, rank);
+    std::filesystem::path temporary = path;
+    temporary += ".new";
+    {
+      std::ofstream file(temporary);
+      file << one_line(error.what()) << "\n" << one_line(error.hint()) << "\n";
+    }
+    std::filesystem::rename(temporary, path);  // so that nobody reads half of it
+    // The error that is under way tells more. NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const std::exception&) {
+  }
+}
+
+std::optional<LeftError> left_error(const std::filesystem::path& recorders, int rank,
+                                    std::filesystem::file_time_type since) {
+  std::error_code missing;
+  const std::filesystem::path path = error_path(recorders, rank);
+  const auto written = std::filesystem::last_write_time(path, missing);
+  if (missing || written < since) return std::nullopt;
+  std::ifstream file(path);
+  LeftError error;
+  if (!std::getline(file, error.message) || error.message.empty()) return std::nullopt;
+  std::getline(file, error.hint);
+  return error;
+}
+
+}  // namespace troika

@@ -1,0 +1,33 @@
+// How many bytes of something are alive in this process, and the most that ever were: counted by
+// whoever gives memory out, and read by whoever reports it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace troika {
+
+// Thread-safe. Bytes are those of whole allocations.
+class MemoryCounter {
+ public:
+  void add(std::int64_t bytes) noexcept {
+    const std::int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < live && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+    }
+  }
+  void remove(std::int64_t bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // The peak is what is alive now.
+  void forget_peak() noexcept { peak_ = live_.load(); }
+  [[nodiscard]] std::int64_t live() const noexcept { return live_; }
+  [[nodiscard]] std::int64_t peak() const noexcept { return peak_; }
+
+ private:
+  std::atomic<std::int64_t> live_ = 0, peak_ = 0;
+};
+
+// Of tensors in the process's own memory: LibTorch has one allocator for them, so there is one
+// counter. An engine adds what it gives out itself.
+[[nodiscard]] MemoryCounter& cpu_tensor_bytes();
+
+}  // namespace troika
