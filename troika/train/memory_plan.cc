@@ -219,19 +219,28 @@ class DryRank {
     plan_.transient = tensor_memory(at::kMeta).peak_bytes - most_between;
   }
 
-  // WholeTensors: a rank brings its pieces together; rank 0 has the whole model beside them, and
-  // what another rank has sent. A rank that has everything has nothing to bring together.
+  // WholeTensors: a rank brings its pieces together, but for copies; rank 0 has the whole model
+  // beside them. A rank that has everything has nothing to bring together.
   void count_saving() {
     const Arena& arena = model_.arena();
     plan_.saving = plan_.storages() + plan_.buffers + plan_.batches;
     if (tensor_.size() == 1 && pipeline_group_.size() == 1 && arena.sharding().stage == 0) return;
-    std::int64_t own = 0, whole = 0;
-    for (const Piece& piece : arena.pieces()) own += piece.count;
-    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
     const bool gives = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
                                                   : groups_.data.front() == rank_;
-    if (gives) plan_.saving += own * element_size();
-    if (rank_ == 0) plan_.saving += (whole + own) * element_size();
+    std::int64_t own = 0, whole = 0;
+    for (const Piece& piece : arena.pieces()) {
+      const ParameterSpec& spec = arena.parameters()[piece.parameter]->spec();
+      if (!gives || spec.copy) continue;
+      const std::int64_t owned = spec.owned.value_or(spec.local_count());
+      own += std::clamp<std::int64_t>(owned - piece.begin, 0, piece.count);
+    }
+    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
+    plan_.saving += own * element_size();
+    if (rank_ == 0) {
+      plan_.saving += whole * element_size();
+    } else {
+      plan_.sent = own * element_size();
+    }
   }
 
   const Recipe& recipe_;
@@ -271,6 +280,10 @@ std::vector<RankKind> predict_job(const Recipe& recipe) {
     if (is_new) kinds.push_back({{}, predict_memory(recipe, rank)});
     kinds[found->second].ranks.push_back(rank);
   }
+  // Rank 0 has what one other rank has sent at a time.
+  std::int64_t most = 0;
+  for (const RankKind& kind : kinds) most = std::max(most, kind.plan.sent);
+  kinds.front().plan.saving += most;
   return kinds;
 }
 

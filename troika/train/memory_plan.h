@@ -30,6 +30,8 @@ struct MemoryPlan {
   // has all of it in one piece).
   std::int64_t start = 0;
   std::int64_t saving = 0;
+  // What this rank sends to rank 0 then.
+  std::int64_t sent = 0;
   // Forward passes of a single chunk of the pipeline whose backward pass is to come, at most.
   int peak_chunk_activations = 0;
 
@@ -45,8 +47,9 @@ struct MemoryPlan {
 // What a process has beside its tensors, about: code, threads, and the libraries' own memory.
 inline constexpr std::int64_t kProcessBytes = std::int64_t{160} << 20;
 
-// `recipe` is resolved. One call at a time in a process. Throws UsageError for a model that cannot
-// be split as the recipe says.
+// `recipe` is resolved. One call at a time in a process. What rank 0 receives while the model is
+// written is not in its plan: predict_job() knows the others. Throws UsageError for a model that
+// cannot be split as the recipe says.
 [[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank);
 
 // Ranks that need the same but for the roundings of their shards (docs/zero.md).

@@ -52,6 +52,7 @@ class Run {
         job_(job),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed))),
+        gemm_rate_(measure_gemm_rate(numeric_types(recipe.train.precision).compute, Seconds(0.02))),
         trainer_(recipe, dataset_, job),
         whole_(job, trainer_.model()) {
     agree_on_data();
@@ -72,7 +73,6 @@ class Run {
       if (leads()) dump(batch, gradients);
       wait_for_files("gradients dumped");
     });
-    gemm_rate_ = measure_gemm_rate(numeric_types(recipe_.train.precision).compute, Seconds(0.02));
     const auto started = Clock::now();
     StepMetrics last;
     while (trainer_.state().step < recipe_.train.steps) last = step();
@@ -164,7 +164,7 @@ class Run {
   std::string finish(const StepMetrics& last, Seconds seconds) {
     const std::vector<NamedTensor> parameters = whole_.masters();
     const std::string json =
-        summary_json(recipe_, job_, trainer_, last, seconds, peak_tensor_bytes());
+        summary_json(recipe_, job_, trainer_, last, seconds, tensor_memory(at::kCPU).peak_bytes);
     if (leads()) {
       save_parameters(model_path(folder_), parameters);
       reporter_->finish();
@@ -184,22 +184,6 @@ class Run {
                format_count(static_cast<double>(facts.tokens)) + " tokens, " +
                std::to_string(facts.held_out_documents) + " documents held out");
     }
-  }
-
-  // Memory that peers can read does not come from where tensors are counted.
-  [[nodiscard]] std::int64_t peak_tensor_bytes() const {
-    const auto is_shared = [](const Group& group) { return !is_counted(group.allocate(1)); };
-    std::int64_t bytes = tensor_memory(at::kCPU).peak_bytes;
-    const bool arena_is_shared = is_shared(job_.shard());
-    if (arena_is_shared) {
-      for (const Storage storage :
-           {Storage::kValues, Storage::kMasters, Storage::kGradients, Storage::kState}) {
-        bytes += trainer_.model().arena().bytes(storage);
-      }
-    }
-    const bool buffers_are_shared =
-        arena_is_shared || is_shared(job_.tensor()) || is_shared(job_.tie());
-    return bytes + (buffers_are_shared ? trainer_.buffer_bytes() : 0);
   }
 
   [[nodiscard]] double parameter_count() const {
@@ -236,10 +220,10 @@ class Run {
   Job& job_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
+  double gemm_rate_;  // before the model takes memory: its matrices are no part of what is needed
   Trainer trainer_;
   WholeTensors whole_;
   std::optional<MetricReporter> reporter_;
-  double gemm_rate_ = 1;
   double cores_ = usable_cores();
   bool trace_written_ = false;
 };

@@ -2,34 +2,18 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <malloc.h>
 #include <troika/base/error.h>
+#include <troika/observe/memory_counter.h>
 #include <troika/train/tensor_memory.h>
 
-#include <atomic>
 #include <memory>
 
 namespace troika {
 namespace {
 
-class Counter {
- public:
-  void add(std::int64_t bytes) {
-    const std::int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    std::int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (peak < live && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
-    }
-  }
-  void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
-  void forget_peak() { peak_ = live_.load(); }
-  [[nodiscard]] TensorMemory read() const { return {live_, peak_}; }
-
- private:
-  std::atomic<std::int64_t> live_ = 0, peak_ = 0;
-};
-
 // LibTorch knows one allocator a device, for the whole process and for good: so these are.
-Counter& counter(at::DeviceType device) {
-  static Counter cpu, meta;
-  return device == at::kMeta ? meta : cpu;
+MemoryCounter& counter(at::DeviceType device) {
+  static MemoryCounter meta;
+  return device == at::kMeta ? meta : cpu_tensor_bytes();
 }
 
 std::int64_t size_of(void* memory) {
@@ -86,16 +70,12 @@ void count_tensor_memory(at::DeviceType device) {
 }
 
 TensorMemory tensor_memory(at::DeviceType device) {
-  return counter(device).read();
+  const MemoryCounter& counted = counter(device);
+  return {counted.live(), counted.peak()};
 }
 
 void forget_peak(at::DeviceType device) {
   counter(device).forget_peak();
-}
-
-bool is_counted(const at::Tensor& tensor) {
-  const auto deleter = tensor.storage().data_ptr().get_deleter();
-  return deleter == &release_memory || deleter == &release_size;
 }
 
 }  // namespace troika

@@ -1,6 +1,6 @@
 // How many bytes tensors have in this process: what is alive now, and the most that ever was.
-// Counted where LibTorch takes memory, so all that its operators allocate in passing is in it;
-// memory from Group::allocate that peers can read does not come from there.
+// Counted where LibTorch takes memory, so all that its operators allocate in passing is in it, and
+// where an engine gives out memory that peers can read (Group::allocate).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,5 @@ void count_tensor_memory(at::DeviceType device);
 [[nodiscard]] TensorMemory tensor_memory(at::DeviceType device);
 // The peak is what is alive now. Thread-safe.
 void forget_peak(at::DeviceType device);
-// Whether the memory behind a tensor is among what is counted.
-[[nodiscard]] bool is_counted(const at::Tensor& tensor);
 
 }  // namespace troika

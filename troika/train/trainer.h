@@ -54,8 +54,6 @@ class Trainer {
   // The most activations that were alive at once in the last step, of a single chunk of the
   // pipeline and microbatch.
   [[nodiscard]] int peak_chunk_activations() const { return peak_chunk_activations_; }
-  // Memory that the data axis has beside the arena's.
-  [[nodiscard]] std::int64_t buffer_bytes() const { return data_axis_->buffer_bytes(); }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
 
  private:

@@ -3,6 +3,7 @@
 #include <troika/comm/collectives.h>
 #include <troika/comm/fold.h>
 #include <troika/comm/shm/engine.h>
+#include <troika/observe/memory_counter.h>
 
 #include <ATen/ATen.h>
 #include <sys/eventfd.h>
@@ -483,9 +484,13 @@ at::Tensor Engine::allocate(std::size_t bytes) {
   std::shared_ptr<std::byte> memory = Segments::allocate(segments_, bytes);
   if (!memory) return GroupEngine::allocate(bytes);
   std::byte* start = memory.get();
-  return at::from_blob(
-      start, {static_cast<std::int64_t>(bytes)},
-      [memory = std::move(memory)](void*) mutable { memory.reset(); }, at::kByte);
+  const auto size = static_cast<std::int64_t>(bytes);
+  cpu_tensor_bytes().add(size);
+  const auto release = [memory = std::move(memory), size](void*) mutable {
+    memory.reset();
+    cpu_tensor_bytes().remove(size);
+  };
+  return at::from_blob(start, {size}, release, at::kByte);
 }
 
 }  // namespace troika::shm
