@@ -1,7 +1,8 @@
 // Joins a job, whoever has started it, sums a tensor over all ranks a few times, and prints
 //   comm {"rank": 0, "size": 4, "engine": "shm+gloo", "right": true, "seconds": 0.12}
 // with the median time of one sum. For tests of engines between hosts and under launchers.
-//   comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT]
+//   comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT [LEAVER]]
+// Rank LEAVER ends well after two rounds, whatever the others wait for.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/config/recipe.h>
@@ -27,7 +28,8 @@ EngineKind engine_named(const std::string& name) {
   return engines.at(name);
 }
 
-int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds timeout) {
+int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds timeout,
+          int leaver) {
   SessionOptions options;
   options.engine = engine_named(engine);
   options.rendezvous_timeout = Seconds(30);
@@ -37,6 +39,7 @@ int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds
   std::vector<double> seconds;
   bool right = true;
   for (int round = 0; round < rounds; ++round) {
+    if (round == 2 && session.rank() == leaver) return 0;
     tensor.fill_(session.rank() + 1 + round);
     session.barrier("round");
     const auto start = Clock::now();
@@ -62,15 +65,17 @@ int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds
 }  // namespace troika
 
 int main(int argc, char** argv) {
-  if (argc != 4 && argc != 5) {
-    std::cerr << "usage: comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT]\n";
+  if (argc < 4 || argc > 6) {
+    std::cerr << "usage: comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT [LEAVER]]\n";
     return 2;
   }
   try {
-    const troika::Seconds timeout(argc == 5 ? std::stod(argv[4]) : 60.0);
-    return troika::probe(argv[1], std::stoll(argv[2]), std::stoi(argv[3]), timeout);
+    const troika::Seconds timeout(argc >= 5 ? std::stod(argv[4]) : 60.0);
+    const int leaver = argc == 6 ? std::stoi(argv[5]) : -1;
+    return troika::probe(argv[1], std::stoll(argv[2]), std::stoi(argv[3]), timeout, leaver);
   } catch (const troika::Error& error) {
-    std::cerr << "comm_probe: " << error.what() << "\nhint: " << error.hint() << "\n";
+    std::cerr << "comm_probe: " << error.what() << "\n";
+    if (!error.hint().empty()) std::cerr << "hint: " << error.hint() << "\n";
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "comm_probe: " << error.what() << "\n";

@@ -3,13 +3,34 @@
 import json
 import os
 import pathlib
+import re
 import signal
+import socket
 import sys
 import time
 
 from launchers import Job, check_worlds, environment, run, run_tests, temporary_folder
 
 TROIKA = os.environ["TROIKA"]
+HOST = socket.gethostname()
+RECIPE = """
+name = "killed"
+runs_dir = "{folder}/runs"
+[model]
+kind = "mlp"
+input_dim = 8
+hidden_dims = [8]
+output_dim = 2
+activation = "relu"
+loss = "cross_entropy"
+[data]
+kind = "random"
+[train]
+steps = 100000000
+global_batch_size = 4
+micro_batch_size = 2
+evaluate_every_steps = 0
+"""
 SAY = "import os; print(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)"
 
 
@@ -79,13 +100,13 @@ def recorded(folder):
     return {one["rank"]: one for one in json.loads(done.out)["ranks"]} if done.status == 0 else {}
 
 
-def under_way(job, folder, flight="troika-flight-*"):
-    """Waits until both ranks exchange something; returns the folder of their recorders, and their pids."""
+def under_way(job, folder, flight="troika-flight-*", size=2):
+    """Waits until all ranks exchange something; returns the folder of their recorders, and their pids."""
     until = time.monotonic() + 60
     while True:
         for found in folder.glob(flight):
             ranks = recorded(found)
-            if len(ranks) == 2 and all(rank["count"] > 10 for rank in ranks.values()):
+            if len(ranks) == size and all(rank["count"] > 10 for rank in ranks.values()):
                 return found, {number: rank["pid"] for number, rank in ranks.items()}
         assert job.process.poll() is None, job.wait().err
         assert time.monotonic() < until, "the job has not begun"
@@ -100,11 +121,13 @@ def a_stopped_rank_is_named_and_its_recorder_kept(engine):
         assert flight.stat().st_mode & 0o777 == 0o700, oct(flight.stat().st_mode)
         os.kill(pids[1], signal.SIGSTOP)
         job.wait()
+        # Rank 0 has ended, and says whose fault it is.
         cause = root_cause(job, 5)
-        assert cause.startswith("troika: rank 0 (host "), cause
-        assert "rank 1 (host " in job.err and "rank 0 has waited 2.0 s" in job.err, job.err
-        assert f"process {pids[1]} is stopped (SIGSTOP" in job.err, job.err
-        assert f"kill -CONT {pids[1]}" in job.err, job.err
+        assert cause.startswith("troika: rank 0 (host ") and " ended with exit status 4 after: " in cause, cause
+        assert f"rank 1 (host {HOST}, pid {pids[1]}) has " in cause and "rank 0 has waited 2.0 s" in cause, cause
+        hint = job.err.splitlines()[-1]
+        assert hint.startswith(f"hint: process {pids[1]} is stopped (SIGSTOP"), job.err
+        assert f"kill -CONT {pids[1]}" in hint, hint
         assert f"`troika inspect {flight}` shows what each rank did last" in job.err, job.err
         shown = run([TROIKA, "inspect", str(flight)])
         assert shown.status == 0 and str(pids[1]) in shown.out, (shown.out, shown.err)
@@ -116,6 +139,62 @@ def a_stopped_rank_is_named_with_shared_memory():
 
 def a_stopped_rank_is_named_with_messages():
     a_stopped_rank_is_named_and_its_recorder_kept("gloo")
+
+
+# What a rank that is gone did last.
+DEED = r"it (is in|last completed) (barrier 'round'|all_reduce 'sum')"
+
+
+def a_killed_rank_is_named_with_its_last_operation(engine):
+    with temporary_folder() as name:
+        job = Job([TROIKA, "launch", "--ranks", "3", "--", sys.argv[2], engine, "1", "100000000", "20"],
+                  environment(TMPDIR=name, OMP_NUM_THREADS="1"))
+        pids = under_way(job, pathlib.Path(name), size=3)[1]
+        os.kill(pids[2], signal.SIGKILL)
+        job.wait()
+        gone = rf"rank 2 \(host {re.escape(HOST)}, pid {pids[2]}\)"
+        # Whichever they hear first: that its process is gone, or what the launcher says.
+        heard = rf"comm_probe: .*(lost {gone}|{gone} was killed by signal 9 \(SIGKILL\)); {DEED}"
+        lines = job.err.splitlines()
+        for rank in (0, 1):
+            prefix = "" if rank == 0 else rf"\[rank {rank}\] "
+            own = [i for i, line in enumerate(lines) if re.match(prefix + heard, line)]
+            assert len(own) == 1, job.err
+            assert any(re.match(prefix + "hint: .", line) for line in lines), job.err
+        cause = root_cause(job, 5)
+        assert re.match(rf"troika: {gone} was killed by signal 9 \(SIGKILL\); {DEED}", cause), cause
+
+
+def a_killed_rank_is_named_with_its_last_operation_with_shared_memory():
+    a_killed_rank_is_named_with_its_last_operation("shm")
+
+
+def a_killed_rank_is_named_with_its_last_operation_with_messages():
+    a_killed_rank_is_named_with_its_last_operation("gloo")
+
+
+def a_killed_rank_of_a_training_is_named_with_its_last_operation():
+    with temporary_folder() as name:
+        folder = pathlib.Path(name)
+        (folder / "recipe.toml").write_text(RECIPE.format(folder=folder))
+        job = Job([TROIKA, "train", str(folder / "recipe.toml"), "--ranks", "2"], environment(OMP_NUM_THREADS="1"))
+        pids = under_way(job, folder, "runs/killed/flight")[1]
+        os.kill(pids[1], signal.SIGKILL)
+        job.wait()
+        cause = root_cause(job, 5)
+        assert re.match(rf"troika: rank 1 \(host {re.escape(HOST)}, pid {pids[1]}\) was killed by signal 9 "
+                        r"\(SIGKILL\); it (is in|last completed) \w+ '", cause), cause
+
+
+def a_rank_that_leaves_early_is_named():
+    with temporary_folder() as name:
+        job = run([TROIKA, "launch", "--ranks", "3", "--", sys.argv[2], "shm", "1", "100000000", "20", "1"],
+                  environment(TMPDIR=name, OMP_NUM_THREADS="1"))
+        cause = root_cause(job, 5)
+        assert re.match(r"troika: rank [02] \(host \S+, pid \d+\) ended with exit status 4 after: .*"
+                        rf"lost rank 1 \(host {re.escape(HOST)}, pid \d+\); it last completed all_reduce 'sum'",
+                        cause), cause
+        assert "hint: that process has ended: its last lines say why" in job.err.splitlines()[-1], job.err
 
 
 def nothing_is_left_of_a_job_that_went_well():
@@ -145,5 +224,9 @@ if __name__ == "__main__":
                flags_behind_the_program_are_its_own, an_exit_status_ends_the_job, a_kill_ends_the_job,
                a_program_that_is_not_there, ranks_die_with_the_launcher,
                a_stopped_rank_is_named_with_shared_memory, a_stopped_rank_is_named_with_messages,
+               a_killed_rank_is_named_with_its_last_operation_with_shared_memory,
+               a_killed_rank_is_named_with_its_last_operation_with_messages,
+               a_killed_rank_of_a_training_is_named_with_its_last_operation,
+               a_rank_that_leaves_early_is_named,
                nothing_is_left_of_a_job_that_went_well, nothing_is_left_where_no_rank_did_anything,
                a_folder_of_the_users_is_kept])

@@ -49,9 +49,7 @@ class Agent {
     while (const auto signal = signals_.take()) on_signal(*signal);
     if (watched[1].revents != 0) on_other_node();
     ranks_.take_note(watched);
-    if (const auto rank = ranks_.failed_rank()) {
-      begin_to_end("rank " + std::to_string(*rank) + " has failed");
-    }
+    if (const auto& failure = ranks_.failure()) begin_to_end(*failure);
   }
 
   void on_signal(int signal) {
@@ -68,10 +66,11 @@ class Agent {
 
   void on_other_node() {
     other_node_failed_ = true;
-    begin_to_end("another node of the job has failed");
+    begin_to_end(nodes_.stop_reason());
   }
 
-  // The others get a moment to say what they saw, since it may be the cause.
+  // The others get a moment to say what they saw, since it may be the cause. `reason` is a line,
+  // and a second one with the hint.
   void begin_to_end(const std::string& reason) {
     if (ending_) return;
     ending_ = true;

@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/launch/local_ranks.h>
 #include <troika/observe/machine.h>
+#include <troika/observe/snapshot.h>
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 
 namespace troika {
@@ -63,6 +65,18 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
   return variables;
 }
 
+std::int64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// The clock of files is behind by up to a tick of the kernel's.
+std::filesystem::file_time_type file_time_now() {
+  constexpr std::chrono::milliseconds kTick{20};
+  return std::filesystem::file_time_type::clock::now() - kTick;
+}
+
 bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
   return descriptor >= 0 && std::any_of(watched.begin(), watched.end(), [&](const pollfd& one) {
            return one.fd == descriptor && one.revents != 0;
@@ -73,7 +87,10 @@ bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
 
 LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
                        const std::string& run_id)
-    : last_words_(options.last_words) {
+    : last_words_(options.last_words),
+      recorders_(options.recorders),
+      started_(now_nanoseconds()),
+      files_since_(file_time_now()) {
   const auto environment = common_environment(options, store, run_id);
   for (int local = 0; local < options.plan.ranks_per_node; ++local) {
     start(local, options, environment);
@@ -155,7 +172,9 @@ void LocalRanks::note_word(Process& process) {
     return;  // not a word: the rank's end will speak for itself
   }
   process.told_before_word = told_to_end_;
-  if (process.word->failure && !failed_rank_) failed_rank_ = process.rank;
+  if (process.word->failure && !failure_) {
+    failure_ = news_of({process.rank, process.child.pid(), 0, process.word}, host_name());
+  }
 }
 
 void LocalRanks::note_end(Process& process) {
@@ -165,7 +184,16 @@ void LocalRanks::note_end(Process& process) {
   process.report.reset();
   ends_.push_back({process.rank, process.child.pid(), status, process.word,
                    process.word ? process.told_before_word : told_to_end_, last_words_});
-  if (is_failure(ends_.back()) && !failed_rank_) failed_rank_ = process.rank;
+  if (ended_well(ends_.back())) return;
+  look_at_records(ends_.back());
+  if (is_failure(ends_.back()) && !failure_) failure_ = news_of(ends_.back(), host_name());
+}
+
+void LocalRanks::look_at_records(RankEnd& end) const {
+  if (recorders_.empty()) return;
+  const auto snapshot = take_snapshot(recorder_path(recorders_, end.rank));
+  if (snapshot && snapshot->recording.created >= started_) end.deed = last_deed(*snapshot);
+  end.error = left_error(recorders_, end.rank, files_since_);
 }
 
 void LocalRanks::signal_all(int number) {

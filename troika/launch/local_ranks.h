@@ -9,6 +9,8 @@
 
 #include <poll.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <list>
 #include <memory>
 #include <string>
@@ -31,8 +33,9 @@ class LocalRanks {
 
   // In the order in which the ranks ended.
   [[nodiscard]] const std::vector<RankEnd>& ends() const { return ends_; }
-  // The first rank that has reported a failure, even if it has yet to end, or has ended badly.
-  [[nodiscard]] std::optional<int> failed_rank() const { return failed_rank_; }
+  // What is to be told of the first rank that has reported a failure, even if it has yet to end, or
+  // that has ended badly (see news_of()).
+  [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
   // Ends from now on are the launcher's doing.
   void told_to_end() { told_to_end_ = true; }
   void signal_all(int number);
@@ -58,12 +61,18 @@ class LocalRanks {
   void read_report(Process& process);
   void note_word(Process& process);
   void note_end(Process& process);
+  // Adds to an end what is found beside the rank's flight recorder.
+  void look_at_records(RankEnd& end) const;
 
   LastWords last_words_;
+  std::filesystem::path recorders_;
+  // What was written before is of another job.
+  std::int64_t started_;  // ns since 1970
+  std::filesystem::file_time_type files_since_;
   OutputSink output_{1}, error_{2};
   std::list<Process> processes_;
   std::vector<RankEnd> ends_;
-  std::optional<int> failed_rank_;
+  std::optional<std::string> failure_;
   bool told_to_end_ = false;
 };
 

@@ -131,8 +131,25 @@ void Nodes::check_terms() {
 }
 
 void Nodes::watch() {
-  const auto wake = [this](const std::string&) { eventfd_write(wake_.get(), 1); };
-  watch_ = std::make_unique<StoreWatch>(*store_, key("stop", plan_.node_rank), wake, wake);
+  const auto wake = [this](const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_reason_ = reason;
+    }
+    eventfd_write(wake_.get(), 1);
+  };
+  watch_ = std::make_unique<StoreWatch>(
+      *store_, key("stop", plan_.node_rank), wake,
+      [this, wake](const std::string&) { wake(launcher_of_node_0() + " is gone"); });
+}
+
+std::string Nodes::launcher_of_node_0() const {
+  return "the launcher of node 0 at " + endpoint_.describe();
+}
+
+std::string Nodes::stop_reason() const {
+  const std::lock_guard lock(mutex_);
+  return stop_reason_;
 }
 
 void Nodes::tell_ranks(const std::string& reason) {
@@ -166,8 +183,7 @@ std::optional<Cause> Nodes::settle(const std::optional<Cause>& mine, const Deadl
     store_is_gone_ = true;
   }
   if (store_is_gone_) {
-    causes.push_back({CauseKind::kLost, 0, ExitCode::kRankDied,
-                      "the launcher of node 0 at " + endpoint_.describe() + " is gone",
+    causes.push_back({CauseKind::kLost, 0, ExitCode::kRankDied, launcher_of_node_0() + " is gone",
                       "its last lines, on that host, may say why"});
     if (mine) causes.push_back(*mine);
   }

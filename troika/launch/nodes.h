@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,12 +32,15 @@ class Nodes {
 
   // Readable once another node has failed or is gone.
   [[nodiscard]] int descriptor() const { return wake_.get(); }
+  // Why, once that is readable: what it told the launchers.
+  [[nodiscard]] std::string stop_reason() const;
 
   // From now on, whoever asks is told what the ranks of this node are doing, as their flight
   // recorders in `recorders` say.
   void answer_from(const std::filesystem::path& recorders);
 
   // Tells the ranks of this node (see abort_key), and the other launchers, that the job is over.
+  // `reason` is a line, and a second one with the hint.
   void tell_ranks(const std::string& reason);
   void tell_nodes(const std::string& reason);
 
@@ -51,6 +55,7 @@ class Nodes {
   void meet(const std::string& version, const Deadline& deadline);
   void check_terms();
   void watch();
+  [[nodiscard]] std::string launcher_of_node_0() const;
   // The keys that the ranks see.
   [[nodiscard]] Store job_store() const;
   [[nodiscard]] std::string key(std::string_view what, int node) const;
@@ -65,6 +70,8 @@ class Nodes {
   UniqueFd wake_;
   std::optional<Store> store_;
   bool store_is_gone_ = false;
+  mutable std::mutex mutex_;
+  std::string stop_reason_;            // guarded by the mutex: the watch has a thread of its own
   std::unique_ptr<StoreWatch> watch_;  // only with several nodes; uses wake_ and store_
   std::optional<SnapshotResponder> responder_;
 };

@@ -44,6 +44,14 @@ std::string name_of(const RankEnd& end, std::string_view host) {
          std::to_string(end.pid) + ")";
 }
 
+// It has ended because an operation failed, and that says who is to blame.
+Cause as_consequence(Cause cause, const LeftError& error) {
+  cause.kind = CauseKind::kConsequence;
+  cause.message += " after: " + error.message;
+  cause.hint = error.hint;
+  return cause;
+}
+
 Cause cause_of_death(const RankEnd& end, std::string_view host) {
   Cause cause{CauseKind::kDied, 0, ExitCode::kRankDied, name_of(end, host), ""};
   const std::string_view after = end.word ? ", though it had reported a result" : "";
@@ -53,11 +61,13 @@ Cause cause_of_death(const RankEnd& end, std::string_view host) {
     cause.hint = hint_for(signal, end.words);
   } else {
     cause.message += " ended with exit status " + std::to_string(WEXITSTATUS(end.status));
+    if (end.error && end.words == LastWords::kOptional) return as_consequence(cause, *end.error);
     const bool silent = !end.word && end.words == LastWords::kExpected;
     cause.message += silent ? " and without a word" : "";
     cause.hint = "what it printed last, above, may say why";
   }
   cause.message += after;
+  if (!end.deed.empty()) cause.message += "; " + end.deed;
   if (end.was_told_to_end) cause.kind = CauseKind::kAfterwards;
   return cause;
 }
@@ -100,6 +110,19 @@ bool is_failure(const RankEnd& end) {
   if (!WIFSIGNALED(end.status)) return false;
   const int signal = WTERMSIG(end.status);
   return signal != SIGTERM && signal != SIGKILL && signal != SIGINT && signal != SIGHUP;
+}
+
+std::string news_of(const RankEnd& end, std::string_view host) {
+  Cause cause;
+  if (end.word && end.word->failure) {
+    const Failure& failure = *end.word->failure;
+    cause.message =
+        name_of(end, host) + (failure.secondary ? " gave up: " : " has failed: ") + failure.message;
+    cause.hint = failure.hint;
+  } else {
+    cause = cause_of_death(end, host);
+  }
+  return cause.hint.empty() ? cause.message : cause.message + "\n" + cause.hint;
 }
 
 std::optional<Cause> first_cause(const std::vector<RankEnd>& ends, std::string_view host,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/launch/report.h>
+#include <troika/observe/left_error.h>
 
 #include <cstdint>
 #include <optional>
@@ -23,6 +24,11 @@ struct RankEnd {
   std::optional<LastWord> word;
   bool was_told_to_end = false;  // by the launcher, before its last word or its end
   LastWords words = LastWords::kExpected;
+  // What it did last, as its flight recorder says: "it last completed ..."; empty without one.
+  std::string deed = {};
+  // The first error of its operations, if one failed. A program that need not leave a word has then
+  // ended as a consequence of it, whatever its exit status.
+  std::optional<LeftError> error = {};
 };
 
 // From cause to consequence. What is further down is told only when nothing above it has happened.
@@ -49,6 +55,11 @@ struct Cause {
 
 // Whether this end makes the job fail: by itself, not because the launcher told the rank to end.
 [[nodiscard]] bool is_failure(const RankEnd& end);
+
+// What the others are told of a rank that is the first to fail: who it is, why, and what it did
+// last; the hint is a second line. Of one that has reported its failure the status need not be
+// known.
+[[nodiscard]] std::string news_of(const RankEnd& end, std::string_view host);
 
 // The first cause among the ends of this node's ranks, which are in the order in which they
 // happened; nothing when all went well. `world_size` is that of the job.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <troika/observe/recorder.h>
 #include <troika/rendezvous/endpoint.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <sstream>
 
 #include "support/reserved_port.h"
+#include "support/temporary_folder.h"
 
 namespace troika::testing {
 namespace {
@@ -149,7 +151,34 @@ TEST(Agent, ACrashOnTheWayOutIsNotTheCause) {
 TEST(Agent, SurvivorsAreToldThroughTheStore) {
   const Finished finished = launched({"told", "--ranks", "2"});
   EXPECT_EQ(finished.exit_code, 3);
-  EXPECT_THAT(finished.out, HasSubstr("told: rank 1 has failed"));
+  EXPECT_THAT(lines_of(finished.out, "told: "),
+              ElementsAre(MatchesRegex("told: rank 1 \\(host [^ ]+, pid [0-9]+\\) has failed: no "
+                                       "data")));
+  EXPECT_THAT(finished.out, HasSubstr("\nget some\n"));  // the hint
+}
+
+TEST(Agent, ADeathIsToldWithWhatTheRankDidLast) {
+  const TemporaryFolder folder;
+  const Finished finished =
+      launched({"told-of-a-death", "--ranks", "2", "--recorders", folder.path().string()});
+  EXPECT_EQ(finished.exit_code, 5);
+  const std::string death =
+      "rank 1 \\(host [^ ]+, pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it last completed "
+      "all_reduce 'loss' [^ ]+ m?s ago";
+  EXPECT_THAT(lines_of(finished.out, "told: "), ElementsAre(MatchesRegex("told: " + death)));
+  EXPECT_THAT(finished.out, HasSubstr("\nthe kernel kills processes when memory runs out"));
+  EXPECT_THAT(finished.last_line, MatchesRegex("troika: " + death));
+}
+
+// Of another job that has used the folder before.
+TEST(Agent, AnOldRecordIsNotToldOfADeath) {
+  const TemporaryFolder folder;
+  const auto old = Recorder::create(recorder_path(folder.path(), 1), 1, "");
+  old->end(old->begin({"all_reduce", "world", "loss"}));
+  const Finished finished =
+      launched({"killed", "--ranks", "2", "--recorders", folder.path().string()});
+  EXPECT_THAT(finished.last_line, HasSubstr("was killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(finished.last_line, Not(HasSubstr("all_reduce")));
 }
 
 TEST(Agent, RanksThatIgnoreSignalsOrAreStoppedEndAsWell) {

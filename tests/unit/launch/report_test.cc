@@ -72,6 +72,39 @@ TEST(RootCause, OfAnyProgramIsItsExitStatus) {
   EXPECT_EQ(first_cause({end}, "a", 2)->code, ExitCode::kData);
 }
 
+// Whoever comes first to an exit is not the culprit.
+TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
+  RankEnd end = ended(2, 4 << 8);
+  end.words = LastWords::kOptional;
+  end.deed = "it last failed in barrier 'round' 3 ms ago";
+  end.error =
+      LeftError{"rank 1 (host a, pid 101) has not entered barrier 'round'", "kill -CONT 101"};
+  const Cause cause = *first_cause({end}, "a", 3);
+  EXPECT_EQ(cause.kind, CauseKind::kConsequence);
+  EXPECT_EQ(cause.code, ExitCode::kRankDied);
+  EXPECT_EQ(cause.message,
+            "rank 2 (host a, pid 102) ended with exit status 4 after: rank 1 (host a, pid 101) has "
+            "not entered barrier 'round'");
+  EXPECT_EQ(cause.hint, "kill -CONT 101");
+  EXPECT_EQ(news_of(end, "a"), cause.message + "\n" + cause.hint);
+  RankEnd culprit = ended(1, 1 << 8);
+  culprit.words = LastWords::kOptional;
+  culprit.deed = "it last completed all_reduce 'sum' 2.0 s ago";
+  EXPECT_EQ(first_cause({end, culprit}, "a", 3)->message,
+            "rank 1 (host a, pid 101) ended with exit status 1; it last completed all_reduce 'sum' "
+            "2.0 s ago");
+  end.status = SIGKILL;  // not by the error
+  EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kDied);
+}
+
+TEST(RootCause, OthersAreToldOfIt) {
+  const LastWord data{Failure{ExitCode::kData, "no data", "get some", false}, ""};
+  const LastWord peer{Failure{ExitCode::kRendezvous, "rank 0 is late", "", true}, ""};
+  EXPECT_EQ(news_of(ended(1, 0, data), "a"),
+            "rank 1 (host a, pid 101) has failed: no data\nget some");
+  EXPECT_EQ(news_of(ended(1, 0, peer), "a"), "rank 1 (host a, pid 101) gave up: rank 0 is late");
+}
+
 TEST(RootCause, WhatTheLauncherBroughtAboutIsNone) {
   RankEnd end = ended(0, SIGTERM);
   EXPECT_TRUE(is_failure(end));

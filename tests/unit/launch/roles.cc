@@ -7,6 +7,7 @@
 #include <troika/launch/agent.h>
 #include <troika/launch/report.h>
 #include <troika/observe/progress.h>
+#include <troika/observe/recorder.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/store_watch.h>
 #include <unistd.h>
@@ -89,9 +90,10 @@ int meet(Self& self) {
   return 0;
 }
 
-int told_by_the_store(Self& self) {
+// Rank 1 fails as `end` does it; the others say what they are told.
+int told_by_the_store(Self& self, const std::function<int()>& end) {
   Rendezvous rendezvous = Rendezvous::join(self.world, {"1.0", ""}, Deadline::in(Seconds(30)));
-  if (self.world.rank == 1) return fail(self, DataError("no data"));
+  if (self.world.rank == 1) return end();
   std::promise<std::string> reason;
   const StoreWatch watch(
       rendezvous.store(), abort_key(self.world.rank),
@@ -99,6 +101,14 @@ int told_by_the_store(Self& self) {
       [&](const std::string& value) { reason.set_value(value); });
   std::printf("told: %s\n", reason.get_future().get().c_str());
   return fail(self, PeerError("aborted"));
+}
+
+int die_after_an_operation(const Self& self) {
+  const std::string folder = self.environment.text_or("TROIKA_RECORDERS", "");
+  const auto recorder =
+      Recorder::create(recorder_path(folder, self.world.rank), self.world.rank, "");
+  recorder->end(recorder->begin({"all_reduce", "world", "loss"}));
+  return raise(SIGKILL);
 }
 
 int leave_a_grandchild() {
@@ -131,7 +141,15 @@ const std::map<std::string, Role>& roles() {
       {"done", done},
       {"talk", talk},
       {"meet", meet},
-      {"told", told_by_the_store},
+      {"told",
+       [](Self& self) {
+         return told_by_the_store(self,
+                                  [&] { return fail(self, DataError("no data", "get some")); });
+       }},
+      {"told-of-a-death",
+       [](Self& self) {
+         return told_by_the_store(self, [&] { return die_after_an_operation(self); });
+       }},
       {"hang", [](Self&) { return hang(); }},
       {"killed", [](Self& self) { return self.world.rank == 1 ? raise(SIGKILL) : hang(); }},
       {"exits", [](Self& self) { return self.world.rank == 1 ? 3 : hang(); }},
@@ -229,6 +247,7 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
     if (arguments[i] == "--command") options.command = {arguments[i + 1]};
     if (arguments[i] == "--timeout")
       options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
+    if (arguments[i] == "--recorders") options.recorders = arguments[i + 1];
     if (arguments[i] == "--cores") options.usable_cores = std::stoi(arguments[i + 1]);
     if (arguments[i] == "--version") options.version = arguments[i + 1];
   }
