@@ -29,8 +29,8 @@ evaluate_every_steps = 2
 LARGE = ("model.dim=512", "model.ffn_dim=1024", "model.vocab_size=4096", "train.global_batch_size=4",
          "train.micro_batch_size=2")
 # Embeddings that are large against the rest: 150 MB and more.
-WORDS = ("model.dim=512", "model.ffn_dim=1024", "model.vocab_size=8192", "model.layers=2", "train.global_batch_size=2",
-         "train.micro_batch_size=1")
+WORDS = ("model.dim=512", "model.ffn_dim=1024", "model.vocab_size=8192", "model.layers=2", "train.steps=1",
+         "train.global_batch_size=2", "train.micro_batch_size=1")
 LAYOUTS = [  # ranks, overrides
     (1, []),
     (1, ["train.precision=bf16", "train.global_batch_size=2", "train.micro_batch_size=1", "model.layers=2"]),
@@ -56,7 +56,7 @@ LAYOUTS = [  # ranks, overrides
     (4, ["parallel.tensor=2", "parallel.zero_stage=3", "train.precision=bf16"]),
     (4, ["parallel.zero_stage=3", "parallel.shard=2", "train.micro_batch_size=4"]),
     (2, ["parallel.zero_stage=3", *LARGE]),
-    (1, [*LARGE, "train.precision=bf16"]),
+    (1, [*LARGE, "train.precision=bf16", "train.steps=1", "train.global_batch_size=1", "train.micro_batch_size=1"]),
     (2, [*WORDS, "comm.engine=shm"]),
     (2, [*WORDS, "comm.engine=gloo", "parallel.zero_stage=1"]),
     (2, [*WORDS, "parallel.zero_stage=2"]),
