@@ -56,7 +56,7 @@ class Install(unittest.TestCase):
 
     def built(self, source):
         build = SCRATCH / source.name
-        self.configure(source, build)
+        self.configure(source, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
         self.run_in(None, "cmake", "--build", build, "-j", "1")
         return build
 
