@@ -345,7 +345,7 @@ TEST_P(Failures, ARankThatIsKilled) {
                       AnyOf(HasSubstr("); it is in all_reduce 'gradients' (axis data) for "),
                             HasSubstr("); it last completed all_reduce "))));
     // At once, whatever the deadline, which is 30 s; messages ask other hosts first, for a second.
-    EXPECT_LT(seconds(result, "error"), GetParam().name == "shm" ? 2 : 5);
+    EXPECT_LT(seconds(result, "error"), 5);
     EXPECT_EQ(result.values.at("afterwards"), "PeerError");
   }
 }

@@ -42,6 +42,14 @@ void tell(Claim claim, const std::string& folder) {
   }
 }
 
+// Measured before the model takes memory: the matrices are no part of what the run needs.
+double gemm_rate_of(const Recipe& recipe) {
+  const double rate =
+      measure_gemm_rate(numeric_types(recipe.train.precision).compute, Seconds(0.02));
+  forget_peak(at::kCPU);
+  return rate;
+}
+
 // One rank's run once everybody has met.
 class Run {
  public:
@@ -52,7 +60,7 @@ class Run {
         job_(job),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed))),
-        gemm_rate_(measure_gemm_rate(numeric_types(recipe.train.precision).compute, Seconds(0.02))),
+        gemm_rate_(gemm_rate_of(recipe)),
         trainer_(recipe, dataset_, job),
         whole_(job, trainer_.model()) {
     agree_on_data();
@@ -220,7 +228,7 @@ class Run {
   Job& job_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
-  double gemm_rate_;  // before the model takes memory: its matrices are no part of what is needed
+  double gemm_rate_;
   Trainer trainer_;
   WholeTensors whole_;
   std::optional<MetricReporter> reporter_;

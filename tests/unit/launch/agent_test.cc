@@ -164,7 +164,7 @@ TEST(Agent, ADeathIsToldWithWhatTheRankDidLast) {
   EXPECT_EQ(finished.exit_code, 5);
   const std::string death =
       "rank 1 \\(host [^ ]+, pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it last completed "
-      "all_reduce 'loss' [^ ]+ m?s ago";
+      "all_reduce 'loss' [^ ]+ [mun]?s ago";
   EXPECT_THAT(lines_of(finished.out, "told: "), ElementsAre(MatchesRegex("told: " + death)));
   EXPECT_THAT(finished.out, HasSubstr("\nthe kernel kills processes when memory runs out"));
   EXPECT_THAT(finished.last_line, MatchesRegex("troika: " + death));

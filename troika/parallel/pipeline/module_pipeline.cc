@@ -94,7 +94,7 @@ ModulePipeline::Impl::Impl(const std::vector<NamedUnit>& all, const UnitLoss& lo
   Complaint complaint;
   try {
     make_stages(all, cut, loss);
-  } catch (const UsageError& error) {  // of one stage's units, that all stages have to hear of
+  } catch (const Error& error) {  // of one stage's units, that all stages have to hear of
     complaint = {error.what(), error.hint()};
   } catch (const std::exception& error) {
     const std::string text = error.what();
@@ -220,7 +220,8 @@ std::vector<Microbatch> ModulePipeline::Impl::split(const at::Tensor& inputs,
                                                     const at::Tensor& targets) {
   if (!inputs.defined() || !targets.defined() || inputs.dim() < 1 || targets.dim() < 1 ||
       inputs.size(0) != targets.size(0)) {
-    under_way = groups.data.size() * groups.pipeline.size() > 1;  // others are in this step
+    const bool alone = groups.data.size() * groups.pipeline.size() == 1;
+    under_way = under_way || !alone;  // others are in this step
     throw UsageError("inputs and targets are not of the same number of samples",
                      "give tensors of [samples, ...] on every rank, of no samples where there are "
                      "none");
