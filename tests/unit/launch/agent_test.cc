@@ -21,7 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::testing::UnorderedElementsAre;
 
 // "Within seconds", with room for a busy machine: a second to settle, two of grace.
 constexpr double kSeconds = 10;
