@@ -8,30 +8,11 @@ import subprocess
 import tempfile
 import time
 
-from launchers import Job, environment, need_programs, need_root, run, run_tests, skip
+from launchers import ENDLESS_RECIPE, Job, environment, need_programs, need_root, run, run_tests, skip
 
 TROIKA = os.environ["TROIKA"]
 LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab", "netns.sh")
 PREFIX = f"troika{os.getpid()}"
-RECIPE = """
-name = "hang"
-[model]
-kind = "mlp"
-input_dim = 8
-hidden_dims = [8]
-output_dim = 2
-activation = "relu"
-loss = "cross_entropy"
-[data]
-kind = "random"
-[train]
-steps = 100000000
-global_batch_size = 4
-micro_batch_size = 2
-evaluate_every_steps = 0
-[comm]
-timeout_seconds = 3
-"""
 
 
 def node(number, folder):
@@ -45,14 +26,14 @@ def node(number, folder):
 
 
 def recording(folder, number):
-    done = run([TROIKA, "inspect", f"{folder}/node-{number}/runs/hang", "--json"])
+    done = run([TROIKA, "inspect", f"{folder}/node-{number}/runs/endless", "--json"])
     return json.loads(done.out)["ranks"][0] if done.status == 0 else None
 
 
 def a_stopped_rank_of_another_host_is_named():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "recipe.toml").write_text(RECIPE)
+        (folder / "recipe.toml").write_text(ENDLESS_RECIPE + "[comm]\ntimeout_seconds = 3\n")
         jobs = [node(0, folder), node(1, folder)]
         until = time.monotonic() + 60
         while (found := recording(folder, 1)) is None or found["count"] < 10:

@@ -9,28 +9,10 @@ import socket
 import sys
 import time
 
-from launchers import Job, check_worlds, environment, run, run_tests, temporary_folder
+from launchers import ENDLESS_RECIPE, Job, check_worlds, environment, run, run_tests, temporary_folder
 
 TROIKA = os.environ["TROIKA"]
 HOST = socket.gethostname()
-RECIPE = """
-name = "killed"
-runs_dir = "{folder}/runs"
-[model]
-kind = "mlp"
-input_dim = 8
-hidden_dims = [8]
-output_dim = 2
-activation = "relu"
-loss = "cross_entropy"
-[data]
-kind = "random"
-[train]
-steps = 100000000
-global_batch_size = 4
-micro_batch_size = 2
-evaluate_every_steps = 0
-"""
 SAY = "import os; print(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)"
 
 
@@ -176,9 +158,9 @@ def a_killed_rank_is_named_with_its_last_operation_with_messages():
 def a_killed_rank_of_a_training_is_named_with_its_last_operation():
     with temporary_folder() as name:
         folder = pathlib.Path(name)
-        (folder / "recipe.toml").write_text(RECIPE.format(folder=folder))
+        (folder / "recipe.toml").write_text(f'runs_dir = "{folder}/runs"\n' + ENDLESS_RECIPE)
         job = Job([TROIKA, "train", str(folder / "recipe.toml"), "--ranks", "2"], environment(OMP_NUM_THREADS="1"))
-        pids = under_way(job, folder, "runs/killed/flight")[1]
+        pids = under_way(job, folder, "runs/endless/flight")[1]
         os.kill(pids[1], signal.SIGKILL)
         job.wait()
         cause = root_cause(job, 5)

@@ -10,6 +10,25 @@ import tempfile
 
 SKIPPED = 77  # the exit status that ctest takes for "skipped"
 
+# A small model that trains until something ends it.
+ENDLESS_RECIPE = """
+name = "endless"
+[model]
+kind = "mlp"
+input_dim = 8
+hidden_dims = [8]
+output_dim = 2
+activation = "relu"
+loss = "cross_entropy"
+[data]
+kind = "random"
+[train]
+steps = 100000000
+global_batch_size = 4
+micro_batch_size = 2
+evaluate_every_steps = 0
+"""
+
 
 def skip(why):
     print("skipped:", why)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <troika/base/error.h>
 #include <troika/base/units.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 
@@ -227,7 +228,7 @@ RANK_FUNCTION(does_not_come) {
 
 // A queue in which the first operation hangs does not hold up the deadline of the second.
 RANK_FUNCTION(queues) {
-  const Group group = rank.group();
+  const Group group = watched_group(rank);
   if (rank.index() == 1) {
     (void)rank.store().get("ended", Deadline::in(Seconds(30)));
     return;
@@ -237,6 +238,8 @@ RANK_FUNCTION(queues) {
   const Work second = group.all_reduce(b, ReduceOp::kSum, Rank::call("second", Seconds(0.5)));
   report_error(rank, "second", [&] { second.wait(); });
   report_error(rank, "first", [&] { first.wait(); });
+  const auto left = left_error(rank.folder(), rank.index());
+  rank.report("left for the launcher", left ? left->message : "nothing");
   rank.store().set("ended", "");
 }
 
@@ -415,6 +418,8 @@ TEST_P(Failures, ADeadlineBehindAnOperationThatHangs) {
   EXPECT_LT(seconds(results[0], "second"), 5);
   EXPECT_EQ(results[0].values.at("first"), "PeerError");
   EXPECT_LT(seconds(results[0], "first"), 5);
+  // Of which the first fails then.
+  EXPECT_THAT(results[0].values.at("left for the launcher"), HasSubstr("all_reduce 'second'"));
 }
 
 TEST_P(Failures, EndsAtDifferentTimes) {

@@ -127,6 +127,10 @@ std::string Utf8Stream::finish() {
   return text;
 }
 
+std::string plural(std::int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string quote(std::string_view text, std::size_t max_bytes) {
   std::string result = "'";
   std::string_view rest = text;

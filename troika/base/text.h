@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +51,9 @@ template <class Range>
   }
   return text;
 }
+
+// "1 rank", "2 ranks".
+[[nodiscard]] std::string plural(std::int64_t count, std::string_view noun);
 
 // `text` in single quotes for a message of one line: control characters, quotes, backslashes and
 // bytes that are not UTF-8 are escaped, and what is longer than `max_bytes` is cut with "...".

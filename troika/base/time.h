@@ -2,11 +2,18 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace troika {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
+
+// Of the wall clock, which other processes read, too: since 1970.
+[[nodiscard]] inline std::int64_t wall_nanoseconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
 
 class Deadline {
  public:

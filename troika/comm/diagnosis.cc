@@ -63,7 +63,8 @@ class Case {
   }
 
   [[nodiscard]] bool of_our_group(const RecordedOperation& operation) const {
-    return operation.axis == axis_ && operation.generation == members_.generation;
+    return operation.group == wait_.group && operation.axis == axis_ &&
+           operation.generation == members_.generation;
   }
 
   // What a member has entered as the group's operation of the same number.

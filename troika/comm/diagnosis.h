@@ -26,6 +26,7 @@ struct Wait {
   std::uint64_t place = 0;      // among the group's collectives; 0: only some take part
   std::uint64_t signature = 0;  // equal on members that are in the same operation
   Seconds waited{0};
+  std::uint32_t group = 0;  // which, see OperationFacts
 };
 
 struct Diagnosis {

@@ -60,9 +60,7 @@ std::shared_ptr<GroupEngine> make_fastest_engine(const EngineContext& context, M
                                        mpi ? "shm+mpi" : "shm+gloo");
 }
 
-std::shared_ptr<GroupEngine> make_engine(const EngineContext& context) {
-  if (context.options.kind == EngineKind::kFake) return detail::make_fake_engine(context);
-  Meeting meeting(context);
+std::shared_ptr<GroupEngine> make_engine(const EngineContext& context, Meeting& meeting) {
   switch (context.options.kind) {
     case EngineKind::kShm:
       return detail::make_shm_engine(context, meeting);
@@ -83,9 +81,19 @@ Group make_group(std::string axis, std::vector<int> ranks, int index,
                  const EngineOptions& options) {
   (void)resolve_engine(options.kind);
   std::shared_ptr<GroupEngine> engine;
-  if (ranks.size() > 1) engine = make_engine(EngineContext{axis, ranks, index, options});
+  std::uint32_t identity = 0;
+  if (ranks.size() > 1 && options.kind == EngineKind::kFake) {
+    engine = detail::make_fake_engine({axis, ranks, index, options});
+  } else if (ranks.size() > 1) {
+    const EngineContext context{axis, ranks, index, options};
+    Meeting meeting(context);
+    engine = make_engine(context, meeting);
+    identity = meeting.identity();
+    // Whoever makes a group after an error has got over it.
+    if (options.observers.recorder) options.observers.recorder->forget();
+  }
   return Group(std::move(axis), std::move(ranks), index, options.generation, std::move(engine),
-               options.observers);
+               identity, options.observers);
 }
 
 }  // namespace troika

@@ -37,7 +37,7 @@ struct EngineOptions {
   Seconds rendezvous_timeout = Seconds(300);
   GroupObservers observers = {};
   // Where the flight recorders of the ranks of this host lie, if there are any: tells what a rank
-  // that is missing did last.
+  // that is missing did last. This rank's is `observers.recorder`, which must lie there, too.
   std::filesystem::path recorders = {};
 };
 

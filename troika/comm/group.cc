@@ -32,6 +32,7 @@ struct Group::Shared {
   std::shared_ptr<GroupEngine> engine;  // goes first: it writes to the recorder
   std::string axis;
   std::uint64_t generation = 0;
+  std::uint32_t identity = 0;
   std::atomic<std::uint64_t> bytes_sent = 0;
   std::atomic<std::uint64_t> places = 0;
 
@@ -40,9 +41,10 @@ struct Group::Shared {
   Work observed(const OperationInput& input, const Call& call, Start&& start) {
     bytes_sent.fetch_add(input.bytes, std::memory_order_relaxed);
     const bool all = input.members == OperationInput::Members::kAll;
-    const std::uint64_t place = all ? places.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
-    const std::uint64_t sequence = observers.recorder ? begin_record(input, call, place) : 0;
-    const OperationRecord record(observers.recorder.get(), sequence, place, input.signature);
+    const OperationFacts facts =
+        facts_of(input, call, all ? places.fetch_add(1, std::memory_order_relaxed) + 1 : 0);
+    const std::uint64_t sequence = observers.recorder ? observers.recorder->begin(facts) : 0;
+    const OperationRecord record(observers.recorder.get(), sequence, facts);
     const bool traced = observers.trace && observers.trace->on();
     const std::int64_t started = traced ? observers.trace->now() : 0;
     try {
@@ -54,29 +56,34 @@ struct Group::Shared {
       }
       return work;
     } catch (...) {
-      if (observers.recorder) observers.recorder->fail(sequence);
+      if (observers.recorder) {
+        observers.recorder->fail(sequence);
+        observers.recorder->leave(std::current_exception());
+      }
       throw;
     }
   }
 
  private:
-  std::uint64_t begin_record(const OperationInput& input, const Call& call,
-                             std::uint64_t place) const {
+  OperationFacts facts_of(const OperationInput& input, const Call& call,
+                          std::uint64_t place) const {
     OperationFacts facts{input.operation, axis, call.label, input.bytes};
-    if (input.tensor) {
+    if (observers.recorder && input.tensor) {
       facts.elements = input.tensor->numel();
       facts.dtype = detail::name_of(input.tensor->scalar_type());
     }
     facts.place = place;
     facts.generation = generation;
+    facts.group = identity;
     facts.signature = input.signature;
-    return observers.recorder->begin(facts);
+    return facts;
   }
   void end_record(const Work& work, std::uint64_t sequence) const {
     // The engine ends all operations before the recorder goes. Two words fit into a std::function.
     work.on_done([recorder = observers.recorder.get(), sequence](const std::exception_ptr& error) {
       if (error) {
         recorder->fail(sequence);
+        recorder->leave(error);
       } else {
         recorder->end(sequence);
       }
@@ -150,7 +157,7 @@ at::Tensor GroupEngine::allocate(std::size_t bytes) {
 }
 
 Group::Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
-             std::shared_ptr<GroupEngine> engine, GroupObservers observers)
+             std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers)
     : axis_(std::move(axis)), ranks_(std::move(ranks)), index_(index), generation_(generation) {
   check(index_ >= 0 && index_ < size(), "the index of a group is one of its members");
   check((size() > 1) == (engine != nullptr), "a group of one has no engine, any other has one");
@@ -160,6 +167,7 @@ Group::Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t 
   shared_->observers = std::move(observers);
   shared_->axis = axis_;
   shared_->generation = generation_;
+  shared_->identity = identity;
 }
 
 std::string_view Group::engine_name() const {

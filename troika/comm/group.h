@@ -139,9 +139,10 @@ class Group {
   // A group of one.
   Group() = default;
   // `ranks` are the members' world ranks; `index` is this process's position among them. `axis`
-  // names the group in messages. `engine` is null for a group of one. engines.h makes groups.
+  // names the group in messages. `engine` is null for a group of one. `identity` tells the group
+  // from others in records (OperationFacts::group). engines.h makes groups.
   Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
-        std::shared_ptr<GroupEngine> engine, GroupObservers observers = {});
+        std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers);
 
   [[nodiscard]] int rank() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/comm/meeting.h>
@@ -21,15 +22,17 @@ std::string key_of(const EngineContext& context) {
          join(ranks, "-");
 }
 
-// A connection of its own, with keys that no other group has.
-Store store_for_group(const EngineContext& context) {
+// A connection of its own, with keys that no other group has: by them the group is known.
+Store store_for_group(const EngineContext& context, std::uint32_t& identity) {
   if (context.options.store == nullptr) {
     throw InternalError("internal error: an engine between processes needs a store");
   }
   Store store = context.options.store->clone();
   const std::string key = key_of(context);
   const auto number = store.add(key + "/made/" + std::to_string(context.index), 1);
-  return store.with_prefix(key + "/" + std::to_string(number));
+  const std::string prefix = key + "/" + std::to_string(number);
+  identity = static_cast<std::uint32_t>(content_hash(prefix));
+  return store.with_prefix(prefix);
 }
 
 }  // namespace
@@ -37,10 +40,13 @@ Store store_for_group(const EngineContext& context) {
 Meeting::Meeting(const EngineContext& context)
     : context_(context),
       deadline_(Deadline::in(context.options.rendezvous_timeout)),
-      store_(store_for_group(context)) {}
+      store_(store_for_group(context, identity_)) {}
 
 Meeting::Meeting(const EngineContext& context, const Meeting& whole, std::string_view topic)
-    : context_(context), deadline_(whole.deadline_), store_(whole.store_.with_prefix(topic)) {}
+    : context_(context),
+      deadline_(whole.deadline_),
+      identity_(whole.identity_),
+      store_(whole.store_.with_prefix(topic)) {}
 
 std::vector<std::string> Meeting::exchange(std::string_view topic, const std::string& own) {
   const auto key = [&](std::size_t member) {

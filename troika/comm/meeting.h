@@ -6,6 +6,7 @@
 #include <troika/comm/members.h>
 #include <troika/rendezvous/store.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,14 @@ class Meeting {
   [[nodiscard]] Members members();
 
   [[nodiscard]] Store& store() { return store_; }
+  // Of the group, for OperationFacts::group.
+  [[nodiscard]] std::uint32_t identity() const { return identity_; }
   [[nodiscard]] const Deadline& deadline() const { return deadline_; }
 
  private:
   const EngineContext& context_;
   Deadline deadline_;
+  std::uint32_t identity_ = 0;
   Store store_;
 };
 

@@ -4,7 +4,6 @@
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/message_engine.h>
 #include <troika/comm/messages.h>
-#include <troika/observe/left_error.h>
 
 #include <ATen/ATen.h>
 
@@ -155,20 +154,6 @@ std::uint32_t MessageEngine::next_tag(std::uint64_t signature) {
 void MessageEngine::run(const Named& named, const std::function<void()>& body) {
   throw_if_broken(named);
   try {
-    attempt(named, body);
-  } catch (const RendezvousError& error) {
-    leave(error);
-    throw;
-  }
-}
-
-void MessageEngine::leave(const RendezvousError& error) noexcept {
-  if (error_left_.exchange(true)) return;
-  leave_error(members_.recorders, members_.ranks[static_cast<std::size_t>(members_.index)], error);
-}
-
-void MessageEngine::attempt(const Named& named, const std::function<void()>& body) {
-  try {
     body();
   } catch (const LinkError& error) {
     std::rethrow_exception(error_for(named, error));
@@ -182,9 +167,7 @@ void MessageEngine::attempt(const Named& named, const std::function<void()>& bod
 
 void MessageEngine::throw_if_broken(const Named& named) {
   const std::lock_guard lock(mutex_);
-  if (!broken_) return;
-  leave(broken(named));
-  throw broken(named);
+  if (broken_) throw broken(named);
 }
 
 std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError& error) {
@@ -205,7 +188,7 @@ std::exception_ptr MessageEngine::error_for(const Named& named, const LinkError&
 
 std::exception_ptr MessageEngine::late(const Named& named, const LinkError& error) {
   const Wait wait{named.text, named.record.place(), named.record.signature(),
-                  named.deadline.timeout()};
+                  named.deadline.timeout(), named.record.group()};
   const Diagnosis diagnosis =
       diagnose(members_, wait, witness_.look(members_, kForWitnesses), {error.peer()});
   if (diagnosis.indirect) {
@@ -261,10 +244,10 @@ std::exception_ptr MessageEngine::overdue(const Named& named) {
   const std::string message = named.text + " on axis " + members_.axis +
                               ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
+  const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
+  named.record.leave(error);  // before what is under way fails of it
   break_off({message, ""});
-  const DeadlineError error(message);
-  leave(error);
-  return std::make_exception_ptr(error);
+  return error;
 }
 
 void MessageEngine::break_off(const Reason& reason) {

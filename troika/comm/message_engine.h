@@ -11,7 +11,6 @@
 #include <troika/comm/members.h>
 #include <troika/comm/witness.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -63,9 +62,6 @@ class MessageEngine final : public GroupEngine {
 
   // Runs `body`; a LinkError becomes the user's error and breaks the group.
   void run(const Named& named, const std::function<void()>& body);
-  // The same, less the note of the first error that the launcher finds.
-  void attempt(const Named& named, const std::function<void()>& body);
-  void leave(const RendezvousError& error) noexcept;
   void throw_if_broken(const Named& named);
   // What an operation of a broken group fails with; the mutex is held.
   [[nodiscard]] PeerError broken(const Named& named) const;
@@ -87,7 +83,6 @@ class MessageEngine final : public GroupEngine {
   Witness witness_;
   Collectives collectives_;
   std::uint64_t operations_ = 0;
-  std::atomic<bool> error_left_ = false;  // for the launcher
   std::mutex mutex_;
   std::optional<Reason> broken_;  // guarded by the mutex
   int exceptions_;                // under way when this was made

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/time.h>
 #include <troika/launch/local_ranks.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/snapshot.h>
@@ -65,18 +66,6 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
   return variables;
 }
 
-std::int64_t now_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// The clock of files is behind by up to a tick of the kernel's.
-std::filesystem::file_time_type file_time_now() {
-  constexpr std::chrono::milliseconds kTick{20};
-  return std::filesystem::file_time_type::clock::now() - kTick;
-}
-
 bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
   return descriptor >= 0 && std::any_of(watched.begin(), watched.end(), [&](const pollfd& one) {
            return one.fd == descriptor && one.revents != 0;
@@ -87,10 +76,7 @@ bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
 
 LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
                        const std::string& run_id)
-    : last_words_(options.last_words),
-      recorders_(options.recorders),
-      started_(now_nanoseconds()),
-      files_since_(file_time_now()) {
+    : last_words_(options.last_words), recorders_(options.recorders), started_(wall_nanoseconds()) {
   const auto environment = common_environment(options, store, run_id);
   for (int local = 0; local < options.plan.ranks_per_node; ++local) {
     start(local, options, environment);
@@ -100,6 +86,7 @@ LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
 void LocalRanks::start(int local_rank, const LaunchOptions& options,
                        const std::map<std::string, std::string>& environment) {
   const int rank = options.plan.node_rank * options.plan.ranks_per_node + local_rank;
+  forget_left_error(recorders_, rank);
   Ends report = make_report_line();
   ChildSpec spec{options.command, environment, 1, 2, report.theirs.get()};
   spec.environment["RANK"] = std::to_string(rank);
@@ -193,7 +180,7 @@ void LocalRanks::look_at_records(RankEnd& end) const {
   if (recorders_.empty()) return;
   const auto snapshot = take_snapshot(recorder_path(recorders_, end.rank));
   if (snapshot && snapshot->recording.created >= started_) end.deed = last_deed(*snapshot);
-  end.error = left_error(recorders_, end.rank, files_since_);
+  end.error = left_error(recorders_, end.rank);
 }
 
 void LocalRanks::signal_all(int number) {

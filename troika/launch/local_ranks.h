@@ -68,7 +68,6 @@ class LocalRanks {
   std::filesystem::path recorders_;
   // What was written before is of another job.
   std::int64_t started_;  // ns since 1970
-  std::filesystem::file_time_type files_since_;
   OutputSink output_{1}, error_{2};
   std::list<Process> processes_;
   std::vector<RankEnd> ends_;

@@ -44,6 +44,11 @@ std::string name_of(const RankEnd& end, std::string_view host) {
          std::to_string(end.pid) + ")";
 }
 
+// Whether an operation that failed is all that is known of why it has ended.
+bool gave_up(const RankEnd& end) {
+  return end.error && end.words == LastWords::kOptional;
+}
+
 // It has ended because an operation failed, and that says who is to blame.
 Cause as_consequence(Cause cause, const LeftError& error) {
   cause.kind = CauseKind::kConsequence;
@@ -58,10 +63,12 @@ Cause cause_of_death(const RankEnd& end, std::string_view host) {
   if (WIFSIGNALED(end.status)) {
     const int signal = WTERMSIG(end.status);
     cause.message += " was killed by " + signal_name(signal);
+    // As by an exception that nobody has caught.
+    if (signal == SIGABRT && gave_up(end)) return as_consequence(cause, *end.error);
     cause.hint = hint_for(signal, end.words);
   } else {
     cause.message += " ended with exit status " + std::to_string(WEXITSTATUS(end.status));
-    if (end.error && end.words == LastWords::kOptional) return as_consequence(cause, *end.error);
+    if (gave_up(end)) return as_consequence(cause, *end.error);
     const bool silent = !end.word && end.words == LastWords::kExpected;
     cause.message += silent ? " and without a word" : "";
     cause.hint = "what it printed last, above, may say why";

@@ -17,21 +17,14 @@ namespace {
 
 using State = RecordedOperation::State;
 
-// The operations of one group: its axis and generation.
-using GroupKey = std::pair<std::string, std::uint64_t>;
 // By place, and by position in Inspection::ranks.
 using Places = std::map<std::uint64_t, std::map<std::size_t, const RecordedOperation*>>;
 
-std::map<GroupKey, Places> by_group(const Inspection& inspection) {
-  std::map<GroupKey, Places> groups;
-  for (std::size_t i = 0; i < inspection.ranks.size(); ++i) {
-    for (const RecordedOperation& operation : inspection.ranks[i].recording.operations) {
-      if (operation.place == 0) continue;
-      groups[{operation.axis, operation.generation}][operation.place][i] = &operation;
-    }
-  }
-  return groups;
-}
+// What the ranks' records tell of one group.
+struct GroupView {
+  std::string title;  // "axis data", and what else tells it from the others
+  Places places;
+};
 
 std::string name_of(ProcessState state) {
   switch (state) {
@@ -78,19 +71,48 @@ std::string ranks_text(const Inspection& inspection, const std::vector<std::size
   return (names.size() == 1 ? "rank " : "ranks ") + join(names, ", ");
 }
 
-std::string title(const GroupKey& group, bool many_generations) {
-  return "axis " + group.first +
-         (many_generations ? " (generation " + std::to_string(group.second) + ")" : "");
-}
-
-// What there is to say of the last place that anybody of the group has reached.
-std::optional<std::string> difference(const Inspection& inspection, const GroupKey& group,
-                                      const Places& places) {
+std::set<std::size_t> members_of(const Places& places) {
   std::set<std::size_t> members;
   for (const auto& [place, operations] : places) {
     for (const auto& [i, operation] : operations) members.insert(i);
   }
-  for (const auto& [place, operations] : places) {
+  return members;
+}
+
+std::vector<GroupView> groups_of(const Inspection& inspection) {
+  using AxisKey = std::pair<std::string, std::uint64_t>;  // with the generation
+  std::map<AxisKey, std::map<std::uint32_t, Places>> axes;
+  std::set<std::uint64_t> generations;
+  for (std::size_t i = 0; i < inspection.ranks.size(); ++i) {
+    for (const RecordedOperation& operation : inspection.ranks[i].recording.operations) {
+      if (operation.place == 0) continue;
+      generations.insert(operation.generation);
+      Places& places = axes[{operation.axis, operation.generation}][operation.group];
+      places[operation.place][i] = &operation;
+    }
+  }
+  std::vector<GroupView> groups;
+  for (auto& [axis, of_axis] : axes) {
+    std::map<std::vector<std::size_t>, std::vector<Places>> by_members;
+    for (auto& [group, places] : of_axis) {
+      const std::set<std::size_t> members = members_of(places);
+      by_members[{members.begin(), members.end()}].push_back(std::move(places));
+    }
+    for (auto& [members, all] : by_members) {
+      for (Places& places : all) {
+        std::string title = "axis " + axis.first;
+        if (of_axis.size() > 1) title += " of " + ranks_text(inspection, members);
+        if (generations.size() > 1) title += " (generation " + std::to_string(axis.second) + ")";
+        groups.push_back({std::move(title), std::move(places)});
+      }
+    }
+  }
+  return groups;
+}
+
+// What there is to say of the last place that anybody of the group has reached.
+std::optional<std::string> difference(const Inspection& inspection, const GroupView& group) {
+  for (const auto& [place, operations] : group.places) {
     std::map<std::uint64_t, std::vector<std::size_t>> by_signature;
     for (const auto& [i, operation] : operations) by_signature[operation->signature].push_back(i);
     if (by_signature.size() > 1) {
@@ -100,18 +122,19 @@ std::optional<std::string> difference(const Inspection& inspection, const GroupK
         parts.push_back(ranks_text(inspection, positions) + " " + troika::name_of(each) + " (" +
                         std::to_string(each.elements) + " x " + each.dtype + ")");
       }
-      return "operation " + std::to_string(place) + " on " + title(group, false) +
+      return "operation " + std::to_string(place) + " on " + group.title +
              " differs: " + join(parts, "; ");
     }
   }
-  const auto& [place, operations] = *places.rbegin();
+  const auto& [place, operations] = *group.places.rbegin();
   std::vector<std::size_t> absent, present;
-  for (const std::size_t i : members) (operations.contains(i) ? present : absent).push_back(i);
+  for (const std::size_t i : members_of(group.places))
+    (operations.contains(i) ? present : absent).push_back(i);
   if (absent.empty()) return std::nullopt;
   return ranks_text(inspection, absent) + (absent.size() == 1 ? " has" : " have") +
          " not entered " + troika::name_of(*operations.begin()->second) + " (operation " +
-         std::to_string(place) + " on " + title(group, false) + "); " +
-         ranks_text(inspection, present) + (present.size() == 1 ? " has" : " have");
+         std::to_string(place) + " on " + group.title + "); " + ranks_text(inspection, present) +
+         (present.size() == 1 ? " has" : " have");
 }
 
 std::string overview(const Inspection& inspection) {
@@ -125,13 +148,10 @@ std::string overview(const Inspection& inspection) {
   return text_table(rows);
 }
 
-std::string side_by_side(const Inspection& inspection, const GroupKey& group, const Places& places,
-                         int last, bool many_generations) {
-  TextRows rows = {{title(group, many_generations), "operation"}};
-  std::set<std::size_t> members;
-  for (const auto& [place, operations] : places) {
-    for (const auto& [i, operation] : operations) members.insert(i);
-  }
+std::string side_by_side(const Inspection& inspection, const GroupView& group, int last) {
+  TextRows rows = {{group.title, "operation"}};
+  const Places& places = group.places;
+  const std::set<std::size_t> members = members_of(places);
   for (const std::size_t i : members) {
     rows.front().push_back("rank " + std::to_string(inspection.ranks[i].recording.rank));
   }
@@ -160,6 +180,7 @@ nlohmann::json to_json(const RecordedOperation& operation) {
           {"steps", operation.steps},
           {"place", operation.place},
           {"generation", operation.generation},
+          {"group", operation.group},
           {"elements", operation.elements},
           {"dtype", operation.dtype},
           {"operation", operation.operation},
@@ -206,8 +227,8 @@ Inspection inspect_run(const std::filesystem::path& folder) {
 
 std::vector<std::string> differences(const Inspection& inspection) {
   std::vector<std::string> lines;
-  for (const auto& [group, places] : by_group(inspection)) {
-    if (auto line = difference(inspection, group, places)) lines.push_back(std::move(*line));
+  for (const GroupView& group : groups_of(inspection)) {
+    if (auto line = difference(inspection, group)) lines.push_back(std::move(*line));
   }
   return lines;
 }
@@ -217,11 +238,8 @@ std::string to_text(const Inspection& inspection, int last) {
   const std::vector<std::string> lines = differences(inspection);
   for (const std::string& line : lines) text += line + "\n";
   if (lines.empty()) text += "all ranks have entered the same operations\n";
-  const auto groups = by_group(inspection);
-  std::set<std::uint64_t> generations;
-  for (const auto& [group, places] : groups) generations.insert(group.second);
-  for (const auto& [group, places] : groups) {
-    text += "\n" + side_by_side(inspection, group, places, last, generations.size() > 1);
+  for (const GroupView& group : groups_of(inspection)) {
+    text += "\n" + side_by_side(inspection, group, last);
   }
   return text;
 }

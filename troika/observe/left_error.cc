@@ -24,27 +24,29 @@ void leave_error(const std::filesystem::path& recorders, int rank, const Error& 
     const std::filesystem::path path = error_path(recorders, rank);
     std::filesystem::path temporary = path;
     temporary += ".new";
-    {
-      std::ofstream file(temporary);
-      file << one_line(error.what()) << "\n" << one_line(error.hint()) << "\n";
-    }
-    std::filesystem::rename(temporary, path);  // so that nobody reads half of it
+    std::ofstream file(temporary);
+    file << one_line(error.what()) << "\n" << one_line(error.hint()) << "\n";
+    file.close();
+    if (file) std::filesystem::rename(temporary, path);  // so that nobody reads half of it
     // The error that is under way tells more. NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const std::exception&) {
   }
 }
 
-std::optional<LeftError> left_error(const std::filesystem::path& recorders, int rank,
-                                    std::filesystem::file_time_type since) {
-  std::error_code missing;
-  const std::filesystem::path path = error_path(recorders, rank);
-  const auto written = std::filesystem::last_write_time(path, missing);
-  if (missing || written < since) return std::nullopt;
-  std::ifstream file(path);
+std::optional<LeftError> left_error(const std::filesystem::path& recorders, int rank) {
+  std::ifstream file(error_path(recorders, rank));
   LeftError error;
   if (!std::getline(file, error.message) || error.message.empty()) return std::nullopt;
   std::getline(file, error.hint);
   return error;
+}
+
+void forget_left_error(const std::filesystem::path& recorders, int rank) noexcept {
+  if (recorders.empty()) return;
+  std::error_code missing;
+  for (const char* ending : {"", ".new"}) {
+    std::filesystem::remove(error_path(recorders, rank) += ending, missing);
+  }
 }
 
 }  // namespace troika

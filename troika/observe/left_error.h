@@ -17,11 +17,13 @@ struct LeftError {
 };
 
 // <recorders>/error-rank-3.txt: the message, and a second line with the hint. Does nothing where
-// `recorders` is empty or cannot be written: the error itself matters more.
+// `recorders` is empty or cannot be written: the error itself matters more. One thread at a time.
 void leave_error(const std::filesystem::path& recorders, int rank, const Error& error) noexcept;
 
-// What `rank` has left there at or after `since`, if anything.
-[[nodiscard]] std::optional<LeftError> left_error(const std::filesystem::path& recorders, int rank,
-                                                  std::filesystem::file_time_type since);
+// What `rank` has left there, if anything.
+[[nodiscard]] std::optional<LeftError> left_error(const std::filesystem::path& recorders, int rank);
+
+// What an earlier job has left there is gone.
+void forget_left_error(const std::filesystem::path& recorders, int rank) noexcept;
 
 }  // namespace troika

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/time.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/recorder_format.h>
 #include <unistd.h>
@@ -21,12 +23,6 @@ using recorder_format::Record;
 using recorder_format::State;
 
 static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
-
-std::int64_t wall_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 template <std::size_t kSize>
 void fill_text(char (&field)[kSize], std::string_view text) {
@@ -73,6 +69,8 @@ std::shared_ptr<Recorder> Recorder::create(const std::filesystem::path& path, in
   std::shared_ptr<Recorder> recorder;
   if (error == 0) {
     recorder.reset(new Recorder(mapping, size, rank, host, capacity));
+    recorder->folder_ = path.parent_path();
+    forget_left_error(recorder->folder_, rank);
     if (::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   }
   if (error != 0) {
@@ -92,7 +90,7 @@ std::shared_ptr<Recorder> Recorder::none() {
 
 Recorder::Recorder(void* mapping, std::size_t size, int rank, std::string_view host,
                    std::uint32_t capacity)
-    : mapping_(static_cast<std::byte*>(mapping)), size_(size), capacity_(capacity) {
+    : mapping_(static_cast<std::byte*>(mapping)), size_(size), capacity_(capacity), rank_(rank) {
   Header& header = header_of(mapping_);
   std::memcpy(header.magic, recorder_format::kMagic.data(), sizeof(header.magic));
   header.version = recorder_format::kVersion;
@@ -122,7 +120,8 @@ std::uint64_t Recorder::begin(const OperationFacts& facts) noexcept {
   store(record.bytes, facts.bytes);
   store(record.sent, std::uint64_t{0});
   store(record.place, facts.place);
-  store(record.generation, facts.generation);
+  store(record.generation, static_cast<std::uint32_t>(facts.generation));
+  store(record.group, facts.group);
   store(record.signature, facts.signature);
   store(record.elements, facts.elements);
   fill_text(record.dtype, facts.dtype);
@@ -155,6 +154,24 @@ void Recorder::close(std::uint64_t sequence, std::uint32_t state) noexcept {
   if (std::atomic_ref(record.sequence).load(std::memory_order_acquire) != sequence) return;
   store(record.finished, wall_nanoseconds());
   std::atomic_ref(record.state).store(state, std::memory_order_release);
+}
+
+void Recorder::leave(const std::exception_ptr& error) noexcept {
+  if (folder_.empty()) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const RendezvousError& told) {
+    const std::lock_guard lock(mutex_);
+    if (!error_left_) leave_error(folder_, rank_, told);
+    error_left_ = true;
+  } catch (...) {  // whoever it reaches tells it. NOLINT(bugprone-empty-catch)
+  }
+}
+
+void Recorder::forget() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (error_left_) forget_left_error(folder_, rank_);
+  error_left_ = false;
 }
 
 std::uint64_t Recorder::count() const noexcept {

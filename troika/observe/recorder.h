@@ -3,20 +3,20 @@
 // operations, each with its start and end, so that a missed deadline can be told with what the
 // missing rank last did.
 //
-// The file, version 2; integers are little-endian, times are nanoseconds since 1970, texts are
+// The file, version 3; integers are little-endian, times are nanoseconds since 1970, texts are
 // UTF-8 filled up with zero bytes (cut where too long, and then not zero-terminated):
 //
 //   header, 256 bytes                       record i at 256 + 192 i, for i < capacity
 //     0  char[8]  magic "TRKFLT01"            0  u64       sequence; 0: empty or being written
-//     8  u32      version, 2                  8  u32       state: 1 running, 2 finished, 3 failed
+//     8  u32      version, 3                  8  u32       state: 1 running, 2 finished, 3 failed
 //    12  u32      size of the header, 256    12  u32       steps: waits for others, so far
 //    16  u32      size of a record, 192      16  i64       started
 //    20  u32      capacity, 1 to 65536       24  i64       finished; 0 while running
 //    24  i32      rank                       32  u64       bytes of the operation's input
 //    28  i32      process id                 40  u64       bytes sent to others, so far
-//    32  u64      operations begun so far    48  u64       place among the group's collectives,
-//    from 40  i64      time of creation                         1; 0: only some of the group take
-//    part 48  char[64] host                       56  u64       generation of the group
+//    32  u64      operations begun so far    48  u64       place in its group, see `place` below
+//    40  i64      time of creation           56  u32       generation of the group
+//    48  char[64] host                       60  u32       group, see `group` below
 //   112  zeros                               64  u64       signature: what members must agree on
 //                                            72  i64       elements of the operation's input
 //                                            80  char[8]   dtype: "fp32"
@@ -33,8 +33,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,12 +49,16 @@ struct OperationFacts {
   std::string_view operation;
   std::string_view axis;
   std::string_view label;
-  std::uint64_t bytes = 0;       // of the input
-  std::int64_t elements = 0;     // of the input
-  std::string_view dtype = {};   // of the input
-  std::uint64_t place = 0;       // see the format above
+  std::uint64_t bytes = 0;      // of the input
+  std::int64_t elements = 0;    // of the input
+  std::string_view dtype = {};  // of the input
+  // Among the collectives of its group, from 1; 0: only some of the group take part.
+  std::uint64_t place = 0;
   std::uint64_t generation = 0;  // of the group
   std::uint64_t signature = 0;   // equal on all members that are in the same operation
+  // Equal on all members of a group, and another for each group, also of those of an axis: of its
+  // members, generation and how many such groups there were before.
+  std::uint32_t group = 0;
 };
 
 class Recorder {
@@ -71,8 +77,8 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // An operation starts; returns its number. This and the others never block, allocate or throw,
-  // and may be called by any thread.
+  // An operation starts; returns its number. This and the others may be called by any thread, and
+  // never block, allocate or throw, but for leave() and forget(), which write a file.
   std::uint64_t begin(const OperationFacts& facts) noexcept;
   // It has sent so many more bytes to others, and waited for them so many times more.
   void add_traffic(std::uint64_t sequence, std::uint64_t bytes, std::uint32_t steps) noexcept;
@@ -80,6 +86,12 @@ class Recorder {
   // one.
   void end(std::uint64_t sequence) noexcept;
   void fail(std::uint64_t sequence) noexcept;
+  // What ended an operation of this rank, or kept it from meeting others, is left beside the file
+  // for the launcher (left_error.h): the first DeadlineError, PeerError or other RendezvousError.
+  // It is there when this returns.
+  void leave(const std::exception_ptr& error) noexcept;
+  // The job goes on: the next error is the first again.
+  void forget() noexcept;
 
   // Operations begun so far.
   [[nodiscard]] std::uint64_t count() const noexcept;
@@ -92,6 +104,10 @@ class Recorder {
   std::byte* mapping_;
   std::size_t size_;
   std::uint32_t capacity_;
+  int rank_;
+  std::filesystem::path folder_;  // empty: in memory only
+  std::mutex mutex_;
+  bool error_left_ = false;  // guarded by the mutex
 };
 
 // The record of an operation under way, for the engine that carries it out. A small value that must
@@ -99,17 +115,32 @@ class Recorder {
 class OperationRecord {
  public:
   OperationRecord() = default;
-  OperationRecord(Recorder* recorder, std::uint64_t sequence, std::uint64_t place,
-                  std::uint64_t signature)
-      : recorder_(recorder), sequence_(sequence), place_(place), signature_(signature) {}
+  // `sequence` is what Recorder::begin() has returned for `facts`.
+  OperationRecord(Recorder* recorder, std::uint64_t sequence, const OperationFacts& facts)
+      : recorder_(recorder),
+        sequence_(sequence),
+        place_(facts.place),
+        signature_(facts.signature),
+        group_(facts.group) {}
 
   [[nodiscard]] std::uint64_t place() const { return place_; }
+  [[nodiscard]] std::uint32_t group() const { return group_; }
   [[nodiscard]] std::uint64_t signature() const { return signature_; }
+  // The same operation, where nothing is written down.
+  [[nodiscard]] OperationRecord unwritten() const {
+    OperationRecord copy = *this;
+    copy.recorder_ = nullptr;
+    return copy;
+  }
   void sent(std::uint64_t bytes) const noexcept {
     if (recorder_ && bytes > 0) recorder_->add_traffic(sequence_, bytes, 0);
   }
   void step() const noexcept {
     if (recorder_) recorder_->add_traffic(sequence_, 0, 1);
+  }
+  // Of an operation that its caller gives up before it has ended.
+  void leave(const std::exception_ptr& error) const noexcept {
+    if (recorder_) recorder_->leave(error);
   }
 
  private:
@@ -117,6 +148,7 @@ class OperationRecord {
   std::uint64_t sequence_ = 0;
   std::uint64_t place_ = 0;
   std::uint64_t signature_ = 0;
+  std::uint32_t group_ = 0;
 };
 
 // <folder>/flight-rank-3.bin
@@ -139,6 +171,7 @@ struct RecordedOperation {
   std::string operation;
   std::string axis;
   std::string label;
+  std::uint32_t group = 0;  // see OperationFacts
 };
 
 struct Recording {

@@ -13,7 +13,7 @@ namespace troika::recorder_format {
 static_assert(std::endian::native == std::endian::little, "the file is written as it is in memory");
 
 inline constexpr std::string_view kMagic = "TRKFLT01";
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint32_t kMaxCapacity = 65536;
 
 enum class State : std::uint32_t { kEmpty = 0, kRunning = 1, kFinished = 2, kFailed = 3 };
@@ -43,7 +43,8 @@ struct Record {
   std::uint64_t bytes;
   std::uint64_t sent;
   std::uint64_t place;
-  std::uint64_t generation;
+  std::uint32_t generation;
+  std::uint32_t group;
   std::uint64_t signature;
   std::int64_t elements;
   char dtype[8];
@@ -52,8 +53,8 @@ struct Record {
   char label[64];
 };
 static_assert(sizeof(Record) == 192 && offsetof(Record, started) == 16 &&
-              offsetof(Record, place) == 48 && offsetof(Record, operation) == 88 &&
-              offsetof(Record, label) == 128);
+              offsetof(Record, place) == 48 && offsetof(Record, group) == 60 &&
+              offsetof(Record, operation) == 88 && offsetof(Record, label) == 128);
 
 [[nodiscard]] inline std::size_t file_size(std::uint32_t capacity) {
   return sizeof(Header) + std::size_t{capacity} * sizeof(Record);

@@ -65,6 +65,7 @@ RecordedOperation decode(const Record& record) {
   operation.steps = record.steps;
   operation.place = record.place;
   operation.generation = record.generation;
+  operation.group = record.group;
   operation.signature = record.signature;
   operation.operation = text_of_field(record.operation);
   operation.axis = text_of_field(record.axis);

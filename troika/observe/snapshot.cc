@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/time.h>
 #include <troika/base/units.h>
 #include <troika/observe/snapshot.h>
 
@@ -18,12 +19,6 @@ using Json = nlohmann::json;
 
 // Enough to tell where the others are, for any number of operations under way.
 constexpr std::size_t kKept = 64;
-
-std::int64_t now_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // Seconds since 1970 at which this kernel was booted; 0 if it does not say.
 std::int64_t boot_seconds() {
@@ -63,7 +58,7 @@ Json to_json(const RecordedOperation& operation) {
           operation.steps,      operation.place,
           operation.generation, operation.signature,
           operation.operation,  operation.axis,
-          operation.label};
+          operation.label,      operation.group};
 }
 
 RecordedOperation operation_of(const Json& json) {
@@ -85,6 +80,7 @@ RecordedOperation operation_of(const Json& json) {
   operation.operation = json.at(12);
   operation.axis = json.at(13);
   operation.label = json.at(14);
+  operation.group = json.at(15);
   return operation;
 }
 
@@ -121,7 +117,7 @@ ProcessState process_state(int pid, std::int64_t started) {
 
 std::optional<RankSnapshot> take_snapshot(const std::filesystem::path& recorder) {
   try {
-    RankSnapshot snapshot{read_recorder(recorder), ProcessState::kUnknown, now_nanoseconds()};
+    RankSnapshot snapshot{read_recorder(recorder), ProcessState::kUnknown, wall_nanoseconds()};
     snapshot.process = process_state(snapshot.recording.process_id, snapshot.recording.created);
     auto& operations = snapshot.recording.operations;
     std::vector<RecordedOperation> kept;
@@ -140,7 +136,7 @@ RankSnapshot look_at_process(int rank, int pid) {
   RankSnapshot snapshot;
   snapshot.recording.rank = rank;
   snapshot.recording.process_id = pid;
-  snapshot.taken = now_nanoseconds();
+  snapshot.taken = wall_nanoseconds();
   snapshot.process = process_state(pid, snapshot.taken);
   return snapshot;
 }

@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 
 #include <limits>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -69,7 +70,8 @@ struct Session::State {
   EngineOptions engine;  // what every group of the session is made with
   Group world;
   std::shared_ptr<Groups> groups = std::make_shared<Groups>();
-  std::unique_ptr<StoreWatch> watch;  // for the launcher's word that the job has failed
+  std::map<std::string, Group> duplicates;  // of world, by axis
+  std::unique_ptr<StoreWatch> watch;        // for the launcher's word that the job has failed
 };
 
 Session Session::from_environment(const SessionOptions& options) {
@@ -148,9 +150,22 @@ Group Session::make_group(std::string axis, std::vector<int> ranks, int index) c
                      "make it where the session's group was made, or open the session with "
                      "Session::from_environment() or Session::join()");
   }
-  Group group = troika::make_group(std::move(axis), std::move(ranks), index, state_->engine);
-  state_->groups->add(group);
-  return group;
+  try {
+    Group group = troika::make_group(std::move(axis), std::move(ranks), index, state_->engine);
+    state_->groups->add(group);
+    return group;
+  } catch (const RendezvousError&) {
+    state_->engine.observers.recorder->leave(std::current_exception());
+    throw;
+  }
+}
+
+Group Session::duplicate_world(const std::string& axis) const {
+  const auto found = state_->duplicates.find(axis);
+  if (found != state_->duplicates.end()) return found->second;
+  std::vector<int> everybody(static_cast<std::size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  return state_->duplicates.emplace(axis, make_group(axis, everybody, rank())).first->second;
 }
 
 void Session::abort(const std::string& reason) const {

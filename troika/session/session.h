@@ -65,6 +65,9 @@ class Session {
   // one more group, which ends with the job like world(). Throws as make_group() does; UsageError
   // for a session on a group.
   [[nodiscard]] Group make_group(std::string axis, std::vector<int> ranks, int index) const;
+  // Collective: all ranks in order, like world(), but an order of operations of its own. Made once
+  // for each `axis`, however often it is asked for. Throws as make_group() does.
+  [[nodiscard]] Group duplicate_world(const std::string& axis) const;
   // Of a job with more than one rank; throws InternalError otherwise.
   [[nodiscard]] Store& store() const;
 

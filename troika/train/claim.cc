@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/config/recipe_file.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 #include <troika/train/claim.h>
@@ -121,6 +122,7 @@ void RunClaim::clear(int ranks) const {
   // Of ranks that the run before had, and this one has not.
   for (int rank = ranks; fs::exists(recorder_path(flight_folder(run_), rank)); ++rank) {
     remove_tree(recorder_path(flight_folder(run_), rank));
+    forget_left_error(flight_folder(run_), rank);
   }
 }
 

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/observe/left_error.h>
+#include <troika/observe/recorder.h>
 #include <troika/session/session.h>
 
 #include <cmath>
@@ -69,6 +71,23 @@ RANK_TEST(Session, JoinsAWorld, 1, 2) {
     turned.barrier(session.call("pair")).wait();
     EXPECT_TRUE(std::filesystem::exists(recorder_path(options.recorders, rank.index())));
   }
+  session.leave();
+}
+
+RANK_TEST(Session, DuplicatesItsWorldOnceForEachAxis, 2) {
+  SessionOptions options;
+  options.rendezvous_timeout = Seconds(30);
+  options.recorders = rank.folder() / "recorders";
+  const Session session = Session::join(world_of(rank), options);
+  const Group norms = session.duplicate_world("norms");
+  const Group other = session.duplicate_world("other");
+  if (rank.index() == 0) norms.abort("no more norms");
+  EXPECT_THROW(session.duplicate_world("norms").barrier(session.call("norms")).wait(), PeerError);
+  other.barrier(session.call("other")).wait();
+  session.barrier("world");
+  const auto left = left_error(options.recorders, rank.index());
+  ASSERT_TRUE(left);
+  EXPECT_THAT(left->message, testing::HasSubstr("no more norms"));
   session.leave();
 }
 

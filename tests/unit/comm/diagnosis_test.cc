@@ -92,13 +92,15 @@ TEST(Diagnosis, BlamesWhoWaitsForNobody) {
   EXPECT_TRUE(diagnose(four(), kWait, snapshots, {1}).indirect);
 }
 
-// An operation of another axis or generation is no evidence, even at the same place.
+// An operation of another axis or generation, or of another group of the axis, is no evidence, even
+// at the same place.
 TEST(Diagnosis, KeepsGroupsApart) {
-  RecordedOperation before = kOurs, elsewhere = kOurs;
+  RecordedOperation before = kOurs, elsewhere = kOurs, twin = kOurs;
   before.generation = 2;
   elsewhere.axis = "tensor";
+  twin.group = 5;
   const std::vector<std::optional<RankSnapshot>> snapshots = {
-      snapshot(10, {kOurs}), snapshot(4711, {before, elsewhere}), snapshot(12, {kOurs}),
+      snapshot(10, {kOurs}), snapshot(4711, {before, elsewhere, twin}), snapshot(12, {kOurs}),
       snapshot(15, {kOurs})};
   EXPECT_THAT(diagnose(four(), kWait, snapshots, {1}).message,
               testing::AllOf(HasSubstr("rank 1 (host b, pid 4711) has not entered"),

@@ -12,7 +12,9 @@ namespace {
 
 // Of an operation that nobody records.
 OperationRecord signed_as(std::uint64_t signature) {
-  return {nullptr, 0, 0, signature};
+  OperationFacts facts;
+  facts.signature = signature;
+  return {nullptr, 0, facts};
 }
 
 using Values = std::vector<std::uint32_t>;

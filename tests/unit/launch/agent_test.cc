@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <troika/base/error.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/rendezvous/endpoint.h>
 
@@ -178,6 +180,15 @@ TEST(Agent, AnOldRecordIsNotToldOfADeath) {
       launched({"killed", "--ranks", "2", "--recorders", folder.path().string()});
   EXPECT_THAT(finished.last_line, HasSubstr("was killed by signal 9 (SIGKILL)"));
   EXPECT_THAT(finished.last_line, Not(HasSubstr("all_reduce")));
+}
+
+TEST(Agent, AnErrorOfAnOldJobIsNotToldOfThis) {
+  const TemporaryFolder folder;
+  for (const int rank : {0, 1}) leave_error(folder.path(), rank, PeerError("of an old job"));
+  const Finished finished = launched(
+      {"stubborn", "--ranks", "2", "--recorders", folder.path().string(), "--words", "optional"});
+  EXPECT_THAT(finished.last_line, HasSubstr("exit status 3"));
+  EXPECT_THAT(finished.err, Not(HasSubstr("of an old job")));
 }
 
 TEST(Agent, RanksThatIgnoreSignalsOrAreStoppedEndAsWell) {

@@ -93,6 +93,13 @@ TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
   EXPECT_EQ(first_cause({end, culprit}, "a", 3)->message,
             "rank 1 (host a, pid 101) ended with exit status 1; it last completed all_reduce 'sum' "
             "2.0 s ago");
+  end.status = SIGABRT;  // nobody has caught it
+  end.was_told_to_end = true;
+  EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kConsequence);
+  EXPECT_EQ(first_cause({end}, "a", 3)->message,
+            "rank 2 (host a, pid 102) was killed by signal 6 (SIGABRT) after: rank 1 (host a, pid "
+            "101) has not entered barrier 'round'");
+  end.was_told_to_end = false;
   end.status = SIGKILL;  // not by the error
   EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kDied);
 }

@@ -249,6 +249,7 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
       options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
     if (arguments[i] == "--recorders") options.recorders = arguments[i + 1];
     if (arguments[i] == "--cores") options.usable_cores = std::stoi(arguments[i + 1]);
+    if (arguments[i] == "--words") options.last_words = LastWords::kOptional;
     if (arguments[i] == "--version") options.version = arguments[i + 1];
   }
   return options;

@@ -19,8 +19,9 @@ class Run : public testing::Test {
     return Recorder::create(recorder_path(folder_.path(), number), number, host);
   }
   static std::uint64_t begin(Recorder& recorder, std::string_view label, std::uint64_t place,
-                             std::uint64_t signature = 1) {
-    return recorder.begin({"all_reduce", "data", label, 40, 10, "fp32", place, 0, signature});
+                             std::uint64_t signature = 1, std::uint32_t group = 0) {
+    return recorder.begin(
+        {"all_reduce", "data", label, 40, 10, "fp32", place, 0, signature, group});
   }
   [[nodiscard]] Inspection inspect() const { return inspect_run(folder_.path()); }
 
@@ -51,6 +52,25 @@ TEST_F(Run, ShowsWhoIsInAnotherOperation) {
   EXPECT_THAT(differences(inspect()),
               ElementsAre("operation 1 on axis data differs: ranks 0, 2 all_reduce 'weights' (10 x "
                           "fp32); rank 1 all_reduce 'gradients' (10 x fp32)"));
+}
+
+// As of a pipeline whose stages have a data axis each.
+TEST_F(Run, TellsTheGroupsOfAnAxisApart) {
+  const auto first = rank(0, "a"), second = rank(1, "a"), third = rank(2, "a"),
+             fourth = rank(3, "a");
+  for (const auto& recorder : {first, second}) {
+    recorder->end(begin(*recorder, "bucket 0", 1, 7, 100));
+    recorder->end(begin(*recorder, "bucket 1", 2, 7, 100));
+  }
+  for (const auto& recorder : {third, fourth}) recorder->end(begin(*recorder, "head", 1, 8, 200));
+  EXPECT_THAT(differences(inspect()), ElementsAre());
+  const std::string text = to_text(inspect(), 10);
+  EXPECT_THAT(text, HasSubstr("axis data of ranks 0, 1 "));
+  EXPECT_THAT(text, HasSubstr("axis data of ranks 2, 3 "));
+  begin(*fourth, "tail", 2, 8, 200);
+  EXPECT_THAT(differences(inspect()),
+              ElementsAre("rank 2 has not entered all_reduce 'tail' (operation 2 on axis data of "
+                          "ranks 2, 3); rank 3 has"));
 }
 
 TEST_F(Run, ShowsTheLastOnes) {

@@ -1,33 +1,47 @@
 #include <gtest/gtest.h>
 #include <troika/observe/left_error.h>
+#include <troika/observe/recorder.h>
 
-#include <chrono>
+#include <exception>
 
 #include "support/temporary_folder.h"
 
 namespace troika {
 namespace {
 
-using FileClock = std::filesystem::file_time_type::clock;
-
 TEST(LeftError, IsFoundByWhoeverKnowsTheFolder) {
   const TemporaryFolder folder;
-  const auto before = FileClock::now() - std::chrono::seconds(1);
   leave_error(folder.path(), 3, PeerError("rank 1\nis late", "look there"));
-  const auto found = left_error(folder.path(), 3, before);
+  const auto found = left_error(folder.path(), 3);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->message, "rank 1 is late");
   EXPECT_EQ(found->hint, "look there");
-  EXPECT_FALSE(left_error(folder.path(), 2, before));
-  leave_error(folder.path(), 3, PeerError("another"));
-  EXPECT_EQ(left_error(folder.path(), 3, before)->message, "another");
-  EXPECT_EQ(left_error(folder.path(), 3, before)->hint, "");
+  EXPECT_FALSE(left_error(folder.path(), 2));
+  forget_left_error(folder.path(), 3);
+  EXPECT_FALSE(left_error(folder.path(), 3));
 }
 
-TEST(LeftError, OfAnEarlierJobIsNone) {
+std::exception_ptr peer_error(const char* text) {
+  return std::make_exception_ptr(PeerError(text));
+}
+
+TEST(LeftError, OfARecorderIsTheFirstOfItsOperations) {
   const TemporaryFolder folder;
-  leave_error(folder.path(), 0, PeerError("rank 1 is late"));
-  EXPECT_FALSE(left_error(folder.path(), 0, FileClock::now() + std::chrono::seconds(1)));
+  const auto path = recorder_path(folder.path(), 0);
+  leave_error(folder.path(), 0, PeerError("of an earlier job"));
+  const auto recorder = Recorder::create(path, 0, "here");
+  EXPECT_FALSE(left_error(folder.path(), 0));
+  recorder->leave(std::make_exception_ptr(UsageError("is the program's own")));
+  EXPECT_FALSE(left_error(folder.path(), 0));
+  recorder->leave(peer_error("first"));
+  OperationRecord(recorder.get(), 1, {}).leave(peer_error("second"));
+  EXPECT_EQ(left_error(folder.path(), 0)->message, "first");
+  EXPECT_EQ(left_error(folder.path(), 0)->hint, "");
+  recorder->forget();
+  EXPECT_FALSE(left_error(folder.path(), 0));
+  recorder->leave(peer_error("third"));
+  EXPECT_EQ(left_error(folder.path(), 0)->message, "third");
+  Recorder::none()->leave(peer_error("in memory"));
 }
 
 TEST(LeftError, WithoutAFolderNothingHappens) {

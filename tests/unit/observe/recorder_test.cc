@@ -56,22 +56,24 @@ TEST(Recorder, IsReadWhileItIsWritten) {
 TEST(Recorder, FormatIsAsDocumented) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "f", 2, "h", 4);
-  const auto number = recorder->begin({"send", "pipeline", "activation", 77, 11, "fp32", 5, 6, 7});
+  const auto number =
+      recorder->begin({"send", "pipeline", "activation", 77, 11, "fp32", 5, 6, 7, 9});
   recorder->add_traffic(number, 40, 1);
   recorder->add_traffic(number, 37, 1);
   const std::string bytes = read_file(folder / "f", 10000);
   ASSERT_EQ(bytes.size(), 256u + 4 * 192);
   EXPECT_EQ(bytes.substr(0, 8), "TRKFLT01");
-  EXPECT_EQ(bytes.substr(8, 20), std::string("\2\0\0\0\0\1\0\0\xC0\0\0\0\4\0\0\0\2\0\0\0", 20));
+  EXPECT_EQ(bytes.substr(8, 20), std::string("\3\0\0\0\0\1\0\0\xC0\0\0\0\4\0\0\0\2\0\0\0", 20));
   EXPECT_EQ(bytes.substr(32, 8), std::string("\1\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(bytes.substr(48, 2), std::string("h\0", 2));
   EXPECT_EQ(bytes.substr(256, 16), std::string("\1\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16));
-  const std::map<int, char> numbers = {{32, 77}, {40, 77}, {48, 5}, {56, 6}, {64, 7}, {72, 11}};
+  const std::map<int, char> numbers = {{32, 77}, {40, 77}, {48, 5}, {64, 7}, {72, 11}};
   for (const auto& [offset, value] : numbers) {
     EXPECT_EQ(bytes.substr(256 + static_cast<std::size_t>(offset), 8),
               std::string(1, value) + std::string(7, '\0'))
         << offset;
   }
+  EXPECT_EQ(bytes.substr(256 + 56, 8), std::string("\6\0\0\0\11\0\0\0", 8));
   EXPECT_EQ(bytes.substr(256 + 80, 5), std::string("fp32\0", 5));
   EXPECT_EQ(bytes.substr(256 + 88, 5), std::string("send\0", 5));
   EXPECT_EQ(bytes.substr(256 + 104, 9), std::string("pipeline\0", 9));
@@ -83,6 +85,7 @@ TEST(Recorder, FormatIsAsDocumented) {
   EXPECT_EQ(read.place, 5u);
   EXPECT_EQ(read.generation, 6u);
   EXPECT_EQ(read.signature, 7u);
+  EXPECT_EQ(read.group, 9u);
   EXPECT_EQ(read.elements, 11);
   EXPECT_EQ(read.dtype, "fp32");
   EXPECT_EQ(name_of(read), "send 'activation'");

@@ -198,7 +198,7 @@ class SilentEngine final : public GroupEngine {
 Sharding sharding_of(int stage, int rank, int ranks, int microbatches = 1) {
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  const Group group("data", members, rank, 0, std::make_shared<SilentEngine>());
+  const Group group("data", members, rank, 0, std::make_shared<SilentEngine>(), 0, {});
   return {.stage = stage, .shard = group, .microbatches_per_step = microbatches};
 }
 

@@ -9,6 +9,7 @@
 // Tensors may be on any device, the meta device among them.
 #include <troika/base/error.h>
 #include <troika/comm/factory.h>
+#include <troika/comm/reason.h>
 
 #include <ATen/ATen.h>
 
@@ -94,14 +95,14 @@ class FakeEngine final : public GroupEngine {
 
   void abort(const std::string& reason) override {
     const std::lock_guard lock(mutex_);
-    if (!aborted_) aborted_ = reason;
+    if (!aborted_) aborted_ = Reason::from(reason);
   }
 
  private:
   // Later operations fail as on any engine.
   [[nodiscard]] Work done() const {
     const std::lock_guard lock(mutex_);
-    if (aborted_) throw PeerError(*aborted_);
+    if (aborted_) throw PeerError(aborted_->message, aborted_->hint);
     return {};
   }
 
@@ -115,7 +116,7 @@ class FakeEngine final : public GroupEngine {
   int rank_;
   int size_;
   mutable std::mutex mutex_;
-  std::optional<std::string> aborted_;
+  std::optional<Reason> aborted_;
 };
 
 }  // namespace

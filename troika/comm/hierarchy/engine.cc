@@ -49,10 +49,15 @@ class HierarchyEngine::Both final : public Work::State {
 
   bool done() override { return near_.done() && far_.done(); }
   void wait() override {
-    engine_->run(named_, [this] {
-      near_.wait();
-      far_.wait();
-    });
+    try {
+      engine_->run(named_, [this] {
+        near_.wait();
+        far_.wait();
+      });
+    } catch (...) {
+      named_.record.leave(std::current_exception());  // on_done() may come later, or never
+      throw;
+    }
   }
   void on_done(std::function<void(std::exception_ptr)> callback) override {
     struct Countdown {
@@ -187,7 +192,7 @@ Call HierarchyEngine::Named::step(Step step) const {
 
 Call HierarchyEngine::Named::step_inside(Step step) const {
   Call call = this->step(step);
-  call.record = OperationRecord(nullptr, 0, record.place(), record.signature());
+  call.record = record.unwritten();
   return call;
 }
 
@@ -236,8 +241,10 @@ std::exception_ptr HierarchyEngine::overdue(const Named& named) {
   const std::string message = named.text + " on axis " + axis_ +
                               ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
+  const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
+  named.record.leave(error);  // before what is under way fails of it
   break_off({message, ""});
-  return std::make_exception_ptr(DeadlineError(message));
+  return error;
 }
 
 void HierarchyEngine::break_off(const Reason& reason) {

@@ -43,6 +43,7 @@ std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context,
     parts.between = make_between(between, there);
   }
   parts.all = make_between(context, meeting);
+  parts.recorder = context.options.observers.recorder;
   return std::make_shared<HierarchyEngine>(name, context.axis, context.index, hosts,
                                            std::move(parts));
 }

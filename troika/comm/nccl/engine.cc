@@ -187,7 +187,7 @@ class NcclEngine final : public GroupEngine {
     {
       const std::lock_guard lock(mutex_);
       if (broken_) return;
-      broken_ = reason;
+      broken_ = Reason::from(reason);
     }
     board_.post(Reason::from(reason));
     communicator_->abort();
@@ -231,7 +231,12 @@ class NcclEngine final : public GroupEngine {
     return lane_->add(
         {.deadline = deadline,
          .run = [this, named, deadline, start = std::move(start)] { run(named, deadline, start); },
-         .overdue = [this, named, deadline] { return late(named, deadline); }});
+         .overdue =
+             [this, named, deadline, record = call.record] {
+               const std::exception_ptr error = late(named, deadline);
+               record.leave(error);
+               return error;
+             }});
   }
 
   void run(const std::string& named, const Deadline& deadline,
@@ -266,7 +271,8 @@ class NcclEngine final : public GroupEngine {
 
   void throw_if_broken(const std::string& named) {
     const std::lock_guard lock(mutex_);
-    if (broken_) throw PeerError(named + " on axis " + members_.axis + ": " + *broken_);
+    if (!broken_) return;
+    throw PeerError(named + " on axis " + members_.axis + ": " + broken_->message, broken_->hint);
   }
 
   Members members_;
@@ -274,7 +280,7 @@ class NcclEngine final : public GroupEngine {
   at::Tensor flag_;
   ReasonBoard board_;
   std::mutex mutex_;
-  std::optional<std::string> broken_;  // why; guarded by the mutex
+  std::optional<Reason> broken_;  // why; guarded by the mutex
   std::unique_ptr<Lane> lane_;
 };
 

@@ -4,7 +4,6 @@
 // thread of their own where nobody waits (lane.h).
 #pragma once
 
-#include <troika/base/error.h>
 #include <troika/base/function_ref.h>
 #include <troika/base/text.h>
 #include <troika/comm/diagnosis.h>
@@ -16,7 +15,6 @@
 #include <troika/comm/shm/segments.h>
 #include <troika/comm/witness.h>
 
-#include <atomic>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -82,9 +80,6 @@ class Engine final : public GroupEngine {
   // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
   // operation that all have entered ends well even if a peer has left since.
   void run(const Named& named, FunctionRef<void()> body);
-  // The same, less the note of the first error that the launcher finds.
-  void attempt(const Named& named, FunctionRef<void()> body);
-  void leave(const RendezvousError& error) noexcept;
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
   // "all_reduce 'gradients' on axis data".
   [[nodiscard]] std::string place_of(const Named& named) const;
@@ -108,7 +103,6 @@ class Engine final : public GroupEngine {
   FindSegment find_;
   Mailbox mailbox_;
   std::uint64_t operations_ = 0;
-  std::atomic<bool> error_left_ = false;  // for the launcher
   // In order; finished, at the latest, by later ones that wait for it.
   std::deque<std::shared_ptr<Pending>> pending_;
   std::vector<std::shared_ptr<Pending>> pending_exchanges_;

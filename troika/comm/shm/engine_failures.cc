@@ -5,27 +5,12 @@
 #include <troika/comm/collectives.h>
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/shm/engine.h>
-#include <troika/observe/left_error.h>
 
 #include <poll.h>
 
 namespace troika::shm {
 
 void Engine::run(const Named& named, FunctionRef<void()> body) {
-  try {
-    attempt(named, body);
-  } catch (const RendezvousError& error) {
-    leave(error);
-    throw;
-  }
-}
-
-void Engine::leave(const RendezvousError& error) noexcept {
-  if (error_left_.exchange(true)) return;
-  leave_error(members_.recorders, members_.ranks[static_cast<std::size_t>(members_.index)], error);
-}
-
-void Engine::attempt(const Named& named, FunctionRef<void()> body) {
   const auto where = [&] { return place_of(named); };
   try {
     body();
@@ -93,7 +78,7 @@ void Engine::tell_broken(const Named& named, const Broken& error) const {
 Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
   std::erase(suspects, members_.index);  // this one, which waits
   const Wait wait{named.text(), named.record.place(), named.record.signature(),
-                  named.deadline.timeout()};
+                  named.deadline.timeout(), named.record.group()};
   // All members share this host: nobody has to be asked.
   return diagnose(members_, wait, Witness(std::nullopt).look(members_, Seconds(0)), suspects);
 }
@@ -101,10 +86,10 @@ Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
 std::exception_ptr Engine::overdue(const Named& named) {
   const std::string message = place_of(named) + ": an earlier operation took more than " +
                               format_duration(named.deadline.timeout().count());
+  const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
+  named.record.leave(error);  // before what is under way fails of it
   give_up({message, ""});
-  const DeadlineError error(message);
-  leave(error);
-  return std::make_exception_ptr(error);
+  return error;
 }
 
 void Engine::abort(const std::string& reason) {

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <unordered_set>
 
@@ -119,10 +118,7 @@ void Replica::Impl::take_in(const std::vector<SyncBatchNormImpl*>& norms) {
   synchronises_batch_norm = !norms.empty();
   if (norms.empty()) return;
   const bool apart = !session.members().empty();  // a session on a group has that one alone
-  std::vector<int> everybody(static_cast<std::size_t>(session.size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const Group group =
-      apart ? session.make_group("batch norm", everybody, session.rank()) : session.world();
+  const Group group = apart ? session.duplicate_world("batch norm") : session.world();
   for (SyncBatchNormImpl* norm : norms) norm->take_part(averager->weight(), group);
   averager->expect(apart ? GradientAverager::Company::kApart
                          : GradientAverager::Company::kInTheSameGroup);

@@ -97,8 +97,8 @@ class Replica {
   // Collective: compares the modules of all ranks, and gives all of them the parameters and buffers
   // of rank 0. Throws UsageError on every rank, naming the parameter and the ranks that differ; and
   // naming a parameter that is not in host memory, of a dtype that cannot be averaged, or that
-  // another Replica has. The session's group carries everything, but for SyncBatchNorm,
-  // which gets one of its own where the session can make groups.
+  // another Replica has. The session's group carries everything but for SyncBatchNorm, which gets
+  // one of its own, once a session, where it can make groups.
   Replica(std::shared_ptr<torch::nn::Module> module, Session session,
           DataParallelOptions options = {});
   Replica(Replica&&) noexcept;
