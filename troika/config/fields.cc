@@ -187,7 +187,7 @@ std::vector<Field> train_fields() {
       kTrain.choice<&T::precision>("precision", "auto: bf16 where the machine has it natively, else fp32"),
       kTrain.number<&T::grad_clip>("grad_clip", kNonNegative, "largest global gradient norm; 0: off"),
       kTrain.integer<&T::evaluate_every_steps>("evaluate_every_steps", kSwitchable, "held-out loss this often; 0: never"),
-      kTrain.boolean<&T::deterministic>("deterministic", "fold reductions in rank order also where \"auto\" joins two engines across hosts; one engine always does, and runs whose stages share tied embeddings"),
+      kTrain.boolean<&T::deterministic>("deterministic", "fold reductions in rank order also where \"auto\" joins two engines across hosts; one engine always does, and so do runs whose stages share tied embeddings, or whose groups lie unlike each other on the hosts"),
       kTrain.choice<&T::on_nonfinite>("on_nonfinite", "when the loss or a gradient is not finite"),
   };
 }

@@ -6,6 +6,9 @@
 #include <troika/train/model_part.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
 #include <utility>
 
 namespace troika {
@@ -21,19 +24,46 @@ std::shared_ptr<Trace> make_trace(const Recipe& recipe, const World& world) {
   return std::make_shared<Trace>(std::move(trace));
 }
 
-SessionOptions session_options(const Recipe& recipe, const std::filesystem::path& folder,
-                               std::shared_ptr<Trace> trace) {
+std::vector<std::string> hosts_of(const Rendezvous& rendezvous) {
+  std::vector<std::string> hosts;
+  for (const Member& member : rendezvous.members()) hosts.push_back(member.host_identity);
+  return hosts;
+}
+
+SessionOptions session_options(const Recipe& recipe, const std::vector<std::string>& hosts,
+                               const std::filesystem::path& folder, std::shared_ptr<Trace> trace) {
   SessionOptions options;
   options.engine = recipe.comm.engine;
-  // Both stages that share a tied weight update it by themselves: sums over their data axes, which
-  // may lie otherwise on the hosts, have to give the same bits.
-  const bool in_order = recipe.train.deterministic || ties_stages(recipe);
+  // What several ranks hold alike (tied weights, norms of the tensor axis, replicas of the data
+  // axis) each of them updates by itself, from sums over groups of its own: these have to give the
+  // same bits.
+  const bool in_order =
+      recipe.train.deterministic || ties_stages(recipe) || !groups_lie_alike(recipe, hosts);
   options.fold = in_order ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
   options.timeout = Seconds(recipe.comm.timeout_seconds);
   options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   options.recorders = folder;
   options.trace = std::move(trace);
   return options;
+}
+
+Session connect(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::path& folder,
+                std::shared_ptr<Trace> trace) {
+  const SessionOptions options =
+      session_options(recipe, hosts_of(rendezvous), folder, std::move(trace));
+  return Session::connect(std::move(rendezvous), options);
+}
+
+// By member of a group: equal numbers for those who share a host, in the order of appearance.
+std::vector<std::size_t> pattern_of(const std::vector<int>& ranks,
+                                    const std::vector<std::string>& hosts) {
+  std::map<std::string_view, std::size_t> numbers;
+  std::vector<std::size_t> pattern;
+  for (const int rank : ranks) {
+    const std::string_view host = hosts[static_cast<std::size_t>(rank)];
+    pattern.push_back(numbers.emplace(host, numbers.size()).first->second);
+  }
+  return pattern;
 }
 
 }  // namespace
@@ -75,6 +105,18 @@ bool ties_stages(const Recipe& recipe) {
   return std::ranges::count(first_ranks, last) == 0;  // in a V they are on one rank
 }
 
+bool groups_lie_alike(const Recipe& recipe, const std::vector<std::string>& hosts) {
+  const auto differs = [&](std::vector<int> GroupRanks::*group) {
+    const auto first = pattern_of(groups_of(recipe, 0).*group, hosts);
+    for (int rank = 1; rank < static_cast<int>(hosts.size()); ++rank) {
+      if (pattern_of(groups_of(recipe, rank).*group, hosts) != first) return true;
+    }
+    return false;
+  };
+  return std::ranges::none_of(
+      std::array{&GroupRanks::data, &GroupRanks::tensor, &GroupRanks::pipeline}, differs);
+}
+
 Rendezvous meet(World world, const Recipe& recipe) {
   return Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
                           Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
@@ -85,7 +127,7 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
       storage_timeout_(recipe.checkpoint.timeout_seconds),
       mesh_(mesh_of(recipe)),
       trace_(make_trace(recipe, rendezvous.world())),
-      session_(Session::connect(std::move(rendezvous), session_options(recipe, folder, trace_))) {
+      session_(connect(std::move(rendezvous), recipe, folder, trace_)) {
   const GroupRanks groups = groups_of(recipe, rank());
   data_ = make_group("data", groups.data);
   tensor_ = make_group("tensor", groups.tensor);

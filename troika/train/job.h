@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace troika {
@@ -82,5 +83,9 @@ struct GroupRanks {
 // Whether the first and the last stage of the pipeline, on different ranks, share a tied weight.
 [[nodiscard]] bool ties_stages(const Recipe& recipe);
 [[nodiscard]] GroupRanks groups_of(const Recipe& recipe, int rank);
+// Whether all groups along an axis are spread over the hosts in the same way, so that an engine
+// which folds host by host gives all of them the same bits. `hosts`, by world rank: equal for those
+// who share one.
+[[nodiscard]] bool groups_lie_alike(const Recipe& recipe, const std::vector<std::string>& hosts);
 
 }  // namespace troika

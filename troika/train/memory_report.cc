@@ -1,11 +1,14 @@
+#include <ATen/Parallel.h>
 #include <troika/base/text.h>
 #include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/config/layout.h>
+#include <troika/observe/machine.h>
 #include <troika/train/job.h>
 #include <troika/train/memory_report.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -61,6 +64,10 @@ std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int rank
 }
 
 DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes) {
+  // Kernels take scratch memory for each thread; the launcher gives a rank its share of the cores.
+  if (!std::getenv("OMP_NUM_THREADS")) {
+    at::set_num_threads(std::max(1, usable_cores() / ranks_per_node));
+  }
   DryRun run{recipe, predict_job(recipe), ranks_per_node, host_bytes};
   run.needed_bytes = bytes_of_neediest_host(run.kinds, mesh_of(recipe).size(), ranks_per_node);
   return run;

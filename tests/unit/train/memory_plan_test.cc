@@ -1,17 +1,22 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
 #include <troika/config/choices.h>
 #include <troika/config/layout.h>
 #include <troika/config/recipe_file.h>
+#include <troika/observe/machine.h>
 #include <troika/schedule/generate.h>
 #include <troika/schedule/simulate.h>
 #include <troika/train/memory_advice.h>
 #include <troika/train/memory_plan.h>
+#include <troika/train/memory_report.h>
 #include <troika/train/run.h>
 #include <troika/train/tensor_memory.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -223,6 +228,16 @@ TEST(MemoryAdvice, TakesRanksFromAFixedDataAxis) {
   EXPECT_THAT(memory_advice(loaded(keys), 2, 2, needs), HasSubstr("write tensor = 2, data = 1"));
 }
 
+// Of which kernels take scratch memory for each.
+TEST(DryRun, HasTheThreadsOfARank) {
+  ::unsetenv("OMP_NUM_THREADS");
+  const int cores = usable_cores();
+  (void)dry_run(resolved(2), 2, 0);
+  EXPECT_EQ(at::get_num_threads(), std::max(1, cores / 2));
+  (void)dry_run(resolved(1), 1, 0);
+  EXPECT_EQ(at::get_num_threads(), cores);
+}
+
 TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
   const std::vector<std::string> keys = {"parallel.pipeline=2", "model.vocab_size=20000"};
   const auto kinds = predict_job(resolved(2, keys));
@@ -230,8 +245,20 @@ TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
   EXPECT_EQ(most, std::max(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1)));
   EXPECT_NE(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
   const auto least = std::min(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
-  EXPECT_THAT(memory_advice(loaded(keys), 2, 1, static_cast<std::uint64_t>(least)),
-              testing::Not(HasSubstr("selective")));
+  const auto advice_for = [&](std::int64_t host_bytes) {
+    return memory_advice(loaded(keys), 2, 1, static_cast<std::uint64_t>(host_bytes));
+  };
+  // The other host needs no change at all: embedding and layers of this one are what is too much.
+  EXPECT_THAT(advice_for(least),
+              testing::StartsWith("use a smaller model or seq_len, or more hosts: even "
+                                  "activation_checkpoint = \"full\", micro_batch_size = 1, "
+                                  "zero_stage = 3 needs "));
+  std::vector<std::string> selective = keys;
+  selective.emplace_back("parallel.activation_checkpoint=selective");
+  const std::int64_t needed = bytes_of_neediest_host(predict_job(resolved(2, selective)), 2, 1);
+  EXPECT_GT(needed, least);
+  EXPECT_THAT(advice_for(needed),
+              testing::StartsWith("write activation_checkpoint = \"selective\": "));
 }
 
 }  // namespace
