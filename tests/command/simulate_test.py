@@ -63,6 +63,8 @@ class SimulateSchedule(CommandTest):
     def test_virtual_stages(self):
         self.assertEqual(self.found("interleaved-1f1b", 4, 8, "--virtual-stages", 2)["bubble_makespan"], 3 / 19)
         self.assertEqual(self.found("zb-v", 4, 8)["virtual_stages"], 2)
+        for asked in (1, 2):  # 1 is the default, as in a recipe, and means its two
+            self.assertEqual(self.found("zb-v", 4, 8, "--virtual-stages", asked), self.found("zb-v", 4, 8))
         # A last group that is not full, and fewer microbatches than ranks.
         for microbatches in (3, 10):
             self.found("interleaved-1f1b", 4, microbatches, "--virtual-stages", 3)

@@ -16,7 +16,6 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace troika {
@@ -30,14 +29,14 @@ struct Options {
   std::string schedule;
   int stages = 1;
   int microbatches = 1;
-  std::optional<int> virtual_stages;
+  int virtual_stages = 1;
   RankCosts costs;
   std::string trace;
   bool json = false;
 };
 
 ScheduleShape shape_of(const Options& options) {
-  const int chunks = options.virtual_stages.value_or(fewest_chunks(options.schedule));
+  const int chunks = settled_chunks(options.schedule, options.virtual_stages);
   const ScheduleShape shape{options.stages, chunks, options.microbatches};
   check_schedule(options.schedule, shape);
   const std::int64_t cells =
@@ -119,8 +118,9 @@ void add_schedule(CLI::App& simulate, Action& action) {
       ->required();
   command
       ->add_option("--virtual-stages", options->virtual_stages,
-                   "Model chunks on each rank (default: the fewest that the schedule can have)")
-      ->check(between(1, 256));
+                   "Model chunks on each rank; zb-v has 2 all the same")
+      ->check(between(1, 256))
+      ->capture_default_str();
   RankCosts& costs = options->costs;
   add_time(*command, "--forward", costs.forward,
            "One microbatch's forward through all that a rank has of the model");

@@ -78,6 +78,11 @@ int fewest_chunks(std::string_view name) {
   return kind_called(name).fewest_chunks;
 }
 
+int settled_chunks(std::string_view name, int asked) {
+  const int fewest = fewest_chunks(name);
+  return asked == 1 ? fewest : asked;
+}
+
 void check_schedule(std::string_view name, const ScheduleShape& shape) {
   const Kind& kind = kind_called(name);
   check_size("ranks", shape.ranks);

@@ -22,6 +22,10 @@ struct ScheduleShape {
 // UsageError for a name that is not known.
 [[nodiscard]] int fewest_chunks(std::string_view name);
 
+// The chunks a rank of a schedule that `asked` are asked for: 1, the default of a recipe, stands
+// for the fewest; others are as they are. Throws UsageError for a name that is not known.
+[[nodiscard]] int settled_chunks(std::string_view name, int asked);
+
 // Throws UsageError for a name that is not known (with the nearest one), a size below 1, and chunks
 // that the schedule cannot have (with a schedule that can).
 void check_schedule(std::string_view name, const ScheduleShape& shape);

@@ -126,6 +126,14 @@ TEST(Generate, RefusesChunksThatAScheduleCannotHave) {
   EXPECT_EQ(fewest_chunks("gpipe"), 1);
 }
 
+TEST(Generate, OneChunkStandsForTheFewestThatAScheduleHas) {
+  for (const std::string_view name : schedule_names()) {
+    EXPECT_EQ(settled_chunks(name, 1), name == "zb-v" ? 2 : 1) << name;
+    for (const int asked : {-1, 0, 2, 3}) EXPECT_EQ(settled_chunks(name, asked), asked) << name;
+  }
+  EXPECT_THROW((void)settled_chunks("nothing", 2), UsageError);
+}
+
 TEST(Generate, RefusesNamesAndSizesThatMakeNoSense) {
   try {
     check_schedule("zb-h3", {4, 1, 8});

@@ -37,6 +37,23 @@ TEST(ClosedForm, Of1F1BAndGpipe) {
   }
 }
 
+// Chunk by chunk: a rank waits between two of them where there are fewer microbatches than ranks.
+TEST(ClosedForm, OfGpipeWithSeveralChunks) {
+  for (int p = 1; p <= 16; ++p) {
+    for (const int v : {1, 2, 4}) {
+      for (int m = 1; m <= 64; ++m) {
+        const int turns = m >= p ? v * m + p - 1 : v * p + m - 1;  // F, B and W of a chunk
+        const Simulation simulation = simulated("gpipe", {p, v, m});
+        const double bubble = static_cast<double>(turns - v * m) / turns;
+        ASSERT_DOUBLE_EQ(simulation.makespan, 3.0 * turns / v) << p << " " << v << " " << m;
+        ASSERT_DOUBLE_EQ(simulation.bubble_cost, bubble) << p << " " << v << " " << m;
+        ASSERT_DOUBLE_EQ(simulation.bubble_makespan, bubble) << p << " " << v << " " << m;
+        ASSERT_EQ(simulation.peak_activations, m) << p << " " << v;
+      }
+    }
+  }
+}
+
 TEST(ClosedForm, OfInterleaved1F1BWhereGroupsAreFull) {
   for (int p = 1; p <= 16; ++p) {
     for (const int v : {2, 4}) {

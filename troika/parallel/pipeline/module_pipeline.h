@@ -29,8 +29,8 @@ struct ModulePipelineOptions {
   // "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v". A module's weight gradients come
   // with those of its input, so the zero-bubble schedules have empty W.
   std::string schedule = "1f1b";
-  // Stages on each pipeline rank, a recipe's virtual_stages; 0: as few as the schedule takes (2 for
-  // "zb-v", 1 for others).
+  // Stages on each pipeline rank, a recipe's virtual_stages; 0 and 1: as few as the schedule takes
+  // (2 for "zb-v", 1 for others).
   int chunks = 0;
   // Units of each stage, first to last; empty: cut by their cost.
   std::vector<std::int64_t> stage_units = {};

@@ -10,11 +10,27 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <utility>
 
 namespace troika::detail {
+namespace {
+
+// No cut is the best of costs that are not numbers, or endless.
+void check_costs(std::span<const NamedUnit> units) {
+  double sum = 0;
+  for (const NamedUnit& each : units) {
+    sum += each.cost;
+    if (each.cost >= 0 && std::isfinite(sum)) continue;
+    std::ostringstream text;
+    text << "unit " << quote(each.name, 200) << " has a cost of " << each.cost;
+    throw UsageError(text.str(), "costs are numbers of at least 0, with a finite sum");
+  }
+}
+
+}  // namespace
 
 ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline) {
   options.pipeline = pipeline;
@@ -29,7 +45,7 @@ ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline) {
                      "units compute in fp32 or fp64");
   }
   if (options.zero_stage == 3) options.recompute = Recompute::kBlocks;
-  if (options.chunks == 0) options.chunks = fewest_chunks(options.schedule);
+  options.chunks = settled_chunks(options.schedule, options.chunks == 0 ? 1 : options.chunks);
   check_schedule(options.schedule, {pipeline, options.chunks, options.microbatches});
   if (pipeline == 1) {
     options.schedule = "1f1b";
@@ -52,6 +68,7 @@ std::vector<int> cut_units(std::span<const NamedUnit> units, const ModulePipelin
       throw UsageError("two units are called " + quote(each.name, 200));
     }
   }
+  check_costs(units);
   if (options.stage_units.empty()) {
     std::vector<double> costs;
     for (const NamedUnit& each : units) costs.push_back(each.cost);

@@ -33,7 +33,7 @@ struct NamedUnit {
   std::function<UnitModule()> make;
   // Of what it gives for one sample.
   std::vector<std::int64_t> output_shape;
-  // What its passes take, in any unit of measure: pipelines are cut by it.
+  // What its passes take, in any unit of measure, at least 0: pipelines are cut by it.
   double cost = 1;
 };
 
