@@ -81,6 +81,10 @@ class Recipe(CommandTest):
         for done in (self.train("comm.engine=fake", ranks=2), self.check("comm.engine=fake")):
             self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', 'engine = "auto"')
 
+    def test_an_mlp_has_no_attention_to_run_again(self):
+        done = self.troika("recipe", "check", RECIPES / "mlp.toml", "--set", "parallel.activation_checkpoint=selective")
+        self.fails(done, USAGE, "parallel.activation_checkpoint=selective", "attention", '"full" or "none"')
+
     def test_no_paths(self):
         self.fails(self.train("data.paths=[]"), USAGE, "--set data.paths=[]", "paths is empty", "corpus/**/*.txt")
         self.assertIn("paths is empty", self.succeeds(self.check("data.paths=[]")).err)

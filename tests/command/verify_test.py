@@ -36,6 +36,9 @@ class Verify(CommandTest):
         self.assertEqual(done.out.count("\n"), 1)
         found = json.loads(done.out)
         self.assertTrue(found["agree"])
+        self.assertEqual(found["own_layout"], "tensor=2")  # on one data rank ZeRO cuts nothing
+        self.assertNotIn("own_layout_left_out", found)
+        self.assertIn(found["own_layout"], [one["layout"] for one in found["layouts"]])
         self.assertEqual(found["layouts"][0]["layout"], "data=1")
         names = " ".join(one["layout"] for one in found["layouts"])
         for part in ("data=2", "tensor=2", "pipeline=2", "zero_stage=3", "zb-h2", "activation_checkpoint=full"):
@@ -45,6 +48,20 @@ class Verify(CommandTest):
             self.assertLessEqual(one["reference"]["of_tolerance"], 1)
             if "pipeline" in one["layout"]:
                 self.assertTrue(one["twin"]["same_bits"])
+
+    def test_its_own_layout_that_is_left_out(self):
+        own = ("--ranks", 1, "--steps", 1, "--set", "model.layers=2", "--set", "parallel.tensor=2", "--set",
+               "parallel.pipeline=2")
+        why = ("the recipe's own layout (tensor=2,pipeline=2,pipeline_schedule=1f1b) needs 4 ranks: "
+               "--ranks 4")
+        lines = self.succeeds(self.verify(*own)).out.splitlines()
+        self.assertEqual(lines[1], why)
+        self.assertEqual(lines[2].split()[0], "ranks")
+        found = json.loads(self.succeeds(self.verify(*own, "--json")).out)
+        self.assertEqual((found["own_layout"], found["own_layout_left_out"]), (None, why))
+        # A list and `all` do not promise it.
+        found = json.loads(self.succeeds(self.verify(*own, "--json", "--layouts", "activation_checkpoint=full")).out)
+        self.assertNotIn("own_layout", found)
 
     def test_a_layout_that_fails(self):
         process = self.start("verify", "recipe.toml", "--layouts", "data=2; data=3", "--steps", 100, "--set",

@@ -28,31 +28,31 @@ void keep(const VerifyOptions& options, const TrialResult& result) {
 int verify_by_jobs(VerifyOptions options, const Recipe& user) {
   const VerifyFolder folder;
   options.folder = folder.path().string();
-  const std::vector<Trial> trials = trials_of(options, user);
-  if (trials.size() < 2) {
+  const VerifyPlan plan = plan_of(options, user);
+  if (plan.trials.size() < 2) {
     throw UsageError("there is no other layout than one rank to try",
                      "allow more ranks with --ranks N, or name some with --layouts");
   }
   const int code =
-      run_jobs(options, trials, [&](const TrialResult& result) { keep(options, result); });
+      run_jobs(options, plan.trials, [&](const TrialResult& result) { keep(options, result); });
   if (code != 0) return code;
   const std::vector<TrialResult> results = TrialResults(folder.path()).read();
-  std::cout << (options.json ? to_json(options, results) + "\n" : conclusion_of(results));
+  std::cout << (options.json ? to_json(options, plan, results) + "\n" : conclusion_of(results));
   return all_agree(results) ? 0 : static_cast<int>(ExitCode::kInternal);
 }
 
 void try_as_rank(const VerifyOptions& options, const World& world) {
   const Recipe user = load_recipe(options.file, options.overrides).recipe;
-  const std::vector<Trial> trials = trials_of(options, user);
+  const VerifyPlan plan = plan_of(options, user);
   // Nothing is printed for a recipe that cannot be trained at all.
   bool has_heading = options.json || options.first > 0;
   const auto done = [&](const TrialResult& result) {
     if (!std::exchange(has_heading, true)) {
-      std::cout << heading_of(options, user, trials) << std::flush;
+      std::cout << heading_of(options, user, plan) << std::flush;
     }
     keep(options, result);
   };
-  run_trials(trials, options.first, world, options.trial_options(), done);
+  run_trials(plan.trials, options.first, world, options.trial_options(), done);
 }
 
 int verify(const VerifyOptions& options) {
@@ -75,7 +75,7 @@ int verify(const VerifyOptions& options) {
 void add_flags(CLI::App& command, VerifyOptions& options) {
   add_recipe_flags(command, options.file, options.overrides);
   command.add_option("--ranks", options.ranks, "The most ranks that a layout may have")
-      ->check(between(1, 64))
+      ->check(between(1, kMostTrialRanks))
       ->type_name("N")
       ->capture_default_str();
   command

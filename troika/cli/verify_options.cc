@@ -10,22 +10,26 @@ namespace {
 // Enough for several microbatches on each rank, few enough to be quick.
 constexpr std::int64_t kUsualSamples = 16;
 
-std::vector<TrialLayout> layouts_of(const VerifyOptions& options, const Recipe& user,
-                                    const Recipe& recipe) {
+std::vector<TrialLayout> layouts_of(const VerifyOptions& options, const Recipe& recipe) {
+  if (options.layouts == "auto") return covering_layouts(recipe, options.ranks);
   if (options.layouts == "all") return all_layouts(recipe, options.ranks);
-  if (options.layouts != "auto") return parse_layouts(options.layouts, recipe, options.ranks);
-  std::vector<TrialLayout> layouts = covering_layouts(recipe, options.ranks);
-  if (auto own = own_layout(recipe, user.parallel, options.ranks)) layouts.push_back(*own);
-  return layouts;
+  return parse_layouts(options.layouts, recipe, options.ranks);
 }
 
 }  // namespace
 
-std::vector<Trial> trials_of(const VerifyOptions& options, const Recipe& user) {
+VerifyPlan plan_of(const VerifyOptions& options, const Recipe& user) {
   const std::int64_t samples = std::max<std::int64_t>(kUsualSamples, 2 * options.ranks);
   const Recipe recipe = trial_recipe(user, samples, options.trial_options());
   check_paths(recipe);
-  return plan_trials(recipe, layouts_of(options, user, recipe));
+  std::vector<TrialLayout> layouts = layouts_of(options, recipe);
+  VerifyPlan plan;
+  if (options.layouts == "auto") {
+    plan.own = own_layout(recipe, user.parallel, options.ranks);
+    if (plan.own->layout) layouts.push_back(*plan.own->layout);
+  }
+  plan.trials = plan_trials(recipe, layouts);
+  return plan;
 }
 
 int most_ranks(std::span<const Trial> trials) {

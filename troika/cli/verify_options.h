@@ -2,10 +2,12 @@
 // command line, and so come to the same trials.
 #pragma once
 
+#include <troika/train/layouts.h>
 #include <troika/train/trials.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,8 +28,13 @@ struct VerifyOptions {
   [[nodiscard]] TrialOptions trial_options() const { return {.steps = steps, .folder = folder}; }
 };
 
+struct VerifyPlan {
+  std::vector<Trial> trials;     // the reference first
+  std::optional<OwnLayout> own;  // the recipe's, where layouts are chosen automatically
+};
+
 // Throws UsageError for layouts that the recipe cannot have, and what resolving its paths throws.
-[[nodiscard]] std::vector<Trial> trials_of(const VerifyOptions& options, const Recipe& user);
+[[nodiscard]] VerifyPlan plan_of(const VerifyOptions& options, const Recipe& user);
 // Of the largest of at least one trial.
 [[nodiscard]] int most_ranks(std::span<const Trial> trials);
 

@@ -1,3 +1,4 @@
+#include <troika/base/text.h>
 #include <troika/cli/verify_report.h>
 
 #include <algorithm>
@@ -24,10 +25,6 @@ std::string word_of(const TrialResult& result) {
   return result.with_twin ? "agrees, bits" : "agrees";
 }
 
-std::string plural(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 std::string table_line(const std::string& ranks, const std::string& result,
                        const std::string& difference, const std::string& of_bound,
                        const std::string& layout) {
@@ -43,8 +40,8 @@ std::ptrdiff_t count_bad(std::span<const TrialResult> results) {
 
 }  // namespace
 
-std::string heading_of(const VerifyOptions& options, const Recipe& user,
-                       std::span<const Trial> trials) {
+std::string heading_of(const VerifyOptions& options, const Recipe& user, const VerifyPlan& plan) {
+  const std::span<const Trial> trials = plan.trials;
   const std::int64_t samples = trials.front().recipe.train.global_batch_size;
   std::ostringstream text;
   text << plural(std::ssize(trials) - 1, "layout") << " of up to "
@@ -54,7 +51,9 @@ std::string heading_of(const VerifyOptions& options, const Recipe& user,
   if (samples != user.train.global_batch_size) {
     text << " (the recipe's " << user.train.global_batch_size << " would take longer)";
   }
-  text << "\n" << table_line("ranks", "result", "difference", "of bound", "layout");
+  text << "\n";
+  if (plan.own && !plan.own->layout) text << plan.own->left_out << "\n";
+  text << table_line("ranks", "result", "difference", "of bound", "layout");
   return text.str();
 }
 
@@ -76,8 +75,15 @@ std::string conclusion_of(std::span<const TrialResult> results) {
          " not agree with one rank\n";
 }
 
-std::string to_json(const VerifyOptions& options, std::span<const TrialResult> results) {
+std::string to_json(const VerifyOptions& options, const VerifyPlan& plan,
+                    std::span<const TrialResult> results) {
   nlohmann::ordered_json json{{"agree", all_agree(results)}, {"steps", options.steps}};
+  if (plan.own && plan.own->layout) {
+    json["own_layout"] = plan.own->name;
+  } else if (plan.own) {
+    json["own_layout"] = nullptr;
+    json["own_layout_left_out"] = plan.own->left_out;
+  }
   for (const TrialResult& one : results) {
     json["layouts"].push_back(nlohmann::ordered_json::parse(to_json(one)));
   }

@@ -9,16 +9,16 @@
 
 namespace troika {
 
-// What is going to be tried, and the columns' names: two lines. `user` is the recipe as it was
-// given; there are at least two trials.
+// What is going to be tried, the recipe's own layout where it is not, and the columns' names: a
+// line each. `user` is the recipe as it was given; there are at least two trials.
 [[nodiscard]] std::string heading_of(const VerifyOptions& options, const Recipe& user,
-                                     std::span<const Trial> trials);
+                                     const VerifyPlan& plan);
 // The line of one trial, and a second one that says what is wrong with it, if anything is.
 [[nodiscard]] std::string line_of(const TrialResult& result);
 // The last line: of a text, or of JSON with all there is to know. The first result is the
 // reference's.
 [[nodiscard]] std::string conclusion_of(std::span<const TrialResult> results);
-[[nodiscard]] std::string to_json(const VerifyOptions& options,
+[[nodiscard]] std::string to_json(const VerifyOptions& options, const VerifyPlan& plan,
                                   std::span<const TrialResult> results);
 [[nodiscard]] bool all_agree(std::span<const TrialResult> results);
 

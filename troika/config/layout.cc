@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/text.h>
 #include <troika/config/choices.h>
 #include <troika/config/layout.h>
 
@@ -7,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troika {
 namespace {
@@ -14,10 +16,6 @@ namespace {
 // Each axis is at most 10,000, so the product has at most 53 bits.
 std::int64_t other_axes(const ParallelRecipe& parallel) {
   return parallel.tensor * parallel.pipeline * parallel.context;
-}
-
-std::string plural(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 void check_tensor(const Recipe& recipe, const Origins& origins) {
@@ -76,6 +74,23 @@ std::int64_t layers_of(const ModelRecipe& model) {
   return model.kind == ModelKind::kGpt ? model.layers : std::ssize(model.hidden_dims) + 1;
 }
 
+// Of no more stages than layers: with fewer chunks if that is enough, else with fewer ranks too.
+std::string fewer_stages(const ParallelRecipe& parallel, std::int64_t layers) {
+  const std::int64_t ranks = std::min(parallel.pipeline, layers);
+  if (ranks == 1) return "pipeline = 1";
+  const std::string fewer_ranks = "pipeline = " + std::to_string(ranks);
+  if (chunks_per_rank(parallel) == 1) return fewer_ranks + " or less";
+  std::vector<std::string> settings;
+  if (ranks < parallel.pipeline) settings.push_back(fewer_ranks);
+  if (parallel.pipeline_schedule != PipelineScheduleKind::kZbV) {
+    settings.push_back("virtual_stages = " + std::to_string(layers / ranks));
+    return join(settings, " and ");
+  }
+  settings.emplace_back("pipeline_schedule = \"zb-h1\"");
+  if (parallel.virtual_stages > 1) settings.emplace_back("virtual_stages = 1");
+  return join(settings, " and ");
+}
+
 void check_stages(const Recipe& recipe, const Origins& origins) {
   const ParallelRecipe& parallel = recipe.parallel;
   const std::int64_t chunks = chunks_per_rank(parallel), stages = parallel.pipeline * chunks;
@@ -85,8 +100,7 @@ void check_stages(const Recipe& recipe, const Origins& origins) {
                  "pipeline = " + std::to_string(parallel.pipeline) + " with " +
                      plural(chunks, "chunk") + " a rank makes " + plural(stages, "stage") +
                      ", and the model has " + plural(layers, "layer"),
-                 "write pipeline = " + std::to_string(std::max<std::int64_t>(layers / chunks, 1)) +
-                     " or less, or more layers");
+                 "write " + fewer_stages(parallel, layers) + ", or more layers");
   }
 }
 
@@ -118,6 +132,15 @@ void check_shards(const ParallelRecipe& parallel, const Origins& origins) {
                "shard = " + std::to_string(parallel.shard) + " does not divide the data axis of " +
                    plural(*parallel.data, "rank"),
                "write shard = " + std::to_string(works) + ", or 0 to shard over the whole axis");
+}
+
+void check_checkpoint(const Recipe& recipe, const Origins& origins) {
+  const bool selective = recipe.parallel.activation_checkpoint == ActivationCheckpoint::kSelective;
+  if (!selective || recipe.model.kind == ModelKind::kGpt) return;
+  origins.fail({"parallel.activation_checkpoint"},
+               "activation_checkpoint = \"selective\": a model of kind = \"" +
+                   std::string(name_of(recipe.model.kind)) + "\" has no attention to run again",
+               "write activation_checkpoint = \"full\" or \"none\"");
 }
 
 struct Axes {
@@ -222,6 +245,7 @@ void check_split(const Recipe& recipe, const Origins& origins) {
   }
   check_cut(recipe, origins);
   check_shards(recipe.parallel, origins);
+  check_checkpoint(recipe, origins);
 }
 
 void check_paths(const Recipe& recipe, const Origins& origins) {

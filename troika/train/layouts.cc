@@ -1,10 +1,13 @@
 #include <troika/base/error.h>
 #include <troika/base/share.h>
+#include <troika/base/text.h>
 #include <troika/config/layout.h>
+#include <troika/train/layout_text.h>
 #include <troika/train/layouts.h>
 #include <troika/train/pair_cover.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace troika {
@@ -162,13 +165,28 @@ std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks) {
   return std::max<std::int64_t>(most_ranks / others, 1);
 }
 
-std::optional<TrialLayout> own_layout(const Recipe& recipe, const ParallelRecipe& asked,
-                                      int most_ranks) {
+OwnLayout own_layout(const Recipe& recipe, const ParallelRecipe& asked, int most_ranks) {
   TrialLayout layout{asked, recipe.train.micro_batch_size};
-  layout.parallel.data = asked.data.value_or(largest_data_axis(asked, most_ranks));
-  const bool fits = layout.ranks() > 1 && layout.ranks() <= most_ranks;
-  if (!fits || !is_possible(recipe, layout)) return std::nullopt;
-  return simplified(std::move(layout));
+  const std::int64_t data = asked.data.value_or(largest_data_axis(asked, most_ranks));
+  layout.parallel.data = data;
+  OwnLayout own;
+  own.name = describe(simplified(layout), recipe);
+  const std::string who = "the recipe's own layout (" + own.name + ")";
+  const std::int64_t ranks = data * asked.tensor * asked.pipeline * asked.context;
+  if (ranks > most_ranks) {
+    own.left_out = who + " needs " + plural(ranks, "rank") +
+                   (ranks <= kMostTrialRanks
+                        ? ": --ranks " + std::to_string(ranks)
+                        : ", and --ranks takes at most " + std::to_string(kMostTrialRanks));
+    return own;
+  }
+  try {
+    static_cast<void>(resolve_recipe(recipe_on(recipe, layout), layout.ranks(), Origins(who)));
+    own.layout = simplified(std::move(layout));
+  } catch (const UsageError& error) {
+    own.left_out = error.what();
+  }
+  return own;
 }
 
 Tolerance tolerance_of(const TrialLayout& layout) {

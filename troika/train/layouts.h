@@ -8,9 +8,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace troika {
+
+// The most ranks that trials are started on.
+constexpr int kMostTrialRanks = 64;
 
 // How one step's work is laid out. Settings that have no effect are at their defaults, so that
 // equal layouts compare equal.
@@ -43,11 +47,16 @@ struct TrialLayout {
 // What a data axis that is "auto" is on `most_ranks` ranks: as many as fit, at least 1.
 [[nodiscard]] std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks);
 
+struct OwnLayout {
+  std::string name;                   // as describe() writes it
+  std::optional<TrialLayout> layout;  // empty where it needs more ranks, or cannot be
+  std::string left_out;               // then why, in one line
+};
+
 // What a recipe itself asks for in [parallel], with the microbatches of `recipe`, which are those
-// that it is tried with; a data axis that is "auto" fills `most_ranks` ranks. Empty where that is
-// one rank, does not fit, or cannot be.
-[[nodiscard]] std::optional<TrialLayout> own_layout(const Recipe& recipe,
-                                                    const ParallelRecipe& asked, int most_ranks);
+// that it is tried with; a data axis that is "auto" fills `most_ranks` ranks.
+[[nodiscard]] OwnLayout own_layout(const Recipe& recipe, const ParallelRecipe& asked,
+                                   int most_ranks);
 
 // What its numbers may differ by from the reference's.
 [[nodiscard]] Tolerance tolerance_of(const TrialLayout& layout);

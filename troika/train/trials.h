@@ -28,9 +28,9 @@ struct TrialOptions {
   Seconds step_timeout{1200};
 };
 
-// `user` as it is tried: the same model, data and seed; fp64, plain SGD with momentum (AdamW
-// divides noise by noise, and hides a wrong scale), reductions in rank order, dumps of the first
-// and the last step, and a batch of at most `most_samples`.
+// `user` as it is tried: the same model, data and seed; fp64, SGD with momentum and the user's
+// weight decay (AdamW divides noise by noise, and hides a wrong scale), reductions in rank order,
+// dumps of the first and the last step, and a batch of at most `most_samples`.
 [[nodiscard]] Recipe trial_recipe(const Recipe& user, std::int64_t most_samples,
                                   const TrialOptions& options);
 

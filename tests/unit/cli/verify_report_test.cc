@@ -57,28 +57,57 @@ TEST(VerifyReport, ConcludesFromAllResults) {
   EXPECT_EQ(conclusion_of(bad), "2 of 3 do not agree with one rank\n");
   VerifyOptions options;
   options.steps = 5;
-  const auto json = nlohmann::json::parse(to_json(options, bad));
+  const auto json = nlohmann::json::parse(to_json(options, VerifyPlan(), bad));
   EXPECT_EQ(json.at("agree"), false);
   EXPECT_EQ(json.at("steps"), 5);
   EXPECT_EQ(json.at("layouts").size(), 4);
   EXPECT_EQ(json.at("layouts").at(1).at("error"), "rank 1 has died");
+  EXPECT_FALSE(json.contains("own_layout"));
+}
+
+OwnLayout too_large() {
+  OwnLayout own;
+  own.name = "tensor=4,pipeline=2";
+  own.left_out = "the recipe's own layout (tensor=4,pipeline=2) needs 8 ranks: --ranks 8";
+  return own;
+}
+
+TEST(VerifyReport, TellsWhatBecameOfTheRecipesOwnLayout) {
+  const std::vector<TrialResult> results = {result_of("data=1"), result_of("data=2")};
+  const VerifyOptions options;
+  VerifyPlan plan;
+  plan.trials.resize(2);
+  plan.own = too_large();
+  EXPECT_THAT(heading_of(options, plan.trials[0].recipe, plan),
+              HasSubstr("samples a step\n" + plan.own->left_out + "\nranks"));
+  auto json = nlohmann::json::parse(to_json(options, plan, results));
+  EXPECT_TRUE(json.at("own_layout").is_null());
+  EXPECT_EQ(json.at("own_layout_left_out").get<std::string>(), plan.own->left_out);
+  plan.own->layout = TrialLayout();
+  plan.own->left_out = "";
+  EXPECT_THAT(heading_of(options, plan.trials[0].recipe, plan), HasSubstr("samples a step\nranks"));
+  json = nlohmann::json::parse(to_json(options, plan, results));
+  EXPECT_EQ(json.at("own_layout"), "tensor=4,pipeline=2");
+  EXPECT_FALSE(json.contains("own_layout_left_out"));
 }
 
 TEST(VerifyReport, SaysFirstWhatIsGoingToBeTried) {
-  std::vector<Trial> trials(3);
+  VerifyPlan plan;
+  std::vector<Trial>& trials = plan.trials;
+  trials.resize(3);
   trials[2].ranks = 4;
   for (Trial& trial : trials) trial.recipe.train.global_batch_size = 16;
   Recipe user = trials[0].recipe;
   const VerifyOptions options;
-  EXPECT_THAT(heading_of(options, user, trials),
+  EXPECT_THAT(heading_of(options, user, plan),
               StartsWith("2 layouts of up to 4 ranks against one rank: 3 steps each, fp64, SGD, 16 "
                          "samples a step\nranks"));
   user.train.global_batch_size = 512;
-  EXPECT_THAT(heading_of(options, user, trials), HasSubstr("(the recipe's 512 would take longer)"));
+  EXPECT_THAT(heading_of(options, user, plan), HasSubstr("(the recipe's 512 would take longer)"));
   trials.pop_back();
   VerifyOptions one_step;
   one_step.steps = 1;
-  EXPECT_THAT(heading_of(one_step, user, trials),
+  EXPECT_THAT(heading_of(one_step, user, plan),
               StartsWith("1 layout of up to 1 rank against one rank: 1 step each,"));
 }
 

@@ -25,6 +25,16 @@ void PrintTo(const Mistake& mistake, std::ostream* stream) {
   *stream << mistake.message;
 }
 
+// What is to be written instead; empty where nothing is wrong.
+std::string hint_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    (void)read(text, overrides);
+  } catch (const UsageError& error) {
+    return error.hint();
+  }
+  return "";
+}
+
 class OneMistake : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(OneMistake, IsNamed) {
@@ -289,6 +299,19 @@ TEST(RecipeErrors, AnMlpIsNoLanguageModel) {
             "tanh");
 }
 
+TEST(RecipeErrors, AnMlpHasNoAttentionToRunAgain) {
+  const std::string key = "parallel.activation_checkpoint=";
+  EXPECT_EQ(error_of(kMlpRecipe, {key + "selective"}),
+            "--set parallel.activation_checkpoint=selective: [parallel] activation_checkpoint = "
+            "\"selective\": a model of kind = \"mlp\" has no attention to run again");
+  EXPECT_EQ(hint_of(kMlpRecipe, {key + "selective"}),
+            "write activation_checkpoint = \"full\" or \"none\"");
+  for (const std::string kind : {"full", "none"}) {
+    EXPECT_EQ(error_of(kMlpRecipe, {key + kind}), "") << kind;
+  }
+  EXPECT_EQ(error_of(kGptRecipe, {key + "selective"}), "");
+}
+
 TEST(RecipeErrors, OverridesAreTheirOwnSource) {
   EXPECT_EQ(error_of(kGptRecipe, {"model.layer=3"}),
             "--set model.layer=3: unknown key 'model.layer'; did you mean 'model.layers'?");
@@ -336,16 +359,38 @@ TEST(RecipeErrors, HintsSayWhatToWrite) {
   }
 }
 
-TEST(RecipeErrors, TheHintOfAnUnknownKeyHasTheKeysOfTheKind) {
-  const auto hint_of = [](const std::string& text, const std::vector<std::string>& overrides) {
-    try {
-      (void)read(text, overrides);
-    } catch (const UsageError& error) {
-      return error.hint();
-    }
-    return std::string();
+// What a hint says works.
+TEST(RecipeErrors, TooManyStagesNameTheNearestThatFit) {
+  const auto hint_for = [](int layers, const std::vector<std::string>& parallel) {
+    std::vector<std::string> overrides = {"model.layers=" + std::to_string(layers)};
+    for (const std::string& one : parallel) overrides.push_back("parallel." + one);
+    return hint_of(kGptRecipe, overrides);
   };
-  const std::string gpt = hint_of(with(kGptRecipe, "layers", "layer"), {});
+  const std::string zb_v = "pipeline_schedule=zb-v";
+  EXPECT_EQ(hint_for(3, {"pipeline=2", zb_v}),
+            "write pipeline_schedule = \"zb-h1\", or more layers");
+  EXPECT_EQ(hint_for(3, {"pipeline=2", "pipeline_schedule=zb-h1"}), "");
+  EXPECT_EQ(hint_for(3, {"pipeline=2", zb_v, "virtual_stages=2"}),
+            "write pipeline_schedule = \"zb-h1\" and virtual_stages = 1, or more layers");
+  EXPECT_EQ(hint_for(3, {"pipeline=4", zb_v}),
+            "write pipeline = 3 and pipeline_schedule = \"zb-h1\", or more layers");
+  EXPECT_EQ(hint_for(3, {"pipeline=3", "pipeline_schedule=zb-h1"}), "");
+  for (const std::string schedule : {"gpipe", "interleaved-1f1b"}) {
+    const std::string named = "pipeline_schedule=" + schedule;
+    EXPECT_EQ(hint_for(4, {"pipeline=2", named, "virtual_stages=4"}),
+              "write virtual_stages = 2, or more layers");
+    EXPECT_EQ(hint_for(4, {"pipeline=2", named, "virtual_stages=2"}), "");
+    EXPECT_EQ(hint_for(4, {"pipeline=5", named, "virtual_stages=2"}),
+              "write pipeline = 4 and virtual_stages = 1, or more layers");
+    EXPECT_EQ(hint_for(4, {"pipeline=4", named}), "");
+  }
+  EXPECT_EQ(hint_for(3, {"pipeline=4"}), "write pipeline = 3 or less, or more layers");
+  EXPECT_EQ(hint_for(1, {"pipeline=2"}), "write pipeline = 1, or more layers");
+  EXPECT_EQ(hint_for(1, {"pipeline=2", zb_v}), "write pipeline = 1, or more layers");
+}
+
+TEST(RecipeErrors, TheHintOfAnUnknownKeyHasTheKeysOfTheKind) {
+  const std::string gpt = hint_of(with(kGptRecipe, "layers", "layer"));
   EXPECT_THAT(gpt, StartsWith("[model] has kind, layers, dim, "));
   EXPECT_THAT(gpt, Not(HasSubstr("input_dim")));
   const std::string mlp = "[model] has kind, input_dim, hidden_dims, output_dim, activation, loss";

@@ -1,6 +1,7 @@
 // Which layouts there are to try, that few of them cover all pairs, and how they are written.
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/train/job.h>
 #include <troika/train/layout_text.h>
 #include <troika/train/layouts.h>
 #include <troika/train/trials.h>
@@ -114,8 +115,11 @@ TEST(Layouts, ErrorsNameTheFlagAndTheKeyThatWasMeant) {
 }
 
 std::string own_called(const ParallelRecipe& asked, int most_ranks) {
-  const auto layout = own_layout(small_recipe(), asked, most_ranks);
-  return layout ? describe(*layout, small_recipe()) : "none";
+  const OwnLayout own = own_layout(small_recipe(), asked, most_ranks);
+  EXPECT_EQ(own.layout.has_value(), own.left_out.empty()) << own.name << ": " << own.left_out;
+  if (!own.layout) return own.left_out;
+  EXPECT_EQ(own.name, describe(*own.layout, small_recipe()));
+  return own.name;
 }
 
 TEST(Layouts, OfARecipeItselfFillTheRanks) {
@@ -127,12 +131,54 @@ TEST(Layouts, OfARecipeItselfFillTheRanks) {
   EXPECT_EQ(own_called(asked, 5), "data=2,tensor=2,zero_stage=3,shard=2");
   // On one data rank there is nothing to cut.
   EXPECT_EQ(own_called(asked, 2), "tensor=2");
-  EXPECT_EQ(own_called(asked, 1), "none");
   asked.data = 2;
   EXPECT_EQ(own_called(asked, 8), "data=2,tensor=2,zero_stage=3,shard=2");
-  EXPECT_EQ(own_called(asked, 3), "none");
-  asked.tensor = 4;  // of 3 heads
-  EXPECT_EQ(own_called(asked, 8), "none");
+  // One rank's, which may be the reference.
+  EXPECT_EQ(own_called(ParallelRecipe(), 1), "data=1");
+  ParallelRecipe one_rank;
+  one_rank.activation_checkpoint = ActivationCheckpoint::kFull;
+  EXPECT_EQ(own_called(one_rank, 1), "activation_checkpoint=full");
+}
+
+TEST(Layouts, OfARecipeItselfThatCannotBeTriedSayWhy) {
+  ParallelRecipe asked;
+  asked.tensor = 2;
+  EXPECT_EQ(own_called(asked, 1), "the recipe's own layout (tensor=2) needs 2 ranks: --ranks 2");
+  asked.data = 2;
+  asked.zero_stage = 3;
+  EXPECT_EQ(own_called(asked, 3),
+            "the recipe's own layout (data=2,tensor=2,zero_stage=3) needs 4 ranks: --ranks 4");
+  asked.data = 40;
+  EXPECT_EQ(own_called(asked, 3),
+            "the recipe's own layout (data=40,tensor=2,zero_stage=3) needs 80 ranks, and --ranks "
+            "takes at most 64");
+  // Each axis at its largest: 10^12 ranks, which are not those of an int.
+  ParallelRecipe huge;
+  huge.data = huge.tensor = huge.pipeline = 10'000;
+  EXPECT_THAT(own_called(huge, 64), testing::HasSubstr("needs 1000000000000 ranks"));
+  ParallelRecipe impossible;
+  impossible.tensor = 4;
+  EXPECT_EQ(own_called(impossible, 4),
+            "the recipe's own layout (tensor=4): [parallel] tensor = 4: the model has 3 heads, and "
+            "each rank needs one");
+  EXPECT_EQ(own_called(ParallelRecipe(), 8),
+            "the recipe's own layout (data=8): [train] global_batch_size = 7 is smaller than the "
+            "data axis of 8 ranks; the nearest that works is 8");
+}
+
+TEST(Layouts, OfAnMlpHaveNoAttentionToRunAgain) {
+  Recipe recipe = small_recipe();
+  recipe.model = {};
+  recipe.model.kind = ModelKind::kMlp;
+  recipe.model.input_dim = 6;
+  recipe.model.hidden_dims = {8, 5};
+  recipe.model.output_dim = 3;
+  std::set<ActivationCheckpoint> found;
+  for (const TrialLayout& layout : all_layouts(recipe, 4)) {
+    found.insert(layout.parallel.activation_checkpoint);
+  }
+  EXPECT_THAT(found,
+              testing::ElementsAre(ActivationCheckpoint::kNone, ActivationCheckpoint::kFull));
 }
 
 TEST(Layouts, PromiseBitsWhereTheDesignDoes) {
@@ -172,6 +218,26 @@ TEST(Layouts, ResultsComeBackFromTheirLine) {
   EXPECT_FALSE(back.agrees());
   EXPECT_EQ(back.complaint(), "DIFFERS: loss of step 1");
   EXPECT_THROW(static_cast<void>(trial_result_of("{}")), DataError);
+}
+
+// Ranks are laid out with the tensor axis next to each other, then data, then pipeline.
+TEST(Layouts, GroupsLieAlikeOnHostsThatHoldWholeOnes) {
+  Recipe recipe;
+  recipe.parallel.tensor = 2;
+  recipe.parallel.data = 3;
+  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "a", "a", "a", "a", "a"}));
+  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "a", "a", "a", "b", "b"}));
+  // data {0, 2, 4} is on a a b, and {1, 3, 5} on a b b
+  EXPECT_FALSE(groups_lie_alike(recipe, {"a", "a", "a", "b", "b", "b"}));
+  recipe.parallel.tensor = 4;  // {0, 1, 2, 3} is on one host, {4, 5, 6, 7} on two
+  EXPECT_FALSE(
+      groups_lie_alike(recipe, {"a", "a", "a", "a", "a", "a", "b", "b", "b", "b", "b", "b"}));
+  recipe.parallel.tensor = 1;
+  recipe.parallel.data = 2;
+  recipe.parallel.pipeline = 2;  // {0, 2} and {1, 3}
+  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "a", "b", "b"}));
+  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "b", "a", "b"}));
+  EXPECT_FALSE(groups_lie_alike(recipe, {"a", "b", "b", "b"}));
 }
 
 }  // namespace
