@@ -60,7 +60,7 @@ class RunFolder(CommandTest):
             self.assertEqual(rank["host"], socket.gethostname())
             self.assertGreater(rank["peak_memory_bytes"], 10 << 20)
             # At least every gradient once a step, of 4 bytes.
-            self.assertGreater(rank["bytes_sent"]["data"], 4 * 4 * 16000)
+            self.assertGreater(rank["input_bytes"]["data"], 4 * 4 * 16000)
 
     def check_metrics(self, summary):
         metrics = self.metrics()

@@ -35,13 +35,13 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   };
   const auto peak_memory = of_all_ranks(static_cast<std::int64_t>(resource_use().peak_memory_bytes),
                                         "peak memory of all ranks");
-  std::map<std::string, std::vector<std::int64_t>> bytes_sent;  // by axis, by rank
+  std::map<std::string, std::vector<std::int64_t>> input_bytes;  // by axis, by rank
   for (const Group* group :
        {&job.data(), &job.tensor(), &job.pipeline(), &job.shard(), &job.replicate(), &job.tie()}) {
     auto bytes =
-        of_all_ranks(static_cast<std::int64_t>(group->bytes_sent()), "bytes sent by all ranks");
+        of_all_ranks(static_cast<std::int64_t>(group->bytes_sent()), "input bytes of all ranks");
     const bool any = std::ranges::any_of(bytes, [](std::int64_t count) { return count > 0; });
-    if (any || group == &job.data()) bytes_sent[group->axis()] = std::move(bytes);
+    if (any || group == &job.data()) input_bytes[group->axis()] = std::move(bytes);
   }
   const auto peak_tensors = of_all_ranks(peak_tensor_bytes, "peak of tensors of all ranks");
   const auto chunks = static_cast<double>(chunks_per_rank(recipe.parallel));
@@ -56,8 +56,8 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
          {"peak_memory_bytes", peak_memory[rank]},
          {"peak_tensor_bytes", peak_tensors[rank]},
          {"peak_activations", static_cast<double>(peak_activations[rank]) / chunks}});
-    for (const auto& [axis, bytes] : bytes_sent) {
-      summary["ranks"].back()["bytes_sent"][axis] = bytes[rank];
+    for (const auto& [axis, bytes] : input_bytes) {
+      summary["ranks"].back()["input_bytes"][axis] = bytes[rank];
     }
   }
   return summary.dump();

@@ -13,7 +13,7 @@ namespace troika {
 
 // Collective. The keys of the last step's line in metrics.jsonl, then `steps`, `samples`,
 // `updates`, `seconds`, `run`, `world_size`, `mesh` (axis: size) and `ranks` (rank, host, pid,
-// peak_memory_bytes, peak_tensor_bytes, peak_activations, bytes_sent by axis). The same on every
+// peak_memory_bytes, peak_tensor_bytes, peak_activations, input_bytes by axis). The same on every
 // rank.
 [[nodiscard]] std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& trainer,
                                        const StepMetrics& last, Seconds seconds,
