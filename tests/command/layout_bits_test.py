@@ -1,4 +1,9 @@
-"""Layouts that promise the same bits keep them in 16 bits, too; `troika verify` has fp64."""
+"""Layouts that promise the same bits keep them in 16 bits, too; `troika verify` has fp64.
+
+What that does not compare is the held-out loss, which is the same on every layout, too.
+"""
+
+import shutil
 
 import command
 from command import CommandTest
@@ -41,6 +46,50 @@ class LayoutBits(CommandTest):
                     with self.subTest(f"{precision}: {' '.join(other)}"):
                         theirs = self.files_of(precision, other)
                         self.assertEqual([name for name in files if files[name] != theirs[name]], [])
+
+
+# In fp64 and with SGD, as `troika verify`; 5 samples a step, which no layout shares out evenly.
+HELD_OUT = ("train.precision=fp64", "train.deterministic=true", "train.steps=2", "train.global_batch_size=5",
+            "train.evaluate_every_steps=2", "model.layers=4", "model.dropout=0.1", "data.pack=pad",
+            "observe.tensorboard=false")
+# The bound between layouts, as a share of the loss: 1e-11 with a tensor axis, else 1e-12.
+PIPELINES = [(2, 1e-12, ("parallel.pipeline=2",)),
+             (2, 1e-12, ("parallel.pipeline=2", "parallel.pipeline_schedule=zb-v")),
+             (4, 1e-11, ("parallel.pipeline=2", "parallel.tensor=2"))]
+DATA_AND_PIPELINE = [(4, 1e-12, ("parallel.data=2", "parallel.pipeline=2")),
+                     (4, 1e-12, ("parallel.data=2", "parallel.pipeline=2", "parallel.zero_stage=3",
+                                 "train.micro_batch_size=1"))]
+
+
+class HeldOutLoss(CommandTest):
+    def setUp(self):
+        super().setUp()
+        shutil.rmtree(self.folder / "text")
+        (self.folder / "text").mkdir()
+        for i in range(24):  # a sample each, with different numbers of targets
+            (self.folder / "text" / f"short-{i:02}.txt").write_text(f"document {i}, " + "x" * (i % 17))
+
+    def figures_of(self, held_out, fraction, ranks, *sets):
+        done = self.succeeds(self.train(*HELD_OUT, f"data.held_out_fraction={fraction}", *sets, ranks=ranks,
+                                        flags=("--overwrite",)))
+        self.assertIn(f" {held_out} documents held out", done.err)
+        last = self.metrics()[-1]
+        self.assertEqual(last["step"], 2)
+        return {name: last[name] for name in ("loss", "held_out_loss", "held_out_bits_per_byte")}
+
+    def agrees(self, held_out, fraction, layouts):
+        expected = self.figures_of(held_out, fraction, 1)
+        for ranks, bound, layout in layouts:
+            with self.subTest(" ".join(layout)):
+                found = self.figures_of(held_out, fraction, ranks, *layout)
+                for name, figure in expected.items():
+                    self.assertAlmostEqual(found[name], figure, delta=bound * figure, msg=name)
+
+    def test_shares_of_two_sizes(self):
+        self.agrees(3, 0.12, PIPELINES + DATA_AND_PIPELINE)
+
+    def test_a_data_rank_without_a_sample(self):
+        self.agrees(1, 0.02, DATA_AND_PIPELINE)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""`troika mesh`, and that a pipeline does what its schedule says."""
+"""`troika mesh`, and that a pipeline does what its schedule says, with the bytes that docs/parallelism.md states."""
 
+import collections
 import json
 import pathlib
 import re
@@ -115,6 +116,32 @@ class Schedules(CommandTest):
                        for action in rank["actions"]]
             self.assertEqual(run, program)
             self.assertEqual(summary["ranks"][rank["rank"]]["peak_activations"], rank["peak_activations"])
+
+    def test_a_cut_sends_tokens_x_dim_each_way(self):
+        """For each microbatch, in the precision of the run, divided by the tensor axis; over Gloo, as on any wire."""
+        tokens, dim, microbatches, stages = 2 * 32, 32, 4, 2
+        for precision, size, tensor, schedule in (("fp32", 4, 1, "1f1b"), ("bf16", 2, 2, "1f1b"),
+                                                  ("fp32", 4, 2, "interleaved-1f1b")):
+            chunks = SCHEDULES[schedule]
+            with self.subTest(f"{precision}, tensor = {tensor}, {schedule}"):
+                self.succeeds(self.train(
+                    "model.layers=4", f"train.global_batch_size={2 * microbatches}", "train.micro_batch_size=2",
+                    "train.steps=1", "train.evaluate_every_steps=0", f"train.precision={precision}", "comm.engine=gloo",
+                    f"parallel.pipeline={stages}", f"parallel.tensor={tensor}",
+                    f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
+                    ranks=stages * tensor, flags=("--overwrite",)))
+                shown = json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)
+                sends = [one for rank in shown["ranks"] for one in rank["operations"]
+                         if one["axis"] == "pipeline" and one["label"].startswith("send ")]
+                expected = collections.Counter()
+                for cut in range(stages * chunks - 1):  # between stages `cut` and `cut` + 1
+                    for microbatch in range(microbatches):
+                        expected[f"send activation {microbatch} (for stage {cut + 1})"] = tensor
+                        expected[f"send gradient {microbatch} (for stage {cut})"] = tensor
+                self.assertEqual(collections.Counter(one["label"] for one in sends), expected)
+                share = tokens * dim * size // tensor
+                others = [one for one in sends if (one["bytes"], one["bytes_sent"]) != (share, share)]
+                self.assertEqual(others, [], f"of {share} bytes each")
 
     def test_a_slow_stage_is_no_hang(self):
         # The first stage is the embedding alone, done with its forward passes long before the second: were it to send

@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(mpi_engines()),
 
 RANK_FUNCTION(owns_its_communicator) {
   const OwnMpi mpi;
-  const World world = world_of_communicator(mpi.world, Deadline::in(Seconds(30)));
+  const World world = world_of_communicator(mpi.world(), Deadline::in(Seconds(30)));
   EXPECT_EQ(world.rank, rank.index());
   EXPECT_EQ(world.size, rank.size());
   EXPECT_EQ(world.source, "mpi");

@@ -12,10 +12,7 @@ namespace troika::test {
 
 class OwnMpi {
  public:
-  OwnMpi()
-      : is_open_mpi_(*mpi::flavour_of_process() == "openmpi"),
-        // MPI_Comm_c2f(MPI_COMM_WORLD), by the headers of each.
-        world(is_open_mpi_ ? 0 : 0x44000000) {
+  OwnMpi() : is_open_mpi_(*mpi::flavour_of_process() == "openmpi") {
     (void)mpi::plugin();
     call<int(int*, char***)>("MPI_Init")(nullptr, nullptr);
   }
@@ -23,15 +20,17 @@ class OwnMpi {
   OwnMpi(const OwnMpi&) = delete;
   OwnMpi& operator=(const OwnMpi&) = delete;
 
+  // MPI_Comm_c2f(MPI_COMM_WORLD), by the headers of each.
+  [[nodiscard]] int world() const { return is_open_mpi_ ? 0 : 0x44000000; }
   // MPI_Comm_split of MPI_COMM_WORLD, as Fortran programs have the result.
   [[nodiscard]] int split(int color, int key) const {
     if (!is_open_mpi_) {  // handles are the same in C
       int part = 0;
-      call<int(int, int, int, int*)>("MPI_Comm_split")(world, color, key, &part);
+      call<int(int, int, int, int*)>("MPI_Comm_split")(world(), color, key, &part);
       return part;
     }
     void* part = nullptr;
-    void* const whole = call<void*(int)>("MPI_Comm_f2c")(world);
+    void* const whole = call<void*(int)>("MPI_Comm_f2c")(world());
     call<int(void*, int, int, void**)>("MPI_Comm_split")(whole, color, key, &part);
     return call<int(void*)>("MPI_Comm_c2f")(part);
   }
@@ -43,9 +42,6 @@ class OwnMpi {
   }
 
   bool is_open_mpi_;
-
- public:
-  const int world;
 };
 
 }  // namespace troika::test

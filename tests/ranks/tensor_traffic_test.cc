@@ -47,29 +47,24 @@ void add_block_backward(Steps& steps, const std::string& layer) {
   steps.gather(layer + "attention input again");
 }
 
-std::vector<Expected> operations_of(ActivationCheckpoint checkpoint) {
+Steps forward_pass() {
   Steps steps;
   steps.scatter("embedding rows");
   add_block_forward(steps, "layer 0 ");
   add_block_forward(steps, "layer 1 ");
   steps.gather("head input");
   steps.gather("head softmax of the vocabulary");
+  return steps;
+}
+
+std::vector<Expected> operations_of(ActivationCheckpoint checkpoint) {
+  Steps steps = forward_pass();
   steps.scatter("head input gradient");
   for (const std::string layer : {"layer 1 ", "layer 0 "}) {
     if (checkpoint == ActivationCheckpoint::kFull) add_block_forward(steps, layer);
     add_block_backward(steps, layer);
   }
   steps.gather("embedding output gradient");
-  return steps.all;
-}
-
-std::vector<Expected> operations_of_evaluation() {
-  Steps steps;
-  steps.scatter("embedding rows");
-  add_block_forward(steps, "layer 0 ");
-  add_block_forward(steps, "layer 1 ");
-  steps.gather("head input");
-  steps.gather("head softmax of the vocabulary");
   return steps.all;
 }
 
@@ -132,7 +127,7 @@ void expect_traffic(const Rank& rank, const Group& group, ActivationCheckpoint c
   const auto trained = recorded(rank, [&] { (void)model.train(batch); });
   expect_operations(rank, trained, operations_of(checkpoint), batch, recipe.dim);
   const auto evaluated = recorded(rank, [&] { (void)model.evaluate(batch); });
-  expect_operations(rank, evaluated, operations_of_evaluation(), batch, recipe.dim);
+  expect_operations(rank, evaluated, forward_pass().all, batch, recipe.dim);
 }
 
 RANK_FUNCTION(bytes_of_a_microbatch) {

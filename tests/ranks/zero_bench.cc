@@ -25,8 +25,10 @@ at::Tensor draw_numbers(const std::string& what, std::int64_t count, std::int64_
 
 }  // namespace
 
-Sharding sharding_over(const Rank& rank, int stage, int width) {
+Sharding sharding_over(const Rank& rank, int stage, int width,
+                       const std::shared_ptr<Recorder>& recorder) {
   EngineOptions options = rank.options();
+  options.observers.recorder = recorder;
   options.fold = EngineOptions::Fold::kInOrder;
   if (width == 0) width = rank.size();
   std::vector<int> shard, replicate;

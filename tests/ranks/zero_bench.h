@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/models/model.h>
+#include <troika/observe/recorder.h>
 #include <troika/optim/optimizer.h>
 #include <troika/parallel/data/data_axis.h>
 
@@ -15,7 +16,8 @@
 namespace troika::test {
 
 // The data axis of all ranks, as one shard group or in groups of `width` with replicas across.
-[[nodiscard]] Sharding sharding_over(const Rank& rank, int stage, int width = 0);
+[[nodiscard]] Sharding sharding_over(const Rank& rank, int stage, int width = 0,
+                                     const std::shared_ptr<Recorder>& recorder = nullptr);
 
 struct ZeroRun {
   ModelRecipe model = {};

@@ -3,6 +3,8 @@
 #include <troika/param/layout.h>
 #include <troika/train/tensor_memory.h>
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "ranks/own_module/own_pipeline.h"
@@ -53,6 +55,7 @@ RANK_TEST(ModulePipeline, TrainsAsOneProcessUnderEverySchedule, 2, 4) {
     for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"}) {
       ModulePipelineOptions options = doubles_in(schedule, 4);
       if (options.schedule == "interleaved-1f1b") options.chunks = 2;
+      if (options.schedule == "zb-v") options.chunks = 1;  // means its two, as in a recipe
       expect_one_process(groups, options);
     }
   }
@@ -103,8 +106,9 @@ using Bits = std::map<std::string, torch::Tensor>;
 
 template <class Optimizer, class Options>
 Bits bits_after_training(const Rank& rank, const PipelineGroups& groups,
-                         const ModulePipelineOptions& options, const Options& hyper) {
-  ModulePipeline model(wide_net(), loss_sum, groups, options);
+                         const ModulePipelineOptions& options, const Options& hyper,
+                         const std::vector<NamedUnit>& net) {
+  ModulePipeline model(net, loss_sum, groups, options);
   Optimizer optimizer(model.parameters(), hyper);
   torch::manual_seed(77 + static_cast<std::uint64_t>(rank.index()));  // masks
   Bits bits;
@@ -137,10 +141,11 @@ RANK_TEST(ModulePipeline, GivesTheSameBitsAtEveryStage, 2, 3, 4) {
     options.recompute = recompute;
     if (adam) {
       return bits_after_training<torch::optim::AdamW>(
-          rank, groups, options, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+          rank, groups, options, torch::optim::AdamWOptions(0.01).weight_decay(0.1), wide_net());
     }
     return bits_after_training<torch::optim::SGD>(
-        rank, groups, options, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01));
+        rank, groups, options, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01),
+        wide_net());
   };
   for (const int microbatches : {1, 2}) {
     for (const bool adam : {false, true}) {
@@ -151,6 +156,36 @@ RANK_TEST(ModulePipeline, GivesTheSameBitsAtEveryStage, 2, 3, 4) {
                     "stage " + std::to_string(stage));
       }
     }
+  }
+}
+
+// Units enough for two chunks on each of two ranks.
+std::vector<NamedUnit> deep_net() {
+  return {
+      unit("a", [] { return Block(100, 60); }, {60}), unit("b", [] { return Block(60, 50); }, {50}),
+      unit("c", [] { return Block(50, 40); }, {40}), unit("d", [] { return Block(40, 30); }, {30}),
+      unit("e", [] { return Block(30, 3); }, {3})};
+}
+
+// A backward pass repeats the draws of its own microbatch's forward pass, while those of others
+// come between: every unit has masks.
+RANK_TEST(ModulePipeline, RepeatsTheDrawsOfEveryMicrobatchInFlight, 2, 4) {
+  const PipelineGroups groups = groups_over(rank, 2);
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h2", "zb-v"}) {
+    const auto train = [&](Recompute recompute, int stage) {
+      ModulePipelineOptions options;
+      options.schedule = schedule;
+      if (options.schedule == "interleaved-1f1b") options.chunks = 2;
+      options.microbatches = 4;
+      options.recompute = recompute;
+      options.zero_stage = stage;
+      return bits_after_training<torch::optim::SGD>(
+          rank, groups, options, torch::optim::SGDOptions(0.05).momentum(0.9), deep_net());
+    };
+    const Bits kept = train(Recompute::kNone, 0);
+    const std::string what = schedule;
+    expect_same(train(Recompute::kBlocks, 0), kept, what + ", recomputed");
+    expect_same(train(Recompute::kNone, 3), kept, what + ", stage 3");  // which recomputes
   }
 }
 
@@ -264,6 +299,26 @@ RANK_TEST(ModulePipeline, NamesWhatDoesNotFit, 2) {
   wrong.stage_units = {3, 2};
   EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, pipeline); }),
               HasSubstr("stage_units must be 2 numbers"));
+  wrong = doubles_in("zb-v", 2);
+  wrong.chunks = 3;
+  EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, pipeline); }),
+              HasSubstr("2 chunks a rank, not 3"));
+  for (const double cost : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (const std::vector<std::int64_t>& by_hand :
+         {std::vector<std::int64_t>(), std::vector<std::int64_t>{5, 3}}) {
+      units = small_net();
+      units[1].cost = cost;
+      wrong = options;
+      wrong.stage_units = by_hand;
+      EXPECT_THAT(usage_error_of([&] { make(units, wrong, pipeline); }),
+                  HasSubstr("unit 'second' has a cost of "))
+          << cost;
+    }
+  }
+  units = small_net();
+  units[0].cost = units[2].cost = std::numeric_limits<double>::max();
+  EXPECT_THAT(usage_error_of([&] { make(units, options, pipeline); }),
+              HasSubstr("unit 'third' has a cost of "));
   wrong = options;
   wrong.zero_stage = 4;
   EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, data); }), HasSubstr("zero_stage = 4"));
