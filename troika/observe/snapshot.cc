@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Enough to tell where the others are, for any number of operations under way.
-constexpr std::size_t kKept = 64;
+constexpr std::size_t kSent = 64;
 
 // Seconds since 1970 at which this kernel was booted; 0 if it does not say.
 std::int64_t boot_seconds() {
@@ -119,13 +119,6 @@ std::optional<RankSnapshot> take_snapshot(const std::filesystem::path& recorder)
   try {
     RankSnapshot snapshot{read_recorder(recorder), ProcessState::kUnknown, wall_nanoseconds()};
     snapshot.process = process_state(snapshot.recording.process_id, snapshot.recording.created);
-    auto& operations = snapshot.recording.operations;
-    std::vector<RecordedOperation> kept;
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool running = operations[i].state == RecordedOperation::State::kRunning;
-      if (running || i + kKept >= operations.size()) kept.push_back(std::move(operations[i]));
-    }
-    operations = std::move(kept);
     return snapshot;
   } catch (const Error&) {
     return std::nullopt;
@@ -144,8 +137,12 @@ RankSnapshot look_at_process(int rank, int pid) {
 std::string encode(const RankSnapshot& snapshot) {
   const Recording& recording = snapshot.recording;
   Json operations = Json::array();
-  for (const RecordedOperation& operation : recording.operations) {
-    operations.push_back(to_json(operation));
+  for (std::size_t i = 0; i < recording.operations.size(); ++i) {
+    const RecordedOperation& operation = recording.operations[i];
+    const bool running = operation.state == RecordedOperation::State::kRunning;
+    if (running || i + kSent >= recording.operations.size()) {
+      operations.push_back(to_json(operation));
+    }
   }
   const Json json = {{"rank", recording.rank},   {"pid", recording.process_id},
                      {"host", recording.host},   {"created", recording.created},

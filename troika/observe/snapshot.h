@@ -19,7 +19,7 @@ enum class ProcessState { kUnknown, kRuns, kSleeps, kStopped, kEnded };
 [[nodiscard]] ProcessState process_state(int pid, std::int64_t started);
 
 struct RankSnapshot {
-  Recording recording;  // with its last operations, and those that are running
+  Recording recording;
   ProcessState process = ProcessState::kUnknown;
   std::int64_t taken = 0;  // ns since 1970, on the rank's host
 
@@ -33,8 +33,8 @@ struct RankSnapshot {
 // Of a rank of this host that keeps none.
 [[nodiscard]] RankSnapshot look_at_process(int rank, int pid);
 
-// For the store, where ranks of other hosts read it. decode_snapshot throws DataError on anything
-// else.
+// For the store, where ranks of other hosts read it: with the operations that are running, and the
+// last 64. decode_snapshot throws DataError on anything else.
 [[nodiscard]] std::string encode(const RankSnapshot& snapshot);
 [[nodiscard]] RankSnapshot decode_snapshot(std::string_view text);
 

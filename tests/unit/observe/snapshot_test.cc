@@ -65,6 +65,7 @@ TEST(Snapshot, GoesThroughTheStore) {
       recorder->begin({"all_reduce", "data", "a \"label\"", 40, 10, "fp32", 3, 2, ~0ull}));
   const auto taken = take_snapshot(path);
   ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->recording.operations.size(), 202u);
   const RankSnapshot snapshot = decode_snapshot(encode(*taken));
   EXPECT_EQ(encode(snapshot), encode(*taken));
   EXPECT_EQ(snapshot.recording.rank, 3);
