@@ -4,6 +4,7 @@
 #include <troika/base/error.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -80,6 +81,21 @@ TEST(Lane, GivesUpOnWhatItNeverReaches) {
   EXPECT_THROW(second.wait(), DeadlineError);
   release.set_value();
   first.wait();
+}
+
+// Such as one that asks its peers whose fault it is, once its deadline has passed.
+TEST(Lane, LeavesTheErrorToWhatIsUnderWay) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::promise<void> started;
+  const Work work = lane.add(job(
+      [&] {
+        started.set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+        throw PeerError("rank 1 is late");
+      },
+      Seconds(0.05)));
+  started.get_future().wait();
+  EXPECT_THROW(work.wait(), PeerError);
 }
 
 TEST(Lane, IndependentJobsOvertake) {

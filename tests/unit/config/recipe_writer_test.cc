@@ -116,6 +116,9 @@ class RandomRecipe {
       if (model.vocab_size > 10'000'000) model.vocab_size -= 512;
     } else {
       recipe.data.kind = DataKind::kRandom;
+      if (recipe.parallel.activation_checkpoint == ActivationCheckpoint::kSelective) {
+        recipe.parallel.activation_checkpoint = ActivationCheckpoint::kFull;
+      }
     }
     if (recipe.data.kind == DataKind::kRandom) recipe.data.pack = Pack::kConcatenate;
     recipe.train.steps %= 1000;
