@@ -34,9 +34,7 @@ class Lane::Task : public Work::State, public std::enable_shared_from_this<Task>
   }
 
   void wait() override {
-    // The error comes from `run`, which after the deadline asks around for whose fault it is; this
-    // is for a task that `run` never reaches.
-    constexpr Seconds kForTheError{2.5};
+    // The error comes from `run`; this is for a task that `run` never reaches.
     const auto give_up =
         job_.deadline.at() + std::chrono::duration_cast<Clock::duration>(kForTheError);
     std::unique_lock lock(lane_->mutex);

@@ -18,9 +18,13 @@ class Lane {
     kIndependent  // whoever waits for an operation runs it at once
   };
 
-  // What an operation does. `run` blocks until it is over, by its deadline, and throws the error
-  // that the user gets. `overdue` makes that error when the deadline passes before `run` was even
-  // reached, since an earlier operation hangs; it must see to it that nothing hangs any longer.
+  // After its deadline `run` asks around for whose fault it is, for at most so long.
+  static constexpr Seconds kForTheError{2.5};
+
+  // What an operation does. `run` blocks until it is over, by its deadline and a little more, and
+  // throws the error that the user gets. `overdue` makes that error when the deadline passes before
+  // `run` was even reached, since an earlier operation hangs; it must see to it that nothing hangs
+  // any longer.
   struct Job {
     Deadline deadline;
     std::function<void()> run;

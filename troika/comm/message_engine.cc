@@ -4,6 +4,7 @@
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/message_engine.h>
 #include <troika/comm/messages.h>
+#include <troika/comm/overdue.h>
 
 #include <ATen/ATen.h>
 
@@ -22,6 +23,7 @@ constexpr std::uint32_t kCollectiveTags = std::uint32_t{1} << 30;
 constexpr Seconds kForReasons{0.25};
 // For what can be seen on other hosts.
 constexpr Seconds kForWitnesses{1};
+static_assert(kForWitnesses + kForIndirectReasons + kForReasons < Lane::kForTheError);
 
 }  // namespace
 
@@ -241,13 +243,8 @@ PeerError MessageEngine::differ(const Named& named, const SizesDiffer& error) {
 }
 
 std::exception_ptr MessageEngine::overdue(const Named& named) {
-  const std::string message = named.text + " on axis " + members_.axis +
-                              ": an earlier operation took more than " +
-                              format_duration(named.deadline.timeout().count());
-  const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
-  named.record.leave(error);  // before what is under way fails of it
-  break_off({message, ""});
-  return error;
+  return overdue_error(named.text + " on axis " + members_.axis, named.deadline.timeout(),
+                       named.record, [this](const Reason& reason) { break_off(reason); });
 }
 
 void MessageEngine::break_off(const Reason& reason) {

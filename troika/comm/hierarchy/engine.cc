@@ -2,6 +2,7 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/comm/hierarchy/engine.h>
+#include <troika/comm/overdue.h>
 
 #include <ATen/ATen.h>
 
@@ -238,13 +239,8 @@ void HierarchyEngine::throw_if_broken(const Named& named) {
 }
 
 std::exception_ptr HierarchyEngine::overdue(const Named& named) {
-  const std::string message = named.text + " on axis " + axis_ +
-                              ": an earlier operation took more than " +
-                              format_duration(named.deadline.timeout().count());
-  const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
-  named.record.leave(error);  // before what is under way fails of it
-  break_off({message, ""});
-  return error;
+  return overdue_error(named.text + " on axis " + axis_, named.deadline.timeout(), named.record,
+                       [this](const Reason& reason) { break_off(reason); });
 }
 
 void HierarchyEngine::break_off(const Reason& reason) {

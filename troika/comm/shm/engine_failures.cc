@@ -4,6 +4,8 @@
 #include <troika/base/units.h>
 #include <troika/comm/collectives.h>
 #include <troika/comm/diagnosis.h>
+#include <troika/comm/lane.h>
+#include <troika/comm/overdue.h>
 #include <troika/comm/shm/engine.h>
 
 #include <poll.h>
@@ -52,6 +54,8 @@ std::string Engine::place_of(const Named& named) const {
   return named.text() + " on axis " + members_.axis;
 }
 
+static_assert(2 * kForIndirectReasons < Lane::kForTheError);
+
 void Engine::await_reason(const Named& named) {
   const Deadline enough = Deadline::in(kForIndirectReasons);
   try {
@@ -84,12 +88,8 @@ Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
 }
 
 std::exception_ptr Engine::overdue(const Named& named) {
-  const std::string message = place_of(named) + ": an earlier operation took more than " +
-                              format_duration(named.deadline.timeout().count());
-  const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
-  named.record.leave(error);  // before what is under way fails of it
-  give_up({message, ""});
-  return error;
+  return overdue_error(place_of(named), named.deadline.timeout(), named.record,
+                       [this](const Reason& reason) { give_up(reason); });
 }
 
 void Engine::abort(const std::string& reason) {
