@@ -22,8 +22,11 @@ using Places = std::map<std::uint64_t, std::map<std::size_t, const RecordedOpera
 
 // What the ranks' records tell of one group.
 struct GroupView {
-  std::string title;  // "axis data", and what else tells it from the others
+  std::string axis;
+  std::uint64_t generation = 0;
+  std::set<std::size_t> members;  // positions in Inspection::ranks
   Places places;
+  std::string title;  // "axis data", and what else tells it from the others
 };
 
 std::string name_of(ProcessState state) {
@@ -71,43 +74,40 @@ std::string ranks_text(const Inspection& inspection, const std::vector<std::size
   return (names.size() == 1 ? "rank " : "ranks ") + join(names, ", ");
 }
 
-std::set<std::size_t> members_of(const Places& places) {
-  std::set<std::size_t> members;
-  for (const auto& [place, operations] : places) {
-    for (const auto& [i, operation] : operations) members.insert(i);
-  }
-  return members;
-}
-
 std::vector<GroupView> groups_of(const Inspection& inspection) {
-  using AxisKey = std::pair<std::string, std::uint64_t>;  // with the generation
-  std::map<AxisKey, std::map<std::uint32_t, Places>> axes;
-  std::set<std::uint64_t> generations;
+  std::map<std::tuple<std::string, std::uint64_t, std::uint32_t>, GroupView> groups;
   for (std::size_t i = 0; i < inspection.ranks.size(); ++i) {
-    for (const RecordedOperation& operation : inspection.ranks[i].recording.operations) {
-      if (operation.place == 0) continue;
-      generations.insert(operation.generation);
-      Places& places = axes[{operation.axis, operation.generation}][operation.group];
-      places[operation.place][i] = &operation;
+    for (const RecordedOperation& each : inspection.ranks[i].recording.operations) {
+      if (each.place == 0) continue;
+      GroupView& group = groups[{each.axis, each.generation, each.group}];
+      group.axis = each.axis;
+      group.generation = each.generation;
+      group.members.insert(i);
+      group.places[each.place][i] = &each;
     }
   }
-  std::vector<GroupView> groups;
-  for (auto& [axis, of_axis] : axes) {
-    std::map<std::vector<std::size_t>, std::vector<Places>> by_members;
-    for (auto& [group, places] : of_axis) {
-      const std::set<std::size_t> members = members_of(places);
-      by_members[{members.begin(), members.end()}].push_back(std::move(places));
+  std::map<std::pair<std::string, std::uint64_t>, int> of_axis;
+  std::set<std::uint64_t> generations;
+  std::vector<GroupView> views;
+  for (auto& [key, group] : groups) {
+    ++of_axis[{group.axis, group.generation}];
+    generations.insert(group.generation);
+    views.push_back(std::move(group));
+  }
+  for (GroupView& view : views) {
+    view.title = "axis " + view.axis;
+    if (of_axis[{view.axis, view.generation}] > 1) {
+      view.title += " of " + ranks_text(inspection, {view.members.begin(), view.members.end()});
     }
-    for (auto& [members, all] : by_members) {
-      for (Places& places : all) {
-        std::string title = "axis " + axis.first;
-        if (of_axis.size() > 1) title += " of " + ranks_text(inspection, members);
-        if (generations.size() > 1) title += " (generation " + std::to_string(axis.second) + ")";
-        groups.push_back({std::move(title), std::move(places)});
-      }
+    if (generations.size() > 1) {
+      view.title += " (generation " + std::to_string(view.generation) + ")";
     }
   }
-  return groups;
+  std::ranges::sort(views, [](const GroupView& one, const GroupView& other) {
+    return std::tie(one.axis, one.generation, one.members) <
+           std::tie(other.axis, other.generation, other.members);
+  });
+  return views;
 }
 
 // What there is to say of the last place that anybody of the group has reached.
@@ -128,8 +128,9 @@ std::optional<std::string> difference(const Inspection& inspection, const GroupV
   }
   const auto& [place, operations] = *group.places.rbegin();
   std::vector<std::size_t> absent, present;
-  for (const std::size_t i : members_of(group.places))
+  for (const std::size_t i : group.members) {
     (operations.contains(i) ? present : absent).push_back(i);
+  }
   if (absent.empty()) return std::nullopt;
   return ranks_text(inspection, absent) + (absent.size() == 1 ? " has" : " have") +
          " not entered " + troika::name_of(*operations.begin()->second) + " (operation " +
@@ -151,8 +152,7 @@ std::string overview(const Inspection& inspection) {
 std::string side_by_side(const Inspection& inspection, const GroupView& group, int last) {
   TextRows rows = {{group.title, "operation"}};
   const Places& places = group.places;
-  const std::set<std::size_t> members = members_of(places);
-  for (const std::size_t i : members) {
+  for (const std::size_t i : group.members) {
     rows.front().push_back("rank " + std::to_string(inspection.ranks[i].recording.rank));
   }
   auto first = places.end();
@@ -160,7 +160,7 @@ std::string side_by_side(const Inspection& inspection, const GroupView& group, i
   for (; first != places.end(); ++first) {
     const RecordedOperation& any = *first->second.begin()->second;
     std::vector<std::string> row = {std::to_string(first->first), troika::name_of(any)};
-    for (const std::size_t i : members) {
+    for (const std::size_t i : group.members) {
       const auto found = first->second.find(i);
       row.push_back(
           cell(found == first->second.end() ? nullptr : found->second, inspection.ranks[i].taken));
