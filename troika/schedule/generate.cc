@@ -80,7 +80,7 @@ int fewest_chunks(std::string_view name) {
 
 int settled_chunks(std::string_view name, int asked) {
   const int fewest = fewest_chunks(name);
-  return asked == 1 ? fewest : asked;
+  return asked == 0 || asked == 1 ? fewest : asked;
 }
 
 void check_schedule(std::string_view name, const ScheduleShape& shape) {

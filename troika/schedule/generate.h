@@ -22,8 +22,8 @@ struct ScheduleShape {
 // UsageError for a name that is not known.
 [[nodiscard]] int fewest_chunks(std::string_view name);
 
-// The chunks a rank of a schedule that `asked` are asked for: 1, the default of a recipe, stands
-// for the fewest; others are as they are. Throws UsageError for a name that is not known.
+// The chunks a rank of a schedule that `asked` are asked for: 0, and 1, the default of a recipe,
+// stand for the fewest; others are as they are. Throws UsageError for a name that is not known.
 [[nodiscard]] int settled_chunks(std::string_view name, int asked);
 
 // Throws UsageError for a name that is not known (with the nearest one), a size below 1, and chunks

@@ -45,7 +45,7 @@ ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline) {
                      "units compute in fp32 or fp64");
   }
   if (options.zero_stage == 3) options.recompute = Recompute::kBlocks;
-  options.chunks = settled_chunks(options.schedule, options.chunks == 0 ? 1 : options.chunks);
+  options.chunks = settled_chunks(options.schedule, options.chunks);
   check_schedule(options.schedule, {pipeline, options.chunks, options.microbatches});
   if (pipeline == 1) {
     options.schedule = "1f1b";
