@@ -6,7 +6,6 @@
 #include <troika/train/model_part.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -34,12 +33,7 @@ SessionOptions session_options(const Recipe& recipe, const std::vector<std::stri
                                const std::filesystem::path& folder, std::shared_ptr<Trace> trace) {
   SessionOptions options;
   options.engine = recipe.comm.engine;
-  // What several ranks hold alike (tied weights, norms of the tensor axis, replicas of the data
-  // axis) each of them updates by itself, from sums over groups of its own: these have to give the
-  // same bits.
-  const bool in_order =
-      recipe.train.deterministic || ties_stages(recipe) || !groups_lie_alike(recipe, hosts);
-  options.fold = in_order ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
+  options.fold = fold_of(recipe, hosts);
   options.timeout = Seconds(recipe.comm.timeout_seconds);
   options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   options.recorders = folder;
@@ -64,6 +58,28 @@ std::vector<std::size_t> pattern_of(const std::vector<int>& ranks,
     pattern.push_back(numbers.emplace(host, numbers.size()).first->second);
   }
   return pattern;
+}
+
+// Whether all ranks that hold something alike, not across stages, have it from groups that lie
+// alike. Sums over the pipeline axis are exact in any order: one rank has another value than zero.
+bool copies_lie_alike(const Recipe& recipe, const std::vector<std::string>& hosts) {
+  using Member = std::vector<int> GroupRanks::*;
+  const auto alike = [&](const GroupRanks& own, Member sums, Member holders) {
+    if ((own.*sums).size() <= 2) return true;  // of two terms there is one sum
+    const GroupRanks first = groups_of(recipe, (own.*holders).front());
+    return pattern_of(own.*sums, hosts) == pattern_of(first.*sums, hosts);
+  };
+  for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
+    const GroupRanks own = groups_of(recipe, rank);
+    // Gradients of what is not split, and norms for clipping.
+    if (!alike(own, &GroupRanks::data, &GroupRanks::tensor)) return false;
+    if (!alike(own, &GroupRanks::tensor, &GroupRanks::data)) return false;
+    // Stage 0 has whole gradients, summed in two steps where `shard` is given.
+    if (recipe.parallel.zero_stage == 0 && !alike(own, &GroupRanks::replicate, &GroupRanks::data)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -105,16 +121,10 @@ bool ties_stages(const Recipe& recipe) {
   return std::ranges::count(first_ranks, last) == 0;  // in a V they are on one rank
 }
 
-bool groups_lie_alike(const Recipe& recipe, const std::vector<std::string>& hosts) {
-  const auto differs = [&](std::vector<int> GroupRanks::*group) {
-    const auto first = pattern_of(groups_of(recipe, 0).*group, hosts);
-    for (int rank = 1; rank < static_cast<int>(hosts.size()); ++rank) {
-      if (pattern_of(groups_of(recipe, rank).*group, hosts) != first) return true;
-    }
-    return false;
-  };
-  return std::ranges::none_of(
-      std::array{&GroupRanks::data, &GroupRanks::tensor, &GroupRanks::pipeline}, differs);
+EngineOptions::Fold fold_of(const Recipe& recipe, const std::vector<std::string>& hosts) {
+  const bool in_order =
+      recipe.train.deterministic || ties_stages(recipe) || !copies_lie_alike(recipe, hosts);
+  return in_order ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
 }
 
 Rendezvous meet(World world, const Recipe& recipe) {

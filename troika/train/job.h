@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troika/base/error.h>
+#include <troika/comm/engines.h>
 #include <troika/comm/group.h>
 #include <troika/config/recipe.h>
 #include <troika/mesh/mesh.h>
@@ -83,9 +84,11 @@ struct GroupRanks {
 // Whether the first and the last stage of the pipeline, on different ranks, share a tied weight.
 [[nodiscard]] bool ties_stages(const Recipe& recipe);
 [[nodiscard]] GroupRanks groups_of(const Recipe& recipe, int rank);
-// Whether all groups along an axis are spread over the hosts in the same way, so that an engine
-// which folds host by host gives all of them the same bits. `hosts`, by world rank: equal for those
-// who share one.
-[[nodiscard]] bool groups_lie_alike(const Recipe& recipe, const std::vector<std::string>& hosts);
+// How sums have to be folded. What several ranks hold alike, each of them updates by itself, from
+// sums over groups of its own, which have to have the same bits; an engine that folds host by host
+// gives them to groups that are spread over the hosts in the same way. `hosts`, by world rank:
+// equal for those who share one.
+[[nodiscard]] EngineOptions::Fold fold_of(const Recipe& recipe,
+                                          const std::vector<std::string>& hosts);
 
 }  // namespace troika

@@ -105,6 +105,10 @@ TEST(Layouts, ErrorsNameTheFlagAndTheKeyThatWasMeant) {
             "--layouts 'schedule=zb-v': unknown key 'schedule'; did you mean 'pipeline_schedule'?");
   EXPECT_EQ(layout_error("tensro=2"),
             "--layouts 'tensro=2': unknown key 'tensro'; did you mean 'tensor'?");
+  for (const std::string text : {"tensor=2 pipeline=2", "stage_units=[1 2]"}) {
+    EXPECT_EQ(layout_error(text), "--layouts '" + text + "': a blank separates no keys");
+  }
+  EXPECT_EQ(layout_error(" tensor = 2 , pipeline = 2 ; data = 2 "), "");
   EXPECT_EQ(layout_error("tensor"), "--layouts 'tensor': expected KEY=VALUE");
   EXPECT_EQ(layout_error("tensor=7"),
             "--layouts 'tensor=7': [parallel] tensor = 7: the model has 3 heads, and each rank "
@@ -221,23 +225,70 @@ TEST(Layouts, ResultsComeBackFromTheirLine) {
 }
 
 // Ranks are laid out with the tensor axis next to each other, then data, then pipeline.
-TEST(Layouts, GroupsLieAlikeOnHostsThatHoldWholeOnes) {
-  Recipe recipe;
-  recipe.parallel.tensor = 2;
-  recipe.parallel.data = 3;
-  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "a", "a", "a", "a", "a"}));
-  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "a", "a", "a", "b", "b"}));
-  // data {0, 2, 4} is on a a b, and {1, 3, 5} on a b b
-  EXPECT_FALSE(groups_lie_alike(recipe, {"a", "a", "a", "b", "b", "b"}));
-  recipe.parallel.tensor = 4;  // {0, 1, 2, 3} is on one host, {4, 5, 6, 7} on two
-  EXPECT_FALSE(
-      groups_lie_alike(recipe, {"a", "a", "a", "a", "a", "a", "b", "b", "b", "b", "b", "b"}));
-  recipe.parallel.tensor = 1;
-  recipe.parallel.data = 2;
-  recipe.parallel.pipeline = 2;  // {0, 2} and {1, 3}
-  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "a", "b", "b"}));
-  EXPECT_TRUE(groups_lie_alike(recipe, {"a", "b", "a", "b"}));
-  EXPECT_FALSE(groups_lie_alike(recipe, {"a", "b", "b", "b"}));
+class FoldOf : public testing::Test {
+ protected:
+  FoldOf() { recipe_.model.kind = ModelKind::kMlp; }  // which ties nothing
+  void set_axes(std::int64_t pipeline, std::int64_t data, std::int64_t tensor) {
+    recipe_.parallel.pipeline = pipeline;
+    recipe_.parallel.data = data;
+    recipe_.parallel.tensor = tensor;
+  }
+  // "aab": ranks 0 and 1 on one host, 2 on another.
+  [[nodiscard]] EngineOptions::Fold on(const std::string& hosts) const {
+    std::vector<std::string> by_rank;
+    for (const char host : hosts) by_rank.emplace_back(1, host);
+    return fold_of(recipe_, by_rank);
+  }
+  static constexpr auto kFastest = EngineOptions::Fold::kFastest;
+  static constexpr auto kInOrder = EngineOptions::Fold::kInOrder;
+  Recipe recipe_;
+};
+
+TEST_F(FoldOf, DataGroupsOfOneTensorGroup) {
+  set_axes(1, 3, 2);  // {0, 2, 4}, {1, 3, 5}
+  EXPECT_EQ(on("aaaaaa"), kFastest);
+  EXPECT_EQ(on("aaaabb"), kFastest);
+  EXPECT_EQ(on("aaabbb"), kInOrder);  // aab, abb
+}
+
+TEST_F(FoldOf, TensorGroupsOfOneStage) {
+  set_axes(1, 2, 4);  // {0, 1, 2, 3}, {4, 5, 6, 7}
+  EXPECT_EQ(on("aaaabbbb"), kFastest);
+  EXPECT_EQ(on("aaaaaabb"), kInOrder);  // aaaa, aabb
+  set_axes(2, 1, 4);                    // of two stages: they hold nothing alike
+  EXPECT_EQ(on("aaaaaabb"), kFastest);
+}
+
+TEST_F(FoldOf, StagesHoldNothingAlike) {
+  set_axes(2, 3, 1);  // {0, 1, 2}, {3, 4, 5}
+  EXPECT_EQ(on("aaaabb"), kFastest);
+}
+
+TEST_F(FoldOf, OfTwoTermsThereIsOneSum) {
+  set_axes(2, 2, 2);
+  EXPECT_EQ(on("abbbaaab"), kFastest);
+}
+
+TEST_F(FoldOf, ReplicasThatEachAddTheirOwnHalves) {
+  set_axes(1, 6, 1);
+  recipe_.parallel.shard = 2;  // then {0, 2, 4}, {1, 3, 5}
+  EXPECT_EQ(on("aaabbb"), kInOrder);
+  EXPECT_EQ(on("aabbcc"), kFastest);
+  recipe_.parallel.zero_stage = 1;  // they hold other shards
+  EXPECT_EQ(on("aaabbb"), kFastest);
+}
+
+TEST_F(FoldOf, WhatAsksForOrder) {
+  set_axes(1, 4, 1);
+  EXPECT_EQ(on("aabb"), kFastest);
+  recipe_.train.deterministic = true;
+  EXPECT_EQ(on("aabb"), kInOrder);
+  recipe_.train.deterministic = false;
+  set_axes(2, 2, 1);
+  EXPECT_EQ(on("aabb"), kFastest);
+  recipe_.model.kind = ModelKind::kGpt;
+  recipe_.model.tied_embeddings = true;
+  EXPECT_EQ(on("aabb"), kInOrder);
 }
 
 }  // namespace
