@@ -63,6 +63,17 @@ LAYOUTS = [  # ranks, overrides
     (2, [*WORDS, "parallel.pipeline=2"]),
     (2, [*WORDS, "parallel.pipeline=2", "model.tied_embeddings=false", "comm.engine=gloo"]),
     (2, [*WORDS, "parallel.pipeline=2", "model.vocab_size=512", "model.layers=4", "parallel.stage_units=[5,1]"]),
+    # Evaluations in larger microbatches than a step has; runs without any; dumps.
+    (4, ["train.global_batch_size=8", "train.micro_batch_size=32"]),
+    (4, ["train.global_batch_size=8", "train.micro_batch_size=32", "parallel.pipeline=2", "parallel.zero_stage=3"]),
+    (1, ["model.vocab_size=20000", "train.evaluate_every_steps=0"]),
+    (2, ["model.vocab_size=20000", "data.held_out_fraction=0"]),
+    (2, [*WORDS, "debug.dump_steps=[1]"]),
+    (2, [*WORDS, "debug.dump_steps=[1]", "parallel.zero_stage=2"]),
+    (2, [*WORDS, "debug.dump_steps=[1]", "parallel.tensor=2"]),
+    # One rank of the data axis has a microbatch without samples.
+    (4, ["parallel.pipeline=2", "parallel.pipeline_schedule=zb-v", "parallel.zero_stage=3", "train.global_batch_size=5",
+         "train.micro_batch_size=1"]),
 ]
 
 

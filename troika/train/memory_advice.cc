@@ -7,6 +7,7 @@
 
 #include <exception>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,13 +88,18 @@ Change together(const Recipe& recipe) {
           }};
 }
 
+// Of the host that needs the most; if that is more than `limit`, no more than it takes to say so.
 // Nothing if the recipe's layout does not allow the change.
 std::optional<std::int64_t> bytes_with(const Change& change, Recipe recipe, int ranks,
-                                       int ranks_per_node) {
+                                       int ranks_per_node, std::int64_t limit) {
   change.apply(recipe);
+  const auto bytes_of = [=](const std::vector<RankKind>& kinds) {
+    return bytes_of_neediest_host(kinds, ranks, ranks_per_node);
+  };
   try {
     const Recipe resolved = resolve_for_run(recipe, ranks);
-    return bytes_of_neediest_host(predict_job(resolved), ranks, ranks_per_node);
+    return bytes_of(
+        predict_job(resolved, [&](const auto& kinds) { return bytes_of(kinds) <= limit; }));
   } catch (const UsageError&) {
     return std::nullopt;
   }
@@ -117,18 +123,20 @@ std::vector<RankKind> predict_if_possible(const Recipe& recipe) {
 
 std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
                           std::uint64_t host_bytes) {
-  std::vector<Change> changes = changes_of(loaded, ranks);
-  changes.push_back(together(loaded));
-  std::optional<std::int64_t> last;
-  for (const Change& change : changes) {
-    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node);
-    if (bytes && *bytes <= static_cast<std::int64_t>(host_bytes)) {
-      return "write " + change.text + ": that needs " + bytes_text(*bytes);
-    }
-    last = bytes;
+  const auto limit = static_cast<std::int64_t>(host_bytes);
+  const auto write = [](const Change& change, std::int64_t bytes) {
+    return "write " + change.text + ": that needs " + bytes_text(bytes);
+  };
+  for (const Change& change : changes_of(loaded, ranks)) {
+    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, limit);
+    if (bytes && *bytes <= limit) return write(change, *bytes);
   }
-  return "use a smaller model or seq_len, or more hosts: even " + changes.back().text + " needs " +
-         (last ? bytes_text(*last) : "more");
+  const Change last = together(loaded);
+  const auto bytes =
+      bytes_with(last, loaded, ranks, ranks_per_node, std::numeric_limits<std::int64_t>::max());
+  if (bytes && *bytes <= limit) return write(last, *bytes);
+  return "use a smaller model or seq_len, or more hosts: even " + last.text + " needs " +
+         (bytes ? bytes_text(*bytes) : "more");
 }
 
 void refuse_unless_it_fits(const Recipe& loaded, int ranks, HostRanks here,

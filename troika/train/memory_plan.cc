@@ -1,7 +1,10 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <troika/base/share.h>
 #include <troika/comm/engines.h>
+#include <troika/data/random_dataset.h>
+#include <troika/observe/machine.h>
 #include <troika/parallel/data/data_axis.h>
 #include <troika/train/memory_meta.h>
 #include <troika/train/memory_plan.h>
@@ -10,6 +13,7 @@
 #include <troika/train/trainer.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -64,24 +68,47 @@ Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index
   return microbatch;
 }
 
+// Data files are not opened: they are taken to have enough.
+std::int64_t held_out_samples(const DataRecipe& data) {
+  if (data.held_out_fraction == 0) return 0;
+  return data.kind == DataKind::kRandom ? kRandomHeldOutSamples : kUnlimited;
+}
+
+// Over all ranks, in a step or in an evaluation; 0 where none is made. Where any is, the last step
+// has one.
+std::int64_t samples_of(const Recipe& recipe, Mode mode) {
+  if (mode == Mode::kTrain) return recipe.train.global_batch_size;
+  if (recipe.train.evaluate_every_steps == 0) return 0;
+  return evaluation_samples(recipe, held_out_samples(recipe.data));
+}
+
 // More microbatches than these do not make the peak higher: without a pipeline each leaves nothing
-// behind but claimed gradients, and a pipeline is full then. GPipe keeps them all.
-std::int64_t enough_microbatches(const Recipe& recipe) {
+// behind but claimed gradients, and a pipeline is full then. GPipe keeps them all to their backward
+// passes.
+std::int64_t enough_microbatches(const Recipe& recipe, Mode mode) {
   const ParallelRecipe& parallel = recipe.parallel;
   if (parallel.pipeline == 1) return 3;
-  if (parallel.pipeline_schedule == PipelineScheduleKind::kGpipe)
+  if (mode == Mode::kTrain && parallel.pipeline_schedule == PipelineScheduleKind::kGpipe)
     return microbatches_per_step(recipe);
   return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
 }
 
-std::vector<Microbatch> make_microbatches(const Recipe& recipe, std::int64_t samples) {
+// Of a rank that has so many samples. At ZeRO stage 3 some are without samples: those that a rank
+// has to keep the others company (Trainer).
+std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::int64_t samples) {
   const std::int64_t size = recipe.train.micro_batch_size;
-  const std::int64_t most = size * enough_microbatches(recipe);
+  const std::int64_t enough = enough_microbatches(recipe, mode);
   std::vector<Microbatch> microbatches;
-  for (std::int64_t left = std::min(samples, most); left > 0; left -= size) {
-    microbatches.push_back(
-        make_microbatch(recipe, std::min(left, size), static_cast<int>(microbatches.size())));
+  const auto add = [&](std::int64_t count) {
+    microbatches.push_back(make_microbatch(recipe, count, static_cast<int>(microbatches.size())));
+  };
+  for (std::int64_t left = std::min(samples, size * enough); left > 0; left -= size) {
+    add(std::min(left, size));
   }
+  if (recipe.parallel.zero_stage != 3) return microbatches;
+  const std::int64_t company =
+      std::min<std::int64_t>(most_microbatches(recipe, samples_of(recipe, mode)), enough);
+  while (std::ssize(microbatches) < company) add(0);
   return microbatches;
 }
 
@@ -155,7 +182,9 @@ class DryRank {
       state.push_back(model_.arena().allocate_state());
     }
     plan_.optimizer = model_.arena().bytes(Storage::kState);
-    step(axis);
+    PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
+    step(pipeline, axis);
+    evaluate(pipeline, axis);
     count_saving();
     return plan_;
   }
@@ -186,19 +215,23 @@ class DryRank {
     plan_.start = live_bytes() - before_ + most * drawn;
   }
 
-  [[nodiscard]] std::int64_t samples() const {
-    return share_of(recipe_.train.global_batch_size,
+  [[nodiscard]] std::int64_t samples(Mode mode) const {
+    return share_of(samples_of(recipe_, mode),
                     static_cast<int>(std::ranges::find(groups_.data, rank_) - groups_.data.begin()),
                     static_cast<int>(groups_.data.size()))
         .count;
   }
 
+  [[nodiscard]] std::int64_t bytes_of_samples(std::int64_t count) const {
+    return count * bytes_of(make_microbatch(recipe_, 1, 0));
+  }
+
   // Twice: buffers are made in the first step.
-  void step(DataAxis& axis) {
-    PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
-    plan_.batches = kStepsInMemory * samples() * bytes_of(make_microbatch(recipe_, 1, 0));
+  void step(PipelineExecutor& pipeline, DataAxis& axis) {
+    plan_.batches = kStepsInMemory * bytes_of_samples(samples(Mode::kTrain));
     const std::int64_t without = live_bytes();
-    const std::vector<Microbatch> microbatches = make_microbatches(recipe_, samples());
+    const std::vector<Microbatch> microbatches =
+        make_microbatches(recipe_, Mode::kTrain, samples(Mode::kTrain));
     const std::int64_t inputs = live_bytes() - without;
     std::int64_t most_between = 0;
     forget_peak(at::kMeta);
@@ -211,33 +244,63 @@ class DryRank {
       axis.after_update();
       most_between = watch.most();
     }
-    pipeline.evaluate({microbatches.data(), std::min<std::size_t>(microbatches.size(), 2)}, axis,
-                      kNoWait);
     const std::int64_t lasting = live_bytes() - inputs;
     plan_.buffers = lasting - before_ - plan_.storages();
     plan_.activations = most_between - lasting - inputs;
     plan_.transient = tensor_memory(at::kMeta).peak_bytes - most_between;
   }
 
+  // All its samples are there at once.
+  void evaluate(PipelineExecutor& pipeline, DataAxis& axis) {
+    const std::int64_t without = live_bytes();
+    const std::vector<Microbatch> microbatches =
+        make_microbatches(recipe_, Mode::kEvaluate, samples(Mode::kEvaluate));
+    if (microbatches.empty()) return;
+    const std::int64_t inputs = live_bytes() - without;
+    forget_peak(at::kMeta);
+    pipeline.evaluate(microbatches, axis, kNoWait);
+    plan_.evaluation = plan_.batches + bytes_of_samples(samples(Mode::kEvaluate)) +
+                       tensor_memory(at::kMeta).peak_bytes - inputs - before_;
+  }
+
+  [[nodiscard]] bool dumps() const {
+    return std::ranges::any_of(recipe_.debug.dump_steps,
+                               [&](std::int64_t step) { return step <= recipe_.train.steps; });
+  }
+
   // WholeTensors: a rank brings its pieces together, but for copies; rank 0 has the whole model
-  // beside them. A rank that has everything has nothing to bring together.
+  // beside them. A rank that has everything has nothing to bring together. Gradients, which a dump
+  // has too, are copied before, to scale them.
   void count_saving() {
     const Arena& arena = model_.arena();
-    plan_.saving = plan_.storages() + plan_.buffers + plan_.batches;
-    if (tensor_.size() == 1 && pipeline_group_.size() == 1 && arena.sharding().stage == 0) return;
+    plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
+    plan_.writing = plan_.gathering;
+    if (dumps() && rank_ == 0) {
+      plan_.writing += bytes_of_samples(recipe_.train.global_batch_size);
+    }
+    if (tensor_.size() == 1 && pipeline_group_.size() == 1 && arena.sharding().stage == 0) {
+      if (!dumps()) return;
+      for (const auto& parameter : arena.parameters()) {
+        plan_.writing += parameter->spec().local_count() * element_size();
+      }
+      return;
+    }
     const bool gives = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
                                                   : groups_.data.front() == rank_;
-    std::int64_t own = 0, whole = 0;
+    std::int64_t own = 0, scaled = 0, whole = 0;
     for (const Piece& piece : arena.pieces()) {
       const ParameterSpec& spec = arena.parameters()[piece.parameter]->spec();
       if (!gives || spec.copy) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
-      own += std::clamp<std::int64_t>(owned - piece.begin, 0, piece.count);
+      const auto count = std::clamp<std::int64_t>(owned - piece.begin, 0, piece.count);
+      own += count;
+      if (dumps() && count > 0) scaled += piece.count;
     }
     for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
-    plan_.saving += own * element_size();
+    plan_.gathering += (own + scaled) * element_size();
     if (rank_ == 0) {
-      plan_.saving += whole * element_size();
+      plan_.gathering += whole * element_size();
+      plan_.writing += whole * element_size();
     } else {
       plan_.sent = own * element_size();
     }
@@ -252,10 +315,35 @@ class DryRank {
   MemoryPlan plan_;
 };
 
+// Without their plans.
+std::vector<RankKind> kinds_of(const Recipe& recipe) {
+  const Mesh mesh = mesh_of(recipe);
+  // Stages, place of the tensor axis, samples; and what rank 0 alone does.
+  using Place = std::tuple<int, int, std::int64_t, std::int64_t, bool, bool>;
+  std::map<Place, std::size_t> places;
+  std::vector<RankKind> kinds;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const int data = mesh.coordinate(rank, Axis::kData);
+    const auto samples = [&](Mode mode) {
+      return share_of(samples_of(recipe, mode), data, mesh.size(Axis::kData)).count;
+    };
+    const Place place{mesh.coordinate(rank, Axis::kPipeline),
+                      mesh.coordinate(rank, Axis::kTensor),
+                      samples(Mode::kTrain),
+                      samples(Mode::kEvaluate),
+                      rank == 0,
+                      data == 0};
+    const auto [found, is_new] = places.try_emplace(place, kinds.size());
+    if (is_new) kinds.emplace_back();
+    kinds[found->second].ranks.push_back(rank);
+  }
+  return kinds;
+}
+
 }  // namespace
 
 std::int64_t MemoryPlan::peak() const {
-  return std::max({step(), start, saving});
+  return std::max({step(), start, evaluation, saving()});
 }
 
 MemoryPlan predict_memory(const Recipe& recipe, int rank) {
@@ -264,26 +352,25 @@ MemoryPlan predict_memory(const Recipe& recipe, int rank) {
   return DryRank(recipe, rank).run();
 }
 
-std::vector<RankKind> predict_job(const Recipe& recipe) {
-  const Mesh mesh = mesh_of(recipe);
-  // Stages, place of the tensor axis, samples; and what rank 0 alone does.
-  std::map<std::tuple<int, int, std::int64_t, bool, bool>, std::size_t> places;
-  std::vector<RankKind> kinds;
-  for (int rank = 0; rank < mesh.size(); ++rank) {
-    const int data = mesh.coordinate(rank, Axis::kData);
-    const std::int64_t samples =
-        share_of(recipe.train.global_batch_size, data, mesh.size(Axis::kData)).count;
-    const auto [found, is_new] =
-        places.try_emplace({mesh.coordinate(rank, Axis::kPipeline),
-                            mesh.coordinate(rank, Axis::kTensor), samples, rank == 0, data == 0},
-                           kinds.size());
-    if (is_new) kinds.push_back({{}, predict_memory(recipe, rank)});
-    kinds[found->second].ranks.push_back(rank);
+ThreadsOfRank::ThreadsOfRank(int ranks_per_node) : before_(at::get_num_threads()) {
+  if (std::getenv("OMP_NUM_THREADS")) return;  // which the ranks have as well
+  at::set_num_threads(threads_of_rank(usable_cores(), ranks_per_node));
+}
+
+ThreadsOfRank::~ThreadsOfRank() {
+  at::set_num_threads(before_);
+}
+
+std::vector<RankKind> predict_job(const Recipe& recipe, const GoesOn& goes_on) {
+  std::vector<RankKind> kinds = kinds_of(recipe);
+  for (RankKind& kind : kinds) {
+    kind.plan = predict_memory(recipe, kind.ranks.front());
+    if (goes_on && !goes_on(kinds)) return kinds;
   }
   // Rank 0 has what one other rank has sent at a time.
   std::int64_t most = 0;
   for (const RankKind& kind : kinds) most = std::max(most, kind.plan.sent);
-  kinds.front().plan.saving += most;
+  kinds.front().plan.gathering += most;
   return kinds;
 }
 

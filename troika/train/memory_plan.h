@@ -5,7 +5,9 @@
 
 #include <troika/config/recipe.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,11 +28,15 @@ struct MemoryPlan {
   std::int64_t activations = 0;
   // What units use in passing, at the moment when the most is alive.
   std::int64_t transient = 0;
-  // The most while initial values are drawn, and while the model is written at the end (rank 0 then
-  // has all of it in one piece).
+  // The most while initial values are drawn.
   std::int64_t start = 0;
-  std::int64_t saving = 0;
-  // What this rank sends to rank 0 then.
+  // The most during an evaluation; 0 where none is made.
+  std::int64_t evaluation = 0;
+  // The most while the model, or a step's dump, is brought together (rank 0 then has all of it in
+  // one piece), and while that and a dump's samples are written.
+  std::int64_t gathering = 0;
+  std::int64_t writing = 0;
+  // What this rank sends to rank 0 when it is brought together.
   std::int64_t sent = 0;
   // Forward passes of a single chunk of the pipeline whose backward pass is to come, at most.
   int peak_chunk_activations = 0;
@@ -40,6 +46,7 @@ struct MemoryPlan {
   [[nodiscard]] std::int64_t step() const {
     return storages() + buffers + batches + activations + transient;
   }
+  [[nodiscard]] std::int64_t saving() const { return std::max(gathering, writing); }
   // The most of the whole run.
   [[nodiscard]] std::int64_t peak() const;
 };
@@ -47,9 +54,23 @@ struct MemoryPlan {
 // What a process has beside its tensors, about: code, threads, and the libraries' own memory.
 inline constexpr std::int64_t kProcessBytes = std::int64_t{160} << 20;
 
-// `recipe` is resolved. One call at a time in a process. What rank 0 receives while the model is
-// written is not in its plan: predict_job() knows the others. Throws UsageError for a model that
-// cannot be split as the recipe says.
+// While it lives this process has the threads that the launcher gives each of so many ranks of a
+// host, for predictions on behalf of them: kernels take scratch memory for each thread.
+class ThreadsOfRank {
+ public:
+  explicit ThreadsOfRank(int ranks_per_node);
+  ~ThreadsOfRank();
+  ThreadsOfRank(const ThreadsOfRank&) = delete;
+  ThreadsOfRank& operator=(const ThreadsOfRank&) = delete;
+
+ private:
+  int before_;
+};
+
+// `recipe` is resolved; counts on as many threads as this process has. One call at a time in a
+// process. What rank 0 receives while the model is brought together is not in its plan:
+// predict_job() knows the others. Throws UsageError for a model that cannot be split as the recipe
+// says.
 [[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank);
 
 // Ranks that need the same but for the roundings of their shards (docs/zero.md).
@@ -58,8 +79,11 @@ struct RankKind {
   MemoryPlan plan;         // of the first
 };
 
+// Asked after each kind, with plans of nothing for those to come: false ends the prediction.
+using GoesOn = std::function<bool(const std::vector<RankKind>&)>;
+
 // Every rank of a resolved recipe is in exactly one.
-[[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe);
+[[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe, const GoesOn& goes_on = {});
 
 // Of ranks [first, first + count), processes included.
 [[nodiscard]] std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count);

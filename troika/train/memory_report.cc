@@ -1,14 +1,11 @@
-#include <ATen/Parallel.h>
 #include <troika/base/text.h>
 #include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/config/layout.h>
-#include <troika/observe/machine.h>
 #include <troika/train/job.h>
 #include <troika/train/memory_report.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -27,7 +24,10 @@ std::vector<std::pair<std::string, std::int64_t>> parts_of(const MemoryPlan& pla
 }
 
 std::vector<std::pair<std::string, std::int64_t>> moments_of(const MemoryPlan& plan) {
-  return {{"start", plan.start}, {"step", plan.step()}, {"saving", plan.saving}};
+  return {{"start", plan.start},
+          {"step", plan.step()},
+          {"evaluation", plan.evaluation},
+          {"saving", plan.saving()}};
 }
 
 // "0-3, 8" for 0, 1, 2, 3, 8.
@@ -56,24 +56,22 @@ std::string bytes_text(std::int64_t bytes) {
 
 std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int ranks,
                                     int ranks_per_node) {
-  std::int64_t most = 0;
-  for (int first = 0; first < ranks; first += ranks_per_node) {
-    most = std::max(most, bytes_of_ranks(kinds, first, ranks_per_node));
+  std::vector<std::int64_t> hosts(static_cast<std::size_t>((ranks - 1) / ranks_per_node + 1));
+  for (const RankKind& kind : kinds) {
+    const std::int64_t bytes = kind.plan.peak() + kProcessBytes;
+    for (const int rank : kind.ranks)
+      hosts[static_cast<std::size_t>(rank / ranks_per_node)] += bytes;
   }
-  return most;
+  return *std::ranges::max_element(hosts);
 }
 
 DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes) {
-  // Kernels take scratch memory for each thread; the launcher gives a rank its share of the cores.
-  if (!std::getenv("OMP_NUM_THREADS")) {
-    at::set_num_threads(std::max(1, usable_cores() / ranks_per_node));
-  }
   DryRun run{recipe, predict_job(recipe), ranks_per_node, host_bytes};
   run.needed_bytes = bytes_of_neediest_host(run.kinds, mesh_of(recipe).size(), ranks_per_node);
   return run;
 }
 
-std::string to_text(const DryRun& run, const std::string& advice) {
+std::string to_text(const DryRun& run) {
   TextRows rows = {{"ranks"}};
   for (const auto& [name, bytes] : parts_of({})) rows[0].push_back(name);
   for (const auto& [name, bytes] : moments_of({})) rows[0].push_back(name);
@@ -95,7 +93,7 @@ std::string to_text(const DryRun& run, const std::string& advice) {
     text += "; this one has " + format_bytes(run.host_bytes) + ": it " +
             (run.fits() ? "fits" : "does not fit");
   }
-  return text + "\n" + (advice.empty() ? "" : advice + "\n");
+  return text + "\n";
 }
 
 std::string to_json(const DryRun& run, const std::string& advice) {

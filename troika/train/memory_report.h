@@ -36,9 +36,9 @@ struct DryRun {
 // with as many threads as such a rank has. Throws UsageError.
 [[nodiscard]] DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes);
 
-// A table with a line for each kind of rank. `advice`: what to change if it does not fit.
-[[nodiscard]] std::string to_text(const DryRun& run, const std::string& advice);
-// One line.
+// A table with a line for each kind of rank.
+[[nodiscard]] std::string to_text(const DryRun& run);
+// One line. `advice`: what to change if it does not fit.
 [[nodiscard]] std::string to_json(const DryRun& run, const std::string& advice);
 
 // "2.5 GiB" for what may be no memory that there is.

@@ -61,11 +61,14 @@ Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate) {
   return sharding;
 }
 
+int most_microbatches(const Recipe& recipe, std::int64_t samples) {
+  const std::int64_t most = share_of(samples, 0, recipe.parallel.data.value_or(1)).count;
+  const std::int64_t size = recipe.train.micro_batch_size;
+  return static_cast<int>((most + size - 1) / size);
+}
+
 int microbatches_per_step(const Recipe& recipe) {
-  const std::int64_t most =
-      share_of(recipe.train.global_batch_size, 0, recipe.parallel.data.value_or(1)).count;
-  return static_cast<int>((most + recipe.train.micro_batch_size - 1) /
-                          recipe.train.micro_batch_size);
+  return most_microbatches(recipe, recipe.train.global_batch_size);
 }
 
 ModelPart::ModelPart(const Recipe& recipe, ModelPlace place) {

@@ -60,7 +60,9 @@ class ModelPart {
 // How ZeRO cuts what ranks of a resolved recipe keep, among the ranks of these groups.
 [[nodiscard]] Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate);
 
-// The most microbatches that any rank has in a step of a resolved recipe.
+// The most microbatches that any rank of a resolved recipe has of so many samples over all ranks.
+[[nodiscard]] int most_microbatches(const Recipe& recipe, std::int64_t samples);
+// Those of a step.
 [[nodiscard]] int microbatches_per_step(const Recipe& recipe);
 
 }  // namespace troika

@@ -48,6 +48,10 @@ PipelineOptions pipeline_options(const Recipe& recipe) {
   return options;
 }
 
+std::int64_t evaluation_samples(const Recipe& recipe, std::int64_t held_out) {
+  return std::min(held_out, std::max(kEvaluationSamples, recipe.train.global_batch_size));
+}
+
 Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, Job& job)
     : recipe_(recipe),
       dataset_(std::move(dataset)),
@@ -200,9 +204,7 @@ void Trainer::update(const Sums& sums, double gradient_scale, double norm, doubl
 
 std::optional<Evaluation> Trainer::evaluate() {
   const c10::InferenceMode no_autograd;
-  const std::int64_t samples =
-      std::min(dataset_->samples(Split::kHeldOut),
-               std::max(kEvaluationSamples, recipe_.train.global_batch_size));
+  const std::int64_t samples = evaluation_samples(recipe_, dataset_->samples(Split::kHeldOut));
   if (samples == 0) return std::nullopt;
   std::vector<Microbatch> microbatches = build_microbatches(
       *dataset_, Split::kHeldOut, share_of(samples, job_.data().rank(), job_.data().size()),
@@ -210,9 +212,7 @@ std::optional<Evaluation> Trainer::evaluate() {
   std::int64_t valid = 0;
   for (const Microbatch& microbatch : microbatches) valid += microbatch.valid;
   if (recipe_.parallel.zero_stage == 3) {
-    const std::int64_t most = share_of(samples, 0, job_.data().size()).count;
-    const std::int64_t size = recipe_.train.micro_batch_size;
-    keep_company(microbatches, static_cast<std::size_t>((most + size - 1) / size));
+    keep_company(microbatches, static_cast<std::size_t>(most_microbatches(recipe_, samples)));
   }
   const double loss = pipeline_.evaluate(microbatches, *data_axis_, job_.timeout()).loss_sum;
   const Sums sums = sum_over_ranks(loss, valid, "held-out loss").wait();

@@ -30,6 +30,9 @@ struct TrainState {
 // How the executor runs the schedule of a resolved recipe.
 [[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe);
 
+// How many samples an evaluation takes, over all ranks, where so many are held out.
+[[nodiscard]] std::int64_t evaluation_samples(const Recipe& recipe, std::int64_t held_out);
+
 // Called in the middle of a step, between the reduction and the update: gradients are sums over the
 // job, `gradient_scale` makes them means. For dumps.
 using GradientHook = std::function<void(const StepBatch& batch, double gradient_scale)>;

@@ -131,6 +131,57 @@ TEST(MemoryPlan, EachSavingSaves) {
               2 * static_cast<double>(plain), 0.05 * static_cast<double>(plain));
 }
 
+// Of 64 samples here, whatever a step has.
+TEST(MemoryPlan, EvaluatesItsOwnMicrobatches) {
+  const std::vector<std::string> keys = {"train.evaluate_every_steps=1",
+                                         "train.global_batch_size=8"};
+  const auto plan_with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = keys;
+    all.insert(all.end(), more.begin(), more.end());
+    return predict_memory(resolved(4, all), 1);
+  };
+  const MemoryPlan small = plan_with({"train.micro_batch_size=2"});
+  const MemoryPlan large = plan_with({"train.micro_batch_size=32"});
+  EXPECT_GT(small.evaluation, small.storages());
+  EXPECT_EQ(large.step(), small.step());
+  EXPECT_GT(large.evaluation, small.evaluation + 14 * 64 * 512 * 4);  // 14 hidden layers more
+  EXPECT_GE(large.peak(), large.evaluation);
+}
+
+TEST(MemoryPlan, CountsNoEvaluationThatIsNotMade) {
+  EXPECT_EQ(predict_memory(resolved(1, {"train.evaluate_every_steps=0"}), 0).evaluation, 0);
+  EXPECT_EQ(
+      predict_memory(resolved(1, {"train.evaluate_every_steps=1", "data.held_out_fraction=0"}), 0)
+          .evaluation,
+      0);
+}
+
+TEST(MemoryPlan, CountsTheCopiesThatADumpTakes) {
+  const auto saving = [](const std::string& dump_steps, int stage) {
+    return predict_job(resolved(2, {"train.steps=4", "debug.dump_steps=" + dump_steps,
+                                    "parallel.zero_stage=" + std::to_string(stage)}))
+        .front()
+        .plan.saving();
+  };
+  const std::int64_t whole =
+      4 * (1024 * 256 * 2 + 8 * (4 * 256 * 256 + 3 * 256 * 512 + 2 * 256) + 256);
+  EXPECT_EQ(saving("[5]", 0), saving("[]", 0));  // past the end
+  EXPECT_NEAR(static_cast<double>(saving("[2]", 0) - saving("[]", 0)), static_cast<double>(whole),
+              0.02 * static_cast<double>(whole));
+  EXPECT_NEAR(static_cast<double>(saving("[2]", 2) - saving("[]", 2)),
+              static_cast<double>(whole) / 2, 0.02 * static_cast<double>(whole));
+}
+
+// At ZeRO stage 3 the rank with fewer samples passes its units as often as the others.
+TEST(MemoryPlan, KeepsTheOtherRanksCompany) {
+  const Recipe recipe = resolved(
+      4, {"parallel.pipeline=2", "parallel.pipeline_schedule=gpipe", "parallel.zero_stage=3",
+          "train.global_batch_size=5", "train.micro_batch_size=1"});
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(predict_memory(recipe, rank).peak_chunk_activations, 3) << rank;
+  }
+}
+
 TEST(MemoryPlan, AllocatesNothingWhateverTheSize) {
   count_tensor_memory(at::kCPU);
   forget_peak(at::kCPU);
@@ -192,6 +243,17 @@ TEST(MemoryPlan, EveryRankIsInOneKind) {
   EXPECT_EQ(bytes_of_ranks(kinds, 0, 8), all);
 }
 
+TEST(MemoryPlan, EndsWhenNobodyWantsMore) {
+  int asked = 0;
+  const auto kinds = predict_job(resolved(8, {"parallel.pipeline=4"}), [&](const auto& so_far) {
+    EXPECT_GT(so_far.front().plan.peak(), 0);
+    EXPECT_EQ(so_far.back().plan.peak(), 0);
+    return ++asked < 2;
+  });
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(kinds.size(), 8U);
+}
+
 TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
   const Recipe recipe = loaded({"train.micro_batch_size=8"});
   const auto needs = [&](const std::vector<std::string>& overrides) {
@@ -229,13 +291,24 @@ TEST(MemoryAdvice, TakesRanksFromAFixedDataAxis) {
 }
 
 // Of which kernels take scratch memory for each.
-TEST(DryRun, HasTheThreadsOfARank) {
+TEST(PredictedMemory, HasTheThreadsOfARank) {
   ::unsetenv("OMP_NUM_THREADS");
-  const int cores = usable_cores();
-  (void)dry_run(resolved(2), 2, 0);
-  EXPECT_EQ(at::get_num_threads(), std::max(1, cores / 2));
-  (void)dry_run(resolved(1), 1, 0);
-  EXPECT_EQ(at::get_num_threads(), cores);
+  const int before = at::get_num_threads(), cores = usable_cores();
+  {
+    const ThreadsOfRank threads(2);
+    EXPECT_EQ(at::get_num_threads(), std::max(1, cores / 2));
+  }
+  EXPECT_EQ(at::get_num_threads(), before);
+  {
+    const ThreadsOfRank threads(1000);
+    EXPECT_EQ(at::get_num_threads(), 1);
+  }
+  ::setenv("OMP_NUM_THREADS", "3", 1);
+  {
+    const ThreadsOfRank threads(1000);
+    EXPECT_EQ(at::get_num_threads(), before);
+  }
+  ::unsetenv("OMP_NUM_THREADS");
 }
 
 TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
