@@ -38,16 +38,38 @@ void tighten_cores(CgroupLimits& limits, const std::string& quota, const std::st
   if (time && per) tighten(limits.cores, *time / *per);
 }
 
+// A number of memory.stat; 0 if it is missing.
+double statistic(const Path& folder, std::string_view wanted) {
+  std::ifstream file(folder / "memory.stat");
+  std::string key;
+  for (double value = 0; file >> key >> value;) {
+    if (key == wanted) return value;
+  }
+  return 0;
+}
+
+// Files named as in `folder`; `dropped` is the statistic of what the kernel would give up first.
+void tighten_memory(CgroupLimits& limits, const Path& folder, const char* limit, const char* usage,
+                    std::string_view dropped) {
+  const std::optional<double> most = positive(words_of(folder / limit, 1)[0]);
+  tighten(limits.memory_bytes, most);
+  if (!most) return;
+  const double used = positive(words_of(folder / usage, 1)[0]).value_or(0);
+  const double kept = std::max(0.0, used - statistic(folder, dropped));
+  tighten(limits.available_memory_bytes, std::max(0.0, *most - kept));
+}
+
 void read_version_2(const Path& folder, CgroupLimits& limits) {
   const std::vector<std::string> quota = words_of(folder / "cpu.max", 2);
   tighten_cores(limits, quota[0], quota[1]);
-  tighten(limits.memory_bytes, positive(words_of(folder / "memory.max", 1)[0]));
+  tighten_memory(limits, folder, "memory.max", "memory.current", "inactive_file");
 }
 
 void read_version_1(const Path& folder, CgroupLimits& limits) {
   tighten_cores(limits, words_of(folder / "cpu.cfs_quota_us", 1)[0],
                 words_of(folder / "cpu.cfs_period_us", 1)[0]);
-  tighten(limits.memory_bytes, positive(words_of(folder / "memory.limit_in_bytes", 1)[0]));
+  tighten_memory(limits, folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                 "total_inactive_file");
 }
 
 // Calls `read` for the group's folder and all above it. A container may see its own group as the

@@ -25,13 +25,15 @@ int cores_in_affinity_mask() {
   return 1;
 }
 
-std::uint64_t total_memory(const std::filesystem::path& root) {
+// Of proc/meminfo, such as "MemTotal:", in bytes.
+std::optional<std::uint64_t> memory_stated(const std::filesystem::path& root,
+                                           std::string_view wanted) {
   std::ifstream file(root / "proc/meminfo");
   for (std::string key; file >> key;) {
     std::uint64_t kibibytes = 0;
-    if (key == "MemTotal:" && file >> kibibytes) return kibibytes * 1024;
+    if (key == wanted && file >> kibibytes) return kibibytes * 1024;
   }
-  return 0;
+  return std::nullopt;
 }
 
 void read_cpu(const std::filesystem::path& root, MachineFacts& facts) {
@@ -58,7 +60,7 @@ MachineFacts machine_facts(const std::filesystem::path& root) {
   MachineFacts facts;
   facts.host = host_name();
   facts.cores = cores_in_affinity_mask();
-  facts.memory_bytes = total_memory(root);
+  facts.memory_bytes = memory_stated(root, "MemTotal:").value_or(0);
   read_cpu(root, facts);
   const CgroupLimits limits = cgroup_limits(root);
   const double quota = std::floor(limits.cores.value_or(facts.cores));
@@ -74,6 +76,18 @@ MachineFacts machine_facts() {
 
 int usable_cores() {
   return machine_facts().usable_cores;
+}
+
+int threads_of_rank(int cores, int ranks) {
+  return std::max(1, cores / ranks);
+}
+
+std::optional<std::uint64_t> available_memory(const std::filesystem::path& root) {
+  const auto machine = memory_stated(root, "MemAvailable:");
+  const auto group = cgroup_limits(root).available_memory_bytes;
+  if (!machine) return group;
+  const std::uint64_t with_swap = *machine + memory_stated(root, "SwapFree:").value_or(0);
+  return group ? std::min(with_swap, *group) : with_swap;
 }
 
 int count_gpu_devices() {

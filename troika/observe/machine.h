@@ -29,6 +29,12 @@ struct MachineFacts {
 [[nodiscard]] MachineFacts machine_facts(const std::filesystem::path& root);
 
 [[nodiscard]] int usable_cores();
+// For each of so many ranks that share so many cores, unless OMP_NUM_THREADS says otherwise.
+[[nodiscard]] int threads_of_rank(int cores, int ranks);
+// What may still be taken of the memory: of the machine's, with what the kernel would give up for
+// it and swap, and of the control group's limit. Nothing if the system does not state it.
+[[nodiscard]] std::optional<std::uint64_t> available_memory(
+    const std::filesystem::path& root = "/");
 // The number of /dev/nvidia0, /dev/nvidia1, ...: what NVIDIA's driver shows.
 [[nodiscard]] int count_gpu_devices();
 // The name of this host, as the kernel has it.
@@ -38,6 +44,8 @@ struct MachineFacts {
 struct CgroupLimits {
   std::optional<double> cores;  // CPU time per time
   std::optional<std::uint64_t> memory_bytes;
+  // Of a limit on memory what is left; files that the kernel would drop for it count as left.
+  std::optional<std::uint64_t> available_memory_bytes;
 };
 [[nodiscard]] CgroupLimits cgroup_limits(const std::filesystem::path& root = "/");
 

@@ -67,6 +67,28 @@ TEST(CgroupLimits, VersionOneWithoutQuota) {
   EXPECT_EQ(limits.memory_bytes, 4096u);
 }
 
+TEST(AvailableMemory, IsWhatTheMachineAndEachGroupHaveLeft) {
+  FakeRoot root;
+  EXPECT_FALSE(available_memory(root.path()));
+  root.with("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 4000 kB\nSwapFree: 1000 kB\n");
+  EXPECT_EQ(available_memory(root.path()), 5000u << 10);
+  root.with("proc/self/cgroup", "0::/job/step\n")
+      .with("sys/fs/cgroup/job/memory.max", "4096000\n")
+      .with("sys/fs/cgroup/job/memory.current", "3072000\n")
+      .with("sys/fs/cgroup/job/memory.stat", "anon 7\ninactive_file 1000\n")
+      .with("sys/fs/cgroup/job/step/memory.max", "max\n");
+  EXPECT_EQ(available_memory(root.path()), 4096000u - 3072000u + 1000u);
+}
+
+TEST(AvailableMemory, OfVersionOne) {
+  FakeRoot root;
+  root.with("proc/self/cgroup", "4:memory:/group\n")
+      .with("sys/fs/cgroup/memory/group/memory.limit_in_bytes", "4096\n")
+      .with("sys/fs/cgroup/memory/group/memory.usage_in_bytes", "5000\n")
+      .with("sys/fs/cgroup/memory/group/memory.stat", "total_inactive_file 100\n");
+  EXPECT_EQ(available_memory(root.path()), 0u);
+}
+
 TEST(CgroupLimits, PathsOutsideAreNotFollowed) {
   FakeRoot root;
   root.with("proc/self/cgroup", "0::/../outside\nnonsense\n")

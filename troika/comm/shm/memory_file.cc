@@ -1,12 +1,14 @@
 #include <troika/base/error.h>
 #include <troika/base/units.h>
 #include <troika/comm/shm/memory_file.h>
+#include <troika/observe/machine.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -17,12 +19,30 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
+// Reserved in pieces, so that members that reserve at the same time see each other's.
+constexpr std::size_t kPiece = std::size_t{256} << 20;
+
 [[noreturn]] void refuse(std::size_t bytes, int error) {
   throw StorageError(
       "cannot reserve " + format_bytes(bytes) + " of shared memory: " + std::strerror(error),
       error == ENOSPC || error == ENOMEM
           ? "free some memory, or raise the limit of the container or of tmpfs"
-          : "use comm.engine = \"gloo\"");
+          : "use the engine gloo (comm.engine, SessionOptions::engine)");
+}
+
+// The kernel would not refuse: it ends processes until there is room.
+void check_room(std::size_t wanted, std::size_t whole) {
+  const auto available = available_memory();
+  if (!available || wanted <= *available) return;
+  throw StorageError("cannot reserve " + format_bytes(whole) + " of shared memory: " +
+                         format_bytes(*available) + " of this host's memory are left",
+                     "free some memory, or raise the limit of the container");
+}
+
+void reserve(int descriptor, std::size_t begin, std::size_t bytes, std::size_t whole) {
+  while (fallocate(descriptor, 0, static_cast<off_t>(begin), static_cast<off_t>(bytes)) != 0) {
+    if (errno != EINTR) refuse(whole, errno);
+  }
 }
 
 }  // namespace
@@ -36,12 +56,15 @@ MemoryFile::MemoryFile(UniqueFd file, std::size_t bytes) : file_(std::move(file)
 }
 
 MemoryFile MemoryFile::create(std::size_t bytes) {
+  check_room(bytes, bytes);
   UniqueFd file(memfd_create("troika", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) refuse(bytes, errno);
   MemoryFile memory(std::move(file), bytes);
   // After the hint above, so that what is reserved is huge pages.
-  while (fallocate(memory.descriptor(), 0, 0, static_cast<off_t>(bytes)) != 0) {
-    if (errno != EINTR) refuse(bytes, errno);
+  for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
+    const std::size_t piece = std::min(kPiece, bytes - begin);
+    if (begin > 0) check_room(piece, bytes);
+    reserve(memory.descriptor(), begin, piece, bytes);
   }
   if (fcntl(memory.descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refuse(bytes, errno);
