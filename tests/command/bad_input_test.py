@@ -81,6 +81,14 @@ class Recipe(CommandTest):
         for done in (self.train("comm.engine=fake", ranks=2), self.check("comm.engine=fake")):
             self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', 'engine = "auto"')
 
+    def test_more_tensor_ranks_than_heads_with_the_most_that_fill_the_ranks(self):
+        sets = ("model.heads=3", "model.dim=48", "parallel.tensor=4")
+        self.fails(self.check(*sets), USAGE, "the model has 3 heads", "write tensor = 3 or less")
+        refused = self.fails(self.train(*sets, ranks=4), USAGE, "the model has 3 heads", "write tensor = 2")
+        self.assertNotIn("or less", refused.err)
+        self.succeeds(self.troika("mesh", "recipe.toml", "--ranks", 4, "--set", "model.heads=3", "--set",
+                                  "model.dim=48", "--set", "parallel.tensor=2"))
+
     def test_an_mlp_has_no_attention_to_run_again(self):
         done = self.troika("recipe", "check", RECIPES / "mlp.toml", "--set", "parallel.activation_checkpoint=selective")
         self.fails(done, USAGE, "parallel.activation_checkpoint=selective", "attention", '"full" or "none"')

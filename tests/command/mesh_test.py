@@ -73,7 +73,7 @@ class Mesh(CommandTest):
             words = [word for one in sets for word in ("--set", one)]
             return self.troika("mesh", "recipe.toml", "--ranks", ranks, *words)
 
-        self.fails(refused("parallel.tensor=3", ranks=3), USAGE, "the model has 2 heads", "write tensor = 2 or less")
+        self.fails(refused("parallel.tensor=3", ranks=3), USAGE, "the model has 2 heads", "write tensor = 1")
         self.fails(refused("parallel.pipeline=2", ranks=2), USAGE, "the model has 1 layer")
         self.fails(refused("model.layers=8", "parallel.pipeline=2", "parallel.virtual_stages=2", ranks=2), USAGE,
                    "virtual_stages", 'write pipeline_schedule = "interleaved-1f1b"')
@@ -81,6 +81,9 @@ class Mesh(CommandTest):
                    "write shard = 2")
         self.fails(refused("parallel.tensor=2", ranks=3), USAGE, "does not divide 3 ranks",
                    "start 2 or 4 ranks, or write tensor = 1")
+        self.fails(refused("model.layers=2", "parallel.data=2", "parallel.pipeline=2", ranks=2), USAGE,
+                   "data = 2: data x tensor x pipeline x context is 4, and this run has 2 ranks")
+        self.fails(refused(ranks=1.5), USAGE, "mesh: --ranks 1.5 is no whole number")
         self.fails(refused("parallel.stage_units=[9, 9, 9]", ranks=1), USAGE, "add up to 3 units")
 
 

@@ -111,7 +111,7 @@ The longest span of a rank is 7.000 ms, of which 14.3 % bubble.
 
     def test_what_it_refuses(self):
         self.fails(self.simulate("zb-h3", 4, 8), 2, "'zb-h3'", "zb-h1")
-        self.fails(self.simulate("1f1b", 4, 8, "--virtual-stages", 2), 2, "1f1b", "interleaved-1f1b")
+        self.fails(self.simulate("1f1b", 4, 8, "--virtual-stages", 2), 2, "interleaved-1f1b", "--virtual-stages 1")
         self.fails(self.simulate("zb-h1", 4, 8, "--virtual-stages", 2), 2, "zb-h1", "zb-v")
         self.fails(self.simulate("zb-v", 4, 8, "--virtual-stages", 3), 2, "zb-v", "not 3")
         self.fails(self.simulate("1f1b", 0, 8), 2, "--stages", "0")

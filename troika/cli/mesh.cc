@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,9 @@ struct Options {
 };
 
 int show_mesh(const Options& options) {
-  const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
-  const int ranks = options.ranks > 0 ? options.ranks : smallest_world(loaded.recipe);
+  const KnownRanks asked = options.ranks > 0 ? KnownRanks(options.ranks) : std::nullopt;
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides, asked);
+  const int ranks = asked ? options.ranks : smallest_world(loaded.recipe);
   const MeshPlan plan = plan_mesh(resolve_for_run(loaded.recipe, ranks, loaded.origins));
   std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
   return 0;
@@ -38,8 +40,7 @@ void add_mesh_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   add_recipe_flags(*command, options->file, options->overrides);
   command->add_option("--ranks", options->ranks, "Ranks in total; default: what the axes make")
-      ->check(between(1, 1'000'000))
-      ->type_name("N");
+      ->check(between(1, 1'000'000));
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(
       "Examples:\n"

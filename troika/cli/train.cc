@@ -8,15 +8,19 @@
 #include <troika/config/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
+#include <troika/rendezvous/world.h>
 #include <troika/train/memory_advice.h>
+#include <troika/train/memory_plan.h>
 #include <troika/train/memory_report.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -38,6 +42,20 @@ struct Options {
     return resume ? Existing::kResume : Existing::kRefuseOthers;
   }
 };
+
+// As far as they are known before the recipe, whose axes are the default.
+KnownRanks ranks_asked(const LaunchFlags& flags) {
+  if (flags.ranks) return *flags.ranks;
+  if (!flags.ranks_per_node) return std::nullopt;
+  return std::int64_t{*flags.ranks_per_node} * flags.nodes.value_or(1);
+}
+
+// The same where another launcher may have started this process.
+KnownRanks ranks_asked(const LaunchFlags& flags, const Environment& environment) {
+  if (flags.any()) return ranks_asked(flags);
+  const auto world = world_from_environment(environment);
+  return world ? KnownRanks(world->size) : std::nullopt;
+}
 
 RankDefaults defaults_of(const Recipe& recipe) {
   RankDefaults defaults;
@@ -66,9 +84,12 @@ int train_as_rank(const Options& options, const Recipe& recipe, const World& wor
 
 int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan& plan) {
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
-  refuse_unless_it_fits(loaded.recipe, plan.ranks,
-                        {plan.node_rank * plan.ranks_per_node, plan.ranks_per_node},
-                        machine_facts().usable_memory_bytes);
+  {
+    const ThreadsOfRank threads(plan.ranks_per_node);
+    refuse_unless_it_fits(loaded.recipe, plan.ranks,
+                          {plan.node_rank * plan.ranks_per_node, plan.ranks_per_node},
+                          machine_facts().usable_memory_bytes);
+  }
   LaunchOptions launch;
   launch.plan = plan;
   launch.command = own_command();
@@ -80,7 +101,8 @@ int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan&
 
 int train_or_launch(const Options& options, const Environment& environment,
                     const Reporter& reporter) {
-  const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+  const LoadedRecipe loaded =
+      load_recipe(options.file, options.overrides, ranks_asked(options.launch, environment));
   const auto role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
   const auto* world = std::get_if<World>(&role);
   LogOptions log;
@@ -100,14 +122,21 @@ int train_or_launch(const Options& options, const Environment& environment,
 // Starts nothing, writes nothing.
 int predict(Options options) {
   options.overrides.emplace_back("comm.engine=auto");  // none is used, so any goes
-  const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+  const LoadedRecipe loaded =
+      load_recipe(options.file, options.overrides, ranks_asked(options.launch));
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
+  const ThreadsOfRank threads(plan.ranks_per_node);
   const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
+  if (!options.json) std::cout << to_text(run) << std::flush;  // advice may take a while
   const std::string advice =
       run.fits() ? ""
                  : memory_advice(loaded.recipe, plan.ranks, plan.ranks_per_node, run.host_bytes);
-  std::cout << (options.json ? to_json(run, advice) + "\n" : to_text(run, advice));
+  if (options.json) {
+    std::cout << to_json(run, advice) << "\n";
+  } else if (!advice.empty()) {
+    std::cout << advice << "\n";
+  }
   return 0;
 }
 

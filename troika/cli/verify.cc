@@ -74,9 +74,10 @@ int verify(const VerifyOptions& options) {
 
 void add_flags(CLI::App& command, VerifyOptions& options) {
   add_recipe_flags(command, options.file, options.overrides);
-  command.add_option("--ranks", options.ranks, "The most ranks that a layout may have")
+  command
+      .add_option("--ranks", options.ranks,
+                  "The most ranks of a layout that auto, all or data=auto makes")
       ->check(between(1, kMostTrialRanks))
-      ->type_name("N")
       ->capture_default_str();
   command
       .add_option("--layouts", options.layouts,
@@ -85,7 +86,6 @@ void add_flags(CLI::App& command, VerifyOptions& options) {
       ->capture_default_str();
   command.add_option("--steps", options.steps, "Steps of training on each layout")
       ->check(between<std::int64_t>(1, 1000))
-      ->type_name("K")
       ->capture_default_str();
   command.add_flag("--json", options.json, "One line of JSON at the end instead of a table");
   command.add_option("--folder", options.folder)->group("");

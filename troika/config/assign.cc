@@ -3,7 +3,13 @@
 #include <troika/config/assign.h>
 #include <troika/config/toml_text.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace troika {
 namespace {
@@ -21,6 +27,32 @@ std::optional<double> as(const TomlValue& value) {
     return static_cast<double>(*whole);
   }
   return std::nullopt;
+}
+
+struct Alias {
+  std::string_view word;
+  std::string_view name;
+};
+
+// What other programs call a choice.
+constexpr auto kAliases = std::to_array<Alias>({{"bfloat16", "bf16"},
+                                                {"float16", "fp16"},
+                                                {"half", "fp16"},
+                                                {"float32", "fp32"},
+                                                {"float", "fp32"},
+                                                {"single", "fp32"},
+                                                {"float64", "fp64"},
+                                                {"double", "fp64"}});
+
+// The one of `names` that the word may stand for.
+std::optional<std::string> choice_meant(std::string_view word,
+                                        std::span<const std::string_view> names) {
+  for (const Alias& alias : kAliases) {
+    if (alias.word == word && std::ranges::count(names, alias.name) > 0) {
+      return std::string(alias.name);
+    }
+  }
+  return nearest(word, names);
 }
 
 class Assigner {
@@ -103,7 +135,9 @@ class Assigner {
   [[noreturn]] void fail_choice(const std::vector<std::string_view>& names,
                                 const std::string& word) const {
     std::string message = label() + ": " + quote(word, 40) + " is not one of " + join(names, ", ");
-    if (const auto likely = nearest(word, names)) message += "; did you mean '" + *likely + "'?";
+    if (const auto likely = choice_meant(word, names)) {
+      message += "; did you mean '" + *likely + "'?";
+    }
     throw UsageError(message);
   }
 

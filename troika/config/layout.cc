@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troika {
@@ -18,90 +19,180 @@ std::int64_t other_axes(const ParallelRecipe& parallel) {
   return parallel.tensor * parallel.pipeline * parallel.context;
 }
 
-void check_tensor(const Recipe& recipe, const Origins& origins) {
-  const std::int64_t tensor = recipe.parallel.tensor;
-  if (tensor == 1) return;
-  const std::string asked = "tensor = " + std::to_string(tensor) + ": ";
-  if (recipe.model.kind != ModelKind::kGpt) {
-    origins.fail({"parallel.tensor"}, asked + "only [model] kind = \"gpt\" splits its layers",
-                 "write tensor = 1");
-  }
-  if (tensor > recipe.model.heads) {
-    origins.fail(
-        {"parallel.tensor"},
-        asked + "the model has " + plural(recipe.model.heads, "head") + ", and each rank needs one",
-        "write tensor = " + std::to_string(recipe.model.heads) + " or less");
-  }
-}
-
-void check_chunks(const ParallelRecipe& parallel, const Origins& origins) {
-  const std::string schedule = std::string(name_of(parallel.pipeline_schedule));
-  const std::string asked = "virtual_stages = " + std::to_string(parallel.virtual_stages) + ": ";
-  const auto fail = [&](const std::string& what, const std::string& instead) {
-    origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
-                 asked + "pipeline_schedule = \"" + schedule + "\" has " + what, instead);
-  };
-  switch (parallel.pipeline_schedule) {
-    case PipelineScheduleKind::k1F1B:
-      if (parallel.virtual_stages > 1) {
-        fail("one chunk a rank",
-             "write pipeline_schedule = \"interleaved-1f1b\", or virtual_stages = 1");
-      }
-      return;
-    case PipelineScheduleKind::kZbH1:
-    case PipelineScheduleKind::kZbH2:
-      if (parallel.virtual_stages > 1) {
-        fail("one chunk a rank",
-             "write pipeline_schedule = \"interleaved-1f1b\" or \"zb-v\", or virtual_stages = 1");
-      }
-      return;
-    case PipelineScheduleKind::kZbV:
-      if (parallel.virtual_stages > 2) fail("two chunks a rank", "write virtual_stages = 2");
-      return;
-    case PipelineScheduleKind::kGpipe:
-    case PipelineScheduleKind::kInterleaved1F1B:
-      return;
-  }
-}
-
 // What stage_units counts: embedding and head are units too, but allow no more stages than there
 // are layers.
 std::int64_t units_of(const ModelRecipe& model) {
   return model.kind == ModelKind::kGpt ? model.layers + 2 : std::ssize(model.hidden_dims) + 1;
 }
 
-std::int64_t layers_of(const ModelRecipe& model) {
-  return model.kind == ModelKind::kGpt ? model.layers : std::ssize(model.hidden_dims) + 1;
+struct Axes {
+  std::int64_t tensor = 1;
+  std::int64_t pipeline = 1;
+};
+
+// The largest that the model can be split over.
+Axes most_axes(const ModelRecipe& model) {
+  if (model.kind == ModelKind::kGpt) return {model.heads, model.layers};
+  return {1, std::ssize(model.hidden_dims) + 1};
+}
+
+// Whether the ranks can be filled with these axes, and the others as asked.
+bool fills(const ParallelRecipe& asked, Axes axes, std::int64_t ranks) {
+  const std::int64_t others = axes.tensor * axes.pipeline * asked.context;
+  return asked.data ? *asked.data * others == ranks : ranks % others == 0;
+}
+
+// The largest axes, none larger than asked or than `most`, with which the ranks can be filled. A
+// cut by hand is for one number of stages.
+std::optional<Axes> largest_axes(const ParallelRecipe& asked, Axes most, std::int64_t ranks) {
+  std::optional<Axes> best;
+  const std::int64_t fewest_stages = asked.stage_units.empty() ? 1 : asked.pipeline;
+  for (std::int64_t tensor = std::min(asked.tensor, most.tensor); tensor >= 1; --tensor) {
+    if (ranks % tensor != 0) continue;
+    std::int64_t pipeline = std::min(asked.pipeline, most.pipeline);
+    while (pipeline >= fewest_stages && !fills(asked, {tensor, pipeline}, ranks)) --pipeline;
+    if (pipeline < fewest_stages) continue;
+    if (!best || tensor * pipeline > best->tensor * best->pipeline) best = {tensor, pipeline};
+  }
+  return best;
+}
+
+// The same, with another data axis where that asked for leaves none. Nothing where the number of
+// ranks is not known.
+std::optional<Axes> fitting_axes(ParallelRecipe asked, Axes most, KnownRanks ranks) {
+  if (!ranks) return std::nullopt;
+  if (const auto axes = largest_axes(asked, most, *ranks)) return axes;
+  asked.data.reset();
+  return largest_axes(asked, most, *ranks);
+}
+
+// What to write for these axes, where it differs from what was asked.
+std::vector<std::string> settings_of(const ParallelRecipe& asked, Axes axes) {
+  std::vector<std::string> settings;
+  if (axes.tensor != asked.tensor) settings.push_back("tensor = " + std::to_string(axes.tensor));
+  if (axes.pipeline != asked.pipeline) {
+    settings.push_back("pipeline = " + std::to_string(axes.pipeline));
+  }
+  return settings;
+}
+
+// The same for axes that fill `ranks`.
+std::vector<std::string> settings_for(const ParallelRecipe& asked, Axes axes, std::int64_t ranks) {
+  std::vector<std::string> settings = settings_of(asked, axes);
+  if (!fills(asked, axes, ranks)) settings.emplace_back("data = \"auto\"");
+  return settings;
+}
+
+void check_tensor(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const Axes most = most_axes(recipe.model);
+  if (parallel.tensor == 1 || parallel.tensor <= most.tensor) return;
+  const std::string what =
+      recipe.model.kind == ModelKind::kGpt
+          ? "the model has " + plural(most.tensor, "head") + ", and each rank needs one"
+          : "only [model] kind = \"gpt\" splits its layers";
+  std::string instead =
+      "tensor = " + std::to_string(most.tensor) + (most.tensor > 1 ? " or less" : "");
+  if (const auto axes = fitting_axes(parallel, most, ranks)) {
+    instead = join(settings_for(parallel, *axes, *ranks), " and ");
+  }
+  origins.fail({"parallel.tensor"}, "tensor = " + std::to_string(parallel.tensor) + ": " + what,
+               "write " + instead);
+}
+
+// How many model chunks a rank may have.
+std::int64_t most_chunks(PipelineScheduleKind schedule) {
+  switch (schedule) {
+    case PipelineScheduleKind::k1F1B:
+    case PipelineScheduleKind::kZbH1:
+    case PipelineScheduleKind::kZbH2:
+      return 1;
+    case PipelineScheduleKind::kZbV:
+      return 2;
+    case PipelineScheduleKind::kGpipe:
+    case PipelineScheduleKind::kInterleaved1F1B:
+      break;
+  }
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+// What to write for so many chunks a rank that a pipeline of `ranks` has no more stages than
+// layers, and no more of them than its schedule takes.
+std::vector<std::string> fewer_chunks(const Recipe& recipe, std::int64_t ranks) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  if (ranks == 1) return {};
+  const std::int64_t most =
+      std::min(most_axes(recipe.model).pipeline / ranks, most_chunks(parallel.pipeline_schedule));
+  std::int64_t chunks = std::min(parallel.virtual_stages, most);
+  std::vector<std::string> settings;
+  const bool is_zb_v = parallel.pipeline_schedule == PipelineScheduleKind::kZbV;
+  if (is_zb_v && most < 2) settings.emplace_back("pipeline_schedule = \"zb-h1\"");
+  if (chunks != parallel.virtual_stages) {
+    settings.push_back("virtual_stages = " + std::to_string(chunks));
+  }
+  if (is_zb_v && most == 2) chunks = 2;
+  const std::int64_t cut = std::ssize(parallel.stage_units);
+  if (cut > 0 && cut != ranks * chunks) settings.emplace_back("stage_units = []");
+  return settings;
 }
 
 // Of no more stages than layers: with fewer chunks if that is enough, else with fewer ranks too.
-std::string fewer_stages(const ParallelRecipe& parallel, std::int64_t layers) {
-  const std::int64_t ranks = std::min(parallel.pipeline, layers);
-  if (ranks == 1) return "pipeline = 1";
-  const std::string fewer_ranks = "pipeline = " + std::to_string(ranks);
-  if (chunks_per_rank(parallel) == 1) return fewer_ranks + " or less";
-  std::vector<std::string> settings;
-  if (ranks < parallel.pipeline) settings.push_back(fewer_ranks);
-  if (parallel.pipeline_schedule != PipelineScheduleKind::kZbV) {
-    settings.push_back("virtual_stages = " + std::to_string(layers / ranks));
-    return join(settings, " and ");
-  }
-  settings.emplace_back("pipeline_schedule = \"zb-h1\"");
-  if (parallel.virtual_stages > 1) settings.emplace_back("virtual_stages = 1");
-  return join(settings, " and ");
+std::string fewer_stages(const Recipe& recipe, KnownRanks ranks) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const std::int64_t layers = most_axes(recipe.model).pipeline;
+  ParallelRecipe uncut = parallel;
+  uncut.stage_units.clear();
+  Axes axes{parallel.tensor, std::min(parallel.pipeline, layers)};
+  const auto fitting = fitting_axes(uncut, axes, ranks);
+  if (fitting) axes = *fitting;
+  std::vector<std::string> settings =
+      fitting ? settings_for(parallel, axes, *ranks) : settings_of(parallel, axes);
+  const bool any_below = !fitting && axes.pipeline < parallel.pipeline && axes.pipeline > 1;
+  for (std::string& one : fewer_chunks(recipe, axes.pipeline)) settings.push_back(std::move(one));
+  return join(settings, " and ") + (any_below && settings.size() == 1 ? " or less" : "");
 }
 
-void check_stages(const Recipe& recipe, const Origins& origins) {
+// The other schedules that take the chunks asked for, where there are layers and ranks for them.
+std::vector<std::string> other_schedules(const Recipe& recipe, KnownRanks ranks) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const bool is_zb_v = parallel.pipeline_schedule == PipelineScheduleKind::kZbV;
+  const std::int64_t chunks = parallel.virtual_stages;
+  if (is_zb_v || parallel.pipeline * chunks > most_axes(recipe.model).pipeline) return {};
+  if (ranks && !fills(parallel, {parallel.tensor, parallel.pipeline}, *ranks)) return {};
+  std::vector<std::string> names = {"\"interleaved-1f1b\""};
+  if (parallel.pipeline_schedule != PipelineScheduleKind::k1F1B && chunks == 2) {
+    names.emplace_back("\"zb-v\"");
+  }
+  return names;
+}
+
+void check_chunks(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  const std::int64_t most = most_chunks(parallel.pipeline_schedule);
+  if (parallel.virtual_stages <= most) return;
+  const std::string fewer = fewer_stages(recipe, ranks);
+  const std::vector<std::string> others = other_schedules(recipe, ranks);
+  origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
+               "virtual_stages = " + std::to_string(parallel.virtual_stages) +
+                   ": pipeline_schedule = \"" + std::string(name_of(parallel.pipeline_schedule)) +
+                   "\" has " + (most == 1 ? "one chunk" : "two chunks") + " a rank",
+               others.empty()
+                   ? "write " + fewer
+                   : "write pipeline_schedule = " + join(others, " or ") + ", or " + fewer);
+}
+
+void check_stages(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   const ParallelRecipe& parallel = recipe.parallel;
   const std::int64_t chunks = chunks_per_rank(parallel), stages = parallel.pipeline * chunks;
-  const std::int64_t layers = layers_of(recipe.model);
-  if (stages > layers) {
-    origins.fail({"parallel.pipeline", "parallel.virtual_stages"},
-                 "pipeline = " + std::to_string(parallel.pipeline) + " with " +
-                     plural(chunks, "chunk") + " a rank makes " + plural(stages, "stage") +
-                     ", and the model has " + plural(layers, "layer"),
-                 "write " + fewer_stages(parallel, layers) + ", or more layers");
-  }
+  const std::int64_t layers = most_axes(recipe.model).pipeline;
+  if (stages <= layers) return;
+  const bool is_gpt = recipe.model.kind == ModelKind::kGpt;
+  origins.fail(
+      {"parallel.pipeline", "parallel.virtual_stages"},
+      "pipeline = " + std::to_string(parallel.pipeline) + " with " + plural(chunks, "chunk") +
+          " a rank makes " + plural(stages, "stage") + ", and the model has " +
+          plural(layers, "layer"),
+      "write " + fewer_stages(recipe, ranks) + ", or more " + (is_gpt ? "layers" : "hidden_dims"));
 }
 
 // Without a pipeline nothing is cut, and the numbers may be for any; what they add up to is the
@@ -143,32 +234,6 @@ void check_checkpoint(const Recipe& recipe, const Origins& origins) {
                "write activation_checkpoint = \"full\" or \"none\"");
 }
 
-struct Axes {
-  std::int64_t tensor = 1;
-  std::int64_t pipeline = 1;
-};
-
-// Whether the ranks can be filled with these axes, and the others as asked.
-bool fills(const ParallelRecipe& asked, Axes axes, std::int64_t ranks) {
-  const std::int64_t others = axes.tensor * axes.pipeline * asked.context;
-  return asked.data ? *asked.data * others == ranks : ranks % others == 0;
-}
-
-// The largest axes, none larger than asked, with which the ranks can be filled. A cut by hand is
-// for one number of stages.
-std::optional<Axes> largest_axes(const ParallelRecipe& asked, std::int64_t ranks) {
-  std::optional<Axes> best;
-  const std::int64_t fewest_stages = asked.stage_units.empty() ? 1 : asked.pipeline;
-  for (std::int64_t tensor = asked.tensor; tensor >= 1; --tensor) {
-    if (ranks % tensor != 0) continue;
-    std::int64_t pipeline = asked.pipeline;
-    while (pipeline >= fewest_stages && !fills(asked, {tensor, pipeline}, ranks)) --pipeline;
-    if (pipeline < fewest_stages) continue;
-    if (!best || tensor * pipeline > best->tensor * best->pipeline) best = {tensor, pipeline};
-  }
-  return best;
-}
-
 // How many ranks to start instead, and which axes to write instead.
 std::string nearest_to(const ParallelRecipe& asked, std::int64_t ranks) {
   const std::int64_t others = other_axes(asked);
@@ -176,13 +241,8 @@ std::string nearest_to(const ParallelRecipe& asked, std::int64_t ranks) {
   std::string hint = "start ";
   if (!asked.data && below > 0) hint += std::to_string(below) + " or ";
   hint += plural(asked.data ? *asked.data * others : below + others, "rank");
-  if (const auto axes = largest_axes(asked, ranks)) {
-    hint += ", or write ";
-    const bool less_tensor = axes->tensor < asked.tensor;
-    if (less_tensor) hint += "tensor = " + std::to_string(axes->tensor);
-    if (axes->pipeline < asked.pipeline) {
-      hint += (less_tensor ? " and pipeline = " : "pipeline = ") + std::to_string(axes->pipeline);
-    }
+  if (const auto axes = largest_axes(asked, {asked.tensor, asked.pipeline}, ranks)) {
+    hint += ", or write " + join(settings_of(asked, *axes), " and ");
   }
   return hint;
 }
@@ -212,9 +272,10 @@ int resolve_data_axis(const Recipe& recipe, int world_size, const Origins& origi
   }
   if (parallel.data && *parallel.data != data) {
     origins.fail({"parallel.data"},
-                 "data = " + std::to_string(*parallel.data) + " makes " +
-                     plural(*parallel.data * others, "rank") + ", and this run has " +
-                     std::to_string(world_size),
+                 "data = " + std::to_string(*parallel.data) +
+                     ": data x tensor x pipeline x context is " +
+                     std::to_string(*parallel.data * others) + ", and this run has " +
+                     plural(world_size, "rank"),
                  "write data = " + std::to_string(data) + " or \"auto\", or start with --ranks " +
                      std::to_string(*parallel.data * others));
   }
@@ -234,14 +295,15 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins) {
 
 std::int64_t chunks_per_rank(const ParallelRecipe& parallel) {
   if (parallel.pipeline == 1) return 1;
+  // As settled_chunks() of schedule/generate.h, of which config knows nothing.
   return parallel.pipeline_schedule == PipelineScheduleKind::kZbV ? 2 : parallel.virtual_stages;
 }
 
-void check_split(const Recipe& recipe, const Origins& origins) {
-  check_tensor(recipe, origins);
+void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
+  check_tensor(recipe, origins, ranks);
   if (recipe.parallel.pipeline > 1) {
-    check_chunks(recipe.parallel, origins);
-    check_stages(recipe, origins);
+    check_chunks(recipe, origins, ranks);
+    check_stages(recipe, origins, ranks);
   }
   check_cut(recipe, origins);
   check_shards(recipe.parallel, origins);
@@ -259,11 +321,12 @@ void check_paths(const Recipe& recipe, const Origins& origins) {
 
 Recipe resolve_recipe(const Recipe& recipe, int world_size, const Origins& origins) {
   check_paths(recipe, origins);
-  Recipe resolved = recipe;
+  check_split(recipe, origins, world_size);
   const int data_ranks = resolve_data_axis(recipe, world_size, origins);
   check_batch(recipe, data_ranks, origins);
+  Recipe resolved = recipe;
   resolved.parallel.data = data_ranks;
-  check_split(resolved, origins);
+  check_shards(resolved.parallel, origins);
   return resolved;
 }
 

@@ -5,7 +5,13 @@
 #include <troika/config/origins.h>
 #include <troika/config/recipe.h>
 
+#include <cstdint>
+#include <optional>
+
 namespace troika {
+
+// The ranks of the run, where they are known: hints then name axes that fill them.
+using KnownRanks = std::optional<std::int64_t>;
 
 // The product of the axes, with a data axis of one where it is "auto". Throws UsageError past the
 // largest int.
@@ -27,7 +33,7 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = 
 // as [parallel] says: more tensor ranks than heads, more stages than layers, a schedule that cannot
 // have so many chunks, stage_units that do not add up, selective recomputation of a model without
 // attention, and, where the data axis is known, shards that do not divide it.
-void check_split(const Recipe& recipe, const Origins& origins = Origins());
+void check_split(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 
 // Throws UsageError when the data has no paths to read from.
 void check_paths(const Recipe& recipe, const Origins& origins = Origins());

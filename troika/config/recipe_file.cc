@@ -61,17 +61,20 @@ std::vector<std::string_view> keys_of(std::string_view section, const Kind& kind
   return keys;
 }
 
-// The nearest key: of the same section, else one of this very name elsewhere, else any.
+// The nearest key: of the same section, else one of this very name elsewhere, else any. A name that
+// is a part of a key of its section ("schedule" of pipeline_schedule) stands for that one.
 std::string suggestion(const TomlEntry& entry, const Kind& kind, bool with_section) {
   const auto mean = [](const std::string& key) { return "; did you mean '" + key + "'?"; };
   const std::vector<std::string_view> own = keys_of(entry.section, kind);
   const auto misspelt = nearest(entry.key, own);
   if (misspelt && !with_section) return mean(*misspelt);
+  const auto likely = entry.section.empty() ? std::nullopt : nearest_key(entry.key, own);
+  const bool is_part = likely && likely->find(entry.key) != std::string::npos;
   const std::vector<std::string> elsewhere = known_keys(kind, entry.key);
-  if (!misspelt && !elsewhere.empty() && !entry.key.empty()) return mean(elsewhere.front());
-  if (const auto likely = nearest_key(entry.key, own); likely && !entry.section.empty()) {
-    return mean((with_section ? entry.section + "." : "") + *likely);
+  if (!misspelt && !is_part && !elsewhere.empty() && !entry.key.empty()) {
+    return mean(elsewhere.front());
   }
+  if (likely) return mean((with_section ? entry.section + "." : "") + *likely);
   if (const auto any = nearest(full_key(entry), known_keys(kind))) {
     return mean(*any);
   }
@@ -217,7 +220,7 @@ std::vector<std::string> checkpoint_warning(const TomlSource& source,
 }  // namespace
 
 LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
-                          std::span<const std::string> overrides) {
+                          std::span<const std::string> overrides, KnownRanks ranks) {
   TomlSource source = parse_toml(text, source_name);
   check_sections(source);
   const std::vector<TomlEntry> entries = apply_overrides(source.entries, overrides);
@@ -236,7 +239,7 @@ LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
     if (missing && field.applies_to(kind)) fail_missing(loaded.origins, field);
   }
   if (kind == ModelKind::kGpt) derive_attention(loaded.recipe.model, loaded.origins);
-  validate(loaded.recipe, loaded.origins);
+  validate(loaded.recipe, loaded.origins, ranks);
   refuse_unsupported(loaded.recipe, loaded.origins);
 
   loaded.warnings = checkpoint_warning(source, entries);
@@ -246,8 +249,8 @@ LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
   return loaded;
 }
 
-LoadedRecipe load_recipe(const std::filesystem::path& file,
-                         std::span<const std::string> overrides) {
+LoadedRecipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides,
+                         KnownRanks ranks) {
   std::string text;
   try {
     text = read_file(file, kMaxRecipeBytes);
@@ -255,7 +258,7 @@ LoadedRecipe load_recipe(const std::filesystem::path& file,
     // A recipe is part of how the command was called, not of its data.
     throw UsageError(error.what(), error.hint());
   }
-  return parse_recipe(text, file.string(), overrides);
+  return parse_recipe(text, file.string(), overrides, ranks);
 }
 
 }  // namespace troika

@@ -2,6 +2,7 @@
 // word comes with the nearest known one.
 #pragma once
 
+#include <troika/config/layout.h>
 #include <troika/config/origins.h>
 #include <troika/config/recipe.h>
 
@@ -21,13 +22,16 @@ struct LoadedRecipe {
 };
 
 // Reads a file of at most 1 MiB. `overrides` are the arguments of --set, "KEY=VALUE" each, applied
-// in order on top of the file. Throws UsageError.
+// in order on top of the file. What it refuses comes with what works on `ranks`, where they are
+// known. Throws UsageError.
 [[nodiscard]] LoadedRecipe load_recipe(const std::filesystem::path& file,
-                                       std::span<const std::string> overrides = {});
+                                       std::span<const std::string> overrides = {},
+                                       KnownRanks ranks = {});
 
 // The same from text; `source_name` stands for the file in messages.
 [[nodiscard]] LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
-                                        std::span<const std::string> overrides = {});
+                                        std::span<const std::string> overrides = {},
+                                        KnownRanks ranks = {});
 
 // Words for the [provenance] table, which reading ignores.
 using Provenance = std::vector<std::pair<std::string, std::string>>;

@@ -160,7 +160,7 @@ void check_observe(const Recipe& recipe, const Origins& origins) {
 
 }  // namespace
 
-void validate(const Recipe& recipe, const Origins& origins) {
+void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   for (const Field& field : fields()) {
     if (!field.applies_to(recipe.model.kind)) continue;
     std::visit(RangeCheck(recipe, field, origins), field.spec);
@@ -174,7 +174,7 @@ void validate(const Recipe& recipe, const Origins& origins) {
   check_totals(recipe, origins);
   check_optimizer(recipe.optimizer, origins);
   check_observe(recipe, origins);
-  check_split(recipe, origins);
+  check_split(recipe, origins, ranks);
   if (recipe.parallel.data) check_batch(recipe, static_cast<int>(*recipe.parallel.data), origins);
 }
 

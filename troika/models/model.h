@@ -36,8 +36,8 @@ struct ModelLayout {
   bool tied_across_stages = false;
 };
 
-// `seed` keys the dropout masks; initial values are the arena's affair. Throws UsageError if the
-// model cannot be split over that many tensor ranks.
+// `seed` keys the dropout masks; initial values are the arena's affair. That a model cannot be
+// split over so many tensor ranks is check_split()'s to tell (config/layout.h).
 [[nodiscard]] Model build_model(const ModelRecipe& recipe, std::uint64_t seed,
                                 const ModelLayout& layout = {});
 

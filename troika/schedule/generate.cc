@@ -23,19 +23,19 @@ struct Kind {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 constexpr std::string_view kOneChunk =
-    "set virtual stages to 1, or take zb-v, which has 2 chunks a rank";
+    "set virtual_stages = 1 (--virtual-stages 1), or take zb-v, which has 2 chunks a rank";
 
 // A new schedule is one line here.
 constexpr std::array kKinds = {
     Kind{"gpipe", detail::gpipe, Placement::kRoundRobin, 1, kAny, ""},
-    Kind{
-        "1f1b", detail::one_forward_one_backward, Placement::kRoundRobin, 1, 1,
-        "take interleaved-1f1b, which has any number of chunks a rank, or set virtual stages to 1"},
+    Kind{"1f1b", detail::one_forward_one_backward, Placement::kRoundRobin, 1, 1,
+         "take interleaved-1f1b, which has any number of chunks a rank, or set virtual_stages = 1 "
+         "(--virtual-stages 1)"},
     Kind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, ""},
     Kind{"zb-h1", detail::zero_bubble_h1, Placement::kRoundRobin, 1, 1, kOneChunk},
     Kind{"zb-h2", detail::zero_bubble_h2, Placement::kRoundRobin, 1, 1, kOneChunk},
     Kind{"zb-v", detail::zero_bubble_v, Placement::kV, 2, 2,
-         "set virtual stages to 2, or take zb-h1, which has 1 chunk a rank"},
+         "set virtual_stages = 2 (--virtual-stages 2), or take zb-h1, which has 1 chunk a rank"},
 };
 
 constexpr auto kNames = [] {

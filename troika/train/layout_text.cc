@@ -29,6 +29,23 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+// Blanks stand around the separators, never between two words: [1 2] would read as 12.
+void refuse_blanks(std::string_view text) {
+  constexpr std::string_view kSeparators = "=,;[]";
+  const auto joins = [&](std::size_t at) {
+    return at < text.size() && kSeparators.find(text[at]) == std::string_view::npos;
+  };
+  for (std::size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at)) {
+    const std::size_t next = text.find_first_not_of(' ', at);
+    if (at > 0 && joins(at - 1) && joins(next)) {
+      throw UsageError("--layouts " + quote(text) + ": a blank separates no keys",
+                       "commas do, and semicolons separate layouts: as in --layouts "
+                       "\"tensor=2,pipeline=2; data=4\"");
+    }
+    at = std::min(next, text.size());
+  }
+}
+
 constexpr std::string_view kMicrobatch = "micro_batch_size";
 
 // The keys that a layout is made of.
@@ -112,6 +129,7 @@ std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& reci
   Recipe plain = recipe;
   plain.parallel = {};
   plain.parallel.data = 1;
+  refuse_blanks(text);
   std::vector<TrialLayout> layouts;
   for (const std::string& words : split(text, ';')) {
     layouts.push_back(parse_layout(words, plain, most_ranks));

@@ -68,6 +68,77 @@ TEST(Layout, TheNearestAxesThatFillTheRanksAreNamed) {
   EXPECT_EQ(hint_for(cut_by_hand, 3), "start 2 or 4 ranks");
 }
 
+// The hint for a GPT of 3 heads and 4 layers.
+std::string hint_of(std::vector<std::string> parallel, KnownRanks ranks) {
+  std::vector<std::string> overrides = {"model.heads=3", "model.dim=96", "model.layers=4"};
+  for (const std::string& one : parallel) overrides.push_back("parallel." + one);
+  return message_and_hint([&] {
+           const LoadedRecipe loaded = parse_recipe(kGptRecipe, "recipe.toml", overrides, ranks);
+           if (ranks) {
+             (void)resolve_recipe(loaded.recipe, static_cast<int>(*ranks), loaded.origins);
+           }
+         })
+      .second;
+}
+
+TEST(Layout, AxesThatTheModelHasNotAreRefusedWithThoseThatFillTheRanks) {
+  EXPECT_EQ(hint_of({"tensor=4"}, {}), "write tensor = 3 or less");
+  EXPECT_EQ(hint_of({"tensor=4"}, 4), "write tensor = 2");
+  EXPECT_EQ(hint_of({"tensor=4", "data=2"}, 8), "write tensor = 2 and data = \"auto\"");
+  EXPECT_EQ(hint_of({"pipeline=5"}, {}), "write pipeline = 4 or less, or more layers");
+  EXPECT_EQ(hint_of({"pipeline=5"}, 5), "write pipeline = 1, or more layers");
+  EXPECT_EQ(hint_of({"pipeline=6"}, 6), "write pipeline = 3, or more layers");
+  EXPECT_EQ(hint_of({"pipeline=6", "pipeline_schedule=zb-v"}, 6),
+            "write pipeline = 3 and pipeline_schedule = \"zb-h1\", or more layers");
+}
+
+// The settings that a hint names first; none where it says how many ranks to start alone.
+std::vector<std::string> first_settings(const std::string& hint) {
+  const std::size_t begin = hint.find("write ");
+  if (begin == std::string::npos) return {};
+  std::string words = hint.substr(begin + 6);
+  words = words.substr(0, words.find(" or "));
+  if (words.ends_with(',')) words.pop_back();
+  std::vector<std::string> settings;
+  for (std::size_t end = 0; end != std::string::npos;) {
+    end = words.find(" and ");
+    std::string one = words.substr(0, end);
+    one.replace(one.find(" = "), 3, "=");
+    settings.push_back(std::move(one));
+    if (end != std::string::npos) words = words.substr(end + 5);
+  }
+  return settings;
+}
+
+TEST(Layout, WhatAHintSaysIsNotRefused) {
+  int followed = 0;
+  const auto follow = [&](std::vector<std::string> asked, int ranks) {
+    const std::string hint = hint_of(asked, ranks);
+    const std::vector<std::string> settings = first_settings(hint);
+    if (settings.empty()) return;
+    const std::string before = ::testing::PrintToString(asked);
+    asked.insert(asked.end(), settings.begin(), settings.end());
+    EXPECT_EQ(hint_of(asked, ranks), "") << before << " on " << ranks << " ranks: " << hint;
+    ++followed;
+  };
+  for (const int ranks : {2, 4, 5, 6, 12}) {
+    for (const std::string data : {"data=\"auto\"", "data=2"}) {
+      for (int pipeline = 1; pipeline <= 6; ++pipeline) {
+        const std::string stages = "pipeline=" + std::to_string(pipeline);
+        follow({data, stages, "tensor=4"}, ranks);
+        for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "zb-v"}) {
+          for (const std::string chunks : {"1", "2", "3"}) {
+            follow({data, stages, "tensor=2", "pipeline_schedule=" + schedule,
+                    "virtual_stages=" + chunks},
+                   ranks);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(followed, 100);
+}
+
 TEST(Layout, ShardsOfOneDataRankAreNothing) {
   Recipe recipe = with_axes({}, 1, 1);
   recipe.parallel.zero_stage = 3;
@@ -80,7 +151,9 @@ TEST(Layout, ADataAxisThatDoesNotFitSaysWhatToWrite) {
   const LoadedRecipe loaded = read(kGptRecipe + "[parallel]\ndata = 3\n");
   const auto [message, hint] =
       message_and_hint([&] { (void)resolve_data_axis(loaded.recipe, 2, loaded.origins); });
-  EXPECT_EQ(message, "recipe.toml:19: [parallel] data = 3 makes 3 ranks, and this run has 2");
+  EXPECT_EQ(message,
+            "recipe.toml:19: [parallel] data = 3: data x tensor x pipeline x context is 3, and "
+            "this run has 2 ranks");
   EXPECT_EQ(hint, "write data = 2 or \"auto\", or start with --ranks 3");
 }
 

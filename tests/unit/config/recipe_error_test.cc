@@ -50,6 +50,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"name", "nmae", "recipe.toml:1: unknown key 'nmae'; did you mean 'name'?"},
         Mistake{"steps", "lr",
                 "recipe.toml:17: [train] unknown key 'lr'; did you mean 'optimizer.lr'?"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\nschedule = \"1f1b\"",
+                "recipe.toml:17: [parallel] unknown key 'schedule'; did you mean "
+                "'pipeline_schedule'?"},
         Mistake{"steps", "zzzz", "recipe.toml:17: [train] unknown key 'zzzz'"},
         Mistake{"steps", "\"a\\nb\"", "recipe.toml:17: [train] unknown key 'a\\nb'"},
         Mistake{"[train]", "[trian]",
@@ -387,6 +390,47 @@ TEST(RecipeErrors, TooManyStagesNameTheNearestThatFit) {
   EXPECT_EQ(hint_for(3, {"pipeline=4"}), "write pipeline = 3 or less, or more layers");
   EXPECT_EQ(hint_for(1, {"pipeline=2"}), "write pipeline = 1, or more layers");
   EXPECT_EQ(hint_for(1, {"pipeline=2", zb_v}), "write pipeline = 1, or more layers");
+  EXPECT_EQ(hint_for(4, {"pipeline=4", zb_v, "stage_units=[1, 1, 1, 1, 1, 1, 1, 1]"}),
+            "write pipeline_schedule = \"zb-h1\" and stage_units = [], or more layers");
+  EXPECT_EQ(hint_of(kMlpRecipe, {"parallel.pipeline=4"}),
+            "write pipeline = 3 or less, or more hidden_dims");
+}
+
+TEST(RecipeErrors, OtherSchedulesAreNamedWhereThereAreLayersForTheirStages) {
+  const auto hint_for = [](int layers, const std::string& schedule, int chunks) {
+    return hint_of(kGptRecipe, {"model.layers=" + std::to_string(layers), "parallel.pipeline=4",
+                                "parallel.pipeline_schedule=" + schedule,
+                                "parallel.virtual_stages=" + std::to_string(chunks)});
+  };
+  const std::string interleaved = "write pipeline_schedule = \"interleaved-1f1b\"";
+  EXPECT_EQ(hint_for(8, "1f1b", 2), interleaved + ", or virtual_stages = 1");
+  EXPECT_EQ(hint_for(8, "zb-h1", 2), interleaved + " or \"zb-v\", or virtual_stages = 1");
+  EXPECT_EQ(hint_for(12, "zb-h2", 3), interleaved + ", or virtual_stages = 1");
+  for (const std::string one_chunk : {"1f1b", "zb-h1", "zb-h2"}) {
+    EXPECT_EQ(hint_for(4, one_chunk, 2), "write virtual_stages = 1");
+    EXPECT_EQ(hint_for(3, one_chunk, 2), "write pipeline = 3 and virtual_stages = 1");
+  }
+  EXPECT_EQ(hint_for(8, "zb-v", 3), "write virtual_stages = 2");
+  EXPECT_EQ(hint_for(4, "zb-v", 3), "write pipeline_schedule = \"zb-h1\" and virtual_stages = 1");
+}
+
+TEST(RecipeErrors, AKeyOfTheSameSectionComesBeforeOneOfAnother) {
+  EXPECT_EQ(error_of(kGptRecipe, {"parallel.schedule=1F1B"}),
+            "--set parallel.schedule=1F1B: unknown key 'parallel.schedule'; did you mean "
+            "'parallel.pipeline_schedule'?");
+}
+
+TEST(RecipeErrors, WhatOtherProgramsCallAPrecisionIsUnderstood) {
+  for (const auto& [word, name] :
+       std::vector<std::pair<std::string, std::string>>{{"bfloat16", "bf16"},
+                                                        {"float16", "fp16"},
+                                                        {"half", "fp16"},
+                                                        {"float32", "fp32"},
+                                                        {"float64", "fp64"},
+                                                        {"double", "fp64"}}) {
+    EXPECT_THAT(error_of(kGptRecipe, {"train.precision=" + word}),
+                HasSubstr("; did you mean '" + name + "'?"));
+  }
 }
 
 TEST(RecipeErrors, TheHintOfAnUnknownKeyHasTheKeysOfTheKind) {

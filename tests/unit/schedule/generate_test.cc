@@ -121,7 +121,7 @@ TEST(Generate, RefusesChunksThatAScheduleCannotHave) {
   refused("zb-h1", 2, "1 chunk a rank, not 2", "zb-v");
   refused("zb-h2", 4, "1 chunk a rank, not 4", "zb-v");
   refused("zb-v", 1, "2 chunks a rank, not 1", "zb-h1");
-  refused("zb-v", 3, "2 chunks a rank, not 3", "set virtual stages to 2");
+  refused("zb-v", 3, "2 chunks a rank, not 3", "set virtual_stages = 2 (--virtual-stages 2)");
   EXPECT_EQ(fewest_chunks("zb-v"), 2);
   EXPECT_EQ(fewest_chunks("gpipe"), 1);
 }

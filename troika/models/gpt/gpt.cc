@@ -41,18 +41,11 @@ ModelFacts facts_of(const ModelRecipe& recipe) {
   return facts;
 }
 
-void check_heads(const ModelRecipe& recipe, const TensorAxis& tensor) {
-  if (tensor.size() <= recipe.heads) return;
-  const std::string heads = std::to_string(recipe.heads);
-  throw UsageError("parallel.tensor = " + std::to_string(tensor.size()) + ": the model has " +
-                       heads + (recipe.heads == 1 ? " head" : " heads"),
-                   "write tensor = " + heads + (recipe.heads == 1 ? "" : " or less"));
-}
-
 }  // namespace
 
 Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout) {
-  check_heads(recipe, layout.tensor);
+  // check_split() of config/layout.h has told the user.
+  check(layout.tensor.size() <= recipe.heads, "more tensor ranks than heads");
   Model model;
   model.units.push_back(std::make_unique<GptEmbedding>(recipe, seed, layout));
   for (std::int64_t layer = 0; layer < recipe.layers; ++layer) {
