@@ -9,8 +9,14 @@
  *   troika_model_step(model, inputs, targets, samples, TROIKA_DOUBLE, &loss);
  *
  * Every function returns TROIKA_OK or what went wrong; troika_last_error() has it in words.
- * Functions marked "collective" are called by all ranks of the session, in the same order. A
- * session, with the models on it, belongs to one thread at a time. After TROIKA_RENDEZVOUS from a
+ * Functions marked "collective" are called by all ranks of the session, in the same order. What one
+ * rank has wrong in troika_model_create(), _create_from_file(), _step() and _loss() - its recipe,
+ * arrays or classes - is an error on all ranks, and the session goes on. Any other argument that
+ * one rank alone has wrong (a handle that is NULL; a type, a root or a path elsewhere) is an error
+ * on that rank only, while the others wait for it: it makes the call again with the right ones, or
+ * ends the program.
+ *
+ * A session, with the models on it, belongs to one thread at a time. After TROIKA_RENDEZVOUS from a
  * collective call the session can only be closed. */
 #ifndef TROIKA_TROIKA_H
 #define TROIKA_TROIKA_H

@@ -72,6 +72,53 @@ RANK_TEST(ArrayModel, OfAnotherRecipeIsRefusedEverywhere, 2) {
   EXPECT_THROW(ArrayModel(Session::on(rank.group()), recipe), UsageError);
 }
 
+// The error that `act` gives.
+template <class Act>
+std::string told_by(const Act& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+RANK_TEST(ArrayModel, ARecipeThatOneRankCannotReadIsToldEverywhere, 3) {
+  const std::string text = rank.index() == 1 ? "[model]\nkind = \"mlq\"" : std::string(kRecipe);
+  const std::string told = told_by([&] {
+    const ArrayModel model(Session::on(rank.group()),
+                           [&] { return parse_array_recipe(text, "recipe"); });
+  });
+  EXPECT_NE(told.find("mlq"), std::string::npos) << told;
+  EXPECT_TRUE(told.ends_with(", on rank 1")) << told;
+}
+
+// The step that was refused counts for nothing, and the next one is as if it had not been.
+RANK_TEST(ArrayModel, WhatOneRankRefusesIsToldEverywhere, 1, 3) {
+  std::string text(kRecipe);
+  text.replace(text.find("mean_square"), 11, "cross_entropy");
+  const Recipe recipe = parse_array_recipe(text, "recipe");
+  ArrayModel model(Session::on(rank.group()), recipe);
+  ArrayModel alone(Session::on(Group()), recipe);
+  const at::Tensor inputs = at::arange(6, at::kDouble).view({2, 3});
+  const at::Tensor classes = at::arange(2, at::kDouble);
+  const bool wrong = rank.index() == rank.size() - 1;
+  const at::Tensor given = wrong ? classes + 1 : classes;  // there is no class 2
+  const std::string where = rank.size() == 1 ? "" : ", on rank " + std::to_string(rank.size() - 1);
+  const std::string expected =
+      "a target is no class: targets are whole numbers from 0 to 1" + where;
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_EQ(told_by([&] { model.step(inputs, given); }), expected);
+    EXPECT_EQ(told_by([&] { (void)model.loss([&] {
+                              return ArrayBatch{inputs, given};
+                            }); }),
+              expected);
+    EXPECT_EQ(model.steps(), step);
+    EXPECT_NEAR(model.step(inputs, classes), alone.step(inputs, classes), 1e-12);
+  }
+}
+
 RANK_TEST(ArrayModel, AFileThatCannotBeReadIsToldEverywhere, 2) {
   ArrayModel model(Session::on(rank.group()), parse_array_recipe(kRecipe, "recipe"));
   try {

@@ -80,6 +80,36 @@ RANK_TEST(CApiRanks, ReductionsAndBroadcastsOfEveryType, 3) {
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
 
+// A recipe or an array that one rank has wrong is an error on all, in step with each other.
+RANK_TEST(CApiRanks, WhatOneRankHasWrongIsAnErrorOnAll, 2) {
+  constexpr const char* kRecipe =
+      "[model]\nkind = \"mlp\"\ninput_dim = 1\nhidden_dims = [4]\noutput_dim = 1\n"
+      "activation = \"tanh\"\nloss = \"mean_square\"\n[train]\nsteps = 5\n"
+      "[optimizer]\nkind = \"sgd\"\nlr = 0.1\nwarmup_steps = 0\n";
+  const bool wrong = rank.index() == 1;
+  troika_session* session = open_session(rank, 30);
+  troika_model* model = nullptr;
+  const auto expect_told = [](int status, const char* words) {
+    EXPECT_EQ(status, TROIKA_USAGE);
+    EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr(words));
+  };
+  expect_told(troika_model_create(session, wrong ? nullptr : kRecipe, &model),
+              "recipe is NULL, on rank 1");
+  expect_told(troika_model_create_from_file(session, "/no/such/file", &model), "/no/such/file");
+  ASSERT_EQ(troika_model_create(session, kRecipe, &model), TROIKA_OK) << troika_last_error();
+  const double values[] = {0.5};
+  double loss = 0;
+  expect_told(troika_model_step(model, wrong ? nullptr : values, values, 1, TROIKA_DOUBLE, &loss),
+              "inputs is NULL, on rank 1");
+  expect_told(
+      troika_model_loss(model, values, values, 1, wrong ? TROIKA_INT32 : TROIKA_DOUBLE, &loss),
+      "models take TROIKA_FLOAT or TROIKA_DOUBLE, on rank 1");
+  EXPECT_EQ(troika_model_step(model, values, values, 1, TROIKA_DOUBLE, &loss), TROIKA_OK)
+      << troika_last_error();
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
 // Two halves of a job, each with a session of its own at the same time, in the reverse order.
 RANK_FUNCTION(opens_sessions_on_halves) {
   const OwnMpi mpi;

@@ -9,6 +9,7 @@
 #include <troika/models/model.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
+#include <troika/rendezvous/agreement.h>
 #include <troika/train/precision.h>
 #include <troika/train/saved_model.h>
 
@@ -22,17 +23,54 @@
 namespace troika {
 namespace {
 
-// An error as a text that rank 0 gives to the others: code, message, hint.
+// An error as a text that a rank gives to the others: code, message, hint.
 std::string encode(const Failure& failure) {
   return std::to_string(static_cast<int>(failure.code)) + "\n" + failure.message + "\n" +
          failure.hint;
 }
 
-[[noreturn]] void throw_again(std::string_view text) {
+[[noreturn]] void throw_again(std::string_view text, const std::string& where) {
   const std::size_t first = text.find('\n'), second = text.find('\n', first + 1);
   const auto code = static_cast<ExitCode>(std::stoi(std::string(text.substr(0, first))));
-  throw Error(code, std::string(text.substr(first + 1, second - first - 1)),
+  throw Error(code, std::string(text.substr(first + 1, second - first - 1)) + where,
               std::string(text.substr(second + 1)));
+}
+
+// Empty where there is none.
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    return encode(failure_of(error));
+  }
+  return {};
+}
+
+// Collective: every rank throws the first error that a rank has, with the ranks that have it.
+void throw_together(const Session& session, const std::string& own, std::string_view label) {
+  const std::vector<std::string> all = session.gather(own, label);
+  const auto first = std::ranges::find_if(all, [](const auto& each) { return !each.empty(); });
+  if (first == all.end()) return;
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == *first) ranks.push_back(static_cast<int>(rank));
+  }
+  const std::string where = (ranks.size() == 1 ? ", on rank " : ", on ranks ") + list_ranks(ranks);
+  throw_again(*first, ranks.size() == all.size() ? "" : where);
+}
+
+// Collective.
+Recipe agreed(const Session& session, const ArrayModel::ReadRecipe& read) {
+  Recipe recipe;
+  throw_together(session, error_of([&] { recipe = read(); }), "recipe of a model");
+  const std::vector<std::string> recipes = session.gather(to_toml(recipe), "recipe of a model");
+  for (std::size_t rank = 1; rank < recipes.size(); ++rank) {
+    if (recipes[rank] == recipes[0]) continue;
+    throw UsageError(
+        "the recipe of the model differs between rank 0 and rank " + std::to_string(rank),
+        "create it from the same recipe on all ranks");
+  }
+  return recipe;
 }
 
 // Whole numbers from 0 to below `classes`, which a floating-point array may hold.
@@ -81,62 +119,67 @@ Recipe load_array_recipe(const std::filesystem::path& file) {
 }
 
 ArrayModel::ArrayModel(Session session, const Recipe& recipe)
-    : ArrayModel(std::move(session), recipe,
-                 build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed)).units) {}
+    : ArrayModel(std::move(session), [&] { return recipe; }) {}
 
-ArrayModel::ArrayModel(Session session, const Recipe& recipe,
-                       std::vector<std::unique_ptr<Unit>> units)
-    : session_(std::move(session)), recipe_(recipe), stage_(std::move(units), 0) {
+ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
+    : session_(std::move(session)),
+      recipe_(agreed(session_, read)),
+      stage_(build_model(recipe_.model, static_cast<std::uint64_t>(recipe_.seed)).units, 0) {
   const c10::InferenceMode no_autograd;
-  agree();
-  arena_ = std::make_unique<Arena>(stage_.specs(), numeric_types(recipe.train.precision),
+  arena_ = std::make_unique<Arena>(stage_.specs(), numeric_types(recipe_.train.precision),
                                    session_.world());
   stage_.bind(*arena_);
-  arena_->initialize(static_cast<std::uint64_t>(recipe.seed));
-  optimizer_ = make_optimizer(recipe.optimizer, *arena_);
+  arena_->initialize(static_cast<std::uint64_t>(recipe_.seed));
+  optimizer_ = make_optimizer(recipe_.optimizer, *arena_);
   data_axis_ = std::make_unique<DataAxis>(*arena_);
-  outputs_.emplace(recipe.model, *arena_);
+  outputs_.emplace(recipe_.model, *arena_);
 }
 
-void ArrayModel::agree() const {
-  const std::vector<std::string> recipes = session_.gather(to_toml(recipe_), "recipe of a model");
-  for (std::size_t rank = 1; rank < recipes.size(); ++rank) {
-    if (recipes[rank] == recipes[0]) continue;
-    throw UsageError(
-        "the recipe of the model differs between rank 0 and rank " + std::to_string(rank),
-        "create it from the same recipe on all ranks");
-  }
+ArrayModel::Share ArrayModel::share_of(const MakeBatch& make, Mode mode) const {
+  Share share;
+  share.refusal = error_of([&] {
+    const ArrayBatch batch = make();
+    share.saved = saved_for(batch, mode);
+    share.samples = batch.inputs.size(0);
+  });
+  return share;
 }
 
-Saved ArrayModel::saved_for(const at::Tensor& inputs, const at::Tensor& targets, Mode mode) {
+Saved ArrayModel::saved_for(const ArrayBatch& batch, Mode mode) const {
   Saved saved;
   saved.mode = mode;
-  saved.microbatch.inputs = inputs;
+  saved.microbatch.inputs = batch.inputs;
   saved.microbatch.targets = recipe_.model.loss == Loss::kCrossEntropy
-                                 ? class_numbers(targets, recipe_.model.output_dim)
-                                 : targets.to(arena_->types().master);
-  saved.microbatch.valid = inputs.size(0);
+                                 ? class_numbers(batch.targets, recipe_.model.output_dim)
+                                 : batch.targets.to(arena_->types().master);
+  saved.microbatch.valid = batch.inputs.size(0);
   saved.microbatch.step = steps_ + 1;
   saved.loss_scale = loss_scale_for(recipe_.train.precision,
                                     static_cast<double>(recipe_.train.global_batch_size), 1);
   return saved;
 }
 
-LossSum ArrayModel::sum_over_ranks(double loss, std::int64_t samples) const {
-  return {session_.world(), loss, samples, session_.call("loss")};
+LossSum ArrayModel::sum_over_ranks(double loss, const Share& share) const {
+  const std::int64_t valid = share.refusal.empty() ? share.samples : LossSum::kRefused;
+  return {session_.world(), loss, valid, session_.call("loss")};
 }
 
 double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
+  return step([&] { return ArrayBatch{inputs, targets}; });
+}
+
+double ArrayModel::step(const MakeBatch& make) {
   const c10::InferenceMode no_autograd;
-  const std::int64_t samples = inputs.size(0);
-  Saved saved = saved_for(inputs, targets, Mode::kTrain);
-  const double loss_scale = saved.loss_scale;
-  data_axis_->begin_step(samples > 0 ? 1 : 0, session_.timeout());
-  const double own = samples > 0 ? stage_.forward({}, saved, *data_axis_).loss_sum : 0;
-  const LossSum loss = sum_over_ranks(own, samples);
-  if (samples > 0) stage_.backward(saved, {}, *data_axis_);
+  Share share = share_of(make, Mode::kTrain);
+  const bool has_samples = share.samples > 0;
+  const double loss_scale = share.saved.loss_scale;
+  data_axis_->begin_step(has_samples ? 1 : 0, session_.timeout());
+  const double own = has_samples ? stage_.forward({}, share.saved, *data_axis_).loss_sum : 0;
+  const LossSum loss = sum_over_ranks(own, share);
+  if (has_samples) stage_.backward(share.saved, {}, *data_axis_);
   data_axis_->finish();
   const LossSum::Result sums = loss.wait();
+  if (sums.refused) throw_together(session_, share.refusal, "refused arrays");
   if (sums.valid == 0) {
     throw UsageError("a step on no samples at all", "one rank at least has to have some");
   }
@@ -165,12 +208,13 @@ void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) cons
                        "train.on_nonfinite = \"skip\"");
 }
 
-double ArrayModel::loss(const at::Tensor& inputs, const at::Tensor& targets) {
+double ArrayModel::loss(const MakeBatch& make) {
   const c10::InferenceMode no_autograd;
-  Saved saved = saved_for(inputs, targets, Mode::kEvaluate);
+  Share share = share_of(make, Mode::kEvaluate);
   UnitHooks hooks;
-  const double own = inputs.size(0) > 0 ? stage_.forward({}, saved, hooks).loss_sum : 0;
-  const LossSum::Result sums = sum_over_ranks(own, inputs.size(0)).wait();
+  const double own = share.samples > 0 ? stage_.forward({}, share.saved, hooks).loss_sum : 0;
+  const LossSum::Result sums = sum_over_ranks(own, share).wait();
+  if (sums.refused) throw_together(session_, share.refusal, "refused arrays");
   if (sums.valid == 0) {
     throw UsageError("a loss of no samples at all", "one rank at least has to have some");
   }
@@ -183,16 +227,7 @@ at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
 }
 
 void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& work) const {
-  std::string error;
-  if (session_.rank() == 0) {
-    try {
-      work();
-    } catch (const std::exception& caught) {
-      error = encode(failure_of(caught));
-    }
-  }
-  const std::string told = session_.gather(error, label).front();
-  if (!told.empty()) throw_again(told);
+  throw_together(session_, session_.rank() == 0 ? error_of(work) : "", label);
 }
 
 void ArrayModel::save(const std::filesystem::path& path) const {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace troika {
@@ -27,17 +28,29 @@ namespace troika {
 // The same from a file; throws UsageError as well where it cannot be read.
 [[nodiscard]] Recipe load_array_recipe(const std::filesystem::path& file);
 
+// `inputs` [n, input_dim], `targets` [n, output_dim] or class numbers [n], of any floating type.
+struct ArrayBatch {
+  at::Tensor inputs, targets;
+};
+
 class ArrayModel {
  public:
-  // Collective. Throws UsageError on every rank where recipes differ.
+  using ReadRecipe = std::function<Recipe()>;
+  using MakeBatch = std::function<ArrayBatch()>;
+
+  // Collective. Throws on every rank what `read` throws on any, and UsageError where recipes
+  // differ.
+  ArrayModel(Session session, const ReadRecipe& read);
   ArrayModel(Session session, const Recipe& recipe);
 
-  // Collective: one step on all ranks' samples; the mean loss before it. `inputs` [n, input_dim],
-  // `targets` [n, output_dim] or class numbers [n], of any floating type; n may differ, and be
-  // zero. Throws UsageError where no rank has a sample, NonFiniteError, DeadlineError, PeerError.
+  // Collective: one step on all ranks' samples; the mean loss before it. Their numbers may differ,
+  // and be zero. Throws on every rank, and leaves the model as it was, what `make` throws on any,
+  // and UsageError where a target is no class or no rank has a sample; NonFiniteError,
+  // DeadlineError, PeerError.
+  double step(const MakeBatch& make);
   double step(const at::Tensor& inputs, const at::Tensor& targets);
   // Collective: the same without a step.
-  [[nodiscard]] double loss(const at::Tensor& inputs, const at::Tensor& targets);
+  [[nodiscard]] double loss(const MakeBatch& make);
   // [n, output_dim], of the inputs' type.
   [[nodiscard]] at::Tensor predict(const at::Tensor& inputs) const;
   [[nodiscard]] std::int64_t steps() const { return steps_; }
@@ -49,11 +62,16 @@ class ArrayModel {
   [[nodiscard]] const ModelRecipe& shape() const { return recipe_.model; }
 
  private:
-  ArrayModel(Session session, const Recipe& recipe, std::vector<std::unique_ptr<Unit>> units);
+  // This rank's part in a step: no samples where it refuses what it is given, and why.
+  struct Share {
+    Saved saved;
+    std::int64_t samples = 0;
+    std::string refusal;
+  };
 
-  void agree() const;
-  [[nodiscard]] Saved saved_for(const at::Tensor& inputs, const at::Tensor& targets, Mode mode);
-  [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t samples) const;
+  [[nodiscard]] Share share_of(const MakeBatch& make, Mode mode) const;
+  [[nodiscard]] Saved saved_for(const ArrayBatch& batch, Mode mode) const;
+  [[nodiscard]] LossSum sum_over_ranks(double loss, const Share& share) const;
   void on_rank_0(std::string_view label, const std::function<void()>& work) const;
   void refuse_nonfinite(const LossSum::Result& sums, double norm) const;
 

@@ -150,8 +150,8 @@ SessionOptions session_options(const troika_options* given) {
   options.name = "c";
   if (given == nullptr) return options;
   if (given->engine != nullptr) options.engine = engine_called(given->engine);
-  if (given->timeout_seconds < 0 || given->rendezvous_timeout_seconds < 0) {
-    throw UsageError("a time-out is negative");
+  if (!(given->timeout_seconds >= 0) || !(given->rendezvous_timeout_seconds >= 0)) {
+    throw UsageError("a time-out is negative, or no number");
   }
   if (given->timeout_seconds > 0) options.timeout = Seconds(given->timeout_seconds);
   if (given->rendezvous_timeout_seconds > 0) {
@@ -168,7 +168,7 @@ void share_cores(const Session& session) {
   const std::string& here = members[static_cast<std::size_t>(session.rank())].host_identity;
   const auto neighbours = std::ranges::count_if(
       members, [&](const Member& member) { return member.host_identity == here; });
-  at::set_num_threads(std::max(1, usable_cores() / static_cast<int>(neighbours)));
+  at::set_num_threads(threads_of_rank(usable_cores(), static_cast<int>(neighbours)));
 }
 
 void open_as(troika_session** result, const std::function<Session()>& open) {
@@ -178,22 +178,22 @@ void open_as(troika_session** result, const std::function<Session()>& open) {
   place = new troika_session{std::move(session)};
 }
 
+// What is wrong with an argument on one rank is told on all, from inside ArrayModel.
 void create(troika_session* session, const std::function<Recipe()>& read, troika_model** result) {
   const Session& on = need(session, "session").session;
-  troika_model*& place = need(result, "model");
-  place = new troika_model{ArrayModel(on, read()), session->lost};
+  const auto checked = [&] {
+    (void)need(result, "model");
+    return read();
+  };
+  *result = new troika_model{ArrayModel(on, checked), session->lost};
 }
-
-struct Arrays {
-  at::Tensor inputs, targets;
-};
 
 at::Tensor inputs_of(const ModelRecipe& shape, const void* inputs, std::int64_t samples, int type) {
   return view_of(inputs, {samples, shape.input_dim}, floating_type(type), "inputs");
 }
 
-Arrays arrays_of(const ModelRecipe& shape, const void* inputs, const void* targets,
-                 std::int64_t samples, int type) {
+ArrayBatch batch_of(const ModelRecipe& shape, const void* inputs, const void* targets,
+                    std::int64_t samples, int type) {
   const at::ScalarType scalar = floating_type(type);
   const bool classes = shape.loss == Loss::kCrossEntropy;
   return {inputs_of(shape, inputs, samples, type),
@@ -285,17 +285,15 @@ int troika_barrier(troika_session* session, const char* label) {
 
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model) {
   return guarded_together(session, [&] {
-    (void)need(recipe, "recipe");
     create(
-        session, [&] { return parse_array_recipe(recipe, "recipe"); }, model);
+        session, [&] { return parse_array_recipe(&need(recipe, "recipe"), "recipe"); }, model);
   });
 }
 
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model) {
   return guarded_together(session, [&] {
-    (void)need(path, "path");
     create(
-        session, [&] { return load_array_recipe(path); }, model);
+        session, [&] { return load_array_recipe(&need(path, "path")); }, model);
   });
 }
 
@@ -307,8 +305,8 @@ int troika_model_step(troika_model* model, const void* inputs, const void* targe
                       int type, double* loss) {
   return guarded_together(model, [&] {
     ArrayModel& own = need(model, "model").model;
-    const Arrays arrays = arrays_of(own.shape(), inputs, targets, samples, type);
-    const double mean = own.step(arrays.inputs, arrays.targets);
+    const double mean =
+        own.step([&] { return batch_of(own.shape(), inputs, targets, samples, type); });
     if (loss != nullptr) *loss = mean;
   });
 }
@@ -317,8 +315,11 @@ int troika_model_loss(troika_model* model, const void* inputs, const void* targe
                       int type, double* loss) {
   return guarded_together(model, [&] {
     ArrayModel& own = need(model, "model").model;
-    const Arrays arrays = arrays_of(own.shape(), inputs, targets, samples, type);
-    need(loss, "loss") = own.loss(arrays.inputs, arrays.targets);
+    const double mean = own.loss([&] {
+      (void)need(loss, "loss");
+      return batch_of(own.shape(), inputs, targets, samples, type);
+    });
+    *loss = mean;
   });
 }
 

@@ -10,17 +10,18 @@ LossSum::LossSum(Group group, double loss, std::int64_t valid, const Call& call)
     : group_(std::move(group)), shared_(at::zeros({2 + group_.size()}, at::kDouble)) {
   auto* values = shared_.mutable_data_ptr<double>();
   values[0] = std::isfinite(loss) ? loss : 0;
-  values[1] = static_cast<double>(valid);
-  values[2 + group_.rank()] = std::isfinite(loss) ? 0 : 1;
+  values[1] = valid == kRefused ? 0 : static_cast<double>(valid);
+  values[2 + group_.rank()] = valid == kRefused ? 2 : (std::isfinite(loss) ? 0 : 1);
   work_ = group_.all_reduce(shared_, ReduceOp::kSum, call);
 }
 
 LossSum::Result LossSum::wait() const {
   work_.wait();
   const auto* values = shared_.const_data_ptr<double>();
-  Result result{values[0], static_cast<std::int64_t>(values[1]), {}};
+  Result result{values[0], static_cast<std::int64_t>(values[1]), {}, false};
   for (int i = 0; i < group_.size(); ++i) {
-    if (values[2 + i] != 0) {
+    result.refused = result.refused || values[2 + i] == 2;
+    if (values[2 + i] == 1) {
       result.nonfinite_ranks.push_back(group_.ranks()[static_cast<std::size_t>(i)]);
     }
   }

@@ -11,10 +11,13 @@ namespace troika {
 
 class LossSum {
  public:
+  // For `valid`: this rank has refused what it was given, and has no share in the sum.
+  static constexpr std::int64_t kRefused = -1;
   struct Result {
     double loss = 0;  // NaN where a rank's own loss is not finite
     std::int64_t valid = 0;
     std::vector<int> nonfinite_ranks;  // world ranks whose own loss is not finite
+    bool refused = false;              // by a rank, what it was given
   };
 
   // Collective: starts to add this rank's `loss` (a sum over `valid` targets) to the others'.
@@ -24,7 +27,7 @@ class LossSum {
 
  private:
   Group group_;
-  at::Tensor shared_;  // fp64 [2 + ranks]: loss, valid, a flag a rank
+  at::Tensor shared_;  // fp64 [2 + ranks]: loss, valid, a number a rank: 1 not finite, 2 refused
   Work work_;
 };
 
