@@ -237,6 +237,8 @@ RANK_TEST(OwnModuleHabits, WrappedTwice, 2) {
     const DataParallel model(module, session_of(rank));
     EXPECT_THAT(usage_error_of([&] { const DataParallel again(module, session_of(rank)); }),
                 HasSubstr("parameter 'first.weight' is in another DataParallel already"));
+    EXPECT_THAT(usage_hint_of([&] { const DataParallel again(module, session_of(rank)); }),
+                HasSubstr("keep one DataParallel of a module"));
   }
   DataParallel model(module, session_of(rank));  // the first has let go of it
   backward(model);
@@ -247,6 +249,38 @@ RANK_TEST(OwnModuleHabits, NothingToTrain, 2) {
   for (auto& parameter : module->parameters()) parameter.requires_grad_(false);
   EXPECT_THAT(usage_error_of([&] { const DataParallel model(module, session_of(rank)); }),
               HasSubstr("no parameters to train"));
+  EXPECT_THAT(usage_hint_of([&] { const DataParallel model(module, session_of(rank)); }),
+              HasSubstr("requires_grad"));
+}
+
+RANK_TEST(OwnModuleHabits, NoModuleOnOneRank, 2) {
+  const Session session = session_of(rank);
+  Mlp module = rank.index() == 1 ? Mlp(nullptr) : Mlp();
+  const auto make = [&] { const DataParallel model(module, session); };
+  EXPECT_THAT(usage_error_of(make), testing::StrEq("DataParallel is given no module, on rank 1"));
+  EXPECT_THAT(usage_hint_of(make), HasSubstr("a holder made of nullptr is empty"));
+}
+
+// Values that cannot be written to where they are, on one rank or on all.
+RANK_TEST(OwnModuleHabits, ExpandedAndSparse, 2) {
+  const Session session = session_of(rank);
+  const torch::Tensor expanded = torch::arange(3, torch::kDouble).expand({2, 3});
+  const auto error_of = [&](const Mlp& module) {
+    return usage_error_of([&] { const DataParallel model(module, session); });
+  };
+  Mlp module;
+  module->register_buffer("table", rank.index() == 1 ? expanded : expanded.clone());
+  EXPECT_THAT(error_of(module), HasSubstr("buffer 'table' has several elements at one address"));
+  module = Mlp();
+  module->register_buffer("table", expanded.to_sparse());
+  EXPECT_THAT(error_of(module),
+              HasSubstr("buffer 'table' is not a dense tensor, on ranks 0 and 1"));
+  for (const bool trained : {true, false}) {
+    module = Mlp();
+    module->register_parameter("scale", expanded.detach(), trained);
+    EXPECT_THAT(error_of(module),
+                HasSubstr("parameter 'scale' has several elements at one address"));
+  }
 }
 
 // A backward pass that fails half way does not spoil the next one.

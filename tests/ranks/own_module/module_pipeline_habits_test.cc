@@ -75,6 +75,16 @@ RANK_TEST(ModulePipeline, TellsEveryStageOfAComplaint, 2, 4) {
   }
   EXPECT_THAT(error_of(units),
               HasSubstr("units from 'still4' to 'still7' have no parameters to train"));
+  units = small_net();
+  units[7] = unit("last",
+                  [] {
+                    torch::nn::Sequential net = dense(7, 3, 14);
+                    net->register_buffer("table", torch::arange(3).expand({2, 3}));
+                    return net;
+                  },
+                  {3});
+  EXPECT_THAT(error_of(units),
+              HasSubstr("buffer 'last.table' has several elements at one address"));
   if (rank.size() == 2) return;
   units = small_net();
   units[0] = unit("conv", [&] { return dense(72, 64 + rank.index(), 3); }, {4, 4, 4});

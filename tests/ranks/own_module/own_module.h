@@ -109,6 +109,18 @@ std::string usage_error_of(Body&& body) {
   return {};
 }
 
+// The hint of the same.
+template <class Body>
+std::string usage_hint_of(Body&& body) {
+  try {
+    std::forward<Body>(body)();
+  } catch (const UsageError& error) {
+    return error.hint();
+  }
+  ADD_FAILURE() << "no UsageError";
+  return {};
+}
+
 // Small buckets, so that even small modules have several.
 inline DataParallelOptions small_buckets() {
   DataParallelOptions options;

@@ -275,7 +275,11 @@ RANK_TEST(OwnModuleZero, RefusesWhatCannotBeRight, 2) {
     const DataParallel model(module, session, options);
   };
   options.zero_stage = 3;
-  EXPECT_THAT(usage_error_of(make), HasSubstr("name the module's units in a troika::Module"));
+  EXPECT_THAT(usage_error_of(make), HasSubstr("zero_stage = 3: DataParallel has 0 to 2"));
+  EXPECT_THAT(usage_hint_of(make), HasSubstr("name the module's units in a troika::Module"));
+  options.zero_stage = 9;
+  EXPECT_THAT(usage_error_of(make), HasSubstr("zero_stage = 9: there are 0 to 3"));
+  EXPECT_THAT(usage_hint_of(make), HasSubstr("take 0, 1 or 2 in DataParallel"));
   options.zero_stage = 1;
   options.hook = compress_to_bf16();
   EXPECT_THAT(usage_error_of(make), HasSubstr("zero_stage = 1 with a hook"));

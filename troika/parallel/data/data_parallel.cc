@@ -17,30 +17,47 @@
 
 namespace troika {
 
+using detail::Complaint;
 using detail::GradientAverager;
 using detail::NamedTensor;
 
 namespace {
 
-std::string complaint_of(const DataParallelOptions& options) {
+Complaint complaint_of(const DataParallelOptions& options) {
   const std::string stage = "zero_stage = " + std::to_string(options.zero_stage);
   if (options.zero_stage == 3) {
-    return stage + ": DataParallel has 0 to 2; name the module's units in a troika::ModulePipeline";
+    return {stage + ": DataParallel has 0 to 2",
+            "for 3 name the module's units in a troika::ModulePipeline"};
   }
-  if (options.zero_stage < 0 || options.zero_stage > 3) return stage + ": there are 0 to 3";
-  return options.zero_stage > 0 && options.hook ? stage + " with a hook" : "";
-}
-
-std::string first_complaint(const torch::nn::Module* module) {
-  if (module == nullptr) return "DataParallel is given no module";
-  const std::vector<NamedTensor> parameters = detail::trained_of(*module);
-  if (parameters.empty()) return "the module has no parameters to train";
-  for (const NamedTensor& each : parameters) {
-    if (std::string complaint = GradientAverager::complaint(each); !complaint.empty()) {
-      return complaint;
-    }
+  if (options.zero_stage < 0 || options.zero_stage > 3) {
+    return {stage + ": there are 0 to 3",
+            "take 0, 1 or 2 in DataParallel, or 3 in a troika::ModulePipeline"};
+  }
+  if (options.zero_stage > 0 && options.hook) {
+    return {stage + " with a hook",
+            "a hook needs whole gradients: leave it out, or take zero_stage = 0"};
   }
   return {};
+}
+
+Complaint first_complaint(const torch::nn::Module* module) {
+  if (module == nullptr) {
+    return {"DataParallel is given no module", "make it first: a holder made of nullptr is empty"};
+  }
+  for (const NamedTensor& each : detail::parameters_of(*module)) {
+    Complaint complaint = detail::complaint_of_values("parameter", each);
+    if (complaint.text.empty() && each.tensor.requires_grad()) {
+      complaint = GradientAverager::complaint(each);
+    }
+    if (!complaint.text.empty()) return complaint;
+  }
+  for (const NamedTensor& each : detail::buffers_of(*module)) {
+    Complaint complaint = detail::complaint_of_values("buffer", each);
+    if (!complaint.text.empty()) return complaint;
+  }
+  if (!detail::trained_of(*module).empty()) return {};
+  return {"the module has no parameters to train",
+          "register what is to be trained, with requires_grad"};
 }
 
 // Looks at the parameters when the backward pass of one output begins.
@@ -84,13 +101,8 @@ struct Replica::Impl {
 Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_session,
                     DataParallelOptions options)
     : session(std::move(the_session)), module(std::move(the_module)) {
-  detail::complain_together(session, complaint_of(options),
-                            "a hook needs whole gradients: leave it out, or take zero_stage = 0",
-                            "options");
-  detail::complain_together(session, first_complaint(module.get()),
-                            "DataParallel takes dense fp64, fp32, bf16 and fp16 parameters in host "
-                            "memory, of one module at a time",
-                            "module");
+  detail::complain_together(session, complaint_of(options), "options");
+  detail::complain_together(session, first_complaint(module.get()), "module");
   detail::compare_modules(session, detail::parameters_of(*module), detail::buffers_of(*module));
   detail::broadcast_tensors(session, values(), 0);
   std::vector<NamedTensor> parameters = detail::trained_of(*module);

@@ -96,9 +96,10 @@ class Replica {
  public:
   // Collective: compares the modules of all ranks, and gives all of them the parameters and buffers
   // of rank 0. Throws UsageError on every rank, naming the parameter and the ranks that differ; and
-  // naming a parameter that is not in host memory, of a dtype that cannot be averaged, or that
-  // another Replica has. The session's group carries everything but for SyncBatchNorm, which gets
-  // one of its own, once a session, where it can make groups.
+  // naming a parameter or buffer that is not a dense tensor in host memory with an address for each
+  // element, or a parameter of a dtype that cannot be averaged, or that another Replica has. The
+  // session's group carries everything but for SyncBatchNorm, which gets one of its own, once a
+  // session, where it can make groups.
   Replica(std::shared_ptr<torch::nn::Module> module, Session session,
           DataParallelOptions options = {});
   Replica(Replica&&) noexcept;
@@ -173,11 +174,11 @@ class Replica {
 
 namespace detail {
 
-// Of a module holder, or of a pointer to a module.
+// Of a module holder, or of a pointer to a module; null for an empty one.
 template <class Module>
 std::shared_ptr<torch::nn::Module> module_pointer(const Module& module) {
   if constexpr (requires { module.ptr(); }) {
-    return module.ptr();
+    return module.is_empty() ? nullptr : std::shared_ptr<torch::nn::Module>(module.ptr());
   } else {
     return module;
   }

@@ -49,17 +49,17 @@ bool is_copy_of_bytes(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-std::string GradientAverager::complaint(const NamedTensor& parameter) {
+Complaint GradientAverager::complaint(const NamedTensor& parameter) {
   const at::Tensor& tensor = parameter.tensor;
   const std::string name = "parameter " + quote(parameter.name, 200);
   const at::ScalarType dtype = tensor.scalar_type();
-  if (!tensor.is_cpu()) return name + " is not in host memory";
-  if (tensor.layout() != at::kStrided) return name + " is not a dense tensor";
   if (dtype != at::kDouble && dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
-    return name + " is of dtype " + c10::toString(dtype) + ", whose gradients cannot be averaged";
+    return {name + " is of dtype " + c10::toString(dtype) + ", whose gradients cannot be averaged",
+            "DataParallel averages gradients in fp64, fp32, bf16 and fp16"};
   }
   if (autograd::impl::post_acc_grad_hooks(tensor)) {
-    return name + " is in another DataParallel already";
+    return {name + " is in another DataParallel already",
+            "keep one DataParallel of a module, or end it before the next one is made"};
   }
   return {};
 }

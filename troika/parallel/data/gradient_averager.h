@@ -41,7 +41,7 @@ class GradientAverager {
   GradientAverager& operator=(const GradientAverager&) = delete;
 
   // Why a parameter cannot be taken in; empty if it can.
-  [[nodiscard]] static std::string complaint(const NamedTensor& parameter);
+  [[nodiscard]] static Complaint complaint(const NamedTensor& parameter);
 
   // Whether backward passes end in an average.
   [[nodiscard]] bool synchronises() const { return synchronises_; }

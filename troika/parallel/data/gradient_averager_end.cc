@@ -93,12 +93,13 @@ void GradientAverager::conclude(const StepFacts& facts) {
 // Finds out, together, what is out of order: throws, or all is well.
 void GradientAverager::settle() {
   const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
-  const std::string own =
-      refused ? name_all(slots_, unused_) + " got no gradient in the backward pass" : "";
-  complain_together(session_, own,
-                    "leave them out of the module, freeze them with requires_grad_(false) before "
-                    "DataParallel is made, or allow it with options.unused = Unused::kAllow",
-                    "unused parameters");
+  Complaint own;
+  if (refused) {
+    own = {name_all(slots_, unused_) + " got no gradient in the backward pass",
+           "leave them out of the module, freeze them with requires_grad_(false) before "
+           "DataParallel is made, or allow it with options.unused = Unused::kAllow"};
+  }
+  complain_together(session_, own, "unused parameters");
   compare_values(session_, named_parameters(),
                  "do what writes to it on every rank, or call broadcast_from(0) after it");
   if (shards_) compare_writes();

@@ -5,6 +5,7 @@
 #include <troika/rendezvous/agreement.h>
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
@@ -90,6 +91,19 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
 
 }  // namespace
 
+Complaint complaint_of_values(std::string_view kind, const NamedTensor& named) {
+  const at::Tensor& tensor = named.tensor;
+  const std::string name = std::string(kind) + " " + quote(named.name, 200);
+  const std::string hint = "parameters and buffers are dense tensors in host memory";
+  if (!tensor.is_cpu()) return {name + " is not in host memory", hint};
+  if (tensor.layout() != at::kStrided) return {name + " is not a dense tensor", hint};
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    return {name + " has several elements at one address, as expand() makes them",
+            "register the tensor's clone() instead"};
+  }
+  return {};
+}
+
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all) {
   std::map<std::string, std::vector<int>> ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -98,11 +112,14 @@ std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::str
   return ranks;
 }
 
-void complain_together(const Session& session, const std::string& own, const std::string& hint,
-                       std::string_view label) {
-  std::string message;
-  for (const auto& [complaint, ranks] : ranks_by_text(session.gather(own, label))) {
-    message += (message.empty() ? "" : "; ") + complaint + ", on " + ranks_in_words(ranks);
+void complain_together(const Session& session, const Complaint& own, std::string_view label) {
+  const std::string mine = own.text.empty() ? "" : own.text + "\n" + own.hint;
+  std::string message, hint;
+  for (const auto& [complaint, ranks] : ranks_by_text(session.gather(mine, label))) {
+    const std::size_t end = complaint.find('\n');
+    if (message.empty()) hint = complaint.substr(end + 1);
+    message +=
+        (message.empty() ? "" : "; ") + complaint.substr(0, end) + ", on " + ranks_in_words(ranks);
   }
   if (!message.empty()) throw UsageError(message, hint);
 }

@@ -18,13 +18,21 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+// What a rank finds wrong: one line, and one that says what to do. Empty: nothing.
+struct Complaint {
+  std::string text = {};
+  std::string hint = {};
+};
+
+// Of a parameter or buffer (`kind`) whose values broadcast_tensors() could not read, or write to.
+[[nodiscard]] Complaint complaint_of_values(std::string_view kind, const NamedTensor& named);
+
 // What ranks say (nothing if empty), with the ranks that say the same.
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all);
 
-// Throws UsageError on every rank if any of them has something to complain of: `own` is this
-// rank's, empty for nothing. Complaints are told with the ranks that have them.
-void complain_together(const Session& session, const std::string& own, const std::string& hint,
-                       std::string_view label);
+// Throws UsageError on every rank if any of them has something to complain of. Complaints are told
+// with the ranks that have them, and with the first one's hint.
+void complain_together(const Session& session, const Complaint& own, std::string_view label);
 
 // Throws UsageError naming the first parameter or buffer that is not of the same name, shape, dtype
 // and kind on all ranks.

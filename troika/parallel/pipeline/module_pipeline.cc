@@ -48,7 +48,8 @@ struct ModulePipeline::Impl {
   Impl(const std::vector<NamedUnit>& all, const UnitLoss& loss, PipelineGroups the_groups,
        ModulePipelineOptions the_options);
   void make_stages(std::span<const NamedUnit> all, std::span<const int> cut, const UnitLoss& loss);
-  [[nodiscard]] Complaint complaint_of(std::span<const NamedTensor> parameters) const;
+  [[nodiscard]] Complaint complaint_of(std::span<const NamedTensor> parameters,
+                                       std::span<const NamedTensor> buffers) const;
   // The same modules with the same values on all data ranks; every parameter in one unit.
   void agree() const;
   void make_arena();
@@ -131,7 +132,8 @@ void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span
   }
 }
 
-Complaint ModulePipeline::Impl::complaint_of(std::span<const NamedTensor> parameters) const {
+Complaint ModulePipeline::Impl::complaint_of(std::span<const NamedTensor> parameters,
+                                             std::span<const NamedTensor> buffers) const {
   if (std::ranges::none_of(parameters, [](const auto& e) { return e.tensor.requires_grad(); })) {
     return {"the units from " + quote(units.front()->name(), 200) + " to " +
                 quote(units.back()->name(), 200) + " have no parameters to train",
@@ -144,6 +146,13 @@ Complaint ModulePipeline::Impl::complaint_of(std::span<const NamedTensor> parame
     return {"parameter " + quote(each.name, 200) + " is " + quote(place->second, 200) +
                 ", of another unit",
             "units do not share parameters: make one unit of those that do"};
+  }
+  for (const auto& [kind, tensors] :
+       {std::pair("parameter", parameters), std::pair("buffer", buffers)}) {
+    for (const NamedTensor& each : tensors) {
+      Complaint complaint = detail::complaint_of_values(kind, each);
+      if (!complaint.text.empty()) return complaint;
+    }
   }
   return {};
 }
@@ -160,7 +169,7 @@ void ModulePipeline::Impl::agree() const {
     add(parameters, *unit, detail::parameters_of(*unit->module()));
     add(buffers, *unit, detail::buffers_of(*unit->module()));
   }
-  detail::complain_over(groups, timeout, complaint_of(parameters));
+  detail::complain_over(groups, timeout, complaint_of(parameters, buffers));
   const Session data = Session::on(groups.data, timeout);
   Complaint difference;
   try {

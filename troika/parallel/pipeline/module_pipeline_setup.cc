@@ -1,7 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/mesh/mesh.h>
-#include <troika/parallel/data/replica_agreement.h>
 #include <troika/parallel/pipeline/cut.h>
 #include <troika/parallel/pipeline/module_pipeline_setup.h>
 #include <troika/rendezvous/agreement.h>

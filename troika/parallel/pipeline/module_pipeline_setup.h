@@ -2,6 +2,7 @@
 // cut into stages, groups, and complaints that every rank of the mesh hears of.
 #pragma once
 
+#include <troika/parallel/data/replica_agreement.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 #include <troika/param/arena.h>
 
@@ -26,11 +27,6 @@ namespace troika::detail {
 [[nodiscard]] std::vector<std::string> names_of_all(const Arena& arena, const Group& pipeline,
                                                     Seconds timeout);
 
-// What a rank finds wrong: one line, and one that says what to do. Empty: nothing.
-struct Complaint {
-  std::string text = {};
-  std::string hint = {};
-};
 // Throws UsageError on every rank of the mesh, in the same words, if any of them has something to
 // complain of. Collective.
 void complain_over(const PipelineGroups& groups, Seconds timeout, const Complaint& own);
