@@ -50,6 +50,7 @@ TEST(AcrossHosts, NameTheRankThatIsKilled) {
     EXPECT_THAT(value(results, rank, "error message"),
                 AllOf(HasSubstr("lost rank 1 (host "),
                       AnyOf(HasSubstr("); it is in all_reduce 'gradients' (axis data) for "),
+                            HasSubstr("); it was in all_reduce 'gradients' (axis data) when it "),
                             HasSubstr("); it last completed all_reduce "))))
         << rank;
     EXPECT_LT(std::stod(value(results, rank, "error seconds")), 10);  // the deadline is 30 s

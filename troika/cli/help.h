@@ -40,4 +40,15 @@ template <class Number>
   return CLI::Validator([check](std::string& text) { return check(text); }, "");
 }
 
+// Refuses a number of seconds that no deadline can be set by, with "0 is not in (0, 10000000]": the
+// range of the recipe's keys.
+[[nodiscard]] inline CLI::Validator timeout_seconds() {
+  const auto check = [](const std::string& text) -> std::string {
+    double value = 0;
+    if (!CLI::detail::lexical_cast(text, value) || (value > 0 && value <= 1e7)) return "";
+    return text + " is not in (0, 10000000]";
+  };
+  return CLI::Validator([check](std::string& text) { return check(text); }, "");
+}
+
 }  // namespace troika

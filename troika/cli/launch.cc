@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
+#include <troika/cli/help.h>
 #include <troika/cli/ranks.h>
 #include <troika/observe/machine.h>
 
@@ -58,6 +59,7 @@ void add_launch_command(CLI::App& app, Action& action) {
   command
       ->add_option("--rendezvous-timeout", options->rendezvous_timeout,
                    "Seconds for the other hosts to come")
+      ->check(timeout_seconds())
       ->group("Ranks")
       ->capture_default_str();
   command

@@ -112,9 +112,28 @@ std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
   return text;
 }
 
+// The flag that has taken the "--" in front of a program for its value, which is missing.
+const CLI::Option* flag_without_value(const CLI::App& app) {
+  if (!app.get_positionals_at_end()) return nullptr;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) continue;
+    if (std::ranges::find(option->results(), "--") != option->results().end()) return option;
+  }
+  return nullptr;
+}
+
+void refuse_flag_without_value(const CLI::App& app) {
+  const CLI::Option* flag = flag_without_value(app);
+  if (flag == nullptr) return;
+  throw UsageError(label_of(app) + flag->get_name() + " needs a value",
+                   "`" + path_of(app) + " --help` explains with examples");
+}
+
 UsageError usage_error(CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& current = innermost(app);
-  const std::vector<std::string> extras = app.remaining(true);
+  refuse_flag_without_value(current);
+  std::vector<std::string> extras = app.remaining(true);
+  std::erase(extras, "--");  // it ends the flags, and is none
   if (!extras.empty()) return unknown_word(current, extras.front());
   const std::vector<std::string> subcommands = subcommands_of(current);
   const std::string hint = "`" + path_of(current) + " --help` explains with examples";
@@ -135,6 +154,7 @@ void run(CLI::App& app, Action& action, int argc, const char* const* argv, int& 
   } catch (const CLI::ParseError& error) {
     throw usage_error(app, error);
   }
+  refuse_flag_without_value(innermost(app));
   if (!action) throw InternalError("internal error: the subcommand set no action");
   code = action();
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 
 namespace troika {
@@ -57,7 +58,7 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
       {"TROIKA_REPORT_FD", std::to_string(kReportDescriptor)},
   };
   if (!std::getenv("OMP_NUM_THREADS")) {
-    variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / plan.ranks_per_node));
+    variables["OMP_NUM_THREADS"] = std::to_string(threads_of_rank(cores, plan.ranks_per_node));
   }
   if (!options.recorders.empty()) {
     variables["TROIKA_RECORDERS"] = std::filesystem::absolute(options.recorders).string();
@@ -86,7 +87,8 @@ LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
 void LocalRanks::start(int local_rank, const LaunchOptions& options,
                        const std::map<std::string, std::string>& environment) {
   const int rank = options.plan.node_rank * options.plan.ranks_per_node + local_rank;
-  forget_left_error(recorders_, rank);
+  // Where they are expected, nobody reads the file, and a run may be refused that has one to keep.
+  if (last_words_ == LastWords::kOptional) forget_left_error(recorders_, rank);
   Ends report = make_report_line();
   ChildSpec spec{options.command, environment, 1, 2, report.theirs.get()};
   spec.environment["RANK"] = std::to_string(rank);
@@ -184,7 +186,10 @@ void LocalRanks::look_at_records(RankEnd& end) const {
 }
 
 void LocalRanks::signal_all(int number) {
-  for (const Process& process : processes_) process.child.signal(number);
+  for (const Process& process : processes_) {
+    process.child.signal(number);
+    process.child.signal(SIGCONT);  // one that is stopped would not get it
+  }
 }
 
 void LocalRanks::finish_output() {

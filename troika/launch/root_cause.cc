@@ -49,9 +49,16 @@ bool gave_up(const RankEnd& end) {
   return end.error && end.words == LastWords::kOptional;
 }
 
+// Whoever has seen the culprit for itself knows more than whoever was told.
+CauseKind kind_of_consequence(std::string_view message) {
+  const bool quotes = message.find(" gave up: ") != std::string_view::npos ||
+                      message.find(" after: ") != std::string_view::npos;
+  return quotes ? CauseKind::kSecondHand : CauseKind::kConsequence;
+}
+
 // It has ended because an operation failed, and that says who is to blame.
 Cause as_consequence(Cause cause, const LeftError& error) {
-  cause.kind = CauseKind::kConsequence;
+  cause.kind = kind_of_consequence(error.message);
   cause.message += " after: " + error.message;
   cause.hint = error.hint;
   return cause;
@@ -84,8 +91,8 @@ Cause cause_of_failure(const RankEnd& end, const std::string& where) {
   CauseKind kind = CauseKind::kFailed;
   if (failure.code == ExitCode::kRendezvous) kind = CauseKind::kRendezvous;
   if (failure.code == ExitCode::kInterrupted) kind = CauseKind::kInterrupted;
-  if (failure.secondary) kind = CauseKind::kConsequence;
-  if (end.was_told_to_end && kind != CauseKind::kConsequence) kind = CauseKind::kAfterwards;
+  if (end.was_told_to_end) kind = CauseKind::kAfterwards;
+  if (failure.secondary) kind = kind_of_consequence(failure.message);
   return {kind, 0, failure.code, where + failure.message, failure.hint};
 }
 
@@ -97,6 +104,20 @@ bool all_say_the_same(const std::vector<RankEnd>& ends, int world_size) {
   return static_cast<int>(ends.size()) == world_size &&
          std::all_of(ends.begin(), ends.end(),
                      [&](const RankEnd& end) { return message(end) == message(ends[0]); });
+}
+
+// A rank that others have lost may have gone well, and so has no last lines to look at.
+void name_early_end(Cause& cause, const std::vector<RankEnd>& ends, std::string_view host) {
+  if (cause.kind < CauseKind::kConsequence) return;
+  for (const RankEnd& end : ends) {
+    if (end.was_told_to_end || !ended_well(end)) continue;
+    if (cause.message.find("lost " + name_of(end, host)) == std::string::npos) continue;
+    cause.message += "; rank " + std::to_string(end.rank) + " had ended with exit status 0 before";
+    cause.hint =
+        "all ranks have to come to the same operations; uneven numbers of batches need join() "
+        "(docs/own-module.md)";
+    return;
+  }
 }
 
 }  // namespace
@@ -143,6 +164,7 @@ std::optional<Cause> first_cause(const std::vector<RankEnd>& ends, std::string_v
         same ? "" : "rank " + std::to_string(end.rank) + " (host " + std::string(host) + "): ";
     causes.push_back(spoke ? cause_of_failure(end, where) : cause_of_death(end, host));
     causes.back().order = static_cast<std::int64_t>(causes.size());
+    name_early_end(causes.back(), ends, host);
   }
   if (causes.empty()) return std::nullopt;
   return first_of(causes);
@@ -166,7 +188,7 @@ Cause decode_cause(std::string_view text) {
   try {
     const Json json = Json::parse(text);
     const int kind = json.at("kind");
-    if (kind < 0 || kind > static_cast<int>(CauseKind::kConsequence)) {
+    if (kind < 0 || kind > static_cast<int>(CauseKind::kSecondHand)) {
       throw DataError("a launcher's report has an unknown kind of cause: " + quote(text));
     }
     const LastWord word = decode_last_word(json.at("failure").get<std::string>());

@@ -40,6 +40,7 @@ enum class CauseKind {
   kLost,         // the launcher of another node does not answer
   kAfterwards,   // an error or a crash on the way out, after the launcher had told it to end
   kConsequence,  // a peer was gone or late
+  kSecondHand,   // a peer had given up, and said why
 };
 
 struct Cause {

@@ -3,11 +3,15 @@
 #include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/observe/inspection.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -24,7 +28,8 @@ using Places = std::map<std::uint64_t, std::map<std::size_t, const RecordedOpera
 struct GroupView {
   std::string axis;
   std::uint64_t generation = 0;
-  std::set<std::size_t> members;  // positions in Inspection::ranks
+  std::set<std::size_t> members;  // positions in Inspection::ranks, of those that have used it
+  std::int64_t first_used = std::numeric_limits<std::int64_t>::max();  // ns since 1970
   Places places;
   std::string title;  // "axis data", and what else tells it from the others
 };
@@ -53,11 +58,13 @@ std::string elapsed(std::int64_t since, std::int64_t now) {
   return format_duration(std::max(0.0, static_cast<double>(now - since) / 1e9));
 }
 
-std::string cell(const RecordedOperation* operation, std::int64_t now) {
+std::string cell(const RecordedOperation* operation, const RankSnapshot& rank) {
   if (operation == nullptr) return "-";
   switch (operation->state) {
     case State::kRunning:
-      return "for " + elapsed(operation->started, now);
+      return rank.process == ProcessState::kEnded
+                 ? "until it ended"
+                 : "for " + elapsed(operation->started, rank.taken);
     case State::kFinished:
       return "took " + elapsed(operation->started, operation->finished);
     case State::kFailed:
@@ -74,6 +81,20 @@ std::string ranks_text(const Inspection& inspection, const std::vector<std::size
   return (names.size() == 1 ? "rank " : "ranks ") + join(names, ", ");
 }
 
+// The same ranks may have made a group of an axis twice, as each ModulePipeline does. `views` are
+// sorted, so that equal titles follow each other.
+void number_equal_titles(std::vector<GroupView>& views) {
+  for (auto begin = views.begin(); begin != views.end();) {
+    const auto end = std::find_if(
+        begin, views.end(), [&](const GroupView& view) { return view.title != begin->title; });
+    const auto equal = end - begin;
+    for (std::ptrdiff_t i = 0; equal > 1 && i < equal; ++i) {
+      begin[i].title += ", group " + std::to_string(i + 1) + " of " + std::to_string(equal);
+    }
+    begin = end;
+  }
+}
+
 std::vector<GroupView> groups_of(const Inspection& inspection) {
   std::map<std::tuple<std::string, std::uint64_t, std::uint32_t>, GroupView> groups;
   for (std::size_t i = 0; i < inspection.ranks.size(); ++i) {
@@ -83,6 +104,7 @@ std::vector<GroupView> groups_of(const Inspection& inspection) {
       group.axis = each.axis;
       group.generation = each.generation;
       group.members.insert(i);
+      group.first_used = std::min(group.first_used, each.started);
       group.places[each.place][i] = &each;
     }
   }
@@ -104,9 +126,10 @@ std::vector<GroupView> groups_of(const Inspection& inspection) {
     }
   }
   std::ranges::sort(views, [](const GroupView& one, const GroupView& other) {
-    return std::tie(one.axis, one.generation, one.members) <
-           std::tie(other.axis, other.generation, other.members);
+    return std::tie(one.axis, one.generation, one.members, one.first_used) <
+           std::tie(other.axis, other.generation, other.members, other.first_used);
   });
+  number_equal_titles(views);
   return views;
 }
 
@@ -149,6 +172,18 @@ std::string overview(const Inspection& inspection) {
   return text_table(rows);
 }
 
+std::string errors_and_gaps(const Inspection& inspection) {
+  std::string text;
+  for (const auto& [rank, message] : inspection.errors) {
+    text += "rank " + std::to_string(rank) + ": " + message + "\n";
+  }
+  for (const std::string& file : inspection.unreadable) {
+    const std::string name = std::filesystem::path(file).filename().string();
+    text += quote(name) + " is no flight recorder file\n";
+  }
+  return text.empty() ? "" : "\n" + text;
+}
+
 std::string side_by_side(const Inspection& inspection, const GroupView& group, int last) {
   TextRows rows = {{group.title, "operation"}};
   const Places& places = group.places;
@@ -163,7 +198,7 @@ std::string side_by_side(const Inspection& inspection, const GroupView& group, i
     for (const std::size_t i : group.members) {
       const auto found = first->second.find(i);
       row.push_back(
-          cell(found == first->second.end() ? nullptr : found->second, inspection.ranks[i].taken));
+          cell(found == first->second.end() ? nullptr : found->second, inspection.ranks[i]));
     }
     rows.push_back(std::move(row));
   }
@@ -213,12 +248,21 @@ Inspection inspect_run(const std::filesystem::path& folder) {
     throw DataError(quote(folder.string()) + " holds no flight recorders (flight-rank-*.bin)",
                     "name the folder of a run on several ranks, such as runs/quickstart");
   }
+  std::sort(files.begin(), files.end());
   Inspection inspection{folder.string(), {}};
   for (const std::filesystem::path& file : files) {
     auto snapshot = take_snapshot(file);
-    if (!snapshot) throw DataError(quote(file.string()) + " is no flight recorder file");
+    if (!snapshot) {
+      inspection.unreadable.push_back(file.string());
+      continue;
+    }
+    const int rank = snapshot->recording.rank;
+    if (auto error = left_error(file.parent_path(), rank)) inspection.errors[rank] = error->message;
     if (snapshot->recording.host != host_name()) snapshot->process = ProcessState::kUnknown;
     inspection.ranks.push_back(std::move(*snapshot));
+  }
+  if (inspection.ranks.empty()) {
+    throw DataError(quote(inspection.unreadable.front()) + " is no flight recorder file");
   }
   std::ranges::sort(inspection.ranks, {},
                     [](const RankSnapshot& each) { return each.recording.rank; });
@@ -234,10 +278,12 @@ std::vector<std::string> differences(const Inspection& inspection) {
 }
 
 std::string to_text(const Inspection& inspection, int last) {
-  std::string text = overview(inspection) + "\n";
+  std::string text = overview(inspection) + errors_and_gaps(inspection) + "\n";
   const std::vector<std::string> lines = differences(inspection);
   for (const std::string& line : lines) text += line + "\n";
-  if (lines.empty()) text += "all ranks have entered the same operations\n";
+  if (lines.empty()) {
+    text += "as far as the records tell, all ranks have entered the same operations\n";
+  }
   for (const GroupView& group : groups_of(inspection)) {
     text += "\n" + side_by_side(inspection, group, last);
   }
@@ -250,15 +296,19 @@ std::string to_json(const Inspection& inspection) {
     nlohmann::json operations = nlohmann::json::array();
     for (const auto& operation : rank.recording.operations)
       operations.push_back(to_json(operation));
+    const auto error = inspection.errors.find(rank.recording.rank);
+    const bool failed = error != inspection.errors.end();
     ranks.push_back({{"rank", rank.recording.rank},
                      {"host", rank.recording.host},
                      {"pid", rank.recording.process_id},
                      {"process", name_of(rank.process)},
                      {"count", rank.recording.count},
+                     {"error", failed ? nlohmann::json(error->second) : nlohmann::json()},
                      {"operations", std::move(operations)}});
   }
   return nlohmann::json{{"folder", inspection.folder},
                         {"differences", differences(inspection)},
+                        {"unreadable", inspection.unreadable},
                         {"ranks", std::move(ranks)}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -5,6 +5,7 @@
 #include <troika/observe/snapshot.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,13 @@ namespace troika {
 
 struct Inspection {
   std::string folder;
-  std::vector<RankSnapshot> ranks;  // in ascending order
+  std::vector<RankSnapshot> ranks;           // in ascending order
+  std::map<int, std::string> errors = {};    // by rank: the first that ended an operation of it
+  std::vector<std::string> unreadable = {};  // files of which no more is known
 };
 
 // Reads all flight recorders in `folder`, or in its folder "flight". Whether a process is alive is
-// known for ranks of this host only. Throws DataError if there are none, or one cannot be read.
+// known for ranks of this host only. Throws DataError if there are none, or none can be read.
 [[nodiscard]] Inspection inspect_run(const std::filesystem::path& folder);
 
 // Where the ranks differ: one line for each axis on which some have entered an operation that

@@ -182,8 +182,9 @@ std::string last_deed(const RankSnapshot& snapshot) {
   const auto& operations = snapshot.recording.operations;
   const auto running = std::ranges::find(operations, State::kRunning, &RecordedOperation::state);
   if (running != operations.end()) {
-    return "it is in " + name_of(*running) + " (axis " + running->axis + ") for " +
-           elapsed(running->started, snapshot.taken);
+    const std::string where = name_of(*running) + " (axis " + running->axis + ")";
+    if (snapshot.process == ProcessState::kEnded) return "it was in " + where + " when it ended";
+    return "it is in " + where + " for " + elapsed(running->started, snapshot.taken);
   }
   // The one that ended last, not the one that began last.
   const auto last = std::ranges::max_element(operations, {}, &RecordedOperation::finished);

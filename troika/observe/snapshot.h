@@ -39,7 +39,8 @@ struct RankSnapshot {
 [[nodiscard]] RankSnapshot decode_snapshot(std::string_view text);
 
 // "it last completed all_reduce 'loss' 61 s ago", "it is in barrier 'end' (axis world) for 2.0 s",
-// "it has begun no operation", or "it keeps no flight recorder".
+// "it was in barrier 'end' (axis world) when it ended", "it has begun no operation", or "it keeps
+// no flight recorder".
 [[nodiscard]] std::string last_deed(const RankSnapshot& snapshot);
 
 }  // namespace troika

@@ -39,6 +39,7 @@ Outcome run(const std::vector<std::string>& words, const Action& failing = {}) {
   add_train_command(app, action);
   add_generate_command(app, action);
   add_data_command(app, action);
+  add_launch_command(app, action);
   app.add_subcommand("fail", "Fail")->callback([&] { action = failing; });
   std::vector<const char*> argv = {"troika"};
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -67,7 +68,8 @@ TEST(CommandLine, SuggestsTheNearestWord) {
 
 TEST(CommandLine, NamesWhatIsMissing) {
   expect_usage_error({},
-                     "a subcommand is missing: recipe, completion, train, generate, data, fail");
+                     "a subcommand is missing: recipe, completion, train, generate, data, launch, "
+                     "fail");
   expect_usage_error({"recipe"},
                      "recipe: a subcommand or flag is missing: check, show, --defaults");
   expect_usage_error({"recipe", "check"}, "recipe check: FILE is required");
@@ -95,6 +97,28 @@ TEST(CommandLine, SaysWhatIsWrongWithAValue) {
   expect_usage_error({"generate", "x", "--top-k", "-1"}, "generate: --top-k: -1 is less than 0");
   expect_usage_error({"data", "prepare", "x", "y", "--shard-tokens", "0"},
                      "data prepare: --shard-tokens: 0 is less than 1");
+}
+
+// The "--" in front of the program is no flag, and no value of one.
+TEST(CommandLine, SaysWhatIsWrongInFrontOfAProgram) {
+  const auto refused = [](std::vector<std::string> words, const std::string& message) {
+    words.insert(words.begin(), "launch");
+    words.insert(words.end(), {"--", "true"});
+    expect_usage_error(words, "launch: " + message);
+  };
+  refused({"--ranks", "two"}, "--ranks two is no whole number");
+  refused({"--ranks=two"}, "--ranks two is no whole number");
+  refused({"--ranks", "1.5"}, "--ranks 1.5 is no whole number");
+  refused({"--rendezvous-timeout", "abc"}, "--rendezvous-timeout abc is no number");
+  refused({"--rank", "2"}, "unknown flag '--rank'; did you mean '--ranks'?");
+  for (const std::string value : {"inf", "nan", "-5", "0", "1e8"}) {
+    refused({"--rendezvous-timeout", value},
+            "--rendezvous-timeout: " + value + " is not in (0, 10000000]");
+  }
+  refused({"--recorders"}, "--recorders needs a value");
+  refused({"--ranks"}, "--ranks needs a value");
+  expect_usage_error({"launch", "--ranks", "2", "--"}, "launch: PROGRAM is required");
+  expect_usage_error({"launch", "--recorders", "--"}, "launch: --recorders needs a value");
 }
 
 TEST(CommandLine, HelpIsInOurWords) {

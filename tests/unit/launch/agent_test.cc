@@ -201,6 +201,13 @@ TEST(Agent, RanksThatIgnoreSignalsOrAreStoppedEndAsWell) {
   }
 }
 
+TEST(Agent, ARankThatIsStoppedIsAskedToEnd) {
+  const Finished finished = launched({"stopped-and-tidy", "--ranks", "2"});
+  EXPECT_THAT(finished.last_line, HasSubstr("rank 1"));
+  EXPECT_THAT(finished.out, HasSubstr("ending once"));
+  expect_nothing_left(finished, 2);
+}
+
 TEST(Agent, GrandchildrenEndToo) {
   const Finished finished = launched({"grandchild", "--ranks", "1"});
   EXPECT_EQ(finished.exit_code, 5);

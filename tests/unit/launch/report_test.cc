@@ -104,6 +104,48 @@ TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
   EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kDied);
 }
 
+TEST(RootCause, IsToldByWhoeverHasSeenItForItself) {
+  const std::string seen = "rank 1 (host a, pid 101) has not entered barrier 'round'";
+  RankEnd told = ended(2, 4 << 8), witness = ended(0, 4 << 8);
+  told.words = witness.words = LastWords::kOptional;
+  witness.error = LeftError{seen, "kill -CONT 101"};
+  for (const std::string quoting :
+       {"barrier 'round' on axis world: rank 0 (host a, pid 100) gave up: ",
+        "barrier 'round' on axis world: rank 0 (host a, pid 100) ended with exit status 4 "
+        "after: "}) {
+    told.error = LeftError{quoting + seen, ""};
+    EXPECT_EQ(first_cause({told}, "a", 3)->kind, CauseKind::kSecondHand);
+    const Cause cause = *first_cause({told, witness}, "a", 3);
+    EXPECT_EQ(cause.message, "rank 0 (host a, pid 100) ended with exit status 4 after: " + seen);
+    EXPECT_EQ(cause.hint, "kill -CONT 101");
+  }
+  EXPECT_EQ(decode_cause(encode(*first_cause({told}, "a", 3))).kind, CauseKind::kSecondHand);
+  // As of a training.
+  const auto spoken = [](int rank, const std::string& message) {
+    return ended(rank, 4 << 8, LastWord{Failure{ExitCode::kRendezvous, message, "", true}, ""});
+  };
+  EXPECT_EQ(first_cause({spoken(2, "rank 0 gave up: " + seen), spoken(0, seen)}, "a", 3)->message,
+            "rank 0 (host a): " + seen);
+}
+
+// It has no last lines that say why.
+TEST(RootCause, NamesTheRankThatHadGoneWellTooEarly) {
+  RankEnd early = ended(1, 0), left = ended(0, 4 << 8);
+  early.words = left.words = LastWords::kOptional;
+  left.error = LeftError{"barrier 'round' on axis world: lost rank 1 (host a, pid 101)",
+                         "that process has ended: its last lines say why"};
+  const Cause cause = *first_cause({early, left}, "a", 2);
+  EXPECT_EQ(cause.message,
+            "rank 0 (host a, pid 100) ended with exit status 4 after: barrier 'round' on axis "
+            "world: lost rank 1 (host a, pid 101); rank 1 had ended with exit status 0 before");
+  EXPECT_EQ(cause.hint,
+            "all ranks have to come to the same operations; uneven numbers of batches need join() "
+            "(docs/own-module.md)");
+  early.status = SIGKILL;
+  early.was_told_to_end = true;
+  EXPECT_EQ(first_cause({early, left}, "a", 2)->hint, left.error->hint);
+}
+
 TEST(RootCause, OthersAreToldOfIt) {
   const LastWord data{Failure{ExitCode::kData, "no data", "get some", false}, ""};
   const LastWord peer{Failure{ExitCode::kRendezvous, "rank 0 is late", "", true}, ""};

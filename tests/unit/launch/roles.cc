@@ -208,6 +208,19 @@ const std::map<std::string, Role>& roles() {
          linger();
          return 3;
        }},
+      {"stopped-and-tidy",
+       [](Self& self) {
+         if (self.world.rank == 1) {
+           linger();
+           return 3;
+         }
+         sigset_t until_then;
+         sigemptyset(&until_then);
+         sigaddset(&until_then, SIGTERM);
+         sigprocmask(SIG_BLOCK, &until_then, nullptr);
+         raise(SIGSTOP);
+         return until_interrupted(self, SIGTERM);
+       }},
       {"grandchild", [](Self&) { return leave_a_grandchild(); }},
       {"draws-and-dies", [](Self&) { return draw_progress([] { return raise(SIGKILL); }); }},
       {"draws-and-hangs", [](Self&) { return draw_progress(hang); }},

@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <support/temporary_folder.h>
+#include <sys/wait.h>
 #include <troika/base/error.h>
 #include <troika/observe/inspection.h>
+#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -73,6 +76,21 @@ TEST_F(Run, TellsTheGroupsOfAnAxisApart) {
                           "ranks 2, 3); rank 3 has"));
 }
 
+TEST_F(Run, NumbersTheGroupsThatTheSameRanksHaveMadeOfAnAxis) {
+  const auto first = rank(0, "a"), second = rank(1, "a");
+  for (const std::uint32_t group : {900, 30}) {  // numbers are in no order
+    for (const auto& recorder : {first, second}) {
+      recorder->end(begin(*recorder, group == 900 ? "earlier" : "later", 1, 7, group));
+    }
+  }
+  begin(*first, "last", 2, 7, 30);
+  EXPECT_THAT(differences(inspect()),
+              ElementsAre("rank 1 has not entered all_reduce 'last' (operation 2 on axis data of "
+                          "ranks 0, 1, group 2 of 2); rank 0 has"));
+  EXPECT_THAT(to_text(inspect(), 10),
+              testing::ContainsRegex("axis data of ranks 0, 1, group 1 of 2 .*\n.*'earlier'"));
+}
+
 TEST_F(Run, ShowsTheLastOnes) {
   const auto recorder = rank(3, "elsewhere");
   for (unsigned i = 1; i <= 9; ++i) recorder->end(begin(*recorder, "n" + std::to_string(i), i));
@@ -86,6 +104,40 @@ TEST_F(Run, ShowsTheLastOnes) {
   const auto json = nlohmann::json::parse(to_json(inspection));
   EXPECT_EQ(json.at("ranks").at(0).at("operations").size(), 9u);
   EXPECT_EQ(json.at("ranks").at(0).at("operations").at(8).at("label"), "n9");
+}
+
+// Its process is gone, and does not wait any longer.
+TEST_F(Run, SaysWhatARankWasInWhenItEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    begin(*rank(0, host_name()), "loss", 1);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const std::string text = to_text(inspect(), 10);
+  EXPECT_THAT(text, HasSubstr("it was in all_reduce 'loss' (axis data) when it ended"));
+  EXPECT_THAT(text, testing::ContainsRegex("1 +all_reduce 'loss' +until it ended\n"));
+}
+
+TEST_F(Run, ShowsWhatEndedTheRanksOperations) {
+  const auto first = rank(0, "a"), second = rank(1, "a");
+  for (const auto& recorder : {first, second}) recorder->fail(begin(*recorder, "loss", 1));
+  leave_error(folder_.path(), 1, PeerError("lost rank 0", "look there"));
+  const Inspection inspection = inspect();
+  EXPECT_THAT(to_text(inspection, 10), HasSubstr("\nrank 1: lost rank 0\n"));
+  const auto ranks = nlohmann::json::parse(to_json(inspection)).at("ranks");
+  EXPECT_TRUE(ranks.at(0).at("error").is_null());
+  EXPECT_EQ(ranks.at(1).at("error"), "lost rank 0");
+}
+
+TEST_F(Run, NamesADamagedFileAndShowsTheOthers) {
+  const auto recorder = rank(0, "a");
+  const std::string damaged = recorder_path(folder_.path(), 1).string();
+  std::ofstream(damaged) << "nonsense";
+  const Inspection inspection = inspect();
+  ASSERT_EQ(inspection.ranks.size(), 1u);
+  EXPECT_THAT(to_text(inspection, 10), HasSubstr("'flight-rank-1.bin' is no flight recorder file"));
+  EXPECT_THAT(nlohmann::json::parse(to_json(inspection)).at("unreadable"), ElementsAre(damaged));
 }
 
 TEST_F(Run, RefusesAFolderWithoutRecorders) {

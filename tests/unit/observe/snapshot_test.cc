@@ -116,6 +116,8 @@ TEST(Snapshot, SaysWhatTheRankDidLast) {
   earlier.started = 10'000'000'000;
   snapshot.recording.operations.push_back(earlier);
   EXPECT_EQ(last_deed(snapshot), "it is in all_reduce 'bucket' (axis tensor) for 1 min 00 s");
+  snapshot.process = ProcessState::kEnded;
+  EXPECT_EQ(last_deed(snapshot), "it was in all_reduce 'bucket' (axis tensor) when it ended");
 }
 
 }  // namespace
