@@ -17,8 +17,12 @@ using Seconds = std::chrono::duration<double>;
 
 class Deadline {
  public:
-  // The point `timeout` from now.
-  [[nodiscard]] static Deadline in(Seconds timeout) { return Deadline(Clock::now(), timeout); }
+  // The point `timeout` from now; of none (NaN, or before now) now, of more than 30 years in 30.
+  [[nodiscard]] static Deadline in(Seconds timeout) {
+    constexpr Seconds kMost(1e9);
+    if (!(timeout > Seconds(0))) timeout = Seconds(0);
+    return Deadline(Clock::now(), timeout < kMost ? timeout : kMost);
+  }
 
   [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
   // Time left, never negative.

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace troika {
 namespace {
@@ -50,6 +52,14 @@ void wait_for_all(Store& store, std::string_view what, const World& world, std::
                             format_fixed(deadline.timeout().count(), 0) + " s",
                         "look at what those ranks printed last, or raise "
                         "comm.rendezvous_timeout_seconds if they are slow to start");
+}
+
+// Whether this process has claimed the rank before, or tried to.
+bool claimed_before(const World& world) {
+  static std::mutex mutex;
+  static std::set<std::string> claims;
+  const std::lock_guard lock(mutex);
+  return !claims.insert(key_of(world.store.describe() + "/" + world.job, world.rank)).second;
 }
 
 struct Announcement {
@@ -98,7 +108,7 @@ std::string name_dissenters(const std::vector<int>& ranks) {
          (ranks.size() == 1 ? " disagrees" : " disagree") + " with rank 0";
 }
 
-void check_agreement(const std::vector<Announcement>& all, Store& store) {
+void check_agreement(const std::vector<Announcement>& all, const Agreement& own, Store& store) {
   if (const auto ranks = dissenters(all, &Announcement::version); !ranks.empty()) {
     const Announcement& other = all[static_cast<std::size_t>(ranks[0])];
     throw RendezvousError(name_dissenters(ranks) + " on the version of troika: " + other.version +
@@ -108,9 +118,9 @@ void check_agreement(const std::vector<Announcement>& all, Store& store) {
   }
   if (const auto ranks = dissenters(all, &Announcement::recipe_hash); !ranks.empty()) {
     const auto recipes = store.get_all({key_of("recipe", 0), key_of("recipe", ranks[0])});
-    throw RendezvousError(name_dissenters(ranks) + " on the recipe: " +
+    throw RendezvousError(name_dissenters(ranks) + " on " + own.title + ": " +
                               first_difference(recipes[0], recipes[1], ranks[0]),
-                          "start all ranks with the same recipe file and the same --set");
+                          own.hint);
   }
 }
 
@@ -153,13 +163,19 @@ Rendezvous Rendezvous::join(World world, const Agreement& agreement, const Deadl
   Store store = open_store(world, deadline).with_prefix(key_prefix(world.job));
   Rendezvous rendezvous(std::move(world), std::move(store));
   rendezvous.announce(agreement);
-  rendezvous.meet(deadline);
+  rendezvous.meet(agreement, deadline);
   return rendezvous;
 }
 
 void Rendezvous::announce(const Agreement& agreement) {
   const int rank = world_.rank;
+  const bool is_again = claimed_before(world_);
   if (store_->add(key_of("claims", rank), 1) > 1) {
+    if (is_again) {
+      throw RendezvousError("this process has met the others of this job before, as rank " +
+                                std::to_string(rank) + " of " + std::to_string(world_.size),
+                            "open one Session a process, and keep it: its copies share it");
+    }
     throw RendezvousError("two processes claim to be rank " + std::to_string(rank) + " of " +
                               std::to_string(world_.size) + " at " + world_.store.describe() +
                               "; this one is on host " + world_.host,
@@ -172,7 +188,7 @@ void Rendezvous::announce(const Agreement& agreement) {
               write({member, agreement.version, hex(content_hash(agreement.recipe))}));
 }
 
-void Rendezvous::meet(const Deadline& deadline) {
+void Rendezvous::meet(const Agreement& agreement, const Deadline& deadline) {
   wait_for_all(*store_, "member", world_, "come", deadline);
   std::vector<Announcement> all;
   for (const std::string& text : store_->get_all(keys_of_all("member", world_.size))) {
@@ -180,7 +196,7 @@ void Rendezvous::meet(const Deadline& deadline) {
     members_.push_back(all.back().member);
   }
   try {
-    check_agreement(all, *store_);
+    check_agreement(all, agreement, *store_);
   } catch (const Error&) {
     // The others are to read why, before the store goes with this process.
     constexpr Seconds kToRead{5};

@@ -24,6 +24,9 @@ struct Member {
 struct Agreement {
   std::string version;  // of troika
   std::string recipe;   // as resolved, in TOML; compared line by line
+  // What `recipe` is called where ranks differ, and what to do then.
+  std::string title = "the recipe";
+  std::string hint = "start all ranks with the same recipe file and the same --set";
 };
 
 class Rendezvous {
@@ -52,7 +55,7 @@ class Rendezvous {
  private:
   Rendezvous(World world, std::optional<Store> store);
   void announce(const Agreement& agreement);
-  void meet(const Deadline& deadline);
+  void meet(const Agreement& agreement, const Deadline& deadline);
   [[nodiscard]] bool keeps_store() const;
 
   World world_;

@@ -2,6 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
+#include <troika/config/choices.h>
 #include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
@@ -55,10 +56,32 @@ std::shared_ptr<Recorder> make_recorder(const std::filesystem::path& folder, con
 }
 
 // What all ranks must have in common, in the recipe's form, so that a difference is named.
-std::string agreement_of(const SessionOptions& options) {
-  std::string text = "[session]\nname = \"" + options.name + "\"\nengine = ";
-  text += std::to_string(static_cast<int>(options.engine)) + "\nfold = ";
-  return text + std::to_string(static_cast<int>(options.fold)) + "\n";
+Agreement agreement_of(const SessionOptions& options) {
+  const bool in_order = options.fold == EngineOptions::Fold::kInOrder;
+  return {std::string(kVersion),
+          "[session]\nname = \"" + options.name + "\"\nengine = \"" +
+              std::string(name_of(options.engine)) + "\"\nfold = \"" +
+              (in_order ? "in order" : "fastest") + "\"\n",
+          "the options of the session",
+          "give the same options on all ranks (SessionOptions, troika_options)"};
+}
+
+void check_timeout(Seconds timeout, std::string_view name) {
+  constexpr double kMost = 1e7;  // as in a recipe
+  if (timeout.count() > 0 && timeout.count() <= kMost) return;
+  throw UsageError("SessionOptions::" + std::string(name) + " = " +
+                   std::to_string(timeout.count()) + " s is out of range: (0, 10000000]");
+}
+
+// As of Replica::weigh().
+void check_count(double count) {
+  if (count >= 0 && count <= std::numeric_limits<double>::max()) return;
+  throw UsageError("average() takes a number of samples, not " + std::to_string(count));
+}
+
+void check_timeouts(const SessionOptions& options) {
+  check_timeout(options.timeout, "timeout");
+  check_timeout(options.rendezvous_timeout, "rendezvous_timeout");
 }
 
 }  // namespace
@@ -81,11 +104,11 @@ Session Session::from_environment(const SessionOptions& options) {
 }
 
 Session Session::join(World world, const SessionOptions& options) {
+  check_timeouts(options);
   const Deadline deadline = Deadline::in(options.rendezvous_timeout);
   const int rank = world.rank;
   try {
-    Rendezvous rendezvous = Rendezvous::join(
-        std::move(world), {std::string(kVersion), agreement_of(options)}, deadline);
+    Rendezvous rendezvous = Rendezvous::join(std::move(world), agreement_of(options), deadline);
     return connect(std::move(rendezvous), options);
   } catch (const RendezvousError& error) {
     leave_error(recorder_folder(options), rank, error);
@@ -94,6 +117,7 @@ Session Session::join(World world, const SessionOptions& options) {
 }
 
 Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
+  check_timeouts(options);
   auto state = std::make_shared<State>();
   state->timeout = options.timeout;
   state->rendezvous.emplace(std::move(rendezvous));
@@ -202,6 +226,7 @@ double Session::sum(double value, std::string_view label) const {
 }
 
 double Session::average(double value, double count, std::string_view label) const {
+  check_count(count);
   // What has no weight does not count, not even a NaN.
   double sums[] = {count == 0 ? 0 : value * count, count};
   reduce(sums, ReduceOp::kSum, label);
@@ -214,6 +239,7 @@ Session::Metrics Session::average(const Metrics& metrics, std::string_view label
 
 Session::Metrics Session::average(const Metrics& metrics, double count,
                                   std::string_view label) const {
+  check_count(count);
   std::string names;
   for (const auto& [name, value] : metrics) names += (names.empty() ? "" : ", ") + name;
   const std::vector<std::string> everybodys = gather(names, label);

@@ -80,7 +80,8 @@ class Session {
   // The rest is collective, and throws DeadlineError or PeerError.
 
   // Of one number from each rank; with `count`, weighted by it: each rank gives a mean over so many
-  // samples. Every rank gives a count, or none does. NaN if all counts are zero.
+  // samples. Every rank gives a count, or none does. NaN if all counts are zero. Throws UsageError,
+  // on its rank alone, for a count that is negative or not finite.
   [[nodiscard]] double average(double value, std::string_view label) const;
   [[nodiscard]] double average(double value, double count, std::string_view label) const;
   [[nodiscard]] double sum(double value, std::string_view label) const;
@@ -92,7 +93,8 @@ class Session {
                                 std::string_view label = "metrics") const;
   // In place, in rank order or not as the engine does it.
   void reduce(std::span<double> values, ReduceOp op, std::string_view label) const;
-  // Of a tensor of any layout on each rank, of equal shape and dtype: a new tensor.
+  // Of a tensor of any strides on each rank, of equal dtype and number of elements, which go
+  // together in row-major order: a new tensor of this rank's shape.
   [[nodiscard]] at::Tensor average(const at::Tensor& tensor, std::string_view label) const;
   [[nodiscard]] at::Tensor sum(const at::Tensor& tensor, std::string_view label) const;
   // A text from each rank, by rank.

@@ -7,6 +7,7 @@
 #include <troika/session/session.h>
 
 #include <cmath>
+#include <limits>
 
 #include "ranks/own_module/own_world.h"
 #include "ranks/rank_helper.h"
@@ -25,6 +26,10 @@ RANK_TEST(Session, AveragesAndSums, 1, 2, 3) {
   const double without = session.average(r == 0 ? NAN : r, r, "a rank without samples");
   if (n > 1) {
     EXPECT_DOUBLE_EQ(without, (2 * n - 1) / 3);
+  }
+  for (const double count : {-1.0, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    EXPECT_THROW((void)session.average(1, count, "count"), UsageError);
+    EXPECT_THROW((void)session.average({{"loss", 1}}, count), UsageError);
   }
   const at::Tensor turned = at::full({2, 3}, r, at::kDouble).t();
   EXPECT_TRUE(
@@ -99,8 +104,42 @@ RANK_TEST(Session, RanksMustAgree, 2) {
     (void)Session::join(world_of(rank), options);
     ADD_FAILURE() << "no error";
   } catch (const RendezvousError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("session.name"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("on the options of the session: session.name"));
+    EXPECT_THAT(error.hint(), testing::Not(testing::HasSubstr("--set")));
   }
+}
+
+RANK_TEST(Session, AnotherEngineIsNamed, 2) {
+  SessionOptions options;
+  options.rendezvous_timeout = Seconds(30);
+  options.engine = rank.index() == 0 ? EngineKind::kShm : EngineKind::kGloo;
+  try {
+    (void)Session::join(world_of(rank), options);
+    ADD_FAILURE() << "no error";
+  } catch (const RendezvousError& error) {
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr(R"(session.engine is "shm" on rank 0 and "gloo" on rank 1)"));
+  }
+}
+
+TEST(Session, TimeOutsThatAreNoneAreRefused) {
+  for (const double seconds : {0.0, -1.0, 1e300, std::numeric_limits<double>::infinity(),
+                               std::numeric_limits<double>::quiet_NaN()}) {
+    SessionOptions options;
+    options.timeout = Seconds(seconds);
+    EXPECT_THROW((void)Session::from_environment(options), UsageError) << seconds;
+    options.timeout = Seconds(1);
+    options.rendezvous_timeout = Seconds(seconds);
+    EXPECT_THROW((void)Session::from_environment(options), UsageError) << seconds;
+  }
+}
+
+// As an engine's own, which nobody has checked.
+TEST(Session, DeadlinesThatAreTooFarAreFar) {
+  EXPECT_FALSE(Deadline::in(Seconds(std::numeric_limits<double>::infinity())).passed());
+  EXPECT_FALSE(Deadline::in(Seconds(1e300)).passed());
+  EXPECT_TRUE(Deadline::in(Seconds(std::numeric_limits<double>::quiet_NaN())).passed());
+  EXPECT_TRUE(Deadline::in(Seconds(-1)).passed());
 }
 
 TEST(Session, AProcessAloneIsAWorldOfOne) {

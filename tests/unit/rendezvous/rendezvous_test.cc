@@ -131,11 +131,18 @@ TEST(Rendezvous, DisagreementReachesAllWhenRankZeroKeepsTheStore) {
 
 TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
   const Store store = Store::host(0, Reach::kThisHost);
-  const auto outcomes = all_ranks(2, [&](int) {
-    return Rendezvous::join(world_at(store.endpoint(), 0, 2), kSame, Deadline::in(Seconds(1)));
-  });
-  const std::string both = outcomes[0].error + outcomes[1].error;
-  EXPECT_THAT(both, HasSubstr("two processes claim to be rank 0 of 2"));
+  World world = world_at(store.endpoint(), 0, 2);
+  const auto error_of_join = [&] {
+    return outcome_of([&] { return Rendezvous::join(world, kSame, Deadline::in(Seconds(0.1))); })
+        .error;
+  };
+  world.job = "of this process";
+  EXPECT_THAT(error_of_join(), HasSubstr("rank 1 of 2 has not come"));
+  EXPECT_THAT(error_of_join(),
+              HasSubstr("this process has met the others of this job before, as rank 0 of 2"));
+  world.job = "of another process";
+  store.with_prefix(key_prefix(world.job)).add("claims/0", 1);
+  EXPECT_THAT(error_of_join(), HasSubstr("two processes claim to be rank 0 of 2"));
 }
 
 TEST(Rendezvous, WithoutAStoreItNamesTheEndpoint) {
