@@ -332,11 +332,11 @@ RANK_FUNCTION(accounting) {
   const Group group = make_group("data", ranks, rank.index(), options);
   EXPECT_EQ(group.generation(), 7u);
   EXPECT_EQ(group.ranks().front(), 100);
-  EXPECT_EQ(group.bytes_sent(), 0u);
+  EXPECT_EQ(group.input_bytes(), 0u);
   group.all_reduce(at::zeros({10}), ReduceOp::kSum, Rank::call("forty bytes")).wait();
   at::Tensor tensor = at::zeros({3}, at::kByte);
   group.broadcast(tensor, 0, Rank::call("three bytes")).wait();
-  EXPECT_EQ(group.bytes_sent(), 40u + (rank.index() == 0 ? 3u : 0u));
+  EXPECT_EQ(group.input_bytes(), 40u + (rank.index() == 0 ? 3u : 0u));
 
   const Recording recording = read_recorder(path);
   ASSERT_EQ(recording.operations.size(), 2u);

@@ -170,14 +170,14 @@ RANK_FUNCTION(bytes_summed_once_a_step) {
   DataAxis axis(model.arena(), {.tensor = group});
   axis.begin_step(1, Seconds(30));
   (void)model.train(token_batch(recipe, Tokens::kPlain));
-  const std::uint64_t before = group.bytes_sent();
+  const std::uint64_t before = group.input_bytes();
   const auto operations = recorded(rank, [&] { axis.finish(); });
   ASSERT_EQ(names_of(operations),
             std::vector<Expected>({{"all_reduce", "gradient bucket 1, tensor axis"}}));
   const std::int64_t elements = elements_summed_a_step(recipe, rank.size());
   EXPECT_EQ(operations[0].elements, elements);
   const auto input = static_cast<std::uint64_t>(elements) * sizeof(double);
-  EXPECT_EQ(group.bytes_sent() - before, input);
+  EXPECT_EQ(group.input_bytes() - before, input);
   // Small enough to go to everybody at once.
   EXPECT_EQ(operations[0].sent, static_cast<std::uint64_t>(rank.size() - 1) * input);
 }

@@ -155,7 +155,7 @@ class Group {
   [[nodiscard]] std::string_view engine_name() const;
   // Bytes that this rank has sent or reduced through this group: the sum of its inputs' sizes. What
   // an algorithm puts on the wire for them is in docs/engines.md. Zero for a group of one.
-  [[nodiscard]] std::uint64_t bytes_sent() const;
+  [[nodiscard]] std::uint64_t input_bytes() const;
 
   // In place. Average divides the sum by size().
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const;
@@ -179,7 +179,7 @@ class Group {
   Work scatter(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
   // Posts all sends and receives together, before it returns; nothing is assumed about buffering.
   // Only those named take part. Transfers between the same pair match in order, with equal sizes;
-  // those of a member with itself are copies.
+  // those of a member with itself are copies. What is received shares no memory with the rest.
   Work exchange(std::span<const Transfer> transfers, const Call& call) const;
   Work barrier(const Call& call) const;
 

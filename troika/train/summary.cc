@@ -39,7 +39,7 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   for (const Group* group :
        {&job.data(), &job.tensor(), &job.pipeline(), &job.shard(), &job.replicate(), &job.tie()}) {
     auto bytes =
-        of_all_ranks(static_cast<std::int64_t>(group->bytes_sent()), "input bytes of all ranks");
+        of_all_ranks(static_cast<std::int64_t>(group->input_bytes()), "input bytes of all ranks");
     const bool any = std::ranges::any_of(bytes, [](std::int64_t count) { return count > 0; });
     if (any || group == &job.data()) input_bytes[group->axis()] = std::move(bytes);
   }

@@ -172,13 +172,13 @@ RANK_TEST(OwnModule, AccumulatesWithoutSynchronising, 2) {
   for (int round = 0; round < 2; ++round) {
     module->zero_grad();
     alone->zero_grad();
-    const std::uint64_t sent_before = model.session().world().bytes_sent();
+    const std::uint64_t sent_before = model.session().world().input_bytes();
     for (std::uint64_t part = 0; part < 3; ++part) {
       const Samples all(6, part), own = all.part(rank);
       if (part < 2) {
         const auto guard = model.no_sync();
         squared_error(model(own.x), own.y).backward();
-        EXPECT_EQ(model.session().world().bytes_sent(), sent_before);
+        EXPECT_EQ(model.session().world().input_bytes(), sent_before);
       } else {
         squared_error(model(own.x), own.y).backward();
       }

@@ -259,9 +259,9 @@ RANK_TEST(SyncBatchNorm, BucketsSetOutBeforeItsBackwardPass, 2) {
   DataParallel model(together, session, bucket_for_each(false));
   const Samples own = Samples(6, 0, {2, 5, 5}).part(rank);
   const torch::Tensor features = together->features(own.x);
-  const std::uint64_t before = session.world().bytes_sent();
+  const std::uint64_t before = session.world().input_bytes();
   std::uint64_t sent = 0;
-  features.register_hook([&](const torch::Tensor&) { sent = session.world().bytes_sent(); });
+  features.register_hook([&](const torch::Tensor&) { sent = session.world().input_bytes(); });
   squared_error(together->head(features, true), own.y).backward();
   EXPECT_GT(sent, before);
   session.leave();
