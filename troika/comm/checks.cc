@@ -9,6 +9,7 @@ namespace {
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_meta() || b.is_meta() || a.device() != b.device()) return false;
+  if (a.nbytes() == 0 || b.nbytes() == 0) return false;
   const auto* a_begin = static_cast<const char*>(a.const_data_ptr());
   const auto* b_begin = static_cast<const char*>(b.const_data_ptr());
   return a_begin < b_begin + b.nbytes() && b_begin < a_begin + a.nbytes();
@@ -73,6 +74,9 @@ void ArgumentCheck::same_dtype(const at::Tensor& output, const at::Tensor& input
 }
 
 void ArgumentCheck::reduction(const at::Tensor& tensor, ReduceOp op) const {
+  if (op < ReduceOp::kSum || op > ReduceOp::kMin) {
+    refuse("no ReduceOp has the number " + std::to_string(static_cast<int>(op)));
+  }
   if (op != ReduceOp::kAverage || at::isFloatingType(tensor.scalar_type())) return;
   refuse("an average of " + std::string(name_of(tensor.scalar_type())) + " is not defined",
          "sum, and divide as you mean it");
@@ -131,6 +135,25 @@ void ArgumentCheck::apart_or_own(const at::Tensor& part, const at::Tensor& whole
 
 void ArgumentCheck::apart(const at::Tensor& output, const at::Tensor& input) const {
   if (share_memory(output, input)) refuse("input and output overlap");
+}
+
+void ArgumentCheck::apart(std::span<const Transfer> transfers) const {
+  const auto receives = [](const Transfer& each) {
+    return each.direction == Transfer::Direction::kReceive;
+  };
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const Transfer &one = transfers[i], &other = transfers[j];
+      if (!receives(one) && !receives(other)) continue;
+      if (!share_memory(one.tensor, other.tensor)) continue;
+      const Transfer& received = receives(one) ? one : other;
+      const Transfer& second = receives(one) ? other : one;
+      refuse("the tensor received from member " + std::to_string(received.peer) +
+                 " overlaps the one " + (receives(second) ? "received from" : "sent to") +
+                 " member " + std::to_string(second.peer),
+             "receive into memory of its own");
+    }
+  }
 }
 
 }  // namespace troika::detail

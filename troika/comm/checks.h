@@ -37,6 +37,8 @@ class ArgumentCheck {
   // `part` shares no memory with `whole`, unless it is exactly the elements from `own` on.
   void apart_or_own(const at::Tensor& part, const at::Tensor& whole, std::int64_t own) const;
   void apart(const at::Tensor& output, const at::Tensor& input) const;
+  // What is received shares no memory with anything else in the same exchange.
+  void apart(std::span<const Transfer> transfers) const;
 
   [[noreturn]] void refuse(const std::string& why, std::string hint = {}) const;
 

@@ -64,7 +64,7 @@ class Case {
 
   [[nodiscard]] bool of_our_group(const RecordedOperation& operation) const {
     return operation.group == wait_.group && operation.axis == axis_ &&
-           operation.generation == members_.generation;
+           operation.generation == static_cast<std::uint32_t>(members_.generation);  // as recorded
   }
 
   // What a member has entered as the group's operation of the same number.
@@ -249,8 +249,8 @@ class Case {
                " lets it go on";
       case ProcessState::kRuns:
         return "process " + pid +
-               " is computing: an endless loop, or work that takes longer than the deadline "
-               "(comm.timeout_seconds)";
+               " is computing: an endless loop, or work that takes longer than the time-out of "
+               "collectives (comm.timeout_seconds, SessionOptions::timeout)";
       case ProcessState::kSleeps:
         return "process " + pid +
                " sleeps: it waits for something else, such as a file, a lock or "

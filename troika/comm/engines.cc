@@ -29,7 +29,7 @@ EngineKind resolve_engine(EngineKind kind) {
   if (!chosen->usable) {
     throw UsageError("engine " + chosen->name +
                          (chosen->built ? " cannot be used: " : " is not built: ") + chosen->reason,
-                     "use comm.engine = \"gloo\"");
+                     "use the engine gloo (comm.engine, SessionOptions::engine)");
   }
   return kind;
 }
@@ -89,8 +89,6 @@ Group make_group(std::string axis, std::vector<int> ranks, int index,
     Meeting meeting(context);
     engine = make_engine(context, meeting);
     identity = meeting.identity();
-    // Whoever makes a group after an error has got over it.
-    if (options.observers.recorder) options.observers.recorder->forget();
   }
   return Group(std::move(axis), std::move(ranks), index, options.generation, std::move(engine),
                identity, options.observers);

@@ -33,13 +33,13 @@ struct Group::Shared {
   std::string axis;
   std::uint64_t generation = 0;
   std::uint32_t identity = 0;
-  std::atomic<std::uint64_t> bytes_sent = 0;
+  std::atomic<std::uint64_t> input_bytes = 0;
   std::atomic<std::uint64_t> places = 0;
 
   // Starts an operation, and tells the observers of its start and its end.
   template <class Start>
   Work observed(const OperationInput& input, const Call& call, Start&& start) {
-    bytes_sent.fetch_add(input.bytes, std::memory_order_relaxed);
+    input_bytes.fetch_add(input.bytes, std::memory_order_relaxed);
     const bool all = input.members == OperationInput::Members::kAll;
     const OperationFacts facts =
         facts_of(input, call, all ? places.fetch_add(1, std::memory_order_relaxed) + 1 : 0);
@@ -174,8 +174,8 @@ std::string_view Group::engine_name() const {
   return shared_ ? shared_->engine->name() : "none";
 }
 
-std::uint64_t Group::bytes_sent() const {
-  return shared_ ? shared_->bytes_sent.load(std::memory_order_relaxed) : 0;
+std::uint64_t Group::input_bytes() const {
+  return shared_ ? shared_->input_bytes.load(std::memory_order_relaxed) : 0;
 }
 
 Work Group::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const {
@@ -309,6 +309,7 @@ Work Group::exchange(std::span<const Transfer> transfers, const Call& call) cons
     check.tensor(transfer.tensor, "tensor");
     if (transfer.direction == Transfer::Direction::kSend) sent += transfer.tensor.nbytes();
   }
+  check.apart(transfers);
   const std::vector<Transfer> others = without_own(transfers, index_, check);
   if (!shared_) return {};
   const OperationInput facts{"exchange", sent, nullptr, 0, OperationInput::Members::kSome};

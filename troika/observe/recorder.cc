@@ -161,17 +161,10 @@ void Recorder::leave(const std::exception_ptr& error) noexcept {
   try {
     std::rethrow_exception(error);
   } catch (const RendezvousError& told) {
-    const std::lock_guard lock(mutex_);
-    if (!error_left_) leave_error(folder_, rank_, told);
-    error_left_ = true;
+    // Not under a lock: a file system that hangs must not hold up a second operation that fails.
+    if (!error_left_.exchange(true)) leave_error(folder_, rank_, told);
   } catch (...) {  // whoever it reaches tells it. NOLINT(bugprone-empty-catch)
   }
-}
-
-void Recorder::forget() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (error_left_) forget_left_error(folder_, rank_);
-  error_left_ = false;
 }
 
 std::uint64_t Recorder::count() const noexcept {

@@ -31,12 +31,12 @@
 // host.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -78,7 +78,7 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // An operation starts; returns its number. This and the others may be called by any thread, and
-  // never block, allocate or throw, but for leave() and forget(), which write a file.
+  // never block, allocate or throw, but for leave(), which writes a file.
   std::uint64_t begin(const OperationFacts& facts) noexcept;
   // It has sent so many more bytes to others, and waited for them so many times more.
   void add_traffic(std::uint64_t sequence, std::uint64_t bytes, std::uint32_t steps) noexcept;
@@ -88,10 +88,8 @@ class Recorder {
   void fail(std::uint64_t sequence) noexcept;
   // What ended an operation of this rank, or kept it from meeting others, is left beside the file
   // for the launcher (left_error.h): the first DeadlineError, PeerError or other RendezvousError.
-  // It is there when this returns.
+  // It is there when this returns, unless another thread is still writing it.
   void leave(const std::exception_ptr& error) noexcept;
-  // The job goes on: the next error is the first again.
-  void forget() noexcept;
 
   // Operations begun so far.
   [[nodiscard]] std::uint64_t count() const noexcept;
@@ -106,8 +104,7 @@ class Recorder {
   std::uint32_t capacity_;
   int rank_;
   std::filesystem::path folder_;  // empty: in memory only
-  std::mutex mutex_;
-  bool error_left_ = false;  // guarded by the mutex
+  std::atomic<bool> error_left_ = false;
 };
 
 // The record of an operation under way, for the engine that carries it out. A small value that must

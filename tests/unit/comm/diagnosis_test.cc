@@ -225,6 +225,7 @@ TEST(Diagnosis, OfAnExchange) {
             "nothing from rank 1 (host b, pid 4711) in exchange 'activations' on axis data; rank 0 "
             "has waited 2.0 s; it last completed all_reduce 'loss' 1 min 01 s ago");
   EXPECT_THAT(found.hint, HasSubstr("process 4711 is computing"));
+  EXPECT_THAT(found.hint, HasSubstr("comm.timeout_seconds, SessionOptions::timeout"));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(GroupOfOne, DoesNothingInPlace) {
   EXPECT_TRUE(at::equal(tensor, before));
   EXPECT_EQ(group.size(), 1);
   EXPECT_EQ(group.engine_name(), "none");
-  EXPECT_EQ(group.bytes_sent(), 0u);
+  EXPECT_EQ(group.input_bytes(), 0u);
 }
 
 TEST(GroupOfOne, CopiesOtherwise) {
@@ -94,6 +94,9 @@ TEST(Group, RefusesBadTensorsByName) {
                   (void)group.all_reduce(at::zeros({2}, at::kInt), ReduceOp::kAverage, kCall);
                 }),
                 HasSubstr("an average of int32 is not defined"));
+    EXPECT_THAT(
+        refusal([&] { (void)group.all_reduce(at::zeros({2}), static_cast<ReduceOp>(4), kCall); }),
+        HasSubstr("no ReduceOp has the number 4"));
   }
 }
 
@@ -156,6 +159,26 @@ TEST(Group, RefusesOverlapButForTheOwnPart) {
   const std::int64_t counts[] = {2, 2, 2, 2, 2};
   EXPECT_THAT(refusal([&] { (void)group.all_to_all(ten, counts, ten, counts, kCall); }),
               HasSubstr("overlap"));
+}
+
+TEST(Group, RefusesAnExchangeThatReceivesIntoItsOtherTensors) {
+  using enum Transfer::Direction;
+  const Group group = fake_group();
+  const at::Tensor ten = at::zeros({10});
+  const auto exchange = [&](const Transfer& one, const Transfer& other) {
+    const Transfer transfers[] = {one, other};
+    return refusal([&] { (void)group.exchange(transfers, kCall); });
+  };
+  EXPECT_EQ(
+      exchange({kSend, 1, ten}, {kReceive, 3, ten}),
+      "exchange 'label': the tensor received from member 3 overlaps the one sent to member 1");
+  EXPECT_THAT(exchange({kReceive, 1, ten.narrow(0, 0, 6)}, {kReceive, 3, ten.narrow(0, 5, 5)}),
+              HasSubstr("from member 3 overlaps the one received from member 1"));
+  EXPECT_THAT(exchange({kSend, 2, ten}, {kReceive, 2, ten}), HasSubstr("overlaps"));
+  EXPECT_EQ(exchange({kSend, 1, ten}, {kSend, 3, ten}), "accepted");
+  EXPECT_EQ(exchange({kReceive, 1, ten.narrow(0, 0, 5)}, {kReceive, 3, ten.narrow(0, 5, 5)}),
+            "accepted");
+  EXPECT_EQ(exchange({kSend, 1, ten.narrow(0, 5, 0)}, {kReceive, 3, ten}), "accepted");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(Lane, LeavesTheErrorToWhatIsUnderWay) {
   const Work work = lane.add(job(
       [&] {
         started.set_value();
-        std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1300));
         throw PeerError("rank 1 is late");
       },
       Seconds(0.05)));

@@ -34,10 +34,10 @@ class HierarchyEngine final : public GroupEngine,
                               public std::enable_shared_from_this<HierarchyEngine> {
  public:
   struct Parts {
+    std::shared_ptr<Recorder> recorder;    // goes last: the engines write to it; may be null
     std::shared_ptr<GroupEngine> inside;   // among the members of this host; null for one alone
     std::shared_ptr<GroupEngine> between;  // among the carriers at this place; null elsewhere
     std::shared_ptr<GroupEngine> all;      // among all, for what is not reduced
-    std::shared_ptr<Recorder> recorder;    // lives as long as any exchange; may be null
   };
   // `name` is a literal.
   HierarchyEngine(std::string_view name, std::string axis, int index, Hosts hosts, Parts parts);

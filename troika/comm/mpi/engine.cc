@@ -40,8 +40,8 @@ Standing start_mpi() {
       throw UsageError(
           "the program has initialised MPI without MPI_THREAD_MULTIPLE, which the "
           "engine mpi needs, as its operations go on beside the program",
-          "call MPI_Init_thread with MPI_THREAD_MULTIPLE, or use another engine: "
-          "comm.engine = \"auto\"");
+          "call MPI_Init_thread with MPI_THREAD_MULTIPLE, or use the engine auto (comm.engine, "
+          "SessionOptions::engine)");
     }
     return {plugin.rank(), plugin.size(), plugin.library()};
   } catch (const mpi::Failure& failure) {
@@ -51,7 +51,9 @@ Standing start_mpi() {
 
 // Every member's position in the MPI job, once all agree that it is one job.
 std::vector<int> positions(const std::vector<std::string>& words, const Members& members) {
-  const std::string hint = "start all ranks with one mpirun, or use comm.engine = \"gloo\"";
+  const std::string hint =
+      "start all ranks with one mpirun, or use the engine gloo (comm.engine, "
+      "SessionOptions::engine)";
   std::vector<int> ranks;
   const Standing first = read(words.front());
   for (int member = 0; member < members.size(); ++member) {

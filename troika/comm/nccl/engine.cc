@@ -9,6 +9,7 @@
 #include <troika/comm/meeting.h>
 #include <troika/comm/mpi/patience.h>
 #include <troika/comm/nccl/plugin.h>
+#include <troika/comm/overdue.h>
 #include <troika/comm/plugin_folder.h>
 #include <troika/rendezvous/environment.h>
 
@@ -233,9 +234,8 @@ class NcclEngine final : public GroupEngine {
          .run = [this, named, deadline, start = std::move(start)] { run(named, deadline, start); },
          .overdue =
              [this, named, deadline, record = call.record] {
-               const std::exception_ptr error = late(named, deadline);
-               record.leave(error);
-               return error;
+               return overdue_error(named + " on axis " + members_.axis, deadline.timeout(), record,
+                                    [this](const Reason& reason) { abort(reason.message); });
              }});
   }
 

@@ -46,8 +46,8 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
     throw RendezvousError(
         members.name(member) + " cannot be reached in shared memory from " +
             members.name(members.index) + " on axis " + members.axis,
-        "is it on another host, or in another container? Then use comm.engine = \"auto\" or "
-        "\"gloo\"");
+        "is it on another host, or in another container? Then use the engine auto or gloo "
+        "(comm.engine, SessionOptions::engine)");
   } catch (const shm::Broken&) {
     throw RendezvousError("a peer went away while axis " + members.axis + " was being connected");
   }
