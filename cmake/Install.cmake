@@ -46,7 +46,7 @@ function(troika_install)
     ${PROJECT_SOURCE_DIR}/cmake/TorchTarget.cmake DESTINATION ${_package})
   # What has to be built before `cmake --install`, and no tests.
   add_custom_target(installable DEPENDS troika troika_shared)
-  foreach(_plugin IN ITEMS troika_mpi_openmpi troika_mpi_mpich troika_nccl)
+  foreach(_plugin IN ITEMS troika_sentencepiece troika_mpi_openmpi troika_mpi_mpich troika_nccl)
     if(TARGET ${_plugin})
       add_dependencies(installable ${_plugin})
       install(TARGETS ${_plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/troika)

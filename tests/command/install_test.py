@@ -67,6 +67,15 @@ class Install(unittest.TestCase):
                                        "--sizes", "4K", "--budget", "0", "--json").stdout)
         self.assertEqual(facts["results"][0]["bytes"], 4096)
 
+    def test_tokenizers_come_with_it(self):
+        plugin, = self.prefix.glob("lib*/**/troika/libtroika_sentencepiece.so")
+        (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)
+        for variables in ({}, {"TROIKA_PLUGINS": str(plugin.parent)}):
+            shutil.rmtree(self.folder / "pieces", ignore_errors=True)
+            self.run_in(self.folder, self.prefix / "bin" / "troika", "data", "prepare", "pieces", "text.txt",
+                        "--train-tokenizer", "--vocab-size", "300", **variables)
+            self.assertTrue((self.folder / "pieces" / "tokenizer.model").is_file())
+
     def test_public_headers_stand_and_internal_ones_do_not(self):
         include = self.prefix / "include" / "troika"
         for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data/data_parallel.h", "parallel/data/zero_redundancy_optimizer.h",

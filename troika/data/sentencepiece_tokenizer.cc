@@ -1,44 +1,62 @@
-// The one file that sees SentencePiece's headers.
-#include <sentencepiece_processor.h>
-#include <sentencepiece_trainer.h>
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/base/plugin_folder.h>
 #include <troika/base/text.h>
+#include <troika/data/sentencepiece/plugin.h>
 #include <troika/data/tokenizer.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <regex>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace troika {
 namespace {
 
+// Loaded once, when a tokenizer is needed first.
+const sentencepiece_plugin::Plugin& plugin() {
+  static const sentencepiece_plugin::Plugin& loaded = []() -> const sentencepiece_plugin::Plugin& {
+    const auto path = detail::find_plugin(sentencepiece_plugin::kFile);
+    if (!path) {
+      throw UsageError(
+          "the plug-in " + std::string(sentencepiece_plugin::kFile) + " is missing",
+          "install troika again, or name its folder in " + std::string(detail::kPluginsVariable));
+    }
+    const auto entry = reinterpret_cast<sentencepiece_plugin::Entry>(
+        detail::load_plugin(*path, sentencepiece_plugin::kEntry, detail::PluginScope::kOwn));
+    return *entry();
+  }();
+  return loaded;
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view model, const std::string& source)
-      : source_(source), fingerprint_(content_hash(model)) {
-    if (!processor_.LoadFromSerializedProto(model).ok() || processor_.GetPieceSize() <= 0) {
+      : source_(source), fingerprint_(content_hash(model)), model_(plugin().load(model)) {
+    if (!model_) {
       throw DataError(quote(source) + " is not a SentencePiece model",
                       "data.tokenizer is \"bytes\" or the path of a SentencePiece model file");
     }
-    if (processor_.eos_id() < 0) {
+    if (model_->eos_id() < 0) {
       throw DataError("the SentencePiece model " + quote(source) + " has no end-of-sentence piece",
                       "train it with one (eos_id >= 0): it separates the documents");
     }
   }
 
-  [[nodiscard]] std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
-  [[nodiscard]] std::int64_t separator() const override { return processor_.eos_id(); }
+  [[nodiscard]] std::int64_t vocab_size() const override { return model_->vocab_size(); }
+  [[nodiscard]] std::int64_t separator() const override { return model_->eos_id(); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids, part_ids;
     while (!text.empty()) {
       const std::size_t length = part_length(text);
-      const auto status = processor_.Encode(text.substr(0, length), &part_ids);
-      if (!status.ok()) {
-        throw DataError("SentencePiece cannot encode a text with " + quote(source_) + ": " +
-                        status.ToString());
+      const std::string error = model_->encode(text.substr(0, length), part_ids);
+      if (!error.empty()) {
+        throw DataError("SentencePiece cannot encode a text with " + quote(source_) + ": " + error);
       }
       ids.insert(ids.end(), part_ids.begin(), part_ids.end());
       text.remove_prefix(length);
@@ -52,10 +70,9 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (id >= 0 && id < vocab_size()) known.push_back(static_cast<int>(id));
     }
     std::string text;
-    const auto status = processor_.Decode(known, &text);
-    if (!status.ok()) {
-      throw DataError("SentencePiece cannot decode with " + quote(source_) + ": " +
-                      status.ToString());
+    const std::string error = model_->decode(known, text);
+    if (!error.empty()) {
+      throw DataError("SentencePiece cannot decode with " + quote(source_) + ": " + error);
     }
     return text;
   }
@@ -63,21 +80,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   std::string source_;
   std::uint64_t fingerprint_;
-  sentencepiece::SentencePieceProcessor processor_;
-};
-
-// Hands our lines to SentencePiece.
-class Lines final : public sentencepiece::SentenceIterator {
- public:
-  explicit Lines(const LineReader& next_line) : next_line_(next_line), line_(next_line()) {}
-  [[nodiscard]] bool done() const override { return !line_; }
-  void Next() override { line_ = next_line_(); }
-  [[nodiscard]] const std::string& value() const override { return *line_; }
-  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  const LineReader& next_line_;
-  std::optional<std::string> line_;
+  std::unique_ptr<sentencepiece_plugin::Model> model_;
 };
 
 [[noreturn]] void throw_training_error(std::int64_t vocab_size, std::string reason) {
@@ -116,11 +119,12 @@ std::string train_sentencepiece(const LineReader& next_line, std::int64_t vocab_
       {"num_threads", "1"},
       {"minloglevel", "3"},  // SentencePiece's log goes to stderr, which is not ours to use
   };
-  Lines lines(next_line);
-  if (lines.done()) throw DataError("there is no text to train a tokenizer on");
+  std::optional<std::string> first = next_line();
+  if (!first) throw DataError("there is no text to train a tokenizer on");
+  const auto lines = [&] { return first ? std::exchange(first, std::nullopt) : next_line(); };
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(options, &lines, &model);
-  if (!status.ok()) throw_training_error(vocab_size, status.ToString());
+  const std::string error = plugin().train(options, lines, model);
+  if (!error.empty()) throw_training_error(vocab_size, error);
   return model;
 }
 

@@ -1,6 +1,9 @@
+#include <dlfcn.h>
 #include <troika/data/tokenizer.h>
 #include <unit/data/support.h>
 
+#include <array>
+#include <cstring>
 #include <numeric>
 
 namespace troika {
@@ -103,6 +106,25 @@ TEST(PartLength, GivesTheSameIdsAsTheWhole) {
   }
   EXPECT_EQ(parts, tokenizer->encode(text));
   EXPECT_EQ(round_trip(*tokenizer, text), text);
+}
+
+// Of a name that SentencePiece has for a larger variable.
+TEST(SentencePiece, LeavesLibTorchsMemoryAlone) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer lets no plug-in have a scope of its own";
+#endif
+  void* c10 = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(c10, nullptr);
+  const void* level = dlsym(c10, "FLAGS_minloglevel");
+  const auto* aborts = static_cast<const char*>(dlsym(c10, "FLAGS_caffe2_use_fatal_for_enforce"));
+  ASSERT_NE(level, nullptr);
+  ASSERT_NE(aborts, nullptr);
+  std::array<char, 64> before{}, after{};
+  std::memcpy(before.data(), level, before.size());
+  (void)train(kText, 350);
+  std::memcpy(after.data(), level, after.size());
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(*aborts, 0);  // a failed allocation throws
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <troika/comm/mpi/patience.h>
 #include <troika/comm/nccl/plugin.h>
 #include <troika/comm/overdue.h>
-#include <troika/comm/plugin_folder.h>
+#include <troika/base/plugin_folder.h>
 #include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>

@@ -1,16 +1,22 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/comm/plugin_folder.h>
-#include <troika/rendezvous/environment.h>
+#include <troika/base/plugin_folder.h>
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <system_error>
 
 namespace troika::detail {
 namespace {
 
 namespace fs = std::filesystem;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOwnScope = RTLD_LOCAL;  // sanitizers have to come first everywhere
+#else
+constexpr int kOwnScope = RTLD_LOCAL | RTLD_DEEPBIND;
+#endif
 
 // The folder of the program or of the library that holds this code.
 std::vector<fs::path> own_folders() {
@@ -31,14 +37,14 @@ std::vector<fs::path> own_folders() {
 
 std::optional<fs::path> find_plugin(std::string_view file_name) {
   std::vector<fs::path> folders;
-  if (const auto named = Environment::of_process().text(kPluginsVariable)) {
-    folders.emplace_back(*named);
-  }
+  const char* named = std::getenv(kPluginsVariable);
+  if (named != nullptr && *named != '\0') folders.emplace_back(named);
   for (const fs::path& own : own_folders()) {
     for (const char* place : {".", "../lib/troika", "troika", "../lib"}) {
       folders.push_back(own / place);
     }
   }
+  folders.emplace_back(TROIKA_BUILD_FOLDER);
   for (const fs::path& folder : folders) {
     std::error_code error;
     const fs::path file = folder / file_name;
@@ -47,8 +53,9 @@ std::optional<fs::path> find_plugin(std::string_view file_name) {
   return std::nullopt;
 }
 
-void* load_plugin(const fs::path& path, const char* symbol) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+void* load_plugin(const fs::path& path, const char* symbol, PluginScope scope) {
+  const int visible = scope == PluginScope::kShared ? RTLD_GLOBAL : kOwnScope;
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | visible);
   void* entry = library != nullptr ? dlsym(library, symbol) : nullptr;
   if (entry == nullptr) {
     const char* reason = dlerror();
