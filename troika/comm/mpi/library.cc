@@ -1,7 +1,7 @@
 #include <troika/base/error.h>
+#include <troika/base/plugin_folder.h>
 #include <troika/base/text.h>
 #include <troika/comm/mpi/library.h>
-#include <troika/base/plugin_folder.h>
 #include <troika/rendezvous/environment.h>
 
 #include <dlfcn.h>

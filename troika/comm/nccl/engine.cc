@@ -2,6 +2,7 @@
 // all-gather are a reduction to, or a broadcast from, each member in turn; what is not reduced goes
 // as messages that are posted together. Sums are as NCCL makes them: in an order of its own.
 #include <troika/base/error.h>
+#include <troika/base/plugin_folder.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/comm/factory.h>
@@ -10,7 +11,6 @@
 #include <troika/comm/mpi/patience.h>
 #include <troika/comm/nccl/plugin.h>
 #include <troika/comm/overdue.h>
-#include <troika/base/plugin_folder.h>
 #include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>
