@@ -32,8 +32,8 @@ struct DryRun {
 [[nodiscard]] std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int ranks,
                                                   int ranks_per_node);
 
-// `recipe` is resolved; neighbouring ranks share a host, all like this machine. Leaves this process
-// with as many threads as such a rank has. Throws UsageError.
+// `recipe` is resolved; neighbouring ranks share a host, all like this machine; the
+// caller sees to the threads of such a rank (ThreadsOfRank). Throws UsageError.
 [[nodiscard]] DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes);
 
 // A table with a line for each kind of rank.
