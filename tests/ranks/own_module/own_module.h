@@ -97,28 +97,26 @@ inline void expect_same_values(const torch::nn::Module& actual, const torch::nn:
   }
 }
 
-// Runs `body`, which must throw UsageError, and returns what it says.
+// What `body` throws, which must be a UsageError.
 template <class Body>
-std::string usage_error_of(Body&& body) {
+UsageError thrown_by(Body&& body) {
   try {
     std::forward<Body>(body)();
   } catch (const UsageError& error) {
-    return error.what();
+    return error;
   }
   ADD_FAILURE() << "no UsageError";
-  return {};
+  return UsageError("");
 }
 
-// The hint of the same.
+template <class Body>
+std::string usage_error_of(Body&& body) {
+  return thrown_by(std::forward<Body>(body)).what();
+}
+
 template <class Body>
 std::string usage_hint_of(Body&& body) {
-  try {
-    std::forward<Body>(body)();
-  } catch (const UsageError& error) {
-    return error.hint();
-  }
-  ADD_FAILURE() << "no UsageError";
-  return {};
+  return thrown_by(std::forward<Body>(body)).hint();
 }
 
 // Small buckets, so that even small modules have several.
