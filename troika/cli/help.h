@@ -2,6 +2,8 @@
 // folder: it sees the parser.
 #pragma once
 
+#include <troika/config/longest_timeout.h>
+
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <sstream>
@@ -45,7 +47,8 @@ template <class Number>
 [[nodiscard]] inline CLI::Validator timeout_seconds() {
   const auto check = [](const std::string& text) -> std::string {
     double value = 0;
-    if (!CLI::detail::lexical_cast(text, value) || (value > 0 && value <= 1e7)) return "";
+    if (!CLI::detail::lexical_cast(text, value) || (value > 0 && value <= kLongestTimeout))
+      return "";
     return text + " is not in (0, 10000000]";
   };
   return CLI::Validator([check](std::string& text) { return check(text); }, "");

@@ -1,5 +1,6 @@
 #include <troika/config/choices.h>
 #include <troika/config/fields.h>
+#include <troika/config/longest_timeout.h>
 
 #include <concepts>
 
@@ -44,10 +45,10 @@ struct In {
   }
   template <auto kMember>
   constexpr Field seconds(std::string_view key, std::string_view doc) const {
-    return {
-        section, key,
-        SecondsSpec{place<kMember>(), {0, 1e7, NumberRange::End::kOpen, NumberRange::End::kClosed}},
-        doc};
+    return {section, key,
+            SecondsSpec{place<kMember>(),
+                        {0, kLongestTimeout, NumberRange::End::kOpen, NumberRange::End::kClosed}},
+            doc};
   }
   template <auto kMember>
   constexpr Field boolean(std::string_view key, std::string_view doc) const {

@@ -3,6 +3,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
 #include <troika/config/choices.h>
+#include <troika/config/longest_timeout.h>
 #include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
@@ -67,21 +68,20 @@ Agreement agreement_of(const SessionOptions& options) {
 }
 
 void check_timeout(Seconds timeout, std::string_view name) {
-  constexpr double kMost = 1e7;  // as in a recipe
-  if (timeout.count() > 0 && timeout.count() <= kMost) return;
+  if (timeout.count() > 0 && timeout.count() <= kLongestTimeout) return;
   throw UsageError("SessionOptions::" + std::string(name) + " = " +
                    std::to_string(timeout.count()) + " s is out of range: (0, 10000000]");
+}
+
+void check_timeouts(const SessionOptions& options) {
+  check_timeout(options.timeout, "timeout");
+  check_timeout(options.rendezvous_timeout, "rendezvous_timeout");
 }
 
 // As of Replica::weigh().
 void check_count(double count) {
   if (count >= 0 && count <= std::numeric_limits<double>::max()) return;
   throw UsageError("average() takes a number of samples, not " + std::to_string(count));
-}
-
-void check_timeouts(const SessionOptions& options) {
-  check_timeout(options.timeout, "timeout");
-  check_timeout(options.rendezvous_timeout, "rendezvous_timeout");
 }
 
 }  // namespace
