@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <sstream>
 #include <vector>
 
@@ -48,28 +49,29 @@ double statistic(const Path& folder, std::string_view wanted) {
   return 0;
 }
 
-// Files named as in `folder`; `dropped` is the statistic of what the kernel would give up first.
+// Files named as in `folder`; `dropped` are the statistics of what the kernel gives up for others.
 void tighten_memory(CgroupLimits& limits, const Path& folder, const char* limit, const char* usage,
-                    std::string_view dropped) {
+                    std::initializer_list<std::string_view> dropped) {
   const std::optional<double> most = positive(words_of(folder / limit, 1)[0]);
   tighten(limits.memory_bytes, most);
   if (!most) return;
-  const double used = positive(words_of(folder / usage, 1)[0]).value_or(0);
-  const double kept = std::max(0.0, used - statistic(folder, dropped));
-  tighten(limits.available_memory_bytes, std::max(0.0, *most - kept));
+  double kept = positive(words_of(folder / usage, 1)[0]).value_or(0);
+  for (const std::string_view name : dropped) kept -= statistic(folder, name);
+  tighten(limits.available_memory_bytes, std::max(0.0, *most - std::max(0.0, kept)));
 }
 
 void read_version_2(const Path& folder, CgroupLimits& limits) {
   const std::vector<std::string> quota = words_of(folder / "cpu.max", 2);
   tighten_cores(limits, quota[0], quota[1]);
-  tighten_memory(limits, folder, "memory.max", "memory.current", "inactive_file");
+  tighten_memory(limits, folder, "memory.max", "memory.current",
+                 {"inactive_file", "active_file", "slab_reclaimable"});
 }
 
 void read_version_1(const Path& folder, CgroupLimits& limits) {
   tighten_cores(limits, words_of(folder / "cpu.cfs_quota_us", 1)[0],
                 words_of(folder / "cpu.cfs_period_us", 1)[0]);
   tighten_memory(limits, folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                 "total_inactive_file");
+                 {"total_inactive_file", "total_active_file"});
 }
 
 // Calls `read` for the group's folder and all above it. A container may see its own group as the

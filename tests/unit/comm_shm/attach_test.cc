@@ -130,7 +130,7 @@ TEST(MemoryFile, SaysSoWhereThereIsNoRoom) {
     } catch (const StorageError& error) {
       EXPECT_THAT(error.what(),
                   HasSubstr("cannot reserve " + format_bytes(bytes) + " of shared memory: "));
-      EXPECT_THAT(error.what(), HasSubstr(" of this host's memory are left"));
+      EXPECT_THAT(error.what(), HasSubstr(" are left on this host, or in this container"));
     }
   }
 }

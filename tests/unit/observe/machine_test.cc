@@ -75,9 +75,10 @@ TEST(AvailableMemory, IsWhatTheMachineAndEachGroupHaveLeft) {
   root.with("proc/self/cgroup", "0::/job/step\n")
       .with("sys/fs/cgroup/job/memory.max", "4096000\n")
       .with("sys/fs/cgroup/job/memory.current", "3072000\n")
-      .with("sys/fs/cgroup/job/memory.stat", "anon 7\ninactive_file 1000\n")
+      .with("sys/fs/cgroup/job/memory.stat",
+            "anon 7\ninactive_file 1000\nactive_file 300\nslab_reclaimable 20\n")
       .with("sys/fs/cgroup/job/step/memory.max", "max\n");
-  EXPECT_EQ(available_memory(root.path()), 4096000u - 3072000u + 1000u);
+  EXPECT_EQ(available_memory(root.path()), 4096000u - 3072000u + 1320u);
 }
 
 TEST(AvailableMemory, OfVersionOne) {

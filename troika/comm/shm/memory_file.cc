@@ -35,7 +35,7 @@ void check_room(std::size_t wanted, std::size_t whole) {
   const auto available = available_memory();
   if (!available || wanted <= *available) return;
   throw StorageError("cannot reserve " + format_bytes(whole) + " of shared memory: " +
-                         format_bytes(*available) + " of this host's memory are left",
+                         format_bytes(*available) + " are left on this host, or in this container",
                      "free some memory, or raise the limit of the container");
 }
 
