@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -39,7 +40,9 @@ std::string random_name() {
 bool readable(int descriptor, const Deadline& deadline) {
   while (true) {
     pollfd watched{descriptor, POLLIN, 0};
-    const int timeout = static_cast<int>(deadline.left().count() * 1e3) + 1;
+    constexpr double kMostMilliseconds = 1e9;  // poll counts in an int; the loop comes back
+    const double left = std::min(deadline.left().count() * 1e3, kMostMilliseconds);
+    const int timeout = static_cast<int>(left) + 1;
     const int ready = poll(&watched, 1, timeout);
     if (ready > 0) return true;
     if (ready == 0 && deadline.passed()) return false;
