@@ -172,9 +172,10 @@ void Rendezvous::announce(const Agreement& agreement) {
   const bool is_again = claimed_before(world_);
   if (store_->add(key_of("claims", rank), 1) > 1) {
     if (is_again) {
-      throw RendezvousError("this process has met the others of this job before, as rank " +
+      throw RendezvousError("this process has joined this job before, or tried to, as rank " +
                                 std::to_string(rank) + " of " + std::to_string(world_.size),
-                            "open one Session a process, and keep it: its copies share it");
+                            "a process joins once: keep the Session, whose copies share it, and "
+                            "after a failure start the job again");
     }
     throw RendezvousError("two processes claim to be rank " + std::to_string(rank) + " of " +
                               std::to_string(world_.size) + " at " + world_.store.describe() +

@@ -139,7 +139,7 @@ TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
   world.job = "of this process";
   EXPECT_THAT(error_of_join(), HasSubstr("rank 1 of 2 has not come"));
   EXPECT_THAT(error_of_join(),
-              HasSubstr("this process has met the others of this job before, as rank 0 of 2"));
+              HasSubstr("this process has joined this job before, or tried to, as rank 0 of 2"));
   world.job = "of another process";
   store.with_prefix(key_prefix(world.job)).add("claims/0", 1);
   EXPECT_THAT(error_of_join(), HasSubstr("two processes claim to be rank 0 of 2"));
