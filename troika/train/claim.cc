@@ -119,8 +119,9 @@ void RunClaim::clear(int ranks) const {
   }
   if (error) throw_storage_error("read", run_, error.value());
   for (const fs::path& file : files) remove_tree(file);
-  // Of ranks that the run before had, and this one has not.
-  for (int rank = ranks; fs::exists(recorder_path(flight_folder(run_), rank)); ++rank) {
+  // Of ranks that the run before had, and this one has not; a rank alone has no recorder.
+  for (int rank = ranks > 1 ? ranks : 0; fs::exists(recorder_path(flight_folder(run_), rank));
+       ++rank) {
     remove_tree(recorder_path(flight_folder(run_), rank));
     forget_left_error(flight_folder(run_), rank);
   }
