@@ -5,7 +5,6 @@
 #   troika::c        C, and other languages through it: the library alone
 #   troika::fortran  the same with the module `troika`, which each program compiles with its own compiler
 include(CMakePackageConfigHelpers)
-include(GNUInstallDirs)
 option(TROIKA_INSTALL "Build the shared library and install it" ${PROJECT_IS_TOP_LEVEL})
 
 # What the library is made of: every folder but the command and what only the command has.

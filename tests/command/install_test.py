@@ -67,14 +67,38 @@ class Install(unittest.TestCase):
                                        "--sizes", "4K", "--budget", "0", "--json").stdout)
         self.assertEqual(facts["results"][0]["bytes"], 4096)
 
+    def tokenizer(self, name, status=0, **variables):
+        """Trains one with the installed command: its path, or what the command says instead."""
+        (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)
+        done = self.run_in(self.folder, self.prefix / "bin" / "troika", "data", "prepare", name, "text.txt",
+                           "--train-tokenizer", "--vocab-size", "300", status=status, **variables)
+        return done.stderr if status else self.folder / name / "tokenizer.model"
+
     def test_tokenizers_come_with_it(self):
         plugin, = self.prefix.glob("lib*/**/troika/libtroika_sentencepiece.so")
-        (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)
-        for variables in ({}, {"TROIKA_PLUGINS": str(plugin.parent)}):
-            shutil.rmtree(self.folder / "pieces", ignore_errors=True)
-            self.run_in(self.folder, self.prefix / "bin" / "troika", "data", "prepare", "pieces", "text.txt",
-                        "--train-tokenizer", "--vocab-size", "300", **variables)
-            self.assertTrue((self.folder / "pieces" / "tokenizer.model").is_file())
+        self.assertTrue(self.tokenizer("pieces").is_file())
+        # The command takes the one that was installed with it, and one that it is told to take before that.
+        aside = self.folder / "plugins" / plugin.name
+        aside.parent.mkdir()
+        plugin.rename(aside)
+        plugin.write_text("no library\n")
+        try:
+            self.assertIn(f"cannot load '{plugin}'", self.tokenizer("no-pieces", status=2))
+            self.assertTrue(self.tokenizer("more", TROIKA_PLUGINS=str(aside.parent)).is_file())
+        finally:
+            aside.rename(plugin)
+
+    def test_what_sentencepiece_says_itself_does_not_come_between(self):
+        """It logs to a std::cerr which a program that is not position-independent has not constructed."""
+        program = self.built(ROOT / "examples" / "own-recipe") / "own_recipe"
+        sample = b"\x0a\x01a" b"\x12\x01b"  # ModelProto.self_test_data: that "a" is to give "b"
+        model = self.folder / "contradicts-itself.model"
+        model.write_bytes(self.tokenizer("whole").read_bytes() + b"\x22\x08\x0a\x06" + sample)
+        done = self.run_in(self.folder, program, ROOT / "recipes" / "quickstart.toml", "name=refused",
+                           f"data.tokenizer={model}", f"data.paths=['{self.folder}/text.txt']", status=3)
+        self.assertEqual(done.stderr.splitlines(), [
+            f"own_recipe: '{model}' is not a SentencePiece model",
+            'hint: data.tokenizer is "bytes" or the path of a SentencePiece model file'])
 
     def test_public_headers_stand_and_internal_ones_do_not(self):
         include = self.prefix / "include" / "troika"

@@ -12,11 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOwnScope = RTLD_LOCAL;  // sanitizers have to come first everywhere
-#else
-constexpr int kOwnScope = RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
+// A sanitizer has to come first everywhere; the program may have one where this library has none.
+int own_scope() {
+  for (const char* sanitizer : {"__asan_init", "__tsan_init"}) {
+    if (dlsym(RTLD_DEFAULT, sanitizer) != nullptr) return RTLD_LOCAL;
+  }
+  return RTLD_LOCAL | RTLD_DEEPBIND;
+}
 
 // The folder of the program or of the library that holds this code.
 std::vector<fs::path> own_folders() {
@@ -40,7 +42,7 @@ std::optional<fs::path> find_plugin(std::string_view file_name) {
   const char* named = std::getenv(kPluginsVariable);
   if (named != nullptr && *named != '\0') folders.emplace_back(named);
   for (const fs::path& own : own_folders()) {
-    for (const char* place : {".", "../lib/troika", "troika", "../lib"}) {
+    for (const char* place : {".", TROIKA_INSTALLED_PLUGINS, "troika", "../lib"}) {
       folders.push_back(own / place);
     }
   }
@@ -54,7 +56,7 @@ std::optional<fs::path> find_plugin(std::string_view file_name) {
 }
 
 void* load_plugin(const fs::path& path, const char* symbol, PluginScope scope) {
-  const int visible = scope == PluginScope::kShared ? RTLD_GLOBAL : kOwnScope;
+  const int visible = scope == PluginScope::kShared ? RTLD_GLOBAL : own_scope();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | visible);
   void* entry = library != nullptr ? dlsym(library, symbol) : nullptr;
   if (entry == nullptr) {

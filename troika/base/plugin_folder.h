@@ -14,14 +14,16 @@ namespace troika::detail {
 inline constexpr const char* kPluginsVariable = "TROIKA_PLUGINS";
 
 // The file of this name in the first folder that has it: the one that TROIKA_PLUGINS names, then
-// beside this program or library and in ../lib/troika and troika/ seen from there, then where
-// this code was built.
+// beside this program or library, where they are installed seen from there (../lib/troika) and in
+// troika/, then where this code was built.
 [[nodiscard]] std::optional<std::filesystem::path> find_plugin(std::string_view file_name);
 
 // Whose symbols a plug-in sees, and who sees those of its libraries.
 enum class PluginScope {
   kShared,  // everybody: MPI loads parts of its own that need them
-  kOwn      // the plug-in takes its libraries' before any other, and nobody else sees them
+  // The plug-in takes its libraries' before any other, and nobody else sees them (under an address
+  // or thread sanitizer, which has to come first, it takes them last).
+  kOwn
 };
 // Loads a plug-in for good, and returns what it exports under `symbol`. Throws UsageError naming
 // the file and the reason.

@@ -32,6 +32,10 @@ const sentencepiece_plugin::Plugin& plugin() {
   return loaded;
 }
 
+sentencepiece_plugin::TakeText put_into(std::string& text) {
+  return [&text](std::string_view taken) { text = taken; };
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view model, const std::string& source)
@@ -51,14 +55,16 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<std::int32_t> ids, part_ids;
+    std::vector<std::int32_t> ids;
+    std::string error;
+    const auto append = [&](std::span<const int> part) {
+      ids.insert(ids.end(), part.begin(), part.end());
+    };
     while (!text.empty()) {
       const std::size_t length = part_length(text);
-      const std::string error = model_->encode(text.substr(0, length), part_ids);
-      if (!error.empty()) {
+      if (!model_->encode(text.substr(0, length), append, put_into(error))) {
         throw DataError("SentencePiece cannot encode a text with " + quote(source_) + ": " + error);
       }
-      ids.insert(ids.end(), part_ids.begin(), part_ids.end());
       text.remove_prefix(length);
     }
     return ids;
@@ -69,9 +75,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const std::int64_t id : ids) {
       if (id >= 0 && id < vocab_size()) known.push_back(static_cast<int>(id));
     }
-    std::string text;
-    const std::string error = model_->decode(known, text);
-    if (!error.empty()) {
+    std::string text, error;
+    if (!model_->decode(known, put_into(text), put_into(error))) {
       throw DataError("SentencePiece cannot decode with " + quote(source_) + ": " + error);
     }
     return text;
@@ -117,14 +122,18 @@ std::string train_sentencepiece(const LineReader& next_line, std::int64_t vocab_
       {"split_digits", "true"},
       {"max_sentence_length", "65536"},
       {"num_threads", "1"},
-      {"minloglevel", "3"},  // SentencePiece's log goes to stderr, which is not ours to use
   };
-  std::optional<std::string> first = next_line();
-  if (!first) throw DataError("there is no text to train a tokenizer on");
-  const auto lines = [&] { return first ? std::exchange(first, std::nullopt) : next_line(); };
-  std::string model;
-  const std::string error = plugin().train(options, lines, model);
-  if (!error.empty()) throw_training_error(vocab_size, error);
+  std::optional<std::string> line = next_line();
+  if (!line) throw DataError("there is no text to train a tokenizer on");
+  bool is_first = true;
+  const auto lines = [&]() -> const std::string* {
+    if (!std::exchange(is_first, false)) line = next_line();
+    return line ? &*line : nullptr;
+  };
+  std::string model, error;
+  if (!plugin().train(options, lines, put_into(model), put_into(error))) {
+    throw_training_error(vocab_size, error);
+  }
   return model;
 }
 

@@ -6,22 +6,28 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 namespace troika::sentencepiece_plugin {
 
-// Functions that return a text return what is wrong, or nothing.
+// Results are handed over in calls, for the two sides may have different allocators: with a scope
+// of its own, the plug-in does not see an operator new of the program's.
+using TakeIds = std::function<void(std::span<const int>)>;
+using TakeText = std::function<void(std::string_view)>;
+
+// A function that returns false has told what is wrong to `error`.
 class Model {
  public:
   virtual ~Model() = default;
   [[nodiscard]] virtual int vocab_size() const = 0;
   [[nodiscard]] virtual int eos_id() const = 0;  // negative: it has none
-  virtual std::string encode(std::string_view text, std::vector<int>& ids) const = 0;
-  virtual std::string decode(const std::vector<int>& ids, std::string& text) const = 0;
+  [[nodiscard]] virtual bool encode(std::string_view text, const TakeIds& ids,
+                                    const TakeText& error) const = 0;
+  [[nodiscard]] virtual bool decode(std::span<const int> ids, const TakeText& text,
+                                    const TakeText& error) const = 0;
 };
 
 class Plugin {
@@ -29,10 +35,11 @@ class Plugin {
   virtual ~Plugin() = default;
   // Null if the bytes are no model.
   [[nodiscard]] virtual std::unique_ptr<Model> load(std::string_view bytes) const = 0;
-  // `model` gets the bytes of a model of these lines, until there is none.
-  virtual std::string train(const std::unordered_map<std::string, std::string>& options,
-                            const std::function<std::optional<std::string>()>& next_line,
-                            std::string& model) const = 0;
+  // `model` gets the bytes of a model of these lines, until there is none; each lasts until the
+  // next is asked for.
+  [[nodiscard]] virtual bool train(const std::unordered_map<std::string, std::string>& options,
+                                   const std::function<const std::string*()>& next_line,
+                                   const TakeText& model, const TakeText& error) const = 0;
 };
 
 inline constexpr const char* kFile = "libtroika_sentencepiece.so";
