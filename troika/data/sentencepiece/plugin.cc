@@ -11,7 +11,7 @@
 
 // Exported, but in no header that is installed (src/common.h).
 namespace sentencepiece::logging {
-void SetMinLogLevel(int level);
+void SetMinLogLevel(int level);  // NOLINT(readability-identifier-naming): its name
 }  // namespace sentencepiece::logging
 
 namespace troika::sentencepiece_plugin {
