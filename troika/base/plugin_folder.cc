@@ -12,14 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A sanitizer has to come first everywhere; the program may have one where this library has none.
-int own_scope() {
-  for (const char* sanitizer : {"__asan_init", "__tsan_init"}) {
-    if (dlsym(RTLD_DEFAULT, sanitizer) != nullptr) return RTLD_LOCAL;
-  }
-  return RTLD_LOCAL | RTLD_DEEPBIND;
-}
-
 // The folder of the program or of the library that holds this code.
 std::vector<fs::path> own_folders() {
   std::vector<fs::path> folders;
@@ -55,8 +47,14 @@ std::optional<fs::path> find_plugin(std::string_view file_name) {
   return std::nullopt;
 }
 
+bool sanitizer_comes_first() {
+  return dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ||
+         dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr;
+}
+
 void* load_plugin(const fs::path& path, const char* symbol, PluginScope scope) {
-  const int visible = scope == PluginScope::kShared ? RTLD_GLOBAL : own_scope();
+  const int own = sanitizer_comes_first() ? RTLD_LOCAL : RTLD_LOCAL | RTLD_DEEPBIND;
+  const int visible = scope == PluginScope::kShared ? RTLD_GLOBAL : own;
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | visible);
   void* entry = library != nullptr ? dlsym(library, symbol) : nullptr;
   if (entry == nullptr) {

@@ -21,10 +21,11 @@ inline constexpr const char* kPluginsVariable = "TROIKA_PLUGINS";
 // Whose symbols a plug-in sees, and who sees those of its libraries.
 enum class PluginScope {
   kShared,  // everybody: MPI loads parts of its own that need them
-  // The plug-in takes its libraries' before any other, and nobody else sees them (under an address
-  // or thread sanitizer, which has to come first, it takes them last).
-  kOwn
+  kOwn      // the plug-in takes its libraries' before any other, and nobody else sees them
 };
+// Whether the process, this library or not, has an address or thread sanitizer, whose symbols have
+// to come first everywhere: PluginScope::kOwn then takes its libraries' last.
+[[nodiscard]] bool sanitizer_comes_first();
 // Loads a plug-in for good, and returns what it exports under `symbol`. Throws UsageError naming
 // the file and the reason.
 [[nodiscard]] void* load_plugin(const std::filesystem::path& path, const char* symbol,

@@ -1,4 +1,5 @@
 #include <dlfcn.h>
+#include <troika/base/plugin_folder.h>
 #include <troika/data/tokenizer.h>
 #include <unit/data/support.h>
 
@@ -110,8 +111,7 @@ TEST(PartLength, GivesTheSameIdsAsTheWhole) {
 
 // Of a name that SentencePiece has for a larger variable.
 TEST(SentencePiece, LeavesLibTorchsMemoryAlone) {
-  if (dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ||
-      dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr) {
+  if (detail::sanitizer_comes_first()) {
     GTEST_SKIP() << "a sanitizer lets no plug-in have a scope of its own";
   }
   void* c10 = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
