@@ -12,21 +12,39 @@ namespace troika {
 struct Lane::State {
   Order order;
   std::mutex mutex;
-  std::condition_variable changed;  // a task was added or is done, or stopping was set
+  std::condition_variable for_the_thread;  // there is something to take, or stopping was set
+  std::condition_variable for_waiters;     // a task is done
   std::deque<std::shared_ptr<Task>> waiting;
   int running = 0;
   bool stopping = false;
+  // Since the thread last looked for such tasks; and whether it looks again within kSoon.
+  bool soon_added = false;
+  bool looks_again = false;
   std::thread thread;
 
   void work_until_stopped();
-  // Both under the mutex.
-  [[nodiscard]] bool may_take(const Task& task) const;
+  // The others under the mutex.
+  [[nodiscard]] bool can_take() const {
+    return !waiting.empty() && (order == Order::kIndependent || running == 0);
+  }
+  // What whoever waits for `task` can run, if anything: the task, or what comes before it.
+  [[nodiscard]] std::shared_ptr<Task> take_for(const Task& task);
   void take(const Task& task);
+  // Wakes the thread if it would not look in time.
+  void tell_the_thread();
 };
 
 class Lane::Task : public Work::State, public std::enable_shared_from_this<Task> {
  public:
-  Task(std::shared_ptr<Lane::State> lane, Job job) : lane_(std::move(lane)), job_(std::move(job)) {}
+  Task(std::shared_ptr<Lane::State> lane, Job job)
+      : lane_(std::move(lane)),
+        job_(std::move(job)),
+        due_(job_.start == Start::kSoon ? Deadline::in(kSoon).at() : Clock::time_point::min()) {}
+
+  [[nodiscard]] const Deadline& deadline() const { return job_.deadline; }
+  // When the lane's thread takes it at the latest; under the lane's mutex.
+  [[nodiscard]] Clock::time_point due() const { return due_; }
+  void hurry() { due_ = Clock::time_point::min(); }
 
   bool done() override {
     const std::lock_guard lock(lane_->mutex);
@@ -39,12 +57,12 @@ class Lane::Task : public Work::State, public std::enable_shared_from_this<Task>
         job_.deadline.at() + std::chrono::duration_cast<Clock::duration>(kForTheError);
     std::unique_lock lock(lane_->mutex);
     while (!done_) {
-      if (lane_->may_take(*this)) {
-        lane_->take(*this);
+      if (const std::shared_ptr<Task> task = lane_->take_for(*this)) {
         lock.unlock();
-        run();
+        task->run();
         lock.lock();
-      } else if (lane_->changed.wait_until(lock, give_up) == std::cv_status::timeout && !done_) {
+      } else if (lane_->for_waiters.wait_until(lock, give_up) == std::cv_status::timeout &&
+                 !done_) {
         lock.unlock();
         std::rethrow_exception(job_.overdue());
       }
@@ -86,22 +104,35 @@ class Lane::Task : public Work::State, public std::enable_shared_from_this<Task>
     error_ = error;
     done_ = true;
     --lane_->running;
-    lane_->changed.notify_all();
+    lane_->for_waiters.notify_all();
+    lane_->tell_the_thread();
   }
 
   std::shared_ptr<Lane::State> lane_;
   Job job_;
+  Clock::time_point due_;
   // Guarded by the lane's mutex.
   bool done_ = false;
   std::exception_ptr error_;
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };
 
-bool Lane::State::may_take(const Task& task) const {
-  if (waiting.empty()) return false;
-  if (order == Order::kAsAdded) return running == 0 && waiting.front().get() == &task;
-  return std::any_of(waiting.begin(), waiting.end(),
-                     [&](const auto& each) { return each.get() == &task; });
+std::shared_ptr<Lane::Task> Lane::State::take_for(const Task& task) {
+  if (!can_take()) return nullptr;
+  if (order == Order::kAsAdded && waiting.front()->deadline().at() > task.deadline().at()) {
+    // Whoever waits must not be held up beyond its own deadline.
+    waiting.front()->hurry();
+    tell_the_thread();
+    return nullptr;
+  }
+  const auto wanted =
+      order == Order::kAsAdded
+          ? waiting.begin()
+          : std::ranges::find_if(waiting, [&](const auto& each) { return each.get() == &task; });
+  if (wanted == waiting.end()) return nullptr;  // it is being run
+  std::shared_ptr<Task> taken = *wanted;
+  take(*taken);
+  return taken;
 }
 
 void Lane::State::take(const Task& task) {
@@ -110,19 +141,38 @@ void Lane::State::take(const Task& task) {
 }
 
 void Lane::State::work_until_stopped() {
+  // Where tasks that start soon come one after another, to be woken for each would cost more than
+  // to look for them.
+  constexpr int kMostIdleLooks = 50;
+  int idle_looks = kMostIdleLooks;
   std::unique_lock lock(mutex);
-  const auto startable = [this] {
-    return !waiting.empty() && (order == Order::kIndependent || running == 0);
+  const auto look_again_at = [&](Clock::time_point time) {
+    looks_again = true;
+    for_the_thread.wait_until(lock, time);
+    looks_again = false;
   };
-  while (true) {
-    changed.wait(lock, [&] { return startable() || (stopping && waiting.empty()); });
-    if (!startable()) return;
-    const std::shared_ptr<Task> task = waiting.front();
-    take(*task);
-    lock.unlock();
-    task->run();
-    lock.lock();
+  while (!stopping || !waiting.empty()) {
+    idle_looks = std::exchange(soon_added, false) ? 0 : std::min(idle_looks + 1, kMostIdleLooks);
+    if (can_take() && (stopping || waiting.front()->due() <= Clock::now())) {
+      const std::shared_ptr<Task> task = waiting.front();
+      take(*task);
+      lock.unlock();
+      task->run();
+      lock.lock();
+    } else if (can_take()) {
+      look_again_at(waiting.front()->due());
+    } else if (idle_looks < kMostIdleLooks) {
+      look_again_at(Deadline::in(kSoon).at());
+    } else {
+      for_the_thread.wait(lock);
+    }
   }
+}
+
+void Lane::State::tell_the_thread() {
+  if (!can_take()) return;
+  const bool at_once = waiting.front()->due() == Clock::time_point::min();
+  if (at_once || !looks_again) for_the_thread.notify_one();
 }
 
 Lane::Lane(Order order) : state_(std::make_shared<State>()) {
@@ -134,20 +184,22 @@ Lane::~Lane() {
   {
     std::unique_lock lock(state_->mutex);
     state_->stopping = true;
-    state_->changed.notify_all();
+    state_->for_the_thread.notify_one();
   }
   state_->thread.join();
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [this] { return state_->running == 0; });
+  state_->for_waiters.wait(lock, [this] { return state_->running == 0; });
 }
 
 Work Lane::add(Job job) {
+  const bool soon = job.start == Start::kSoon;
   auto task = std::make_shared<Task>(state_, std::move(job));
   {
     const std::lock_guard lock(state_->mutex);
     state_->waiting.push_back(task);
+    if (soon) state_->soon_added = true;
+    state_->tell_the_thread();
   }
-  state_->changed.notify_all();
   return Work(std::move(task));
 }
 

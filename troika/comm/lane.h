@@ -1,6 +1,6 @@
 // Runs operations that block, so that their callers need not: in a thread of its own, or in that of
-// the caller who waits for the operation, if it comes first. The latter saves two changes of thread
-// where nothing is overlapped.
+// the caller who waits for one, if it comes first; that one then runs what comes before it, too.
+// The latter saves two changes of thread where nothing is overlapped.
 #pragma once
 
 #include <troika/base/time.h>
@@ -18,8 +18,15 @@ class Lane {
     kIndependent  // whoever waits for an operation runs it at once
   };
 
+  // When the lane's thread takes an operation that nobody waits for.
+  enum class Start {
+    kAtOnce,
+    kSoon  // within kSoon, so that short ones are left to whoever waits for them
+  };
+
   // After its deadline `run` asks around for whose fault it is, for at most so long.
   static constexpr Seconds kForTheError{2.5};
+  static constexpr Seconds kSoon{2e-3};
 
   // What an operation does. `run` blocks until it is over, by its deadline and a little more, and
   // throws the error that the user gets. `overdue` makes that error when the deadline passes before
@@ -29,6 +36,7 @@ class Lane {
     Deadline deadline;
     std::function<void()> run;
     std::function<std::exception_ptr()> overdue;
+    Start start = Start::kAtOnce;
   };
 
   explicit Lane(Order order);

@@ -98,6 +98,50 @@ TEST(Lane, LeavesTheErrorToWhatIsUnderWay) {
   EXPECT_THROW(work.wait(), PeerError);
 }
 
+// In the thread that waits, if it comes before the lane's.
+TEST(Lane, WhoeverWaitsRunsWhatComesBefore) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::vector<int> order;
+  const auto soon = [&](int number) {
+    Lane::Job added = job([&order, number] { order.push_back(number); });
+    added.start = Lane::Start::kSoon;
+    return lane.add(std::move(added));
+  };
+  for (int round = 0; round < 1000; ++round) {
+    order.clear();
+    const Work first = soon(1), second = soon(2), third = soon(3);
+    second.wait();
+    EXPECT_TRUE(first.done());
+    third.wait();
+    EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+  }
+}
+
+TEST(Lane, TakesWhatNobodyWaitsForSoon) {
+  Lane lane(Lane::Order::kAsAdded);
+  for (int round = 0; round < 20; ++round) {
+    std::promise<std::thread::id> ran;
+    Lane::Job added = job([&] { ran.set_value(std::this_thread::get_id()); });
+    added.start = Lane::Start::kSoon;
+    const Work work = lane.add(std::move(added));
+    EXPECT_NE(ran.get_future().get(), std::this_thread::get_id());
+  }
+}
+
+// Though whoever waits could run it.
+TEST(Lane, IsNotHeldUpByWhatHasMoreTime) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::promise<void> release;
+  Lane::Job patient = job([ready = release.get_future().share()] { ready.wait(); });
+  patient.start = Lane::Start::kSoon;
+  Lane::Job hurried = job([] {}, Seconds(0.05));
+  hurried.start = Lane::Start::kSoon;
+  const Work first = lane.add(std::move(patient)), second = lane.add(std::move(hurried));
+  EXPECT_THROW(second.wait(), DeadlineError);
+  release.set_value();
+  first.wait();
+}
+
 TEST(Lane, IndependentJobsOvertake) {
   Lane lane(Lane::Order::kIndependent);
   std::promise<void> release;
