@@ -51,9 +51,9 @@ class Meter {
 };
 
 // Divides by every number of members up to 4, and fits into one block and one window's parts.
-constexpr std::int64_t kSmall = 24;                       // fp32: 96 bytes
-constexpr std::int64_t kLarge = std::int64_t{12} << 14;   // fp32: 768 KiB
-constexpr std::int64_t kMedium = std::int64_t{12} << 11;  // fp32: 96 KiB
+constexpr std::int64_t kSmall = 24;                      // fp32: 96 bytes
+constexpr std::int64_t kLarge = std::int64_t{12} << 14;  // fp32: 768 KiB
+constexpr std::int64_t kMedium = std::int64_t{12} << 9;  // fp32: 24 KiB
 constexpr std::uint64_t kMediumBytes = kMedium * 4;
 constexpr std::uint64_t kSmallBytes = kSmall * 4, kLargeBytes = kLarge * 4;
 constexpr std::int64_t kHuge = std::int64_t{12} << 19;  // fp32: 24 MiB
@@ -179,9 +179,11 @@ void check_limits_of_slots(const Meter& meter) {
   const std::uint64_t n = meter.size();
   const bool root = group.rank() == 0;
   at::Tensor just = at::ones({kMost}), more = at::ones({kMost + 1});
-  group.all_reduce(just, ReduceOp::kSum, Rank::call("x")).wait();
-  meter.expect("all_reduce of 128 KiB", {(n - 1) * kMostBytes, 1});
-  group.all_reduce(more, ReduceOp::kSum, Rank::call("x")).wait();
+  const auto together = static_cast<std::int64_t>(kMostBytes / (n - 1) / 4);
+  group.all_reduce(just.narrow(0, 0, together), ReduceOp::kSum, Rank::call("x")).wait();
+  meter.expect("all_reduce of 128 KiB from the others",
+               {(n - 1) * static_cast<std::uint64_t>(together) * 4, 1});
+  group.all_reduce(more.narrow(0, 0, together + 1), ReduceOp::kSum, Rank::call("x")).wait();
   EXPECT_EQ(meter.last().steps, n == 2 ? kOneWindow : 1 + 2u);
   group.broadcast(just, 0, Rank::call("x")).wait();
   meter.expect("broadcast of 128 KiB", {root ? 0 : kMostBytes, 1});
@@ -197,6 +199,21 @@ void check_limits_of_slots(const Meter& meter) {
     meter.expect("all_to_all of 16 KiB, and of more",
                  {(n - 1) * static_cast<std::uint64_t>(each) * 4, each == few ? 1 : kOneWindow});
   }
+}
+
+// Shared memory: an all_reduce that fits into large slots is made in memory for all where all have
+// it there; else whoever has it there waits until the others have read it.
+void check_large_slots(const Meter& meter, const at::Tensor& arena) {
+  const Group& group = meter.group();
+  const std::uint64_t n = meter.size();
+  const at::Tensor own = at::ones({kMedium}), shared = arena.narrow(0, 0, kMedium);
+  group.all_reduce(own, ReduceOp::kSum, Rank::call("in large slots")).wait();
+  meter.expect("all_reduce at once", {(n - 1) * kMediumBytes, 1});
+  group.all_reduce(shared, ReduceOp::kSum, Rank::call("in place")).wait();
+  meter.expect("all_reduce of little in memory for all", {2 * (n - 1) * kMediumBytes / n, 2});
+  const bool first = group.rank() == 0;
+  group.all_reduce(first ? shared : own, ReduceOp::kSum, Rank::call("mixed")).wait();
+  meter.expect("all_reduce where one has memory for all", {(n - 1) * kMediumBytes, first ? 2u : 1});
 }
 
 // Shared memory: what lies in memory for all is taken from there. Its owner waits until it is.
@@ -246,9 +263,6 @@ RANK_FUNCTION(bytes_shared) {
 
   group.all_reduce(small, ReduceOp::kSum, Rank::call("in slots")).wait();
   meter.expect("all_reduce at once", {(n - 1) * kSmallBytes, 1});
-  at::Tensor medium = at::ones({kMedium});
-  group.all_reduce(medium, ReduceOp::kSum, Rank::call("in large slots")).wait();
-  meter.expect("all_reduce at once", {(n - 1) * kMediumBytes, 1});
   group.all_reduce(arena, ReduceOp::kSum, Rank::call("in place")).wait();
   meter.expect("all_reduce in memory for all", {2 * (n - 1) * kLargeBytes / n, 2});
   group.all_reduce(large, ReduceOp::kSum, Rank::call("through windows")).wait();
@@ -276,16 +290,18 @@ RANK_FUNCTION(bytes_shared) {
   meter.expect("barrier", {0, 1});
   check_windows(meter);
   check_limits_of_slots(meter);
+  check_large_slots(meter, arena);
   check_memory_for_all(meter, arena);
   check_exchange(rank, meter);
 }
 
-// Of five, four send more than 384 KiB together before one gives 128 KiB.
 RANK_FUNCTION(limit_of_five) {
   const Meter meter(rank);
-  at::Tensor just = at::ones({kMedium}), more = at::ones({kMedium + 1});
+  constexpr std::uint64_t kMostBytes = 32 << 10;
+  constexpr std::int64_t kMost = kMostBytes / 4;
+  at::Tensor just = at::ones({kMost}), more = at::ones({kMost + 1});
   meter.group().all_reduce(just, ReduceOp::kSum, Rank::call("x")).wait();
-  meter.expect("all_reduce of 4 x 96 KiB", {4 * kMediumBytes, 1});
+  meter.expect("all_reduce of 4 x 32 KiB", {4 * kMostBytes, 1});
   meter.group().all_reduce(more, ReduceOp::kSum, Rank::call("x")).wait();
   EXPECT_EQ(meter.last().steps, 1 + 2u);
 }

@@ -167,6 +167,50 @@ TEST_P(Reduce, MixesMemoryForAllAndMemoryOfOnesOwn) {
   });
 }
 
+// What fits into large slots: the members with memory for all change it only once all have read it.
+TEST_P(Reduce, MixesMemoryForAllAndLargeSlots) {
+  const std::size_t count = Shape().large_slot_bytes / 4;
+  Members members(GetParam());
+  Arenas arenas(members.size(), count);
+  const FindSegment find = arenas.find();
+  members.run([&](int member, Party& party) {
+    for (std::uint64_t number = 1; number <= 3 * Shape::kLargeSlots; ++number) {
+      arenas.of(member) = values_of(member, count, number);
+      const bool shared = (static_cast<std::uint64_t>(member) + number) % 2 == 0;
+      Contribution own = contribution(arenas.of(member), shared);
+      own.at_once = own.bytes;
+      Collective collective(party, find, number, signed_as(count), own);
+      collective.announce("sum", soon());
+      collective.reduce(kFold, 4, soon());
+      EXPECT_EQ(arenas.of(member), sums_of(members.size(), count, number));
+    }
+  });
+}
+
+// Small ones are told to be done with by the block, in whatever order they end.
+TEST_P(Reduce, GoesRoundTheRingInSmallSlots) {
+  constexpr std::size_t kCount = 8;
+  Members members(GetParam());
+  members.run([&](int member, Party& party) {
+    const auto start = [&](Values& values, std::uint64_t number) {
+      values = values_of(member, kCount, number);
+      Contribution own = contribution(values, false);
+      own.at_once = own.bytes;
+      Collective collective(party, kNoSegments, number, signed_as(kCount), own);
+      collective.announce("sum", soon());
+      return collective;
+    };
+    for (std::uint64_t number = 1; number <= 20 * Shape::kRing; number += 2) {
+      Values one, two;
+      Collective first = start(one, number), second = start(two, number + 1);
+      second.reduce(kFold, 4, soon());
+      first.reduce(kFold, 4, soon());
+      EXPECT_EQ(one, sums_of(members.size(), kCount, number));
+      EXPECT_EQ(two, sums_of(members.size(), kCount, number + 1));
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Members, Reduce, ::testing::Values(2, 3, 5));
 
 TEST(Gather, ShowsContributionsOfDifferentSizes) {

@@ -35,7 +35,7 @@ void fence_everywhere() {
   syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
-static_assert(sizeof(Operation) == 2 * kLine);
+static_assert(sizeof(Operation) == 4 * kLine);
 
 Board::Layout::Layout(const Shape& shape)
     : operations(kPage),

@@ -41,15 +41,16 @@ enum class Place : std::uint32_t {
 };
 
 // All but `progress` is written before the progress that announces it, and read after.
-struct alignas(kLine) Operation {
+struct alignas(2 * kLine) Operation {
   std::atomic<std::uint64_t> progress;
   std::uint64_t signature;  // of what all members must have in common
   std::uint64_t bytes;      // of the contribution
   std::uint64_t offset;
   std::uint32_t segment;
   Place place;
-  // In the same line of the cache as the rest, so that the smallest contributions come with it.
-  static constexpr std::size_t kInline = 24;
+  // In the same line of the cache as the rest, and in those that processors fetch with it, so that
+  // small contributions come with it.
+  static constexpr std::size_t kInline = 24 + 2 * kLine;
   std::byte small[kInline];
   alignas(kLine) char name[kLine];  // "all_reduce 'loss'", zero-terminated; for error messages
 };
@@ -75,6 +76,9 @@ struct Shape {
   std::size_t window_bytes = std::size_t{256} << 10;
   std::size_t channel_bytes = std::size_t{256} << 10;
   static constexpr std::size_t kRing = 64;
+  // Of the ring; its entries are free to be used again together.
+  static constexpr std::size_t kBlocks = 4;
+  static constexpr std::size_t kBlock = kRing / kBlocks;
   static constexpr std::size_t kLargeSlots = 4;
   friend bool operator==(const Shape&, const Shape&) = default;
 };
@@ -112,6 +116,12 @@ class Board {
   // Threads of the owner that sleep, or are about to.
   [[nodiscard]] std::atomic<std::uint32_t>& sleepers() const { return head().sleepers; }
 
+  // The last operation that the owner has finished with the whole of its block: of those blocks
+  // that have the same part of the ring.
+  [[nodiscard]] std::atomic<std::uint64_t>& done_until(std::uint64_t block) const {
+    return head().done_until[block % Shape::kBlocks];
+  }
+
   // Says to all why the owner gives up; the first reason stays.
   void give_up(std::string_view reason) const;
   [[nodiscard]] bool has_given_up() const { return head().given_up.load() == kToldWhy; }
@@ -123,6 +133,7 @@ class Board {
     Fences fences;
     alignas(kLine) std::atomic<std::uint32_t> bell;
     alignas(kLine) std::atomic<std::uint32_t> sleepers;
+    alignas(kLine) std::atomic<std::uint64_t> done_until[Shape::kBlocks];
     // 0: no reason; 1: being written; kToldWhy: there.
     alignas(kLine) std::atomic<std::uint32_t> given_up;
     char reason[1024];

@@ -8,7 +8,7 @@ namespace {
 
 // Up to so many bytes from all others together, everybody folds all: a second step, in which the
 // others must come again, takes longer than reading them.
-constexpr std::size_t kAtOnce = std::size_t{384} << 10;
+constexpr std::size_t kAtOnce = std::size_t{128} << 10;
 
 }  // namespace
 
@@ -20,8 +20,8 @@ bool Collective::reduces_at_once(std::size_t bytes, int members, const Shape& sh
 Place Collective::place_of(const Contribution& own, const Shape& shape) {
   if (own.bytes == 0) return Place::kNone;
   if (own.bytes <= shape.slot_bytes) return Place::kSlot;
-  if (own.is_large(shape)) return Place::kLargeSlot;
-  return own.location ? Place::kMemory : Place::kStream;
+  if (own.location) return Place::kMemory;
+  return own.at_once <= shape.large_slot_bytes ? Place::kLargeSlot : Place::kStream;
 }
 
 void Collective::announce(std::string_view name, const Deadline& deadline) {
@@ -32,13 +32,13 @@ void Collective::announce(std::string_view name, const Deadline& deadline) {
   entry.place = place_of(own_, party_.shape());
   entry.segment = own_.location ? own_.location->segment : 0;
   entry.offset = own_.location ? own_.location->offset : 0;
-  if (own_.is_large(party_.shape())) entry.offset = party_.take_large_slot(number_, deadline);
   const std::size_t size = std::min(name.size(), sizeof(entry.name) - 1);
   std::memcpy(entry.name, name.data(), size);
   entry.name[size] = '\0';
   if (entry.place == Place::kSlot) {
     std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
   } else if (entry.place == Place::kLargeSlot) {
+    entry.offset = party_.take_large_slot(number_, deadline);
     std::memcpy(party_.own().large_slot(entry.offset), own_.data, own_.bytes);
   } else if (entry.place == Place::kStream) {
     party_.take_windows(number_, deadline);
@@ -128,7 +128,9 @@ void Collective::await_all(std::uint64_t phase, const Deadline& deadline) {
 }
 
 void Collective::finish() {
-  party_.advance(number_, Progress::kDone);
+  // Where all contributions are in the slots of the ring, nobody waits for others to be done.
+  if (!own_.is_small(party_.shape())) party_.advance(number_, Progress::kDone);
+  party_.finish(number_);
 }
 
 void Collective::gather(Take take, const Deadline& deadline) {
@@ -167,7 +169,9 @@ void Collective::take_all(Take take, const Deadline& deadline) {
 void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) {
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
-  if (any(Place::kSlot) || any(Place::kLargeSlot)) return reduce_at_once(fold, deadline);
+  if (own_.is_small(party_.shape()) || any(Place::kSlot) || any(Place::kLargeSlot)) {
+    return reduce_at_once(fold, deadline);
+  }
   if (party_.size() == 2 && !any(Place::kMemory)) return reduce_whole_windows(fold, deadline);
   if (any(Place::kStream)) return reduce_in_windows(fold, grain, deadline);
   reduce_in_memory(fold, grain, deadline);
@@ -196,11 +200,19 @@ constexpr std::size_t kBlock = std::size_t{32} << 10;
 
 }  // namespace
 
-// Everybody folds everything: one step.
+// Everybody folds everything: one step, and one more for those whose contribution the others read
+// where it lies.
 void Collective::reduce_at_once(Fold fold, const Deadline& deadline) {
-  fold(views(0, 0, deadline), own_.data, own_.bytes);
   record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
+  if (entry(party_.index()).place != Place::kMemory) {
+    fold(views(0, 0, deadline), own_.data, own_.bytes);
+    return finish();
+  }
+  std::vector<std::byte> result(own_.bytes);
+  fold(views(0, 0, deadline), result.data(), own_.bytes);
   finish();
+  await_all(Progress::kDone, deadline);
+  std::memcpy(own_.data, result.data(), own_.bytes);
 }
 
 // Everybody folds one part, and writes it into everybody's memory.

@@ -47,14 +47,12 @@ struct Contribution {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::optional<Location> location = {};  // if in memory for all
-  // No member contributes more bytes than this, and all take one step; the same at all of them.
+  // No member contributes more bytes than this; the same at all of them. Where that fits into a
+  // slot, small or large, so do all contributions that are not in memory for all.
   std::size_t at_once = std::numeric_limits<std::size_t>::max();
 
-  // Whether the operation has a large slot, at every member: also at those that need none, so that
-  // all are equally far with them.
-  [[nodiscard]] bool is_large(const Shape& shape) const {
-    return at_once > shape.slot_bytes && at_once <= shape.large_slot_bytes;
-  }
+  // Whether all contributions are in the slots of the ring.
+  [[nodiscard]] bool is_small(const Shape& shape) const { return at_once <= shape.slot_bytes; }
 };
 
 // Where each member's bytes lie; allocates only for large groups.
@@ -92,7 +90,8 @@ class Collective {
   // others to take it. A ring entry that they still need is waited for.
   void announce(std::string_view name, const Deadline& deadline);
 
-  // Whether reduce() of so many bytes, the same from each, takes one step: everybody folds all.
+  // Whether reduce() of so many bytes, the same from each, takes one step, where they are not in
+  // memory for all: everybody folds all.
   [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members, const Shape& shape);
   // How a contribution becomes visible. Those in large slots and windows are made one at a time, in
   // order; the caller sees to it.

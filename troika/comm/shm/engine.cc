@@ -134,18 +134,19 @@ class Engine::Pending : public Work::State {
 template <class Finish>
 class Engine::Operation final : public Engine::Pending {
  public:
-  Operation(Engine& engine, Named named, const Collective& collective, at::Tensor contribution,
-            Finish finish)
+  Operation(Engine& engine, const Named& named, const Collective& collective,
+            at::Tensor contribution, Finish finish)
       : engine_(engine),
-        named_(std::move(named)),
+        name_(named),
         collective_(collective),
         contribution_(std::move(contribution)),
         finish_(std::move(finish)) {}
 
-  [[nodiscard]] const Named& named() const { return named_; }
-  void announce() { engine_.announce(collective_, named_); }
+  [[nodiscard]] const Kept& name() const { return name_; }
+  void announce() { engine_.announce(collective_, name_.get()); }
   void body() override {
-    engine_.run(named_, [&] { (*finish_)(collective_, named_.deadline); });
+    const Named named = name_.get();
+    engine_.run(named, [&] { (*finish_)(collective_, named.deadline); });
     finish_.reset();
     contribution_ = at::Tensor();
   }
@@ -154,7 +155,7 @@ class Engine::Operation final : public Engine::Pending {
   [[nodiscard]] bool ready() override { return collective_.ready(); }
 
   Engine& engine_;
-  Named named_;
+  Kept name_;
   Collective collective_;
   at::Tensor contribution_;
   std::optional<Finish> finish_;
@@ -163,15 +164,12 @@ class Engine::Operation final : public Engine::Pending {
 // An exchange that lacks nothing but what others send.
 class Engine::SmallExchange final : public Engine::Pending {
  public:
-  SmallExchange(Engine& engine, Named named, std::shared_ptr<Mailbox::Batch> batch,
+  SmallExchange(Engine& engine, const Named& named, std::shared_ptr<Mailbox::Batch> batch,
                 std::vector<at::Tensor> tensors)
-      : engine_(engine),
-        named_(std::move(named)),
-        batch_(std::move(batch)),
-        tensors_(std::move(tensors)) {}
+      : engine_(engine), name_(named), batch_(std::move(batch)), tensors_(std::move(tensors)) {}
 
   void body() override {
-    engine_.finish_exchange(named_, batch_);
+    engine_.finish_exchange(name_.get(), batch_);
     tensors_.clear();
   }
 
@@ -182,7 +180,7 @@ class Engine::SmallExchange final : public Engine::Pending {
   }
 
   Engine& engine_;
-  Named named_;
+  Kept name_;
   std::shared_ptr<Mailbox::Batch> batch_;
   std::vector<at::Tensor> tensors_;
 };
@@ -216,11 +214,13 @@ Engine::~Engine() {
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto element = static_cast<std::size_t>(tensor.element_size());
   const bool at_once = Collective::reduces_at_once(bytes(tensor), party_.size(), party_.shape());
-  return start(named("all_reduce", call), tensor, at_once ? bytes(tensor) : kInSteps,
-               [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
-                                                                   const Deadline& deadline) {
-                 collective.reduce(fold, element, deadline);
-               });
+  return start(
+      named("all_reduce", call), tensor, at_once ? bytes(tensor) : kUnbounded,
+      [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
+                                                          const Deadline& deadline) {
+        collective.reduce(fold, element, deadline);
+      },
+      Use::kMemoryForAll);
 }
 
 Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -290,7 +290,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
-      named("all_to_all", call), sent, kInSteps,  // the others may send more
+      named("all_to_all", call), sent, kUnbounded,  // the others may send more
       [=, record = call.record, counts = std::vector(output_counts.begin(), output_counts.end())](
           Collective& collective, const Deadline& deadline) {
         std::vector<Range> wanted(members);
@@ -404,12 +404,11 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
     pending_exchanges_.push_back(pending);
     return Work(std::move(pending));
   }
-  const auto body = [this, named, batch, tensors = std::move(tensors)] {
-    finish_exchange(named, batch);
+  const auto body = [this, name = Kept(named), batch, tensors = std::move(tensors)] {
+    finish_exchange(name.get(), batch);
   };
-  return exchange_lane_->add({.deadline = call.deadline, .run = body, .overdue = [this, named] {
-                                return overdue(named);
-                              }});
+  const auto overdue = [this, name = Kept(named)] { return this->overdue(name.get()); };
+  return exchange_lane_->add({.deadline = call.deadline, .run = body, .overdue = overdue});
 }
 
 void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch) {
@@ -418,38 +417,50 @@ void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::
 }
 
 template <class Finish>
-Work Engine::start(Named named, const at::Tensor& contribution, std::size_t at_once,
-                   Finish finish) {
+Work Engine::start(const Named& named, const at::Tensor& contribution, std::size_t at_once,
+                   Finish finish, Use use) {
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
                    std::nullopt, at_once};
   const Shape& shape = party_.shape();
-  const bool one_step = at_once <= shape.large_slot_bytes;
+  const bool one_step =
+      at_once <= (use == Use::kLargeSlots ? shape.large_slot_bytes : shape.slot_bytes);
   if (own.bytes > shape.slot_bytes && !one_step) {
     own.location = segments_->locate(own.data, own.bytes);
   }
+  const Place place = Collective::place_of(own, shape);
   // The caller does not wait here: the others may get round to what it would wait for only after
   // the caller has come to something else.
   const bool has_to_wait =
-      Collective::place_of(own, shape) == Place::kStream || !party_.entry_is_free(number) ||
-      (own.is_large(shape) && !(last_in_lane_.done() && party_.large_slot_is_free()));
+      place == Place::kStream || !party_.entry_is_free(number) ||
+      (place == Place::kLargeSlot && !(last_in_lane_.done() && party_.large_slot_is_free()));
   Collective collective(party_, find_, number, named.record, own);
   // As early as can be: what follows goes on while the others come.
   if (!has_to_wait) announce(collective, named);
   while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
-  auto operation = std::make_shared<Operation<Finish>>(*this, std::move(named), collective,
-                                                       contribution, std::move(finish));
+  const bool follows_the_lane = !last_in_lane_.done();
+  // Where all are there, or about to be, that is all.
+  if (one_step && !has_to_wait && !follows_the_lane && pending_.empty() &&
+      party_.soon([&] { return collective.ready(); })) {
+    run(named, [&] { finish(collective, named.deadline); });
+    return {};
+  }
+  auto operation = std::make_shared<Operation<Finish>>(*this, named, collective, contribution,
+                                                       std::move(finish));
+  // The change to another thread, and back, takes some microseconds.
+  constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
+  const Lane::Start start = own.bytes <= kWorthAThread ? Lane::Start::kSoon : Lane::Start::kAtOnce;
   if (has_to_wait) {
     // What it waits for may be that this member is done with earlier ones, as it may be at a peer.
-    return in_lane(operation->named(), [this, operation, earlier = pending_] {
+    return in_lane(operation->name(), start, [this, operation, earlier = pending_] {
       for (const auto& each : earlier) settle(*each);
       operation->announce();
       operation->body();
     });
   }
   // Operations end in the order in which they were called: none overtakes what is in the lane.
-  if (!one_step || !last_in_lane_.done()) {
-    return in_lane(operation->named(), [operation] { operation->body(); });
+  if (!one_step || follows_the_lane) {
+    return in_lane(operation->name(), start, [operation] { operation->body(); });
   }
   pending_.push_back(operation);
   return Work(std::move(operation));
@@ -463,11 +474,12 @@ void Engine::announce(Collective& collective, const Named& named) {
   });
 }
 
-Work Engine::in_lane(const Named& named, std::function<void()> body) {
-  last_in_lane_ =
-      lane_->add({.deadline = named.deadline, .run = std::move(body), .overdue = [this, named] {
-                    return overdue(named);
-                  }});
+Work Engine::in_lane(const Kept& name, Lane::Start start, std::function<void()> body) {
+  const auto overdue = [this, name] { return this->overdue(name.get()); };
+  last_in_lane_ = lane_->add({.deadline = name.get().deadline,
+                              .run = std::move(body),
+                              .overdue = overdue,
+                              .start = start});
   return last_in_lane_;
 }
 

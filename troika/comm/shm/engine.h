@@ -57,26 +57,43 @@ class Engine final : public GroupEngine {
   // What an operation is, in errors and to the others.
   struct Named {
     std::string_view operation;  // a literal
-    std::string label;
+    std::string_view label;
     Deadline deadline;
     OperationRecord record;
     // "all_reduce 'loss'"
     [[nodiscard]] std::string text() const { return std::string(operation) + " " + quote(label); }
   };
   static Named named(std::string_view operation, const Call& call) {
-    return {operation, std::string(call.label), call.deadline, call.record};
+    return {operation, call.label, call.deadline, call.record};
   }
+  // For an operation that outlives the call: its label is the caller's.
+  class Kept {
+   public:
+    explicit Kept(const Named& named) : label_(named.label), named_(named) {}
+    [[nodiscard]] Named get() const {
+      return {named_.operation, label_, named_.deadline, named_.record};
+    }
 
-  static constexpr std::size_t kInSteps = std::numeric_limits<std::size_t>::max();
-  // Starts an operation. `at_once`: each member contributes at most so many bytes, and needs
-  // nothing of the others but that they enter, so that whoever waits for it may finish it;
-  // kInSteps: each waits for what the others do in the middle of it, which somebody has to do in
-  // the background. `finish` takes what the operation is for from the others' contributions:
+   private:
+    std::string label_;
+    Named named_;
+  };
+
+  static constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
+  // Starts an operation. `at_once`: each member contributes at most so many bytes; kUnbounded: it
+  // is not known, or they go window by window. Where all contributions are in slots, each member
+  // needs nothing of the others but that they enter, so that whoever waits for it may finish it;
+  // else each waits for what the others do in the middle of it, which somebody has to do in the
+  // background. `use`: whether what fits into a large slot only stays in memory for all, if it lies
+  // there. `finish` takes what the operation is for from the others' contributions:
   // finish(Collective&, Deadline).
+  enum class Use { kLargeSlots, kMemoryForAll };
   template <class Finish>
-  Work start(Named named, const at::Tensor& contribution, std::size_t at_once, Finish finish);
+  Work start(const Named& named, const at::Tensor& contribution, std::size_t at_once, Finish finish,
+             Use use = Use::kLargeSlots);
   void announce(Collective& collective, const Named& named);
-  Work in_lane(const Named& named, std::function<void()> body);
+  // Of short ones, whoever waits for them before long saves the change of thread.
+  Work in_lane(const Kept& name, Lane::Start start, std::function<void()> body);
   // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
   // operation that all have entered ends well even if a peer has left since.
   void run(const Named& named, FunctionRef<void()> body);

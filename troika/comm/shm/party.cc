@@ -34,9 +34,17 @@ int looks_within(Seconds time) {
   return static_cast<int>(std::min(per_second * time.count(), 1e7)) + 1;
 }
 
-// So many entries are taken together: the peers' are in the caches of other cores, and asked for
-// together they come together.
-constexpr std::uint64_t kTogether = Shape::kRing / 4;
+// About what a piece of news takes from core to core, a few times over.
+constexpr Seconds kMoment(500e-9);
+
+std::uint64_t block_of(std::uint64_t operation) {
+  return (operation - 1) / Shape::kBlock;
+}
+// The last of the operations that have the next block of the ring's entries, where those up to
+// `free_until` have been free.
+std::uint64_t last_before(std::uint64_t free_until) {
+  return free_until - Shape::kRing + Shape::kBlock;
+}
 
 // All members find the same: they have all boards before they use one.
 Fences fences_of(const std::vector<Board>& boards) {
@@ -53,6 +61,7 @@ Party::Party(std::vector<Board> boards, const Shape& shape, int index, Patience 
       index_(index),
       patience_(patience),
       spins_(looks_within(patience.spin)),
+      looks_for_a_moment_(looks_within(std::min(kMoment, patience.spin))),
       fences_(fences_of(boards_)) {}
 
 void Party::let_others_run() {
@@ -62,23 +71,44 @@ void Party::let_others_run() {
 void Party::take_entry(std::uint64_t operation, const Deadline& deadline) {
   std::uint64_t free_until = free_until_.load();
   while (operation > free_until) {
-    for (std::uint64_t before = 1; before <= kTogether; ++before) {
-      await_all(free_until - Shape::kRing + before, Progress::kDone, deadline);
-    }
+    const std::uint64_t before = last_before(free_until);
+    const auto missing = [&] {
+      std::vector<int> members;
+      for (int member = 0; member < size(); ++member) {
+        if (!done_until(member, before)) members.push_back(member);
+      }
+      return members;
+    };
+    wait([&] { return all_done_until(before); }, missing, deadline);
     // Another thread may have found the same, or more.
-    if (free_until_.compare_exchange_strong(free_until, free_until + kTogether)) {
-      free_until += kTogether;
+    if (free_until_.compare_exchange_strong(free_until, free_until + Shape::kBlock)) {
+      free_until += Shape::kBlock;
     }
   }
 }
 
 bool Party::entry_is_free(std::uint64_t operation) const {
   const std::uint64_t free_until = free_until_.load();
-  if (operation <= free_until) return true;
-  for (std::uint64_t before = 1; before <= kTogether; ++before) {
-    if (!all_at(free_until - Shape::kRing + before, Progress::kDone)) return false;
+  return operation <= free_until ||
+         (operation <= free_until + Shape::kBlock && all_done_until(last_before(free_until)));
+}
+
+void Party::finish(std::uint64_t operation) {
+  const std::uint64_t block = block_of(operation);
+  if (finished_[block % Shape::kBlocks].fetch_add(1) + 1 < Shape::kBlock) return;
+  finished_[block % Shape::kBlocks].store(0);
+  announce(own().done_until(block), (block + 1) * Shape::kBlock);
+}
+
+bool Party::done_until(int member, std::uint64_t operation) const {
+  return board(member).done_until(block_of(operation)).load() >= operation;
+}
+
+bool Party::all_done_until(std::uint64_t operation) const {
+  for (int member = 0; member < size(); ++member) {
+    if (!done_until(member, operation)) return false;
   }
-  return operation <= free_until + kTogether;
+  return true;
 }
 
 std::uint64_t Party::take_large_slot(std::uint64_t operation, const Deadline& deadline) {
@@ -99,13 +129,16 @@ void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
 }
 
 void Party::advance(std::uint64_t operation, std::uint64_t phase) {
-  std::atomic<std::uint64_t>& progress = own().operation(operation).progress;
+  announce(own().operation(operation).progress, Progress::at(operation, phase));
+}
+
+void Party::announce(std::atomic<std::uint64_t>& word, std::uint64_t news) const {
   if (fences_ == Fences::kAtSleep) {
     // The peers have the line in their caches: a fence would wait until they have given it up.
-    progress.store(Progress::at(operation, phase), std::memory_order_release);
+    word.store(news, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order
   } else {
-    progress.store(Progress::at(operation, phase));
+    word.store(news);
   }
   tell_all();
 }

@@ -2,9 +2,9 @@
 // how to wait for them.
 //
 // Memory ordering. A member tells of its bytes by storing `progress` (release), and whoever has
-// loaded that value (acquire) sees the bytes. A ring entry and its
-// slot are used again only after every member has reached kDone in the operation that had them; the
-// reader's last reads come before its store of kDone, and the owner loads that before it writes.
+// loaded that value (acquire) sees the bytes. A ring entry and its slot are used again only after
+// every member has finished the operation that had them, with all others of its block: the reader's
+// last reads come before its store of `done_until`, and the owner loads that before it writes.
 //
 // Sleeping. Who waits first counts itself among the sleepers, then looks once more, then sleeps
 // unless the bell has rung since before that look. Who has news first stores it, then looks for
@@ -78,6 +78,10 @@ class Party {
 
   // This member has come to `phase` of the operation: tells the others.
   void advance(std::uint64_t operation, std::uint64_t phase);
+  // This member needs the operation's ring entries and slots no longer, its own nor the others'.
+  // Operations may be finished in any order. The others are told block by block: news for each
+  // would take the line from the peers' caches as often.
+  void finish(std::uint64_t operation);
   // Waits until every member has come to `phase` of the operation. Throws Late, Broken.
   void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
   [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const {
@@ -87,8 +91,8 @@ class Party {
     }
     return true;
   }
-  // The ring's entry, and its slot, are this operation's from now on: waits until everybody is done
-  // with the operation that had them. Called by any thread.
+  // The ring's entry, and its slot, are this operation's from now on: waits until everybody has
+  // finished the operation that had them. Called by any thread.
   void take_entry(std::uint64_t operation, const Deadline& deadline);
   // Whether take_entry would not wait.
   [[nodiscard]] bool entry_is_free(std::uint64_t operation) const;
@@ -100,6 +104,16 @@ class Party {
   // Whether take_large_slot would not wait.
   [[nodiscard]] bool large_slot_is_free() const;
 
+  // Whether `ready` holds, or comes to hold within the moment that members take who come at the
+  // same time.
+  template <class Ready>
+  [[nodiscard]] bool soon(const Ready& ready) const {
+    for (int i = 0; i < looks_for_a_moment_; ++i) {
+      if (ready()) return true;
+      pause_core();
+    }
+    return false;
+  }
   // Waits until `ready`. Throws Late naming `missing()`, Broken.
   template <class Ready, class Missing>
   void wait(const Ready& ready, const Missing& missing, const Deadline& deadline) {
@@ -151,6 +165,10 @@ class Party {
     const Board& board_;
   };
   static void let_others_run();
+  void announce(std::atomic<std::uint64_t>& word, std::uint64_t news) const;
+  // Whether the member has finished the operation, the last of a block, and the block with it.
+  [[nodiscard]] bool done_until(int member, std::uint64_t operation) const;
+  [[nodiscard]] bool all_done_until(std::uint64_t operation) const;
   void sleep(std::uint32_t bell, const Deadline& deadline) const;
 
   std::vector<Board> boards_;
@@ -158,9 +176,12 @@ class Party {
   int index_;
   Patience patience_;
   int spins_;
+  int looks_for_a_moment_;
   Fences fences_;
   // Operations whose entries are free to take; it only grows.
   std::atomic<std::uint64_t> free_until_ = Shape::kRing;
+  // How many operations of each block this member has finished.
+  std::array<std::atomic<std::uint64_t>, Shape::kBlocks> finished_{};
   std::uint64_t last_stream_ = 0;
   // The last operations that had the large slots; 0: none.
   std::array<std::uint64_t, Shape::kLargeSlots> in_large_slots_{};
