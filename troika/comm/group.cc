@@ -39,10 +39,9 @@ struct Group::Shared {
   // Starts an operation, and tells the observers of its start and its end.
   template <class Start>
   Work observed(const OperationInput& input, const Call& call, Start&& start) {
-    input_bytes.fetch_add(input.bytes, std::memory_order_relaxed);
+    add(input_bytes, input.bytes);
     const bool all = input.members == OperationInput::Members::kAll;
-    const OperationFacts facts =
-        facts_of(input, call, all ? places.fetch_add(1, std::memory_order_relaxed) + 1 : 0);
+    const OperationFacts facts = facts_of(input, call, all ? add(places, 1) : 0);
     const std::uint64_t sequence = observers.recorder ? observers.recorder->begin(facts) : 0;
     const OperationRecord record(observers.recorder.get(), sequence, facts);
     const bool traced = observers.trace && observers.trace->on();
@@ -65,6 +64,12 @@ struct Group::Shared {
   }
 
  private:
+  // Operations are started by one thread at a time; others may look.
+  static std::uint64_t add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    const std::uint64_t sum = counter.load(std::memory_order_relaxed) + value;
+    counter.store(sum, std::memory_order_relaxed);
+    return sum;
+  }
   OperationFacts facts_of(const OperationInput& input, const Call& call,
                           std::uint64_t place) const {
     OperationFacts facts{input.operation, axis, call.label, input.bytes};

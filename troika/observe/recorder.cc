@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -26,8 +27,8 @@ static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
 
 template <std::size_t kSize>
 void fill_text(char (&field)[kSize], std::string_view text) {
-  const std::size_t length = text.copy(field, kSize);
-  std::memset(field + length, 0, kSize - length);
+  std::memset(field, 0, kSize);  // of a size that the compiler knows: a few stores
+  text.copy(field, kSize);
 }
 
 Header& header_of(std::byte* mapping) {
@@ -35,13 +36,20 @@ Header& header_of(std::byte* mapping) {
 }
 
 Record& record_of(std::byte* mapping, std::uint32_t capacity, std::uint64_t sequence) {
-  return reinterpret_cast<Record*>(mapping + sizeof(Header))[(sequence - 1) % capacity];
+  // A division takes longer than all the rest.
+  const std::uint64_t index = std::has_single_bit(capacity) ? (sequence - 1) & (capacity - 1)
+                                                            : (sequence - 1) % capacity;
+  return reinterpret_cast<Record*>(mapping + sizeof(Header))[index];
 }
 
 // What every field is stored with: a thread that has been lapped may still be writing the record.
 template <typename T>
 void store(T& field, T value) {
   std::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
+}
+template <typename T>
+T load(T& field) {
+  return std::atomic_ref<T>(field).load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -136,8 +144,10 @@ void Recorder::add_traffic(std::uint64_t sequence, std::uint64_t bytes,
                            std::uint32_t steps) noexcept {
   Record& record = record_of(mapping_, capacity_, sequence);
   if (std::atomic_ref(record.sequence).load(std::memory_order_acquire) != sequence) return;
-  if (bytes > 0) std::atomic_ref(record.sent).fetch_add(bytes, std::memory_order_relaxed);
-  if (steps > 0) std::atomic_ref(record.steps).fetch_add(steps, std::memory_order_relaxed);
+  // An operation is carried out by one thread at a time; readers want whole values. To add with a
+  // lock would wait until earlier stores, news to peers among them, have left for the caches.
+  if (bytes > 0) store(record.sent, load(record.sent) + bytes);
+  if (steps > 0) store(record.steps, load(record.steps) + steps);
 }
 
 void Recorder::end(std::uint64_t sequence) noexcept {
