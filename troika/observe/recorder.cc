@@ -37,8 +37,8 @@ Header& header_of(std::byte* mapping) {
 
 Record& record_of(std::byte* mapping, std::uint32_t capacity, std::uint64_t sequence) {
   // A division takes longer than all the rest.
-  const std::uint64_t index = std::has_single_bit(capacity) ? (sequence - 1) & (capacity - 1)
-                                                            : (sequence - 1) % capacity;
+  const std::uint64_t index =
+      std::has_single_bit(capacity) ? (sequence - 1) & (capacity - 1) : (sequence - 1) % capacity;
   return reinterpret_cast<Record*>(mapping + sizeof(Header))[index];
 }
 
