@@ -41,6 +41,10 @@ class Lane::Task : public Work::State, public std::enable_shared_from_this<Task>
         job_(std::move(job)),
         due_(job_.start == Start::kSoon ? Deadline::in(kSoon).at() : Clock::time_point::min()) {}
 
+  // By when it is over, with all that it waits for, unless something hangs.
+  [[nodiscard]] Clock::time_point latest() const {
+    return std::max(job_.latest, job_.deadline.at());
+  }
   [[nodiscard]] const Deadline& deadline() const { return job_.deadline; }
   // When the lane's thread takes it at the latest; under the lane's mutex.
   [[nodiscard]] Clock::time_point due() const { return due_; }
@@ -119,7 +123,7 @@ class Lane::Task : public Work::State, public std::enable_shared_from_this<Task>
 
 std::shared_ptr<Lane::Task> Lane::State::take_for(const Task& task) {
   if (!can_take()) return nullptr;
-  if (order == Order::kAsAdded && waiting.front()->deadline().at() > task.deadline().at()) {
+  if (order == Order::kAsAdded && waiting.front()->latest() > task.deadline().at()) {
     // Whoever waits must not be held up beyond its own deadline.
     waiting.front()->hurry();
     tell_the_thread();
@@ -197,7 +201,11 @@ Work Lane::add(Job job) {
   {
     const std::lock_guard lock(state_->mutex);
     state_->waiting.push_back(task);
-    if (soon) state_->soon_added = true;
+    if (soon) {
+      state_->soon_added = true;
+    } else if (state_->order == Order::kAsAdded) {
+      for (const auto& before : state_->waiting) before->hurry();
+    }
     state_->tell_the_thread();
   }
   return Work(std::move(task));

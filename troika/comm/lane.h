@@ -37,6 +37,9 @@ class Lane {
     std::function<void()> run;
     std::function<std::exception_ptr()> overdue;
     Start start = Start::kAtOnce;
+    // The latest deadline of other operations that `run` waits for, if that is later than its own:
+    // whoever waits is not held up by them.
+    Clock::time_point latest = Clock::time_point::min();
   };
 
   explicit Lane(Order order);

@@ -142,6 +142,30 @@ TEST(Lane, IsNotHeldUpByWhatHasMoreTime) {
   first.wait();
 }
 
+// Nor by what its own job waits for.
+TEST(Lane, IsNotHeldUpByWhatItsJobWaitsFor) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::promise<void> release;
+  Lane::Job held_up = job([ready = release.get_future().share()] { ready.wait(); }, Seconds(0.05));
+  held_up.start = Lane::Start::kSoon;
+  held_up.latest = Deadline::in(kLong).at();
+  const Work work = lane.add(std::move(held_up));
+  EXPECT_THROW(work.wait(), DeadlineError);
+  release.set_value();
+}
+
+// What is to start at once does not wait for what may start later.
+TEST(Lane, TakesAtOnceWhatComesBefore) {
+  Lane lane(Lane::Order::kAsAdded);
+  std::promise<void> ran;
+  Lane::Job soon = job([] {});
+  soon.start = Lane::Start::kSoon;
+  const Work first = lane.add(std::move(soon));
+  const Work second = lane.add(job([&] { ran.set_value(); }));
+  ran.get_future().wait();
+  EXPECT_TRUE(first.done());
+}
+
 TEST(Lane, IndependentJobsOvertake) {
   Lane lane(Lane::Order::kIndependent);
   std::promise<void> release;

@@ -56,6 +56,7 @@ Board::Board(MemoryFile memory, const Shape& shape)
       start_(memory_->data()) {}
 
 Board Board::create(const Shape& shape, Fences fences) {
+  static_assert(sizeof(Head) <= kPage);
   Board board(MemoryFile::create(Layout(shape).end), shape);
   // Zeroed memory: every counter starts at 0. The objects begin their lives here.
   new (board.start_) Head{};

@@ -142,11 +142,10 @@ void Collective::take_all(Take take, const Deadline& deadline) {
   const std::size_t whole = largest();
   if (!any(Place::kStream)) {
     if (whole > 0) take(views(0, 0, deadline), 0, whole);
+    const bool in_memory = entry(party_.index()).place == Place::kMemory;
     finish();
     // What lies in the caller's own memory must not change while others read it.
-    if (entry(party_.index()).place == Place::kMemory) {
-      await_all(Progress::kDone, deadline);
-    }
+    if (in_memory) await_all(Progress::kDone, deadline);
     return;
   }
   const bool streams = entry(party_.index()).place == Place::kStream;

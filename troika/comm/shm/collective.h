@@ -138,6 +138,7 @@ class Collective {
                                   const Deadline& deadline) const;
   void fill(std::uint64_t window);
   void await_all(std::uint64_t phase, const Deadline& deadline);
+  // No entry is read after it: it may be another operation's.
   void finish();
   void reduce_at_once(Fold fold, const Deadline& deadline);
   void reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);

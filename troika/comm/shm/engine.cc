@@ -3,14 +3,14 @@
 #include <troika/comm/collectives.h>
 #include <troika/comm/fold.h>
 #include <troika/comm/shm/engine.h>
+#include <troika/comm/shm/parts.h>
 #include <troika/observe/memory_counter.h>
 
 #include <ATen/ATen.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cstring>
-#include <limits>
-#include <numeric>
 
 namespace troika::shm {
 namespace {
@@ -21,28 +21,6 @@ std::byte* data(const at::Tensor& tensor) {
 
 std::size_t bytes(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.nbytes() : 0;
-}
-
-// [begin, end) of one member's part within all parts.
-struct Range {
-  std::size_t begin, end;
-};
-
-Range range_of(std::span<const std::int64_t> counts, int member, std::size_t element) {
-  const auto before = std::accumulate(counts.begin(), counts.begin() + member, std::int64_t{0});
-  const auto begin = static_cast<std::size_t>(before) * element;
-  return {begin,
-          begin + static_cast<std::size_t>(counts[static_cast<std::size_t>(member)]) * element};
-}
-
-// Copies what window [begin, end) of a member's contribution shares with `wanted`, whose first byte
-// goes to `to`. Returns how many bytes that were.
-std::size_t take_range(const std::byte* view, std::size_t begin, std::size_t end, Range wanted,
-                       std::byte* to) {
-  const std::size_t low = std::max(begin, wanted.begin), high = std::min(end, wanted.end);
-  if (low >= high) return 0;
-  std::memcpy(to + (low - wanted.begin), view + (low - begin), high - low);
-  return high - low;
 }
 
 // For Collective::Fold.
@@ -103,6 +81,8 @@ class Engine::Pending : public Work::State {
     }
   }
 
+  [[nodiscard]] virtual Deadline deadline() const = 0;
+
  protected:
   // Whether body() would not wait; and the operation, at most once, after which it lets go of its
   // tensors.
@@ -143,6 +123,7 @@ class Engine::Operation final : public Engine::Pending {
         finish_(std::move(finish)) {}
 
   [[nodiscard]] const Kept& name() const { return name_; }
+  [[nodiscard]] Deadline deadline() const override { return name_.get().deadline; }
   void announce() { engine_.announce(collective_, name_.get()); }
   void body() override {
     const Named named = name_.get();
@@ -168,6 +149,7 @@ class Engine::SmallExchange final : public Engine::Pending {
                 std::vector<at::Tensor> tensors)
       : engine_(engine), name_(named), batch_(std::move(batch)), tensors_(std::move(tensors)) {}
 
+  [[nodiscard]] Deadline deadline() const override { return name_.get().deadline; }
   void body() override {
     engine_.finish_exchange(name_.get(), batch_);
     tensors_.clear();
@@ -215,7 +197,7 @@ Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call)
   const auto element = static_cast<std::size_t>(tensor.element_size());
   const bool at_once = Collective::reduces_at_once(bytes(tensor), party_.size(), party_.shape());
   return start(
-      named("all_reduce", call), tensor, at_once ? bytes(tensor) : kUnbounded,
+      named("all_reduce", call), tensor, {at_once ? bytes(tensor) : kUnbounded, bytes(tensor)},
       [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
                                                           const Deadline& deadline) {
         collective.reduce(fold, element, deadline);
@@ -227,7 +209,7 @@ Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             std::span<const std::int64_t> counts, ReduceOp op, const Call& call) {
   const Range own = range_of(counts, members_.index, input.element_size());
   return start(
-      named("reduce_scatter", call), input, bytes(input),
+      named("reduce_scatter", call), input, {bytes(input), bytes(input)},
       [=, fold = folding(input.scalar_type(), op), record = call.record](Collective& collective,
                                                                          const Deadline& deadline) {
         collective.gather(
@@ -249,7 +231,7 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
   const auto largest =
       static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())) * element;
   return start(
-      named("all_gather", call), input, largest,
+      named("all_gather", call), input, {largest, bytes(output)},
       [=, record = call.record, own = static_cast<std::size_t>(members_.index),
        counts = std::vector(counts.begin(), counts.end())](Collective& collective,
                                                            const Deadline& deadline) {
@@ -290,7 +272,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
-      named("all_to_all", call), sent, kUnbounded,  // the others may send more
+      named("all_to_all", call), sent, {kUnbounded, bytes(sent)},  // the others may send more
       [=, record = call.record, counts = std::vector(output_counts.begin(), output_counts.end())](
           Collective& collective, const Deadline& deadline) {
         std::vector<Range> wanted(members);
@@ -317,7 +299,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
 Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
   const bool sends = root == members_.index;
   return start(
-      named("broadcast", call), sends ? tensor : at::Tensor(), bytes(tensor),
+      named("broadcast", call), sends ? tensor : at::Tensor(), {bytes(tensor), bytes(tensor)},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
@@ -333,7 +315,7 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
   const bool receives = root == members_.index;
   const int own = members_.index;
   return start(
-      named("gather", call), input, bytes(input),
+      named("gather", call), input, {bytes(input), receives ? bytes(output) : bytes(input)},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const std::size_t part = bytes(input);
         collective.gather(
@@ -356,7 +338,7 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
   const std::size_t part = bytes(output), members = wires_.size();
   const bool sends = root == members_.index;
   return start(
-      named("scatter", call), sends ? input : at::Tensor(), part * members,
+      named("scatter", call), sends ? input : at::Tensor(), {part * members, part * members},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const Range own{index * part, (index + 1) * part};
         if (sends && data(input) + own.begin != data(output)) {
@@ -373,9 +355,10 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
 }
 
 Work Engine::barrier(const Call& call) {
-  return start(named("barrier", call), {}, 0, [](Collective& collective, const Deadline& deadline) {
-    collective.gather([](auto&&...) {}, deadline);
-  });
+  return start(named("barrier", call), {}, {0, 0},
+               [](Collective& collective, const Deadline& deadline) {
+                 collective.gather([](auto&&...) {}, deadline);
+               });
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
@@ -417,14 +400,14 @@ void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::
 }
 
 template <class Finish>
-Work Engine::start(const Named& named, const at::Tensor& contribution, std::size_t at_once,
-                   Finish finish, Use use) {
+Work Engine::start(const Named& named, const at::Tensor& contribution, Amount amount, Finish finish,
+                   Use use) {
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
-                   std::nullopt, at_once};
+                   std::nullopt, amount.at_once};
   const Shape& shape = party_.shape();
   const bool one_step =
-      at_once <= (use == Use::kLargeSlots ? shape.large_slot_bytes : shape.slot_bytes);
+      own.at_once <= (use == Use::kLargeSlots ? shape.large_slot_bytes : shape.slot_bytes);
   if (own.bytes > shape.slot_bytes && !one_step) {
     own.location = segments_->locate(own.data, own.bytes);
   }
@@ -433,7 +416,7 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, std::size
   // the caller has come to something else.
   const bool has_to_wait =
       place == Place::kStream || !party_.entry_is_free(number) ||
-      (place == Place::kLargeSlot && !(last_in_lane_.done() && party_.large_slot_is_free()));
+      (place == Place::kLargeSlot && !(last_to_announce_.done() && party_.large_slot_is_free()));
   Collective collective(party_, find_, number, named.record, own);
   // As early as can be: what follows goes on while the others come.
   if (!has_to_wait) announce(collective, named);
@@ -449,18 +432,22 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, std::size
                                                        std::move(finish));
   // The change to another thread, and back, takes some microseconds.
   constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
-  const Lane::Start start = own.bytes <= kWorthAThread ? Lane::Start::kSoon : Lane::Start::kAtOnce;
+  Lane::Job job{.deadline = named.deadline};
+  if (amount.moved <= kWorthAThread) job.start = Lane::Start::kSoon;
   if (has_to_wait) {
     // What it waits for may be that this member is done with earlier ones, as it may be at a peer.
-    return in_lane(operation->name(), start, [this, operation, earlier = pending_] {
+    for (const auto& each : pending_) job.latest = std::max(job.latest, each->deadline().at());
+    job.run = [this, operation, earlier = pending_] {
       for (const auto& each : earlier) settle(*each);
       operation->announce();
       operation->body();
-    });
+    };
+    return last_to_announce_ = in_lane(std::move(job), operation->name());
   }
   // Operations end in the order in which they were called: none overtakes what is in the lane.
   if (!one_step || follows_the_lane) {
-    return in_lane(operation->name(), start, [operation] { operation->body(); });
+    job.run = [operation] { operation->body(); };
+    return in_lane(std::move(job), operation->name());
   }
   pending_.push_back(operation);
   return Work(std::move(operation));
@@ -474,13 +461,9 @@ void Engine::announce(Collective& collective, const Named& named) {
   });
 }
 
-Work Engine::in_lane(const Kept& name, Lane::Start start, std::function<void()> body) {
-  const auto overdue = [this, name] { return this->overdue(name.get()); };
-  last_in_lane_ = lane_->add({.deadline = name.get().deadline,
-                              .run = std::move(body),
-                              .overdue = overdue,
-                              .start = start});
-  return last_in_lane_;
+Work Engine::in_lane(Lane::Job job, const Kept& name) {
+  job.overdue = [this, name] { return overdue(name.get()); };
+  return last_in_lane_ = lane_->add(std::move(job));
 }
 
 void Engine::settle(Pending& pending) {

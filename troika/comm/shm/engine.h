@@ -80,20 +80,25 @@ class Engine final : public GroupEngine {
   };
 
   static constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
-  // Starts an operation. `at_once`: each member contributes at most so many bytes; kUnbounded: it
-  // is not known, or they go window by window. Where all contributions are in slots, each member
-  // needs nothing of the others but that they enter, so that whoever waits for it may finish it;
-  // else each waits for what the others do in the middle of it, which somebody has to do in the
-  // background. `use`: whether what fits into a large slot only stays in memory for all, if it lies
-  // there. `finish` takes what the operation is for from the others' contributions:
-  // finish(Collective&, Deadline).
+  // Of one member.
+  struct Amount {
+    // The most that any contributes; kUnbounded: not known, or they go window by window. The same
+    // at all members.
+    std::size_t at_once;
+    std::size_t moved;  // about; by this member
+  };
+  // Starts an operation. Where all contributions are in slots, each member needs nothing of the
+  // others but that they enter, so that whoever waits for it may finish it; else each waits for
+  // what the others do in the middle of it, which somebody has to do in the background. `use`:
+  // whether what fits into a large slot only stays in memory for all, if it lies there. `finish`
+  // takes what the operation is for from the others' contributions: finish(Collective&, Deadline).
   enum class Use { kLargeSlots, kMemoryForAll };
   template <class Finish>
-  Work start(const Named& named, const at::Tensor& contribution, std::size_t at_once, Finish finish,
+  Work start(const Named& named, const at::Tensor& contribution, Amount amount, Finish finish,
              Use use = Use::kLargeSlots);
   void announce(Collective& collective, const Named& named);
   // Of short ones, whoever waits for them before long saves the change of thread.
-  Work in_lane(const Kept& name, Lane::Start start, std::function<void()> body);
+  Work in_lane(Lane::Job job, const Kept& name);
   // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
   // operation that all have entered ends well even if a peer has left since.
   void run(const Named& named, FunctionRef<void()> body);
@@ -125,6 +130,7 @@ class Engine final : public GroupEngine {
   std::vector<std::shared_ptr<Pending>> pending_exchanges_;
   std::unique_ptr<Lane> lane_;
   Work last_in_lane_;
+  Work last_to_announce_;  // of those that are announced there
   std::unique_ptr<Lane> exchange_lane_;
   UniqueFd stop_watching_;
   std::thread watcher_;
