@@ -432,7 +432,7 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, Amount am
                                                        std::move(finish));
   // The change to another thread, and back, takes some microseconds.
   constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
-  Lane::Job job{.deadline = named.deadline};
+  Lane::Job job{.deadline = named.deadline, .run = {}, .overdue = {}};
   if (amount.moved <= kWorthAThread) job.start = Lane::Start::kSoon;
   if (has_to_wait) {
     // What it waits for may be that this member is done with earlier ones, as it may be at a peer.
