@@ -126,6 +126,7 @@ class Party {
       do {
         if (ready()) return;
         let_others_run();
+        if (soon(ready)) return;
       } while (!enough.passed());
     }
     const Sleeper sleeper(own(), fences_);
