@@ -163,6 +163,14 @@ class NonFinite(CommandTest):
         self.stops(self.train(*self.GRADIENT, ranks=2), "the gradient of 'model.embed_tokens.weight' is not finite "
                    "at step 2, though the loss is on every rank")
 
+    def test_where_the_model_is_split(self):
+        # The ranks that have the loss tell it: the first of a tensor axis, the last stage of a pipeline.
+        for sets, rank in ((("parallel.tensor=2", "name=\"split\""), 0),
+                           (("parallel.pipeline=2", "model.layers=2", "name=\"stages\""), 1)):
+            self.stops(self.train(*self.LOSS, *sets, ranks=2), f"the loss is not finite at step 2 on rank {rank}")
+            self.stops(self.train(*self.GRADIENT, *sets, ranks=2, flags=["--overwrite"]), "the gradient of "
+                       "'model.embed_tokens.weight' is not finite at step 2, though the loss is on every rank")
+
     def test_skips_the_step_when_asked(self):
         done = self.succeeds(self.train(*self.GRADIENT, "train.on_nonfinite=skip", ranks=2))
         self.assertIn("step 2 was skipped: the gradient of 'model.embed_tokens.weight' is not finite", done.err)

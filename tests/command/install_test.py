@@ -179,6 +179,10 @@ class Install(unittest.TestCase):
                 done = self.run_in(self.folder, "mpirun", "-n", ranks, program, source / "surrogate.toml", model)
                 self.assertIn(f"{ranks} ranks: loss", done.stdout)
                 self.assertTrue(model.is_file())
+            wrong = self.folder / "wrong.toml"
+            wrong.write_text((source / "surrogate.toml").read_text().replace('"mlp"', '"mlq"'))
+            done = self.run_in(self.folder, "mpirun", "-n", 2, program, wrong, model, status=2)
+            self.assertRegex(done.stderr, r"wrong\.toml:5: \[model\] kind: 'mlq'")
 
 
 if __name__ == "__main__":

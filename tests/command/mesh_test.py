@@ -51,6 +51,12 @@ class Mesh(CommandTest):
         plan = self.mesh("model.layers=4", "parallel.pipeline=2", "parallel.stage_units=[5, 1]", ranks=2)
         self.assertEqual(plan["ranks"][1]["units"], ["head"])
 
+    def test_a_cut_by_cost_counts_the_head(self):
+        for vocabulary, last in ((256, ["layer 2", "layer 3", "head"]), (20000, ["head"])):
+            plan = self.mesh("model.layers=4", "parallel.pipeline=2", "data.kind=random",
+                             f"model.vocab_size={vocabulary}", ranks=2)
+            self.assertEqual(plan["ranks"][1]["units"], last)
+
     def test_in_words(self):
         shown = self.succeeds(self.troika("mesh", "recipe.toml", "--set", "model.layers=4", "--set",
                                           "parallel.pipeline=2", "--ranks", 4)).out

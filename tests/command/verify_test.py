@@ -30,7 +30,7 @@ class Verify(CommandTest):
         self.assertEqual(list(self.temporary.iterdir()), [])
 
     def test_json_and_its_own_choice(self):
-        done = self.succeeds(self.verify("--ranks", 2, "--json", "--set", "model.tied_embeddings=false",
+        done = self.succeeds(self.verify("--ranks", 2, "--json", "--layouts", "auto", "--set", "model.tied_embeddings=false",
                                          "--set", "model.layers=2", "--set", "parallel.tensor=2",
                                          "--set", "parallel.zero_stage=3", "--set", "parallel.shard=2"))
         self.assertEqual(done.out.count("\n"), 1)

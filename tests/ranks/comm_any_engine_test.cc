@@ -60,9 +60,26 @@ RANK_FUNCTION(refusals) {
   at::Tensor square = at::ones({4, 6});
   at::Tensor buffer = at::zeros({65}, at::kByte);
   at::Tensor crooked = at::from_blob(static_cast<char*>(buffer.data_ptr()) + 1, {8}, at::kFloat);
+  const Call call = Rank::call("refused");
   for (const at::Tensor& refused : {square.t(), square.narrow(1, 0, 3), crooked}) {
-    EXPECT_THROW(group.all_reduce(refused, ReduceOp::kSum, Rank::call("refused")), UsageError);
-    EXPECT_THROW(group.broadcast(refused, 0, Rank::call("refused")), UsageError);
+    const std::int64_t elements = refused.numel();
+    const at::Tensor same = at::ones({elements}), all = at::ones({elements * rank.size()});
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(rank.size()), 0);
+    counts[static_cast<std::size_t>(rank.index())] = elements;
+    const Transfer send{Transfer::Direction::kSend, 0, refused};
+    const Transfer receive{Transfer::Direction::kReceive, 0, refused};
+    EXPECT_THROW(group.all_reduce(refused, ReduceOp::kSum, call), UsageError);
+    EXPECT_THROW(group.broadcast(refused, 0, call), UsageError);
+    EXPECT_THROW(group.reduce_scatter(refused, all, ReduceOp::kSum, call), UsageError);
+    EXPECT_THROW(group.reduce_scatter(same, refused, ReduceOp::kSum, call, counts), UsageError);
+    EXPECT_THROW(group.all_gather(all, refused, call), UsageError);
+    EXPECT_THROW(group.all_gather(refused, same, call, counts), UsageError);
+    EXPECT_THROW(group.all_to_all(refused, counts, same, counts, call), UsageError);
+    EXPECT_THROW(group.all_to_all(same, counts, refused, counts, call), UsageError);
+    EXPECT_THROW(group.gather(all, refused, 0, call), UsageError);
+    EXPECT_THROW(group.scatter(refused, all, 0, call), UsageError);
+    EXPECT_THROW(group.exchange({&send, 1}, call), UsageError);
+    EXPECT_THROW(group.exchange({&receive, 1}, call), UsageError);
   }
   at::Tensor part = at::ones({4}), whole = at::ones({4 * rank.size() + 1});
   EXPECT_THROW(group.all_gather(whole, part, Rank::call("refused")), UsageError);

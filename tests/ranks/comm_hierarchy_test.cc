@@ -68,6 +68,13 @@ TEST(AcrossHosts, Abort) {
   }
 }
 
+TEST(AcrossHosts, AbortOfOwnOperations) {
+  const auto results = expect_ranks("aborts_itself", 3, in_turn());
+  EXPECT_EQ(value(results, 0, "error"), "PeerError");
+  EXPECT_THAT(value(results, 0, "error message"), HasSubstr("rank 5 died on host x"));
+  EXPECT_LT(std::stod(value(results, 0, "error seconds")), 5);
+}
+
 TEST(AcrossHosts, ADeadlineBehindAnOperationThatHangs) {
   const auto results = expect_ranks("queues", 3, in_turn());
   EXPECT_THAT(value(results, 0, "second"), AnyOf("DeadlineError", "PeerError"));

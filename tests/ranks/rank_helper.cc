@@ -232,6 +232,7 @@ std::vector<TestedEngine> tested_engines() {
     if (kind != EngineKind::kShm) continue;
     engines.push_back({"hosts_in_turn", {.pretend = Pretend::kTwoHostsInTurn}, {4, 5, 9}});
     engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 4, 9}});
+    engines.push_back({"three_hosts", {.pretend = Pretend::kThreeHostsInTurn}, {4, 5, 9}});
   }
   for (const mpi::Flavour& flavour : mpi::available_plugins()) {
     const std::string mpirun = "mpirun." + flavour;

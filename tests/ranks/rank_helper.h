@@ -40,7 +40,7 @@
 namespace troika::test {
 
 // Hosts that the ranks of this one pretend to be on.
-enum class Pretend { kNothing, kTwoHostsInTurn, kOneAloneAndTheRest };
+enum class Pretend { kNothing, kTwoHostsInTurn, kOneAloneAndTheRest, kThreeHostsInTurn };
 
 struct RankOptions {
   Seconds deadline = Seconds(60);  // for all ranks together

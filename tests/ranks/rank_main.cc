@@ -130,6 +130,8 @@ EngineOptions Rank::options() const {
     options.host_of = [](int rank) { return rank % 2; };
   } else if (options_.pretend == Pretend::kOneAloneAndTheRest) {
     options.host_of = [](int rank) { return rank == 0 ? 0 : 1; };
+  } else if (options_.pretend == Pretend::kThreeHostsInTurn) {
+    options.host_of = [](int rank) { return rank % 3; };
   }
   options.store = &store_;
   options.rendezvous_timeout = Seconds(30);
