@@ -126,7 +126,6 @@ class Party {
       do {
         if (ready()) return;
         let_others_run();
-        if (soon(ready)) return;
       } while (!enough.passed());
     }
     const Sleeper sleeper(own(), fences_);
