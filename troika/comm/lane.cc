@@ -114,8 +114,8 @@ class Lane::Task : public Work::State, public std::enable_shared_from_this<Task>
 
   std::shared_ptr<Lane::State> lane_;
   Job job_;
-  Clock::time_point due_;
   // Guarded by the lane's mutex.
+  Clock::time_point due_;
   bool done_ = false;
   std::exception_ptr error_;
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;

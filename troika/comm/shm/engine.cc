@@ -411,12 +411,7 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, Amount am
   if (own.bytes > shape.slot_bytes && !one_step) {
     own.location = segments_->locate(own.data, own.bytes);
   }
-  const Place place = Collective::place_of(own, shape);
-  // The caller does not wait here: the others may get round to what it would wait for only after
-  // the caller has come to something else.
-  const bool has_to_wait =
-      place == Place::kStream || !party_.entry_is_free(number) ||
-      (place == Place::kLargeSlot && !(last_to_announce_.done() && party_.large_slot_is_free()));
+  const bool has_to_wait = announcing_waits(number, Collective::place_of(own, shape));
   Collective collective(party_, find_, number, named.record, own);
   // As early as can be: what follows goes on while the others come.
   if (!has_to_wait) announce(collective, named);
@@ -430,8 +425,6 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, Amount am
   }
   auto operation = std::make_shared<Operation<Finish>>(*this, named, collective, contribution,
                                                        std::move(finish));
-  // The change to another thread, and back, takes some microseconds.
-  constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
   Lane::Job job{.deadline = named.deadline, .run = {}, .overdue = {}};
   if (amount.moved <= kWorthAThread) job.start = Lane::Start::kSoon;
   if (has_to_wait) {
@@ -451,6 +444,12 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, Amount am
   }
   pending_.push_back(operation);
   return Work(std::move(operation));
+}
+
+bool Engine::announcing_waits(std::uint64_t number, Place place) const {
+  if (place == Place::kStream || !party_.entry_is_free(number)) return true;
+  // Large slots are taken in order, by one thread at a time.
+  return place == Place::kLargeSlot && !(last_to_announce_.done() && party_.large_slot_is_free());
 }
 
 void Engine::announce(Collective& collective, const Named& named) {

@@ -80,6 +80,8 @@ class Engine final : public GroupEngine {
   };
 
   static constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
+  // From so many bytes on the change to another thread, and back, does not count.
+  static constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
   // Of one member.
   struct Amount {
     // The most that any contributes; kUnbounded: not known, or they go window by window. The same
@@ -96,6 +98,9 @@ class Engine final : public GroupEngine {
   template <class Finish>
   Work start(const Named& named, const at::Tensor& contribution, Amount amount, Finish finish,
              Use use = Use::kLargeSlots);
+  // Whether to announce an operation may take until others have done something: then the caller
+  // does not, since they may get round to that only after the caller has come to something else.
+  [[nodiscard]] bool announcing_waits(std::uint64_t number, Place place) const;
   void announce(Collective& collective, const Named& named);
   // Of short ones, whoever waits for them before long saves the change of thread.
   Work in_lane(Lane::Job job, const Kept& name);
