@@ -42,13 +42,16 @@ struct Group::Shared {
     add(input_bytes, input.bytes);
     const bool all = input.members == OperationInput::Members::kAll;
     const OperationFacts facts = facts_of(input, call, all ? add(places, 1) : 0);
-    const std::uint64_t sequence = observers.recorder ? observers.recorder->begin(facts) : 0;
-    const OperationRecord record(observers.recorder.get(), sequence, facts);
+    OperationEntry entry(observers.recorder.get(), facts);
+    const OperationRecord record(observers.recorder.get(), entry.sequence(), facts);
     const bool traced = observers.trace && observers.trace->on();
     const std::int64_t started = traced ? observers.trace->now() : 0;
+    if (!engine->writes_entries()) entry.write();
     try {
-      Work work = std::forward<Start>(start)(*engine, Call{call.label, call.deadline, record});
-      if (observers.recorder) end_record(work, sequence);
+      Work work =
+          std::forward<Start>(start)(*engine, Call{call.label, call.deadline, record, &entry});
+      entry.write();
+      if (observers.recorder) end_record(work, entry.sequence());
       if (traced) {
         end_span(work, std::string(input.operation) + " " + std::string(call.label), started,
                  input.bytes);
@@ -56,7 +59,8 @@ struct Group::Shared {
       return work;
     } catch (...) {
       if (observers.recorder) {
-        observers.recorder->fail(sequence);
+        entry.write();
+        observers.recorder->fail(entry.sequence());
         observers.recorder->leave(std::current_exception());
       }
       throw;

@@ -47,6 +47,11 @@ struct Call {
   Deadline deadline;
   // Filled in by Group, for its engine.
   OperationRecord record = {};
+  OperationEntry* entry = nullptr;  // of use while the engine is being called
+  // Of an engine that writes entries: the operation is under way.
+  void entered() const {
+    if (entry) entry->write();
+  }
 };
 
 // An operation under way. A small value; the operation goes on if all handles are dropped.
@@ -96,7 +101,8 @@ struct Transfer {
 // two. Arguments have been checked and `counts` is never empty; tensors do not require gradients.
 // `call.record` takes the bytes that this member sends to others and how often it waits for them;
 // its signature is equal on all members that are in the same operation, and its place counts the
-// collectives of the group. Callers use Group.
+// collectives of the group. It is written down before the engine is called, or, if the engine says
+// so, when it calls `call.entered()`. Callers use Group.
 class GroupEngine {
  public:
   virtual ~GroupEngine() = default;
@@ -105,6 +111,10 @@ class GroupEngine {
   [[nodiscard]] virtual bool accepts(at::DeviceType device) const {
     return device == at::DeviceType::CPU;
   }
+  // Whether every operation calls `call.entered()`, before it waits for others or counts anything
+  // in the record; others may have been told already, and the record is written while they are on
+  // their way. Of one that throws before, Group writes it.
+  [[nodiscard]] virtual bool writes_entries() const { return false; }
   virtual Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) = 0;
   virtual Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                               std::span<const std::int64_t> counts, ReduceOp op,

@@ -25,7 +25,7 @@ class Lane {
   };
 
   // After its deadline `run` asks around for whose fault it is, for at most so long.
-  static constexpr Seconds kForTheError{2.5};
+  static constexpr Seconds kForTheError{3};
   static constexpr Seconds kSoon{2e-3};
 
   // What an operation does. `run` blocks until it is over, by its deadline and a little more, and

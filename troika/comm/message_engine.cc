@@ -23,7 +23,15 @@ constexpr std::uint32_t kCollectiveTags = std::uint32_t{1} << 30;
 constexpr Seconds kForReasons{0.25};
 // For what can be seen on other hosts.
 constexpr Seconds kForWitnesses{1};
+// Or it looks for the reason itself, as late() does.
+constexpr Seconds kForSlowReasons = kForIndirectReasons + 2 * kForReasons;
 static_assert(kForWitnesses + kForIndirectReasons + kForReasons < Lane::kForTheError);
+static_assert(kForReasons + kForWitnesses + kForSlowReasons < Lane::kForTheError);
+
+bool is_there(const std::optional<RankSnapshot>& snapshot) {
+  return snapshot && snapshot->process != ProcessState::kUnknown &&
+         snapshot->process != ProcessState::kEnded;
+}
 
 }  // namespace
 
@@ -204,11 +212,13 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
   }
   break_off({diagnosis.message, diagnosis.hint});
   // Of members in different operations each names the other: what to do says more.
-  const auto theirs = diagnosis.mutual ? std::nullopt : board_.reason_of(error.peer(), kForReasons);
+  auto theirs = diagnosis.mutual ? std::nullopt : board_.reason_of(error.peer(), kForReasons);
+  const std::string peer = members_.name(error.peer());
+  // What it was told of itself, by this member or another, is no reason of its own.
+  if (theirs && theirs->message.find(peer) != std::string::npos) theirs.reset();
   return std::make_exception_ptr(
       DeadlineError(diagnosis.message,
-                    theirs ? members_.name(error.peer()) + " gave up on its own: " + theirs->message
-                           : diagnosis.hint));
+                    theirs ? peer + " gave up on its own: " + theirs->message : diagnosis.hint));
 }
 
 std::exception_ptr MessageEngine::wrong_size(const Named& named, const LinkError& error) {
@@ -221,15 +231,22 @@ std::exception_ptr MessageEngine::wrong_size(const Named& named, const LinkError
 
 std::exception_ptr MessageEngine::lost(const Named& named, const LinkError& error) {
   const std::string peer = members_.name(error.peer());
-  const auto theirs = board_.reason_of(error.peer(), kForReasons);
-  std::string what = theirs ? peer + " gave up: " + theirs->message : "lost " + peer;
+  std::string lost = "lost " + peer, hint = kHasEnded;
+  auto theirs = board_.reason_of(error.peer(), kForReasons);
   if (!theirs) {
     const auto snapshots = witness_.look(members_, kForWitnesses);
     const auto& snapshot = snapshots[static_cast<std::size_t>(error.peer())];
-    if (snapshot) what += "; " + last_deed(*snapshot);
+    if (snapshot) lost += "; " + last_deed(*snapshot);
+    if (is_there(snapshot)) {
+      theirs = board_.reason_of(error.peer(), kForSlowReasons);
+      hint =
+          "its process is there, the connection to it is not: the network between the hosts or its "
+          "last lines may say why";
+    }
   }
+  const std::string what = theirs ? peer + " gave up: " + theirs->message : lost;
   const Reason reason{named.text + " on axis " + members_.axis + ": " + what,
-                      theirs ? theirs->hint : kHasEnded};
+                      theirs ? theirs->hint : hint};
   break_off(reason);
   return std::make_exception_ptr(PeerError(reason.message, reason.hint));
 }

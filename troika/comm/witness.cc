@@ -23,12 +23,16 @@ std::vector<std::optional<RankSnapshot>> Witness::look(const Members& members,
                                                        Seconds patience) noexcept {
   std::vector<std::optional<RankSnapshot>> snapshots(members.ranks.size());
   try {
+    bool alone = true;
     for (int member = 0; member < members.size(); ++member) {
-      if (!members.on_this_host(member)) continue;
+      if (!members.on_this_host(member)) {
+        alone = false;
+        continue;
+      }
       const auto i = static_cast<std::size_t>(member);
       snapshots[i] = take(members, i);
     }
-    if (job_ && !members.recorders.empty()) ask_other_hosts(members, snapshots, patience);
+    if (job_ && !alone && !members.recorders.empty()) ask_other_hosts(members, snapshots, patience);
     // What is known by now is better than nothing. NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const std::exception&) {
   }
@@ -38,7 +42,9 @@ std::vector<std::optional<RankSnapshot>> Witness::look(const Members& members,
 void Witness::ask_other_hosts(const Members& members,
                               std::vector<std::optional<RankSnapshot>>& snapshots,
                               Seconds patience) {
-  Store job = job_->clone();  // whoever holds the other connection may wait in it
+  const Deadline deadline = Deadline::in(patience);
+  // Whoever holds the other connection may wait in it; and the store may be gone.
+  Store job = job_->clone(patience);
   std::vector<std::size_t> others;
   for (std::size_t i = 0; i < snapshots.size(); ++i) {
     if (snapshots[i]) {
@@ -49,7 +55,6 @@ void Witness::ask_other_hosts(const Members& members,
   }
   if (others.empty()) return;
   ask_launchers_for_snapshots(job);
-  const Deadline deadline = Deadline::in(patience);
   for (const std::size_t i : others) {
     const std::string key = snapshot_key(members.ranks[i]);
     if (!job.wait({key}, deadline)) continue;

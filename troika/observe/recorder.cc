@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -37,8 +36,9 @@ Header& header_of(std::byte* mapping) {
 
 Record& record_of(std::byte* mapping, std::uint32_t capacity, std::uint64_t sequence) {
   // A division takes longer than all the rest.
+  const bool power_of_two = (capacity & (capacity - 1)) == 0;
   const std::uint64_t index =
-      std::has_single_bit(capacity) ? (sequence - 1) & (capacity - 1) : (sequence - 1) % capacity;
+      power_of_two ? (sequence - 1) & (capacity - 1) : (sequence - 1) % capacity;
   return reinterpret_cast<Record*>(mapping + sizeof(Header))[index];
 }
 
@@ -115,8 +115,11 @@ Recorder::~Recorder() {
   ::munmap(mapping_, size_);
 }
 
-std::uint64_t Recorder::begin(const OperationFacts& facts) noexcept {
-  const std::uint64_t sequence = std::atomic_ref(header_of(mapping_).count).fetch_add(1) + 1;
+std::uint64_t Recorder::take_number() noexcept {
+  return std::atomic_ref(header_of(mapping_).count).fetch_add(1) + 1;
+}
+
+void Recorder::write(std::uint64_t sequence, const OperationFacts& facts) noexcept {
   Record& record = record_of(mapping_, capacity_, sequence);
   std::atomic_ref(record.sequence).store(0, std::memory_order_relaxed);
   // The fields below must not become visible before the zero above.
@@ -137,7 +140,6 @@ std::uint64_t Recorder::begin(const OperationFacts& facts) noexcept {
   fill_text(record.axis, facts.axis);
   fill_text(record.label, facts.label);
   std::atomic_ref(record.sequence).store(sequence, std::memory_order_release);
-  return sequence;
 }
 
 void Recorder::add_traffic(std::uint64_t sequence, std::uint64_t bytes,

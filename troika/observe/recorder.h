@@ -79,7 +79,14 @@ class Recorder {
 
   // An operation starts; returns its number. This and the others may be called by any thread, and
   // never block, allocate or throw, but for leave(), which writes a file.
-  std::uint64_t begin(const OperationFacts& facts) noexcept;
+  std::uint64_t begin(const OperationFacts& facts) noexcept {
+    const std::uint64_t sequence = take_number();
+    write(sequence, facts);
+    return sequence;
+  }
+  // The same in two: the number, and the record, without which the others below have no effect.
+  std::uint64_t take_number() noexcept;
+  void write(std::uint64_t sequence, const OperationFacts& facts) noexcept;
   // It has sent so many more bytes to others, and waited for them so many times more.
   void add_traffic(std::uint64_t sequence, std::uint64_t bytes, std::uint32_t steps) noexcept;
   // It has ended, well or with an error. Without effect if its record has been taken by a later
@@ -107,12 +114,39 @@ class Recorder {
   std::atomic<bool> error_left_ = false;
 };
 
+// An operation that is about to start: it has its number, and is written down once, when its engine
+// says so.
+class OperationEntry {
+ public:
+  // `facts` outlives it; without a recorder nothing is written.
+  OperationEntry(Recorder* recorder, const OperationFacts& facts)
+      : recorder_(recorder),
+        facts_(facts),
+        sequence_(recorder ? recorder->take_number() : 0),
+        written_(recorder == nullptr) {}
+  OperationEntry(const OperationEntry&) = delete;
+  OperationEntry& operator=(const OperationEntry&) = delete;
+
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+  void write() noexcept {
+    if (written_) return;
+    recorder_->write(sequence_, facts_);
+    written_ = true;
+  }
+
+ private:
+  Recorder* recorder_;
+  const OperationFacts& facts_;
+  std::uint64_t sequence_;
+  bool written_;
+};
+
 // The record of an operation under way, for the engine that carries it out. A small value that must
 // not outlive the recorder; one without a recorder does nothing.
 class OperationRecord {
  public:
   OperationRecord() = default;
-  // `sequence` is what Recorder::begin() has returned for `facts`.
+  // `sequence` is the number that the recorder has for the operation.
   OperationRecord(Recorder* recorder, std::uint64_t sequence, const OperationFacts& facts)
       : recorder_(recorder),
         sequence_(sequence),

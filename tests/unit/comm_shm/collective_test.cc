@@ -2,80 +2,14 @@
 
 #include <cstring>
 #include <deque>
-#include <numeric>
+#include <latch>
 #include <random>
 
 #include "members.h"
+#include "sums.h"
 
 namespace troika::shm::testing {
 namespace {
-
-// Of an operation that nobody records.
-OperationRecord signed_as(std::uint64_t signature) {
-  OperationFacts facts;
-  facts.signature = signature;
-  return {nullptr, 0, facts};
-}
-
-using Values = std::vector<std::uint32_t>;
-
-std::uint32_t value_of(int member, std::size_t index, std::uint64_t round) {
-  return static_cast<std::uint32_t>(index * 7 + static_cast<std::size_t>(member) * 1000003 +
-                                    round * 31);
-}
-
-Values values_of(int member, std::size_t count, std::uint64_t round) {
-  Values values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = value_of(member, i, round);
-  return values;
-}
-
-Values sums_of(int members, std::size_t count, std::uint64_t round) {
-  Values sums(count);
-  for (int member = 0; member < members; ++member) {
-    for (std::size_t i = 0; i < count; ++i) sums[i] += value_of(member, i, round);
-  }
-  return sums;
-}
-
-constexpr auto kFold = [](std::span<const std::byte* const> views, std::byte* out,
-                          std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
-    std::uint32_t sum = 0;
-    for (const std::byte* view : views) {
-      std::uint32_t value = 0;
-      std::memcpy(&value, view + at, sizeof(value));
-      sum += value;
-    }
-    std::memcpy(out + at, &sum, sizeof(sum));
-  }
-};
-
-const FindSegment kNoSegments = [](int, std::uint32_t, const Deadline&) -> std::byte* {
-  throw Broken("there are no segments here");
-};
-
-// Memory for all: in one process, plain memory that everybody knows.
-class Arenas {
- public:
-  Arenas(int members, std::size_t count)
-      : values_(static_cast<std::size_t>(members), Values(count)) {}
-  [[nodiscard]] Values& of(int member) { return values_[static_cast<std::size_t>(member)]; }
-  [[nodiscard]] FindSegment find() {
-    return [this](int member, std::uint32_t, const Deadline&) {
-      return reinterpret_cast<std::byte*>(of(member).data());
-    };
-  }
-
- private:
-  std::vector<Values> values_;
-};
-
-Contribution contribution(Values& values, bool in_memory_for_all) {
-  Contribution own{reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(values[0])};
-  if (in_memory_for_all) own.location = Location{1, 0};
-  return own;
-}
 
 class Reduce : public ::testing::TestWithParam<int> {};
 
@@ -145,6 +79,45 @@ TEST_P(Reduce, ReducesMemoryForAllInPlace) {
       arenas.of(member) = values_of(member, kCount, number);
       Collective collective(party, find, number, signed_as(kCount),
                             contribution(arenas.of(member), true));
+      collective.announce("sum", soon());
+      collective.reduce(kFold, 4, soon());
+      EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
+    }
+  });
+}
+
+// In several blocks, the last of which is not whole.
+TEST_P(Reduce, ReducesMemoryOfTheProcessInPlace) {
+  constexpr std::size_t kCount = 300'007;
+  Members members(GetParam());
+  const Wires wires(members.size());
+  members.run([&](int member, Party& party) {
+    for (std::uint64_t number = 1; number <= 3; ++number) {
+      Values own = values_of(member, kCount, number);
+      Contribution given = contribution(own, false);
+      given.processes = &wires.processes();
+      Collective collective(party, kNoSegments, number, signed_as(kCount), given);
+      collective.announce("sum", soon());
+      EXPECT_EQ(party.own().operation(number).place, Place::kProcess);
+      collective.reduce(kFold, 4, soon());
+      EXPECT_EQ(own, sums_of(members.size(), kCount, number));
+    }
+  });
+}
+
+TEST_P(Reduce, MixesMemoryForAllAndMemoryOfTheProcess) {
+  constexpr std::size_t kCount = 100'003;
+  Members members(GetParam());
+  const Wires wires(members.size());
+  Arenas arenas(members.size(), kCount);
+  const FindSegment find = arenas.find();
+  members.run([&](int member, Party& party) {
+    for (std::uint64_t number = 1; number <= 4; ++number) {
+      arenas.of(member) = values_of(member, kCount, number);
+      const bool shared = (static_cast<std::uint64_t>(member) + number) % 2 == 0;
+      Contribution own = contribution(arenas.of(member), shared);
+      own.processes = &wires.processes();
+      Collective collective(party, find, number, signed_as(kCount), own);
       collective.announce("sum", soon());
       collective.reduce(kFold, 4, soon());
       EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
@@ -327,11 +300,13 @@ TEST_P(Stress, OperationsUnderWayTogether) {
 
 TEST(Failures, NameWhoIsMissing) {
   Members members(3);
+  std::latch announced(2);
   members.run([&](int member, Party& party) {
     if (member == 1) return;
     Values own = {1};
     Collective collective(party, kNoSegments, 1, signed_as(1), contribution(own, false));
     collective.announce("sum", soon());
+    announced.arrive_and_wait();
     try {
       collective.reduce(kFold, 4, Deadline::in(Seconds(0.05)));
       ADD_FAILURE();
@@ -372,6 +347,53 @@ TEST(Failures, OneThatGivesUpWakesTheOthers) {
     } catch (const Broken& broken) {
       EXPECT_STREQ(broken.what(), "no more");
     }
+  });
+}
+
+TEST(Failures, OneThatHasLeftIsMissedByThoseWhoWaitForIt) {
+  Members members(3, Seconds(0));
+  members.run([&](int member, Party& party) {
+    if (member == 2) return party.leave();
+    party.miss(2, "gone");
+    // What the other two do goes on.
+    Mailbox mailbox(party);
+    const auto batch = std::make_shared<Mailbox::Batch>();
+    const Values sent = values_of(member, 100'000, 1);
+    Values received(sent.size());
+    const std::size_t bytes = sent.size() * sizeof(sent[0]);
+    mailbox.send(batch, 1 - member, reinterpret_cast<const std::byte*>(sent.data()), bytes);
+    mailbox.receive(batch, 1 - member, reinterpret_cast<std::byte*>(received.data()), bytes);
+    mailbox.wait(batch, soon());
+    EXPECT_EQ(received, values_of(1 - member, received.size(), 1));
+
+    Values own = {1};
+    Collective collective(party, kNoSegments, 1, signed_as(1), contribution(own, false));
+    collective.announce("sum", soon());
+    try {
+      collective.reduce(kFold, 4, soon());
+      ADD_FAILURE();
+    } catch (const Broken& broken) {
+      EXPECT_STREQ(broken.what(), "gone");
+    }
+    EXPECT_TRUE(party.broken());
+  });
+}
+
+TEST(Failures, WhatAMemberDidBeforeItsEndCounts) {
+  Members members(2, Seconds(0));
+  members.run([&](int member, Party& party) {
+    bool looked = false;
+    const auto ready = [&] {
+      // It ends between two looks.
+      if (looked && !party.broken()) {
+        party.lose("dead");
+        return false;
+      }
+      looked = true;
+      return party.broken();
+    };
+    party.wait(
+        ready, [&] { return std::vector{1 - member}; }, soon());
   });
 }
 

@@ -53,6 +53,30 @@ TEST(Recorder, IsReadWhileItIsWritten) {
   EXPECT_EQ(recording.operations[2].finished, 0);
 }
 
+// An engine that says itself when an operation is under way has it written then, and once.
+TEST(Recorder, AnEntryIsWrittenWhenItsEngineSaysSo) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder / "f", 0, "h");
+  const OperationFacts facts{"all_reduce", "data", "loss", 8};
+  OperationEntry entry(recorder.get(), facts);
+  const OperationRecord record(recorder.get(), entry.sequence(), facts);
+  EXPECT_EQ(recorder->count(), 1u);
+  EXPECT_TRUE(read_recorder(folder / "f").operations.empty());
+
+  entry.write();
+  record.sent(5);
+  record.step();
+  entry.write();
+  recorder->end(entry.sequence());
+  const Recording recording = read_recorder(folder / "f");
+  ASSERT_EQ(recording.operations.size(), 1u);
+  EXPECT_EQ(recording.operations[0].label, "loss");
+  EXPECT_EQ(recording.operations[0].sent, 5u);
+  EXPECT_EQ(recording.operations[0].steps, 1u);
+  EXPECT_EQ(recording.operations[0].state, State::kFinished);
+  OperationEntry(nullptr, facts).write();  // without a recorder nothing happens
+}
+
 TEST(Recorder, FormatIsAsDocumented) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder / "f", 2, "h", 4);

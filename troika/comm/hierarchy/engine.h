@@ -2,7 +2,8 @@
 // that sends messages. A reduction first folds what a host's members have; then only the fold of
 // each host travels, cut among as many of its members (carriers) as the smallest host has; then it
 // is handed on inside. With H hosts and N bytes a host sends
-// - in an all_reduce 2 (H-1)/H N (16-bit floats: 1.5 times that, as fold.h promises one rounding);
+// - in an all_reduce 2 (H-1)/H N, or (H-1) N if it is small enough for one step (16-bit floats: 1.5
+//   and 2 times that, as fold.h promises one rounding);
 // - in a reduce_scatter (H-1)/H N (16-bit floats: twice that);
 // - in an all_gather (H-1) times what its members give;
 // - in a broadcast what a binomial tree of hosts does;

@@ -97,6 +97,11 @@ Wire::Wire(UniqueFd socket, Watch watch) : socket_(std::move(socket)) {
     death_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
 }
 
+bool Wire::has_ended() const {
+  std::array<pollfd, 2> ends = {death(), pollfd{socket_.get(), 0, 0}};
+  return poll(ends.data(), ends.size(), 0) > 0;
+}
+
 bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
   std::array<std::uint64_t, 2> words = {key, value};
   iovec bytes{words.data(), sizeof(words)};

@@ -58,6 +58,9 @@ class Wire {
   [[nodiscard]] pollfd death() const {
     return death_.valid() ? pollfd{death_.get(), POLLIN, 0} : pollfd{socket_.get(), 0, 0};
   }
+  // Whether the peer's process, or its connection, has ended by now.
+  [[nodiscard]] bool has_ended() const;
+  [[nodiscard]] bool watches_process() const { return death_.valid(); }
   // The peer's process, 0 where it lies in another name space.
   [[nodiscard]] int pid() const { return pid_; }
 

@@ -167,9 +167,11 @@ class Engine::SmallExchange final : public Engine::Pending {
   std::vector<at::Tensor> tensors_;
 };
 
-Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience)
+Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience,
+               bool by_address)
     : members_(std::move(members)),
       wires_(std::move(attached.wires)),
+      processes_(by_address ? std::optional<Processes>(wires_) : std::nullopt),
       party_(std::move(attached.boards), shape, members_.index, patience),
       segments_(std::make_shared<Segments>(wires_, members_.index)),
       find_([this](int member, std::uint32_t segment, const Deadline& deadline) {
@@ -188,6 +190,7 @@ Engine::~Engine() {
   exchange_lane_.reset();
   for (const auto& pending : pending_) settle(*pending);
   for (const auto& pending : pending_exchanges_) settle(*pending);
+  if (!party_.broken()) party_.leave();
   eventfd_write(stop_watching_.get(), 1);
   watcher_.join();
   segments_->disconnect();
@@ -195,21 +198,22 @@ Engine::~Engine() {
 
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto element = static_cast<std::size_t>(tensor.element_size());
-  const bool at_once = Collective::reduces_at_once(bytes(tensor), party_.size(), party_.shape());
+  const std::size_t size = bytes(tensor);
+  const bool at_once = Collective::reduces_at_once(size, party_.size(), party_.shape());
   return start(
-      named("all_reduce", call), tensor, {at_once ? bytes(tensor) : kUnbounded, bytes(tensor)},
+      "all_reduce", call, tensor, {at_once ? size : kUnbounded, size},
       [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
                                                           const Deadline& deadline) {
         collective.reduce(fold, element, deadline);
       },
-      Use::kMemoryForAll);
+      Use::kInPlace);
 }
 
 Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             std::span<const std::int64_t> counts, ReduceOp op, const Call& call) {
   const Range own = range_of(counts, members_.index, input.element_size());
   return start(
-      named("reduce_scatter", call), input, {bytes(input), bytes(input)},
+      "reduce_scatter", call, input, {bytes(input), bytes(input)},
       [=, fold = folding(input.scalar_type(), op), record = call.record](Collective& collective,
                                                                          const Deadline& deadline) {
         collective.gather(
@@ -231,7 +235,7 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
   const auto largest =
       static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())) * element;
   return start(
-      named("all_gather", call), input, {largest, bytes(output)},
+      "all_gather", call, input, {largest, bytes(output)},
       [=, record = call.record, own = static_cast<std::size_t>(members_.index),
        counts = std::vector(counts.begin(), counts.end())](Collective& collective,
                                                            const Deadline& deadline) {
@@ -272,7 +276,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
   const int own = members_.index;
   return start(
-      named("all_to_all", call), sent, {kUnbounded, bytes(sent)},  // the others may send more
+      "all_to_all", call, sent, {kUnbounded, bytes(sent)},  // the others may send more
       [=, record = call.record, counts = std::vector(output_counts.begin(), output_counts.end())](
           Collective& collective, const Deadline& deadline) {
         std::vector<Range> wanted(members);
@@ -299,7 +303,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
 Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
   const bool sends = root == members_.index;
   return start(
-      named("broadcast", call), sends ? tensor : at::Tensor(), {bytes(tensor), bytes(tensor)},
+      "broadcast", call, sends ? tensor : at::Tensor(), {bytes(tensor), bytes(tensor)},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
@@ -315,7 +319,7 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
   const bool receives = root == members_.index;
   const int own = members_.index;
   return start(
-      named("gather", call), input, {bytes(input), receives ? bytes(output) : bytes(input)},
+      "gather", call, input, {bytes(input), receives ? bytes(output) : bytes(input)},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const std::size_t part = bytes(input);
         collective.gather(
@@ -338,7 +342,7 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
   const std::size_t part = bytes(output), members = wires_.size();
   const bool sends = root == members_.index;
   return start(
-      named("scatter", call), sends ? input : at::Tensor(), {part * members, part * members},
+      "scatter", call, sends ? input : at::Tensor(), {part * members, part * members},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
         const Range own{index * part, (index + 1) * part};
         if (sends && data(input) + own.begin != data(output)) {
@@ -355,14 +359,14 @@ Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root
 }
 
 Work Engine::barrier(const Call& call) {
-  return start(named("barrier", call), {}, {0, 0},
-               [](Collective& collective, const Deadline& deadline) {
-                 collective.gather([](auto&&...) {}, deadline);
-               });
+  return start("barrier", call, {}, {0, 0}, [](Collective& collective, const Deadline& deadline) {
+    collective.gather([](auto&&...) {}, deadline);
+  });
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   const Named named = Engine::named("exchange", call);
+  call.entered();
   auto batch = std::make_shared<Mailbox::Batch>();
   std::vector<at::Tensor> tensors;
   run(named, [&] {
@@ -400,21 +404,27 @@ void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::
 }
 
 template <class Finish>
-Work Engine::start(const Named& named, const at::Tensor& contribution, Amount amount, Finish finish,
-                   Use use) {
+Work Engine::start(std::string_view operation, const Call& call, const at::Tensor& contribution,
+                   Amount amount, Finish finish, Use use) {
+  const Named named = Engine::named(operation, call);
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
-                   std::nullopt, amount.at_once};
+                   std::nullopt, nullptr, amount.at_once};
   const Shape& shape = party_.shape();
   const bool one_step =
       own.at_once <= (use == Use::kLargeSlots ? shape.large_slot_bytes : shape.slot_bytes);
   if (own.bytes > shape.slot_bytes && !one_step) {
     own.location = segments_->locate(own.data, own.bytes);
+    if (use == Use::kInPlace && processes_ &&
+        Collective::reduces_by_address(own.bytes, party_.size())) {
+      own.processes = &*processes_;
+    }
   }
   const bool has_to_wait = announcing_waits(number, Collective::place_of(own, shape));
   Collective collective(party_, find_, number, named.record, own);
   // As early as can be: what follows goes on while the others come.
   if (!has_to_wait) announce(collective, named);
+  call.entered();
   while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
   const bool follows_the_lane = !last_in_lane_.done();
   // Where all are there, or about to be, that is all.
@@ -423,27 +433,27 @@ Work Engine::start(const Named& named, const at::Tensor& contribution, Amount am
     run(named, [&] { finish(collective, named.deadline); });
     return {};
   }
-  auto operation = std::make_shared<Operation<Finish>>(*this, named, collective, contribution,
-                                                       std::move(finish));
+  auto kept = std::make_shared<Operation<Finish>>(*this, named, collective, contribution,
+                                                  std::move(finish));
   Lane::Job job{.deadline = named.deadline, .run = {}, .overdue = {}};
   if (amount.moved <= kWorthAThread) job.start = Lane::Start::kSoon;
   if (has_to_wait) {
     // What it waits for may be that this member is done with earlier ones, as it may be at a peer.
     for (const auto& each : pending_) job.latest = std::max(job.latest, each->deadline().at());
-    job.run = [this, operation, earlier = pending_] {
+    job.run = [this, kept, earlier = pending_] {
       for (const auto& each : earlier) settle(*each);
-      operation->announce();
-      operation->body();
+      kept->announce();
+      kept->body();
     };
-    return last_to_announce_ = in_lane(std::move(job), operation->name());
+    return last_to_announce_ = in_lane(std::move(job), kept->name());
   }
   // Operations end in the order in which they were called: none overtakes what is in the lane.
   if (!one_step || follows_the_lane) {
-    job.run = [operation] { operation->body(); };
-    return in_lane(std::move(job), operation->name());
+    job.run = [kept] { kept->body(); };
+    return in_lane(std::move(job), kept->name());
   }
-  pending_.push_back(operation);
-  return Work(std::move(operation));
+  pending_.push_back(kept);
+  return Work(std::move(kept));
 }
 
 bool Engine::announcing_waits(std::uint64_t number, Place place) const {

@@ -26,11 +26,14 @@ namespace troika::shm {
 
 class Engine final : public GroupEngine {
  public:
-  Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience);
+  // `by_address`: what agree_on_addresses() has found.
+  Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience,
+         bool by_address);
   // Finishes what is under way.
   ~Engine() override;
 
   [[nodiscard]] std::string_view name() const override { return "shm"; }
+  [[nodiscard]] bool writes_entries() const override { return true; }
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override;
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                       std::span<const std::int64_t> counts, ReduceOp op, const Call& call) override;
@@ -92,12 +95,13 @@ class Engine final : public GroupEngine {
   // Starts an operation. Where all contributions are in slots, each member needs nothing of the
   // others but that they enter, so that whoever waits for it may finish it; else each waits for
   // what the others do in the middle of it, which somebody has to do in the background. `use`:
-  // whether what fits into a large slot only stays in memory for all, if it lies there. `finish`
-  // takes what the operation is for from the others' contributions: finish(Collective&, Deadline).
-  enum class Use { kLargeSlots, kMemoryForAll };
+  // whether what fits into a large slot only stays in memory for all, if it lies there, and what
+  // does not stays where it is, if all members agree on that. `finish` takes what the operation is
+  // for from the others' contributions: finish(Collective&, Deadline).
+  enum class Use { kLargeSlots, kInPlace };
   template <class Finish>
-  Work start(const Named& named, const at::Tensor& contribution, Amount amount, Finish finish,
-             Use use = Use::kLargeSlots);
+  Work start(std::string_view operation, const Call& call, const at::Tensor& contribution,
+             Amount amount, Finish finish, Use use = Use::kLargeSlots);
   // Whether to announce an operation may take until others have done something: then the caller
   // does not, since they may get round to that only after the caller has come to something else.
   [[nodiscard]] bool announcing_waits(std::uint64_t number, Place place) const;
@@ -114,10 +118,12 @@ class Engine final : public GroupEngine {
   void await_reason(const Named& named);
   // Throws what the user is told of an operation that is late, or that a peer has broken.
   [[noreturn]] void tell_late(const Named& named, const std::vector<int>& missing);
-  [[noreturn]] void tell_broken(const Named& named, const Broken& error) const;
+  [[noreturn]] void tell_broken(const Named& named, const Broken& error);
   // What holds the operation up.
   [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
+  [[nodiscard]] Diagnosis examine_mismatch(const Named& named, const Mismatch& error);
   [[nodiscard]] std::string death_of(int member);
+  // Breaks the group; the tensors of this member are left alone from then on.
   void give_up(const Reason& reason);
   static void settle(Pending& pending);
   void finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch);
@@ -125,6 +131,7 @@ class Engine final : public GroupEngine {
 
   Members members_;
   std::vector<std::optional<Wire>> wires_;
+  std::optional<Processes> processes_;
   Party party_;
   std::shared_ptr<Segments> segments_;
   FindSegment find_;

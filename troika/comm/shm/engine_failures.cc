@@ -10,7 +10,15 @@
 
 #include <poll.h>
 
+#include <cstring>
+
 namespace troika::shm {
+namespace {
+
+// How long to leave a member that is about to write its record alone.
+constexpr Seconds kForARecord(1e-3);
+
+}  // namespace
 
 void Engine::run(const Named& named, FunctionRef<void()> body) {
   const auto where = [&] { return place_of(named); };
@@ -21,16 +29,16 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
   } catch (const Broken& error) {
     tell_broken(named, error);
   } catch (const Mismatch& error) {
-    const Diagnosis diagnosis = examine(named, {error.member()});
-    std::string message = diagnosis.message;
-    if (members_.recorders.empty()) {
-      message = members_.name(error.member()) + " is in " +
-                (error.theirs() == named.text() ? "the same operation with other sizes or types"
-                                                : error.theirs()) +
-                ", and " + members_.name(members_.index) + " in " + named.text();
-    }
-    give_up({message, kSameOperations});
-    throw PeerError(where() + ": " + message, kSameOperations);
+    const Diagnosis diagnosis = examine_mismatch(named, error);
+    give_up({diagnosis.message, diagnosis.hint});
+    throw PeerError(where() + ": " + diagnosis.message, diagnosis.hint);
+  } catch (const OutOfReach& error) {
+    const Reason reason{
+        "the memory of " + members_.name(error.member()) +
+            " cannot be read and written by address: " + strerror(error.error()),
+        std::string(kByAddressVariable) + "=0 on any rank has tensors pass through shared memory"};
+    give_up(reason);
+    throw PeerError(where() + ": " + reason.message, reason.hint);
   } catch (const WrongSize& error) {
     const std::string message = members_.name(error.member()) + " sends " +
                                 format_bytes(error.theirs()) + " where " +
@@ -54,7 +62,7 @@ std::string Engine::place_of(const Named& named) const {
   return named.text() + " on axis " + members_.axis;
 }
 
-static_assert(2 * kForIndirectReasons < Lane::kForTheError);
+static_assert(2 * kForIndirectReasons + Party::kForWriters < Lane::kForTheError);
 
 void Engine::await_reason(const Named& named) {
   const Deadline enough = Deadline::in(kForIndirectReasons);
@@ -73,7 +81,8 @@ void Engine::tell_late(const Named& named, const std::vector<int>& missing) {
   throw DeadlineError(diagnosis.message, diagnosis.hint);
 }
 
-void Engine::tell_broken(const Named& named, const Broken& error) const {
+void Engine::tell_broken(const Named& named, const Broken& error) {
+  party_.close();
   const std::string who = error.by() < 0 ? "" : members_.name(error.by()) + " gave up: ";
   const Reason reason = Reason::from(error.what());
   throw PeerError(place_of(named) + ": " + who + reason.message, reason.hint);
@@ -87,6 +96,25 @@ Diagnosis Engine::examine(const Named& named, std::vector<int> suspects) {
   return diagnose(members_, wait, Witness(std::nullopt).look(members_, Seconds(0)), suspects);
 }
 
+// Members tell the others of an operation before they write their record of it: one that has lost
+// its core in between is given time. Without records there is the name that it told.
+Diagnosis Engine::examine_mismatch(const Named& named, const Mismatch& error) {
+  const Deadline enough =
+      Deadline::in(members_.recorders.empty() ? Seconds(0) : kForIndirectReasons);
+  while (true) {
+    const Diagnosis diagnosis = examine(named, {error.member()});
+    if (diagnosis.mutual) return diagnosis;
+    if (enough.passed()) break;
+    std::this_thread::sleep_for(kForARecord);
+  }
+  const bool same = error.theirs() == named.text();
+  return {.message = members_.name(error.member()) + " is in " +
+                     (same ? "the same operation with other sizes or types" : error.theirs()) +
+                     ", and " + members_.name(members_.index) + " in " + named.text(),
+          .hint = kSameOperations,
+          .mutual = true};
+}
+
 std::exception_ptr Engine::overdue(const Named& named) {
   return overdue_error(place_of(named), named.deadline.timeout(), named.record,
                        [this](const Reason& reason) { give_up(reason); });
@@ -98,6 +126,7 @@ void Engine::abort(const std::string& reason) {
 
 void Engine::give_up(const Reason& reason) {
   party_.give_up(reason.text());
+  party_.close();
 }
 
 std::string Engine::death_of(int member) {
@@ -116,8 +145,13 @@ void Engine::watch() {
       if (peer.revents == 0) continue;
       peer.fd = -1;  // once is enough
       const Board& board = party_.board(member);
-      party_.lose(board.has_given_up() ? members_.name(member) + " gave up: " + board.reason()
-                                       : Reason{death_of(member), kHasEnded}.text());
+      if (board.has_given_up()) {
+        party_.lose(members_.name(member) + " gave up: " + board.reason());
+      } else if (board.left().load() != 0) {
+        party_.miss(member, Reason{death_of(member), kHasEnded}.text());
+      } else {
+        party_.lose(Reason{death_of(member), kHasEnded}.text());
+      }
     }
   }
 }

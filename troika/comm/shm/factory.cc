@@ -7,6 +7,8 @@
 #include <troika/observe/machine.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 namespace troika::detail {
 
@@ -16,6 +18,9 @@ EngineFacts shm_facts() {
                     .built = true,
                     .usable = true,
                     .reason = "shared memory, between the ranks of one host"};
+  if (!shm::settings_allow_addresses()) {
+    facts.reason += "; large tensors of ordinary memory are slower (kernel.yama.ptrace_scope)";
+  }
   try {
     (void)shm::MemoryFile::create(1);
   } catch (const Error& error) {
@@ -38,9 +43,14 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
   }
   try {
     shm::Attached attached = attach(door, doors, context.index, shape, meeting.deadline());
+    const char* variable = std::getenv(shm::kByAddressVariable);
+    const bool willing =
+        context.options.by_address && !(variable && std::string_view(variable) == "0");
+    const bool by_address =
+        agree_on_addresses(attached, context.index, willing, meeting.deadline());
     const int ranks = std::max(members.size(), context.options.ranks_on_host);
     return std::make_shared<shm::Engine>(std::move(members), std::move(attached), shape,
-                                         shm::patience_of(ranks, usable_cores()));
+                                         shm::patience_of(ranks, usable_cores()), by_address);
   } catch (const shm::Late& late) {
     const int member = late.missing().empty() ? 0 : late.missing().front();
     throw RendezvousError(

@@ -12,7 +12,7 @@
 namespace troika::shm {
 namespace {
 
-void wake(std::atomic<std::uint32_t>& word) {
+void wake_sleepers(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr,
           0);
 }
@@ -128,22 +128,7 @@ void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
   last_stream_ = operation;
 }
 
-void Party::advance(std::uint64_t operation, std::uint64_t phase) {
-  announce(own().operation(operation).progress, Progress::at(operation, phase));
-}
-
-void Party::announce(std::atomic<std::uint64_t>& word, std::uint64_t news) const {
-  if (fences_ == Fences::kAtSleep) {
-    // The peers have the line in their caches: a fence would wait until they have given it up.
-    word.store(news, std::memory_order_release);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order
-  } else {
-    word.store(news);
-  }
-  tell_all();
-}
-
-void Party::await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {
+void Party::await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {
   const auto missing = [&] {
     std::vector<int> members;
     for (int member = 0; member < size(); ++member) {
@@ -156,17 +141,10 @@ void Party::await_all(std::uint64_t operation, std::uint64_t phase, const Deadli
   wait([&] { return all_at(operation, phase); }, missing, deadline);
 }
 
-void Party::tell(int member) const {
+void Party::wake(int member) const {
   const Board& peer = board(member);
-  if (peer.sleepers().load() == 0) return;
   peer.bell().fetch_add(1);
-  wake(peer.bell());
-}
-
-void Party::tell_all() const {
-  for (int member = 0; member < size(); ++member) {
-    if (member != index_) tell(member);
-  }
+  wake_sleepers(peer.bell());
 }
 
 void Party::sleep(std::uint32_t bell, const Deadline& deadline) const {
@@ -176,6 +154,27 @@ void Party::sleep(std::uint32_t bell, const Deadline& deadline) const {
   timeout.tv_nsec = static_cast<long>((seconds - static_cast<double>(timeout.tv_sec)) * 1e9);
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&own().bell()), FUTEX_WAIT, bell, &timeout,
           nullptr, 0);
+}
+
+void Party::close() {
+  own().closed().store(1);
+  const Deadline enough = [&] {
+    const std::lock_guard lock(mutex_);
+    if (!until_closed_) until_closed_ = Deadline::in(kForWriters);
+    return *until_closed_;
+  }();
+  for (int member = 0; member < size(); ++member) {
+    if (member == index_) continue;
+    while (board(member).writers().load() > 0 && !enough.passed()) let_others_run();
+  }
+}
+
+std::optional<int> Party::closed() const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what has been read
+  for (int member = 0; member < size(); ++member) {
+    if (board(member).closed().load() != 0) return member;
+  }
+  return std::nullopt;
 }
 
 void Party::give_up(const std::string& reason) {
@@ -191,7 +190,35 @@ void Party::lose(const std::string& reason) {
   }
   broken_.store(true);
   own().bell().fetch_add(1);
-  wake(own().bell());
+  wake_sleepers(own().bell());
+}
+
+void Party::miss(int member, const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    gone_.emplace(member, reason);
+  }
+  some_gone_.store(true);
+  own().bell().fetch_add(1);
+  wake_sleepers(own().bell());
+}
+
+bool Party::somebody_ended() const {
+  return broken_.load() || some_gone_.load() ||
+         std::ranges::any_of(boards_, [](const Board& board) { return board.has_given_up(); });
+}
+
+void Party::throw_if_gone(const std::vector<int>& missing) {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto gone =
+        std::ranges::find_if(missing, [&](int member) { return gone_.contains(member); });
+    if (gone == missing.end()) return;
+    reason = gone_.at(*gone);
+  }
+  give_up(reason);
+  throw Broken(reason);
 }
 
 void Party::throw_if_broken() const {

@@ -24,7 +24,9 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -77,13 +79,17 @@ class Party {
   [[nodiscard]] const Board& own() const { return board(index_); }
 
   // This member has come to `phase` of the operation: tells the others.
-  void advance(std::uint64_t operation, std::uint64_t phase);
+  void advance(std::uint64_t operation, std::uint64_t phase) {
+    announce(own().operation(operation).progress, Progress::at(operation, phase));
+  }
   // This member needs the operation's ring entries and slots no longer, its own nor the others'.
   // Operations may be finished in any order. The others are told block by block: news for each
   // would take the line from the peers' caches as often.
   void finish(std::uint64_t operation);
   // Waits until every member has come to `phase` of the operation. Throws Late, Broken.
-  void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
+  void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {
+    if (!all_at(operation, phase)) await_others(operation, phase, deadline);
+  }
   [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const {
     const std::uint64_t wanted = Progress::at(operation, phase);
     for (const Board& board : boards_) {
@@ -132,20 +138,61 @@ class Party {
     while (true) {
       const std::uint32_t bell = own().bell().load();
       if (ready()) return;
-      throw_if_broken();
+      if (somebody_ended()) {
+        if (ready()) return;  // by what it did before
+        throw_if_gone(missing());
+        throw_if_broken();
+      }
       if (deadline.passed()) throw Late(missing());
       sleep(bell, deadline);
     }
   }
   // Wakes `member`, or everybody, where they sleep: after every piece of news, whose store has to
   // be sequentially consistent.
-  void tell(int member) const;
-  void tell_all() const;
+  void tell(int member) const {
+    if (board(member).sleepers().load() > 0) wake(member);
+  }
+  void tell_all() const {
+    for (int member = 0; member < size(); ++member) {
+      if (member != index_) tell(member);
+    }
+  }
+
+  // While it lives this member writes to another's memory, if that one has not closed it. The
+  // writer counts itself, then looks; whoever closes first says so, then waits for those that
+  // count. All four are sequentially consistent, so that one of the two sees the other.
+  class Writing {
+   public:
+    Writing(const Party& party, int member) : own_(party.own()) {
+      own_.writers().fetch_add(1);
+      allowed_ = party.board(member).closed().load() == 0;
+    }
+    ~Writing() { own_.writers().fetch_sub(1); }
+    Writing(const Writing&) = delete;
+    Writing& operator=(const Writing&) = delete;
+    [[nodiscard]] bool allowed() const { return allowed_; }
+
+   private:
+    const Board& own_;
+    bool allowed_;
+  };
+  // Nobody writes to this member's memory once it returns: an operation has failed, and its tensors
+  // are the caller's again. One that has stopped while it writes is waited for until kForWriters
+  // after the first failure. Any thread.
+  static constexpr Seconds kForWriters{0.5};
+  void close();
+  // A member that has closed its memory, after which what was read there may be anything.
+  [[nodiscard]] std::optional<int> closed() const;
 
   // Breaks the group, here and, with `reason`, for the others. Any thread.
   void give_up(const std::string& reason);
   // A peer is dead: breaks the group here. Any thread.
   void lose(const std::string& reason);
+  // This member leaves, with nothing under way.
+  void leave() const { own().left().store(1); }
+  // A peer that had left is no more: breaks the group, with `reason`, once a member waits for it.
+  // Any thread.
+  void miss(int member, const std::string& reason);
   void throw_if_broken() const;
   [[nodiscard]] bool broken() const { return broken_.load(); }
 
@@ -165,7 +212,21 @@ class Party {
     const Board& board_;
   };
   static void let_others_run();
-  void announce(std::atomic<std::uint64_t>& word, std::uint64_t news) const;
+  void announce(std::atomic<std::uint64_t>& word, std::uint64_t news) const {
+    if (fences_ == Fences::kAtSleep) {
+      // The peers have the line in their caches: a fence would wait until they have given it up.
+      word.store(news, std::memory_order_release);
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order
+    } else {
+      word.store(news);
+    }
+    tell_all();
+  }
+  void wake(int member) const;
+  void await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
+  // Whether the group is broken, or a member gone.
+  [[nodiscard]] bool somebody_ended() const;
+  void throw_if_gone(const std::vector<int>& missing);
   // Whether the member has finished the operation, the last of a block, and the block with it.
   [[nodiscard]] bool done_until(int member, std::uint64_t operation) const;
   [[nodiscard]] bool all_done_until(std::uint64_t operation) const;
@@ -186,9 +247,12 @@ class Party {
   // The last operations that had the large slots; 0: none.
   std::array<std::uint64_t, Shape::kLargeSlots> in_large_slots_{};
   std::uint64_t next_large_slot_ = 0;
-  std::atomic<bool> broken_ = false;
+  std::atomic<bool> broken_ = false, some_gone_ = false;
   mutable std::mutex mutex_;
-  std::string reason_;  // guarded by the mutex
+  // What follows is guarded by the mutex.
+  std::string reason_;
+  std::map<int, std::string> gone_;  // why the member is missed
+  std::optional<Deadline> until_closed_;
 };
 
 }  // namespace troika::shm
