@@ -4,6 +4,8 @@
 #include <troika/rendezvous/store_c10d.h>
 
 #include <c10/util/Logging.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,9 +14,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 C10_DECLARE_int(caffe2_log_level);
 
@@ -54,7 +58,8 @@ std::string first_line(const char* text) {
 [[noreturn]] void throw_lost(const Endpoint& endpoint, const c10::Error& error) {
   throw PeerError("the rendezvous store at " + endpoint.describe() + " is gone (" +
                       first_line(error.what_without_backtrace()) + ")",
-                  "the launcher or rank 0 has ended: its last lines say why");
+                  "the launcher or rank 0 has ended (its last lines say why), or the network to it "
+                  "is cut");
 }
 
 // Runs `action`, and turns a lost connection into a PeerError.
@@ -98,6 +103,45 @@ void check_store_answers(const Endpoint& endpoint, const Deadline& deadline) {
   }
 }
 
+// 0 where it is no TCP connection.
+std::uint16_t port_of_peer(int fd) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return 0;
+  if (peer.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in&>(peer).sin_port);
+  }
+  if (peer.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(peer).sin6_port);
+  }
+  return 0;
+}
+
+// c10d waits for answers without a deadline: for ever, where the host of the store has lost its
+// power or the network is cut. So the kernel asks after the other side, and ends a connection that
+// nothing has come from for so long. c10d keeps its socket to itself: it is found by where it
+// leads, with those of other clients of the store.
+void notice_silence(std::uint16_t port) {
+  constexpr int kIdle = 15, kInterval = 5, kProbes = 9, kSeconds = kIdle + kInterval * kProbes;
+  constexpr unsigned kMilliseconds = kSeconds * 1000;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string name = each->path().filename();  // digits
+    int fd = -1;
+    std::from_chars(name.data(), name.data() + name.size(), fd);
+    if (port_of_peer(fd) != port) continue;
+    const auto set = [fd](int level, int option, const auto& value) {
+      (void)setsockopt(fd, level, option, &value, sizeof(value));
+    };
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, kInterval);
+    set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);  // of what it has not acknowledged
+  }
+}
+
 c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const Deadline& deadline) {
   check_store_answers(endpoint, deadline);
   c10d::TCPStoreOptions options;
@@ -105,7 +149,9 @@ c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const D
   options.waitWorkers = false;
   options.timeout = milliseconds(deadline.left());
   try {
-    return c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
+    auto client = c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
+    notice_silence(endpoint.port);
+    return client;
   } catch (const c10::Error& error) {
     throw_not_a_rendezvous(endpoint, deadline, first_line(error.what_without_backtrace()));
   }
@@ -151,9 +197,13 @@ Store Store::connect(const Endpoint& endpoint, const Deadline& deadline) {
 }
 
 Store Store::clone() const {
-  auto copy = std::make_unique<Handle>(*handle_);
   constexpr Seconds kToReconnect{30};
-  copy->client = open_client(handle_->endpoint, Deadline::in(kToReconnect));
+  return clone(kToReconnect);
+}
+
+Store Store::clone(Seconds patience) const {
+  auto copy = std::make_unique<Handle>(*handle_);
+  copy->client = open_client(handle_->endpoint, Deadline::in(patience));
   copy->keys = copy->client;
   if (!copy->prefix.empty()) {
     copy->keys = c10::make_intrusive<c10d::PrefixStore>(copy->prefix, copy->client);

@@ -32,8 +32,10 @@ class Store {
   Store& operator=(Store&&) noexcept;
   ~Store();
 
-  // Another connection to the same store and prefix, for another thread.
+  // Another connection to the same store and prefix, for another thread. Throws RendezvousError
+  // where none is made within `patience`.
   [[nodiscard]] Store clone() const;
+  [[nodiscard]] Store clone(Seconds patience) const;
   // The same connection and prefix, for the same thread.
   [[nodiscard]] Store share() const;
   // The same connection, every key behind "prefix/".

@@ -60,7 +60,7 @@ TEST(Endpoint, NobodyListens) {
                 HasSubstr("no rendezvous at " + endpoint.describe() + " after 0.3 s"));
     EXPECT_THAT(error.what(), HasSubstr("refused"));
   }
-  EXPECT_LT(Seconds(Clock::now() - start).count(), 3.0);
+  EXPECT_LT(Seconds(Clock::now() - start).count(), 10.0);
 }
 
 TEST(Endpoint, AnUnknownNameIsSaidToBeOne) {

@@ -42,7 +42,7 @@ TEST(Store, AKeyThatNobodySetsPassesTheDeadline) {
   const auto start = Clock::now();
   EXPECT_FALSE(host.wait({"key"}, Deadline::in(Seconds(0.2))));
   EXPECT_THROW((void)host.get("key", Deadline::in(Seconds(0.2))), RendezvousError);
-  EXPECT_LT(Seconds(Clock::now() - start).count(), 5.0);
+  EXPECT_LT(Seconds(Clock::now() - start).count(), 10.0);
   // The connection is still good.
   host.set("key", "value");
   EXPECT_EQ(host.get("key", soon()), "value");
