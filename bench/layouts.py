@@ -1,6 +1,7 @@
 """The same GPT spread over two ranks in every way, against what PyTorch has for each: the third table of bench.py.
 
-As there, both sides' gradients are compared before they are timed, runs alternate, and ratios are taken within a pair.
+As there, both sides' gradients are compared before they are timed, and here the losses of two steps; runs alternate,
+and ratios are taken within a pair.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import pathlib
 import re
 
 import link
-from runs import Failed, laid_out, measured, parameters_in, same_work, say, summarised
+from runs import Failed, laid_out, measured, parameters_in, same_losses, same_work, say, summarised
 
 NAME = "layouts"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -31,12 +32,14 @@ class Layout:
     samples: int  # of a microbatch, on both sides
     peer: str  # of layouts_gpt.py
     peer_name: str
+    ranks: int = RANKS
 
     @property
     def sets(self):
         return [f"train.micro_batch_size={self.samples}", *(f"parallel.{one}" for one in self.parallel)]
 
 
+ALONE = Layout("one-rank", "one rank alone", ["data=1"], 8, "alone", "one process", ranks=1)
 DATA = Layout("data", "data = 2", ["data=2"], 4, "ddp", "DDP")
 PIPELINE = Layout("pipeline-1f1b", "pipeline = 2, 1f1b", ["pipeline=2", "pipeline_schedule=1f1b"], 2, "1f1b",
                   "Schedule1F1B")
@@ -50,7 +53,7 @@ LAYOUTS = [
     Layout("zero-2", "data = 2, zero_stage = 2", ["data=2", "zero_stage=2"], 4, "fsdp-keep", "FSDP2, no reshard"),
     Layout("zero-3", "data = 2, zero_stage = 3", ["data=2", "zero_stage=3"], 4, "fsdp", "FSDP2, reshard"),
 ]
-LINK_LAYOUTS = [DATA, PIPELINE]
+LINK_LAYOUTS = [DATA, PIPELINE]  # beside ALONE, which needs no link: whether a second host pays
 SLOW_LINK = "slow-link"
 CHOICES = [*(layout.key for layout in LAYOUTS), SLOW_LINK]
 
@@ -58,15 +61,15 @@ CHOICES = [*(layout.key for layout in LAYOUTS), SLOW_LINK]
 class OneHost:
     name = "one host"
 
-    def __init__(self, bench):
-        self.bench = bench
+    def __init__(self, bench, ranks=RANKS):
+        self.bench, self.ranks = bench, ranks
 
     def troika(self, *words):
-        return self.bench.run([self.bench.options.troika, *words, "--ranks", RANKS])
+        return self.bench.run([self.bench.options.troika, *words, "--ranks", self.ranks])
 
     def torchrun(self, *words):
         return self.bench.run([self.bench.options.peer_python, "-m", "torch.distributed.run", "--standalone",
-                               "--nproc-per-node", RANKS, *words])[0]
+                               "--nproc-per-node", self.ranks, *words])[0]
 
 
 class TwoHosts:
@@ -124,14 +127,17 @@ class Layouts:
                         facts | {"peak_memory_bytes": max(found["peak_memory_bytes"])})
 
     def check(self, layout):
-        """Of one step in this layout, on both sides; files are in memory then."""
-        host = OneHost(self.bench)
-        self.train(host, 1, [*layout.sets, "debug.dump_steps=[1]"])
-        dump = self.folder / "dump" / "step-1"
+        """Of two steps in this layout, on both sides; files are in memory then."""
+        host = OneHost(self.bench, layout.ranks)
+        self.train(host, 2, [*layout.sets, "debug.dump_steps=[1, 2]"])
+        losses = [json.loads(line)["loss"] for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        dump = self.folder / "dump"
         found = self.say_peer(host, layout, "--check", dump)
-        held = parameters_in(dump / "parameters.safetensors")
+        held = parameters_in(dump / "step-1" / "parameters.safetensors")
         same_work(layout.name, held, found)
-        return {"parameters": held, "largest_gradient_error": found["largest_gradient_error"]}
+        same_losses(layout.name, losses, found["losses"])
+        return {"parameters": held, "largest_gradient_error": found["largest_gradient_error"],
+                "losses": {"troika": losses, "pytorch": found["losses"]}}
 
     def row(self, hosts, layout, steps, checked):
         pairs = []
@@ -157,22 +163,30 @@ class Layouts:
         left_out = link.why_not() if SLOW_LINK in chosen else None
         there = LINK_LAYOUTS if SLOW_LINK in chosen and not left_out else []
         checked = {}
-        for layout in LAYOUTS:
-            if layout in here + there:
-                say(f"{layout.name}: one step of both, to compare")
+        for layout in [*LAYOUTS, ALONE]:
+            if layout in here + there or layout is ALONE and there:
+                say(f"{layout.name}: two steps of both, to compare")
                 checked[layout.key] = self.check(layout)
         host = OneHost(self.bench)
         rows = [self.row(host, layout, QUICK_STEPS if quick else STEPS, checked[layout.key]) for layout in here]
         result = {"rows": rows, "left_out": left_out}
         if there:
+            steps = QUICK_LINK_STEPS if quick else LINK_STEPS
+            alone = self.row(OneHost(self.bench, 1), ALONE, steps, checked[ALONE.key])
             with link.Link(self.bench.scratch) as wire:
-                rows += [self.row(TwoHosts(self.bench, wire), layout, QUICK_LINK_STEPS if quick else LINK_STEPS,
-                                  checked[layout.key]) for layout in there]
-            result["pipeline_over_data"] = {
-                side: rows[-1]["step_rate"][side] / rows[-2]["step_rate"][side] for side in ("troika", "pytorch")}
+                data, pipeline = (self.row(TwoHosts(self.bench, wire), layout, steps, checked[layout.key])
+                                  for layout in there)
+            rows += [alone, data, pipeline]
+            result |= {"pipeline_over_data": over(pipeline, data), "pipeline_over_one_rank": over(pipeline, alone),
+                       "data_over_one_rank": over(data, alone)}
         empty = [pair["pytorch"]["facts"]["without_model_bytes"] for row in rows for pair in row["pairs"]]
         result["without_model_bytes"] = {"troika": self.train(host, 1, NO_MODEL)[1], "pytorch": max(empty, default=0)}
         return result
+
+
+def over(row, other):
+    """How many times as fast, on each side."""
+    return {side: row["step_rate"][side] / other["step_rate"][side] for side in ("troika", "pytorch")}
 
 
 def megabytes(size):
@@ -198,6 +212,9 @@ def text_of(result):
     if result["left_out"]:
         said.append(f"The slow link is left out: {result['left_out']}.")
     if "pipeline_over_data" in result:
-        said.append("Over the slow link pipeline = 2 trains {troika:.2f} times as fast as data = 2 in troika, "
-                    "{pytorch:.2f} times in PyTorch.".format(**result["pipeline_over_data"]))
+        for what, other, key in (("pipeline", "data = 2", "pipeline_over_data"),
+                                 ("pipeline", "one rank alone", "pipeline_over_one_rank"),
+                                 ("data", "one rank alone", "data_over_one_rank")):
+            said.append(f"Over the slow link {what} = 2 trains {result[key]['troika']:.2f} times as fast as {other} in "
+                        f"troika, {result[key]['pytorch']:.2f} times in PyTorch.")
     return "\n".join([laid_out(lines), *said])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 GRADIENT_TOLERANCE = 1e-4  # fp32, of each gradient's largest element
+LOSS_TOLERANCE = 2e-5  # fp32, of the loss; an update changes more
 RUN_SECONDS = 900  # one run of either side; past it something hangs
 
 
@@ -65,6 +66,14 @@ def same_work(name, parameters, found):
     if not found["largest_gradient_error"] <= GRADIENT_TOLERANCE:
         raise Failed(f"{name}: the gradients differ by {found['largest_gradient_error']:.2e} of the largest "
                      f"element, more than {GRADIENT_TOLERANCE:.0e}: this is not the same work")
+
+
+def same_losses(name, losses, theirs):
+    """Of the same steps from the same parameters on."""
+    for step, (own, other) in enumerate(zip(losses, theirs, strict=True), 1):
+        if not abs(own - other) <= LOSS_TOLERANCE * abs(own):
+            raise Failed(f"{name}: the loss of step {step} is {own:.6f}, the peer's {other:.6f}: this is not the same "
+                         "work")
 
 
 class Runner:

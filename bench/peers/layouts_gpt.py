@@ -2,10 +2,10 @@
 
 torchrun --nproc-per-node 2 layouts_gpt.py ../recipes/layouts.toml --layout tensor --micro-batch-size 8 --steps 12
 
-Layouts: ddp; fsdp-keep and fsdp (FSDP2 with reshard_after_forward False and True); tensor (DTensor, with sequence
-parallelism and the loss of split logits); 1f1b, zb1p and zb-v (torch.distributed.pipelining). Nothing is made whole
-on a rank that does not keep it whole. With --check the ranks load troika's parameters and batch, and compare their
-gradients with troika's.
+Layouts: alone, on one rank; ddp; fsdp-keep and fsdp (FSDP2 with reshard_after_forward False and True); tensor (DTensor,
+with sequence parallelism and the loss of split logits); 1f1b, zb1p and zb-v (torch.distributed.pipelining). Nothing is
+made whole on a rank that does not keep it whole. With --check the ranks load the parameters that troika began with and
+the batches of its first two steps, compare the gradients of the first with troika's, and tell the losses of both.
 """
 
 import argparse
@@ -80,6 +80,15 @@ class Replicas:
 
     def clip(self, limit):
         clip(self.module.parameters(), limit)
+
+
+class Alone(Replicas):
+    """A process with all of the model and all samples, which talks to nobody."""
+
+    def __init__(self, recipe, whole):
+        self.module = on_meta(Gpt, recipe["model"])
+        fill(self.module, recipe["model"], whole)
+        self.parallel = self.module
 
 
 class Shards(Replicas):
@@ -188,6 +197,8 @@ def v_shape(ranks):
 
 
 def make_layout(name, recipe, microbatches, whole):
+    if name == "alone":
+        return Alone(recipe, whole)
     if name == "ddp":
         return Replicas(recipe, whole)
     if name.startswith("fsdp"):
@@ -207,18 +218,33 @@ def count(layout):
     return total.item()
 
 
-def check(layout, folder, share):
+def check(layout, recipe, folder, share):
     from safetensors.torch import load_file
 
-    batch = load_file(folder / "batch.safetensors")
-    layout.gradients(batch["input_ids"][share], batch["targets"][share])
-    theirs = load_file(folder / "gradients.safetensors")
+    def loss_of_step(number):
+        batch = load_file(folder / f"step-{number}" / "batch.safetensors")
+        return mean_of_ranks(layout.gradients(batch["input_ids"][share], batch["targets"][share]))
+
+    named = dict(layout.named_parameters())
+    optimizer = make_optimizer(named.values(), recipe["optimizer"])
+    losses = [loss_of_step(1)]
+    theirs = load_file(folder / "step-1" / "gradients.safetensors")
     largest = torch.zeros(())
-    for name, parameter in layout.named_parameters():
+    for name, parameter in named.items():
         ours = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
         largest = torch.maximum(largest, (ours - theirs[name]).abs().max() / ours.abs().max())
     dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return {"largest_gradient_error": largest.item()}
+    layout.clip(recipe["train"]["grad_clip"])
+    optimizer.step()
+    optimizer.zero_grad()
+    return {"largest_gradient_error": largest.item(), "losses": [*losses, loss_of_step(2)]}
+
+
+def mean_of_ranks(loss):
+    """Of those that have one."""
+    found = torch.tensor([loss or 0, loss is not None], dtype=torch.float64)
+    dist.all_reduce(found)
+    return (found[0] / found[1]).item()
 
 
 def train(layout, recipe, samples, steps):
@@ -260,14 +286,14 @@ def main():
     parser.add_argument("--layout", required=True)
     parser.add_argument("--micro-batch-size", type=int, required=True)
     parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--check", metavar="FOLDER", type=pathlib.Path, help="compare with troika's dump of a step")
+    parser.add_argument("--check", metavar="FOLDER", type=pathlib.Path, help="compare with troika's dump of two steps")
     found = parser.parse_args()
     recipe = tomllib.loads(found.recipe.read_text())
     whole = None
     if found.check:
         from safetensors.torch import load_file
 
-        whole = load_file(found.check / "parameters.safetensors")
+        whole = load_file(found.check / "step-1" / "parameters.safetensors")
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     samples = recipe["train"]["global_batch_size"]
@@ -277,11 +303,12 @@ def main():
     samples //= ranks if layout.splits_samples else 1
     if samples != found.micro_batch_size and not isinstance(layout, Pipeline):
         raise SystemExit(f"{found.layout} wants one microbatch a rank: {samples} samples")
+    said = {}
     if found.check:
         share = slice(rank * samples, (rank + 1) * samples) if layout.splits_samples else slice(None)
-        said = check(layout, found.check, share)
-    else:
-        said = train(layout, recipe, samples, found.steps)
+        said |= check(layout, recipe, found.check, share)
+    if found.steps:
+        said |= train(layout, recipe, samples, found.steps)
     said |= {"parameters": count(layout), "without_model_bytes": empty, "torch": torch.__version__}
     if rank == 0:
         print(json.dumps(said), flush=True)

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { kFewest = 5, kMost = 2000 };
+enum { kFewestWarmUps = 2, kFewest = 5, kMost = 10000 };
 
 static int rank, ranks;
 
@@ -52,9 +52,11 @@ static int within(double value, int low, int high) {
 static double median_of(float* input, float* output, long count, double budget, int in_place) {
   const int most = ranks > 1 ? (int)(80 / log(ranks)) : 100;
   const int warm_up = most < 10 ? most : 10;
-  repeat(input, output, count, warm_up, in_place);
-  double once = repeat(input, output, count, warm_up, in_place);
-  MPI_Allreduce(MPI_IN_PLACE, &once, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  double once = 0, spent = 0;
+  for (int i = 0; i < kFewestWarmUps || spent < budget / 3; ++i, spent += once * warm_up) {
+    once = repeat(input, output, count, warm_up, in_place);
+    MPI_Allreduce(MPI_IN_PLACE, &once, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  }
   const int times = within(0.02 / once, 1, most);
   const int repeats = within(budget / (once * times), kFewest, kMost);
   double all[kMost];

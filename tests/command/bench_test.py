@@ -1,4 +1,4 @@
-"""`troika bench`: that it measures what it says, refuses what it cannot, and draws it. And the layouts of `make bench`.
+"""`troika bench`: that it measures what it says, refuses what it cannot, and draws it. And the rows of `make bench`.
 
 TROIKA_TEST_PYTHON, where it is set, is a Python that has PyTorch, which they are compared with.
 """
@@ -15,14 +15,41 @@ import xml.etree.ElementTree
 from unittest import mock
 
 from command import CommandTest, main
+from launchers import PATIENCE_SECONDS
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
 sys.path.insert(0, str(BENCH))
 
-import layouts  # noqa: E402
 import rows  # noqa: E402
 import runs  # noqa: E402
+
+
+# Both ranks' batches in one process, whose gradients are the average that `troika bench mlp` takes: a step on the first
+# batch, then five on the first five.
+PEER_IN_ONE_PROCESS = """
+import json, sys, tomllib
+import torch
+sys.path.insert(0, sys.argv[1])
+import ddp_mlp
+recipe = tomllib.load(open(sys.argv[2], "rb"))
+ranks = []
+for rank in range(2):
+    torch.manual_seed(1337 + rank)
+    batches = ddp_mlp.make_batches(recipe["model"], recipe["train"]["micro_batch_size"], 64)
+    ranks.append((batches, ddp_mlp.Mlp(recipe["model"])))
+model = ranks[0][1]
+optimizer = ddp_mlp.make_optimizer(model.parameters(), recipe["optimizer"])
+with torch.no_grad():
+    before = model(*ranks[0][0][4]).item()
+for step in [0, 0, 1, 2, 3, 4]:
+    optimizer.zero_grad()
+    losses = [model(*batches[step]) for batches, _ in ranks]
+    (sum(losses) / len(ranks)).backward()
+    optimizer.step()
+print(json.dumps({"loss": losses[0].item(), "before": before, "batch": ranks[0][0][0][0].shape,
+                  "shapes": [parameter.shape for parameter in model.parameters()]}))
+"""
 
 
 class Bench(CommandTest):
@@ -49,6 +76,9 @@ class Bench(CommandTest):
         found = self.found("comm", "--ranks", 3, "--engine", "shm", "--op", "all", "--sizes", "1000", "--budget", 0)
         self.assertEqual(sorted(one["operation"] for one in found["results"]), sorted(found["bus_bandwidth_formula"]))
         self.assertEqual(len(found["results"]), 8)
+        self.assertIn("2 (n-1)/n", found["bus_bandwidth_formula"]["all_reduce"])
+        one, = (each for each in found["results"] if each["operation"] == "all_reduce")
+        self.assertAlmostEqual(one["bus_bandwidth"] / (one["bytes"] / one["seconds"]), 4 / 3)
 
     def test_a_plot_is_a_picture(self):
         plot = self.folder / "comm.svg"
@@ -63,7 +93,14 @@ class Bench(CommandTest):
         for flag, value in (("--sizes", "4X"), ("--sizes", "3"), ("--op", "all_reduse"), ("--engine", "shn")):
             self.fails(self.troika("bench", "comm", "--ranks", 2, flag, value), 2, value)
         self.fails(self.troika("bench", "comm", "--ranks", 1), 2, "nobody to talk to")
-        self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", "nccl"), 2, "nccl")
+
+    def test_nccl_where_it_cannot_be_used(self):
+        done = self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", "nccl"), 2, "nccl")
+        why, hint = done.err.splitlines()
+        self.assertRegex(why, "engine nccl (cannot be used: NCCL, between GPUs: this process sees no GPU|"
+                              r"is not built: NCCL, between GPUs: there is no plug-in for it \(libtroika_nccl\.so\), "
+                              "which is built where NCCL and the CUDA toolkit are found)$")
+        self.assertRegex(hint, "^hint: use the engine gloo ")
 
     def test_an_engine_that_exchanges_nothing(self):
         for engines in ("fake", "shm,fake"):
@@ -109,16 +146,33 @@ class Rows(CommandTest):
         self.assertEqual([rows.shown_time(time) for time in (2e-6, 2e-3, 2)], ["2.0 us", "2.00 ms", "2.00 s"])
 
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
+    def test_the_small_model_does_the_work_of_its_peer(self):
+        """The peer's model, batches and optimiser, from the same random numbers, have the same loss in the end."""
+        found = json.loads(self.succeeds(self.troika("bench", "mlp", "--ranks", 2, "--steps", 5, "--repeats", 1,
+                                                     "--json")).out)
+        peer = self.folder / "peer.py"
+        peer.write_text(PEER_IN_ONE_PROCESS)
+        done = subprocess.run([TEST_PYTHON, peer, rows.PEERS, rows.RECIPE], capture_output=True, text=True,
+                              timeout=PATIENCE_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        theirs = json.loads(done.stdout)
+        self.assertEqual(theirs["shapes"], [[128, 64], [128], [128, 128], [128], [10, 128], [10]])
+        self.assertEqual(theirs["batch"], [32, 64])
+        self.assertAlmostEqual(found["loss"] / theirs["loss"], 1, delta=1e-5)
+        # As much as a step changes.
+        self.assertGreater(abs(theirs["before"] / theirs["loss"] - 1), 1e-3)
+
+    @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
     def test_each_group_is_measured_against_its_peer(self):
-        bench = runs.Runner(self.folder)
-        bench.options = types.SimpleNamespace(troika=os.environ["TROIKA"], peer_python=TEST_PYTHON, quick=True, pairs=1,
-                                              budget=0.01)
+        runner = runs.Runner(self.folder)
+        runner.options = types.SimpleNamespace(troika=os.environ["TROIKA"], peer_python=TEST_PYTHON, quick=True,
+                                               pairs=1, budget=0.01)
         said = []
         found = {}
         # As --quick has it, less the larger sizes.
         with mock.patch.object(rows, "GLOO_SIZES", [4096]), mock.patch.object(rows, "QUICK_MPI_SIZES", [4, 4096]):
             for name, group in rows.GROUPS.items():
-                found[name] = list(group(rows.Rows(bench, said.append)))
+                found[name] = list(group(rows.Rows(runner, said.append)))
         works = {name: [(one["work"], one["ours"]) for one in measured] for name, measured in found.items()}
         self.assertEqual(works["gloo"], [("all-reduce 4 KB", "troika shm"), ("all-reduce 4 KB", "troika gloo")])
         self.assertEqual([work for work, _ in works["own-module"]],
@@ -135,51 +189,6 @@ class Rows(CommandTest):
             ours, theirs = one["pairs"][0]
             self.assertGreater(min(ours, theirs), 0)
             self.assertAlmostEqual(one["ratio"], theirs / ours)
-
-
-class Layouts(CommandTest):
-    def test_other_work_is_not_timed(self):
-        same = {"parameters": 10, "largest_gradient_error": 1e-5}
-        runs.same_work("one", 10, same)
-        for found in (same | {"parameters": 11}, same | {"largest_gradient_error": 1e-3},
-                      same | {"largest_gradient_error": float("nan")}):
-            with self.assertRaisesRegex(runs.Failed, "one: "):
-                runs.same_work("one", 10, found)
-
-    def test_ratios_are_taken_within_pairs(self):
-        def measured(step_seconds, loop_seconds):
-            return runs.measured("tokens/s", step_seconds, loop_seconds, 60, {})
-
-        pairs = [(measured([9, mine, mine], 100), measured([9, 9, 3], 90)) for mine in (1, 2, 5)]
-        found = runs.summarised(pairs, "peer")
-        # The first third of the steps does not count: 60 / 1, 60 / 2, 60 / 5 against 60 / 6.
-        self.assertEqual(found["step_rate"], {"troika": 30, "peer": 10, "ratio": 3, "smallest_ratio": 1.2,
-                                              "largest_ratio": 6})
-        self.assertEqual(found["loop_rate"]["ratio"], 0.9)
-
-    def test_what_is_left_out_says_why(self):
-        said = layouts.text_of({"rows": [], "left_out": "there is no link",
-                                "without_model_bytes": {"troika": 1e6, "pytorch": 2e6}})
-        self.assertIn("The slow link is left out: there is no link.", said)
-        self.assertEqual(said.count("| left out |"), 2)
-
-    @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
-    def test_a_layout_is_measured_against_its_peer(self):
-        figures = self.folder / "figures.json"
-        done = subprocess.run([sys.executable, BENCH / "bench.py", "--troika", os.environ["TROIKA"], "--peer-python",
-                               TEST_PYTHON, "--quick", "--pairs", "1", "--works", "layouts", "--layouts",
-                               "pipeline-zb-h1", "--json", figures], capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("| pipeline = 2, zb-h1 | one host", done.stdout)
-        found = json.loads(figures.read_text())["layouts"]
-        row, = found["rows"]
-        self.assertLess(row["largest_gradient_error"], 1e-4)
-        self.assertEqual(row["targets_per_step"], 1024)
-        self.assertEqual(row["pairs"][0]["troika"]["facts"]["mesh"]["pipeline"], 2)
-        rate = row["step_rate"]
-        self.assertAlmostEqual(rate["ratio"], rate["troika"] / rate["pytorch"])
-        for side, peak in row["peak_memory_bytes"].items():
-            self.assertGreater(peak, found["without_model_bytes"][side])
 
 
 if __name__ == "__main__":

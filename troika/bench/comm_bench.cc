@@ -14,8 +14,9 @@ namespace {
 
 constexpr Seconds kRepeat{0.02};  // long enough that starting together does not show
 constexpr std::int64_t kElementBytes = sizeof(float);
+constexpr int kFewestWarmUps = 2;
 constexpr int kFewestRepeats = 5;
-constexpr int kMostRepeats = 2000;
+constexpr int kMostRepeats = 10000;
 
 class Measurement {
  public:
@@ -27,9 +28,7 @@ class Measurement {
         trial_(BenchTrial::make(operation, group, bytes, options.memory)) {}
 
   CommTiming run() {
-    const int warm_up = std::min(10, trial_->most_times());
-    (void)repeat(warm_up);
-    const Seconds once = slowest_rank({repeat(warm_up)}).front();
+    const Seconds once = warm_up();
     const int times = within(kRepeat / once, 1, trial_->most_times());
     const int repeats = within(options_.budget / (once * times), kFewestRepeats, kMostRepeats);
     std::vector<Seconds> own;
@@ -38,6 +37,17 @@ class Measurement {
   }
 
  private:
+  // Runs until what a process does the first times no longer shows, and returns what one operation
+  // takes then.
+  Seconds warm_up() {
+    const int times = std::min(10, trial_->most_times());
+    Seconds once(0), spent(0);
+    for (int i = 0; i < kFewestWarmUps || spent < options_.budget / 3; ++i) {
+      once = slowest_rank({repeat(times)}).front();
+      spent += once * times;
+    }
+    return once;
+  }
   [[nodiscard]] Call call(std::string_view label) const {
     return {label, Deadline::in(options_.timeout)};
   }
@@ -49,8 +59,9 @@ class Measurement {
   Seconds repeat(int times) {
     trial_->prepare();
     group_.barrier(call("together")).wait();
+    const Call each{"bench", Deadline::in(options_.timeout * times)};
     const auto start = Clock::now();
-    for (int i = 0; i < times; ++i) trial_->start(call("bench")).wait();
+    for (int i = 0; i < times; ++i) trial_->start(each).wait();
     const Seconds time = Clock::now() - start;
     // Nobody checks results on a core that another rank still needs for what is timed.
     group_.barrier(call("all have done")).wait();

@@ -29,7 +29,8 @@ struct CommBenchOptions {
   std::vector<BenchOperation> operations = {BenchOperation::kAllReduce};
   std::vector<std::int64_t> sizes;  // bytes
   BenchMemory memory = BenchMemory::kGroup;
-  Seconds budget{0.5};  // about the time that is spent on each
+  // About how long the operations of each take that count; a third of it to warm up comes before.
+  Seconds budget{0.5};
   Seconds timeout{60};  // of one operation
 };
 
