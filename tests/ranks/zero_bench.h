@@ -41,8 +41,9 @@ class ZeroBench {
  public:
   ZeroBench(const ZeroRun& run, Sharding sharding, int data_rank);
 
-  // One step; returns the norm of its gradients.
-  double step();
+  // One step; returns the norm of its gradients. `hooks`, if any, are called in place of the data
+  // axis, to which they pass every call on.
+  double step(UnitHooks* hooks = nullptr);
   // Loss of a pass without gradients.
   double evaluate();
   // Collective: masters, optimiser state, norms so far, the loss of an evaluation.

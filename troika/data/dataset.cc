@@ -24,7 +24,9 @@ std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split, 
     for (std::int64_t i = 0; i < part.count; ++i) {
       samples.push_back(dataset.at(split, part.first + i));
     }
+    const auto index = static_cast<int>(microbatches.size());
     microbatches.push_back(dataset.microbatch(split, samples, step));
+    microbatches.back().index = index;
   }
   return microbatches;
 }

@@ -63,6 +63,7 @@ class Loader::Worker {
       for (Microbatch& microbatch :
            build_microbatches(*dataset_, Split::kTrain, part, options_.micro_batch_size, step)) {
         batch.valid += microbatch.valid;
+        microbatch.index = static_cast<int>(batch.microbatches.size());  // in the step
         batch.microbatches.push_back(std::move(microbatch));
       }
     }

@@ -53,6 +53,8 @@ TEST_F(LoaderTest, GivesEveryRankItsPartOfEveryStep) {
             ASSERT_EQ(batch.microbatches.size(), expected.size());
             for (std::size_t i = 0; i < expected.size(); ++i) {
               expect_same(batch.microbatches[i], expected[i]);
+              EXPECT_EQ(batch.microbatches[i].index, static_cast<int>(i));
+              EXPECT_EQ(expected[i].index, static_cast<int>(i));
               inputs.push_back(expected[i].inputs);
             }
             valid += batch.valid;

@@ -6,13 +6,13 @@ DataAxis::DataAxis(Arena& arena, const PartialGroups& partial, Seconds timeout)
     : reducer_(arena, partial), gatherer_(arena, timeout) {}
 
 void DataAxis::begin_step(int microbatches, Seconds timeout) {
-  gatherer_.set_timeout(timeout);
+  gatherer_.begin_step(timeout);
   reducer_.begin_step(microbatches, timeout);
 }
 
 void DataAxis::finish() {
   reducer_.finish();
-  gatherer_.wait();
+  gatherer_.end_step();
 }
 
 void DataAxis::after_update() {

@@ -49,6 +49,19 @@ void ParameterGatherer::refresh() {
   fetch_ahead(-1, Direction::kForward);
 }
 
+void ParameterGatherer::begin_step(Seconds timeout) {
+  timeout_ = timeout;
+  began_with_before_ = std::exchange(began_with_, {});
+  in_step_ = true;
+  left_stage_ = false;
+}
+
+void ParameterGatherer::end_step() {
+  in_step_ = false;
+  left_stage_ = false;  // what comes now is of no step
+  wait();
+}
+
 void ParameterGatherer::wait() {
   for (Work& work : works_) std::exchange(work, {}).wait();
   for (Resident& resident : residents_) std::exchange(resident.work, {}).wait();
@@ -60,6 +73,9 @@ void ParameterGatherer::need(int unit, Direction direction) {
   if (arena_.keeps_values()) {
     for (const std::size_t block : blocks) std::exchange(works_[block], {}).wait();
     return;
+  }
+  if (std::exchange(left_stage_, in_step_ && direction == Direction::kOut)) {
+    began_with_.push_back(unit);
   }
   for (const std::size_t block : blocks) {  // first, so that none of them has to go
     if (Resident* resident = find(block)) ++resident->users;
@@ -93,12 +109,19 @@ void ParameterGatherer::release(int unit) {
 }
 
 void ParameterGatherer::fetch_ahead(int unit, Direction direction) {
-  if (direction == Direction::kOut) return;  // what comes next is the schedule's to say
+  if (direction == Direction::kOut) {
+    const std::size_t pass = began_with_.size();
+    if (in_step_ && pass < began_with_before_.size()) fetch_unit(began_with_before_[pass]);
+    return;
+  }
   const int step = direction == Direction::kForward ? 1 : -1;
   int next = unit + step;
   while (next >= 0 && next < arena_.units() && arena_.blocks_of(next).empty()) next += step;
-  if (next < 0 || next >= arena_.units()) return;
-  for (const std::size_t block : arena_.blocks_of(next)) {
+  if (next >= 0 && next < arena_.units()) fetch_unit(next);
+}
+
+void ParameterGatherer::fetch_unit(int unit) {
+  for (const std::size_t block : arena_.blocks_of(unit)) {
     if (find(block) != nullptr) continue;
     if (residents_.size() < kBuffers || drop_oldest()) fetch(block);
   }

@@ -5,7 +5,8 @@
 // the backward pass.
 //
 // The order of gathers follows from the order of the calls, which is the same on all ranks of the
-// shard group; never from what has arrived.
+// shard group; never from what has arrived. Where a pass leaves its stage of a pipeline, the unit
+// fetched ahead is the one that the step before went on with there: steps are alike.
 #pragma once
 
 #include <troika/comm/group.h>
@@ -24,8 +25,10 @@ class ParameterGatherer {
   // Over the shard group of `arena.sharding()`.
   ParameterGatherer(Arena& arena, Seconds timeout);
 
-  // For one gather.
-  void set_timeout(Seconds timeout) { timeout_ = timeout; }
+  // The passes of a step begin; `timeout` is for one gather.
+  void begin_step(Seconds timeout);
+  // They are over. Waits for every gather, as wait() does.
+  void end_step();
   // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
   // `direction`. Throws DeadlineError, PeerError.
   void need(int unit, Direction direction);
@@ -57,6 +60,8 @@ class ParameterGatherer {
   // Starts the gather of a block that is not resident.
   void fetch(std::size_t block);
   void fetch_ahead(int unit, Direction direction);
+  // The gathers of what is not resident of the unit.
+  void fetch_unit(int unit);
   // Waits for the block, and gives its parameters their values.
   void hand_out(std::size_t block);
   // Drops the block that was wanted the longest ago, unless it is in use; tells if there was one.
@@ -70,6 +75,10 @@ class ParameterGatherer {
   BufferPool pool_;
   std::size_t most_ = 0;
   std::vector<std::size_t> gathers_;
+  // Units that passes of a step began with, but for its first pass.
+  std::vector<int> began_with_, began_with_before_;
+  bool in_step_ = false;
+  bool left_stage_ = false;  // in this step
 };
 
 }  // namespace troika
