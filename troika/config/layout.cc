@@ -306,8 +306,13 @@ void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks)
     check_stages(recipe, origins, ranks);
   }
   check_cut(recipe, origins);
-  check_shards(recipe.parallel, origins);
   check_checkpoint(recipe, origins);
+  const ParallelRecipe& parallel = recipe.parallel;
+  if (!parallel.data) return;
+  // One that does not fit the ranks is refused by resolve_data_axis(), and then another one.
+  if (ranks && !fills(parallel, {parallel.tensor, parallel.pipeline}, *ranks)) return;
+  check_shards(parallel, origins);
+  check_batch(recipe, static_cast<int>(*parallel.data), origins);
 }
 
 void check_paths(const Recipe& recipe, const Origins& origins) {

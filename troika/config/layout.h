@@ -32,7 +32,8 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = 
 // Throws UsageError, naming the nearest that works, where the model or the schedule cannot be split
 // as [parallel] says: more tensor ranks than heads, more stages than layers, a schedule that cannot
 // have so many chunks, stage_units that do not add up, selective recomputation of a model without
-// attention, and, where the data axis is known, shards that do not divide it.
+// attention, and, where the data axis is known and fits the ranks, shards that do not divide it or
+// a smaller batch.
 void check_split(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 
 // Throws UsageError when the data has no paths to read from.

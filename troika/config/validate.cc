@@ -175,7 +175,6 @@ void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   check_optimizer(recipe.optimizer, origins);
   check_observe(recipe, origins);
   check_split(recipe, origins, ranks);
-  if (recipe.parallel.data) check_batch(recipe, static_cast<int>(*recipe.parallel.data), origins);
 }
 
 std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origins) {
