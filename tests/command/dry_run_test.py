@@ -25,12 +25,31 @@ micro_batch_size = 8
 precision = "fp32"
 evaluate_every_steps = 2
 """
+# Without words, attention and documents.
+MLP = """
+name = "small"
+[model]
+kind = "mlp"
+input_dim = 256
+hidden_dims = [1024, 1024, 1024]
+output_dim = 16
+[data]
+kind = "random"
+[train]
+steps = 2
+global_batch_size = 512
+micro_batch_size = 256
+precision = "fp32"
+evaluate_every_steps = 2
+"""
 # 200 MB: what the bound adds to the 5 % is less than 1 % of it.
 LARGE = ("model.dim=512", "model.ffn_dim=1024", "model.vocab_size=4096", "train.global_batch_size=4",
          "train.micro_batch_size=2")
 # Embeddings that are large against the rest: 150 MB and more.
 WORDS = ("model.dim=512", "model.ffn_dim=1024", "model.vocab_size=8192", "model.layers=2", "train.steps=1",
          "train.global_batch_size=2", "train.micro_batch_size=1")
+DOCUMENTS = ("data.kind=text", 'data.paths=["text/*.txt"]', "data.pack=isolated", "data.held_out_fraction=0.2",
+             "model.seq_len=512", "train.global_batch_size=4", "train.micro_batch_size=2")
 LAYOUTS = [  # ranks, overrides
     (1, []),
     (1, ["train.precision=bf16", "train.global_batch_size=2", "train.micro_batch_size=1", "model.layers=2"]),
@@ -71,9 +90,23 @@ LAYOUTS = [  # ranks, overrides
     (2, [*WORDS, "debug.dump_steps=[1]"]),
     (2, [*WORDS, "debug.dump_steps=[1]", "parallel.zero_stage=2"]),
     (2, [*WORDS, "debug.dump_steps=[1]", "parallel.tensor=2"]),
+    # What other optimisers keep, and need in passing.
+    (2, [*WORDS, "optimizer.kind=lamb", "parallel.zero_stage=1"]),
+    (1, [*WORDS, "optimizer.kind=sgd", "optimizer.momentum=0.9"]),
+    # Two steps: the first makes the buffer of a tied weight at its end, when its peak is over.
+    (2, [*WORDS, "train.precision=fp16", "parallel.pipeline=2", "train.steps=2"]),
+    # Packed documents that do not see each other: a mask of seq_len x seq_len for each sample.
+    (1, [*DOCUMENTS]),
+    (2, [*DOCUMENTS, "parallel.tensor=2", "train.precision=bf16"]),
     # One rank of the data axis has a microbatch without samples.
     (4, ["parallel.pipeline=2", "parallel.pipeline_schedule=zb-v", "parallel.zero_stage=3", "train.global_batch_size=5",
          "train.micro_batch_size=1"]),
+]
+LAYOUTS_OF_MLP = [
+    (1, []),
+    (2, ["parallel.zero_stage=3", "model.loss=mean_square", "model.activation=gelu"]),
+    (2, ["parallel.pipeline=2", "parallel.pipeline_schedule=zb-h1", "parallel.activation_checkpoint=full",
+         "train.precision=bf16", "optimizer.kind=sgd", "optimizer.momentum=0.9"]),
 ]
 
 
@@ -101,6 +134,12 @@ class DryRun(CommandTest):
     def test_predicted_as_measured(self):
         for ranks, sets in LAYOUTS:
             self.setUp()  # a folder without a run
+            self.check(ranks, sets)
+
+    def test_predicted_as_measured_of_another_kind_of_model(self):
+        for ranks, sets in LAYOUTS_OF_MLP:
+            self.setUp()
+            (self.folder / "recipe.toml").write_text(MLP)
             self.check(ranks, sets)
 
     def test_any_world_on_one_machine(self):

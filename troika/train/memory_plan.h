@@ -52,7 +52,7 @@ struct MemoryPlan {
 };
 
 // What a process has beside its tensors, about: code, threads, and the libraries' own memory.
-inline constexpr std::int64_t kProcessBytes = std::int64_t{160} << 20;
+inline constexpr std::int64_t kProcessBytes = std::int64_t{192} << 20;
 
 // While it lives this process has the threads that the launcher gives each of so many ranks of a
 // host, for predictions on behalf of them: kernels take scratch memory for each thread.

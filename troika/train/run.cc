@@ -170,9 +170,10 @@ class Run {
   }
 
   std::string finish(const StepMetrics& last, Seconds seconds) {
+    const std::int64_t kept = tensor_memory(at::kCPU).live_bytes;  // but for copies to save
     const std::vector<NamedTensor> parameters = whole_.masters();
-    const std::string json =
-        summary_json(recipe_, job_, trainer_, last, seconds, tensor_memory(at::kCPU).peak_bytes);
+    const std::string json = summary_json(recipe_, job_, trainer_, last, seconds,
+                                          {kept, tensor_memory(at::kCPU).peak_bytes});
     if (leads()) {
       save_parameters(model_path(folder_), parameters);
       reporter_->finish();

@@ -48,6 +48,8 @@ void save_parameters(const std::filesystem::path& path, const Arena& arena) {
   save_parameters(path, tensors);
 }
 
+// All of it is checked before anything is taken in: a file that is refused leaves the model as it
+// was.
 void load_parameters(const std::filesystem::path& path, Arena& arena) {
   const SafetensorsFile file(path);
   for (const auto& parameter : arena.parameters()) {
@@ -58,15 +60,16 @@ void load_parameters(const std::filesystem::path& path, Arena& arena) {
                           std::string(name_of(entry.type)),
                       "parameters are F64, F32, BF16 or F16");
     }
-    const at::Tensor values = load_tensor(file, entry);
-    if (values.sizes() != parameter->master().sizes()) {
-      throw DataError(shown_path(path) + ": tensor " + quote(name) + " is " +
-                      text_of(values.sizes()) + ", the recipe's model has " +
-                      text_of(parameter->master().sizes()));
+    const at::IntArrayRef shape = entry.shape;
+    if (shape != parameter->master().sizes()) {
+      throw DataError(shown_path(path) + ": tensor " + quote(name) + " is " + text_of(shape) +
+                      ", the recipe's model has " + text_of(parameter->master().sizes()));
     }
-    parameter->master().copy_(values);
   }
   refuse_surplus(file, arena);
+  for (const auto& parameter : arena.parameters()) {
+    parameter->master().copy_(load_tensor(file, file.at(parameter->spec().name)));
+  }
   arena.publish();
 }
 

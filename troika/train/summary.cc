@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& trainer,
-                         const StepMetrics& last, Seconds seconds, std::int64_t peak_tensor_bytes) {
+                         const StepMetrics& last, Seconds seconds, const TensorMemory& tensors) {
   const TrainState& state = trainer.state();
   Json summary = Json::parse(to_json_line(last));
   summary["steps"] = state.step;
@@ -43,7 +43,8 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
     const bool any = std::ranges::any_of(bytes, [](std::int64_t count) { return count > 0; });
     if (any || group == &job.data()) input_bytes[group->axis()] = std::move(bytes);
   }
-  const auto peak_tensors = of_all_ranks(peak_tensor_bytes, "peak of tensors of all ranks");
+  const auto peak_tensors = of_all_ranks(tensors.peak_bytes, "peak of tensors of all ranks");
+  const auto kept_tensors = of_all_ranks(tensors.live_bytes, "tensors that all ranks keep");
   const auto chunks = static_cast<double>(chunks_per_rank(recipe.parallel));
   const auto peak_activations =
       of_all_ranks(trainer.peak_chunk_activations(), "activations of all ranks");
@@ -55,6 +56,7 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
          {"pid", member.pid},
          {"peak_memory_bytes", peak_memory[rank]},
          {"peak_tensor_bytes", peak_tensors[rank]},
+         {"kept_tensor_bytes", kept_tensors[rank]},
          {"peak_activations", static_cast<double>(peak_activations[rank]) / chunks}});
     for (const auto& [axis, bytes] : input_bytes) {
       summary["ranks"].back()["input_bytes"][axis] = bytes[rank];

@@ -1,6 +1,8 @@
 // Which layouts there are to try, that few of them cover all pairs, and how they are written.
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/config/layout.h>
+#include <troika/schedule/generate.h>
 #include <troika/train/job.h>
 #include <troika/train/layout_text.h>
 #include <troika/train/layouts.h>
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika {
@@ -76,6 +79,37 @@ TEST(Layouts, RefusesWhatNoRecipeMaySay) {
        {"tensro=2", "tensor=7", "pipeline=9", "data=2,zero_stage=4", ";", "data=100"}) {
     EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe, 8)), UsageError) << text;
   }
+}
+
+// What a recipe may say, and what can be generated, are told in two folders.
+TEST(Layouts, HaveTheChunksThatTheirScheduleCanHave) {
+  Recipe recipe = small_recipe();
+  recipe.model.layers = 16;
+  int taken = 0;
+  for (const std::string_view name : schedule_names()) {
+    for (const int ranks : {2, 3, 4}) {
+      for (int chunks = 1; chunks <= 4; ++chunks) {
+        const std::string text = "pipeline=" + std::to_string(ranks) +
+                                 ",pipeline_schedule=" + std::string(name) +
+                                 ",virtual_stages=" + std::to_string(chunks);
+        const int settled = settled_chunks(name, chunks);
+        bool can_be = true;
+        try {
+          static_cast<void>(make_schedule(name, {ranks, settled, 3}));
+        } catch (const UsageError&) {
+          can_be = false;
+        }
+        if (can_be) {
+          const TrialLayout layout = parse_layouts(text, recipe, 8).at(0);
+          EXPECT_EQ(chunks_per_rank(layout.parallel), settled) << text;
+          ++taken;
+        } else {
+          EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe, 8)), UsageError) << text;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(taken, 3 * (2 * 4 + 3 * 1 + 2));  // any number, one, two that may be called one
 }
 
 TEST(Layouts, OfADataAxisThatIsAutoFillTheRanks) {

@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -274,6 +276,69 @@ TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
     EXPECT_THAT(error.what(), HasSubstr("out of memory: ranks 0 to 1 need "));
     EXPECT_THAT(error.hint(), HasSubstr("a smaller model"));
   }
+}
+
+// "write zero_stage = 3, data = 1: that needs 2 GiB" as overrides; none where it says something
+// else.
+std::vector<std::string> advised(const std::string& advice) {
+  if (!advice.starts_with("write ")) return {};
+  std::vector<std::string> overrides;
+  std::istringstream changes(advice.substr(6, advice.find(": that needs ") - 6));
+  for (std::string one; std::getline(changes, one, ',');) {
+    std::erase(one, ' ');
+    overrides.push_back((one.starts_with("micro_batch_size") ? "train." : "parallel.") + one);
+  }
+  return overrides;
+}
+
+// Those of `keys` whose advice, from a little too little memory to far too little, has been
+// followed: the recipe is taken, and fits.
+std::set<std::string> followed_advice(const std::vector<std::string>& keys, int ranks,
+                                      int ranks_per_node) {
+  const auto bytes_with = [&](const std::vector<std::string>& overrides) {
+    return bytes_of_neediest_host(predict_job(resolved(ranks, overrides)), ranks, ranks_per_node);
+  };
+  const auto now = static_cast<double>(bytes_with(keys));
+  std::set<std::string> kinds;
+  for (const double part : {0.95, 0.7, 0.5, 0.3}) {
+    const auto limit = static_cast<std::uint64_t>(part * now);
+    const std::string advice = memory_advice(loaded(keys), ranks, ranks_per_node, limit);
+    const std::vector<std::string> overrides = advised(advice);
+    if (overrides.empty()) {
+      EXPECT_THAT(advice, testing::StartsWith("use a smaller model"));
+      continue;
+    }
+    std::vector<std::string> changed = keys;
+    changed.insert(changed.end(), overrides.begin(), overrides.end());
+    const std::int64_t needed = bytes_with(changed);
+    EXPECT_LE(needed, static_cast<std::int64_t>(limit)) << advice;
+    EXPECT_THAT(advice, testing::EndsWith("needs " + bytes_text(needed)));
+    kinds.insert(overrides.size() > 2 ? "several"
+                                      : overrides.front().substr(0, overrides.front().find('=')));
+  }
+  return kinds;
+}
+
+TEST(MemoryAdvice, IsTakenAndFits) {
+  const std::vector<std::string> large = {"model.dim=1024", "model.ffn_dim=4096",
+                                          "model.layers=16"};
+  const std::vector<std::string> full = {"train.micro_batch_size=1",
+                                         "parallel.activation_checkpoint=full"};
+  const auto with_all = [](std::vector<std::string> keys, const std::vector<std::string>& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+    return keys;
+  };
+  std::set<std::string> kinds;
+  kinds.merge(followed_advice({"train.micro_batch_size=16", "model.seq_len=1024"}, 1, 1));
+  kinds.merge(followed_advice(with_all(large, {"train.micro_batch_size=4"}), 4, 4));
+  kinds.merge(followed_advice(with_all(large, full), 4, 2));
+  kinds.merge(followed_advice(
+      with_all(large, with_all(full, {"parallel.data=4", "parallel.zero_stage=3"})), 4, 1));
+  kinds.merge(followed_advice(
+      with_all(large, with_all(full, {"model.heads=1", "parallel.zero_stage=3"})), 2, 1));
+  EXPECT_THAT(kinds, testing::IsSupersetOf({"parallel.activation_checkpoint",
+                                            "train.micro_batch_size", "parallel.zero_stage",
+                                            "parallel.tensor", "parallel.pipeline"}));
 }
 
 TEST(MemoryAdvice, TakesRanksFromAFixedDataAxis) {
