@@ -135,11 +135,34 @@ RANK_FUNCTION(opens_sessions_on_halves) {
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
 }
 
+// Before MPI_Init, and on what is no communicator; neither keeps the program from a session later.
+RANK_FUNCTION(opens_sessions_out_of_order) {
+  troika_session* session = nullptr;
+  EXPECT_EQ(troika_open_mpi(0, nullptr, &session), TROIKA_USAGE);
+  EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("MPI to be initialised"));
+  EXPECT_THAT(std::string(troika_last_hint()), testing::HasSubstr("call MPI_Init"));
+  const OwnMpi mpi;
+  EXPECT_EQ(troika_open_mpi(-77, nullptr, &session), TROIKA_USAGE);
+  EXPECT_THAT(std::string(troika_last_error()),
+              testing::HasSubstr("the communicator cannot be used"));
+  EXPECT_THAT(std::string(troika_last_hint()), testing::HasSubstr("MPI_Comm_c2f"));
+  EXPECT_EQ(session, nullptr);
+  ASSERT_EQ(troika_open_mpi(mpi.world(), nullptr, &session), TROIKA_OK) << troika_last_error();
+  double sum = 1;
+  EXPECT_EQ(troika_all_reduce(session, &sum, 1, TROIKA_DOUBLE, TROIKA_SUM, "sum"), TROIKA_OK);
+  EXPECT_EQ(sum, rank.size());
+  EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
+}
+
 class CApiMpi : public testing::TestWithParam<TestedEngine> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CApiMpi);
 
 TEST_P(CApiMpi, SessionsOnTwoHalvesOfAJob) {
   expect_ranks("opens_sessions_on_halves", 4, GetParam().options);
+}
+
+TEST_P(CApiMpi, OpensAfterMpiInitAndOnACommunicator) {
+  expect_ranks("opens_sessions_out_of_order", 2, GetParam().options);
 }
 
 std::vector<TestedEngine> mpi_flavours() {

@@ -2,6 +2,7 @@
 // checks, since starting processes takes longer than the checks do.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <troika/comm/shm/processes.h>
 
 #include <algorithm>
 #include <cmath>
@@ -101,39 +102,7 @@ RANK_FUNCTION(odd_memory) {
   }
 }
 
-// What moves bytes, 64 MB each, between two ranks.
-void move_between_two(const Group& group, std::int64_t elements) {
-  using enum Transfer::Direction;
-  const int own = group.rank(), peer = 1 - own;
-  const at::Tensor given[] = {ramp(elements) * 1.5, ramp(elements) * 2.5};
-  // Member i sends itself a third of its elements, which lie first at member 0 and last at 1.
-  const std::int64_t third = elements / 3, rest = elements - third;
-  const std::vector<std::int64_t> sent =
-      own == 0 ? std::vector{third, rest} : std::vector{rest, third};
-  at::Tensor output = at::zeros({elements});
-  group.all_to_all(output, sent, given[own], sent, Rank::call("64 MB")).wait();
-  const at::Tensor expected =
-      own == 0 ? at::cat({given[0].narrow(0, 0, third), given[1].narrow(0, 0, rest)})
-               : at::cat({given[0].narrow(0, third, rest), given[1].narrow(0, rest, third)});
-  EXPECT_TRUE(identical(output, expected));
-
-  at::Tensor received = at::zeros({elements});
-  const Transfer transfers[] = {{kSend, peer, given[own]}, {kReceive, peer, received}};
-  group.exchange(transfers, Rank::call("64 MB")).wait();
-  EXPECT_TRUE(identical(received, given[peer]));
-
-  const at::Tensor both = at::stack({given[0], given[1]});
-  const at::Tensor gathered = own == 1 ? at::zeros_like(both) : at::Tensor();
-  group.gather(gathered, given[own], 1, Rank::call("64 MB")).wait();
-  if (own == 1) {
-    EXPECT_TRUE(identical(gathered, both));
-  }
-  received.zero_();
-  group.scatter(received, gathered, 1, Rank::call("64 MB")).wait();
-  EXPECT_TRUE(identical(received, given[own]));
-}
-
-// 64 MB, and a little more, of everything.
+// 64 MB, and a little more, of what is not in large_movements.
 RANK_FUNCTION(large) {
   const Group group = rank.group();
   const std::int64_t elements = (std::int64_t{16} << 20) + 3;
@@ -156,7 +125,46 @@ RANK_FUNCTION(large) {
   all.mul_(rank.index() + 1.5);
   group.reduce_scatter(part, all, ReduceOp::kMax, Rank::call("64 MB"), counts).wait();
   EXPECT_TRUE(identical(part, part_of(whole, counts, rank.index()) * (last + 1.5)));
-  if (rank.size() == 2) move_between_two(group, elements);
+}
+
+// What moves bytes, 64 MB and a little more from each member.
+RANK_FUNCTION(large_movements) {
+  using enum Transfer::Direction;
+  const Group group = rank.group();
+  const int own = rank.index(), size = rank.size(), last = size - 1;
+  const std::int64_t elements = (std::int64_t{16} << 20) + 3;
+  const at::Tensor pattern = ramp(elements);
+  const auto given_by = [&](int member) { return pattern * (member + 1.5); };
+  const at::Tensor given = given_by(own);
+  // Member 0 gets a third of what each gives, the others get equal parts of the rest.
+  std::vector<std::int64_t> sent(static_cast<std::size_t>(size), (elements - elements / 3) / last);
+  sent[0] = elements - sum(sent) + sent[0];
+  const std::int64_t each = sent[static_cast<std::size_t>(own)];
+  at::Tensor output = at::zeros({each * size});
+  group
+      .all_to_all(output, std::vector<std::int64_t>(sent.size(), each), given, sent,
+                  Rank::call("64 MB"))
+      .wait();
+  for (int member = 0; member < size; ++member) {
+    EXPECT_TRUE(identical(output.narrow(0, member * each, each),
+                          part_of(pattern, sent, own) * (member + 1.5)))
+        << "from member " << member;
+  }
+
+  at::Tensor received = at::zeros({elements});
+  const int next = (own + 1) % size, previous = (own + last) % size;
+  const Transfer transfers[] = {{kSend, next, given}, {kReceive, previous, received}};
+  group.exchange(transfers, Rank::call("64 MB")).wait();
+  EXPECT_TRUE(identical(received, given_by(previous)));
+
+  const at::Tensor all = own == last ? at::zeros({size, elements}) : at::Tensor();
+  group.gather(all, given, last, Rank::call("64 MB")).wait();
+  for (int member = 0; own == last && member < size; ++member) {
+    EXPECT_TRUE(identical(all[member], given_by(member))) << "from member " << member;
+  }
+  received.zero_();
+  group.scatter(received, all, last, Rank::call("64 MB")).wait();
+  EXPECT_TRUE(identical(received, given));
 }
 
 RANK_FUNCTION(special_values) {
@@ -355,6 +363,36 @@ RANK_FUNCTION(several_groups) {
   check_generations(rank, first);
 }
 
+// What is reduced in the members' processes and what passes through windows.
+RANK_FUNCTION(by_address_or_not) {
+  EngineOptions options = rank.options();
+  std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const Group by_address = make_group("data", ranks, rank.index(), options);
+  options.by_address = false;
+  const Group through_windows = make_group("data", ranks, rank.index(), options);
+  // Of three members one is out of reach of the others, so that none is in reach.
+  options.by_address = rank.index() != 1;
+  const Group some = make_group("data", ranks, rank.index(), options);
+  for (const std::int64_t elements : {100'003, 1'000'003}) {
+    const at::Tensor given = input_of(rank.index(), elements, at::kFloat);
+    at::Tensor expected = given.clone();
+    by_address.all_reduce(expected, ReduceOp::kAverage, Rank::call("by address")).wait();
+    for (const Group& group : {through_windows, some}) {
+      at::Tensor found = given.clone();
+      group.all_reduce(found, ReduceOp::kAverage, Rank::call("through windows")).wait();
+      EXPECT_TRUE(identical(found, expected)) << elements;
+    }
+  }
+}
+
+TEST(SharedMemoryByAddress, GivesTheSameBitsAsWindows) {
+  if (!shm::settings_allow_addresses()) GTEST_SKIP() << "kernel.yama.ptrace_scope forbids it";
+  for (const int size : {2, 3, 4}) {
+    expect_ranks("by_address_or_not", size, {.engine = EngineKind::kShm});
+  }
+}
+
 using Conformance = OnEngine;
 
 TEST_P(Conformance, Reductions) {
@@ -390,6 +428,9 @@ TEST_P(Conformance, OddMemory) {
 }
 TEST_P(Conformance, SixtyFourMegabytes) {
   expect("large", {2, 3});
+}
+TEST_P(Conformance, SixtyFourMegabytesMoved) {
+  expect("large_movements", {2});
 }
 TEST_P(Conformance, ThreeToNineRanks) {
   expect("many_ranks", {9});

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <troika/base/error.h>
 
+#include "ranks/comm_failures.h"
 #include "ranks/rank_helper.h"
 
 namespace troika::test {
@@ -32,7 +33,7 @@ TEST(AcrossHosts, NameTheRankThatDoesNotEnter) {
                 AllOf(HasSubstr("all_reduce 'gradients' on axis data"), HasSubstr("rank 1 (host "),
                       HasSubstr("has not entered all_reduce 'gradients'")))
         << rank;
-    EXPECT_LT(std::stod(value(results, rank, "error seconds")), 6);
+    EXPECT_LT(std::stod(value(results, rank, "error seconds")), kSoon);
     EXPECT_EQ(value(results, rank, "afterwards"), "PeerError");
     EXPECT_THAT(value(results, rank, "afterwards message"),
                 HasSubstr("barrier 'never' on axis data: "));
@@ -53,7 +54,51 @@ TEST(AcrossHosts, NameTheRankThatIsKilled) {
                             HasSubstr("); it was in all_reduce 'gradients' (axis data) when it "),
                             HasSubstr("); it last completed all_reduce "))))
         << rank;
-    EXPECT_LT(std::stod(value(results, rank, "error seconds")), 10);  // the deadline is 30 s
+    EXPECT_LT(std::stod(value(results, rank, "error seconds")), kSoon);
+  }
+}
+
+TEST(AcrossHosts, NameTheRankThatIsStopped) {
+  const auto results = expect_ranks("is_stopped", 5, in_turn());
+  int told = 0;
+  for (const int rank : {0, 2, 3, 4}) {
+    const std::string& message = value(results, rank, "error message");
+    EXPECT_THAT(message, AllOf(HasSubstr("rank 1 (host "),
+                               HasSubstr("has not entered all_reduce 'gradients'")))
+        << rank;
+    told += message.find("is stopped (SIGSTOP") != std::string::npos;
+    EXPECT_LT(std::stod(value(results, rank, "error seconds")), kSoon);
+  }
+  EXPECT_GE(told, 1);
+}
+
+TEST(AcrossHosts, NameTheRankInAnEndlessLoop) {
+  const auto results = expect_ranks("loops", 3, in_turn());
+  EXPECT_THAT(
+      value(results, 0, "error message"),
+      AllOf(HasSubstr("rank 1 (host "), HasSubstr("has not entered barrier 'together'"),
+            HasSubstr("it has begun no operation"), HasSubstr("is computing: an endless loop")));
+}
+
+// Everybody hears of both: on its own host at once, between hosts at the deadline.
+TEST(AcrossHosts, NameTheRankInAnotherOperation) {
+  RankOptions options = in_turn();
+  options.arguments["what"] = "operation";
+  for (const RankResult& result : expect_ranks("is_elsewhere", 5, options)) {
+    EXPECT_THAT(result.values.at("error message"),
+                AllOf(HasSubstr("all_reduce 'gradients'"), HasSubstr("broadcast 'weights'"),
+                      HasSubstr("operation 2 on axis data"),
+                      HasSubstr("all ranks must call the same operations")));
+  }
+}
+
+TEST(AcrossHosts, NameTheRankWithAnotherShape) {
+  RankOptions options = in_turn();
+  options.arguments["what"] = "shape";
+  for (const RankResult& result : expect_ranks("is_elsewhere", 5, options)) {
+    EXPECT_THAT(
+        result.values.at("error message"),
+        AllOf(HasSubstr("all_reduce 'gradients'"), HasSubstr("9 x fp64"), HasSubstr("10 x fp32")));
   }
 }
 
@@ -72,20 +117,20 @@ TEST(AcrossHosts, AbortOfOwnOperations) {
   const auto results = expect_ranks("aborts_itself", 3, in_turn());
   EXPECT_EQ(value(results, 0, "error"), "PeerError");
   EXPECT_THAT(value(results, 0, "error message"), HasSubstr("rank 5 died on host x"));
-  EXPECT_LT(std::stod(value(results, 0, "error seconds")), 5);
+  EXPECT_LT(std::stod(value(results, 0, "error seconds")), kSoon);
 }
 
 TEST(AcrossHosts, ADeadlineBehindAnOperationThatHangs) {
   const auto results = expect_ranks("queues", 3, in_turn());
   EXPECT_THAT(value(results, 0, "second"), AnyOf("DeadlineError", "PeerError"));
-  EXPECT_LT(std::stod(value(results, 0, "second seconds")), 6);
-  EXPECT_LT(std::stod(value(results, 0, "first seconds")), 6);
+  EXPECT_LT(std::stod(value(results, 0, "second seconds")), kSoon);
+  EXPECT_LT(std::stod(value(results, 0, "first seconds")), kSoon);
 }
 
 TEST(AcrossHosts, RanksThatDisagree) {
   for (const RankResult& result : expect_ranks("disagrees", 4, in_turn())) {
     EXPECT_THAT(result.values.at("error"), AnyOf("DeadlineError", "PeerError"));
-    EXPECT_LT(std::stod(result.values.at("error seconds")), 5);
+    EXPECT_LT(std::stod(result.values.at("error seconds")), kSoon);
   }
 }
 

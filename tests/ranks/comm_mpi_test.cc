@@ -74,6 +74,25 @@ TEST_P(Mpi, IsTakenBetweenHostsUnderMpirun) {
 INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(mpi_engines()),
                          [](const auto& info) { return info.param.name; });
 
+// An MPI that is left out of all of these tests is left out in the open.
+class MpiFlavour : public testing::TestWithParam<const char*> {};
+
+TEST_P(MpiFlavour, IsTested) {
+  const std::string flavour = GetParam();
+  const auto plugins = mpi::available_plugins();
+  if (std::ranges::find(plugins, flavour) == plugins.end()) {
+    GTEST_SKIP() << "nothing is tested with " << flavour
+                 << ": its plug-in was not built, as cmake says, since its headers were not found";
+  }
+  const auto engines = mpi_engines();
+  if (std::ranges::find(engines, "mpi_" + flavour, &TestedEngine::name) == engines.end()) {
+    GTEST_SKIP() << "nothing is tested with " << flavour << ": there is no mpirun." << flavour;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Flavours, MpiFlavour, testing::Values("openmpi", "mpich"),
+                         [](const auto& info) { return info.param; });
+
 RANK_FUNCTION(owns_its_communicator) {
   const OwnMpi mpi;
   const World world = world_of_communicator(mpi.world(), Deadline::in(Seconds(30)));

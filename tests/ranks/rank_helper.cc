@@ -17,6 +17,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "ranks/fork_server.h"
 #include "ranks/rank_files.h"
 #include "support/temporary_folder.h"
 
@@ -53,6 +54,10 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return variables;
 }
 
+Child watched(pid_t pid) {
+  return {pid, UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))};
+}
+
 Child spawn(std::vector<std::string> command, const std::map<std::string, std::string>& variables,
             const std::filesystem::path& output) {
   std::vector<std::string> environment = environment_with(variables);
@@ -63,12 +68,11 @@ Child spawn(std::vector<std::string> command, const std::map<std::string, std::s
     return pointers;
   };
   const SpawnActions actions(output);
-  Child child;
-  const int error = posix_spawnp(&child.pid, command[0].c_str(), actions.get(), nullptr,
+  pid_t pid = -1;
+  const int error = posix_spawnp(&pid, command[0].c_str(), actions.get(), nullptr,
                                  pointers_to(command).data(), pointers_to(environment).data());
   if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
-  child.alive = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
-  return child;
+  return watched(pid);
 }
 
 // Whether the child ended before the deadline.
@@ -89,7 +93,8 @@ RankResult reap(const Child& child, const Deadline& deadline) {
   result.timed_out = !ends_by(child, deadline);
   if (result.timed_out) kill(child.pid, SIGKILL);
   int status = 0;
-  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(child.pid, &status, 0) < 0) {
+    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "waitpid");
   }
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
@@ -178,7 +183,8 @@ std::vector<RankResult> run_ranks(const std::string& function, int size,
   std::vector<Child> children;
   for (int index = 0; index < size; ++index) {
     variables[kRankVariable] = std::to_string(index);
-    children.push_back(spawn({"/proc/self/exe"}, variables, output_path(folder.path(), index)));
+    children.push_back(
+        watched(ForkServer::instance().start(variables, output_path(folder.path(), index))));
   }
   std::vector<RankResult> results;
   for (int index = 0; index < size; ++index) {
@@ -230,6 +236,9 @@ std::vector<TestedEngine> tested_engines() {
   for (const EngineKind kind : usable_engines()) {
     engines.push_back({engine_name(testing::TestParamInfo<EngineKind>(kind, 0)), {.engine = kind}});
     if (kind != EngineKind::kShm) continue;
+    engines.push_back({"shm_out_of_reach",
+                       {.engine = EngineKind::kShm, .pretend = Pretend::kOutOfReach},
+                       {2, 3, 5}});
     engines.push_back({"hosts_in_turn", {.pretend = Pretend::kTwoHostsInTurn}, {4, 5, 9}});
     engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 4, 9}});
     engines.push_back({"three_hosts", {.pretend = Pretend::kThreeHostsInTurn}, {4, 5, 9}});

@@ -1,6 +1,6 @@
-// Runs a function on several ranks, each a process of its own: this very program, spawned again
-// (never forked: OpenMP hangs in the child of a fork). What a rank prints, reports and dies of
-// comes back. To write a test, put a file named *_test.cc beside this one:
+// Runs a function on several ranks, each a process of its own: this very program as it was before
+// it did anything (fork_server.h). What a rank prints, reports and dies of comes back. To write a
+// test, put a file named *_test.cc beside this one:
 //
 //   RANK_TEST(Gloo, SumsUp, 1, 2, 5) {  // on 1 rank, on 2, on 5
 //     const Group group = rank.group();
@@ -39,8 +39,14 @@
 
 namespace troika::test {
 
-// Hosts that the ranks of this one pretend to be on.
-enum class Pretend { kNothing, kTwoHostsInTurn, kOneAloneAndTheRest, kThreeHostsInTurn };
+// Hosts that the ranks of this one pretend to be on; or that they cannot reach each other's memory.
+enum class Pretend {
+  kNothing,
+  kTwoHostsInTurn,
+  kOneAloneAndTheRest,
+  kThreeHostsInTurn,
+  kOutOfReach
+};
 
 struct RankOptions {
   Seconds deadline = Seconds(60);  // for all ranks together
@@ -80,7 +86,8 @@ class Rank {
   }
   // Whether reductions fold in the order of ranks with this engine, rather than host by host.
   [[nodiscard]] bool folds_in_order() const {
-    return options_.pretend == Pretend::kNothing || options_.fold == EngineOptions::Fold::kInOrder;
+    return options_.pretend == Pretend::kNothing || options_.pretend == Pretend::kOutOfReach ||
+           options_.fold == EngineOptions::Fold::kInOrder;
   }
   // For RankResult::values, also of a rank that dies later.
   void report(const std::string& name, const std::string& value) const;
@@ -133,8 +140,9 @@ struct TestedEngine {
 inline std::ostream& operator<<(std::ostream& out, const TestedEngine& engine) {
   return out << engine.name;
 }
-// All that this machine can use but `fake`: each engine of a single host; the one across hosts,
-// with two ways to pretend them; and MPI, for each plug-in whose mpirun is installed.
+// All that this machine can use but `fake`: each engine of a single host, shared memory also
+// without reading other processes; the one across hosts, with three ways to pretend them; and MPI,
+// for each plug-in whose mpirun is installed.
 [[nodiscard]] std::vector<TestedEngine> tested_engines();
 
 }  // namespace troika::test

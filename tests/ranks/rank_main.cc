@@ -13,6 +13,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "ranks/fork_server.h"
 #include "ranks/rank_files.h"
 #include "ranks/rank_helper.h"
 
@@ -132,6 +133,8 @@ EngineOptions Rank::options() const {
     options.host_of = [](int rank) { return rank == 0 ? 0 : 1; };
   } else if (options_.pretend == Pretend::kThreeHostsInTurn) {
     options.host_of = [](int rank) { return rank % 3; };
+  } else if (options_.pretend == Pretend::kOutOfReach) {
+    options.by_address = false;
   }
   options.store = &store_;
   options.rendezvous_timeout = Seconds(30);
@@ -162,6 +165,7 @@ RankRegistration::RankRegistration(const char* name, RankFunction function) {
 int main(int argc, char** argv) {
   setenv("TROIKA_PLUGINS", TROIKA_TEST_PLUGINS, 0);  // those of this build
   testing::InitGoogleTest(&argc, argv);
-  if (std::getenv(troika::test::kFunctionVariable)) return troika::test::run_rank();
+  if (std::getenv(troika::test::kFunctionVariable)) return troika::test::run_rank();  // mpirun's
+  const troika::test::ForkServer server(troika::test::run_rank);
   return RUN_ALL_TESTS();
 }

@@ -96,6 +96,18 @@ class TestModel {
     return output.loss_sum;
   }
 
+  // The same with input and weight gradients apart, as zero-bubble schedules have them.
+  double train_apart(const Microbatch& batch) {
+    arena_.release_gradients();
+    UnitHooks hooks;
+    Saved saved;
+    saved.microbatch = batch;
+    const Activation output = stage_.forward({}, saved, hooks);
+    (void)stage_.backward_input(saved, {}, hooks);
+    stage_.backward_weight(saved, hooks);
+    return output.loss_sum;
+  }
+
   double evaluate(const Microbatch& batch) {
     UnitHooks hooks;
     Saved saved;

@@ -38,11 +38,14 @@ void add_block_forward(Steps& steps, const std::string& layer) {
   steps.scatter(layer + "feed-forward output");
 }
 
-void add_block_backward(Steps& steps, const std::string& layer) {
+void add_block_backward_input(Steps& steps, const std::string& layer) {
   steps.gather(layer + "feed-forward output gradient");
   steps.scatter(layer + "feed-forward input gradient");
   steps.gather(layer + "attention output gradient");
   steps.scatter(layer + "attention input gradient");
+}
+
+void add_block_backward_weight(Steps& steps, const std::string& layer) {
   steps.gather(layer + "feed-forward input again");
   steps.gather(layer + "attention input again");
 }
@@ -57,14 +60,22 @@ Steps forward_pass() {
   return steps;
 }
 
-std::vector<Expected> operations_of(ActivationCheckpoint checkpoint) {
+// Input and weight gradients of each block in turn, or all weight gradients at the end.
+enum class Halves { kTogether, kApart };
+
+std::vector<Expected> operations_of(ActivationCheckpoint checkpoint, Halves halves) {
   Steps steps = forward_pass();
   steps.scatter("head input gradient");
   for (const std::string layer : {"layer 1 ", "layer 0 "}) {
     if (checkpoint == ActivationCheckpoint::kFull) add_block_forward(steps, layer);
-    add_block_backward(steps, layer);
+    add_block_backward_input(steps, layer);
+    if (halves == Halves::kTogether) add_block_backward_weight(steps, layer);
   }
   steps.gather("embedding output gradient");
+  if (halves == Halves::kApart) {
+    for (const std::string layer : {"layer 1 ", "layer 0 "})
+      add_block_backward_weight(steps, layer);
+  }
   return steps.all;
 }
 
@@ -125,7 +136,9 @@ void expect_traffic(const Rank& rank, const Group& group, ActivationCheckpoint c
   const Microbatch batch = token_batch(recipe, Tokens::kPlain, 4);  // 148 tokens
   TestModel model(recipe, {.tensor = {group, Seconds(30)}, .checkpoint = checkpoint});
   const auto trained = recorded(rank, [&] { (void)model.train(batch); });
-  expect_operations(rank, trained, operations_of(checkpoint), batch, recipe.dim);
+  expect_operations(rank, trained, operations_of(checkpoint, Halves::kTogether), batch, recipe.dim);
+  const auto apart = recorded(rank, [&] { (void)model.train_apart(batch); });
+  expect_operations(rank, apart, operations_of(checkpoint, Halves::kApart), batch, recipe.dim);
   const auto evaluated = recorded(rank, [&] { (void)model.evaluate(batch); });
   expect_operations(rank, evaluated, forward_pass().all, batch, recipe.dim);
 }

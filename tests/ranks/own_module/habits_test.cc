@@ -18,6 +18,17 @@ void backward(Model& model, const Samples& batch = Samples(6)) {
   squared_error(model.forward(batch.x), batch.y).backward();
 }
 
+template <class Model>
+void expect_alike_in_two_steps(Model& model, torch::nn::Module& module, MlpImpl& alone) {
+  for (int step = 0; step < 2; ++step) {
+    module.zero_grad();
+    alone.zero_grad();
+    backward(model);
+    backward(alone);
+    expect_same_gradients(module, alone);
+  }
+}
+
 RANK_TEST(OwnModuleHabits, ZeroGrad, 2) {
   Mlp module, alone;
   DataParallel model(module, session_of(rank), small_buckets());
@@ -52,13 +63,7 @@ RANK_TEST(OwnModuleHabits, LoadOnAllRanks, 2) {
   const std::string path = rank.folder() / ("saved-" + std::to_string(rank.index()));
   torch::save(alone, path);
   torch::load(module, path);
-  for (int step = 0; step < 2; ++step) {
-    module->zero_grad();
-    alone->zero_grad();
-    backward(model);
-    backward(*alone);
-    expect_same_gradients(*module, *alone);
-  }
+  expect_alike_in_two_steps(model, *module, *alone);
 }
 
 RANK_TEST(OwnModuleHabits, LoadOnOneRank, 2, 3) {
@@ -170,6 +175,51 @@ RANK_TEST(OwnModuleHabits, ToAnotherDtype, 2) {
         squared_error(model(batch.x.to(torch::kFloat)), batch.y.to(torch::kFloat)).backward();
       }),
       HasSubstr("parameter 'first.weight' has changed its dtype"));
+}
+
+// Values are rounded on all ranks alike, and are what they were trained as before the next step.
+RANK_TEST(OwnModuleHabits, ToAnotherDtypeAndBack, 2) {
+  Mlp module, alone;
+  DataParallel model(module, session_of(rank), small_buckets());
+  backward(model);
+  for (auto* net : {&module, &alone}) {
+    (*net)->to(torch::kFloat);
+    (*net)->to(torch::kDouble);
+  }
+  expect_alike_in_two_steps(model, *module, *alone);
+}
+
+// To channels-last and back, as a program does that has found its convolutions faster so.
+RANK_TEST(OwnModuleHabits, ToAnotherMemoryFormat, 2) {
+  const auto make = [] {
+    torch::manual_seed(1);
+    torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3));
+    conv->to(torch::kDouble);
+    return conv;
+  };
+  torch::nn::Conv2d module = make(), alone = make();
+  DataParallel model(module, session_of(rank), small_buckets());
+  torch::optim::SGD optimizer(module->parameters(), 0.1), reference(alone->parameters(), 0.1);
+  const torch::Tensor images = doubles({6, 3, 5, 5}, 3);
+  const auto train = [&](auto& net, torch::optim::SGD& update, at::MemoryFormat format) {
+    update.zero_grad();
+    net.forward(images.contiguous(format)).square().mean().backward();
+  };
+  train(model, optimizer, at::MemoryFormat::Contiguous);
+  for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
+    for (auto* net : {&module, &alone}) {
+      (*net)->weight.set_data((*net)->weight.contiguous(format));
+      EXPECT_TRUE((*net)->weight.is_contiguous(format));
+    }
+    for (int step = 0; step < 2; ++step) {
+      train(model, optimizer, format);
+      train(*alone, reference, format);
+      expect_same_gradients(*module, *alone);
+      optimizer.step();
+      reference.step();
+    }
+    expect_same_values(*module, *alone);
+  }
 }
 
 struct GrowingImpl : torch::nn::Module {

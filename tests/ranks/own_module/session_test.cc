@@ -2,10 +2,12 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/comm/engines.h>
 #include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/session/session.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -120,6 +122,37 @@ RANK_TEST(Session, AnotherEngineIsNamed, 2) {
     EXPECT_THAT(error.what(),
                 testing::HasSubstr(R"(session.engine is "shm" on rank 0 and "gloo" on rank 1)"));
   }
+}
+
+// Built or a stub: every rank is told in a line what is missing, and in another what to do.
+RANK_FUNCTION(asks_for_nccl) {
+  const auto engines = list_engines();
+  const auto nccl = std::ranges::find(engines, EngineKind::kNccl, &EngineFacts::kind);
+  ASSERT_NE(nccl, engines.end());
+  EXPECT_THAT(
+      nccl->reason,
+      testing::HasSubstr(nccl->built ? "this process sees no GPU"
+                                     : "is built where NCCL and the CUDA toolkit are found"));
+  SessionOptions options;
+  options.rendezvous_timeout = Seconds(30);
+  options.engine = EngineKind::kNccl;
+  try {
+    (void)Session::join(world_of(rank), options);
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    const std::string refusal = nccl->built ? "cannot be used: " : "is not built: ";
+    EXPECT_EQ(error.what(), "engine nccl " + refusal + nccl->reason);
+    EXPECT_THAT(error.hint(), testing::StartsWith("use the engine "));
+  }
+}
+
+TEST(Session, NcclSaysWhyItCannotBeUsed) {
+  for (const EngineFacts& each : list_engines()) {
+    if (each.kind == EngineKind::kNccl && each.usable) {
+      GTEST_SKIP() << "NCCL can be used here: there is a GPU";
+    }
+  }
+  expect_ranks("asks_for_nccl", 2);
 }
 
 TEST(Session, TimeOutsThatAreNoneAreRefused) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <support/temporary_folder.h>
@@ -237,6 +238,123 @@ TEST_F(CApi, RefusesInWords) {
           "not finite on rank 0 at step 1");
   EXPECT_EQ(troika_model_free(model), TROIKA_OK);
   EXPECT_EQ(troika_model_free(nullptr), TROIKA_OK);
+}
+
+// The time-outs, and a communicator where there is no MPI.
+TEST_F(CApi, RefusesToOpenWhatCannotBe) {
+  troika_session* none = nullptr;
+  refuses(troika_open(nullptr, nullptr), TROIKA_USAGE, "session is NULL");
+  refuses(troika_open_alone(nullptr, nullptr), TROIKA_USAGE, "session is NULL");
+  refuses(troika_open_mpi(0, nullptr, nullptr), TROIKA_USAGE, "session is NULL");
+  for (const double seconds : {-1.0, static_cast<double>(NAN)}) {
+    const troika_options collective = {nullptr, seconds, 0, nullptr};
+    const troika_options rendezvous = {nullptr, 0, seconds, nullptr};
+    for (const troika_options* options : {&collective, &rendezvous}) {
+      refuses(troika_open(options, &none), TROIKA_USAGE, "a time-out is negative, or no number");
+      refuses(troika_open_alone(options, &none), TROIKA_USAGE, "a time-out is negative");
+      refuses(troika_open_mpi(0, options, &none), TROIKA_USAGE, "a time-out is negative");
+    }
+  }
+  refuses(troika_open_mpi(0, nullptr, &none), TROIKA_USAGE, "MPI cannot be used: ");
+  EXPECT_STRNE(troika_last_hint(), "");
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(troika_close(nullptr), TROIKA_OK);
+}
+
+TEST_F(CApi, NamesTheArgumentOfASessionThatIsNull) {
+  int number = 0;
+  double value = 1;
+  refuses(troika_rank(nullptr, &number), TROIKA_USAGE, "session is NULL");
+  refuses(troika_rank(session_, nullptr), TROIKA_USAGE, "rank is NULL");
+  refuses(troika_size(nullptr, &number), TROIKA_USAGE, "session is NULL");
+  refuses(troika_size(session_, nullptr), TROIKA_USAGE, "size is NULL");
+  refuses(troika_all_reduce(nullptr, &value, 1, TROIKA_DOUBLE, TROIKA_SUM, ""), TROIKA_USAGE,
+          "session is NULL");
+  refuses(troika_all_reduce(session_, nullptr, 1, TROIKA_DOUBLE, TROIKA_SUM, ""), TROIKA_USAGE,
+          "values is NULL");
+  EXPECT_EQ(troika_all_reduce(session_, nullptr, 0, TROIKA_DOUBLE, TROIKA_SUM, ""), TROIKA_OK);
+  refuses(troika_broadcast(nullptr, &value, 1, TROIKA_DOUBLE, 0, ""), TROIKA_USAGE,
+          "session is NULL");
+  refuses(troika_broadcast(session_, nullptr, 1, TROIKA_DOUBLE, 0, ""), TROIKA_USAGE,
+          "values is NULL");
+  refuses(troika_broadcast(session_, &value, 1, TROIKA_DOUBLE, 1, ""), TROIKA_USAGE, "root");
+  refuses(troika_broadcast(session_, &value, -1, TROIKA_DOUBLE, 0, ""), TROIKA_USAGE, "negative");
+  refuses(troika_barrier(nullptr, ""), TROIKA_USAGE, "session is NULL");
+  refuses(troika_model_create(session_, kRecipe, nullptr), TROIKA_USAGE, "model is NULL");
+  EXPECT_EQ(value, 1);
+}
+
+TEST_F(CApi, NamesTheArgumentOfAModelThatIsWrong) {
+  troika_model* model = create();
+  const double input[] = {0.3, -0.4}, target[] = {0.1};
+  double output = 7, loss = 7;
+  std::int64_t steps = -1;
+  refuses(troika_model_step(nullptr, input, target, 1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "model is NULL");
+  refuses(troika_model_step(model, nullptr, target, 1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "inputs is NULL");
+  refuses(troika_model_loss(nullptr, input, target, 1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "model is NULL");
+  refuses(troika_model_loss(model, input, target, 1, TROIKA_DOUBLE, nullptr), TROIKA_USAGE,
+          "loss is NULL");
+  refuses(troika_model_loss(model, input, target, 0, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "no samples at all");
+  refuses(troika_model_predict(nullptr, input, 1, TROIKA_DOUBLE, &output), TROIKA_USAGE,
+          "model is NULL");
+  refuses(troika_model_predict(model, nullptr, 1, TROIKA_DOUBLE, &output), TROIKA_USAGE,
+          "inputs is NULL");
+  refuses(troika_model_predict(model, input, 1, TROIKA_DOUBLE, nullptr), TROIKA_USAGE,
+          "outputs is NULL");
+  refuses(troika_model_predict(model, input, -1, TROIKA_DOUBLE, &output), TROIKA_USAGE, "negative");
+  refuses(troika_model_predict(model, input, 1, TROIKA_INT64, &output), TROIKA_USAGE,
+          "TROIKA_FLOAT or TROIKA_DOUBLE");
+  refuses(troika_model_predict(model, input, 1, 9, &output), TROIKA_USAGE, "type 9");
+  EXPECT_EQ(troika_model_predict(model, nullptr, 0, TROIKA_DOUBLE, nullptr), TROIKA_OK);
+  refuses(troika_model_steps(nullptr, &steps), TROIKA_USAGE, "model is NULL");
+  refuses(troika_model_steps(model, nullptr), TROIKA_USAGE, "steps is NULL");
+  for (const auto save_or_load : {troika_model_save, troika_model_load}) {
+    refuses(save_or_load(nullptr, "model.safetensors"), TROIKA_USAGE, "model is NULL");
+    refuses(save_or_load(model, nullptr), TROIKA_USAGE, "path is NULL");
+  }
+  // Nothing has been written to, and the model goes on.
+  EXPECT_EQ(output, 7);
+  EXPECT_EQ(loss, 7);
+  EXPECT_EQ(troika_model_step(model, input, target, 1, TROIKA_DOUBLE, nullptr), TROIKA_OK);
+  EXPECT_EQ(troika_model_steps(model, &steps), TROIKA_OK);
+  EXPECT_EQ(steps, 1);
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+}
+
+// The first layer is of the same sizes, so that it could be taken in before the second is refused.
+TEST_F(CApi, AFileOfAnotherModelChangesNothing) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "model.safetensors").string();
+  std::string recipe = "seed = 3\n" + std::string(kRecipe);
+  recipe.replace(recipe.find("output_dim = 1"), 14, "output_dim = 2");
+  troika_model *model = create(), *other = create(recipe);
+  ASSERT_EQ(troika_model_save(other, path.c_str()), TROIKA_OK) << troika_last_error();
+  const double input[] = {0.3, -0.4};
+  double before = 0, after = 1;
+  ASSERT_EQ(troika_model_predict(model, input, 1, TROIKA_DOUBLE, &before), TROIKA_OK);
+  refuses(troika_model_load(model, path.c_str()), TROIKA_DATA, "layers.1.");
+  ASSERT_EQ(troika_model_predict(model, input, 1, TROIKA_DOUBLE, &after), TROIKA_OK);
+  EXPECT_EQ(after, before);
+  std::ofstream(path) << "no tensors";
+  refuses(troika_model_load(model, path.c_str()), TROIKA_DATA, "model.safetensors");
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+  EXPECT_EQ(troika_model_free(other), TROIKA_OK);
+}
+
+TEST_F(CApi, ErrorsStayUntilTheNextAndBelongToTheirThread) {
+  refuses(troika_rank(session_, nullptr), TROIKA_USAGE, "rank is NULL");
+  EXPECT_EQ(troika_barrier(session_, nullptr), TROIKA_OK);
+  EXPECT_STREQ(troika_last_error(), "rank is NULL");
+  std::thread([] {
+    EXPECT_STREQ(troika_last_error(), "");
+    EXPECT_STREQ(troika_last_hint(), "");
+    EXPECT_EQ(troika_barrier(nullptr, nullptr), TROIKA_USAGE);
+  }).join();
+  EXPECT_STREQ(troika_last_error(), "rank is NULL");
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+// For tests of operations that fail.
+#pragma once
+
+#include <troika/base/error.h>
+#include <troika/observe/recorder.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+
+// An error comes within so many seconds: after a deadline of 1 s at most, Lane::kForTheError and
+// half a second for a step between hosts, and as much again for a machine that others use, too.
+// What would end the operation otherwise takes 20 s and more.
+inline constexpr double kSoon = 12;
+
+// Reports which error `action` throws, its message and hint, and after how many seconds.
+template <class Action>
+void report_error(const Rank& rank, const std::string& name, const Action& action) {
+  const auto start = Clock::now();
+  std::string type = "none";
+  std::string message;
+  try {
+    action();
+  } catch (const DeadlineError& error) {
+    type = "DeadlineError";
+    message = std::string(error.what()) + " | " + error.hint();
+  } catch (const PeerError& error) {
+    type = "PeerError";
+    message = std::string(error.what()) + " | " + error.hint();
+  } catch (const UsageError& error) {
+    type = "UsageError";
+    message = std::string(error.what()) + " | " + error.hint();
+  } catch (const RendezvousError& error) {
+    type = "RendezvousError";
+    message = std::string(error.what()) + " | " + error.hint();
+  }
+  rank.report(name, type);
+  rank.report(name + " message", message);
+  rank.report(name + " seconds", std::to_string(Seconds(Clock::now() - start).count()));
+}
+
+inline Group watched_group(const Rank& rank) {
+  EngineOptions options = rank.options();
+  options.recorders = rank.folder();
+  options.observers.recorder =
+      Recorder::create(recorder_path(rank.folder(), rank.index()), rank.index(), "here");
+  std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return make_group("data", ranks, rank.index(), options);
+}
+
+}  // namespace troika::test
