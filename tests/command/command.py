@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from launchers import environment
+from launchers import PATIENCE_SECONDS, environment
 
 RECIPE = """
 name = "small"
@@ -75,7 +75,7 @@ class Process:
         """{rank: pid} of what the launcher has started."""
         return {int(variable_of(pid, "RANK")): pid for pid in self.children()}
 
-    def wait(self, timeout=60):
+    def wait(self, timeout=PATIENCE_SECONDS):
         try:
             out, err = self.popen.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -98,7 +98,7 @@ def alive(pid):
         return False
 
 
-def wait_until(condition, what, timeout=60):
+def wait_until(condition, what, timeout=PATIENCE_SECONDS):
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -78,7 +78,8 @@ class Ranks(CommandTest):
         self.nothing_half_written()
 
     def test_a_stopped_rank_is_named(self):
-        process = self.start_training("comm.timeout_seconds=2", ranks=3)
+        # Time enough for two inspections while it is stopped, on a machine with other things to do.
+        process = self.start_training("comm.timeout_seconds=8", ranks=3)
         stopped = process.ranks()[1]
         os.kill(stopped, signal.SIGSTOP)
         wait_until(lambda: self.rank_in_inspection(1)["process"] == "stopped", "inspect shows that the rank is stopped")
@@ -89,7 +90,7 @@ class Ranks(CommandTest):
         self.assertEqual(done.status, RENDEZVOUS, str(done))
         name = f"rank 1 (host {socket.gethostname()}, pid {stopped})"
         self.assertRegex(done.err, f"troika: rank [02] .*{re.escape(name)} has .*entered all_reduce .*; "
-                                   "ranks? .*ha(s|ve) waited 2.0 s")
+                                   "ranks? .*ha(s|ve) waited 8.0 s")
         # Told by the rank that waited first, or by one that heard of it from that one.
         self.assertIn(f"kill -CONT {stopped}", done.error_lines[-1])
         self.assertEqual(self.rank_in_inspection(1)["process"], "ended")

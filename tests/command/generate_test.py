@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 from command import CommandTest, main
-from launchers import environment
+from launchers import PATIENCE_SECONDS, environment
 
 USAGE = 2
 
@@ -14,7 +14,7 @@ class Generate(CommandTest):
     def generate(self, *words):
         """Standard output as bytes: text may not be UTF-8 as long as a test has not said so."""
         done = subprocess.run([os.environ["TROIKA"], "generate", "runs/small", *map(str, words)], cwd=self.folder,
-                              env=environment(OMP_NUM_THREADS="1"), capture_output=True, timeout=60)
+                              env=environment(OMP_NUM_THREADS="1"), capture_output=True, timeout=PATIENCE_SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
         return done.stdout
 

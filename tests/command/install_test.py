@@ -6,6 +6,7 @@ The programs lie in examples/ and beside this file, are built outside the tree, 
 `troika launch`, and under a real mpirun. The scratch folder stays, so that compiling is quick the next time.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import unittest
 
-from launchers import environment
+from launchers import PATIENCE_SECONDS, environment
 
 BUILD, SCRATCH, COMPILER = map(pathlib.Path, sys.argv[1:4])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ class Install(unittest.TestCase):
     @classmethod
     def run_in(cls, folder, *command, status=0, **changes):
         done = subprocess.run(list(map(str, command)), cwd=folder, text=True, env=environment(**VARIABLES, **changes),
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * PATIENCE_SECONDS)
         if done.returncode != status:
             raise AssertionError(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         return done
@@ -54,9 +55,9 @@ class Install(unittest.TestCase):
                            f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_CXX_COMPILER={COMPILER}", *flags,
                            status=status, **changes)
 
-    def built(self, source):
-        build = SCRATCH / source.name
-        self.configure(source, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+    def built(self, source, variant="", *flags):
+        build = SCRATCH / "-".join(filter(None, (source.name, variant)))
+        self.configure(source, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", *flags)
         self.run_in(None, "cmake", "--build", build, "-j", "1")
         return build
 
@@ -167,26 +168,48 @@ class Install(unittest.TestCase):
 
     def test_simulations_in_c_and_fortran_under_mpirun(self):
         source = ROOT / "examples" / "in-simulation"
-        build = self.built(source)
-        programs = [build / "simulation"]
-        if shutil.which("gfortran"):
-            programs.append(build / "simulation_fortran")
+        wrong = self.folder / "wrong.toml"
+        wrong.write_text((source / "surrogate.toml").read_text().replace('"mlp"', '"mlq"'))
+        for mpi in mpis():
+            with self.subTest(mpirun=mpi["mpirun"]):
+                # A build folder for each, since CMake looks for MPI once.
+                build = self.built(source, mpi["mpirun"], *mpi["flags"])
+                programs = [build / "simulation"]
+                if shutil.which("gfortran"):
+                    programs.append(build / "simulation_fortran")
+                else:
+                    print("left out: the program in Fortran, because gfortran is not installed", file=sys.stderr)
+                for program in programs:
+                    self.check_simulation(mpi["mpirun"], program, source / "surrogate.toml", wrong)
+
+    def check_simulation(self, mpirun, program, recipe, wrong):
+        for ranks in (1, 2):
+            model = self.folder / f"{program.name}-{mpirun}-{ranks}.safetensors"
+            done = self.run_in(self.folder, mpirun, "-n", ranks, program, recipe, model)
+            self.assertIn(f"{ranks} ranks: loss", done.stdout)
+            self.assertTrue(model.is_file())
+        done = self.run_in(self.folder, mpirun, "-n", 2, program, wrong, model, status=2)
+        self.assertRegex(done.stderr, r"wrong\.toml:5: \[model\] kind: 'mlq'")
+
+
+@functools.lru_cache(maxsize=None)
+def mpis():
+    """Each MPI that there is a plug-in for, with what CMake is told to find it; or what is just called mpirun."""
+    found = []
+    for plugin in sorted(BUILD.glob("libtroika_mpi_*.so")):
+        flavour = plugin.stem.removeprefix("libtroika_mpi_")
+        c, fortran, mpirun = (f"{name}.{flavour}" for name in ("mpicc", "mpifort", "mpirun"))
+        if shutil.which(c) and shutil.which(mpirun):
+            found.append({"mpirun": mpirun, "flags": [f"-DMPI_C_COMPILER={c}", f"-DMPI_Fortran_COMPILER={fortran}"]})
         else:
-            print("left out: the program in Fortran, because gfortran is not installed", file=sys.stderr)
-        for program in programs:
-            for ranks in (1, 2):
-                model = self.folder / f"{program.name}-{ranks}.safetensors"
-                done = self.run_in(self.folder, "mpirun", "-n", ranks, program, source / "surrogate.toml", model)
-                self.assertIn(f"{ranks} ranks: loss", done.stdout)
-                self.assertTrue(model.is_file())
-            wrong = self.folder / "wrong.toml"
-            wrong.write_text((source / "surrogate.toml").read_text().replace('"mlp"', '"mlq"'))
-            done = self.run_in(self.folder, "mpirun", "-n", 2, program, wrong, model, status=2)
-            self.assertRegex(done.stderr, r"wrong\.toml:5: \[model\] kind: 'mlq'")
+            print(f"left out: programs under {mpirun}, because there is no {c} or no {mpirun}", file=sys.stderr)
+    if not found and shutil.which("mpicc") and shutil.which("mpirun"):
+        found.append({"mpirun": "mpirun", "flags": []})
+    return found
 
 
 if __name__ == "__main__":
-    if not shutil.which("mpirun") or not shutil.which("mpicc"):
+    if not mpis():
         del Install.test_simulations_in_c_and_fortran_under_mpirun
         print("left out: programs under mpirun, because there is no MPI to build them with", file=sys.stderr)
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -11,7 +11,7 @@ TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--no-python"]
 
 
 def the_agent_keeps_the_store():
-    worlds = Job(TORCHRUN + ["--standalone", "--nproc-per-node", "3", PROBE]).wait(120).worlds()
+    worlds = Job(TORCHRUN + ["--standalone", "--nproc-per-node", "3", PROBE]).wait().worlds()
     check_worlds(worlds, 3, source="torchrun", local_size=3, nodes=1, node_rank=0)
 
 
@@ -21,7 +21,7 @@ def ranks_of_two_agents_meet():
     nodes = [Job(TORCHRUN + ["--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
                              "--master-addr", "127.0.0.1", "--master-port", port, PROBE])
              for node in (0, 1)]
-    done = [node.wait(120) for node in nodes]
+    done = [node.wait() for node in nodes]
     worlds = sorted(done[0].worlds() + done[1].worlds(), key=lambda world: world["rank"])
     check_worlds(worlds, 4, source="torchrun", local_size=2, nodes=2)
 

@@ -9,6 +9,8 @@ import sys
 import tempfile
 
 SKIPPED = 77  # the exit status that ctest takes for "skipped"
+# A hang ends by it: many times what anything takes on a machine that others use, too.
+PATIENCE_SECONDS = 240
 
 # A small model that trains until something ends it.
 ENDLESS_RECIPE = """
@@ -76,7 +78,7 @@ class Job:
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE)
 
-    def wait(self, timeout=60):
+    def wait(self, timeout=PATIENCE_SECONDS):
         try:
             self.out, self.err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -91,11 +93,21 @@ class Job:
         assert self.status == 0, f"{self.command}: status {self.status}\n{self.out}{self.err}"
         return worlds_in(self.out)
 
-
     def sums(self):
         """What the ranks of comm_probe have printed, by rank."""
         assert self.status == 0, f"{self.command}: status {self.status}\n{self.out}{self.err}"
         return said(self.out, "comm")
+
+
+def wait_for_all(jobs, timeout=PATIENCE_SECONDS):
+    """Each of them has ended when this returns or throws."""
+    try:
+        return [job.wait(timeout) for job in jobs]
+    finally:
+        for job in jobs:
+            if job.process.poll() is None:
+                job.process.kill()
+                job.process.communicate()
 
 
 def said(text, word):
@@ -109,7 +121,7 @@ def worlds_in(text):
     return said(text, "world")
 
 
-def run(command, env=None, timeout=60):
+def run(command, env=None, timeout=PATIENCE_SECONDS):
     return Job(command, env).wait(timeout)
 
 

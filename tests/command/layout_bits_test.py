@@ -3,7 +3,11 @@
 What that does not compare is the held-out loss, which is the same on every layout, too.
 """
 
+import array
+import json
+import math
 import shutil
+import struct
 
 import command
 from command import CommandTest
@@ -11,18 +15,27 @@ from command import CommandTest
 SETS = ("train.deterministic=true", "train.global_batch_size=6", "train.micro_batch_size=1", "model.layers=4",
         "model.heads=4", "model.dropout=0.1", "model.tied_embeddings=false", "debug.dump_steps=[1, 3]",
         "optimizer.kind=adamw", "optimizer.lr=0.01", "observe.tensorboard=false", "train.evaluate_every_steps=0")
-# A layout, and those that must have its bits.
+# A layout, and those that must have its bits: ZeRO, checkpointing and pipelines change no order of additions, axes of
+# data and tensor ranks do. Six samples in microbatches of one: every layout accumulates.
 ALIKE = {
     (): [("parallel.pipeline=2",),
          ("parallel.pipeline=2", "parallel.pipeline_schedule=zb-h1", "parallel.activation_checkpoint=full"),
          ("parallel.pipeline=2", "parallel.pipeline_schedule=zb-v", "parallel.activation_checkpoint=selective"),
          ("parallel.pipeline=3", "parallel.pipeline_schedule=zb-h2", "parallel.stage_units=[4, 1, 1]")],
     ("parallel.tensor=2",): [
+        ("parallel.tensor=2", "parallel.activation_checkpoint=full"),
         ("parallel.tensor=2", "parallel.pipeline=2", "parallel.pipeline_schedule=interleaved-1f1b",
-         "parallel.virtual_stages=2")],
+         "parallel.virtual_stages=2"),
+        ("parallel.tensor=2", "parallel.pipeline=2", "parallel.pipeline_schedule=zb-h1",
+         "parallel.activation_checkpoint=selective")],
     ("parallel.data=2",): [
+        ("parallel.data=2", "parallel.pipeline=2", "parallel.zero_stage=1", "parallel.activation_checkpoint=full"),
         ("parallel.data=2", "parallel.pipeline=2", "parallel.zero_stage=3", "parallel.pipeline_schedule=zb-h1"),
         ("parallel.data=2", "parallel.zero_stage=2", "parallel.activation_checkpoint=full")],
+    ("parallel.data=2", "parallel.tensor=2"): [
+        ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=3", "parallel.activation_checkpoint=selective"),
+        ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=2", "parallel.pipeline=2",
+         "parallel.activation_checkpoint=full")],
 }
 
 
@@ -38,14 +51,75 @@ class LayoutBits(CommandTest):
         self.assertEqual(len(files), 7)
         return {str(path.relative_to(self.run_folder)): path.read_bytes() for path in files}
 
-    def test_16_bits(self):
-        for precision in ("bf16", "fp16"):
-            for layout, others in ALIKE.items():
-                files = self.files_of(precision, layout)
-                for other in others:
-                    with self.subTest(f"{precision}: {' '.join(other)}"):
-                        theirs = self.files_of(precision, other)
-                        self.assertEqual([name for name in files if files[name] != theirs[name]], [])
+    def compare(self, precision):
+        references = set()
+        for layout, others in ALIKE.items():
+            files = self.files_of(precision, layout)
+            references.add(files["model.safetensors"])
+            for other in others:
+                with self.subTest(f"{precision}: {' '.join(other)}"):
+                    theirs = self.files_of(precision, other)
+                    self.assertEqual([name for name in files if files[name] != theirs[name]], [])
+        references.add(self.files_of(precision, ("model.dropout=0.0",))["model.safetensors"])
+        self.assertEqual(len(references), len(ALIKE) + 1, "other additions, and no dropout, show in the bits")
+
+    def test_bf16(self):
+        self.compare("bf16")
+
+    def test_fp16(self):
+        self.compare("fp16")
+
+
+# Other orders of additions than one rank's in microbatches of one.
+ROUNDED = [(1, ("train.micro_batch_size=6",)), (4, ("parallel.tensor=4",)),
+           (4, ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=3", "train.micro_batch_size=3")),
+           (8, ("parallel.data=2", "parallel.tensor=2", "parallel.pipeline=2", "parallel.zero_stage=1",
+                "parallel.activation_checkpoint=full"))]
+TYPES = {"F32": "f", "F64": "d"}
+
+
+def numbers_of(path):
+    """{name: array} of a safetensors file."""
+    content = path.read_bytes()
+    start = 8 + struct.unpack("<Q", content[:8])[0]
+    entries = json.loads(content[8:start])
+    entries.pop("__metadata__", None)
+    tensors = {}
+    for name, one in entries.items():
+        first, end = one["data_offsets"]
+        tensors[name] = array.array(TYPES[one["dtype"]], content[start + first:start + end])
+    return tensors
+
+
+class Rounding(CommandTest):
+    """Where bits differ in 16 bits, a layout is as near the gradients in fp64 as one rank is."""
+
+    def gradients(self, precision, ranks, layout=()):
+        sets = (*SETS, "train.steps=1", "debug.dump_steps=[1]", f"train.precision={precision}", *layout)
+        self.succeeds(self.train(*sets, ranks=ranks, flags=("--overwrite",)))
+        return numbers_of(self.run_folder / "dump" / "step-1" / "gradients.safetensors")
+
+    def distance(self, found, expected):
+        """The length of the difference as a share of the length, over the whole model."""
+        self.assertEqual({name: len(one) for name, one in found.items()},
+                         {name: len(one) for name, one in expected.items()})
+        pairs = [pair for name in expected for pair in zip(found[name], expected[name])]
+        return math.sqrt(sum((own - right) ** 2 for own, right in pairs) / sum(right ** 2 for _, right in pairs))
+
+    def compare(self, precision, most):
+        exact = self.gradients("fp64", 1)
+        one_rank = self.distance(self.gradients(precision, 1), exact)
+        self.assertLess(0.1 * most, one_rank)  # it is rounding that is compared
+        self.assertLess(one_rank, most)
+        for ranks, layout in ROUNDED:
+            with self.subTest(f"{precision}: {' '.join(layout)}", one_rank=one_rank):
+                self.assertLess(self.distance(self.gradients(precision, ranks, layout), exact), 1.25 * one_rank)
+
+    def test_bf16(self):
+        self.compare("bf16", 2**-7)
+
+    def test_fp16(self):
+        self.compare("fp16", 2**-10)
 
 
 # In fp64 and with SGD, as `troika verify`; 5 samples a step, which no layout shares out evenly.

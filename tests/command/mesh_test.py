@@ -93,6 +93,62 @@ class Mesh(CommandTest):
         self.fails(refused("parallel.stage_units=[9, 9, 9]", ranks=1), USAGE, "add up to 3 units")
 
 
+# What a run calls its groups, and `troika mesh`.
+NAMES = {"data shard": "shard", "data replica": "replicate", "tied stages": "tied weights"}
+RUNS = [(8, ("model.layers=4", "parallel.pipeline=2", "parallel.tensor=2", "parallel.zero_stage=1")),
+        (4, ("model.layers=2", "parallel.tensor=2", "parallel.zero_stage=3")),
+        (4, ("parallel.zero_stage=3", "parallel.shard=2")),
+        (3, ("model.layers=5", "parallel.pipeline=3", "parallel.stage_units=[3, 1, 3]"))]
+
+
+class Talk(CommandTest):
+    """Who holds what and talks to whom in a run, as its flight recorders have it, is what `troika mesh` says."""
+
+    def test_a_run_is_as_the_mesh_says(self):
+        for ranks, sets in RUNS:
+            with self.subTest(" ".join(sets)):
+                words = [word for one in sets for word in ("--set", one)]
+                mesh = self.succeeds(self.troika("mesh", "recipe.toml", "--ranks", ranks, "--json", *words))
+                plan = json.loads(mesh.out)
+                self.succeeds(self.train(*sets, ranks=ranks, flags=("--overwrite",)))
+                shown = json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)
+                self.assertEqual([one["rank"] for one in shown["ranks"]], list(range(ranks)))
+                self.assertEqual(self.groups_of(shown), self.groups_planned(plan))
+                for own, rank in zip(plan["ranks"], shown["ranks"]):
+                    self.check_labels(plan, own, [one["label"] for one in rank["operations"]])
+
+    def groups_of(self, shown):
+        members = collections.defaultdict(list)
+        for rank in shown["ranks"]:
+            for axis, group in {(one["axis"], one["group"]) for one in rank["operations"]}:
+                members[axis, group].append(rank["rank"])
+        return sorted((NAMES.get(axis, axis), ranks) for (axis, _), ranks in members.items() if axis != "world")
+
+    def groups_planned(self, plan):
+        found = set()
+        for rank in plan["ranks"]:
+            groups = dict(rank["groups"])
+            data = groups.pop("data")
+            for axis, group in groups.items():
+                if len(group) > 1:  # nobody talks to itself
+                    found.add(("data" if group == data and axis in ("shard", "replicate") else axis, tuple(group)))
+        return sorted((axis, list(group)) for axis, group in found)
+
+    def check_labels(self, plan, own, labels):
+        stages = {stage: peer for peer in own["groups"]["pipeline"] for stage in plan["ranks"][peer]["stages"]}
+        transfers = [re.fullmatch(r"(send|receive) (?:activation|gradient) \d+ \(for stage (\d+)\)", label)
+                     for label in labels]
+        received = {int(one[2]) for one in transfers if one and one[1] == "receive"}
+        sent = {int(one[2]) for one in transfers if one and one[1] == "send"}
+        several = len(stages) > 1
+        self.assertEqual(received, set(own["stages"]) if several else set())
+        neighbours = {near for stage in own["stages"] for near in (stage - 1, stage + 1)}
+        self.assertEqual(sent, neighbours & set(stages) if several else set())
+        if len(own["groups"]["tensor"]) > 1:  # whose operations name the layer
+            layers = {match[1] for label in labels if (match := re.match(r"layer (\d+) ", label))}
+            self.assertEqual(layers, {unit.split()[1] for unit in own["units"] if unit.startswith("layer ")})
+
+
 class Schedules(CommandTest):
     """A run's trace, and the peak of its activations, against the simulator's program."""
 
@@ -106,25 +162,40 @@ class Schedules(CommandTest):
             with self.subTest(schedule):
                 self.compare(schedule, SCHEDULES[schedule], stages, microbatches)
 
-    def compare(self, schedule, chunks, stages, microbatches):
+    def test_more_chunks_a_rank(self):
+        for schedule, chunks in (("gpipe", 3), ("interleaved-1f1b", 3), ("interleaved-1f1b", 4)):
+            with self.subTest(schedule, chunks=chunks):
+                self.compare(schedule, chunks, stages=2, microbatches=5)
+
+    def test_beside_the_other_axes(self):
+        """Each rank of the data and tensor axes has the order and the peak of its stage."""
+        for schedule, data, tensor in (("gpipe", 2, 1), ("1f1b", 1, 2), ("interleaved-1f1b", 2, 1), ("zb-h1", 1, 2),
+                                       ("zb-h2", 2, 1), ("zb-v", 2, 2)):
+            with self.subTest(schedule):
+                self.compare(schedule, SCHEDULES[schedule], 2, 3, data, tensor)
+
+    def compare(self, schedule, chunks, stages, microbatches, data=1, tensor=1):
         done = self.succeeds(self.train(
-            "model.layers=4", f"train.global_batch_size={microbatches}", "train.micro_batch_size=1",
+            "model.layers=8", f"train.global_batch_size={data * microbatches}", "train.micro_batch_size=1",
             f"parallel.pipeline={stages}", f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
-            "train.evaluate_every_steps=0", "observe.trace_steps=[2, 2]", ranks=stages, flags=("--overwrite", "--json")))
+            f"parallel.data={data}", f"parallel.tensor={tensor}", "train.evaluate_every_steps=0",
+            "observe.trace_steps=[2, 2]", ranks=stages * data * tensor, flags=("--overwrite", "--json")))
         words = ("--schedule", schedule, "--stages", stages, "--microbatches", microbatches, "--virtual-stages", chunks,
                  "--forward", 1, "--backward", 1, "--weight", 1, "--communicate", 0, "--json")
         simulated = json.loads(self.succeeds(self.troika("simulate", "schedule", *words)).out)
         trace = json.loads((self.run_folder / "trace.json").read_text())["traceEvents"]
         summary = json.loads(done.out.splitlines()[-1])
-        for rank in simulated["ranks"]:
+        self.assertEqual(len(summary["ranks"]), stages * data * tensor)
+        for rank in summary["ranks"]:
+            stage = simulated["ranks"][rank["rank"] // (data * tensor)]
             spans = [event for event in trace if event["ph"] == "X" and event["pid"] == rank["rank"]
                      and re.fullmatch(r"[FBW]\d+ \(stage \d+\)", event["name"])]
             run = [event["name"] for event in sorted(spans, key=lambda event: event["ts"])]
             names = {"F": "F", "B": "B", "W": "W", "BW": "B"}
             program = [f"{names[action['kind']]}{action['microbatch']} (stage {action['stage']})"
-                       for action in rank["actions"]]
+                       for action in stage["actions"]]
             self.assertEqual(run, program)
-            self.assertEqual(summary["ranks"][rank["rank"]]["peak_activations"], rank["peak_activations"])
+            self.assertEqual(rank["peak_activations"], stage["peak_activations"])
 
     def test_a_cut_sends_tokens_x_dim_each_way(self):
         """For each microbatch, in the precision of the run, divided by the tensor axis; over Gloo, as on any wire."""
@@ -151,6 +222,31 @@ class Schedules(CommandTest):
                 share = tokens * dim * size // tensor
                 others = [one for one in sends if (one["bytes"], one["bytes_sent"]) != (share, share)]
                 self.assertEqual(others, [], f"of {share} bytes each")
+
+    def test_the_tensor_axis_where_gradients_are_apart(self):
+        """Of each microbatch, as docs/parallelism.md has it for any schedule: input and weight gradients apart move no
+        more than together."""
+        tokens, dim, layers, microbatches = 2 * 32, 32, 4, 2
+        block = ("attention input", "attention output", "feed-forward input", "feed-forward output",
+                 "feed-forward output gradient", "feed-forward input gradient", "attention output gradient",
+                 "attention input gradient", "feed-forward input again", "attention input again")
+        places = ["embedding rows", "embedding output gradient", "head input", "head softmax of the vocabulary",
+                  "head input gradient", *(f"layer {layer} {what}" for layer in range(layers) for what in block)]
+        expected = collections.Counter({f"{place}, microbatch {microbatch}": 2  # ranks
+                                        for place in places for microbatch in range(microbatches)})
+        for schedule in ("1f1b", "zb-h2", "zb-v"):
+            with self.subTest(schedule):
+                self.succeeds(self.train(
+                    f"model.layers={layers}", f"train.global_batch_size={2 * microbatches}", "train.micro_batch_size=2",
+                    "train.steps=1", "train.evaluate_every_steps=0", "comm.engine=gloo", "parallel.pipeline=2",
+                    "parallel.tensor=2", f"parallel.pipeline_schedule={schedule}", ranks=4, flags=("--overwrite",)))
+                shown = json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)
+                found = [one for rank in shown["ranks"] for one in rank["operations"]
+                         if one["axis"] == "tensor" and ", microbatch " in one["label"]]
+                self.assertEqual(collections.Counter(one["label"] for one in found), expected)
+                for one in found:
+                    numbers = 3 * tokens * 8 if "softmax" in one["label"] else tokens // 2 * dim * 4
+                    self.assertEqual(one["bytes_sent"], numbers, one["label"])
 
     def test_a_slow_stage_is_no_hang(self):
         # The first stage is the embedding alone, done with its forward passes long before the second: were it to send

@@ -1,5 +1,7 @@
-"""A rank that dies or hangs in the middle of a pipeline schedule: every other rank names it, within two deadlines."""
+"""A rank that dies or hangs in the middle of a step, of a pipeline above all: every other rank names it, within two
+deadlines."""
 
+import concurrent.futures
 import json
 import os
 import re
@@ -13,43 +15,56 @@ from launchers import reserved_port
 
 RENDEZVOUS = 4
 DEADLINE = 6
+PATIENT = 10  # several looks at the recorders fit into it
 # Four ranks: pipeline 2 x data 2 (or tensor 2). Rank 2 is the second stage of rank 0, and holds up rank 3 over the
 # other axis; rank 1 shares nobody with it but the world.
 VICTIM = 2
-TRANSFER = r"(send|receive) (activation|gradient) \d+ \(for stage [01]\)"
+TRANSFER = r"(send|receive) (activation|gradient) \d+ \(for stage [0-3]\)"
+# Four stages in a row, over messages: the victim is the third of them, and rank 0 hears of it through rank 1 alone.
+ROW = ("comm.engine=gloo", "parallel.pipeline=4")
+# Hangs outside of a pipeline: the layout, the rank that waits for the victim, in what.
+AXES = {
+    "tensor": (("parallel.pipeline=1", "parallel.tensor=2"), 3, "on axis tensor",
+               r"layer [0-3] (attention|feed-forward) [a-z ]+, microbatch \d+"),
+    "zero": (("parallel.pipeline=1", "parallel.zero_stage=3"), 0, "on axis data", r"values of units \d+ to \d+"),
+}
 SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
 
 
 class PipelineFailures(CommandTest):
-    def start_ranks(self, schedule, *more, deadline=DEADLINE):
+    def start_ranks(self, schedule, *more, deadline=DEADLINE, name="small"):
         """Ranks that no launcher watches: each has to find out by itself."""
         port = reserved_port()
-        sets = (ENDLESS, "train.evaluate_every_steps=0", "model.layers=4", "train.global_batch_size=8",
+        sets = (ENDLESS, f"name={name}", "train.evaluate_every_steps=0", "model.layers=4", "train.global_batch_size=8",
                 "train.micro_batch_size=1", f"comm.timeout_seconds={deadline}", "parallel.pipeline=2",
                 f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={SCHEDULES[schedule]}", *more)
         ranks = [self.start(*command.train_arguments(sets), "--overwrite", RANK=str(rank), WORLD_SIZE="4",
                             MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in range(4)]
-        metrics = self.run_folder / "metrics.jsonl"
+        metrics = self.folder / "runs" / name / "metrics.jsonl"
         metrics.unlink(missing_ok=True)
         wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2, "steps of training")
         return ranks
 
     def ends_naming(self, ranks, since, victim=VICTIM, deadline=DEADLINE):
         """What each of the others has said."""
-        told = {}
+        ended = {rank: ranks[rank].wait() for rank in set(range(4)) - {victim}}
+        return self.named(ranks, ended, since, victim, deadline)
+
+    def named(self, ranks, ended, since, victim, deadline):
+        """The same of ranks that have ended."""
         name = f"rank {victim} (host {socket.gethostname()}, pid {ranks[victim].pid})"
-        for rank in set(range(4)) - {victim}:
-            done = ranks[rank].wait(30)
+        for rank, done in ended.items():
             self.assertEqual(done.status, RENDEZVOUS, str(done))
             self.assertIn(name, done.err, f"rank {rank}")
-            told[rank] = done.err
-        self.assertLess(time.monotonic() - since, 2 * deadline)
-        return told
+            self.assertLess(ranks[rank].started + done.seconds - since, 2 * deadline, f"rank {rank}")
+        return {rank: done.err for rank, done in ended.items()}
 
-    def test_a_killed_rank_in_every_schedule(self):
-        for schedule in SCHEDULES:
-            with self.subTest(schedule):
-                self.kill(self.start_ranks(schedule), VICTIM)
+    def test_a_killed_rank_in_the_middle_of_every_schedule(self):
+        for schedule, layout, near in (*((schedule, (), 0) for schedule in SCHEDULES), ("1f1b", ROW, 1)):
+            with self.subTest(schedule, layout=layout):
+                ranks = self.start_ranks(schedule, *layout, deadline=PATIENT)
+                self.stop_within(ranks[VICTIM].pid, near=near)  # what is stopped is killed all the same
+                self.kill(ranks, VICTIM, PATIENT)
 
     def test_a_killed_rank_in_other_layouts(self):
         for victim, layout in ((0, ["parallel.zero_stage=3"]), (1, ["parallel.tensor=2"]),
@@ -57,36 +72,55 @@ class PipelineFailures(CommandTest):
             with self.subTest(layout):
                 self.kill(self.start_ranks("zb-h1", *layout), victim)
 
-    def kill(self, ranks, victim):
+    def kill(self, ranks, victim, deadline=DEADLINE):
         killed = time.monotonic()
         os.kill(ranks[victim].pid, signal.SIGKILL)
-        self.ends_naming(ranks, killed, victim)
+        self.ends_naming(ranks, killed, victim, deadline)
 
-    def waits_of_rank_0(self):
-        """What rank 0 has begun and not finished, by sequence."""
-        shown = json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)
-        return {one["sequence"]: one["label"] for one in shown["ranks"][0]["operations"] if one["state"] == "running"}
+    def waits_of(self, rank, run):
+        """What it has begun and not finished, by sequence."""
+        shown = json.loads(self.succeeds(self.troika("inspect", f"runs/{run}", "--json")).out)
+        return {one["sequence"]: one["label"] for one in shown["ranks"][rank]["operations"]
+                if one["state"] == "running"}
 
-    def stop_within_the_pipeline(self, victim):
-        """Stops it where rank 0 then waits for a transfer from it, and for nothing else."""
+    def stop_within(self, victim, run="small", near=0, what=TRANSFER):
+        """Stops it where rank `near` then waits for it in operations with such labels: what may be under way besides,
+        the loss of a pipeline, is waited for at the end of a step, and for longer."""
+        besides = {"loss"} if what == TRANSFER else set()
         for _ in range(100):
             os.kill(victim, signal.SIGSTOP)
-            before, now = None, self.waits_of_rank_0()
+            before, now = None, self.waits_of(near, run)
             while before != now:
-                before, now = now, self.waits_of_rank_0()
-            if now and all(re.fullmatch(TRANSFER, label) for label in now.values()):
-                return now.values()
+                before, now = now, self.waits_of(near, run)
+            labels = [label for label in now.values() if re.fullmatch(what, label)]
+            if labels and set(now.values()) <= {*labels, *besides}:
+                return labels
             os.kill(victim, signal.SIGCONT)
             # Stopped again at once, it might have got nowhere, and be found where it was each time.
-            wait_until(lambda left=now: not left.keys() & self.waits_of_rank_0().keys(), "rank 0 goes on")
-        self.fail("rank 0 never waits for a transfer alone")
+            wait_until(lambda left=now: not left.keys() & self.waits_of(near, run).keys(), f"rank {near} goes on")
+        self.fail(f"rank {near} never waits in {what} alone")
 
-    def test_a_hang_names_label_stage_and_microbatch(self):
-        deadline = 10  # several looks at the recorders fit into it
-        ranks = self.start_ranks("1f1b", deadline=deadline)
-        labels = self.stop_within_the_pipeline(ranks[VICTIM].pid)
-        told = self.ends_naming(ranks, time.monotonic(), deadline=deadline)
-        self.assertTrue(any(f"exchange '{label}' on axis pipeline" in told[0] for label in labels), told[0])
+    def test_a_hang_is_told_with_its_label_in_every_layout(self):
+        """Of a pipeline with stage and microbatch, of a tensor axis with layer and microbatch, of ZeRO 3 with units."""
+        layouts = {schedule: (schedule, (), 0, "on axis pipeline", TRANSFER) for schedule in SCHEDULES}
+        layouts["row"] = ("zb-h1", ROW, 1, "on axis pipeline", TRANSFER)
+        layouts.update((name, ("1f1b", *case)) for name, case in AXES.items())
+        deadline = PATIENT
+        others = set(range(4)) - {VICTIM}
+        hung = []
+        # One begins while those before it wait for their deadlines.
+        with concurrent.futures.ThreadPoolExecutor(len(layouts) * len(others)) as pool:
+            for name, (schedule, sets, near, axis, what) in layouts.items():
+                ranks = self.start_ranks(schedule, *sets, deadline=deadline, name=name)
+                labels = self.stop_within(ranks[VICTIM].pid, name, near, what)
+                ends = {rank: pool.submit(ranks[rank].wait) for rank in others}
+                hung.append((name, ranks, labels, time.monotonic(), ends))
+        for name, ranks, labels, since, ends in hung:
+            _, _, near, axis, _ = layouts[name]
+            with self.subTest(name):
+                ended = {rank: end.result() for rank, end in ends.items()}
+                told = self.named(ranks, ended, since, VICTIM, deadline)
+                self.assertTrue(any(f"'{label}' {axis}" in told[near] for label in labels), (labels, told[near]))
 
 
 if __name__ == "__main__":

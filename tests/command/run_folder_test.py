@@ -15,7 +15,7 @@ import unittest
 
 import command
 from command import CommandTest
-from launchers import environment, reserved_port
+from launchers import PATIENCE_SECONDS, environment, reserved_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
@@ -169,7 +169,7 @@ class Observed(CommandTest):
                     text += chunk
             except OSError:  # how Linux says that the other end has closed
                 pass
-            self.assertEqual(process.wait(timeout=60), 0, text)
+            self.assertEqual(process.wait(timeout=PATIENCE_SECONDS), 0, text)
         self.assertRegex(text.decode(), "\r(\x1b\\[\\w)?step 3/3  loss ")
 
     def test_prometheus_scrapes_a_run(self):

@@ -29,6 +29,32 @@ class Verify(CommandTest):
         self.assertFalse((self.folder / "runs").exists())
         self.assertEqual(list(self.temporary.iterdir()), [])
 
+    def test_three_and_four_chunks_a_rank(self):
+        """More than the two that `auto` tries, with microbatches that the ranks do not divide."""
+        chunks = [f"pipeline=2,pipeline_schedule={schedule},virtual_stages={count}"
+                  for schedule in ("interleaved-1f1b", "gpipe") for count in (3, 4)]
+        names = [f"{one},micro_batch_size=1" for one in chunks]
+        names += [f"data=2,{chunks[0]},zero_stage=3,micro_batch_size=1",
+                  f"tensor=2,{chunks[1]},activation_checkpoint=full"]
+        for sets in ((), ("--set", "model.tied_embeddings=false")):
+            done = self.succeeds(self.verify("--layouts", ";".join(names), "--json", "--steps", 2, "--set",
+                                             "model.layers=8", "--set", "train.global_batch_size=7", *sets))
+            found = {one["layout"]: one for one in json.loads(done.out)["layouts"]}
+            self.assertEqual(set(names) - set(found), set())
+            for name in names:
+                self.assertTrue(found[name]["agrees"], found[name])
+                if sets:  # the same bits as without a pipeline
+                    self.assertTrue(found[name]["twin"]["same_bits"], found[name])
+
+    def test_several_axes_over_messages(self):
+        layouts = ["pipeline=2,pipeline_schedule=zb-v", "data=2,pipeline=2,pipeline_schedule=1f1b,zero_stage=3",
+                   "data=2,tensor=2"]
+        done = self.succeeds(self.verify("--layouts", "; ".join(layouts), "--json", "--steps", 2, "--set",
+                                         "comm.engine=gloo", "--set", "model.layers=4"))
+        found = json.loads(done.out)["layouts"]
+        self.assertEqual([one["layout"] for one in found if one["agrees"]], [one["layout"] for one in found])
+        self.assertEqual(set(layouts) - {one["layout"] for one in found}, set())
+
     def test_json_and_its_own_choice(self):
         done = self.succeeds(self.verify("--ranks", 2, "--json", "--layouts", "auto", "--set", "model.tied_embeddings=false",
                                          "--set", "model.layers=2", "--set", "parallel.tensor=2",
