@@ -86,6 +86,11 @@ Cause cause_of_death(const RankEnd& end, std::string_view host) {
   return cause;
 }
 
+// Found by all ranks together: the message itself names those to blame, and is the same on each.
+bool is_of_all_ranks(const Failure& failure) {
+  return failure.code == ExitCode::kNonFinite;
+}
+
 Cause cause_of_failure(const RankEnd& end, const std::string& where) {
   const Failure& failure = *end.word->failure;
   CauseKind kind = CauseKind::kFailed;
@@ -93,7 +98,8 @@ Cause cause_of_failure(const RankEnd& end, const std::string& where) {
   if (failure.code == ExitCode::kInterrupted) kind = CauseKind::kInterrupted;
   if (end.was_told_to_end) kind = CauseKind::kAfterwards;
   if (failure.secondary) kind = kind_of_consequence(failure.message);
-  return {kind, 0, failure.code, where + failure.message, failure.hint};
+  return {kind, 0, failure.code, (is_of_all_ranks(failure) ? "" : where) + failure.message,
+          failure.hint};
 }
 
 // When all ranks say the same, as they do of a file that is missing, it is not one rank's error.

@@ -56,6 +56,16 @@ TEST(RootCause, IsTheFirstOfTheGravestKind) {
   EXPECT_FALSE(first_cause({ended(0, 0, LastWord{std::nullopt, "1"})}, "a", 1).has_value());
 }
 
+// Not of the rank that is the first to end by it, while the launcher already ends the others.
+TEST(RootCause, ThatAllRanksHaveFoundTogetherIsOfNone) {
+  const LastWord loss{
+      Failure{ExitCode::kNonFinite, "the loss is not finite at step 2 on rank 0, 1", "", false},
+      ""};
+  RankEnd slow = ended(0, SIGTERM);
+  slow.was_told_to_end = true;
+  EXPECT_EQ(first_cause({ended(1, 6 << 8, loss), slow}, "a", 2)->message, loss.failure->message);
+}
+
 TEST(RootCause, OfAnyProgramIsItsExitStatus) {
   RankEnd end = ended(1, 0);
   EXPECT_TRUE(is_failure(end));  // a word is missing

@@ -132,12 +132,11 @@ TEST(Rendezvous, DisagreementReachesAllWhenRankZeroKeepsTheStore) {
 TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
   const Store store = Store::host(0, Reach::kThisHost);
   World world = world_at(store.endpoint(), 0, 2);
-  const auto error_of_join = [&] {
-    return outcome_of([&] { return Rendezvous::join(world, kSame, Deadline::in(Seconds(0.1))); })
-        .error;
+  const auto error_of_join = [&](Seconds patience = Seconds(30)) {
+    return outcome_of([&] { return Rendezvous::join(world, kSame, Deadline::in(patience)); }).error;
   };
   world.job = "of this process";
-  EXPECT_THAT(error_of_join(), HasSubstr("rank 1 of 2 has not come"));
+  EXPECT_THAT(error_of_join(Seconds(2)), HasSubstr("rank 1 of 2 has not come"));
   EXPECT_THAT(error_of_join(),
               HasSubstr("this process has joined this job before, or tried to, as rank 0 of 2"));
   world.job = "of another process";
