@@ -3,9 +3,11 @@
 The environment variable TROIKA holds the command's path.
 """
 
+import array
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import time
@@ -39,6 +41,7 @@ lr = 0.1
 warmup_steps = 0
 """
 MOST_ERROR_LINES = 5
+SAFETENSORS_TYPES = {"F32": "f", "F64": "d"}
 ENDLESS = "train.steps=100000000"
 
 
@@ -198,6 +201,19 @@ def write_text(folder, documents):
     for i in range(documents):
         words = " ".join(f"{'abcdefgh'[(i * k) % 8] * (1 + k % 4)}{(i + 3) * k % 97}" for k in range(8 + 9 * i))
         (folder / f"document-{i}.txt").write_text(words + "\n")
+
+
+def numbers_of(path):
+    """{name: array} of a safetensors file."""
+    content = path.read_bytes()
+    start = 8 + struct.unpack("<Q", content[:8])[0]
+    entries = json.loads(content[8:start])
+    entries.pop("__metadata__", None)
+    tensors = {}
+    for name, one in entries.items():
+        first, end = one["data_offsets"]
+        tensors[name] = array.array(SAFETENSORS_TYPES[one["dtype"]], content[start + first:start + end])
+    return tensors
 
 
 def main():

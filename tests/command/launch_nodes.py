@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+from command import RECIPE, numbers_of, train_arguments, write_text
 from launchers import (Job, check_worlds, environment, need_programs, need_root, reserved_port, run, run_tests, said,
                        skip, temporary_folder, wait_for_all)
 
@@ -116,6 +117,66 @@ def every_operation_goes_between_three_hosts_over_a_slow_link():
     operations_of(3, "auto", "shm+gloo")
 
 
+LAYOUTS = (
+    ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=1"),
+    ("parallel.tensor=4",),
+    ("parallel.data=4", "parallel.zero_stage=3", "parallel.shard=2", "parallel.activation_checkpoint=full"),
+    ("parallel.data=2", "parallel.pipeline=2", "parallel.pipeline_schedule=zb-v", "parallel.zero_stage=3"),
+)
+
+
+def training(folder, sets, name, *flags):
+    """`troika train` of a small model in fp64."""
+    sets = ("model.layers=4", "model.heads=4", "train.precision=fp64", "train.micro_batch_size=1", f"name={name}", *sets)
+    return ["env", "-C", folder, TROIKA, *train_arguments(sets), *flags]
+
+
+def a_model_is_the_same_on_one_host_and_on_two():
+    """Two ranks a host: every layout is as on one host, where it is compared with a single rank (tests/parity)."""
+    with temporary_folder() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "recipe.toml").write_text(RECIPE)
+        write_text(folder / "text", 12)
+        for number, sets in enumerate(LAYOUTS):
+            one = trained(folder, sets, f"one-{number}", 1)
+            # Shared memory inside, messages between: sums are folded host by host.
+            near = trained(folder, sets, f"two-{number}", 2)
+            assert "engine shm+gloo" in near.err and "engine shm+gloo" not in one.err, (near.err, one.err)
+            assert largest_difference(one, near) < 1e-12, (sets, largest_difference(one, near))
+            # In the order of ranks: the same bits.
+            ordered = ("train.deterministic=true", *sets)
+            runs = [trained(folder, ordered, f"ordered-{hosts}-{number}", hosts).run for hosts in (1, 2)]
+            for name in ("model.safetensors", "dump/step-3/gradients.safetensors"):
+                assert len({(run_folder / name).read_bytes() for run_folder in runs}) == 1, (sets, name)
+
+
+def trained(folder, sets, name, hosts):
+    """The job of the first host, and where its run is."""
+    sets = ("debug.dump_steps=[1, 3]", *sets)
+    one_thread = environment(OMP_NUM_THREADS="1")
+    if hosts == 1:
+        jobs = [Job(training(folder, sets, name, "--ranks", "4"), one_thread)]
+    else:
+        jobs = [Job(["ip", "netns", "exec", f"{PREFIX}-{host + 1}",
+                     *training(folder, sets, name, "--nodes", str(hosts), "--node-rank", str(host),
+                               "--ranks-per-node", "2", "--rendezvous", RENDEZVOUS)], one_thread)
+                for host in range(hosts)]
+    for job in wait_for_all(jobs):
+        assert job.status == 0, (sets, job.status, job.err)
+    jobs[0].run = folder / "runs" / name
+    return jobs[0]
+
+
+def largest_difference(one, other):
+    """Of gradients and parameters."""
+    largest = 0
+    for name in ("dump/step-1/gradients.safetensors", "dump/step-3/gradients.safetensors", "model.safetensors"):
+        found, expected = (numbers_of(job.run / name) for job in (one, other))
+        assert {key: len(value) for key, value in found.items()} == {key: len(value) for key, value in expected.items()}
+        largest = max(largest, *(abs(a - b) for key in found for a, b in zip(found[key], expected[key])))
+    return largest
+
+
 MEGABYTES, ROUNDS = 8, 3
 
 
@@ -159,7 +220,7 @@ try:
         skip("this machine cannot make network namespaces")
     run_tests([ranks_of_two_hosts_meet, a_host_that_does_not_come_is_named,
                an_address_that_nobody_has_is_named, hosts_that_disagree_say_so,
-               a_stopped_rank_is_named_on_both_hosts, every_operation_goes_between_hosts,
+               a_stopped_rank_is_named_on_both_hosts, a_model_is_the_same_on_one_host_and_on_two, every_operation_goes_between_hosts,
                ranks_of_one_machine_share_memory_whatever_it_is_called])
     subprocess.run([LAB, "down", PREFIX], timeout=60, check=True)
     # A link of 5 ms and 200 Mbit/s each way.

@@ -3,14 +3,12 @@
 What that does not compare is the held-out loss, which is the same on every layout, too.
 """
 
-import array
 import json
 import math
 import shutil
-import struct
 
 import command
-from command import CommandTest
+from command import CommandTest, numbers_of
 
 SETS = ("train.deterministic=true", "train.global_batch_size=6", "train.micro_batch_size=1", "model.layers=4",
         "model.heads=4", "model.dropout=0.1", "model.tied_embeddings=false", "debug.dump_steps=[1, 3]",
@@ -75,20 +73,6 @@ ROUNDED = [(1, ("train.micro_batch_size=6",)), (4, ("parallel.tensor=4",)),
            (4, ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=3", "train.micro_batch_size=3")),
            (8, ("parallel.data=2", "parallel.tensor=2", "parallel.pipeline=2", "parallel.zero_stage=1",
                 "parallel.activation_checkpoint=full"))]
-TYPES = {"F32": "f", "F64": "d"}
-
-
-def numbers_of(path):
-    """{name: array} of a safetensors file."""
-    content = path.read_bytes()
-    start = 8 + struct.unpack("<Q", content[:8])[0]
-    entries = json.loads(content[8:start])
-    entries.pop("__metadata__", None)
-    tensors = {}
-    for name, one in entries.items():
-        first, end = one["data_offsets"]
-        tensors[name] = array.array(TYPES[one["dtype"]], content[start + first:start + end])
-    return tensors
 
 
 class Rounding(CommandTest):
