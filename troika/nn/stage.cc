@@ -4,6 +4,7 @@
 
 namespace troika {
 
+void UnitHooks::begin_pass(int, int) {}
 void UnitHooks::need_values(int, Direction) {}
 void UnitHooks::release_values(int) {}
 void UnitHooks::need_gradients(int) {}

@@ -30,6 +30,8 @@ enum class Direction { kForward, kBackward, kOut };
 class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
+  // What follows is of a pass of this microbatch through this stage of the pipeline: for labels.
+  virtual void begin_pass(int microbatch, int stage);
   // Its parameters' values are about to be read; blocks until they can be. In `direction` comes the
   // unit that follows, which may be fetched ahead.
   virtual void need_values(int unit, Direction direction);

@@ -10,12 +10,24 @@ void DataAxis::begin_step(int microbatches, Seconds timeout) {
   reducer_.begin_step(microbatches, timeout);
 }
 
+void DataAxis::begin_pass(int microbatch, int stage) {
+  label_with(", microbatch " + std::to_string(microbatch) + " (stage " + std::to_string(stage) +
+             ")");
+}
+
+void DataAxis::label_with(const std::string& pass) {
+  reducer_.label_with(pass);
+  gatherer_.label_with(pass);
+}
+
 void DataAxis::finish() {
+  label_with({});
   reducer_.finish();
   gatherer_.end_step();
 }
 
 void DataAxis::after_update() {
+  label_with({});
   gatherer_.refresh();
 }
 

@@ -13,6 +13,8 @@
 #include <troika/parallel/data/gradient_reducer.h>
 #include <troika/parallel/data/parameter_gatherer.h>
 
+#include <string>
+
 namespace troika {
 
 class DataAxis final : public UnitHooks {
@@ -29,6 +31,7 @@ class DataAxis final : public UnitHooks {
   // Own values have changed, by the optimiser or by a file: gathers them, without waiting for them.
   void after_update();
 
+  void begin_pass(int microbatch, int stage) override;
   void need_values(int unit, Direction direction) override;
   void release_values(int unit) override;
   void need_gradients(int unit) override;
@@ -42,6 +45,8 @@ class DataAxis final : public UnitHooks {
   [[nodiscard]] const ParameterGatherer& gatherer() const { return gatherer_; }
 
  private:
+  void label_with(const std::string& pass);
+
   GradientReducer reducer_;
   ParameterGatherer gatherer_;
 };

@@ -48,17 +48,16 @@ bool GradientReducer::is_tied(std::size_t block, const PartialGroups& partial) c
 
 void GradientReducer::add_bucket(std::size_t block, const PartialGroups& partial) {
   const Block& place = arena_.layout().blocks()[block];
-  const std::string label = "gradient bucket " + std::to_string(buckets_.size() + 1);
   bucket_of_[block] = buckets_.size();
   buckets_.push_back({.block = block,
                       .is_tied = is_tied(block, partial),
                       .memory = {},
-                      .label = label,
+                      .label = "gradient bucket " + std::to_string(buckets_.size() + 1),
                       .work = {},
                       .tensor_sum = {partial.tensor, partial_over(arena_, place, Axis::kTensor),
-                                     PackedSum::Slices::kOverlapping, label + ", tensor axis"},
+                                     PackedSum::Slices::kOverlapping},
                       .tie_sum = {partial.tie, partial_over(arena_, place, Axis::kPipeline),
-                                  PackedSum::Slices::kSame, label + ", tied"}});
+                                  PackedSum::Slices::kSame}});
 }
 
 const Block& GradientReducer::block_of(const Bucket& bucket) const {
@@ -112,13 +111,14 @@ void GradientReducer::start(Bucket& bucket) {
   for (std::size_t i = block.first_parameter; i < block.last_parameter; ++i) {
     arena_.parameters()[i]->claim_zeroed();
   }
-  bucket.tensor_sum.run(timeout_);
-  bucket.tie_sum.run(timeout_);
+  bucket.tensor_sum.run(bucket.label + ", tensor axis" + pass_, timeout_);
+  bucket.tie_sum.run(bucket.label + ", tied" + pass_, timeout_);
   bucket.started = true;
   const at::Tensor gradients = bucket.memory.defined() ? bucket.memory.view(arena_.types().master)
                                                        : arena_.gradients_of(block);
   if (gradients.numel() == 0) return;
-  const Call call{bucket.label, Deadline::in(timeout_)};
+  const std::string label = bucket.label + pass_;
+  const Call call{label, Deadline::in(timeout_)};
   if (arena_.sharding().stage == 0) {
     bucket.work = shard_.all_reduce(gradients, ReduceOp::kSum, call);
     return;
@@ -148,7 +148,7 @@ void GradientReducer::replicate(Bucket& bucket) {
   const at::Tensor own = arena_.own_gradients_of(block_of(bucket));
   if (own.numel() > 0) {
     bucket.work =
-        replicate_.all_reduce(own, ReduceOp::kSum, {bucket.label, Deadline::in(timeout_)});
+        replicate_.all_reduce(own, ReduceOp::kSum, {bucket.label + pass_, Deadline::in(timeout_)});
   }
 }
 

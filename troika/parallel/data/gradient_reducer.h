@@ -35,6 +35,9 @@ class GradientReducer {
   // this rank (none: it has no share in the step, and its gradients count as zero). `timeout` is
   // for each block.
   void begin_step(int microbatches, Seconds timeout);
+  // Ends the label of every operation that is started from now on: ", microbatch 3 (stage 1)", or
+  // nothing outside of a pass.
+  void label_with(const std::string& pass) { pass_ = pass; }
   // Gives memory to the gradients that the unit contributes to, where they have none of their own.
   void need_gradients(int unit);
   // Starts the blocks whose turn it is once all of their units have been ready for the last time.
@@ -83,6 +86,7 @@ class GradientReducer {
   std::size_t next_ = 0;                // to start
   std::size_t followed_ = 0;            // those before it are past their sum over the shard group
   BufferPool pool_;
+  std::string pass_;
 };
 
 }  // namespace troika

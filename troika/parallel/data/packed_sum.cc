@@ -3,12 +3,8 @@
 
 namespace troika {
 
-PackedSum::PackedSum(Group group, std::vector<const Parameter*> parameters, Slices slices,
-                     std::string label)
-    : group_(std::move(group)),
-      parameters_(std::move(parameters)),
-      slices_(slices),
-      label_(std::move(label)) {}
+PackedSum::PackedSum(Group group, std::vector<const Parameter*> parameters, Slices slices)
+    : group_(std::move(group)), parameters_(std::move(parameters)), slices_(slices) {}
 
 bool PackedSum::overlaps(const Parameter& parameter) const {
   return slices_ == Slices::kOverlapping && parameter.spec().slice.has_value();
@@ -29,7 +25,7 @@ at::Tensor PackedSum::place_of(const Parameter& parameter, const at::Tensor& par
   return part.view(spec.shape).narrow(slice.dim, slice.begin, slice.end - slice.begin);
 }
 
-void PackedSum::run(Seconds timeout) {
+void PackedSum::run(std::string_view label, Seconds timeout) {
   if (group_.size() == 1 || parameters_.empty()) return;
   if (!buffer_.defined()) {
     std::int64_t elements = 0;
@@ -50,7 +46,7 @@ void PackedSum::run(Seconds timeout) {
     if (overlaps(parameter)) part.zero_();
     place_of(parameter, part).copy_(parameter.gradient());
   });
-  group_.all_reduce(buffer_, ReduceOp::kSum, {label_, Deadline::in(timeout)}).wait();
+  group_.all_reduce(buffer_, ReduceOp::kSum, {label, Deadline::in(timeout)}).wait();
   for_each_place([&](const Parameter& parameter, const at::Tensor& part) {
     parameter.gradient().copy_(place_of(parameter, part));
   });

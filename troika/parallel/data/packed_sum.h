@@ -7,7 +7,7 @@
 #include <troika/param/arena.h>
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika {
@@ -19,12 +19,11 @@ class PackedSum {
   enum class Slices { kSame, kOverlapping };
 
   // All ranks of `group` give the same parameters. Nothing ever happens in a group of one.
-  PackedSum(Group group, std::vector<const Parameter*> parameters, Slices slices,
-            std::string label);
+  PackedSum(Group group, std::vector<const Parameter*> parameters, Slices slices);
 
   // Collective, blocking: leaves the sums in the gradients, which are claimed. Throws
   // DeadlineError, PeerError.
-  void run(Seconds timeout);
+  void run(std::string_view label, Seconds timeout);
   // Of the buffer, made by the first run().
   [[nodiscard]] std::int64_t bytes() const;
 
@@ -37,7 +36,6 @@ class PackedSum {
   Group group_;
   std::vector<const Parameter*> parameters_;
   Slices slices_;
-  std::string label_;
   at::Tensor buffer_;
 };
 

@@ -28,7 +28,7 @@ Work ParameterGatherer::gather(std::size_t block, const at::Tensor& output) {
   }
   if (output.numel() == 0) return {};
   const std::string label = "values of units " + std::to_string(place.first_unit) + " to " +
-                            std::to_string(place.last_unit - 1);
+                            std::to_string(place.last_unit - 1) + pass_;
   return group_.all_gather(output, arena_.own_values_of(place), {label, Deadline::in(timeout_)},
                            counts);
 }

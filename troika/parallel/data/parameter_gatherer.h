@@ -27,6 +27,9 @@ class ParameterGatherer {
 
   // The passes of a step begin; `timeout` is for one gather.
   void begin_step(Seconds timeout);
+  // Ends the label of every gather that is started from now on: ", microbatch 3 (stage 1)", or
+  // nothing outside of a pass.
+  void label_with(const std::string& pass) { pass_ = pass; }
   // They are over. Waits for every gather, as wait() does.
   void end_step();
   // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
@@ -79,6 +82,7 @@ class ParameterGatherer {
   std::vector<int> began_with_, began_with_before_;
   bool in_step_ = false;
   bool left_stage_ = false;  // in this step
+  std::string pass_;
 };
 
 }  // namespace troika

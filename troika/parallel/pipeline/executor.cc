@@ -94,6 +94,7 @@ class PipelineExecutor::Run {
     saved.microbatch = microbatch(action);
     saved.mode = mode_;
     saved.loss_scale = loss_scale_;
+    hooks_.begin_pass(action.microbatch, action.stage);
     Activation output = stage(action).forward({std::move(input)}, saved, hooks_);
     if (is_last(action.stage)) {
       report_.loss_sum += output.loss_sum;
@@ -113,6 +114,7 @@ class PipelineExecutor::Run {
     const Span span(executor_.trace_, Track::kBackward, name_of_span(action));
     Saved& saved = saved_of(action);
     const bool whole = action.kind == ActionKind::kBackward;
+    hooks_.begin_pass(action.microbatch, action.stage);
     gradient = whole ? stage(action).backward(saved, std::move(gradient), hooks_)
                      : stage(action).backward_input(saved, std::move(gradient), hooks_);
     if (action.stage > 0) {
@@ -124,6 +126,7 @@ class PipelineExecutor::Run {
 
   void backward_weight(const ScheduleAction& action) {
     const Span span(executor_.trace_, Track::kBackward, name_of_span(action));
+    hooks_.begin_pass(action.microbatch, action.stage);
     stage(action).backward_weight(saved_of(action), hooks_);
     release(action);
   }
