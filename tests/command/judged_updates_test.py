@@ -92,10 +92,17 @@ class JudgedUpdates(CommandTest):
         # One letter: the gradients of all targets point the same way, and overflow at the first loss scales.
         for path in (self.folder / "text").iterdir():
             path.write_text("a" * 300)
+        for ranks, layout in ((2, ()), (2, ("parallel.tensor=2",)), (2, ("model.layers=2", "parallel.pipeline=2")),
+                              (4, ("parallel.tensor=2", "parallel.zero_stage=3")),
+                              (4, ("model.layers=2", "parallel.pipeline=2", "parallel.pipeline_schedule=zb-h1"))):
+            with self.subTest(layout):
+                self.fp16_skips_halves_and_recovers(ranks, layout)
+
+    def fp16_skips_halves_and_recovers(self, ranks, layout):
         steps = 10
         done = self.succeeds(self.train(*COMMON, "train.precision=fp16", f"train.steps={steps}", *ONE_LETTER,
                                         f"debug.dump_steps={list(range(1, steps + 1))}", "optimizer.kind=adamw",
-                                        ranks=2, flags=["--json"]))
+                                        *layout, ranks=ranks, flags=["--json", "--overwrite"]))
         metrics = self.metrics()
         skipped, scale = [], 65536
         for line in metrics:
