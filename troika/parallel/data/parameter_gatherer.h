@@ -27,11 +27,11 @@ class ParameterGatherer {
 
   // The passes of a step begin; `timeout` is for one gather.
   void begin_step(Seconds timeout);
+  // They are over. Waits for every gather, as wait() does.
+  void end_step();
   // Ends the label of every gather that is started from now on: ", microbatch 3 (stage 1)", or
   // nothing outside of a pass.
   void label_with(const std::string& pass) { pass_ = pass; }
-  // They are over. Waits for every gather, as wait() does.
-  void end_step();
   // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
   // `direction`. Throws DeadlineError, PeerError.
   void need(int unit, Direction direction);
