@@ -20,8 +20,36 @@ bool is_loopback(const std::string& host) {
   return host == "127.0.0.1" || host == "localhost";
 }
 
+// What launchers say to each other is under `what` and the number of the node.
+std::string key_of(std::string_view what, int node) {
+  return "launchers/" + std::string(what) + "/" + std::to_string(node);
+}
+
+// The last that a launcher says to the others: it has read what became of them all.
+constexpr std::string_view kRead = "read";
+
+// Where jobs follow each other at one endpoint, a launcher may come back before node 0's has closed
+// the store of the job before. It waits for that to go.
+Store connect_to_new_job(const Endpoint& endpoint, int node, const Deadline& deadline) {
+  for (;;) {
+    Store store = Store::connect(endpoint, deadline);
+    try {
+      if (!store.is_set(key_of(kRead, node))) return store;
+      constexpr const char* kNeverSet = "launchers/over";
+      (void)store.wait({kNeverSet}, deadline);
+    } catch (const PeerError&) {
+      continue;  // it has gone
+    }
+    throw RendezvousError("no rendezvous at " + endpoint.describe() + " after " +
+                              format_fixed(deadline.timeout().count(), 1) +
+                              " s (the store there is that of a job that node " +
+                              std::to_string(node) + " has ended)",
+                          "does the launcher of that job's node 0 still run?");
+  }
+}
+
 Store open_store(const LaunchPlan& plan, const Deadline& deadline) {
-  if (plan.node_rank > 0) return Store::connect(*plan.rendezvous, deadline);
+  if (plan.node_rank > 0) return connect_to_new_job(*plan.rendezvous, plan.node_rank, deadline);
   const bool alone = !plan.rendezvous || is_loopback(plan.rendezvous->host);
   return Store::host(plan.rendezvous ? plan.rendezvous->port : std::uint16_t{0},
                      alone ? Reach::kThisHost : Reach::kEveryHost);
@@ -75,13 +103,9 @@ void Nodes::answer_from(const std::filesystem::path& recorders) {
   if (plan_.node_rank == 0) offer_snapshots(job, plan_.nodes);
 }
 
-std::string Nodes::key(std::string_view what, int node) const {
-  return "launchers/" + std::string(what) + "/" + std::to_string(node);
-}
-
 std::vector<std::string> Nodes::keys(std::string_view what) const {
   std::vector<std::string> keys;
-  for (int node = 0; node < plan_.nodes; ++node) keys.push_back(key(what, node));
+  for (int node = 0; node < plan_.nodes; ++node) keys.push_back(key_of(what, node));
   return keys;
 }
 
@@ -89,7 +113,7 @@ std::vector<std::string> Nodes::keys(std::string_view what) const {
 std::vector<int> Nodes::without(std::string_view what) {
   std::vector<int> nodes;
   for (int node = 0; node < plan_.nodes; ++node) {
-    if (!store_->is_set(key(what, node))) nodes.push_back(node);
+    if (!store_->is_set(key_of(what, node))) nodes.push_back(node);
   }
   return nodes;
 }
@@ -97,12 +121,12 @@ std::vector<int> Nodes::without(std::string_view what) {
 void Nodes::meet(const std::string& version, const Deadline& deadline) {
   const std::string own = terms(plan_, version), who = "node " + std::to_string(plan_.node_rank);
   if (plan_.node_rank == 0) store_->set("launchers/run", new_run_id());
-  if (store_->add(key("claims", plan_.node_rank), 1) > 1) {
+  if (store_->add(key_of("claims", plan_.node_rank), 1) > 1) {
     throw RendezvousError("two launchers claim to be " + who + " at " + endpoint_.describe() +
                               "; this one is on host " + host_name(),
                           "give each host its own --node-rank");
   }
-  store_->set(key("terms", plan_.node_rank), own);
+  store_->set(key_of("terms", plan_.node_rank), own);
   if (!store_->wait(keys("terms"), deadline)) {
     const std::vector<int> missing = without("terms");
     const bool one = missing.size() == 1;
@@ -122,8 +146,8 @@ void Nodes::check_terms() {
     if (all[node] == all[0]) continue;
     // The other launchers are to read this too, before the store goes with node 0.
     constexpr Seconds kToRead{5};
-    store_->set(key("read", plan_.node_rank), "");
-    if (plan_.node_rank == 0) (void)store_->wait(keys("read"), Deadline::in(kToRead));
+    store_->set(key_of(kRead, plan_.node_rank), "");
+    if (plan_.node_rank == 0) (void)store_->wait(keys(kRead), Deadline::in(kToRead));
     throw RendezvousError("node " + std::to_string(node) + " disagrees with node 0: it has " +
                               all[node] + ", node 0 has " + all[0],
                           "start all nodes with the same flags and the same version");
@@ -139,7 +163,7 @@ void Nodes::watch() {
     eventfd_write(wake_.get(), 1);
   };
   watch_ = std::make_unique<StoreWatch>(
-      *store_, key("stop", plan_.node_rank), wake,
+      *store_, key_of("stop", plan_.node_rank), wake,
       [this, wake](const std::string&) { wake(launcher_of_node_0() + " is gone"); });
 }
 
@@ -166,7 +190,7 @@ void Nodes::tell_ranks(const std::string& reason) {
 void Nodes::tell_nodes(const std::string& reason) {
   try {
     for (int node = 0; node < plan_.nodes; ++node) {
-      if (node != plan_.node_rank) store_->set(key("stop", node), reason);
+      if (node != plan_.node_rank) store_->set(key_of("stop", node), reason);
     }
   } catch (const PeerError&) {
     store_is_gone_ = true;
@@ -194,7 +218,7 @@ std::optional<Cause> Nodes::settle(const std::optional<Cause>& mine, const Deadl
 std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& deadline,
                                    const Interrupted& interrupted) {
   if (mine) mine->order = store_->add("launchers/order", 1);
-  store_->set(key("outcome", plan_.node_rank), mine ? encode(*mine) : std::string(kFine));
+  store_->set(key_of("outcome", plan_.node_rank), mine ? encode(*mine) : std::string(kFine));
   constexpr Seconds kTurn{0.2}, kToRead{5};
   bool all_said = false;
   while (!all_said && !deadline.passed() && !interrupted()) {
@@ -202,8 +226,8 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
   }
   std::vector<Cause> causes;
   for (int node = 0; node < plan_.nodes; ++node) {
-    if (store_->is_set(key("outcome", node))) {
-      const std::string text = store_->get_all({key("outcome", node)}).front();
+    if (store_->is_set(key_of("outcome", node))) {
+      const std::string text = store_->get_all({key_of("outcome", node)}).front();
       if (text != kFine) causes.push_back(cause_of(text, node));
     } else {
       causes.push_back({CauseKind::kLost, node, ExitCode::kRankDied,
@@ -212,8 +236,8 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
                         "its last lines, on that host, may say why"});
     }
   }
-  store_->set(key("read", plan_.node_rank), "");
-  if (plan_.node_rank == 0) (void)store_->wait(keys("read"), Deadline::in(kToRead));
+  store_->set(key_of(kRead, plan_.node_rank), "");
+  if (plan_.node_rank == 0) (void)store_->wait(keys(kRead), Deadline::in(kToRead));
   return causes;
 }
 

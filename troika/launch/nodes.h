@@ -58,7 +58,6 @@ class Nodes {
   [[nodiscard]] std::string launcher_of_node_0() const;
   // The keys that the ranks see.
   [[nodiscard]] Store job_store() const;
-  [[nodiscard]] std::string key(std::string_view what, int node) const;
   [[nodiscard]] std::vector<std::string> keys(std::string_view what) const;
   [[nodiscard]] std::vector<int> without(std::string_view what);
   [[nodiscard]] std::vector<Cause> exchange(std::optional<Cause> mine, const Deadline& deadline,

@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 C10_DECLARE_int(caffe2_log_level);
 
@@ -142,7 +143,8 @@ void notice_silence(std::uint16_t port) {
   }
 }
 
-c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const Deadline& deadline) {
+c10::intrusive_ptr<c10d::TCPStore> try_open_client(const Endpoint& endpoint,
+                                                   const Deadline& deadline) {
   check_store_answers(endpoint, deadline);
   c10d::TCPStoreOptions options;
   options.port = endpoint.port;
@@ -154,6 +156,22 @@ c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const D
     return client;
   } catch (const c10::Error& error) {
     throw_not_a_rendezvous(endpoint, deadline, first_line(error.what_without_backtrace()));
+  }
+}
+
+// A store that is just being closed lets one connect and then says nothing: the next may be about
+// to take its place.
+c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const Deadline& deadline) {
+  constexpr Seconds kToClose{1}, kPause{0.02};
+  std::optional<Deadline> closing;
+  for (;;) {
+    try {
+      return try_open_client(endpoint, deadline);
+    } catch (const RendezvousError&) {
+      if (!closing) closing = Deadline::in(std::min(kToClose, deadline.left()));
+      if (closing->passed()) throw;
+    }
+    poll(nullptr, 0, static_cast<int>(milliseconds(kPause).count()));
   }
 }
 

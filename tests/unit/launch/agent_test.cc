@@ -6,6 +6,7 @@
 #include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/rendezvous/endpoint.h>
+#include <troika/rendezvous/store.h>
 
 #include <algorithm>
 #include <csignal>
@@ -352,6 +353,30 @@ TEST_F(TwoNodes, LaunchersThatDisagreeSaySo) {
     EXPECT_EQ(finished.exit_code, 4);
     EXPECT_THAT(finished.last_line, HasSubstr("node 1 disagrees with node 0"));
     EXPECT_THAT(finished.last_line, HasSubstr("troika 1.1"));
+  }
+}
+
+TEST_F(TwoNodes, ALauncherWaitsForTheStoreOfTheJobBeforeToGo) {
+  {
+    const Endpoint endpoint{"127.0.0.1", reserved_.port()};
+    Store before = Store::host(endpoint.port, Reach::kThisHost);
+    before.set("launchers/read/1", "");
+    const Finished early = launched(node(1, "meet", {"--timeout", "1"}));
+    EXPECT_EQ(early.exit_code, 4);
+    EXPECT_THAT(early.last_line, HasSubstr("no rendezvous at " + where_ + " after 1.0 s"));
+    EXPECT_THAT(early.last_line, HasSubstr("that of a job that node 1 has ended"));
+  }
+  // As often as it takes to come while a store is being closed.
+  constexpr int kJobs = 3;
+  for (int job = 0; job < kJobs; ++job) {
+    auto before = std::make_unique<Store>(Store::host(reserved_.port(), Reach::kThisHost));
+    before->set("launchers/read/1", "");
+    Launched one(node(1, "meet"));
+    before.reset();
+    Launched zero(node(0, "meet"));
+    const Finished first = zero.wait(), second = one.wait();
+    EXPECT_EQ(first.exit_code, 0) << first.err;
+    EXPECT_EQ(second.exit_code, 0) << second.err;
   }
 }
 
