@@ -117,6 +117,32 @@ def every_operation_goes_between_three_hosts_over_a_slow_link():
     operations_of(3, "auto", "shm+gloo")
 
 
+def the_benchmark_goes_between_hosts():
+    """`troika bench comm` of every operation, whose results it checks, on one engine after another; node 0 alone tells
+    of them."""
+    sizes = (4, 65536)
+    jobs = [Job(["ip", "netns", "exec", f"{PREFIX}-{number + 1}", TROIKA, "bench", "comm", "--nodes", "2",
+                 "--node-rank", str(number), "--ranks-per-node", "2", "--rendezvous", RENDEZVOUS, "--op", "all",
+                 "--sizes", ",".join(map(str, sizes)), "--budget", "0.02", "--json"],
+                environment(OMP_NUM_THREADS="1")) for number in (0, 1)]
+    done = wait_for_all(jobs)
+    for job in done:
+        assert job.status == 0, (job.status, job.out, job.err)
+    assert done[1].out == "", done[1].out
+    told = json.loads(done[0].out)
+    assert told["ranks"] == 4 and told["checked"], told
+    rows = told["results"]
+    left_out = {one["engine"]: one["reason"] for one in told["left_out"]}
+    assert {row["engine"] for row in rows} == {"gloo", "shm+gloo"}, rows
+    assert "shm" in left_out and not {"auto", "gloo"} & set(left_out), left_out
+    for engine in ("gloo", "shm+gloo"):
+        mine = [row for row in rows if row["engine"] == engine]
+        # An element each is the least of an operation that gives every rank a part.
+        assert {row["bytes"] for row in mine if row["operation"] == "all_reduce"} == set(sizes), mine
+        assert {row["operation"] for row in mine} == set(told["bus_bandwidth_formula"]), mine
+        assert all(row["seconds"] > 0 for row in mine), mine
+
+
 LAYOUTS = (
     ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=1"),
     ("parallel.tensor=4",),
@@ -220,7 +246,8 @@ try:
         skip("this machine cannot make network namespaces")
     run_tests([ranks_of_two_hosts_meet, a_host_that_does_not_come_is_named,
                an_address_that_nobody_has_is_named, hosts_that_disagree_say_so,
-               a_stopped_rank_is_named_on_both_hosts, a_model_is_the_same_on_one_host_and_on_two, every_operation_goes_between_hosts,
+               a_stopped_rank_is_named_on_both_hosts, a_model_is_the_same_on_one_host_and_on_two,
+               every_operation_goes_between_hosts, the_benchmark_goes_between_hosts,
                ranks_of_one_machine_share_memory_whatever_it_is_called])
     subprocess.run([LAB, "down", PREFIX], timeout=60, check=True)
     # A link of 5 ms and 200 Mbit/s each way.

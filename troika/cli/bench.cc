@@ -149,8 +149,10 @@ std::vector<std::string> comm_command(const CommOptions& options, const std::str
 CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
   CommReport report{host_name(), plan.ranks, {}, {}};
   std::vector<std::string> engines = options.engines;
+  const bool every = engines.empty();
+  if (every && plan.nodes > 1) engines.emplace_back("auto");  // on one host it is one of the others
   for (const EngineFacts& facts : list_engines()) {
-    if (!options.engines.empty() || facts.kind == EngineKind::kFake) continue;
+    if (!every || facts.kind == EngineKind::kFake) continue;
     if (facts.usable) {
       engines.push_back(facts.name);
     } else {
@@ -162,7 +164,7 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
     if (!result.failure) {
       const std::vector<CommTiming> timings = decode_timings(result.results.at(0));
       report.timings.insert(report.timings.end(), timings.begin(), timings.end());
-    } else if (options.engines.empty()) {
+    } else if (every) {
       const std::string& hint = result.failure->hint;
       report.left_out.push_back(
           {engine, result.failure->message + (hint.empty() ? "" : "; " + hint)});
@@ -203,8 +205,10 @@ int run_comm(const CommOptions& options) {
   const auto role = join_or_launch(options.flags, two_ranks(), environment);
   if (const auto* plan = std::get_if<LaunchPlan>(&role)) {
     if (plan->ranks < 2) throw alone();
-    check_plot(options);
-    return show(options, launch_comm(options, *plan));
+    const bool tells = plan->node_rank == 0;  // the other launchers would tell the same
+    if (tells) check_plot(options);
+    const CommReport report = launch_comm(options, *plan);
+    return tells ? show(options, report) : 0;
   }
   if (options.engines.size() > 1) {
     throw UsageError("ranks that a launcher has started measure one engine at a time",
@@ -278,7 +282,7 @@ int run_mlp(const MlpOptions& options) {
     if (result.failure) {
       throw Error(result.failure->code, result.failure->message, result.failure->hint);
     }
-    return show(options, nlohmann::json::parse(result.results.at(0)));
+    return plan->node_rank == 0 ? show(options, nlohmann::json::parse(result.results.at(0))) : 0;
   }
   const nlohmann::json json = measure_mlp(options);
   return std::get<World>(role).rank == 0 ? show(options, json) : 0;
