@@ -36,19 +36,19 @@ void Collective::announce(std::string_view name, const Deadline& deadline) {
   Operation& entry = party_.own().operation(number_);
   entry.signature = record_.signature();
   entry.bytes = own_.bytes;
-  entry.place = place_of(own_, party_.shape());
+  entry.place = own_place_;
   entry.segment = own_.location ? own_.location->segment : 0;
   entry.offset = own_.location ? own_.location->offset : 0;
-  if (entry.place == Place::kProcess) entry.offset = reinterpret_cast<std::uint64_t>(own_.data);
+  if (own_place_ == Place::kProcess) entry.offset = reinterpret_cast<std::uint64_t>(own_.data);
   const std::size_t size = std::min(name.size(), sizeof(entry.name) - 1);
   std::memcpy(entry.name, name.data(), size);
   entry.name[size] = '\0';
-  if (entry.place == Place::kSlot) {
+  if (own_place_ == Place::kSlot) {
     std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
-  } else if (entry.place == Place::kLargeSlot) {
+  } else if (own_place_ == Place::kLargeSlot) {
     entry.offset = party_.take_large_slot(number_, deadline);
     std::memcpy(party_.own().large_slot(entry.offset), own_.data, own_.bytes);
-  } else if (entry.place == Place::kStream) {
+  } else if (own_place_ == Place::kStream) {
     party_.take_windows(number_, deadline);
     fill(0);
   }
@@ -59,21 +59,25 @@ const Operation& Collective::entry(int member) const {
   return party_.board(member).operation(number_);
 }
 
+Place Collective::place(int member) const {
+  return member == party_.index() ? own_place_ : entry(member).place;
+}
+
 std::size_t Collective::bytes(int member) const {
-  return entry(member).bytes;
+  return member == party_.index() ? own_.bytes : entry(member).bytes;
 }
 
 void Collective::enter_all(const Deadline& deadline) {
   await_all(kEntered, deadline);
-  const std::uint64_t own = entry(party_.index()).signature;
   for (int member = 0; member < party_.size(); ++member) {
-    if (entry(member).signature != own) throw Mismatch(member, entry(member).name);
+    if (member == party_.index() || entry(member).signature == record_.signature()) continue;
+    throw Mismatch(member, entry(member).name);
   }
 }
 
 bool Collective::any(Place place) const {
   for (int member = 0; member < party_.size(); ++member) {
-    if (entry(member).place == place) return true;
+    if (this->place(member) == place) return true;
   }
   return false;
 }
@@ -81,13 +85,17 @@ bool Collective::any(Place place) const {
 std::size_t Collective::largest() const {
   std::size_t largest = 0;
   for (int member = 0; member < party_.size(); ++member) {
-    largest = std::max<std::size_t>(largest, entry(member).bytes);
+    largest = std::max(largest, bytes(member));
   }
   return largest;
 }
 
 const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t window,
                                   const Deadline& deadline) const {
+  if (member == party_.index()) {
+    if (own_place_ == Place::kStream) return party_.own().window_in(window);
+    return own_place_ == Place::kNone ? nullptr : own_.data + begin;
+  }
   const Operation& operation = entry(member);
   const Board& board = party_.board(member);
   switch (operation.place) {
@@ -102,7 +110,7 @@ const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t w
     case Place::kMemory:
       return find_(member, operation.segment, deadline) + operation.offset + begin;
     case Place::kProcess:
-      return member == party_.index() ? own_.data + begin : nullptr;
+      return nullptr;
   }
   return nullptr;
 }
@@ -119,9 +127,9 @@ Views Collective::views(std::size_t begin, std::uint64_t window, const Deadline&
 // memory, whose same part nobody else reads.
 std::byte* Collective::result(int member, std::size_t begin, std::uint64_t window,
                               const Deadline& deadline) const {
-  const Operation& operation = entry(member);
-  if (operation.place != Place::kMemory) return party_.board(member).window_out(window);
+  if (place(member) != Place::kMemory) return party_.board(member).window_out(window);
   if (member == party_.index()) return own_.data + begin;
+  const Operation& operation = entry(member);
   return find_(member, operation.segment, deadline) + operation.offset + begin;
 }
 
@@ -154,13 +162,13 @@ void Collective::take_all(Take take, const Deadline& deadline) {
   const std::size_t whole = largest();
   if (!any(Place::kStream)) {
     if (whole > 0) take(views(0, 0, deadline), 0, whole);
-    const bool in_memory = entry(party_.index()).place == Place::kMemory;
+    const bool in_memory = own_place_ == Place::kMemory;
     finish();
     // What lies in the caller's own memory must not change while others read it.
     if (in_memory) await_all(Progress::kDone, deadline);
     return;
   }
-  const bool streams = entry(party_.index()).place == Place::kStream;
+  const bool streams = own_place_ == Place::kStream;
   const std::size_t size = party_.shape().window_bytes;
   const std::uint64_t windows = (whole + size - 1) / size;
   for (std::uint64_t w = 0; w < windows; ++w) {
@@ -232,7 +240,7 @@ std::byte* room_for(std::size_t bytes) {
 // where it lies.
 void Collective::reduce_at_once(Fold fold, const Deadline& deadline) {
   record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
-  if (entry(party_.index()).place != Place::kMemory) {
+  if (own_place_ != Place::kMemory) {
     fold(views(0, 0, deadline), own_.data, own_.bytes);
     return finish();
   }
@@ -329,7 +337,7 @@ void Collective::reduce_whole_windows(Fold fold, const Deadline& deadline) {
 
 // Window by window: everybody folds one part, and takes the others'.
 void Collective::reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline) {
-  const bool streams = entry(party_.index()).place == Place::kStream;
+  const bool streams = own_place_ == Place::kStream;
   const std::size_t window = party_.shape().window_bytes;
   const std::uint64_t windows = (own_.bytes + window - 1) / window;
   for (std::uint64_t w = 0; w < windows; ++w) {

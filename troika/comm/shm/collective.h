@@ -102,7 +102,12 @@ class Collective {
   // is its caller's to tell.
   Collective(Party& party, const FindSegment& find, std::uint64_t number,
              const OperationRecord& record, const Contribution& own)
-      : party_(party), find_(find), number_(number), record_(record), own_(own) {}
+      : party_(party),
+        find_(find),
+        number_(number),
+        record_(record),
+        own_(own),
+        own_place_(place_of(own, party.shape())) {}
 
   // Comes first: makes the contribution visible, as far as that goes without waiting for the
   // others to take it. A ring entry that they still need is waited for.
@@ -147,7 +152,9 @@ class Collective {
   static std::uint64_t filled(std::uint64_t w) { return w == 0 ? kEntered : 2 * w; }
   static std::uint64_t taken(std::uint64_t w) { return 2 * w + 3; }
 
+  // Of this member itself nothing is read back; Party::progress says why.
   [[nodiscard]] const Operation& entry(int member) const;
+  [[nodiscard]] Place place(int member) const;
   [[nodiscard]] bool any(Place place) const;
   [[nodiscard]] std::size_t largest() const;
   [[nodiscard]] const std::byte* view(int member, std::size_t begin, std::uint64_t window,
@@ -182,6 +189,7 @@ class Collective {
   std::uint64_t number_;
   OperationRecord record_;
   Contribution own_;
+  Place own_place_;
 };
 
 }  // namespace troika::shm

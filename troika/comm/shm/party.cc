@@ -132,9 +132,7 @@ void Party::await_others(std::uint64_t operation, std::uint64_t phase, const Dea
   const auto missing = [&] {
     std::vector<int> members;
     for (int member = 0; member < size(); ++member) {
-      if (board(member).operation(operation).progress.load() < Progress::at(operation, phase)) {
-        members.push_back(member);
-      }
+      if (progress(member, operation) < Progress::at(operation, phase)) members.push_back(member);
     }
     return members;
   };

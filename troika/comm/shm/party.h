@@ -80,6 +80,8 @@ class Party {
 
   // This member has come to `phase` of the operation: tells the others.
   void advance(std::uint64_t operation, std::uint64_t phase) {
+    own_progress_[operation % Shape::kRing].store(Progress::at(operation, phase),
+                                                  std::memory_order_release);
     announce(own().operation(operation).progress, Progress::at(operation, phase));
   }
   // This member needs the operation's ring entries and slots no longer, its own nor the others'.
@@ -92,8 +94,8 @@ class Party {
   }
   [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const {
     const std::uint64_t wanted = Progress::at(operation, phase);
-    for (const Board& board : boards_) {
-      if (board.operation(operation).progress.load() < wanted) return false;
+    for (int member = 0; member < size(); ++member) {
+      if (progress(member, operation) < wanted) return false;
     }
     return true;
   }
@@ -212,6 +214,12 @@ class Party {
     const Board& board_;
   };
   static void let_others_run();
+  // Of the last operation that has had the ring's entry. What this member has told it does not read
+  // back: a peer that has just read it has the line in its caches, and may have it alone.
+  [[nodiscard]] std::uint64_t progress(int member, std::uint64_t operation) const {
+    return member == index_ ? own_progress_[operation % Shape::kRing].load()
+                            : board(member).operation(operation).progress.load();
+  }
   void announce(std::atomic<std::uint64_t>& word, std::uint64_t news) const {
     if (fences_ == Fences::kAtSleep) {
       // The peers have the line in their caches: a fence would wait until they have given it up.
@@ -239,6 +247,7 @@ class Party {
   int spins_;
   int looks_for_a_moment_;
   Fences fences_;
+  std::array<std::atomic<std::uint64_t>, Shape::kRing> own_progress_{};
   // Operations whose entries are free to take; it only grows.
   std::atomic<std::uint64_t> free_until_ = Shape::kRing;
   // How many operations of each block this member has finished.
