@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <troika/base/counter_clock.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/time.h>
@@ -126,7 +127,7 @@ void Recorder::write(std::uint64_t sequence, const OperationFacts& facts) noexce
   std::atomic_thread_fence(std::memory_order_release);
   store(record.state, static_cast<std::uint32_t>(State::kRunning));
   store(record.steps, std::uint32_t{0});
-  store(record.started, wall_nanoseconds());
+  store(record.started, wall_nanoseconds_by_counter());
   store(record.finished, std::int64_t{0});
   store(record.bytes, facts.bytes);
   store(record.sent, std::uint64_t{0});
@@ -164,7 +165,7 @@ void Recorder::close(std::uint64_t sequence, std::uint32_t state) noexcept {
   if (sequence == 0) return;
   Record& record = record_of(mapping_, capacity_, sequence);
   if (std::atomic_ref(record.sequence).load(std::memory_order_acquire) != sequence) return;
-  store(record.finished, wall_nanoseconds());
+  store(record.finished, wall_nanoseconds_by_counter());
   std::atomic_ref(record.state).store(state, std::memory_order_release);
 }
 
