@@ -3,6 +3,7 @@
 #include <troika/comm/collectives.h>
 #include <troika/comm/fold.h>
 #include <troika/comm/shm/engine.h>
+#include <troika/comm/shm/engine_pending.h>
 #include <troika/comm/shm/parts.h>
 #include <troika/observe/memory_counter.h>
 
@@ -51,121 +52,6 @@ void compare_sizes(int peer, std::uint64_t sends, std::uint64_t expected, std::u
 }
 
 }  // namespace
-
-// An operation that is finished by whoever waits for it, asks whether it is done, or starts a later
-// one.
-class Engine::Pending : public Work::State {
- public:
-  bool done() final {
-    if (done_.load(std::memory_order_acquire)) return true;
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // somebody waits for it just now
-    if (!done_ && ready()) finish();
-    return done_;
-  }
-
-  void wait() final {
-    const std::lock_guard lock(mutex_);
-    if (!done_) finish();
-    if (error_) std::rethrow_exception(error_);
-  }
-
-  void on_done(std::function<void(std::exception_ptr)> callback) final {
-    const std::lock_guard lock(mutex_);
-    if (done_) {
-      callback(error_);
-    } else if (!callback_) {
-      callback_ = std::move(callback);
-    } else {
-      more_callbacks_.push_back(std::move(callback));
-    }
-  }
-
-  [[nodiscard]] virtual Deadline deadline() const = 0;
-
- protected:
-  // Whether body() would not wait; and the operation, at most once, after which it lets go of its
-  // tensors.
-  [[nodiscard]] virtual bool ready() = 0;
-  virtual void body() = 0;
-
- private:
-  void finish() {
-    try {
-      body();
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-    if (callback_) callback_(error_);
-    for (const auto& callback : more_callbacks_) callback(error_);
-    callback_ = nullptr;
-    more_callbacks_.clear();
-    done_.store(true, std::memory_order_release);
-  }
-
-  std::mutex mutex_;
-  std::atomic<bool> done_ = false;
-  std::exception_ptr error_;
-  std::function<void(std::exception_ptr)> callback_;
-  std::vector<std::function<void(std::exception_ptr)>> more_callbacks_;
-};
-
-// A collective, with all that it needs in one piece of memory.
-template <class Finish>
-class Engine::Operation final : public Engine::Pending {
- public:
-  Operation(Engine& engine, const Named& named, const Collective& collective,
-            at::Tensor contribution, Finish finish)
-      : engine_(engine),
-        name_(named),
-        collective_(collective),
-        contribution_(std::move(contribution)),
-        finish_(std::move(finish)) {}
-
-  [[nodiscard]] const Kept& name() const { return name_; }
-  [[nodiscard]] Deadline deadline() const override { return name_.get().deadline; }
-  void announce() { engine_.announce(collective_, name_.get()); }
-  void body() override {
-    const Named named = name_.get();
-    engine_.run(named, [&] { (*finish_)(collective_, named.deadline); });
-    finish_.reset();
-    contribution_ = at::Tensor();
-  }
-
- private:
-  [[nodiscard]] bool ready() override { return collective_.ready(); }
-
-  Engine& engine_;
-  Kept name_;
-  Collective collective_;
-  at::Tensor contribution_;
-  std::optional<Finish> finish_;
-};
-
-// An exchange that lacks nothing but what others send.
-class Engine::SmallExchange final : public Engine::Pending {
- public:
-  SmallExchange(Engine& engine, const Named& named, std::shared_ptr<Mailbox::Batch> batch,
-                std::vector<at::Tensor> tensors)
-      : engine_(engine), name_(named), batch_(std::move(batch)), tensors_(std::move(tensors)) {}
-
-  [[nodiscard]] Deadline deadline() const override { return name_.get().deadline; }
-  void body() override {
-    engine_.finish_exchange(name_.get(), batch_);
-    tensors_.clear();
-  }
-
- private:
-  [[nodiscard]] bool ready() override {
-    if (!batch_->done()) engine_.mailbox_.progress();
-    return batch_->done();
-  }
-
-  Engine& engine_;
-  Kept name_;
-  std::shared_ptr<Mailbox::Batch> batch_;
-  std::vector<at::Tensor> tensors_;
-};
 
 Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience,
                bool by_address)
