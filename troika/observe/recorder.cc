@@ -3,6 +3,7 @@
 #include <troika/base/counter_clock.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/short_copy.h>
 #include <troika/base/time.h>
 #include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
@@ -28,7 +29,7 @@ static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
 template <std::size_t kSize>
 void fill_text(char (&field)[kSize], std::string_view text) {
   std::memset(field, 0, kSize);  // of a size that the compiler knows: a few stores
-  text.copy(field, kSize);
+  copy_short(field, text);
 }
 
 Header& header_of(std::byte* mapping) {

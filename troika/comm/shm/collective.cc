@@ -1,3 +1,4 @@
+#include <troika/base/short_copy.h>
 #include <troika/comm/shm/collective.h>
 
 #include <algorithm>
@@ -40,9 +41,7 @@ void Collective::announce(std::string_view name, const Deadline& deadline) {
   entry.segment = own_.location ? own_.location->segment : 0;
   entry.offset = own_.location ? own_.location->offset : 0;
   if (own_place_ == Place::kProcess) entry.offset = reinterpret_cast<std::uint64_t>(own_.data);
-  const std::size_t size = std::min(name.size(), sizeof(entry.name) - 1);
-  std::memcpy(entry.name, name.data(), size);
-  entry.name[size] = '\0';
+  entry.name[copy_short({entry.name, sizeof(entry.name) - 1}, name)] = '\0';
   if (own_place_ == Place::kSlot) {
     std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
   } else if (own_place_ == Place::kLargeSlot) {

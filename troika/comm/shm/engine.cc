@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/short_copy.h>
 #include <troika/base/text.h>
 #include <troika/comm/collectives.h>
 #include <troika/comm/fold.h>
@@ -37,7 +38,7 @@ std::string_view short_name(std::string_view operation, std::string_view label,
   std::size_t size = 0;
   for (const std::string_view part :
        {operation, std::string_view(" '"), label, std::string_view("'")}) {
-    size += part.copy(room.data() + size, room.size() - size);
+    size += copy_short(std::span(room).subspan(size), part);
   }
   return {room.data(), size};
 }
