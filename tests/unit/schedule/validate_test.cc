@@ -221,6 +221,31 @@ TEST_P(EverySchedule, IsRejectedOnceAnActionIsChangedOrMovedUnlessItStillWorks) 
   }
 }
 
+TEST_P(EverySchedule, OfAnyShapeIsRejectedOnceItIsSpoiltUnlessItStillWorks) {
+  Random random(5);
+  const std::vector<int> chunks = chunks_of(GetParam());
+  for (int i = 0; i < 50; ++i) {
+    const ScheduleShape shape{2 + static_cast<int>(below(random, 15)),
+                              chunks[below(random, chunks.size())],
+                              1 + static_cast<int>(below(random, 64))};
+    const Schedule schedule = make_schedule(GetParam(), shape);
+    for (const auto& spoil : {swap_actions, hand_to_another_rank}) {
+      Schedule other = schedule;
+      spoil(other, random);
+      const auto fault = find_fault(other);
+      ASSERT_EQ(!fault, works(other)) << (fault ? fault->message : "accepted");
+    }
+    Schedule dropped = schedule, doubled = schedule, changed = schedule;
+    drop_action(dropped, random);
+    ASSERT_TRUE(find_fault(dropped));
+    ASSERT_FALSE(works(dropped));
+    double_action(doubled, random);
+    ASSERT_TRUE(find_fault(doubled));
+    change_action(changed, random);
+    ASSERT_TRUE(find_fault(changed) || works(changed));
+  }
+}
+
 // ---- programs in a random order ----
 
 // Forward before the gradients of each microbatch, weight gradients in ascending order; whether
