@@ -20,8 +20,9 @@ struct Traffic {
 
 class Meter {
  public:
-  explicit Meter(const Rank& rank)
-      : path_(recorder_path(rank.folder(), rank.index())), group_(watched_group(rank)) {}
+  explicit Meter(const Rank& rank) : Meter(rank, rank.options()) {}
+  Meter(const Rank& rank, const EngineOptions& options)
+      : path_(recorder_path(rank.folder(), rank.index())), group_(watched_group(rank, options)) {}
 
   [[nodiscard]] const Group& group() const { return group_; }
   [[nodiscard]] std::uint64_t size() const { return static_cast<std::uint64_t>(group_.size()); }
@@ -39,8 +40,7 @@ class Meter {
   }
 
  private:
-  [[nodiscard]] Group watched_group(const Rank& rank) const {
-    EngineOptions options = rank.options();
+  [[nodiscard]] Group watched_group(const Rank& rank, EngineOptions options) const {
     options.observers.recorder = Recorder::create(path_, rank.index(), "here");
     std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
     std::iota(ranks.begin(), ranks.end(), 0);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <troika/comm/shm/processes.h>
+#include <troika/observe/machine.h>
 
 #include <string>
 
@@ -192,6 +193,18 @@ RANK_FUNCTION(bytes_through_windows) {
   EXPECT_EQ(meter.last().steps, n == 2 ? 2 * 3 - 1u : 1 + 2 * 3u);
 }
 
+// Where nobody has said so, addresses are for ranks that have a core each.
+RANK_FUNCTION(addresses_or_windows) {
+  EngineOptions options = rank.options();
+  options.by_address.reset();
+  options.ranks_on_host = std::stoi(rank.argument("ranks on host"));
+  const Meter meter(rank, options);
+  at::Tensor large = at::ones({kLarge});
+  meter.group().all_reduce(large, ReduceOp::kSum, Rank::call("x")).wait();
+  const bool addresses = options.ranks_on_host <= usable_cores() && shm::settings_allow_addresses();
+  EXPECT_EQ(meter.last().steps, addresses ? 2 : kThreeWindows) << options.ranks_on_host;
+}
+
 RANK_FUNCTION(limit_of_five) {
   const Meter meter(rank);
   constexpr std::uint64_t kMostBytes = 32 << 10;
@@ -201,6 +214,14 @@ RANK_FUNCTION(limit_of_five) {
   meter.expect("all_reduce of 4 x 32 KiB", {4 * kMostBytes, 1});
   meter.group().all_reduce(more, ReduceOp::kSum, Rank::call("x")).wait();
   EXPECT_EQ(meter.last().steps, 1 + 2u);
+}
+
+TEST(Traffic, GoesThroughWindowsWhereRanksShareCores) {
+  for (const int on_host : {2, usable_cores() + 1}) {
+    RankOptions options{.engine = EngineKind::kShm};
+    options.arguments["ranks on host"] = std::to_string(on_host);
+    expect_ranks("addresses_or_windows", 2, options);
+  }
 }
 
 TEST(Traffic, OfSharedMemory) {

@@ -133,9 +133,9 @@ EngineOptions Rank::options() const {
     options.host_of = [](int rank) { return rank == 0 ? 0 : 1; };
   } else if (options_.pretend == Pretend::kThreeHostsInTurn) {
     options.host_of = [](int rank) { return rank % 3; };
-  } else if (options_.pretend == Pretend::kOutOfReach) {
-    options.by_address = false;
   }
+  // However many cores there are.
+  options.by_address = options_.pretend != Pretend::kOutOfReach;
   options.store = &store_;
   options.rendezvous_timeout = Seconds(30);
   return options;

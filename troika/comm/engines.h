@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct EngineOptions {
   std::function<int(int rank)> host_of = {};
   // Between ranks of one host, large all-reduces of ordinary memory read and write the others'
   // processes (process_vm_readv(2)) where the system lets all of them; without, they pass through
-  // shared memory.
-  bool by_address = true;
+  // shared memory. Unset: where each rank of the job has a core. Where ranks share cores, shared
+  // memory is as fast or faster. TROIKA_BY_ADDRESS takes precedence.
+  std::optional<bool> by_address = {};
   // Ranks of the job on this host, in whatever groups: they share its cores, which decides how a
   // rank waits. 0: those of the group are all there are.
   int ranks_on_host = 0;

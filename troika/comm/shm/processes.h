@@ -13,7 +13,7 @@
 
 namespace troika::shm {
 
-// Of a rank that does not want it: "0".
+// "0": without. "1": also where ranks share cores.
 inline constexpr const char* kByAddressVariable = "TROIKA_BY_ADDRESS";
 
 class Processes {
