@@ -18,7 +18,6 @@ TEST(Patience, LetsOthersRunAtOnceWhereRanksShareCores) {
     const Party::Patience patience = patience_of(ranks, cores);
     EXPECT_EQ(patience.spin.count(), 0) << ranks << " on " << cores;
     EXPECT_GT(patience.yield.count(), 0) << ranks << " on " << cores;
-    EXPECT_LT(patience.yield, patience_of(ranks, ranks).yield) << ranks << " on " << cores;
   }
 }
 

@@ -3,8 +3,9 @@
 namespace troika::shm {
 namespace {
 
-constexpr Party::Patience kCoreEach{.spin = Seconds(50e-6), .yield = Seconds(2e-3)};
-constexpr Party::Patience kSharedCores{.spin = Seconds(0), .yield = Seconds(500e-6)};
+constexpr Seconds kYield(2e-3);
+constexpr Party::Patience kCoreEach{.spin = Seconds(50e-6), .yield = kYield};
+constexpr Party::Patience kSharedCores{.spin = Seconds(0), .yield = kYield};
 
 }  // namespace
 
