@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/config/choices.h>
 #include <troika/observe/log.h>
@@ -36,56 +37,94 @@ Change zero(int stage) {
           [stage](Recipe& recipe) { recipe.parallel.zero_stage = stage; }};
 }
 
-// Takes its ranks from the data axis; nothing where that has too few.
-std::optional<Change> axis(const Recipe& now, const std::string& name,
-                           std::int64_t ParallelRecipe::*size, std::int64_t ranks) {
-  const std::int64_t factor = ranks / (now.parallel.*size);
-  std::optional<std::int64_t> data = now.parallel.data;
-  if (data && *data % factor != 0) return std::nullopt;
-  if (data) *data /= factor;
-  return Change{
-      name + " = " + std::to_string(ranks) + (data ? ", data = " + std::to_string(*data) : ""),
-      [=](Recipe& recipe) {
-        recipe.parallel.*size = ranks;
-        recipe.parallel.data = data;
-      }};
+Change both(const Change& first, const Change& second) {
+  return {first.text + (first.text.empty() || second.text.empty() ? "" : ", ") + second.text,
+          [first, second](Recipe& recipe) {
+            if (first.apply) first.apply(recipe);
+            if (second.apply) second.apply(recipe);
+          }};
+}
+
+// How many ranks the data axis has after the change.
+std::int64_t data_ranks(const Change& change, Recipe recipe, int ranks) {
+  if (change.apply) change.apply(recipe);
+  const ParallelRecipe& parallel = recipe.parallel;
+  return parallel.data.value_or(ranks / (parallel.context * parallel.tensor * parallel.pipeline));
+}
+
+// Axes so many times as long, whose ranks come from the data axis; nothing where that has too few.
+std::optional<Change> longer_axes(const ParallelRecipe& now, std::int64_t tensor_times,
+                                  std::int64_t pipeline_times) {
+  const std::int64_t tensor = now.tensor * tensor_times, pipeline = now.pipeline * pipeline_times;
+  std::optional<std::int64_t> data = now.data;
+  if (data && *data % (tensor_times * pipeline_times) != 0) return std::nullopt;
+  if (data) *data /= tensor_times * pipeline_times;
+  std::vector<std::string> words;
+  const auto say = [&](const std::string& name, std::int64_t size) {
+    words.push_back(name + " = " + std::to_string(size));
+  };
+  if (tensor_times > 1) say("tensor", tensor);
+  if (pipeline_times > 1) say("pipeline", pipeline);
+  if (data) say("data", *data);
+  return Change{join(words, ", "), [=](Recipe& recipe) {
+                  recipe.parallel.tensor = tensor;
+                  recipe.parallel.pipeline = pipeline;
+                  recipe.parallel.data = data;
+                }};
 }
 
 // Only changes that change something.
 std::vector<Change> changes_of(const Recipe& recipe, int ranks) {
   std::vector<Change> changes;
-  const ActivationCheckpoint now = recipe.parallel.activation_checkpoint;
-  if (now == ActivationCheckpoint::kNone && recipe.model.kind == ModelKind::kGpt) {
+  const ParallelRecipe& now = recipe.parallel;
+  if (now.activation_checkpoint == ActivationCheckpoint::kNone &&
+      recipe.model.kind == ModelKind::kGpt) {
     changes.push_back(checkpoint(ActivationCheckpoint::kSelective));
   }
-  if (now != ActivationCheckpoint::kFull)
+  if (now.activation_checkpoint != ActivationCheckpoint::kFull) {
     changes.push_back(checkpoint(ActivationCheckpoint::kFull));
+  }
   for (std::int64_t size = recipe.train.micro_batch_size / 2; size >= 1; size /= 2) {
     changes.push_back(microbatch(size));
   }
-  if (recipe.parallel.data.value_or(2) > 1) {
-    for (int stage = static_cast<int>(recipe.parallel.zero_stage) + 1; stage <= 3; ++stage) {
+  if (data_ranks({}, recipe, ranks) > 1) {
+    for (int stage = static_cast<int>(now.zero_stage) + 1; stage <= 3; ++stage) {
       changes.push_back(zero(stage));
     }
   }
-  const auto try_axis = [&](const std::string& name, std::int64_t ParallelRecipe::*member) {
-    for (std::int64_t size = recipe.parallel.*member * 2; size <= ranks; size *= 2) {
-      if (auto change = axis(recipe, name, member, size)) changes.push_back(*std::move(change));
-    }
+  const auto try_axes = [&](std::int64_t tensor_times, std::int64_t pipeline_times) {
+    auto change = longer_axes(now, tensor_times, pipeline_times);
+    if (change) changes.push_back(*std::move(change));
   };
-  try_axis("tensor", &ParallelRecipe::tensor);
-  try_axis("pipeline", &ParallelRecipe::pipeline);
+  for (std::int64_t times = 2; now.tensor * times <= ranks; times *= 2) try_axes(times, 1);
+  for (std::int64_t times = 2; now.pipeline * times <= ranks; times *= 2) try_axes(1, times);
   return changes;
 }
 
-Change together(const Recipe& recipe) {
-  std::vector<Change> all = {checkpoint(ActivationCheckpoint::kFull), microbatch(1)};
-  if (recipe.parallel.data.value_or(2) > 1) all.push_back(zero(3));
-  std::string text;
-  for (const Change& change : all) text += (text.empty() ? "" : ", ") + change.text;
-  return {text, [all](Recipe& changed) {
-            for (const Change& change : all) change.apply(changed);
-          }};
+// Several changes at once: all that is cheap, without and with ZeRO; then that on longer tensor and
+// pipeline axes, the shortest first. Where those leave one data rank, ZeRO only costs.
+std::vector<Change> combinations_of(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& now = recipe.parallel;
+  Change cheap;
+  if (now.activation_checkpoint != ActivationCheckpoint::kFull) {
+    cheap = checkpoint(ActivationCheckpoint::kFull);
+  }
+  if (recipe.train.micro_batch_size > 1) cheap = both(cheap, microbatch(1));
+  std::vector<Change> combinations;
+  const auto combine = [&](const Change& axes) {
+    const Change change = both(cheap, axes);
+    if (!change.text.empty()) combinations.push_back(change);
+    const int best_zero = data_ranks(axes, recipe, ranks) > 1 ? 3 : 0;
+    if (now.zero_stage != best_zero)
+      combinations.push_back(both(both(cheap, zero(best_zero)), axes));
+  };
+  combine({});
+  for (std::int64_t times = 2; now.tensor * now.pipeline * times <= ranks; times *= 2) {
+    for (std::int64_t tensor = times; tensor >= 1; tensor /= 2) {
+      if (const auto axes = longer_axes(now, tensor, times / tensor)) combine(*axes);
+    }
+  }
+  return combinations;
 }
 
 // Of the host that needs the most; if that is more than `limit`, no more than it takes to say so.
@@ -131,12 +170,18 @@ std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
     const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, limit);
     if (bytes && *bytes <= limit) return write(change, *bytes);
   }
-  const Change last = together(loaded);
-  const auto bytes =
-      bytes_with(last, loaded, ranks, ranks_per_node, std::numeric_limits<std::int64_t>::max());
-  if (bytes && *bytes <= limit) return write(last, *bytes);
-  return "use a smaller model or seq_len, or more hosts: even " + last.text + " needs " +
-         (bytes ? bytes_text(*bytes) : "more");
+  std::optional<std::int64_t> least;
+  std::string how;
+  for (const Change& change : combinations_of(loaded, ranks)) {
+    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node,
+                                  least.value_or(std::numeric_limits<std::int64_t>::max()));
+    if (!bytes) continue;
+    if (*bytes <= limit) return write(change, *bytes);
+    if (least && *bytes >= *least) continue;
+    least = bytes;
+    how = ": even " + change.text + " needs " + bytes_text(*bytes);
+  }
+  return "use a smaller model or seq_len, or more hosts" + how;
 }
 
 void refuse_unless_it_fits(const Recipe& loaded, int ranks, HostRanks here,
