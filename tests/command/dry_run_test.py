@@ -170,6 +170,14 @@ class DryRun(CommandTest):
         size = done.err.split("micro_batch_size = ")[1].split(":")[0]
         self.assertTrue(self.predict(sets[0], f"train.micro_batch_size={size}")["fits"])
 
+    def test_a_key_that_changes_nothing_is_told_by_whoever_reads_the_recipe(self):
+        offload = "parallel.offload=optimizer"
+        told = [self.succeeds(self.train(offload, ranks=2, flags=("--dry-run",)))]
+        for words in (("mesh", "--ranks", "2"), ("verify", "--ranks", "1"), ("recipe", "check")):
+            told.append(self.succeeds(self.troika(*words, "recipe.toml", "--set", offload)))
+        for done in told:
+            self.assertIn("[parallel] offload changes nothing on CPUs", done.err, str(done))
+
 
 if __name__ == "__main__":
     command.main()

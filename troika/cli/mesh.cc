@@ -28,6 +28,7 @@ int show_mesh(const Options& options) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides, asked);
   const int ranks = asked ? options.ranks : smallest_world(loaded.recipe);
   const MeshPlan plan = plan_mesh(resolve_for_run(loaded.recipe, ranks, loaded.origins));
+  print_warnings(loaded);
   std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
   return 0;
 }

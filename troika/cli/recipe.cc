@@ -5,7 +5,6 @@
 #include <troika/config/reference.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -23,9 +22,7 @@ struct Options {
 
 LoadedRecipe load_with_warnings(const Options& options) {
   LoadedRecipe loaded = load_recipe(options.file, options.overrides);
-  for (const std::string& warning : loaded.warnings) {
-    std::fprintf(stderr, "troika: warning: %s\n", warning.c_str());
-  }
+  print_warnings(loaded);
   return loaded;
 }
 

@@ -1,5 +1,7 @@
-// The flags of every subcommand that reads a recipe.
+// What the subcommands that read a recipe have in common.
 #pragma once
+
+#include <troika/config/recipe_file.h>
 
 #include <string>
 #include <vector>
@@ -13,5 +15,8 @@ namespace troika {
 // FILE, which must be given, and --set KEY=VALUE, any number of times: what load_recipe() takes.
 // Both must outlive `command`.
 void add_recipe_flags(CLI::App& command, std::string& file, std::vector<std::string>& overrides);
+
+// A line on stderr for each key that does not do what it seems to.
+void print_warnings(const LoadedRecipe& loaded);
 
 }  // namespace troika

@@ -126,6 +126,7 @@ int predict(Options options) {
       load_recipe(options.file, options.overrides, ranks_asked(options.launch));
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
+  print_warnings(loaded);
   const ThreadsOfRank threads(plan.ranks_per_node);
   const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
   if (!options.json) std::cout << to_text(run) << std::flush;  // advice may take a while

@@ -64,7 +64,9 @@ int verify(const VerifyOptions& options) {
       throw UsageError("troika verify starts its ranks itself",
                        "call it once, outside of " + world->source);
     }
-    return verify_by_jobs(options, load_recipe(options.file, options.overrides).recipe);
+    const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
+    print_warnings(loaded);
+    return verify_by_jobs(options, loaded.recipe);
   }
   return run_for_launcher(environment, reporter, [&] {
     try_as_rank(options, world.value());
