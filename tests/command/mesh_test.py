@@ -234,20 +234,27 @@ class Schedules(CommandTest):
                   "head input gradient", *(f"layer {layer} {what}" for layer in range(layers) for what in block)]
         expected = collections.Counter({f"{place}, microbatch {microbatch}": 2  # ranks
                                         for place in places for microbatch in range(microbatches)})
-        for schedule in ("1f1b", "zb-h2", "zb-v"):
+        stages_of = {"1f1b": ([0], [1]), "zb-h2": ([0], [1]), "zb-v": ([0, 3], [1, 2])}  # of a pipeline rank
+        for schedule, stages in stages_of.items():
             with self.subTest(schedule):
                 self.succeeds(self.train(
                     f"model.layers={layers}", f"train.global_batch_size={2 * microbatches}", "train.micro_batch_size=2",
                     "train.steps=1", "train.evaluate_every_steps=0", "comm.engine=gloo", "parallel.pipeline=2",
                     "parallel.tensor=2", f"parallel.pipeline_schedule={schedule}", ranks=4, flags=("--overwrite",)))
                 shown = json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)
-                found = [one for rank in shown["ranks"] for one in rank["operations"]
-                         if one["axis"] == "tensor" and ", microbatch " in one["label"]
-                         and not one["label"].startswith("gradient bucket")]  # once a step, of the norms
-                self.assertEqual(collections.Counter(one["label"] for one in found), expected)
-                for one in found:
-                    numbers = 3 * tokens * 8 if "softmax" in one["label"] else tokens // 2 * dim * 4
-                    self.assertEqual(one["bytes_sent"], numbers, one["label"])
+                found = collections.Counter()
+                for rank in shown["ranks"]:
+                    for one in rank["operations"]:
+                        label = one["label"]
+                        if one["axis"] != "tensor" or ", microbatch " not in label \
+                                or label.startswith("gradient bucket"):  # once a step, of the norms
+                            continue
+                        place, stage = re.fullmatch(r"(.*) \(stage (\d+)\)", label).groups()
+                        self.assertIn(int(stage), stages[rank["rank"] // 2], label)
+                        found[place] += 1
+                        numbers = 3 * tokens * 8 if "softmax" in label else tokens // 2 * dim * 4
+                        self.assertEqual(one["bytes_sent"], numbers, label)
+                self.assertEqual(found, expected)
 
     def test_a_slow_stage_is_no_hang(self):
         # The first stage is the embedding alone, done with its forward passes long before the second: were it to send

@@ -25,8 +25,7 @@ ROW = ("comm.engine=gloo", "parallel.pipeline=4")
 # Hangs on other axes: the layout, the rank that waits for the victim, in what.
 PASS = r", microbatch \d+ \(stage 1\)"
 AXES = {
-    "tensor": (("parallel.pipeline=1", "parallel.tensor=2"), 3, "on axis tensor",
-               r"layer [0-3] (attention|feed-forward) [a-z ]+, microbatch \d+"),
+    "tensor": (("parallel.tensor=2",), 3, "on axis tensor", rf"layer [23] (attention|feed-forward) [a-z ]+{PASS}"),
     "zero": (("parallel.zero_stage=3",), 3, "on axis data", rf"values of units \d+ to \d+{PASS}"),
     "data": (("model.tied_embeddings=false",), 3, "on axis data", rf"gradient bucket \d+{PASS}"),
 }
@@ -102,7 +101,7 @@ class PipelineFailures(CommandTest):
         self.fail(f"rank {near} never waits in {what} alone")
 
     def test_a_hang_is_told_with_its_label_in_every_layout(self):
-        """Of a pipeline and a data axis with stage and microbatch, of a tensor axis with layer and microbatch."""
+        """And with stage and microbatch."""
         layouts = {schedule: (schedule, (), 0, "on axis pipeline", TRANSFER) for schedule in SCHEDULES}
         layouts["row"] = ("zb-h1", ROW, 1, "on axis pipeline", TRANSFER)
         layouts.update((name, ("1f1b", *case)) for name, case in AXES.items())

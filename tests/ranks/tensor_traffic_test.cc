@@ -26,7 +26,7 @@ class Steps {
   void gather(const std::string& what) { add("all_gather", what); }
   void scatter(const std::string& what) { add("reduce_scatter", what); }
   void add(const std::string& operation, const std::string& what) {
-    all.push_back({operation, what + ", microbatch 2"});
+    all.push_back({operation, what + ", microbatch 2 (stage 0)"});
   }
   std::vector<Expected> all;
 };

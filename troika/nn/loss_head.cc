@@ -35,7 +35,7 @@ SplitChunk split_chunk(const at::Tensor& hidden, const Parameter& weight, const 
   const std::int64_t first_class = cut.axis.share(cut.vocabulary).first;
   SplitChunk chunk{logits_of(hidden, weight), {}};
   const at::Tensor own = ops::cross_entropy_part_(chunk.exponentials, targets, first_class);
-  chunk.parts = cut.axis.gather_each(own, {"head", "softmax of the vocabulary", cut.microbatch});
+  chunk.parts = cut.axis.gather_each(own, {"head", "softmax of the vocabulary", cut.pass});
   return chunk;
 }
 

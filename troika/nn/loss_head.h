@@ -30,7 +30,7 @@ struct HeadLoss {
 struct VocabularyCut {
   TensorAxis axis;
   std::int64_t vocabulary = 0;  // of all ranks
-  int microbatch = 0;           // for labels
+  Pass pass = {};               // for labels
 };
 
 [[nodiscard]] HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,

@@ -10,6 +10,12 @@ namespace troika {
 // Target of a position that does not count in the loss.
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
+// A microbatch's way through a stage, as labels name it.
+struct Pass {
+  int microbatch = 0;
+  int stage = 0;
+};
+
 struct Microbatch {
   // Language models: token ids, int64 [samples, seq_len]. Others: features, fp32 [samples,
   // input_dim].
@@ -26,10 +32,12 @@ struct Microbatch {
   std::int64_t valid = 0;
   // The optimiser step, from 1; keys the dropout masks.
   std::int64_t step = 0;
-  // Its number among those of this rank in the step, from 0: for labels.
+  // Its number among those of this rank in the step, from 0, and the pipeline stage that it is in.
   int index = 0;
+  int stage = 0;
 
   [[nodiscard]] std::int64_t samples() const { return inputs.defined() ? inputs.size(0) : 0; }
+  [[nodiscard]] Pass pass() const { return {index, stage}; }
 };
 
 }  // namespace troika

@@ -12,7 +12,10 @@ std::string LayerLabel::text() const {
       .append(" ")
       .append(what)
       .append(", microbatch ")
-      .append(std::to_string(microbatch));
+      .append(std::to_string(pass.microbatch))
+      .append(" (stage ")
+      .append(std::to_string(pass.stage))
+      .append(")");
 }
 
 TensorAxis::TensorAxis(Group group, Seconds timeout)

@@ -8,6 +8,7 @@
 #include <troika/base/share.h>
 #include <troika/base/time.h>
 #include <troika/comm/group.h>
+#include <troika/nn/microbatch.h>
 #include <troika/param/spec.h>
 
 #include <string>
@@ -17,11 +18,11 @@
 namespace troika {
 
 // What a collective of a layer is for, as messages and flight records tell it: "layer 3 attention
-// input, microbatch 2". Put together only where there is a collective.
+// input, microbatch 2 (stage 1)". Put together only where there is a collective.
 struct LayerLabel {
   std::string_view layer;
   std::string_view what;
-  int microbatch = 0;
+  Pass pass = {};
 
   [[nodiscard]] std::string text() const;
 };

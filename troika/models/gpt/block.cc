@@ -19,7 +19,7 @@ struct GptBlock::AttentionInputs {
 // share of it; `d_` are gradients of outputs, left by backward_input for backward_weight, those of
 // attended and down for all tokens. What the backward pass has used is let go at once.
 struct GptBlock::State final : UnitState {
-  int microbatch = 0;
+  Pass pass = {};
   std::int64_t tokens = 0;  // of the microbatch, on all ranks together
   AttentionShape shape;
   Normalization::State attention_norm, feed_forward_norm;
@@ -162,12 +162,12 @@ std::vector<std::int64_t> GptBlock::output_shape(const Microbatch& microbatch) c
 
 at::Tensor GptBlock::gather(const at::Tensor& share, const State& state,
                             std::string_view what) const {
-  return axis_.gather_tokens(share, state.tokens, {label_, what, state.microbatch});
+  return axis_.gather_tokens(share, state.tokens, {label_, what, state.pass});
 }
 
 at::Tensor GptBlock::scatter(const at::Tensor& partial, const State& state,
                              std::string_view what) const {
-  return axis_.scatter_sum(partial, {label_, what, state.microbatch});
+  return axis_.scatter_sum(partial, {label_, what, state.pass});
 }
 
 at::Tensor GptBlock::dropped(const at::Tensor& tensor, const Saved& saved,
@@ -182,7 +182,7 @@ at::Tensor GptBlock::dropped(const at::Tensor& tensor, const Saved& saved,
 Activation GptBlock::forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<State>();
-  own->microbatch = saved.microbatch.index;
+  own->pass = saved.microbatch.pass();
   own->tokens = saved.microbatch.inputs.numel();
   const at::Tensor attended = attend(input.hidden, saved, *own);
   const at::Tensor middle = input.hidden + dropped(attended, saved, attention_dropout_);

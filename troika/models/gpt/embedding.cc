@@ -64,7 +64,7 @@ at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
     rows = at::index_select(table, 0, local.ids.clamp(0, rows_.count - 1));
     rows.masked_fill_(local.held.logical_not().unsqueeze(1), 0);
   }
-  return axis_.scatter_sum(rows, {"embedding", "rows", microbatch.index});
+  return axis_.scatter_sum(rows, {"embedding", "rows", microbatch.pass()});
 }
 
 at::Tensor GptEmbedding::position_ids(const Microbatch& microbatch) const {
@@ -122,7 +122,7 @@ at::Tensor GptEmbedding::backward_input(UnitState& state, const Saved& saved, at
                    gradient);
   }
   gradient = axis_.gather_tokens(gradient, microbatch.inputs.numel(),
-                                 {"embedding", "output gradient", microbatch.index});
+                                 {"embedding", "output gradient", microbatch.pass()});
   add_token_gradients(microbatch, gradient);
   return {};
 }

@@ -48,14 +48,14 @@ HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) cons
 }
 
 HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved) const {
-  const int index = saved.microbatch.index;
+  const Pass pass = saved.microbatch.pass();
   const at::Tensor targets = saved.microbatch.targets.reshape({-1});
-  const VocabularyCut cut{axis_, recipe_.vocab_size, index};
+  const VocabularyCut cut{axis_, recipe_.vocab_size, pass};
   const at::Tensor input =
-      axis_.gather_tokens(normalised, targets.numel(), {"head", "input", index});
+      axis_.gather_tokens(normalised, targets.numel(), {"head", "input", pass});
   if (saved.mode == Mode::kEvaluate) return evaluate_split_head(input, *output_, targets, cut);
   HeadLoss loss = differentiate_split_head(input, *output_, targets, saved.loss_scale, cut);
-  loss.input_gradient = axis_.scatter_sum(loss.input_gradient, {"head", "input gradient", index});
+  loss.input_gradient = axis_.scatter_sum(loss.input_gradient, {"head", "input gradient", pass});
   return loss;
 }
 

@@ -92,6 +92,7 @@ class PipelineExecutor::Run {
     const Span span(executor_.trace_, Track::kForward, name_of_span(action));
     Saved& saved = saved_[cell_of(schedule_, action)].emplace();
     saved.microbatch = microbatch(action);
+    saved.microbatch.stage = action.stage;
     saved.mode = mode_;
     saved.loss_scale = loss_scale_;
     hooks_.begin_pass(action.microbatch, action.stage);
