@@ -203,7 +203,11 @@ void write_shards(const std::filesystem::path& folder) {
     lengths.push_back(i % 3 == 0 ? 2 + stream.below(i, 60) : 1);
   }
   write_shard(folder, lengths);
-  write_shard(folder / "single", std::vector<std::uint64_t>(60, 1));
+  // Samples of nothing but ends of documents, after which no target counts; and some that have
+  // some.
+  lengths.assign(4 * kSequence, 0);
+  lengths.insert(lengths.end(), 4, kSequence - 1);
+  write_shard(folder / "mostly-empty", lengths);
 }
 
 std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards) {
@@ -260,8 +264,7 @@ MatrixCase mlp_case() {
 
 MatrixCase case_without_targets(const std::filesystem::path& shards) {
   MatrixCase one = case_of(Choices(kChoices.size(), 0), shards);
-  one.recipe.data = data_of(Data::kIsolated, shards / "single");
-  one.recipe.model.seq_len = 1;
+  one.recipe.data = data_of(Data::kIsolated, shards / "mostly-empty");
   one.recipe.train.global_batch_size = 5;
   one.name = name_of_case(one.recipe) + ", ranks without targets";
   for (TrialLayout& layout : covering_layouts(one.recipe, kMostRanks)) {
