@@ -93,12 +93,16 @@ def variable_of(pid, name):
     return next(entry.split(b"=", 1)[1].decode() for entry in entries if entry.startswith(name.encode() + b"="))
 
 
-def alive(pid):
-    """Whether the process runs; one that only waits to be reaped does not."""
+def state_of(pid):
+    """As in proc(5): T where it is stopped, Z where it only waits to be reaped; None where there is no such process."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
-        return False
+        return None
+
+
+def alive(pid):
+    return state_of(pid) not in (None, "Z")
 
 
 def wait_until(condition, what, timeout=PATIENCE_SECONDS):

@@ -10,10 +10,10 @@ import socket
 import time
 
 import command
-from command import ENDLESS, CommandTest, wait_until
+from command import ENDLESS, CommandTest, alive, state_of, wait_until
 from launchers import reserved_port
 
-RENDEZVOUS = 4
+USAGE, RENDEZVOUS = 2, 4
 DEADLINE = 6
 PATIENT = 10  # several looks at the recorders fit into it
 # Four ranks: pipeline 2 x data 2 (or tensor 2). Rank 2 is the second stage of rank 0, and holds up rank 3 over the
@@ -29,18 +29,42 @@ AXES = {
     "zero": (("parallel.zero_stage=3",), 3, "on axis data", rf"values of units \d+ to \d+{PASS}"),
     "data": (("model.tied_embeddings=false",), 3, "on axis data", rf"gradient bucket \d+{PASS}"),
 }
+# Rehearsed hangs: the layout, what the victim is to stop before, the rank that then waits for it.
+WIDE = ("parallel.pipeline=1", "parallel.data=4", "parallel.shard=2")  # sharded with rank 3, replicated with rank 0
+LATER = "microbatch [1-3] (stage 1)"
+REHEARSALS = {
+    "attention": (("parallel.tensor=2",), f"layer [23] attention *, {LATER} on axis tensor", 3),
+    "feed-forward": (("parallel.tensor=2",), f"layer [23] feed-forward *, {LATER} on axis tensor", 3),
+    "tensor-sums": (("parallel.tensor=2",), "gradient bucket *, tensor axis* on axis tensor", 3),
+    "values": (("parallel.zero_stage=3",), "values of units *, microbatch * (stage 1) on axis data", 3),
+    "updated-values": (("parallel.zero_stage=1",), "values of units [0-9] to [0-9] on axis data", 3),
+    "shard-values": ((*WIDE, "parallel.zero_stage=3"), "values of units *, microbatch * on axis data shard", 3),
+    "gradients": (("model.tied_embeddings=false",), "gradient bucket [0-9], microbatch * (stage 1) on axis data", 3),
+    "shard-gradients": ((*WIDE, "parallel.zero_stage=2"), "gradient bucket * on axis data shard", 3),
+    "replica-gradients": ((*WIDE, "parallel.zero_stage=2"), "gradient bucket * on axis data replica", 0),
+    "tied-weight": ((), "gradient bucket *, tied* on axis tied stages", 0),
+    "shard-norm": (("parallel.zero_stage=2",), "gradient norm on axis data", 3),
+    "tensor-norm": (("parallel.tensor=2",), "gradient norm on axis tensor", 3),
+    "pipeline-norm": ((), "gradient norm on axis pipeline", 0),
+}
 SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
 
 
 class PipelineFailures(CommandTest):
-    def start_ranks(self, schedule, *more, deadline=DEADLINE, name="small"):
-        """Ranks that no launcher watches: each has to find out by itself."""
+    def start_ranks(self, schedule, *more, deadline=DEADLINE, name="small", stop_before=None):
+        """Ranks that no launcher watches: each has to find out by itself. They train, or the victim has stopped."""
         port = reserved_port()
+        rehearsal = {"TROIKA_STOP_AT": f"{VICTIM}:{stop_before}"} if stop_before else {}
         sets = (ENDLESS, f"name={name}", "train.evaluate_every_steps=0", "model.layers=4", "train.global_batch_size=8",
                 "train.micro_batch_size=1", f"comm.timeout_seconds={deadline}", "parallel.pipeline=2",
                 f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={SCHEDULES[schedule]}", *more)
         ranks = [self.start(*command.train_arguments(sets), "--overwrite", RANK=str(rank), WORLD_SIZE="4",
-                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in range(4)]
+                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **rehearsal) for rank in range(4)]
+        if stop_before:
+            victim = ranks[VICTIM].pid
+            wait_until(lambda: state_of(victim) == "T" or not alive(victim), f"a stop before {stop_before}")
+            self.assertEqual(state_of(victim), "T", stop_before)
+            return ranks
         metrics = self.folder / "runs" / name / "metrics.jsonl"
         metrics.unlink(missing_ok=True)
         wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2, "steps of training")
@@ -121,6 +145,31 @@ class PipelineFailures(CommandTest):
                 ended = {rank: end.result() for rank, end in ends.items()}
                 told = self.named(ranks, ended, since, VICTIM, deadline)
                 self.assertTrue(any(f"'{label}' {axis}" in told[near] for label in labels), (labels, told[near]))
+
+    def test_a_rehearsed_hang_is_told_with_its_label(self):
+        """By the rank that waits for it in that operation; those further away end as well."""
+        others = set(range(4)) - {VICTIM}
+        hung = []
+        with concurrent.futures.ThreadPoolExecutor(len(REHEARSALS) * len(others)) as pool:
+            for name, (sets, stop_before, near) in REHEARSALS.items():
+                ranks = self.start_ranks("1f1b", *sets, deadline=PATIENT, name=name, stop_before=stop_before)
+                ends = {rank: pool.submit(ranks[rank].wait) for rank in others}
+                hung.append((name, ranks, near, time.monotonic(), ends))
+        for name, ranks, near, since, ends in hung:
+            with self.subTest(name):
+                ended = {rank: end.result() for rank, end in ends.items()}
+                told = self.named(ranks, {near: ended.pop(near)}, since, VICTIM, PATIENT)[near]
+                for rank, done in ended.items():
+                    self.assertEqual(done.status, RENDEZVOUS, str(done))
+                    self.assertLess(ranks[rank].started + done.seconds - since, 2 * PATIENT, f"rank {rank}")
+                os.kill(ranks[VICTIM].pid, signal.SIGKILL)
+                stopped = re.search(r"stops before ('.*' on axis .*) \(TROIKA_STOP_AT\)", ranks[VICTIM].wait().err)
+                self.assertIsNotNone(stopped)
+                self.assertIn(stopped[1], told)
+
+    def test_a_rehearsal_that_cannot_be_is_refused(self):
+        done = self.train(ranks=2, TROIKA_STOP_AT="2:loss*")
+        self.fails(done, USAGE, "TROIKA_STOP_AT=2:loss*: the ranks are 0 to 1")
 
 
 if __name__ == "__main__":

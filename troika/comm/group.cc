@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/comm/checks.h>
 #include <troika/comm/group.h>
+#include <troika/comm/rehearsal.h>
 #include <troika/comm/signature.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
@@ -39,6 +40,7 @@ struct Group::Shared {
   // Starts an operation, and tells the observers of its start and its end.
   template <class Start>
   Work observed(const OperationInput& input, const Call& call, Start&& start) {
+    if (observers.rehearsal) observers.rehearsal->enter(call.label, axis);
     add(input_bytes, input.bytes);
     const bool all = input.members == OperationInput::Members::kAll;
     const OperationFacts facts = facts_of(input, call, all ? add(places, 1) : 0);

@@ -35,6 +35,7 @@
 
 namespace troika {
 
+class Rehearsal;
 class Trace;
 
 // Average divides the sum by size(); it is refused for integers. Integer sums wrap around. Max and
@@ -138,10 +139,12 @@ class GroupEngine {
   [[nodiscard]] virtual at::Tensor allocate(std::size_t bytes);
 };
 
-// Who is told of every operation; each may be null. `trace` gets spans on its communication track.
+// Who is told of every operation; each may be null. `trace` gets spans on its communication track,
+// `rehearsal` is told before an operation is entered.
 struct GroupObservers {
   std::shared_ptr<Recorder> recorder;
   std::shared_ptr<Trace> trace;
+  std::shared_ptr<Rehearsal> rehearsal;
 };
 
 class Group {

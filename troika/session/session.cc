@@ -2,6 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
+#include <troika/comm/rehearsal.h>
 #include <troika/config/choices.h>
 #include <troika/config/longest_timeout.h>
 #include <troika/observe/left_error.h>
@@ -54,6 +55,12 @@ std::shared_ptr<Recorder> make_recorder(const std::filesystem::path& folder, con
   if (world.size == 1 || folder.empty()) return Recorder::none();
   make_folders(folder);
   return Recorder::create(recorder_path(folder, world.rank), world.rank, world.host);
+}
+
+// A hang that the variable TROIKA_STOP_AT asks for, if it does.
+std::shared_ptr<Rehearsal> make_rehearsal(const World& world) {
+  const std::optional<std::string> text = Environment::of_process().text("TROIKA_STOP_AT");
+  return text ? Rehearsal::parse(*text, world.rank, world.size) : nullptr;
 }
 
 // What all ranks must have in common, in the recipe's form, so that a difference is named.
@@ -130,7 +137,7 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   engine.ranks_on_host = state->rendezvous->ranks_on_host();
   engine.rendezvous_timeout = options.rendezvous_timeout;
   engine.recorders = recorder_folder(options);
-  engine.observers = {make_recorder(engine.recorders, world), options.trace};
+  engine.observers = {make_recorder(engine.recorders, world), options.trace, make_rehearsal(world)};
   std::vector<int> everybody(static_cast<std::size_t>(world.size));
   std::iota(everybody.begin(), everybody.end(), 0);
   state->world = troika::make_group("world", std::move(everybody), world.rank, engine);
