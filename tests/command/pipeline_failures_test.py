@@ -147,7 +147,7 @@ class PipelineFailures(CommandTest):
                 self.assertTrue(any(f"'{label}' {axis}" in told[near] for label in labels), (labels, told[near]))
 
     def test_a_rehearsed_hang_is_told_with_its_label(self):
-        """By the rank that waits for it in that operation; those further away end as well."""
+        """By the rank that waits for it in that operation; those further away name it as well."""
         others = set(range(4)) - {VICTIM}
         hung = []
         with concurrent.futures.ThreadPoolExecutor(len(REHEARSALS) * len(others)) as pool:
@@ -158,10 +158,7 @@ class PipelineFailures(CommandTest):
         for name, ranks, near, since, ends in hung:
             with self.subTest(name):
                 ended = {rank: end.result() for rank, end in ends.items()}
-                told = self.named(ranks, {near: ended.pop(near)}, since, VICTIM, PATIENT)[near]
-                for rank, done in ended.items():
-                    self.assertEqual(done.status, RENDEZVOUS, str(done))
-                    self.assertLess(ranks[rank].started + done.seconds - since, 2 * PATIENT, f"rank {rank}")
+                told = self.named(ranks, ended, since, VICTIM, PATIENT)[near]
                 os.kill(ranks[VICTIM].pid, signal.SIGKILL)
                 stopped = re.search(r"stops before ('.*' on axis .*) \(TROIKA_STOP_AT\)", ranks[VICTIM].wait().err)
                 self.assertIsNotNone(stopped)

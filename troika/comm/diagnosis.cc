@@ -126,8 +126,7 @@ class Case {
     }
     return {who + (absent.size() == 1 ? " has" : " have") + " not entered " + where() + "; " +
                 who_has_waited() + "; " + last_deed(*snapshot(first)),
-            about_process(first),
-            std::ranges::all_of(absent, [&](int member) { return is_held_up(member); })};
+            about_process(first), if_held_up(first)};
   }
 
   // Of those that have not come: one that is stopped, else one that waits for nobody.
@@ -151,6 +150,10 @@ class Case {
              return operation.state == State::kRunning &&
                     (!of_ours || operation.place < wait_.place);
            });
+  }
+
+  [[nodiscard]] std::optional<int> if_held_up(int member) const {
+    return is_held_up(member) ? std::optional<int>(member) : std::nullopt;
   }
 
   [[nodiscard]] Diagnosis in_another_operation(int member) const {
@@ -193,7 +196,7 @@ class Case {
               hint};
     }
     return {nothing_from(*suspect) + "; " + last_deed(*snapshot(*suspect)), hint,
-            is_held_up(*suspect)};
+            if_held_up(*suspect)};
   }
 
   // Whom to look at. All members take part in an operation with a place: one that is stopped holds

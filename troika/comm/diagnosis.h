@@ -34,9 +34,9 @@ struct Diagnosis {
   // have waited 60.0 s; it last completed all_reduce 'loss' 61 s ago"
   std::string message;
   std::string hint;
-  // Whom it names waits for somebody itself, or has just failed, in another operation: what that
-  // one knows says more.
-  bool indirect = false;
+  // The member that it names, if that one waits for somebody itself, or has just failed, in another
+  // operation: what that one knows says more.
+  std::optional<int> held_up = {};
   // Members are in different operations, or give different tensors: whom it names says the same of
   // this one.
   bool mutual = false;
@@ -44,6 +44,8 @@ struct Diagnosis {
 
 // How long to wait for it to say so.
 inline constexpr Seconds kForIndirectReasons{1};
+// How often to look whether it has.
+inline constexpr Seconds kBetweenLooks{0.02};
 
 // `snapshots` are by member; they may be missing, or only say what the process does. `suspects` are
 // the members that this one has heard nothing from.

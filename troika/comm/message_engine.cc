@@ -201,10 +201,11 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
                   named.deadline.timeout(), named.record.group()};
   const Diagnosis diagnosis =
       diagnose(members_, wait, witness_.look(members_, kForWitnesses), {error.peer()});
-  if (diagnosis.indirect) {
-    if (const auto reason = board_.reason_of(error.peer(), kForIndirectReasons)) {
-      const Reason told{named.text + " on axis " + members_.axis + ": " +
-                            members_.name(error.peer()) + " gave up: " + reason->message,
+  if (diagnosis.held_up) {
+    const int member = *diagnosis.held_up;
+    if (const auto reason = await_reason(member, wait.waited)) {
+      const Reason told{named.text + " on axis " + members_.axis + ": " + members_.name(member) +
+                            " gave up: " + reason->message,
                         reason->hint};
       break_off(told);
       return std::make_exception_ptr(PeerError(told.message, told.hint));
@@ -219,6 +220,15 @@ std::exception_ptr MessageEngine::late(const Named& named, const LinkError& erro
   return std::make_exception_ptr(
       DeadlineError(diagnosis.message,
                     theirs ? peer + " gave up on its own: " + theirs->message : diagnosis.hint));
+}
+
+std::optional<Reason> MessageEngine::await_reason(int member, Seconds waited) {
+  const Deadline enough = Deadline::in(kForIndirectReasons);
+  while (!enough.passed()) {
+    if (auto reason = reason_left(members_, member, waited + kForIndirectReasons)) return reason;
+    if (auto reason = board_.reason_of(member, kBetweenLooks)) return reason;
+  }
+  return std::nullopt;
 }
 
 std::exception_ptr MessageEngine::wrong_size(const Named& named, const LinkError& error) {

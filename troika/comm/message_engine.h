@@ -68,6 +68,8 @@ class MessageEngine final : public GroupEngine {
   // The user's error for `error`, after which the group is broken.
   [[nodiscard]] std::exception_ptr error_for(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr late(const Named& named, const LinkError& error);
+  // Why `member` gave up, in this group or another, if it says so within a moment.
+  [[nodiscard]] std::optional<Reason> await_reason(int member, Seconds waited);
   [[nodiscard]] std::exception_ptr wrong_size(const Named& named, const LinkError& error);
   [[nodiscard]] std::exception_ptr lost(const Named& named, const LinkError& error);
   [[nodiscard]] PeerError differ(const Named& named, const SizesDiffer& error);

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/comm/witness.h>
+#include <troika/observe/left_error.h>
 #include <troika/rendezvous/snapshots.h>
 
 #include <exception>
@@ -65,6 +66,13 @@ void Witness::ask_other_hosts(const Members& members,
     } catch (const DataError&) {
     }
   }
+}
+
+std::optional<Reason> reason_left(const Members& members, int member, Seconds recently) {
+  if (members.recorders.empty() || !members.on_this_host(member)) return std::nullopt;
+  const auto error = left_error(members.recorders, members.ranks[static_cast<std::size_t>(member)]);
+  if (!error || error->age > recently) return std::nullopt;
+  return Reason{error->message, error->hint};
 }
 
 }  // namespace troika

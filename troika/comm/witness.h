@@ -6,6 +6,7 @@
 
 #include <troika/base/time.h>
 #include <troika/comm/members.h>
+#include <troika/comm/reason.h>
 #include <troika/observe/snapshot.h>
 #include <troika/rendezvous/store.h>
 
@@ -30,5 +31,10 @@ class Witness {
 
   std::optional<Store> job_;
 };
+
+// Why a member of this host gave up, in whatever group that was: the error that it has left beside
+// its flight recorder (left_error.h), if it has not lain there for longer than `recently`.
+[[nodiscard]] std::optional<Reason> reason_left(const Members& members, int member,
+                                                Seconds recently);
 
 }  // namespace troika

@@ -38,6 +38,9 @@ std::optional<LeftError> left_error(const std::filesystem::path& recorders, int 
   LeftError error;
   if (!std::getline(file, error.message) || error.message.empty()) return std::nullopt;
   std::getline(file, error.hint);
+  std::error_code gone;
+  const auto left = std::filesystem::last_write_time(error_path(recorders, rank), gone);
+  if (!gone) error.age = std::filesystem::file_time_type::clock::now() - left;
   return error;
 }
 

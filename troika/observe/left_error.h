@@ -4,6 +4,7 @@
 #pragma once
 
 #include <troika/base/error.h>
+#include <troika/base/time.h>
 
 #include <filesystem>
 #include <optional>
@@ -14,6 +15,7 @@ namespace troika {
 struct LeftError {
   std::string message;  // one line
   std::string hint;     // one line, or empty
+  Seconds age{0};       // since it was left
 };
 
 // <recorders>/error-rank-3.txt: the message, and a second line with the hint. Does nothing where

@@ -1,8 +1,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <troika/base/error.h>
 #include <troika/comm/witness.h>
+#include <troika/observe/left_error.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "support/temporary_folder.h"
 
 namespace troika {
 namespace {
@@ -33,6 +41,30 @@ TEST(Witness, LooksAtTheProcessOfARankWithoutARecorder) {
   EXPECT_EQ(snapshots[1]->recording.process_id, stopped);
   EXPECT_FALSE(snapshots[1]->recorded());
   EXPECT_FALSE(snapshots[2]);  // of another host nobody says anything
+}
+
+TEST(Witness, KnowsWhyAMemberOfThisHostHasJustGivenUp) {
+  const TemporaryFolder folder;
+  Members members{.axis = "data",
+                  .ranks = {0, 3, 5},
+                  .hosts = {"a", "a", "b"},
+                  .identities = {"a", "a", "b"},
+                  .recorders = folder.path()};
+  EXPECT_FALSE(reason_left(members, 1, Seconds(60)));  // it has not
+  for (const int rank : {3, 5}) {
+    leave_error(folder.path(), rank, DeadlineError("rank 2 has not entered", "kill -CONT 2"));
+  }
+  const auto reason = reason_left(members, 1, Seconds(60));
+  ASSERT_TRUE(reason);
+  EXPECT_EQ(reason->message, "rank 2 has not entered");
+  EXPECT_EQ(reason->hint, "kill -CONT 2");
+  EXPECT_FALSE(reason_left(members, 2, Seconds(60)));  // of another host, by another job
+  using std::filesystem::last_write_time;
+  const auto file = folder.path() / "error-rank-3.txt";
+  last_write_time(file, last_write_time(file) - std::chrono::minutes(2));
+  EXPECT_FALSE(reason_left(members, 1, Seconds(60)));  // that was of something else
+  members.recorders.clear();
+  EXPECT_FALSE(reason_left(members, 1, Seconds(1000)));
 }
 
 }  // namespace

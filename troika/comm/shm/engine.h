@@ -114,8 +114,10 @@ class Engine final : public GroupEngine {
   [[nodiscard]] std::exception_ptr overdue(const Named& named);
   // "all_reduce 'gradients' on axis data".
   [[nodiscard]] std::string place_of(const Named& named) const;
-  // Gives others a moment to say why they gave up; throws PeerError if they do.
-  void await_reason(const Named& named);
+  // Gives others a moment to say why they gave up, and throws PeerError if they do: this group's
+  // members, and `held_up` also in another group.
+  void await_reason(const Named& named, int held_up);
+  [[noreturn]] void tell_reason(const Named& named, int member, const Reason& reason);
   // Throws what the user is told of an operation that is late, or that a peer has broken.
   [[noreturn]] void tell_late(const Named& named, const std::vector<int>& missing);
   [[noreturn]] void tell_broken(const Named& named, const Broken& error);

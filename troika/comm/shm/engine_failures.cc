@@ -7,6 +7,7 @@
 #include <troika/comm/lane.h>
 #include <troika/comm/overdue.h>
 #include <troika/comm/shm/engine.h>
+#include <troika/comm/witness.h>
 
 #include <poll.h>
 
@@ -62,21 +63,34 @@ std::string Engine::place_of(const Named& named) const {
   return named.text() + " on axis " + members_.axis;
 }
 
-static_assert(2 * kForIndirectReasons + Party::kForWriters < Lane::kForTheError);
+static_assert(kBetweenLooks + 2 * kForIndirectReasons + Party::kForWriters < Lane::kForTheError);
 
-void Engine::await_reason(const Named& named) {
+void Engine::await_reason(const Named& named, int held_up) {
   const Deadline enough = Deadline::in(kForIndirectReasons);
-  try {
-    party_.wait([&] { return enough.passed(); }, [] { return std::vector<int>(); },
-                Deadline::in(2 * kForIndirectReasons));
-  } catch (const Broken& error) {
-    tell_broken(named, error);
+  while (!enough.passed()) {
+    const auto reason =
+        reason_left(members_, held_up, named.deadline.timeout() + kForIndirectReasons);
+    if (reason) tell_reason(named, held_up, *reason);
+    const Deadline next = Deadline::in(kBetweenLooks);
+    try {
+      party_.wait([&] { return next.passed(); }, [] { return std::vector<int>(); },
+                  Deadline::in(2 * kForIndirectReasons));
+    } catch (const Broken& error) {
+      tell_broken(named, error);
+    }
   }
+}
+
+void Engine::tell_reason(const Named& named, int member, const Reason& reason) {
+  const Reason told{place_of(named) + ": " + members_.name(member) + " gave up: " + reason.message,
+                    reason.hint};
+  give_up(told);
+  throw PeerError(told.message, told.hint);
 }
 
 void Engine::tell_late(const Named& named, const std::vector<int>& missing) {
   const Diagnosis diagnosis = examine(named, missing);
-  if (diagnosis.indirect) await_reason(named);
+  if (diagnosis.held_up) await_reason(named, *diagnosis.held_up);
   give_up({diagnosis.message, diagnosis.hint});
   throw DeadlineError(diagnosis.message, diagnosis.hint);
 }
