@@ -2,7 +2,6 @@
 // checks, since starting processes takes longer than the checks do.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
-#include <troika/comm/shm/processes.h>
 
 #include <algorithm>
 #include <cmath>
@@ -361,36 +360,6 @@ RANK_FUNCTION(several_groups) {
   sub.all_reduce(parity, ReduceOp::kMax, Rank::call("sub-group")).wait();
   EXPECT_EQ(parity.item<double>(), ranks.back());
   check_generations(rank, first);
-}
-
-// What is reduced in the members' processes and what passes through windows.
-RANK_FUNCTION(by_address_or_not) {
-  EngineOptions options = rank.options();
-  std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const Group by_address = make_group("data", ranks, rank.index(), options);
-  options.by_address = false;
-  const Group through_windows = make_group("data", ranks, rank.index(), options);
-  // Of three members one is out of reach of the others, so that none is in reach.
-  options.by_address = rank.index() != 1;
-  const Group some = make_group("data", ranks, rank.index(), options);
-  for (const std::int64_t elements : {100'003, 1'000'003}) {
-    const at::Tensor given = input_of(rank.index(), elements, at::kFloat);
-    at::Tensor expected = given.clone();
-    by_address.all_reduce(expected, ReduceOp::kAverage, Rank::call("by address")).wait();
-    for (const Group& group : {through_windows, some}) {
-      at::Tensor found = given.clone();
-      group.all_reduce(found, ReduceOp::kAverage, Rank::call("through windows")).wait();
-      EXPECT_TRUE(identical(found, expected)) << elements;
-    }
-  }
-}
-
-TEST(SharedMemoryByAddress, GivesTheSameBitsAsWindows) {
-  if (!shm::settings_allow_addresses()) GTEST_SKIP() << "kernel.yama.ptrace_scope forbids it";
-  for (const int size : {2, 3, 4}) {
-    expect_ranks("by_address_or_not", size, {.engine = EngineKind::kShm});
-  }
 }
 
 using Conformance = OnEngine;

@@ -2,8 +2,6 @@
 // docs/engines.md states it, read from the flight recorder.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <troika/comm/shm/processes.h>
-#include <troika/observe/machine.h>
 
 #include <string>
 
@@ -73,20 +71,6 @@ void check_limits_of_slots(const Meter& meter) {
   }
 }
 
-// Shared memory: how many bytes of each member are left in its process, from a part of 64 KiB each.
-void check_limit_of_addresses(const Meter& meter) {
-  const Group& group = meter.group();
-  const std::int64_t least = (std::int64_t{64} << 10) * group.size() / 4;
-  if (group.size() == 2) return;  // what is no larger takes one step
-  at::Tensor just = at::ones({least}), more = at::ones({least + 1});
-  group.all_reduce(just, ReduceOp::kSum, Rank::call("through windows")).wait();
-  EXPECT_EQ(meter.last().steps, 1 + 2u);
-  group.all_reduce(more, ReduceOp::kSum, Rank::call("by address")).wait();
-  if (shm::settings_allow_addresses()) {
-    EXPECT_EQ(meter.last().steps, 2u);
-  }
-}
-
 // Shared memory: an all_reduce that fits into large slots is made in memory for all where all have
 // it there; else whoever has it there waits until the others have read it.
 void check_large_slots(const Meter& meter, const at::Tensor& arena) {
@@ -142,7 +126,7 @@ RANK_FUNCTION(bytes_shared) {
   const Meter meter(rank);
   const Group& group = meter.group();
   const std::uint64_t n = meter.size(), own = static_cast<std::uint64_t>(rank.index());
-  at::Tensor small = at::ones({kSmall}), large = at::ones({kLarge});
+  at::Tensor small = at::ones({kSmall});
   const at::Tensor arena = group.allocate(kLargeBytes).view(at::kFloat);
   const auto part = kSmall / rank.size();
   at::Tensor few = at::ones({part});
@@ -151,10 +135,6 @@ RANK_FUNCTION(bytes_shared) {
   meter.expect("all_reduce at once", {(n - 1) * kSmallBytes, 1});
   group.all_reduce(arena, ReduceOp::kSum, Rank::call("in place")).wait();
   meter.expect("all_reduce in memory for all", {2 * (n - 1) * kLargeBytes / n, 2});
-  if (shm::settings_allow_addresses()) {
-    group.all_reduce(large, ReduceOp::kSum, Rank::call("in the processes")).wait();
-    meter.expect("all_reduce by address", {2 * (n - 1) * kLargeBytes / n, 2});
-  }
   group.reduce_scatter(few, small, ReduceOp::kSum, Rank::call("x")).wait();
   meter.expect("reduce_scatter", {(n - 1) * kSmallBytes / n, 1});
   group.all_gather(small, few, Rank::call("x")).wait();
@@ -173,13 +153,11 @@ RANK_FUNCTION(bytes_shared) {
   meter.expect("barrier", {0, 1});
   check_windows(meter);
   check_limits_of_slots(meter);
-  check_limit_of_addresses(meter);
   check_large_slots(meter, arena);
   check_memory_for_all(meter, arena);
   check_exchange(rank, meter);
 }
 
-// Where members cannot get at each other's processes.
 RANK_FUNCTION(bytes_through_windows) {
   const Meter meter(rank);
   const std::uint64_t n = meter.size();
@@ -193,18 +171,6 @@ RANK_FUNCTION(bytes_through_windows) {
   EXPECT_EQ(meter.last().steps, n == 2 ? 2 * 3 - 1u : 1 + 2 * 3u);
 }
 
-// Where nobody has said so, addresses are for ranks that have a core each.
-RANK_FUNCTION(addresses_or_windows) {
-  EngineOptions options = rank.options();
-  options.by_address.reset();
-  options.ranks_on_host = std::stoi(rank.argument("ranks on host"));
-  const Meter meter(rank, options);
-  at::Tensor large = at::ones({kLarge});
-  meter.group().all_reduce(large, ReduceOp::kSum, Rank::call("x")).wait();
-  const bool addresses = options.ranks_on_host <= usable_cores() && shm::settings_allow_addresses();
-  EXPECT_EQ(meter.last().steps, addresses ? 2 : kThreeWindows) << options.ranks_on_host;
-}
-
 RANK_FUNCTION(limit_of_five) {
   const Meter meter(rank);
   constexpr std::uint64_t kMostBytes = 32 << 10;
@@ -216,20 +182,11 @@ RANK_FUNCTION(limit_of_five) {
   EXPECT_EQ(meter.last().steps, 1 + 2u);
 }
 
-TEST(Traffic, GoesThroughWindowsWhereRanksShareCores) {
-  for (const int on_host : {2, usable_cores() + 1}) {
-    RankOptions options{.engine = EngineKind::kShm};
-    options.arguments["ranks on host"] = std::to_string(on_host);
-    expect_ranks("addresses_or_windows", 2, options);
-  }
-}
-
 TEST(Traffic, OfSharedMemory) {
   expect_ranks("limit_of_five", 5, {.engine = EngineKind::kShm});
   for (const int size : {2, 3, 4}) {
     expect_ranks("bytes_shared", size, {.engine = EngineKind::kShm});
-    expect_ranks("bytes_through_windows", size,
-                 {.engine = EngineKind::kShm, .pretend = Pretend::kOutOfReach});
+    expect_ranks("bytes_through_windows", size, {.engine = EngineKind::kShm});
   }
 }
 

@@ -108,8 +108,8 @@ RANK_TEST(GradientReducer, StartsABlockWhenItsUnitIsReadyForTheLastTime, 2) {
   }
 }
 
-// Peers read the arena: 2 steps for a large bucket, where ordinary memory takes 2 a window if the
-// members cannot get at each other's processes (docs/engines.md).
+// Peers read the arena: 2 steps for a large bucket, where ordinary memory takes 2 a window
+// (docs/engines.md).
 RANK_FUNCTION(reduces_the_arena_in_place) {
   const std::filesystem::path path = recorder_path(rank.folder(), rank.index());
   EngineOptions options = rank.options();
@@ -136,8 +136,7 @@ RANK_FUNCTION(reduces_the_arena_in_place) {
 }
 
 TEST(GradientReducer, ReducesLargeBucketsInMemoryForAll) {
-  expect_ranks("reduces_the_arena_in_place", 2,
-               {.engine = EngineKind::kShm, .pretend = Pretend::kOutOfReach});
+  expect_ranks("reduces_the_arena_in_place", 2, {.engine = EngineKind::kShm});
 }
 
 RANK_TEST(GradientReducer, TakesRanksWithMoreFewerOrNoMicrobatches, 3) {

@@ -236,9 +236,6 @@ std::vector<TestedEngine> tested_engines() {
   for (const EngineKind kind : usable_engines()) {
     engines.push_back({engine_name(testing::TestParamInfo<EngineKind>(kind, 0)), {.engine = kind}});
     if (kind != EngineKind::kShm) continue;
-    engines.push_back({"shm_out_of_reach",
-                       {.engine = EngineKind::kShm, .pretend = Pretend::kOutOfReach},
-                       {2, 3, 5}});
     engines.push_back({"hosts_in_turn", {.pretend = Pretend::kTwoHostsInTurn}, {4, 5, 9}});
     engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 4, 9}});
     engines.push_back({"three_hosts", {.pretend = Pretend::kThreeHostsInTurn}, {4, 5, 9}});

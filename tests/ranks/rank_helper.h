@@ -39,14 +39,8 @@
 
 namespace troika::test {
 
-// Hosts that the ranks of this one pretend to be on; or that they cannot reach each other's memory.
-enum class Pretend {
-  kNothing,
-  kTwoHostsInTurn,
-  kOneAloneAndTheRest,
-  kThreeHostsInTurn,
-  kOutOfReach
-};
+// Hosts that the ranks of this one pretend to be on.
+enum class Pretend { kNothing, kTwoHostsInTurn, kOneAloneAndTheRest, kThreeHostsInTurn };
 
 struct RankOptions {
   Seconds deadline = Seconds(60);  // for all ranks together
@@ -86,8 +80,7 @@ class Rank {
   }
   // Whether reductions fold in the order of ranks with this engine, rather than host by host.
   [[nodiscard]] bool folds_in_order() const {
-    return options_.pretend == Pretend::kNothing || options_.pretend == Pretend::kOutOfReach ||
-           options_.fold == EngineOptions::Fold::kInOrder;
+    return options_.pretend == Pretend::kNothing || options_.fold == EngineOptions::Fold::kInOrder;
   }
   // For RankResult::values, also of a rank that dies later.
   void report(const std::string& name, const std::string& value) const;
@@ -140,9 +133,8 @@ struct TestedEngine {
 inline std::ostream& operator<<(std::ostream& out, const TestedEngine& engine) {
   return out << engine.name;
 }
-// All that this machine can use but `fake`: each engine of a single host, shared memory also
-// without reading other processes; the one across hosts, with three ways to pretend them; and MPI,
-// for each plug-in whose mpirun is installed.
+// All that this machine can use but `fake`: each engine of a single host; the one across hosts,
+// with three ways to pretend them; and MPI, for each plug-in whose mpirun is installed.
 [[nodiscard]] std::vector<TestedEngine> tested_engines();
 
 }  // namespace troika::test

@@ -134,8 +134,6 @@ EngineOptions Rank::options() const {
   } else if (options_.pretend == Pretend::kThreeHostsInTurn) {
     options.host_of = [](int rank) { return rank % 3; };
   }
-  // However many cores there are.
-  options.by_address = options_.pretend != Pretend::kOutOfReach;
   options.store = &store_;
   options.rendezvous_timeout = Seconds(30);
   return options;

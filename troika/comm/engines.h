@@ -29,11 +29,6 @@ struct EngineOptions {
   // Which ranks of the world share a host: a number for each, equal for those who do. Empty: `auto`
   // finds out by trying. For tests, which pretend that one host is several.
   std::function<int(int rank)> host_of = {};
-  // Between ranks of one host, large all-reduces of ordinary memory read and write the others'
-  // processes (process_vm_readv(2)) where the system lets all of them; without, they pass through
-  // shared memory. Unset: where each rank of the job has a core. Where ranks share cores, shared
-  // memory is as fast or faster. TROIKA_BY_ADDRESS takes precedence.
-  std::optional<bool> by_address = {};
   // Ranks of the job on this host, in whatever groups: they share its cores, which decides how a
   // rank waits. 0: those of the group are all there are.
   int ranks_on_host = 0;

@@ -107,8 +107,8 @@ RANK_TEST(OwnModule, GradientsAreViewsOfOneArena, 2) {
   EXPECT_LT(static_cast<const char*>(*high) - static_cast<const char*>(*low), 2000);
 }
 
-// Peers read the arena: a large bucket takes 2 steps, and ordinary memory 2 a window if the members
-// cannot get at each other's processes (docs/engines.md).
+// Peers read the arena: a large bucket takes 2 steps, and ordinary memory 2 a window
+// (docs/engines.md).
 RANK_FUNCTION(reduces_buckets_in_place) {
   const std::filesystem::path path = recorder_path(rank.folder(), rank.index());
   EngineOptions options = rank.options();
@@ -130,8 +130,7 @@ RANK_FUNCTION(reduces_buckets_in_place) {
 }
 
 TEST(OwnModule, ReducesLargeBucketsInMemoryForAll) {
-  expect_ranks("reduces_buckets_in_place", 2,
-               {.engine = EngineKind::kShm, .pretend = Pretend::kOutOfReach});
+  expect_ranks("reduces_buckets_in_place", 2, {.engine = EngineKind::kShm});
 }
 
 RANK_TEST(OwnModule, SameBitsInAnyBuckets, 3) {

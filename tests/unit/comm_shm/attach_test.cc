@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <troika/base/error.h>
 #include <troika/base/units.h>
-#include <troika/comm/shm/processes.h>
 #include <troika/comm/shm/segments.h>
 #include <troika/observe/machine.h>
 #include <unistd.h>
@@ -68,60 +67,6 @@ TEST(Attach, GivesEveryMemberTheSameBoards) {
       EXPECT_EQ(attached.boards[member].reason(), "I am " + std::to_string(member));
     }
   }
-}
-
-// Whether all may get at all: each member's answer is the same.
-TEST(Addresses, AreAgreedOn) {
-  Shape shape;
-  shape.members = 3;
-  for (const int unwilling : {-1, 1}) {
-    const std::vector<Attached> all = attach_three(shape);
-    std::array<bool, 3> agreed = {};
-    std::vector<std::thread> threads;
-    for (int index = 0; index < 3; ++index) {
-      threads.emplace_back([&, index] {
-        const auto i = static_cast<std::size_t>(index);
-        agreed[i] = agree_on_addresses(all[i], index, index != unwilling, soon());
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const bool each : agreed) EXPECT_EQ(each, unwilling < 0);
-  }
-}
-
-// Another process is read and written for as long as it lives.
-TEST(Addresses, OfAProcessThatEnds) {
-  const Door door;
-  volatile std::uint64_t word = 7;
-  const auto address = reinterpret_cast<std::uint64_t>(&word);
-  const pid_t child = fork();
-  if (child == 0) {
-    word = 8;
-    const Wire wire(call_at(door.name()));
-    (void)wire.send(1, 0, -1);
-    while (word == 8) usleep(1000);  // until the test writes to it, or kills it
-    (void)wire.send(word, 0, -1);
-    pause();
-  }
-  std::vector<std::optional<Wire>> wires;
-  wires.emplace_back(door.answer(soon()));
-  const Processes processes(wires);
-  (void)wires[0]->receive(0, soon());
-  std::uint64_t found = 0;
-  const auto bytes = reinterpret_cast<std::byte*>(&found);
-  ASSERT_EQ(processes.read(0, address, bytes, sizeof(found)), 0);
-  EXPECT_EQ(found, 8u);
-  found = 9;
-  EXPECT_EQ(processes.write(0, address, bytes, sizeof(found)), 0);
-  EXPECT_EQ(wires[0]->receive(0, soon()).key, 9u);
-  EXPECT_EQ(word, 7u);  // here
-  EXPECT_EQ(processes.read(0, 8, bytes, sizeof(found)), EFAULT);
-  EXPECT_FALSE(wires[0]->has_ended());
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  EXPECT_TRUE(wires[0]->has_ended());
-  EXPECT_EQ(processes.read(0, address, bytes, sizeof(found)), ESRCH);
-  EXPECT_EQ(processes.write(0, address, bytes, sizeof(found)), ESRCH);
 }
 
 TEST(Attach, NamesWhoDoesNotCome) {

@@ -1,9 +1,7 @@
 // What becomes of the memory of an operation that fails while others are at it.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <atomic>
-#include <cerrno>
 #include <thread>
 
 #include "members.h"
@@ -32,36 +30,30 @@ struct Meeting {
 // Member 0 gives up while member 1 folds: its tensor is its caller's again, and stays as it is.
 TEST(Closing, KeepsOthersOutOfTheMemoryOfAFailedOperation) {
   constexpr std::size_t kCount = 300'007;
-  for (const bool for_all : {false, true}) {
-    Members members(2);
-    const Wires wires(2);
-    Arenas arenas(2, kCount);
-    const FindSegment find = arenas.find();
-    Meeting meeting;
-    members.run([&](int member, Party& party) {
-      arenas.of(member) = values_of(member, kCount, 1);
-      Contribution own = contribution(arenas.of(member), for_all);
-      own.processes = &wires.processes();
-      Collective collective(party, find, 1, signed_as(kCount), own);
-      collective.announce("sum", soon());
-      if (member == 0) {
-        meeting.folds.wait(false);
-        party.close();
-        const Values kept = arenas.of(0);
-        meeting.close();
-        party.wait(
-            [&] {
-              return party.board(1).operation(1).progress.load() ==
-                     Progress::at(1, Progress::kDone);
-            },
-            [] { return std::vector{1}; }, soon());
-        EXPECT_EQ(arenas.of(0), kept);
-        EXPECT_EQ(kept, values_of(0, kCount, 1));
-      } else {
-        EXPECT_THROW(collective.reduce(meeting.late_fold(), 4, Deadline::in(Seconds(0.2))), Late);
-      }
-    });
-  }
+  Members members(2);
+  Arenas arenas(2, kCount);
+  const FindSegment find = arenas.find();
+  Meeting meeting;
+  members.run([&](int member, Party& party) {
+    arenas.of(member) = values_of(member, kCount, 1);
+    Collective collective(party, find, 1, signed_as(kCount), contribution(arenas.of(member), true));
+    collective.announce("sum", soon());
+    if (member == 0) {
+      meeting.folds.wait(false);
+      party.close();
+      const Values kept = arenas.of(0);
+      meeting.close();
+      party.wait(
+          [&] {
+            return party.board(1).operation(1).progress.load() == Progress::at(1, Progress::kDone);
+          },
+          [] { return std::vector{1}; }, soon());
+      EXPECT_EQ(arenas.of(0), kept);
+      EXPECT_EQ(kept, values_of(0, kCount, 1));
+    } else {
+      EXPECT_THROW(collective.reduce(meeting.late_fold(), 4, Deadline::in(Seconds(0.2))), Late);
+    }
+  });
 }
 
 // Member 0 fails in something else while both are in a sum, of which member 1 hands it no part
@@ -69,13 +61,12 @@ TEST(Closing, KeepsOthersOutOfTheMemoryOfAFailedOperation) {
 TEST(Closing, IsNotOverlookedByOperationsUnderWay) {
   constexpr std::size_t kCount = 300'007;
   Members members(2);
-  const Wires wires(2);
+  Arenas arenas(2, kCount);
+  const FindSegment find = arenas.find();
   Meeting meeting;
   members.run([&](int member, Party& party) {
-    Values values = values_of(member, kCount, 1);
-    Contribution own = contribution(values, false);
-    own.processes = &wires.processes();
-    Collective collective(party, kNoSegments, 1, signed_as(kCount), own);
+    arenas.of(member) = values_of(member, kCount, 1);
+    Collective collective(party, find, 1, signed_as(kCount), contribution(arenas.of(member), true));
     collective.announce("sum", soon());
     if (member == 0) {
       meeting.folds.wait(false);
@@ -109,34 +100,6 @@ TEST(Closing, WaitsForThoseWhoWriteButNotForEver) {
   const auto start = Clock::now();
   members.party(1).close();
   EXPECT_GE(Seconds(Clock::now() - start), Party::kForWriters);
-}
-
-// A member runs, and has not given up, and yet its memory cannot be written.
-TEST(OutOfReach, IsToldWithItsReason) {
-  constexpr std::size_t kCount = 300'007;
-  Members members(2);
-  const Wires wires(2);
-  Values values = values_of(0, kCount, 1);
-  void* const readable =
-      mmap(nullptr, kCount * sizeof(values[0]), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(readable, MAP_FAILED);
-  const auto announced = [&](int member, void* data) {
-    Contribution own{static_cast<std::byte*>(data), kCount * sizeof(values[0])};
-    own.processes = &wires.processes();
-    Collective collective(members.party(member), kNoSegments, 1, signed_as(kCount), own);
-    collective.announce("sum", soon());
-    return collective;
-  };
-  (void)announced(1, readable);
-  Collective collective = announced(0, values.data());
-  try {
-    collective.reduce(kFold, 4, soon());
-    ADD_FAILURE();
-  } catch (const OutOfReach& error) {
-    EXPECT_EQ(error.member(), 1);
-    EXPECT_EQ(error.error(), EFAULT);
-  }
-  munmap(readable, kCount * sizeof(values[0]));
 }
 
 }  // namespace

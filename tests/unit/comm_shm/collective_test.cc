@@ -70,7 +70,7 @@ TEST(LargeSlots, AreTakenOnceAllAreDoneWithThem) {
 }
 
 TEST_P(Reduce, ReducesMemoryForAllInPlace) {
-  constexpr std::size_t kCount = 100'003;
+  constexpr std::size_t kCount = 100'003;  // several blocks, the last of which is not whole
   Members members(GetParam());
   Arenas arenas(members.size(), kCount);
   const FindSegment find = arenas.find();
@@ -79,45 +79,6 @@ TEST_P(Reduce, ReducesMemoryForAllInPlace) {
       arenas.of(member) = values_of(member, kCount, number);
       Collective collective(party, find, number, signed_as(kCount),
                             contribution(arenas.of(member), true));
-      collective.announce("sum", soon());
-      collective.reduce(kFold, 4, soon());
-      EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));
-    }
-  });
-}
-
-// In several blocks, the last of which is not whole.
-TEST_P(Reduce, ReducesMemoryOfTheProcessInPlace) {
-  constexpr std::size_t kCount = 300'007;
-  Members members(GetParam());
-  const Wires wires(members.size());
-  members.run([&](int member, Party& party) {
-    for (std::uint64_t number = 1; number <= 3; ++number) {
-      Values own = values_of(member, kCount, number);
-      Contribution given = contribution(own, false);
-      given.processes = &wires.processes();
-      Collective collective(party, kNoSegments, number, signed_as(kCount), given);
-      collective.announce("sum", soon());
-      EXPECT_EQ(party.own().operation(number).place, Place::kProcess);
-      collective.reduce(kFold, 4, soon());
-      EXPECT_EQ(own, sums_of(members.size(), kCount, number));
-    }
-  });
-}
-
-TEST_P(Reduce, MixesMemoryForAllAndMemoryOfTheProcess) {
-  constexpr std::size_t kCount = 100'003;
-  Members members(GetParam());
-  const Wires wires(members.size());
-  Arenas arenas(members.size(), kCount);
-  const FindSegment find = arenas.find();
-  members.run([&](int member, Party& party) {
-    for (std::uint64_t number = 1; number <= 4; ++number) {
-      arenas.of(member) = values_of(member, kCount, number);
-      const bool shared = (static_cast<std::uint64_t>(member) + number) % 2 == 0;
-      Contribution own = contribution(arenas.of(member), shared);
-      own.processes = &wires.processes();
-      Collective collective(party, find, number, signed_as(kCount), own);
       collective.announce("sum", soon());
       collective.reduce(kFold, 4, soon());
       EXPECT_EQ(arenas.of(member), sums_of(members.size(), kCount, number));

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <troika/comm/shm/collective.h>
 #include <troika/comm/shm/mailbox.h>
 
@@ -17,25 +16,6 @@ namespace troika::shm::testing {
 inline Deadline soon() {
   return Deadline::in(Seconds(60));
 }
-
-// Wires to members that all are this process.
-class Wires {
- public:
-  explicit Wires(int members) {
-    for (int i = 0; i < members; ++i) {
-      int ends[2] = {-1, -1};
-      EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-      wires_.emplace_back(UniqueFd(ends[0]));
-      far_ends_.emplace_back(ends[1]);
-    }
-  }
-  [[nodiscard]] const Processes& processes() const { return processes_; }
-
- private:
-  std::vector<std::optional<Wire>> wires_;
-  std::vector<UniqueFd> far_ends_;
-  Processes processes_{wires_};
-};
 
 class Members {
  public:

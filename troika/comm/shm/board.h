@@ -37,7 +37,6 @@ enum class Place : std::uint32_t {
   kSlot,       // in the operation's slot of the ring
   kLargeSlot,  // in one of the few large slots: `offset` is its index
   kMemory,     // in memory that it has allocated for all: `segment`, `offset`
-  kProcess,    // anywhere in its process: `offset` is the address
   kStream      // passes through the windows, piece by piece
 };
 
@@ -67,8 +66,6 @@ enum class Fences : std::uint32_t {
   kAtNews,  // whoever has news
   kAtSleep  // whoever goes to sleep, for all processes: where membarrier(2) is allowed
 };
-// Whether a member can read and write the memory of all other members' processes; processes.h.
-enum class Reach : std::uint32_t { kUnknown, kSome, kAll };
 // Has every thread of the group's processes pass a full fence.
 void fence_everywhere();
 
@@ -125,15 +122,6 @@ class Board {
     return head().done_until[block % Shape::kBlocks];
   }
 
-  // A word of the owner's that lies in no shared memory, and where; the address is 0 before that.
-  void show_word(std::uint64_t word, std::uint64_t address) const {
-    head().word = word;
-    head().word_address.store(address);
-  }
-  [[nodiscard]] std::uint64_t word() const { return head().word; }
-  [[nodiscard]] std::uint64_t word_address() const { return head().word_address.load(); }
-  [[nodiscard]] std::atomic<Reach>& reach() const { return head().reach; }
-
   // Threads of the owner that write to other members' memory; and whether the owner's memory is
   // still to be written to. Party::Writing argues how they keep out of each other's way.
   [[nodiscard]] std::atomic<std::uint32_t>& writers() const { return head().writers; }
@@ -158,9 +146,6 @@ class Board {
     alignas(kLine) std::atomic<std::uint32_t> writers;
     alignas(kLine) std::atomic<std::uint32_t> closed;
     std::atomic<std::uint32_t> left;
-    std::uint64_t word;
-    std::atomic<std::uint64_t> word_address;
-    std::atomic<Reach> reach;
     // 0: no reason; 1: being written; kToldWhy: there.
     alignas(kLine) std::atomic<std::uint32_t> given_up;
     char reason[1024];

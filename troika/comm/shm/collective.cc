@@ -10,8 +10,6 @@ namespace {
 // Up to so many bytes from all others together, everybody folds all: a second step, in which the
 // others must come again, takes longer than reading them.
 constexpr std::size_t kAtOnce = std::size_t{128} << 10;
-// With smaller parts than this for each member, windows are as fast (measured on 2, 4 and 8 ranks).
-constexpr std::size_t kPartByAddress = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -20,15 +18,10 @@ bool Collective::reduces_at_once(std::size_t bytes, int members, const Shape& sh
                                        bytes * static_cast<std::size_t>(members - 1) <= kAtOnce);
 }
 
-bool Collective::reduces_by_address(std::size_t bytes, int members) {
-  return bytes > kPartByAddress * static_cast<std::size_t>(members);
-}
-
 Place Collective::place_of(const Contribution& own, const Shape& shape) {
   if (own.bytes == 0) return Place::kNone;
   if (own.bytes <= shape.slot_bytes) return Place::kSlot;
   if (own.location) return Place::kMemory;
-  if (own.processes && own.at_once > shape.large_slot_bytes) return Place::kProcess;
   return own.at_once <= shape.large_slot_bytes ? Place::kLargeSlot : Place::kStream;
 }
 
@@ -40,7 +33,6 @@ void Collective::announce(std::string_view name, const Deadline& deadline) {
   entry.place = own_place_;
   entry.segment = own_.location ? own_.location->segment : 0;
   entry.offset = own_.location ? own_.location->offset : 0;
-  if (own_place_ == Place::kProcess) entry.offset = reinterpret_cast<std::uint64_t>(own_.data);
   entry.name[copy_short({entry.name, sizeof(entry.name) - 1}, name)] = '\0';
   if (own_place_ == Place::kSlot) {
     std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
@@ -108,8 +100,6 @@ const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t w
       return board.window_in(window);
     case Place::kMemory:
       return find_(member, operation.segment, deadline) + operation.offset + begin;
-    case Place::kProcess:
-      return nullptr;
   }
   return nullptr;
 }
@@ -188,10 +178,10 @@ void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) 
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
   if (own_.is_small(party_.shape())) return reduce_at_once(fold, deadline);
-  const bool in_place = any(Place::kMemory) || any(Place::kProcess);
+  const bool in_place = any(Place::kMemory);
   if (any(Place::kSlot) || any(Place::kLargeSlot)) {
     reduce_at_once(fold, deadline);
-  } else if (any(Place::kStream)) {  // then nobody is read in its process
+  } else if (any(Place::kStream)) {
     if (party_.size() == 2 && !in_place) {
       reduce_whole_windows(fold, deadline);
     } else {
@@ -223,15 +213,6 @@ struct Part {
 
 // What stays in the second-level cache while it is folded and handed out.
 constexpr std::size_t kBlock = std::size_t{32} << 10;
-// Larger where each block takes a call of the system.
-constexpr std::size_t kBlockOfProcess = std::size_t{128} << 10;
-
-// With anything in it; the calling thread's until it asks again.
-std::byte* room_for(std::size_t bytes) {
-  thread_local std::vector<std::byte> room;
-  if (room.size() < bytes) room.resize(bytes);
-  return room.data();
-}
 
 }  // namespace
 
@@ -260,11 +241,6 @@ void Collective::await_reason_of(int member) const {
   }
 }
 
-void Collective::lose(int member, int error) const {
-  await_reason_of(member);  // it has died or given up, as a rule
-  throw OutOfReach(member, error);
-}
-
 void Collective::check_still_open() const {
   const std::optional<int> closed = party_.closed();
   if (!closed) return;
@@ -273,52 +249,28 @@ void Collective::check_still_open() const {
   throw Late({*closed});
 }
 
-const std::byte* Collective::read(int member, const std::byte* view, std::size_t at,
-                                  std::size_t bytes, std::byte* room) const {
-  if (view != nullptr) return view + at;
-  const int error = own_.processes->read(member, entry(member).offset + at, room, bytes);
-  if (error != 0) lose(member, error);
-  return room;
-}
-
 // Part of the result, to where the member's contribution was.
 void Collective::write(int member, const std::byte* view, std::size_t at, std::size_t bytes) const {
-  int error = 0;
-  {
-    const Party::Writing writing(party_, member);
-    if (!writing.allowed()) return;  // check_still_open() comes later
-    if (view != nullptr) {
-      // This member's memory, which its owner has made for all to write to.
-      std::memcpy(const_cast<std::byte*>(view + at), own_.data + at, bytes);
-    } else {
-      error = own_.processes->write(member, entry(member).offset + at, own_.data + at, bytes);
-    }
-  }
-  if (error != 0) lose(member, error);
+  const Party::Writing writing(party_, member);
+  if (!writing.allowed()) return;  // check_still_open() comes later
+  // This member's memory, which its owner has made for all to write to.
+  std::memcpy(const_cast<std::byte*>(view + at), own_.data + at, bytes);
 }
 
 // Everybody folds one part, and writes it into everybody's memory.
 void Collective::reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline) {
-  const bool by_address = any(Place::kProcess);
-  const std::size_t most = by_address ? kBlockOfProcess : kBlock;
-  const auto others = static_cast<std::size_t>(party_.size() - 1);
-  std::byte* const rooms = by_address ? room_for(others * most) : nullptr;
   Views all = views(0, 0, deadline), block(party_.size());
   const Part part(own_.bytes, party_.index(), party_.size(), grain);
-  for (std::size_t at = part.begin; at < part.end; at += most) {
-    const std::size_t size = std::min(most, part.end - at);
-    std::byte* room = rooms;
-    for (int member = 0; member < party_.size(); ++member) {
-      block[member] = read(member, all[member], at, size, room);
-      if (block[member] == room) room += most;
-    }
+  for (std::size_t at = part.begin; at < part.end; at += kBlock) {
+    const std::size_t size = std::min(kBlock, part.end - at);
+    for (int member = 0; member < party_.size(); ++member) block[member] = all[member] + at;
     fold(block, own_.data + at, size);
     for (int member = 0; member < party_.size(); ++member) {
       if (member != party_.index()) write(member, all[member], at, size);
     }
   }
   // Read, and written.
-  record_.sent(2 * (part.end - part.begin) * others);
+  record_.sent(2 * (part.end - part.begin) * static_cast<std::size_t>(party_.size() - 1));
   finish();
   await_all(Progress::kDone, deadline);
 }

@@ -1,13 +1,11 @@
 // One collective of a shared-memory group, whatever it is: every member makes its contribution
 // visible to all, in a slot (small ones), where it lies (in memory that its owner has allocated for
-// all; to be reduced also elsewhere in its process, if the system lets the others get at it), or
-// piece by piece through two windows; and takes what it needs from the others'. Tensors and
-// arithmetic are the caller's.
+// all), or piece by piece through two windows; and takes what it needs from the others'. Tensors
+// and arithmetic are the caller's.
 #pragma once
 
 #include <troika/base/function_ref.h>
 #include <troika/comm/shm/party.h>
-#include <troika/comm/shm/processes.h>
 #include <troika/observe/recorder.h>
 
 #include <array>
@@ -36,19 +34,6 @@ class Mismatch : public std::runtime_error {
   std::string theirs_;
 };
 
-// A member that runs, and has not given up, and whose memory cannot be read or written all the
-// same.
-class OutOfReach : public std::runtime_error {
- public:
-  OutOfReach(int member, int error)
-      : std::runtime_error("out of reach"), member_(member), error_(error) {}
-  [[nodiscard]] int member() const { return member_; }
-  [[nodiscard]] int error() const { return error_; }  // an errno
-
- private:
-  int member_, error_;
-};
-
 // Where a contribution lies in memory that its owner has allocated for all.
 struct Location {
   std::uint32_t segment = 0;
@@ -62,9 +47,6 @@ struct Contribution {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::optional<Location> location = {};  // if in memory for all
-  // Set for reduce() where all members have agreed on it: large contributions that are not in
-  // memory for all are read and written in their processes.
-  const Processes* processes = nullptr;
   // No member contributes more bytes than this; the same at all of them. Where that fits into a
   // slot, small or large, so do all contributions that are not in memory for all.
   std::size_t at_once = std::numeric_limits<std::size_t>::max();
@@ -116,8 +98,6 @@ class Collective {
   // Whether reduce() of so many bytes, the same from each, takes one step, where they are not in
   // memory for all: everybody folds all.
   [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members, const Shape& shape);
-  // Whether it is worth the calls of the system to leave so many bytes of each in its process.
-  [[nodiscard]] static bool reduces_by_address(std::size_t bytes, int members);
   // How a contribution becomes visible. Those in large slots and windows are made one at a time, in
   // order; the caller sees to it.
   [[nodiscard]] static Place place_of(const Contribution& own, const Shape& shape);
@@ -168,14 +148,10 @@ class Collective {
   // No entry is read after it: it may be another operation's.
   void finish();
   void reduce_at_once(Fold fold, const Deadline& deadline);
-  // Block [at, at + bytes) of a member's contribution, in `room` if it has to be fetched; and back.
-  [[nodiscard]] const std::byte* read(int member, const std::byte* view, std::size_t at,
-                                      std::size_t bytes, std::byte* room) const;
   void write(int member, const std::byte* view, std::size_t at, std::size_t bytes) const;
   // Of a member whose memory is not as it was: waits for what it has to say. Returns if that is
   // nothing. Throws Broken.
   void await_reason_of(int member) const;
-  [[noreturn]] void lose(int member, int error) const;
   // Comes after the last look at memory that its owner may have been given back because an
   // operation of its has failed. Throws Broken, Late.
   void check_still_open() const;

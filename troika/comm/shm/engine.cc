@@ -54,11 +54,9 @@ void compare_sizes(int peer, std::uint64_t sends, std::uint64_t expected, std::u
 
 }  // namespace
 
-Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience,
-               bool by_address)
+Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience)
     : members_(std::move(members)),
       wires_(std::move(attached.wires)),
-      processes_(by_address ? std::optional<Processes>(wires_) : std::nullopt),
       party_(std::move(attached.boards), shape, members_.index, patience),
       segments_(std::make_shared<Segments>(wires_, members_.index)),
       find_([this](int member, std::uint32_t segment, const Deadline& deadline) {
@@ -296,16 +294,12 @@ Work Engine::start(std::string_view operation, const Call& call, const at::Tenso
   const Named named = Engine::named(operation, call);
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
-                   std::nullopt, nullptr, amount.at_once};
+                   std::nullopt, amount.at_once};
   const Shape& shape = party_.shape();
   const bool one_step =
       own.at_once <= (use == Use::kLargeSlots ? shape.large_slot_bytes : shape.slot_bytes);
   if (own.bytes > shape.slot_bytes && !one_step) {
     own.location = segments_->locate(own.data, own.bytes);
-    if (use == Use::kInPlace && processes_ &&
-        Collective::reduces_by_address(own.bytes, party_.size())) {
-      own.processes = &*processes_;
-    }
   }
   const bool has_to_wait = announcing_waits(number, Collective::place_of(own, shape));
   Collective collective(party_, find_, number, named.record, own);

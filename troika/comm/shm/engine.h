@@ -26,9 +26,7 @@ namespace troika::shm {
 
 class Engine final : public GroupEngine {
  public:
-  // `by_address`: what agree_on_addresses() has found.
-  Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience,
-         bool by_address);
+  Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience);
   // Finishes what is under way.
   ~Engine() override;
 
@@ -95,9 +93,8 @@ class Engine final : public GroupEngine {
   // Starts an operation. Where all contributions are in slots, each member needs nothing of the
   // others but that they enter, so that whoever waits for it may finish it; else each waits for
   // what the others do in the middle of it, which somebody has to do in the background. `use`:
-  // whether what fits into a large slot only stays in memory for all, if it lies there, and what
-  // does not stays where it is, if all members agree on that. `finish` takes what the operation is
-  // for from the others' contributions: finish(Collective&, Deadline).
+  // whether what fits into a large slot only stays in memory for all, if it lies there. `finish`
+  // takes what the operation is for from the others' contributions: finish(Collective&, Deadline).
   enum class Use { kLargeSlots, kInPlace };
   template <class Finish>
   Work start(std::string_view operation, const Call& call, const at::Tensor& contribution,
@@ -133,7 +130,6 @@ class Engine final : public GroupEngine {
 
   Members members_;
   std::vector<std::optional<Wire>> wires_;
-  std::optional<Processes> processes_;
   Party party_;
   std::shared_ptr<Segments> segments_;
   FindSegment find_;

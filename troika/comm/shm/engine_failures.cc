@@ -33,13 +33,6 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
     const Diagnosis diagnosis = examine_mismatch(named, error);
     give_up({diagnosis.message, diagnosis.hint});
     throw PeerError(where() + ": " + diagnosis.message, diagnosis.hint);
-  } catch (const OutOfReach& error) {
-    const Reason reason{
-        "the memory of " + members_.name(error.member()) +
-            " cannot be read and written by address: " + strerror(error.error()),
-        std::string(kByAddressVariable) + "=0 on any rank has tensors pass through shared memory"};
-    give_up(reason);
-    throw PeerError(where() + ": " + reason.message, reason.hint);
   } catch (const WrongSize& error) {
     const std::string message = members_.name(error.member()) + " sends " +
                                 format_bytes(error.theirs()) + " where " +

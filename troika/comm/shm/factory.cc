@@ -7,23 +7,8 @@
 #include <troika/observe/machine.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 namespace troika::detail {
-namespace {
-
-// Where ranks share cores, and so their caches, to pass through a small piece of shared memory
-// takes less than the calls of the system that address every page (`make bench`, works `mpi`).
-bool wants_addresses(const EngineOptions& options, int ranks, int cores) {
-  if (const char* variable = std::getenv(shm::kByAddressVariable)) {
-    if (std::string_view(variable) == "0") return false;
-    if (std::string_view(variable) == "1") return true;
-  }
-  return options.by_address.value_or(ranks <= cores);
-}
-
-}  // namespace
 
 EngineFacts shm_facts() {
   EngineFacts facts{.kind = EngineKind::kShm,
@@ -31,9 +16,6 @@ EngineFacts shm_facts() {
                     .built = true,
                     .usable = true,
                     .reason = "shared memory, between the ranks of one host"};
-  if (!shm::settings_allow_addresses()) {
-    facts.reason += "; large tensors of ordinary memory are slower (kernel.yama.ptrace_scope)";
-  }
   try {
     (void)shm::MemoryFile::create(1);
   } catch (const Error& error) {
@@ -57,12 +39,8 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
   try {
     shm::Attached attached = attach(door, doors, context.index, shape, meeting.deadline());
     const int ranks = std::max(members.size(), context.options.ranks_on_host);
-    const int cores = usable_cores();
-    const bool by_address =
-        agree_on_addresses(attached, context.index, wants_addresses(context.options, ranks, cores),
-                           meeting.deadline());
     return std::make_shared<shm::Engine>(std::move(members), std::move(attached), shape,
-                                         shm::patience_of(ranks, cores), by_address);
+                                         shm::patience_of(ranks, usable_cores()));
   } catch (const shm::Late& late) {
     const int member = late.missing().empty() ? 0 : late.missing().front();
     throw RendezvousError(
