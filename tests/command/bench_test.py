@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import types
@@ -14,7 +15,7 @@ import unittest
 import xml.etree.ElementTree
 from unittest import mock
 
-from command import CommandTest, main
+from command import CommandTest, main, wait_until
 from launchers import PATIENCE_SECONDS
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
@@ -71,6 +72,15 @@ class Bench(CommandTest):
         self.assertEqual(measured | left_out, {"shm", "gloo", "mpi", "nccl"})
         self.assertFalse(measured & left_out)
         self.assertTrue(all(one["reason"] for one in found["left_out"]))
+
+    def test_an_interrupt_ends_it(self):
+        for words in (("bench", "comm", "--ranks", 2, "--sizes", "4", "--budget", 60), ("doctor",)):
+            with self.subTest(words[0]):
+                process = self.start(*words)
+                wait_until(process.children, "ranks")
+                os.kill(process.pid, signal.SIGINT)
+                done = process.wait()
+                self.assertEqual((done.status, done.out), (130, ""), str(done))
 
     def test_every_operation(self):
         found = self.found("comm", "--ranks", 3, "--engine", "shm", "--op", "all", "--sizes", "1000", "--budget", 0)

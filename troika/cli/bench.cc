@@ -145,6 +145,11 @@ std::vector<std::string> comm_command(const CommOptions& options, const std::str
   return words;
 }
 
+// Whether an engine does not work here. Wrong results, interruptions and deaths concern them all.
+bool is_of_the_engine(const Failure& failure) {
+  return failure.code == ExitCode::kUsage || failure.code == ExitCode::kRendezvous;
+}
+
 // A job for each engine: one that cannot connect leaves the others alone.
 CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
   CommReport report{host_name(), plan.ranks, {}, {}};
@@ -153,7 +158,9 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
   if (every && plan.nodes > 1) engines.emplace_back("auto");  // on one host it is one of the others
   for (const EngineFacts& facts : list_engines()) {
     if (!every || facts.kind == EngineKind::kFake) continue;
-    if (facts.usable) {
+    if (!facts.carries_host_memory) {
+      report.left_out.push_back({facts.name, "it carries GPU memory; this measures host memory"});
+    } else if (facts.usable) {
       engines.push_back(facts.name);
     } else {
       report.left_out.push_back({facts.name, facts.reason});
@@ -164,7 +171,7 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
     if (!result.failure) {
       const std::vector<CommTiming> timings = decode_timings(result.results.at(0));
       report.timings.insert(report.timings.end(), timings.begin(), timings.end());
-    } else if (every) {
+    } else if (every && is_of_the_engine(*result.failure)) {
       const std::string& hint = result.failure->hint;
       report.left_out.push_back(
           {engine, result.failure->message + (hint.empty() ? "" : "; " + hint)});
@@ -252,7 +259,8 @@ int show(const MlpOptions& options, const nlohmann::json& json) {
     return 0;
   }
   std::cout << "MLP 64-128-128-10, 32 samples a rank, SGD, " << json.at("ranks")
-            << " ranks, engine " << json.at("engine").get<std::string>() << "\n"
+            << (json.at("ranks") == 1 ? " rank" : " ranks") << ", engine "
+            << json.at("engine").get<std::string>() << "\n"
             << format_fixed(json.at("steps_per_second"), 0) << " steps/s of every rank (median of "
             << json.at("repeats") << " repeats of " << json.at("steps") << " steps)\n";
   if (json.contains("of_unsynchronised")) {

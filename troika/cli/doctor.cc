@@ -82,7 +82,9 @@ int run_as_rank(const std::string& engine) {
 
 EngineFinding examine_engine(const EngineFacts& facts) {
   EngineFinding finding{.facts = facts, .latency = {}, .bandwidth = {}, .error = ""};
-  if (!facts.usable || facts.kind == EngineKind::kFake) return finding;
+  if (!facts.usable || !facts.carries_host_memory || facts.kind == EngineKind::kFake) {
+    return finding;
+  }
   LaunchOptions launch;
   launch.plan.ranks = kRanks;
   launch.plan.ranks_per_node = kRanks;
@@ -92,6 +94,9 @@ EngineFinding examine_engine(const EngineFacts& facts) {
   launch.rendezvous_timeout = kPatience;
   try {
     const LaunchResult result = run_ranks(launch);
+    if (result.failure && result.failure->code == ExitCode::kInterrupted) {
+      throw Error(ExitCode::kInterrupted, result.failure->message);
+    }
     if (result.failure) {
       finding.error = result.failure->message;
       return finding;
@@ -100,6 +105,7 @@ EngineFinding examine_engine(const EngineFacts& facts) {
     finding.latency = timing_of(measured.at("latency"));
     finding.bandwidth = timing_of(measured.at("bandwidth"));
   } catch (const Error& error) {
+    if (error.code() == ExitCode::kInterrupted) throw;
     finding.error = error.what();
   }
   return finding;

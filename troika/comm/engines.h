@@ -49,6 +49,7 @@ struct EngineFacts {
   bool built;
   bool usable;         // on this machine
   std::string reason;  // why not, and what to do; or what it is for
+  bool carries_host_memory = true;
 };
 
 [[nodiscard]] std::vector<EngineFacts> list_engines();

@@ -16,6 +16,15 @@ void check_result(const Group& group, const at::Tensor& tensor, Seconds timeout)
   check(at::all(tensor == expected).item<bool>(), "an all-reduce gave the wrong sum");
 }
 
+// Whether it holds on any member.
+bool any(const Group& group, bool own, Seconds timeout) {
+  const at::Tensor flag = at::full({1}, own ? 1 : 0, at::kInt);
+  group.all_reduce(flag, ReduceOp::kMax, {"any", Deadline::in(timeout)}).wait();
+  return flag.item<int>() != 0;
+}
+
+constexpr Seconds kWarmUp(0.1);
+
 }  // namespace
 
 double all_reduce_bus_bandwidth(std::int64_t bytes, Seconds time, int ranks) {
@@ -28,13 +37,17 @@ AllReduceTiming time_all_reduce(const Group& group, std::int64_t bytes, int repe
   const at::Tensor tensor = at::zeros({bytes / 4}, at::kFloat);
   check_result(group, tensor, timeout);
   tensor.zero_();
-  const int warm_up = std::max(1, repetitions / 10);
   std::vector<Seconds> times;
-  for (int i = 0; i < warm_up + repetitions; ++i) {
-    const auto start = Clock::now();
-    group.all_reduce(tensor, ReduceOp::kSum, {"measure", Deadline::in(timeout)}).wait();
-    if (i >= warm_up) times.push_back(Clock::now() - start);
-  }
+  const auto start = Clock::now();
+  // The first tens of milliseconds are slower. All members go on until all have had enough.
+  do {
+    times.clear();
+    for (int i = 0; i < repetitions; ++i) {
+      const auto begin = Clock::now();
+      group.all_reduce(tensor, ReduceOp::kSum, {"measure", Deadline::in(timeout)}).wait();
+      times.push_back(Clock::now() - begin);
+    }
+  } while (any(group, Seconds(Clock::now() - start) < kWarmUp, timeout));
   check_result(group, tensor, timeout);
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
