@@ -291,7 +291,8 @@ EngineFacts nccl_facts() {
                     .name = "nccl",
                     .built = false,
                     .usable = false,
-                    .reason = "NCCL, between GPUs"};
+                    .reason = "NCCL, between GPUs",
+                    .carries_host_memory = false};
   const auto path = find_plugin(kFile);
   if (!path) {
     facts.reason +=
@@ -301,8 +302,10 @@ EngineFacts nccl_facts() {
   }
   facts.built = true;
   try {
-    facts.usable = load_nccl(*path).devices() > 0;
-    if (!facts.usable) facts.reason += ": this process sees no GPU";
+    const bool sees_devices = load_nccl(*path).devices() > 0;
+    facts.usable = sees_devices && at::hasCUDA();
+    if (!sees_devices) facts.reason += ": this process sees no GPU";
+    if (sees_devices && !facts.usable) facts.reason += ": this LibTorch is without CUDA";
   } catch (const std::exception& error) {
     facts.reason += std::string(": ") + error.what();
   }

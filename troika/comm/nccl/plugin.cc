@@ -3,11 +3,15 @@
 #include <nccl.h>
 #include <troika/comm/nccl/plugin.h>
 
-#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 namespace troika::nccl {
 namespace {
+
+constexpr std::chrono::minutes kToAccept(1);
 
 void must(cudaError_t code, const char* call) {
   if (code != cudaSuccess) throw Failure(std::string(call) + ": " + cudaGetErrorString(code));
@@ -54,11 +58,49 @@ ncclRedOp_t op_of(Op op) {
   return ncclMin;
 }
 
+// A communicator that any thread may abort while another asks how it is.
+class Handle {
+ public:
+  void connect(int size, const ncclUniqueId& id, int rank, ncclConfig_t& config) {
+    must(ncclCommInitRankConfig(&communicator_, size, id, rank, &config), "ncclCommInitRankConfig");
+  }
+  // Whether NCCL has done what it was last told. Throws Failure, also once aborted.
+  [[nodiscard]] bool settled() {
+    const std::lock_guard lock(mutex_);
+    refuse_if_aborted();
+    ncclResult_t state = ncclSuccess;
+    must(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");
+    must(state, "NCCL");
+    return state == ncclSuccess;
+  }
+  // `body` gets the communicator, and does not wait.
+  template <class Body>
+  void use(const Body& body) {
+    const std::lock_guard lock(mutex_);
+    refuse_if_aborted();
+    body(communicator_);
+  }
+  void abort() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_ && communicator_ != nullptr) ncclCommAbort(communicator_);
+    aborted_ = true;
+  }
+
+ private:
+  void refuse_if_aborted() const {
+    if (aborted_) throw Failure("the communicator was aborted");
+  }
+
+  std::mutex mutex_;
+  ncclComm_t communicator_{};
+  bool aborted_ = false;
+};
+
 // Done once the stream has come to where it was when this was made.
 class StreamRequest final : public Request {
  public:
-  StreamRequest(ncclComm_t communicator, int device, cudaStream_t stream)
-      : communicator_(communicator), device_(device) {
+  StreamRequest(Handle& handle, int device, cudaStream_t stream)
+      : handle_(handle), device_(device) {
     must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     must(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
@@ -66,9 +108,7 @@ class StreamRequest final : public Request {
 
   bool test() override {
     must(cudaSetDevice(device_), "cudaSetDevice");
-    ncclResult_t state = ncclSuccess;
-    must(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");
-    must(state, "NCCL");
+    (void)handle_.settled();
     const cudaError_t code = cudaEventQuery(event_);
     if (code == cudaErrorNotReady) return false;
     must(code, "cudaEventQuery");
@@ -76,7 +116,7 @@ class StreamRequest final : public Request {
   }
 
  private:
-  ncclComm_t communicator_;
+  Handle& handle_;
   int device_;
   cudaEvent_t event_{};
 };
@@ -93,7 +133,7 @@ class PluginCommunicator final : public Communicator {
     must(cudaEventCreateWithFlags(&before_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // so that deadlines hold
-    must(ncclCommInitRankConfig(&communicator_, size, id, rank, &config), "ncclCommInitRankConfig");
+    handle_.connect(size, id, rank, config);
   }
   ~PluginCommunicator() override {
     abort();  // what is under way has been waited for; a clean end would wait for all members
@@ -101,46 +141,41 @@ class PluginCommunicator final : public Communicator {
     cudaStreamDestroy(stream_);
   }
 
-  bool connected() override {
-    ncclResult_t state = ncclSuccess;
-    must(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");
-    must(state, "NCCL");
-    return state == ncclSuccess;
-  }
+  bool connected() override { return handle_.settled(); }
 
   std::unique_ptr<Request> all_reduce(void* data, std::size_t elements, Dtype dtype,
                                       Op op) override {
-    return start([&] {
-      must(ncclAllReduce(data, data, elements, type_of(dtype), op_of(op), communicator_, stream_),
+    return start([&](ncclComm_t communicator) {
+      must(ncclAllReduce(data, data, elements, type_of(dtype), op_of(op), communicator, stream_),
            "ncclAllReduce");
     });
   }
 
   std::unique_ptr<Request> reduce(void* output, const void* input, std::size_t elements,
                                   Dtype dtype, Op op, int root) override {
-    return start([&] {
-      must(ncclReduce(input, output, elements, type_of(dtype), op_of(op), root, communicator_,
+    return start([&](ncclComm_t communicator) {
+      must(ncclReduce(input, output, elements, type_of(dtype), op_of(op), root, communicator,
                       stream_),
            "ncclReduce");
     });
   }
 
   std::unique_ptr<Request> broadcast(void* data, std::size_t bytes, int root) override {
-    return start([&] {
-      must(ncclBroadcast(data, data, bytes, ncclUint8, root, communicator_, stream_),
+    return start([&](ncclComm_t communicator) {
+      must(ncclBroadcast(data, data, bytes, ncclUint8, root, communicator, stream_),
            "ncclBroadcast");
     });
   }
 
   std::unique_ptr<Request> exchange(std::span<const Leg> legs) override {
-    return start([&] {
+    return start([&](ncclComm_t communicator) {
       must(ncclGroupStart(), "ncclGroupStart");
       for (const Leg& leg : legs) {
         if (leg.direction == Leg::Direction::kSend) {
-          must(ncclSend(leg.data, leg.bytes, ncclUint8, leg.peer, communicator_, stream_),
+          must(ncclSend(leg.data, leg.bytes, ncclUint8, leg.peer, communicator, stream_),
                "ncclSend");
         } else {
-          must(ncclRecv(leg.data, leg.bytes, ncclUint8, leg.peer, communicator_, stream_),
+          must(ncclRecv(leg.data, leg.bytes, ncclUint8, leg.peer, communicator, stream_),
                "ncclRecv");
         }
       }
@@ -148,30 +183,31 @@ class PluginCommunicator final : public Communicator {
     });
   }
 
-  void abort() noexcept override {
-    if (!aborted_.exchange(true)) ncclCommAbort(communicator_);
-  }
+  void abort() noexcept override { handle_.abort(); }
 
  private:
   // After what the default stream has been given, and before what it is given once this is done.
   template <class Body>
   std::unique_ptr<Request> start(const Body& body) {
-    if (aborted_) throw Failure("the communicator was aborted");
     must(cudaSetDevice(device_), "cudaSetDevice");
     must(cudaEventRecord(before_, nullptr), "cudaEventRecord");
     must(cudaStreamWaitEvent(stream_, before_, 0), "cudaStreamWaitEvent");
-    body();
-    while (!connected()) {
-      // The call has been accepted once NCCL is no longer in progress with it: microseconds.
+    handle_.use(body);
+    // The call has been accepted once NCCL is no longer in progress with it: microseconds.
+    const auto start = std::chrono::steady_clock::now();
+    while (!handle_.settled()) {
+      if (std::chrono::steady_clock::now() - start > kToAccept) {
+        throw Failure("NCCL has not accepted a call in a minute");
+      }
+      std::this_thread::yield();
     }
-    return std::make_unique<StreamRequest>(communicator_, device_, stream_);
+    return std::make_unique<StreamRequest>(handle_, device_, stream_);
   }
 
   int device_;
   cudaStream_t stream_{};
   cudaEvent_t before_{};
-  ncclComm_t communicator_{};
-  std::atomic<bool> aborted_ = false;
+  Handle handle_;
 };
 
 class PluginOfNccl final : public Plugin {
