@@ -63,6 +63,14 @@ class Mesh(CommandTest):
         self.assertIn("pipeline 2 x data 2 x context 1 x tensor 1", shown)
         self.assertRegex(shown, r"\n0 +0 +0 +embedding, layers 0-1 +.*data 0 1; pipeline 0 2; tied weights 0 2\n")
 
+    def test_many_ranks_in_words(self):
+        batch = ("--set", "train.global_batch_size=64")
+        shown = self.succeeds(self.troika("mesh", "recipe.toml", "--set", "parallel.tensor=2", *batch, "--ranks", 64)).out
+        self.assertRegex(shown, r"\n1 +0 +1 +.*data 1-63 by 2; tensor 0 1\n")
+        shown = self.succeeds(self.troika("mesh", "recipe.toml", *batch, "--ranks", 64)).out
+        self.assertRegex(shown, r"\n7 +7 +.*data 0-63\n")
+        self.fails(self.troika("mesh", "recipe.toml", "--ranks", 4097), USAGE, "4097", "4096")
+
     def test_the_mesh_of_the_documentation(self):
         shown = re.findall(r"```\n\$ troika (mesh .*)\n([^`]*)```", (ROOT / "docs" / "parallelism.md").read_text())
         self.assertEqual(len(shown), 1)
@@ -85,6 +93,7 @@ class Mesh(CommandTest):
                    "virtual_stages", 'write pipeline_schedule = "interleaved-1f1b"')
         self.fails(refused("parallel.shard=3", ranks=4), USAGE, "does not divide the data axis of 4 ranks",
                    "write shard = 2")
+        self.fails(refused("parallel.zero_stage=3", "parallel.shard=2", ranks=3), USAGE, "write shard = 3")
         self.fails(refused("parallel.tensor=2", ranks=3), USAGE, "does not divide 3 ranks",
                    "start 2 or 4 ranks, or write tensor = 1")
         self.fails(refused("model.layers=2", "parallel.data=2", "parallel.pipeline=2", ranks=2), USAGE,

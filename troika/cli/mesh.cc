@@ -16,6 +16,9 @@
 namespace troika {
 namespace {
 
+// Every rank of an axis is named once for each of the axis: more would fill the memory.
+constexpr int kMostRanks = 4096;
+
 struct Options {
   std::string file;
   std::vector<std::string> overrides;
@@ -41,7 +44,7 @@ void add_mesh_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   add_recipe_flags(*command, options->file, options->overrides);
   command->add_option("--ranks", options->ranks, "Ranks in total; default: what the axes make")
-      ->check(between(1, 1'000'000));
+      ->check(between(1, kMostRanks));
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(
       "Examples:\n"

@@ -98,13 +98,26 @@ bool worth_telling(const std::string& name, const std::vector<int>& ranks, const
   return ranks.size() > 1 && ((name != "shard" && name != "replicate") || ranks != all.data);
 }
 
+// "0 1", "0-63" or "0-56 by 8": the ranks of a group are as far from each other as their
+// neighbours.
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t kFew = 4;
+  const int step = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+  const auto breaks = [step](int one, int next) { return next - one != step; };
+  if (ranks.size() <= kFew || std::ranges::adjacent_find(ranks, breaks) != ranks.end()) {
+    std::vector<std::string> words;
+    for (const int rank : ranks) words.push_back(std::to_string(rank));
+    return join(words, " ");
+  }
+  return std::to_string(ranks.front()) + "-" + std::to_string(ranks.back()) +
+         (step == 1 ? "" : " by " + std::to_string(step));
+}
+
 std::string talks_text(const GroupRanks& groups) {
   std::vector<std::string> parts;
   for (const auto& [name, ranks] : named(groups)) {
     if (!worth_telling(name, *ranks, groups)) continue;
-    std::string part = name;
-    for (const int rank : *ranks) part += " " + std::to_string(rank);
-    parts.push_back(part);
+    parts.push_back(name + " " + ranks_text(*ranks));
   }
   return parts.empty() ? "nobody" : join(parts, "; ");
 }
