@@ -217,8 +217,11 @@ void check_cut(const Recipe& recipe, const Origins& origins) {
 void check_shards(const ParallelRecipe& parallel, const Origins& origins) {
   if (!parallel.data || *parallel.data == 1 || parallel.shard == 0) return;
   if (*parallel.data % parallel.shard == 0) return;
+  // The nearest below that cuts anything, else the nearest above.
   std::int64_t works = std::min(parallel.shard, *parallel.data);
   while (*parallel.data % works != 0) --works;
+  if (works == 1) works = std::min(parallel.shard, *parallel.data);
+  while (*parallel.data % works != 0) ++works;
   origins.fail({"parallel.shard"},
                "shard = " + std::to_string(parallel.shard) + " does not divide the data axis of " +
                    plural(*parallel.data, "rank"),

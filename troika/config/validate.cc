@@ -200,6 +200,9 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origin
          "= " + number(parallel.shard) +
              " cuts nothing at zero_stage = 0: gradients are added in another order, that is all");
   }
+  if (parallel.shard == 1 && parallel.zero_stage > 0 && parallel.data != 1) {
+    warn("parallel", "shard", "= 1 cuts nothing: each rank shards among itself alone");
+  }
   if (recipe.data.kind != DataKind::kRandom && recipe.data.paths.empty()) {
     warn("data", "paths", "is empty: give at least one before training");
   }

@@ -9,6 +9,7 @@
 #include <troika/train/layout_text.h>
 
 #include <algorithm>
+#include <set>
 
 namespace troika {
 namespace {
@@ -80,8 +81,13 @@ TomlEntry entry_of(const std::string& setting) {
 // One layout: `recipe` has one rank's.
 TrialLayout parse_layout(const std::string& words, Recipe recipe, int most_ranks) {
   Origins origins("--layouts " + quote(words));
+  std::set<std::string> seen;
   for (const std::string& setting : split(words, ',')) {
     const TomlEntry entry = entry_of(setting);
+    if (!seen.insert(entry.key).second) {
+      throw UsageError("--layouts " + quote(words) + ": " + entry.key + " is given twice",
+                       "leave one of them out; semicolons separate layouts");
+    }
     assign(recipe, *find_field(entry.section, entry.key, recipe.model.kind), entry);
     origins.set(entry.section + "." + entry.key, entry.where);
   }

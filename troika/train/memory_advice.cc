@@ -163,6 +163,9 @@ std::vector<RankKind> predict_if_possible(const Recipe& recipe) {
 std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
                           std::uint64_t host_bytes) {
   const auto limit = static_cast<std::int64_t>(host_bytes);
+  if (ranks_per_node > 1 && kProcessBytes * ranks_per_node >= limit) {
+    return "start fewer ranks on a host: a process alone takes about " + bytes_text(kProcessBytes);
+  }
   const auto write = [](const Change& change, std::int64_t bytes) {
     return "write " + change.text + ": that needs " + bytes_text(bytes);
   };

@@ -138,6 +138,8 @@ TEST(RecipeFile, WarnsOfWhatHasNoEffect) {
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2"}).warnings,
               ElementsAre(HasSubstr("[parallel] shard = 2 cuts nothing at zero_stage = 0")));
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.zero_stage=1"}).warnings, IsEmpty());
+  EXPECT_THAT(read(kGptRecipe, {"parallel.shard=1", "parallel.zero_stage=1"}).warnings,
+              ElementsAre(HasSubstr("[parallel] shard = 1 cuts nothing")));
   EXPECT_THAT(read(kGptRecipe, {"parallel.offload=optimizer"}).warnings,
               ElementsAre(HasSubstr("[parallel] offload changes nothing on CPUs")));
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.data=1"}).warnings, IsEmpty());

@@ -75,8 +75,8 @@ TEST(Layouts, AreReadAsTheyAreWritten) {
 
 TEST(Layouts, RefusesWhatNoRecipeMaySay) {
   const Recipe recipe = small_recipe();
-  for (const std::string text :
-       {"tensro=2", "tensor=7", "pipeline=9", "data=2,zero_stage=4", ";", "data=100"}) {
+  for (const std::string text : {"tensro=2", "tensor=7", "pipeline=9", "data=2,zero_stage=4", ";",
+                                 "data=100", "data=2,data=4"}) {
     EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe, 8)), UsageError) << text;
   }
 }

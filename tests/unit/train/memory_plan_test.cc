@@ -276,8 +276,9 @@ TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
     FAIL() << "it is to be refused";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("out of memory: ranks 0 to 1 need "));
-    EXPECT_THAT(error.hint(), HasSubstr("a smaller model"));
+    EXPECT_THAT(error.hint(), HasSubstr("start fewer ranks on a host"));
   }
+  EXPECT_THAT(memory_advice(loaded({}), 1, 1, 1000), HasSubstr("a smaller model"));
 }
 
 // "write zero_stage = 3, data = 1: that needs 2 GiB" as overrides; none where it says something
@@ -341,6 +342,10 @@ std::set<std::string> followed_advice(const std::vector<std::string>& keys, int 
   for (const double part : {0.95, 0.7, 0.5, 0.3, 0.1}) {
     const auto limit = static_cast<std::uint64_t>(part * now);
     const std::string advice = memory_advice(loaded(keys), ranks, ranks_per_node, limit);
+    if (ranks_per_node > 1 && static_cast<std::int64_t>(limit) <= ranks_per_node * kProcessBytes) {
+      EXPECT_THAT(advice, testing::StartsWith("start fewer ranks on a host"));
+      continue;
+    }
     const std::vector<std::string> overrides = advised(advice);
     if (overrides.empty()) {
       EXPECT_THAT(advice, testing::StartsWith("use a smaller model"));
