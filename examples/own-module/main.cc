@@ -57,7 +57,7 @@ void train() {
     double loss_sum = 0, right = 0, count = 0;
     for (const auto& batch : *loader) {
       optimizer.zero_grad();
-      const torch::Tensor output = net(batch.data);
+      const torch::Tensor output = model(batch.data);
       const torch::Tensor loss = torch::cross_entropy_loss(output, batch.target);
       loss.backward();
       optimizer.step();

@@ -1,6 +1,6 @@
 // A Group is the ranks along one axis of the mesh, and the collectives among them. It is a small
 // value: copying it copies a handle. The engine behind it (gloo/, shm/, mpi/, nccl/, fake/)
-// implements GroupEngine; an engine that is not built is a stub that says so.
+// implements GroupEngine; an engine that is not built is refused by name.
 //
 // Every operation takes a label and a deadline. It is written to the flight recorder when it starts
 // and when it ends, so that peers and the launcher can read what a dead or stopped rank last did.
