@@ -165,13 +165,7 @@ TEST_P(CApiMpi, OpensAfterMpiInitAndOnACommunicator) {
   expect_ranks("opens_sessions_out_of_order", 2, GetParam().options);
 }
 
-std::vector<TestedEngine> mpi_flavours() {
-  std::vector<TestedEngine> engines = tested_engines();
-  std::erase_if(engines, [](const TestedEngine& engine) { return engine.options.mpirun.empty(); });
-  return engines;
-}
-
-INSTANTIATE_TEST_SUITE_P(Flavours, CApiMpi, testing::ValuesIn(mpi_flavours()),
+INSTANTIATE_TEST_SUITE_P(Flavours, CApiMpi, testing::ValuesIn(tested_mpi_engines()),
                          [](const auto& info) { return info.param.name; });
 
 // Rank 1 comes to no collective before rank 0 has closed: neither waits for the other to leave.

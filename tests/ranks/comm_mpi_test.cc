@@ -19,12 +19,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::vector<TestedEngine> mpi_engines() {
-  std::vector<TestedEngine> engines = tested_engines();
-  std::erase_if(engines, [](const TestedEngine& engine) { return engine.options.mpirun.empty(); });
-  return engines;
-}
-
 class Mpi : public testing::TestWithParam<TestedEngine> {
  protected:
   static RankOptions options() { return GetParam().options; }
@@ -71,7 +65,7 @@ TEST_P(Mpi, IsTakenBetweenHostsUnderMpirun) {
   expect_ranks("uses_mpi_between_hosts", 4, options);
 }
 
-INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(mpi_engines()),
+INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(tested_mpi_engines()),
                          [](const auto& info) { return info.param.name; });
 
 // An MPI that is left out of all of these tests is left out in the open.
@@ -84,7 +78,7 @@ TEST_P(MpiFlavour, IsTested) {
     GTEST_SKIP() << "nothing is tested with " << flavour
                  << ": its plug-in was not built, as cmake says, since its headers were not found";
   }
-  const auto engines = mpi_engines();
+  const auto engines = tested_mpi_engines();
   if (std::ranges::find(engines, "mpi_" + flavour, &TestedEngine::name) == engines.end()) {
     GTEST_SKIP() << "nothing is tested with " << flavour << ": there is no mpirun." << flavour;
   }

@@ -256,8 +256,7 @@ TEST(Traffic, OfMessages) {
 }
 
 TEST(Traffic, OfMessagesOverMpi) {
-  std::vector<TestedEngine> engines = tested_engines();
-  std::erase_if(engines, [](const TestedEngine& engine) { return engine.options.mpirun.empty(); });
+  const std::vector<TestedEngine> engines = tested_mpi_engines();
   if (engines.empty()) GTEST_SKIP() << "there is no MPI with a plug-in and an mpirun";
   for (const TestedEngine& engine : engines) {
     SCOPED_TRACE(engine.name);

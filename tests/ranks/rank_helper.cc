@@ -245,7 +245,18 @@ std::vector<TestedEngine> tested_engines() {
     if (!is_installed(mpirun)) continue;
     engines.push_back(
         {"mpi_" + flavour, {.engine = EngineKind::kMpi, .mpirun = mpirun}, {2, 3, 4, 9}});
+    engines.push_back({"hosts_over_mpi_" + flavour,
+                       {.pretend = Pretend::kTwoHostsInTurn, .mpirun = mpirun},
+                       {4}});
   }
+  return engines;
+}
+
+std::vector<TestedEngine> tested_mpi_engines() {
+  std::vector<TestedEngine> engines = tested_engines();
+  std::erase_if(engines, [](const TestedEngine& engine) {
+    return engine.options.engine != EngineKind::kMpi;
+  });
   return engines;
 }
 

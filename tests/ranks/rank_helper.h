@@ -134,8 +134,11 @@ inline std::ostream& operator<<(std::ostream& out, const TestedEngine& engine) {
   return out << engine.name;
 }
 // All that this machine can use but `fake`: each engine of a single host; the one across hosts,
-// with three ways to pretend them; and MPI, for each plug-in whose mpirun is installed.
+// with three ways to pretend them; and, for each plug-in whose mpirun is installed, MPI and the one
+// across hosts over it.
 [[nodiscard]] std::vector<TestedEngine> tested_engines();
+// Of these, MPI alone.
+[[nodiscard]] std::vector<TestedEngine> tested_mpi_engines();
 
 }  // namespace troika::test
 
