@@ -27,56 +27,58 @@ struct Meeting {
   }
 };
 
-// Member 0 gives up while member 1 folds: its tensor is its caller's again, and stays as it is.
-TEST(Closing, KeepsOthersOutOfTheMemoryOfAFailedOperation) {
+// Two members sum in memory for all; `body(member, party, collective, arenas)` begins once the
+// member has shown its part.
+template <class Body>
+void sum_of_two(const Body& body) {
   constexpr std::size_t kCount = 300'007;
   Members members(2);
   Arenas arenas(2, kCount);
   const FindSegment find = arenas.find();
-  Meeting meeting;
   members.run([&](int member, Party& party) {
     arenas.of(member) = values_of(member, kCount, 1);
     Collective collective(party, find, 1, signed_as(kCount), contribution(arenas.of(member), true));
     collective.announce("sum", soon());
-    if (member == 0) {
-      meeting.folds.wait(false);
-      party.close();
-      const Values kept = arenas.of(0);
-      meeting.close();
-      party.wait(
-          [&] {
-            return party.board(1).operation(1).progress.load() == Progress::at(1, Progress::kDone);
-          },
-          [] { return std::vector{1}; }, soon());
-      EXPECT_EQ(arenas.of(0), kept);
-      EXPECT_EQ(kept, values_of(0, kCount, 1));
-    } else {
+    body(member, party, collective, arenas);
+  });
+}
+
+// Member 0 gives up while member 1 folds: its tensor is its caller's again, and stays as it is.
+TEST(Closing, KeepsOthersOutOfTheMemoryOfAFailedOperation) {
+  Meeting meeting;
+  sum_of_two([&](int member, Party& party, Collective& collective, Arenas& arenas) {
+    if (member == 1) {
       EXPECT_THROW(collective.reduce(meeting.late_fold(), 4, Deadline::in(Seconds(0.2))), Late);
+      return;
     }
+    meeting.folds.wait(false);
+    party.close();
+    const Values kept = arenas.of(0);
+    meeting.close();
+    party.wait(
+        [&] {
+          return party.board(1).operation(1).progress.load() == Progress::at(1, Progress::kDone);
+        },
+        [] { return std::vector{1}; }, soon());
+    EXPECT_EQ(arenas.of(0), kept);
+    EXPECT_EQ(kept, values_of(0, kept.size(), 1));
   });
 }
 
 // Member 0 fails in something else while both are in a sum, of which member 1 hands it no part
 // any more: neither takes that for the sum.
 TEST(Closing, IsNotOverlookedByOperationsUnderWay) {
-  constexpr std::size_t kCount = 300'007;
-  Members members(2);
-  Arenas arenas(2, kCount);
-  const FindSegment find = arenas.find();
   Meeting meeting;
-  members.run([&](int member, Party& party) {
-    arenas.of(member) = values_of(member, kCount, 1);
-    Collective collective(party, find, 1, signed_as(kCount), contribution(arenas.of(member), true));
-    collective.announce("sum", soon());
-    if (member == 0) {
-      meeting.folds.wait(false);
-      party.give_up("an exchange has failed");
-      party.close();
-      meeting.close();
-      EXPECT_THROW(collective.reduce(kFold, 4, soon()), Broken);
-    } else {
+  sum_of_two([&](int member, Party& party, Collective& collective, Arenas&) {
+    if (member == 1) {
       EXPECT_THROW(collective.reduce(meeting.late_fold(), 4, soon()), Broken);
+      return;
     }
+    meeting.folds.wait(false);
+    party.give_up("an exchange has failed");
+    party.close();
+    meeting.close();
+    EXPECT_THROW(collective.reduce(kFold, 4, soon()), Broken);
   });
 }
 
