@@ -70,6 +70,8 @@ class Mesh(CommandTest):
         shown = self.succeeds(self.troika("mesh", "recipe.toml", *batch, "--ranks", 64)).out
         self.assertRegex(shown, r"\n7 +7 +.*data 0-63\n")
         self.fails(self.troika("mesh", "recipe.toml", "--ranks", 4097), USAGE, "4097", "4096")
+        self.fails(self.troika("mesh", "recipe.toml", "--set", "parallel.data=5000", "--set",
+                               "train.global_batch_size=5000"), USAGE, "5000 ranks", "4096")
 
     def test_the_mesh_of_the_documentation(self):
         shown = re.findall(r"```\n\$ troika (mesh .*)\n([^`]*)```", (ROOT / "docs" / "parallelism.md").read_text())
