@@ -111,12 +111,19 @@ struct Group::Shared {
 
 namespace {
 
-// Engines write through the memory of a tensor; autograd has no part in that.
-c10::MaybeOwned<at::Tensor> plain(const at::Tensor& tensor) {
-  const bool tracked = tensor.defined() && tensor.requires_grad();
-  return tracked ? c10::MaybeOwned<at::Tensor>::owned(tensor.detach())
-                 : c10::MaybeOwned<at::Tensor>::borrowed(tensor);
-}
+// Engines write through the memory of a tensor; autograd has no part in that. Borrows the tensor
+// where it can.
+class Plain {
+ public:
+  explicit Plain(const at::Tensor& tensor)
+      : tensor_(tensor.defined() && tensor.requires_grad()
+                    ? c10::MaybeOwned<at::Tensor>::owned(tensor.detach())
+                    : c10::MaybeOwned<at::Tensor>::borrowed(tensor)) {}
+  [[nodiscard]] const at::Tensor& operator*() const { return *tensor_; }
+
+ private:
+  c10::MaybeOwned<at::Tensor> tensor_;
+};
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return !a.is_meta() && a.const_data_ptr() == b.const_data_ptr();
@@ -124,7 +131,7 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
 
 // What every operation that is not in place does in a group of one.
 Work copy_to_self(const at::Tensor& output, const at::Tensor& input) {
-  if (!same_memory(output, input)) plain(output)->view({-1}).copy_(plain(input)->view({-1}));
+  if (!same_memory(output, input)) (*Plain(output)).view({-1}).copy_((*Plain(input)).view({-1}));
   return {};
 }
 
@@ -136,7 +143,7 @@ std::vector<Transfer> without_own(std::span<const Transfer> transfers, int self,
   std::vector<Transfer> others;
   for (const Transfer& transfer : transfers) {
     if (transfer.peer != self) {
-      others.push_back({transfer.direction, transfer.peer, *plain(transfer.tensor)});
+      others.push_back({transfer.direction, transfer.peer, *Plain(transfer.tensor)});
     } else if (transfer.direction == Transfer::Direction::kSend) {
       sends.push_back(&transfer.tensor);
     } else {
@@ -197,7 +204,7 @@ Work Group::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) 
   const OperationInput input{"all_reduce", tensor.nbytes(), &tensor,
                              signature_of("all_reduce", tensor, static_cast<std::uint64_t>(op))};
   return shared_->observed(input, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.all_reduce(*plain(tensor), op, recorded);
+    return engine.all_reduce(*Plain(tensor), op, recorded);
   });
 }
 
@@ -216,7 +223,7 @@ Work Group::reduce_scatter(const at::Tensor& output, const at::Tensor& input, Re
       "reduce_scatter", input.nbytes(), &input,
       signature_of("reduce_scatter", input, parts, static_cast<std::uint64_t>(op))};
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.reduce_scatter(*plain(output), *plain(input), parts, op, recorded);
+    return engine.reduce_scatter(*Plain(output), *Plain(input), parts, op, recorded);
   });
 }
 
@@ -233,7 +240,7 @@ Work Group::all_gather(const at::Tensor& output, const at::Tensor& input, const 
   const OperationInput facts{"all_gather", input.nbytes(), &input,
                              signature_of("all_gather", output, parts)};
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.all_gather(*plain(output), *plain(input), parts, recorded);
+    return engine.all_gather(*Plain(output), *Plain(input), parts, recorded);
   });
 }
 
@@ -258,7 +265,7 @@ Work Group::all_to_all(const at::Tensor& output, std::span<const std::int64_t> o
       "all_to_all", input.nbytes(), &input,
       signature_of("all_to_all", static_cast<std::uint64_t>(input.scalar_type()))};
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.all_to_all(*plain(output), output_counts, *plain(input), input_counts, recorded);
+    return engine.all_to_all(*Plain(output), output_counts, *Plain(input), input_counts, recorded);
   });
 }
 
@@ -270,7 +277,7 @@ Work Group::broadcast(const at::Tensor& tensor, int root, const Call& call) cons
   const OperationInput facts{"broadcast", root == index_ ? tensor.nbytes() : 0, &tensor,
                              signature_of("broadcast", tensor, static_cast<std::uint64_t>(root))};
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.broadcast(*plain(tensor), root, recorded);
+    return engine.broadcast(*Plain(tensor), root, recorded);
   });
 }
 
@@ -289,7 +296,7 @@ Work Group::gather(const at::Tensor& output, const at::Tensor& input, int root,
   const OperationInput facts{"gather", input.nbytes(), &input,
                              signature_of("gather", input, static_cast<std::uint64_t>(root))};
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.gather(*plain(output), *plain(input), root, recorded);
+    return engine.gather(*Plain(output), *Plain(input), root, recorded);
   });
 }
 
@@ -308,7 +315,7 @@ Work Group::scatter(const at::Tensor& output, const at::Tensor& input, int root,
   const OperationInput facts{"scatter", root == index_ ? input.nbytes() : 0, &output,
                              signature_of("scatter", output, static_cast<std::uint64_t>(root))};
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
-    return engine.scatter(*plain(output), *plain(input), root, recorded);
+    return engine.scatter(*Plain(output), *Plain(input), root, recorded);
   });
 }
 
