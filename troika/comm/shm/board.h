@@ -48,12 +48,12 @@ struct alignas(2 * kLine) Operation {
   std::uint64_t offset;
   std::uint32_t segment;
   Place place;
-  // In the same line of the cache as the rest, and in those that processors fetch with it, so that
-  // small contributions come with it.
-  static constexpr std::size_t kInline = 24 + 2 * kLine;
-  std::byte small[kInline];
-  alignas(kLine) char name[kLine];  // "all_reduce 'loss'", zero-terminated; for error messages
+  // Contributions that come with the rest: in the same line of the cache, or in the next ones.
+  std::byte tiny[24];
+  std::byte small[2 * kLine];
+  char name[kLine];  // "all_reduce 'loss'", zero-terminated; for error messages
 };
+static_assert(offsetof(Operation, small) == kLine);
 
 // One way, from the board's owner to one member: bytes in pieces, in order.
 struct alignas(kLine) Channel {
@@ -97,7 +97,8 @@ class Board {
   }
   // Where an operation's contribution of so many bytes, up to slot_bytes, is kept.
   [[nodiscard]] std::byte* slot(std::uint64_t number, std::size_t bytes) const {
-    if (bytes <= Operation::kInline) return operation(number).small;
+    if (bytes <= sizeof(Operation::tiny)) return operation(number).tiny;
+    if (bytes <= sizeof(Operation::small)) return operation(number).small;
     return start_ + layout_.slots + number % Shape::kRing * shape_.slot_bytes;
   }
   [[nodiscard]] std::byte* large_slot(std::uint64_t index) const {

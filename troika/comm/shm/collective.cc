@@ -1,3 +1,4 @@
+#include <troika/base/fetch_line.h>
 #include <troika/base/short_copy.h>
 #include <troika/comm/shm/collective.h>
 
@@ -28,22 +29,29 @@ Place Collective::place_of(const Contribution& own, const Shape& shape) {
 void Collective::announce(std::string_view name, const Deadline& deadline) {
   party_.take_entry(number_, deadline);
   Operation& entry = party_.own().operation(number_);
-  entry.signature = record_.signature();
-  entry.bytes = own_.bytes;
-  entry.place = own_place_;
-  entry.segment = own_.location ? own_.location->segment : 0;
-  entry.offset = own_.location ? own_.location->offset : 0;
-  entry.name[copy_short({entry.name, sizeof(entry.name) - 1}, name)] = '\0';
+  std::uint64_t offset = own_.location ? own_.location->offset : 0;
   if (own_place_ == Place::kSlot) {
     std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
   } else if (own_place_ == Place::kLargeSlot) {
-    entry.offset = party_.take_large_slot(number_, deadline);
-    std::memcpy(party_.own().large_slot(entry.offset), own_.data, own_.bytes);
+    offset = party_.take_large_slot(number_, deadline);
+    std::memcpy(party_.own().large_slot(offset), own_.data, own_.bytes);
   } else if (own_place_ == Place::kStream) {
     party_.take_windows(number_, deadline);
     fill(0);
   }
+  entry.name[copy_short({entry.name, sizeof(entry.name) - 1}, name)] = '\0';
+  // Last, and together: it shares a line of the cache with progress, at which others look, and who
+  // looks between two stores has the second wait until the line is back.
+  entry.signature = record_.signature();
+  entry.bytes = own_.bytes;
+  entry.place = own_place_;
+  entry.segment = own_.location ? own_.location->segment : 0;
+  entry.offset = offset;
   party_.advance(number_, kEntered);
+  // The next operation's, in case it is as small: the others have that line from its last use.
+  if (own_.bytes <= sizeof(Operation::tiny)) {
+    fetch_line_to_write(&party_.own().operation(number_ + 1));
+  }
 }
 
 const Operation& Collective::entry(int member) const {
@@ -59,7 +67,7 @@ std::size_t Collective::bytes(int member) const {
 }
 
 void Collective::enter_all(const Deadline& deadline) {
-  await_all(kEntered, deadline);
+  await_all(kEntered, deadline, in_slot());
   for (int member = 0; member < party_.size(); ++member) {
     if (member == party_.index() || entry(member).signature == record_.signature()) continue;
     throw Mismatch(member, entry(member).name);
@@ -129,8 +137,8 @@ void Collective::fill(std::uint64_t window) {
               std::min(party_.shape().window_bytes, own_.bytes - begin));
 }
 
-void Collective::await_all(std::uint64_t phase, const Deadline& deadline) {
-  party_.await_all(number_, phase, deadline);
+void Collective::await_all(std::uint64_t phase, const Deadline& deadline, std::size_t in_slot) {
+  party_.await_all(number_, phase, deadline, in_slot);
   record_.step();
 }
 

@@ -118,7 +118,7 @@ class Collective {
   void reduce(Fold fold, std::size_t grain, const Deadline& deadline);
 
   // Whether gather() or reduce() would find all members there.
-  [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered); }
+  [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered, in_slot()); }
   // Of a member that has entered.
   [[nodiscard]] std::size_t bytes(int member) const;
   // After which the others may all be waited for.
@@ -132,6 +132,8 @@ class Collective {
   static std::uint64_t filled(std::uint64_t w) { return w == 0 ? kEntered : 2 * w; }
   static std::uint64_t taken(std::uint64_t w) { return 2 * w + 3; }
 
+  // What the others are likely to have in their slots: as much as this member.
+  [[nodiscard]] std::size_t in_slot() const { return own_place_ == Place::kSlot ? own_.bytes : 0; }
   // Of this member itself nothing is read back; Party::progress says why.
   [[nodiscard]] const Operation& entry(int member) const;
   [[nodiscard]] Place place(int member) const;
@@ -144,7 +146,7 @@ class Collective {
   [[nodiscard]] std::byte* result(int member, std::size_t begin, std::uint64_t window,
                                   const Deadline& deadline) const;
   void fill(std::uint64_t window);
-  void await_all(std::uint64_t phase, const Deadline& deadline);
+  void await_all(std::uint64_t phase, const Deadline& deadline, std::size_t in_slot = 0);
   // No entry is read after it: it may be another operation's.
   void finish();
   void reduce_at_once(Fold fold, const Deadline& deadline);

@@ -43,6 +43,13 @@ std::string_view short_name(std::string_view operation, std::string_view label,
   return {room.data(), size};
 }
 
+// Lets go of what is done: to ask again would take a lock.
+bool under_way(Work& work) {
+  if (!work.done()) return true;
+  work = {};
+  return false;
+}
+
 // What a peer sends, against what is expected of it, and the other way round.
 void compare_sizes(int peer, std::uint64_t sends, std::uint64_t expected, std::uint64_t expects,
                    std::uint64_t sent) {
@@ -307,7 +314,7 @@ Work Engine::start(std::string_view operation, const Call& call, const at::Tenso
   if (!has_to_wait) announce(collective, named);
   call.entered();
   while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
-  const bool follows_the_lane = !last_in_lane_.done();
+  const bool follows_the_lane = under_way(last_in_lane_);
   // Where all are there, or about to be, that is all.
   if (one_step && !has_to_wait && !follows_the_lane && pending_.empty() &&
       party_.soon([&] { return collective.ready(); })) {
@@ -337,10 +344,11 @@ Work Engine::start(std::string_view operation, const Call& call, const at::Tenso
   return Work(std::move(kept));
 }
 
-bool Engine::announcing_waits(std::uint64_t number, Place place) const {
+bool Engine::announcing_waits(std::uint64_t number, Place place) {
   if (place == Place::kStream || !party_.entry_is_free(number)) return true;
   // Large slots are taken in order, by one thread at a time.
-  return place == Place::kLargeSlot && !(last_to_announce_.done() && party_.large_slot_is_free());
+  return place == Place::kLargeSlot &&
+         (under_way(last_to_announce_) || !party_.large_slot_is_free());
 }
 
 void Engine::announce(Collective& collective, const Named& named) {

@@ -101,7 +101,7 @@ class Engine final : public GroupEngine {
              Amount amount, Finish finish, Use use = Use::kLargeSlots);
   // Whether to announce an operation may take until others have done something: then the caller
   // does not, since they may get round to that only after the caller has come to something else.
-  [[nodiscard]] bool announcing_waits(std::uint64_t number, Place place) const;
+  [[nodiscard]] bool announcing_waits(std::uint64_t number, Place place);
   void announce(Collective& collective, const Named& named);
   // Of short ones, whoever waits for them before long saves the change of thread.
   Work in_lane(Lane::Job job, const Kept& name);

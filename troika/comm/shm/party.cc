@@ -128,7 +128,8 @@ void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
   last_stream_ = operation;
 }
 
-void Party::await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {
+void Party::await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline,
+                         std::size_t in_slot) {
   const auto missing = [&] {
     std::vector<int> members;
     for (int member = 0; member < size(); ++member) {
@@ -136,7 +137,7 @@ void Party::await_others(std::uint64_t operation, std::uint64_t phase, const Dea
     }
     return members;
   };
-  wait([&] { return all_at(operation, phase); }, missing, deadline);
+  wait([&] { return all_at(operation, phase, in_slot); }, missing, deadline);
 }
 
 void Party::wake(int member) const {

@@ -17,10 +17,12 @@
 // for sleepers comes after the count.
 #pragma once
 
+#include <troika/base/fetch_line.h>
 #include <troika/base/pause.h>
 #include <troika/base/time.h>
 #include <troika/comm/shm/board.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <functional>
@@ -88,13 +90,17 @@ class Party {
   // Operations may be finished in any order. The others are told block by block: news for each
   // would take the line from the peers' caches as often.
   void finish(std::uint64_t operation);
-  // Waits until every member has come to `phase` of the operation. Throws Late, Broken.
-  void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline) {
-    if (!all_at(operation, phase)) await_others(operation, phase, deadline);
+  // Waits until every member has come to `phase` of the operation. `in_slot` bytes are expected in
+  // the slots then. Throws Late, Broken.
+  void await_all(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline,
+                 std::size_t in_slot = 0) {
+    if (!all_at(operation, phase, in_slot)) await_others(operation, phase, deadline, in_slot);
   }
-  [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase) const {
+  [[nodiscard]] bool all_at(std::uint64_t operation, std::uint64_t phase,
+                            std::size_t in_slot = 0) const {
     const std::uint64_t wanted = Progress::at(operation, phase);
     for (int member = 0; member < size(); ++member) {
+      if (member != index_) fetch_slot(member, operation, in_slot);
       if (progress(member, operation) < wanted) return false;
     }
     return true;
@@ -113,9 +119,11 @@ class Party {
   [[nodiscard]] bool large_slot_is_free() const;
 
   // Whether `ready` holds, or comes to hold within the moment that members take who come at the
-  // same time.
+  // same time. Looks once this member's own news is out: to look before takes the line of the cache
+  // from a peer that is just about to write it.
   template <class Ready>
   [[nodiscard]] bool soon(const Ready& ready) const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     for (int i = 0; i < looks_for_a_moment_; ++i) {
       if (ready()) return true;
       pause_core();
@@ -231,7 +239,16 @@ class Party {
     tell_all();
   }
   void wake(int member) const;
-  void await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline);
+  void await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline,
+                    std::size_t in_slot);
+  // What progress announces sets out together with it, where it would else set out when progress is
+  // here. Of long contributions the first lines: the others follow by themselves.
+  void fetch_slot(int member, std::uint64_t operation, std::size_t bytes) const {
+    constexpr std::size_t kMost = 16 * kLine;
+    if (bytes <= sizeof(Operation::tiny)) return;
+    const std::byte* slot = board(member).slot(operation, bytes);
+    for (std::size_t at = 0; at < std::min(bytes, kMost); at += kLine) fetch_line(slot + at);
+  }
   // Whether the group is broken, or a member gone.
   [[nodiscard]] bool somebody_ended() const;
   void throw_if_gone(const std::vector<int>& missing);
