@@ -17,6 +17,8 @@
 namespace troika {
 namespace {
 
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
 struct Change {
   std::string text;  // as to be written
   std::function<void(Recipe&)> apply;
@@ -169,20 +171,27 @@ std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
   const auto write = [](const Change& change, std::int64_t bytes) {
     return "write " + change.text + ": that needs " + bytes_text(bytes);
   };
-  for (const Change& change : changes_of(loaded, ranks)) {
-    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, limit);
-    if (bytes && *bytes <= limit) return write(change, *bytes);
+  const std::vector<Change> combinations = combinations_of(loaded, ranks);
+  for (const std::vector<Change>& changes : {changes_of(loaded, ranks), combinations}) {
+    for (const Change& change : changes) {
+      const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, limit);
+      if (bytes && *bytes <= limit) return write(change, *bytes);
+    }
   }
+  // Of none that fits, how far the one goes whose parameters take the least.
   std::optional<std::int64_t> least;
+  const Change* best = nullptr;
+  for (const Change& change : combinations) {
+    const auto at_least = bytes_with(change, loaded, ranks, ranks_per_node, 0);
+    if (!at_least || (least && *at_least >= *least)) continue;
+    least = at_least;
+    best = &change;
+  }
   std::string how;
-  for (const Change& change : combinations_of(loaded, ranks)) {
-    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node,
-                                  least.value_or(std::numeric_limits<std::int64_t>::max()));
-    if (!bytes) continue;
-    if (*bytes <= limit) return write(change, *bytes);
-    if (least && *bytes >= *least) continue;
-    least = bytes;
-    how = ": even " + change.text + " needs " + bytes_text(*bytes);
+  if (best) {
+    const auto bytes = bytes_with(*best, loaded, ranks, ranks_per_node, kUnlimited);
+    how = ": even " + best->text + ", with the fewest parameters on a host, needs " +
+          bytes_text(*bytes);
   }
   return "use a smaller model or seq_len, or more hosts" + how;
 }

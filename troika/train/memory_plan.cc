@@ -173,15 +173,19 @@ class DryRank {
         tensor_(group_of("tensor", groups_.tensor, rank)),
         pipeline_group_(group_of("pipeline", groups_.pipeline, rank)) {}
 
-  MemoryPlan run() {
+  // Comes first. All that a plan has without any steps.
+  const MemoryPlan& start() {
     count_start();
-    DataAxis axis(model_.arena(),
-                  PartialGroups{tensor_, group_of("tied stages", groups_.tie, rank_)}, kNoWait);
-    std::vector<at::Tensor> state;
     for (int i = 0; i < state_storages(recipe_.optimizer); ++i) {
-      state.push_back(model_.arena().allocate_state());
+      state_.push_back(model_.arena().allocate_state());
     }
     plan_.optimizer = model_.arena().bytes(Storage::kState);
+    return plan_;
+  }
+
+  const MemoryPlan& run() {
+    DataAxis axis(model_.arena(),
+                  PartialGroups{tensor_, group_of("tied stages", groups_.tie, rank_)}, kNoWait);
     PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
     step(pipeline, axis);
     evaluate(pipeline, axis);
@@ -312,6 +316,7 @@ class DryRank {
   std::int64_t before_;
   ModelPart model_;
   Group tensor_, pipeline_group_;
+  std::vector<at::Tensor> state_;
   MemoryPlan plan_;
 };
 
@@ -340,6 +345,16 @@ std::vector<RankKind> kinds_of(const Recipe& recipe) {
   return kinds;
 }
 
+enum class Steps { kNone, kAll };
+
+MemoryPlan dry_run(const Recipe& recipe, int rank, Steps steps) {
+  const c10::InferenceMode no_autograd;
+  const MetaTensors meta;
+  DryRank dry(recipe, rank);
+  const MemoryPlan& start = dry.start();
+  return steps == Steps::kNone ? start : dry.run();
+}
+
 }  // namespace
 
 std::int64_t MemoryPlan::peak() const {
@@ -347,9 +362,7 @@ std::int64_t MemoryPlan::peak() const {
 }
 
 MemoryPlan predict_memory(const Recipe& recipe, int rank) {
-  const c10::InferenceMode no_autograd;
-  const MetaTensors meta;
-  return DryRank(recipe, rank).run();
+  return dry_run(recipe, rank, Steps::kAll);
 }
 
 ThreadsOfRank::ThreadsOfRank(int ranks_per_node) : before_(at::get_num_threads()) {
@@ -363,6 +376,11 @@ ThreadsOfRank::~ThreadsOfRank() {
 
 std::vector<RankKind> predict_job(const Recipe& recipe, const GoesOn& goes_on) {
   std::vector<RankKind> kinds = kinds_of(recipe);
+  if (goes_on) {
+    // Takes a moment, where the steps may take seconds.
+    for (RankKind& kind : kinds) kind.plan = dry_run(recipe, kind.ranks.front(), Steps::kNone);
+    if (!goes_on(kinds)) return kinds;
+  }
   for (RankKind& kind : kinds) {
     kind.plan = predict_memory(recipe, kind.ranks.front());
     if (goes_on && !goes_on(kinds)) return kinds;

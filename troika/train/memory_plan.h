@@ -79,7 +79,8 @@ struct RankKind {
   MemoryPlan plan;         // of the first
 };
 
-// Asked after each kind, with plans of nothing for those to come: false ends the prediction.
+// Asked with what is known so far, once of all kinds and then after the steps of each: a plan whose
+// steps are to come has storages and start alone. False ends the prediction.
 using GoesOn = std::function<bool(const std::vector<RankKind>&)>;
 
 // Every rank of a resolved recipe is in exactly one.
