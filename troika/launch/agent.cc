@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/milliseconds.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/local_ranks.h>
 #include <troika/launch/nodes.h>
@@ -43,7 +44,7 @@ class Agent {
                                    {other_node_failed_ ? -1 : nodes_.descriptor(), POLLIN, 0}};
     ranks_.watch(watched);
     const int timeout = next_deadline_
-                            ? static_cast<int>(next_deadline_->left().count() * 1e3) + 1
+                            ? poll_milliseconds(next_deadline_->left())
                             : -1;  // no work of ours is due: the ranks have their own deadlines
     if (poll(watched.data(), watched.size(), timeout) < 0) return;  // a signal: see the pipe
     while (const auto signal = signals_.take()) on_signal(*signal);

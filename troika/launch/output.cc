@@ -1,3 +1,4 @@
+#include <troika/base/milliseconds.h>
 #include <troika/launch/output.h>
 #include <troika/observe/progress.h>
 
@@ -53,8 +54,7 @@ void OutputSink::write_some() {
 void OutputSink::flush(const Deadline& deadline) {
   while (has_pending()) {
     pollfd writable{descriptor_, POLLOUT, 0};
-    const int left = static_cast<int>(std::min(deadline.left().count() * 1e3, 1e6));
-    const int ready = poll(&writable, 1, left);
+    const int ready = poll(&writable, 1, poll_milliseconds(deadline.left()));
     if (ready == 0) return;
     if (ready > 0) write_some();
   }

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/milliseconds.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/observe/machine.h>
@@ -41,10 +42,6 @@ Addresses resolve(const std::string& host, std::uint16_t port, int type, std::st
   return Addresses(found, &freeaddrinfo);
 }
 
-int milliseconds(Seconds time) {
-  return static_cast<int>(std::clamp(time.count() * 1e3, 1.0, 1e9));
-}
-
 // Connects within `limit`; 0 or the error number.
 int try_connect(const addrinfo& address, Seconds limit, UniqueFd& fd) {
   fd = UniqueFd(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -52,7 +49,7 @@ int try_connect(const addrinfo& address, Seconds limit, UniqueFd& fd) {
   if (connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   pollfd writable{fd.get(), POLLOUT, 0};
-  if (poll(&writable, 1, milliseconds(limit)) <= 0) return ETIMEDOUT;
+  if (poll(&writable, 1, poll_milliseconds(limit)) <= 0) return ETIMEDOUT;
   int error = 0;
   socklen_t size = sizeof(error);
   if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
@@ -207,7 +204,7 @@ UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline) {
       reason = std::strerror(error);
     }
     if (deadline.passed()) break;
-    poll(nullptr, 0, milliseconds(std::min(pause, deadline.left())));
+    poll(nullptr, 0, poll_milliseconds(std::min(pause, deadline.left())));
     pause = std::min(pause * 1.5, kLongestPause);
   }
   throw RendezvousError(

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/milliseconds.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/rendezvous/store_c10d.h>
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -34,12 +34,6 @@ struct Store::Handle {
 };
 
 namespace {
-
-std::chrono::milliseconds milliseconds(Seconds time) {
-  // To c10d, zero means for ever.
-  return std::chrono::milliseconds(
-      static_cast<std::int64_t>(std::clamp(std::ceil(time.count() * 1e3), 1.0, 2e9)));
-}
 
 // c10d writes its own account of every failed connection to stderr; the user reads our error. Once,
 // since any thread may open a store.
@@ -96,7 +90,7 @@ void check_store_answers(const Endpoint& endpoint, const Deadline& deadline) {
 
   std::uint32_t answer = 0;
   pollfd readable{fd.get(), POLLIN, 0};
-  if (poll(&readable, 1, static_cast<int>(milliseconds(deadline.left()).count())) <= 0) {
+  if (poll(&readable, 1, poll_milliseconds(deadline.left())) <= 0) {
     throw_not_a_rendezvous(endpoint, deadline, "it does not answer");
   }
   if (recv(fd.get(), &answer, sizeof(answer), 0) != sizeof(answer) || answer != number) {
@@ -149,7 +143,8 @@ c10::intrusive_ptr<c10d::TCPStore> try_open_client(const Endpoint& endpoint,
   c10d::TCPStoreOptions options;
   options.port = endpoint.port;
   options.waitWorkers = false;
-  options.timeout = milliseconds(deadline.left());
+  // c10d passes it to poll(2), as an int.
+  options.timeout = std::chrono::milliseconds(poll_milliseconds(deadline.left()));
   try {
     auto client = c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
     notice_silence(endpoint.port);
@@ -171,7 +166,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const D
       if (!closing) closing = Deadline::in(std::min(kToClose, deadline.left()));
       if (closing->passed()) throw;
     }
-    poll(nullptr, 0, static_cast<int>(milliseconds(kPause).count()));
+    poll(nullptr, 0, poll_milliseconds(kPause));
   }
 }
 
@@ -260,7 +255,7 @@ std::string Store::get(const std::string& key, const Deadline& deadline) {
 
 bool Store::wait(const std::vector<std::string>& keys, const Deadline& deadline) {
   try {
-    handle_->keys->wait(keys, milliseconds(deadline.left()));
+    handle_->keys->wait(keys, std::chrono::milliseconds(poll_milliseconds(deadline.left())));
     return true;
   } catch (const c10::DistStoreError&) {
     return false;  // to c10d a network error is another class

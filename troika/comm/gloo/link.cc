@@ -3,14 +3,13 @@
 // functions that make a device is used of them; messages go through c10d's virtual functions.
 #include <troika/base/broken_pipe.h>
 #include <troika/base/error.h>
+#include <troika/base/milliseconds.h>
 #include <troika/comm/gloo/link.h>
 #include <troika/rendezvous/store_c10d.h>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <mutex>
 #include <string_view>
 
@@ -19,13 +18,6 @@ namespace {
 
 // Of messages that nobody sends.
 constexpr int kNobodyTag = 0;
-
-std::chrono::milliseconds milliseconds(Seconds time) {
-  // To c10d, zero means its own default. Rounded up: a wait that ended before its deadline would be
-  // taken for a lost connection.
-  return std::chrono::milliseconds(
-      static_cast<std::int64_t>(std::clamp(std::ceil(time.count() * 1e3), 1.0, 1e12)));
-}
 
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
@@ -42,7 +34,8 @@ class GlooMessage final : public Link::Message {
 
   void wait(const Deadline& deadline) override {
     try {
-      work_->wait(milliseconds(deadline.left()));
+      // A wait that ended before its deadline would be taken for a lost connection.
+      work_->wait(whole_milliseconds(deadline.left()));
     } catch (const std::exception& error) {
       if (!deadline.passed()) throw_broken(peer_, error);
       throw LinkError(LinkError::Reason::kDeadline, peer_, first_line(error.what()));
@@ -120,7 +113,7 @@ std::shared_ptr<gloo::transport::Device> make_device(const GlooDevice& device) {
 
 std::unique_ptr<Link> connect_gloo(const Store& store, const GlooDevice& device, int rank, int size,
                                    const Deadline& deadline) {
-  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(deadline.left()));
+  auto options = c10d::ProcessGroupGloo::Options::create(whole_milliseconds(deadline.left()));
   options->threads = 1;  // for c10d's own collectives, which we do not use
   // Gloo writes without a word about SIGPIPE, here and in the threads that it starts here.
   const BrokenPipesFail guard;
