@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+#include <vector>
+
 #include "ranks/comm_checks.h"
 #include "ranks/comm_inputs.h"
 #include "ranks/rank_helper.h"
@@ -46,6 +50,23 @@ RANK_FUNCTION(memory_comes_and_goes) {
       EXPECT_TRUE(identical(part, expected)) << elements << ", round " << round;
     }
   }
+}
+
+// While the others are elsewhere; in shared memory each is a file that is mapped.
+RANK_FUNCTION(memory_in_many_pieces) {
+  constexpr int kPieces = 1000;
+  const Group group = rank.group();
+  std::vector<at::Tensor> pieces;
+  if (rank.index() == 0) {
+    for (int i = 0; i < kPieces; ++i) pieces.push_back(group.allocate(4096));
+    std::ifstream maps("/proc/self/maps");
+    int files = 0;
+    for (std::string line; std::getline(maps, line);) {
+      files += line.find("/memfd:troika") != std::string::npos;
+    }
+    EXPECT_GE(files, kPieces);
+  }
+  rank.meet("allocated");
 }
 
 // A sum by all, in which values show that it is the right one.
@@ -110,6 +131,10 @@ TEST_P(OfTheGroup, ExchangesBesideCollectives) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, OfTheGroup, testing::ValuesIn(tested_engines()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(SharedMemory, MayHaveManyPieces) {
+  expect_ranks("memory_in_many_pieces", 3, {.engine = EngineKind::kShm});
+}
 
 }  // namespace
 }  // namespace troika::test

@@ -59,7 +59,8 @@ struct EngineFacts {
 [[nodiscard]] EngineKind resolve_engine(EngineKind kind);
 
 // Collective among `ranks` (world ranks in ascending order; this process is the one at `index`),
-// who make their groups in the same order. Throws RendezvousError naming the ranks that do not come
+// who make their groups in the same order. The first group over MPI is of all ranks of the job, as
+// a Session's is: MPI is started with it. Throws RendezvousError naming the ranks that do not come
 // within the time-out, UsageError naming an engine that is not built.
 [[nodiscard]] Group make_group(std::string axis, std::vector<int> ranks, int index,
                                const EngineOptions& options);

@@ -16,8 +16,12 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <thread>
+#include <vector>
 
 namespace troika::shm {
 namespace {
@@ -231,6 +235,34 @@ TEST_F(SegmentsOfTwo, AreLetGoOf) {
     EXPECT_EQ(*theirs_.find(0, i, soon()), static_cast<std::byte>(i));
   }
   EXPECT_LE(mapped(), before + 1);
+}
+
+// More than the connection holds, and than a process may have open: the peer takes what it is told
+// before an operation names any.
+TEST_F(SegmentsOfTwo, MayBeMany) {
+  const auto open_files = [] {
+    const std::filesystem::directory_iterator files("/proc/self/fd");
+    return std::distance(begin(files), end(files));
+  };
+  const auto before = open_files();
+  std::vector<std::shared_ptr<std::byte>> arenas;
+  for (std::uint32_t i = 1; i <= 1500; ++i) {
+    arenas.push_back(Segments::allocate(own_, 4096));
+    ASSERT_NE(arenas.back(), nullptr) << i;
+    *arenas.back() = static_cast<std::byte>(i);
+    if (i % 100 == 0) {
+      EXPECT_TRUE(theirs_.take_parcels(0));
+    }
+  }
+  for (std::uint32_t i = 1; i <= arenas.size(); ++i) {
+    EXPECT_EQ(*theirs_.find(0, i, soon()), static_cast<std::byte>(i));
+  }
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST_F(SegmentsOfTwo, AreNotToldToOneThatIsGone) {
+  wires_[1].clear();
+  EXPECT_EQ(Segments::allocate(own_, 4096), nullptr);
 }
 
 TEST_F(SegmentsOfTwo, OutliveTheirConnection) {

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/base/milliseconds.h>
 #include <troika/comm/shm/attach.h>
 #include <troika/comm/shm/party.h>
 
@@ -10,7 +11,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -40,10 +40,7 @@ std::string random_name() {
 bool readable(int descriptor, const Deadline& deadline) {
   while (true) {
     pollfd watched{descriptor, POLLIN, 0};
-    constexpr double kMostMilliseconds = 1e9;  // poll counts in an int; the loop comes back
-    const double left = std::min(deadline.left().count() * 1e3, kMostMilliseconds);
-    const int timeout = static_cast<int>(left) + 1;
-    const int ready = poll(&watched, 1, timeout);
+    const int ready = poll(&watched, 1, poll_milliseconds(deadline.left()));
     if (ready > 0) return true;
     if (ready == 0 && deadline.passed()) return false;
   }
@@ -126,7 +123,17 @@ bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
 }
 
 Wire::Parcel Wire::receive(int member, const Deadline& deadline) const {
-  if (!readable(socket_.get(), deadline)) throw Late({member});
+  while (await_parcel(deadline)) {
+    if (auto parcel = take()) return *std::move(parcel);  // nothing if another thread was faster
+  }
+  throw Late({member});
+}
+
+bool Wire::await_parcel(const Deadline& deadline) const {
+  return readable(socket_.get(), deadline);
+}
+
+std::optional<Wire::Parcel> Wire::take() const {
   std::array<std::uint64_t, 2> words{};
   iovec bytes{words.data(), sizeof(words)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -135,16 +142,21 @@ Wire::Parcel Wire::receive(int member, const Deadline& deadline) const {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  ssize_t size = 0;
+  do {
+    size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0 && errno == EAGAIN) return std::nullopt;
   if (size != static_cast<ssize_t>(sizeof(words))) throw Broken("a peer is gone");
+  const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr) return {words[0], words[1], {}};
+  if (header == nullptr) return Parcel{words[0], words[1], {}, is_cut};
   if (header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
     throw Broken("a peer is gone");
   }
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-  return {words[0], words[1], UniqueFd(descriptor)};
+  return Parcel{words[0], words[1], UniqueFd(descriptor), is_cut};
 }
 
 Attached attach(const Door& own, const std::vector<std::string>& doors, int index,

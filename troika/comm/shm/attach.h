@@ -48,10 +48,17 @@ class Wire {
   struct Parcel {
     std::uint64_t key = 0;
     std::uint64_t value = 0;
-    UniqueFd descriptor;  // invalid where none was sent
+    UniqueFd descriptor;  // invalid where none was sent, or this process has too many open
+    bool is_cut = false;  // the latter
   };
   // The next parcel. Throws Late by the deadline, Broken when the peer is gone.
   [[nodiscard]] Parcel receive(int member, const Deadline& deadline) const;
+  // The next, if one is there. Throws Broken when the peer is gone.
+  [[nodiscard]] std::optional<Parcel> take() const;
+  // False where none comes by the deadline, unless the peer is gone.
+  [[nodiscard]] bool await_parcel(const Deadline& deadline) const;
+  // For poll(2): tells of parcels, and of the end of the connection.
+  [[nodiscard]] pollfd parcels() const { return {socket_.get(), POLLIN, 0}; }
 
   // Tells that the peer's process has ended: by its pidfd, or, where that cannot be had, by the end
   // of the connection. For poll(2): parcels that arrive are no news of it.

@@ -119,6 +119,10 @@ class Collective {
 
   // Whether gather() or reduce() would find all members there.
   [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered, in_slot()); }
+  // Whether they would throw by now instead of waiting for those who are not.
+  [[nodiscard]] bool is_over(const Deadline& deadline) const {
+    return party_.is_over([&] { return party_.missing_at(number_, kEntered); }, deadline);
+  }
   // Of a member that has entered.
   [[nodiscard]] std::size_t bytes(int member) const;
   // After which the others may all be waited for.

@@ -259,9 +259,10 @@ Work Engine::barrier(const Call& call) {
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   const Named named = Engine::named("exchange", call);
   call.entered();
-  auto batch = std::make_shared<Mailbox::Batch>();
+  auto batch = std::make_shared<Mailbox::Batch>(call.label);
   std::vector<at::Tensor> tensors;
   run(named, [&] {
+    party_.throw_if_broken();
     for (const Transfer& transfer : transfers) {
       const std::size_t size = bytes(transfer.tensor);
       if (size == 0) continue;

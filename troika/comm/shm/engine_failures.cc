@@ -38,7 +38,10 @@ void Engine::run(const Named& named, FunctionRef<void()> body) {
                                 format_bytes(error.theirs()) + " where " +
                                 format_bytes(error.ours()) + " are expected";
     give_up({message, std::string(kSizesHint)});
-    throw PeerError(where() + ": " + message, std::string(kSizesHint));
+    // Whoever comes by moves everybody's messages.
+    throw PeerError(
+        "exchange " + quote(error.label()) + " on axis " + members_.axis + ": " + message,
+        std::string(kSizesHint));
   } catch (const SizesDiffer& error) {
     const std::string message = members_.name(error.peer()) + " " + error.text();
     give_up({message, std::string(kSizesHint)});
@@ -64,10 +67,10 @@ void Engine::await_reason(const Named& named, int held_up) {
     const auto reason =
         reason_left(members_, held_up, named.deadline.timeout() + kForIndirectReasons);
     if (reason) tell_reason(named, held_up, *reason);
-    const Deadline next = Deadline::in(kBetweenLooks);
     try {
-      party_.wait([&] { return next.passed(); }, [] { return std::vector<int>(); },
-                  Deadline::in(2 * kForIndirectReasons));
+      party_.wait([] { return false; }, [] { return std::vector<int>(); },
+                  Deadline::in(kBetweenLooks));
+    } catch (const Late&) {  // the time has come to look again. NOLINT(bugprone-empty-catch)
     } catch (const Broken& error) {
       tell_broken(named, error);
     }
@@ -142,13 +145,20 @@ std::string Engine::death_of(int member) {
   return "lost " + members_.name(member) + (snapshot ? "; " + last_deed(*snapshot) : "");
 }
 
-// Tells of deaths: a peer that has ended makes no more news.
+// Tells of deaths: a peer that has ended makes no more news. Takes parcels, so that peers never
+// find the connection full.
 void Engine::watch() {
+  constexpr pollfd kNobody{-1, 0, 0};
   std::vector<pollfd> watched = {{stop_watching_.get(), POLLIN, 0}};
-  for (const auto& wire : wires_) watched.push_back(wire ? wire->death() : pollfd{-1, 0, 0});
+  for (const auto& wire : wires_) {
+    watched.push_back(wire ? wire->death() : kNobody);
+    watched.push_back(wire ? wire->parcels() : kNobody);
+  }
   while (poll(watched.data(), watched.size(), -1) < 0 || watched[0].revents == 0) {
     for (int member = 0; member < party_.size(); ++member) {
-      pollfd& peer = watched[static_cast<std::size_t>(member) + 1];
+      pollfd& peer = watched[2 * static_cast<std::size_t>(member) + 1];
+      pollfd& parcels = watched[2 * static_cast<std::size_t>(member) + 2];
+      if (parcels.revents != 0 && !segments_->take_parcels(member)) parcels.fd = -1;
       if (peer.revents == 0) continue;
       peer.fd = -1;  // once is enough
       const Board& board = party_.board(member);

@@ -22,8 +22,14 @@ class Engine::Pending : public Work::State {
     if (done_.load(std::memory_order_acquire)) return true;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return false;  // somebody waits for it just now
-    if (!done_ && ready()) finish();
-    return done_;
+    try {
+      if (done_ || !ready()) return done_;
+    } catch (...) {
+      end(std::current_exception());
+      return true;
+    }
+    finish();
+    return true;
   }
 
   void wait() final {
@@ -46,18 +52,25 @@ class Engine::Pending : public Work::State {
   [[nodiscard]] virtual Deadline deadline() const = 0;
 
  protected:
-  // Whether body() would not wait; and the operation, at most once, after which it lets go of its
-  // tensors.
+  // Whether body() would not wait, but come back or throw: those who only ever ask are told of
+  // failures, too. May throw what body() would. And the operation, at most once, after which it
+  // lets go of its tensors.
   [[nodiscard]] virtual bool ready() = 0;
   virtual void body() = 0;
 
  private:
   void finish() {
+    std::exception_ptr error;
     try {
       body();
     } catch (...) {
-      error_ = std::current_exception();
+      error = std::current_exception();
     }
+    end(std::move(error));
+  }
+
+  void end(std::exception_ptr error) {
+    error_ = std::move(error);
     if (callback_) callback_(error_);
     for (const auto& callback : more_callbacks_) callback(error_);
     callback_ = nullptr;
@@ -95,7 +108,9 @@ class Engine::Operation final : public Engine::Pending {
   }
 
  private:
-  [[nodiscard]] bool ready() override { return collective_.ready(); }
+  [[nodiscard]] bool ready() override {
+    return collective_.ready() || collective_.is_over(deadline());
+  }
 
   Engine& engine_;
   Kept name_;
@@ -119,8 +134,9 @@ class Engine::SmallExchange final : public Engine::Pending {
 
  private:
   [[nodiscard]] bool ready() override {
-    if (!batch_->done()) engine_.mailbox_.progress();
-    return batch_->done();
+    if (batch_->done()) return true;
+    engine_.run(name_.get(), [&] { engine_.mailbox_.progress(); });
+    return batch_->done() || engine_.mailbox_.is_over(batch_, deadline());
   }
 
   Engine& engine_;

@@ -97,7 +97,9 @@ bool Mailbox::receive_some(int from) {
       if (there < kHeader) break;
       std::uint64_t theirs = 0;
       copy_out(way, read, reinterpret_cast<std::byte*>(&theirs), kHeader);
-      if (theirs != message.bytes) throw WrongSize(from, theirs, message.bytes);
+      if (theirs != message.bytes) {
+        throw WrongSize(from, theirs, message.bytes, message.batch->label_);
+      }
       way.channel->read.store(read + kHeader);
       message.announced = moved = true;
       continue;
@@ -121,20 +123,27 @@ void Mailbox::wait(const std::shared_ptr<Batch>& batch, const Deadline& deadline
     progress();
     return batch->done();
   };
-  const auto missing = [&] {
-    const std::lock_guard lock(mutex_);
-    std::vector<int> members;
-    for (int member = 0; member < party_.size(); ++member) {
-      const auto waits = [&](const Message& message) { return message.batch == batch; };
-      const auto& in = incoming_[static_cast<std::size_t>(member)].queue;
-      const auto& out = outgoing_[static_cast<std::size_t>(member)].queue;
-      if (std::ranges::any_of(in, waits) || std::ranges::any_of(out, waits)) {
-        members.push_back(member);
-      }
+  party_.wait(
+      ready, [&] { return missing(batch); }, deadline);
+}
+
+bool Mailbox::is_over(const std::shared_ptr<Batch>& batch, const Deadline& deadline) {
+  return party_.is_over([&] { return missing(batch); }, deadline);
+}
+
+// Those that it waits for.
+std::vector<int> Mailbox::missing(const std::shared_ptr<Batch>& batch) {
+  const std::lock_guard lock(mutex_);
+  const auto waits = [&](const Message& message) { return message.batch == batch; };
+  std::vector<int> members;
+  for (int member = 0; member < party_.size(); ++member) {
+    const auto& in = incoming_[static_cast<std::size_t>(member)].queue;
+    const auto& out = outgoing_[static_cast<std::size_t>(member)].queue;
+    if (std::ranges::any_of(in, waits) || std::ranges::any_of(out, waits)) {
+      members.push_back(member);
     }
-    return members;
-  };
-  party_.wait(ready, missing, deadline);
+  }
+  return members;
 }
 
 void Mailbox::copy_in(const Way& way, std::uint64_t at, const std::byte* from,

@@ -10,6 +10,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troika::shm {
@@ -17,15 +20,22 @@ namespace troika::shm {
 // Sender and receiver disagree on a message's size.
 class WrongSize : public std::runtime_error {
  public:
-  WrongSize(int member, std::uint64_t theirs, std::uint64_t ours)
-      : std::runtime_error("wrong size"), member_(member), theirs_(theirs), ours_(ours) {}
+  WrongSize(int member, std::uint64_t theirs, std::uint64_t ours, std::string label)
+      : std::runtime_error("wrong size"),
+        member_(member),
+        theirs_(theirs),
+        ours_(ours),
+        label_(std::move(label)) {}
   [[nodiscard]] int member() const { return member_; }
   [[nodiscard]] std::uint64_t theirs() const { return theirs_; }
   [[nodiscard]] std::uint64_t ours() const { return ours_; }
+  // Of the batch that expects another size.
+  [[nodiscard]] const std::string& label() const { return label_; }
 
  private:
   int member_;
   std::uint64_t theirs_, ours_;
+  std::string label_;
 };
 
 class Mailbox {
@@ -33,10 +43,12 @@ class Mailbox {
   // Messages that are waited for together.
   class Batch {
    public:
+    explicit Batch(std::string_view label = {}) : label_(label) {}
     [[nodiscard]] bool done() const { return left_.load() == 0; }
 
    private:
     friend class Mailbox;
+    std::string label_;
     std::atomic<int> left_ = 0;
   };
 
@@ -45,13 +57,15 @@ class Mailbox {
   // Post a message; `data` must stay as it is until the batch is done. Thread-safe.
   void send(const std::shared_ptr<Batch>& batch, int to, const std::byte* data, std::size_t bytes);
   void receive(const std::shared_ptr<Batch>& batch, int from, std::byte* data, std::size_t bytes);
-  // Moves what can be moved, of all batches. Thread-safe. Throws WrongSize.
+  // Moves what can be moved, of all batches. Thread-safe. Throws WrongSize, whosever it is.
   void progress();
   // Whether all of the batch that others need is theirs already: what it sends has left, and what
   // it receives fits into the channels.
   [[nodiscard]] bool is_out_of_hand(const std::shared_ptr<Batch>& batch);
   // Throws Late naming whose messages are missing, Broken, WrongSize.
   void wait(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
+  // Whether wait() would throw by now, rather than go on.
+  [[nodiscard]] bool is_over(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
 
  private:
   struct Message {
@@ -69,6 +83,7 @@ class Mailbox {
   };
   [[nodiscard]] bool send_some(int to);
   [[nodiscard]] bool receive_some(int from);
+  [[nodiscard]] std::vector<int> missing(const std::shared_ptr<Batch>& batch);
   void copy_in(const Way& way, std::uint64_t at, const std::byte* from, std::size_t bytes) const;
   void copy_out(const Way& way, std::uint64_t at, std::byte* to, std::size_t bytes) const;
 

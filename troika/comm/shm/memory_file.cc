@@ -80,7 +80,9 @@ MemoryFile MemoryFile::attach(UniqueFd file, std::size_t bytes) {
       static_cast<std::size_t>(facts.st_size) < bytes) {
     throw DataError("a peer's shared memory is not what it announced");
   }
-  return MemoryFile(std::move(file), bytes);
+  MemoryFile memory(std::move(file), bytes);
+  memory.close_descriptor();
+  return memory;
 }
 
 MemoryFile::MemoryFile(MemoryFile&& other) noexcept

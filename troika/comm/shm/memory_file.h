@@ -25,8 +25,10 @@ class MemoryFile {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // To be sent to peers.
+  // To be sent to peers; of one's own files only.
   [[nodiscard]] int descriptor() const { return file_.get(); }
+  // All peers have it: processes may have few descriptors, and memory is there without.
+  void close_descriptor() { file_ = {}; }
 
  private:
   MemoryFile(UniqueFd file, std::size_t bytes);

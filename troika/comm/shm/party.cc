@@ -130,14 +130,16 @@ void Party::take_windows(std::uint64_t operation, const Deadline& deadline) {
 
 void Party::await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline,
                          std::size_t in_slot) {
-  const auto missing = [&] {
-    std::vector<int> members;
-    for (int member = 0; member < size(); ++member) {
-      if (progress(member, operation) < Progress::at(operation, phase)) members.push_back(member);
-    }
-    return members;
-  };
-  wait([&] { return all_at(operation, phase, in_slot); }, missing, deadline);
+  wait([&] { return all_at(operation, phase, in_slot); },
+       [&] { return missing_at(operation, phase); }, deadline);
+}
+
+std::vector<int> Party::missing_at(std::uint64_t operation, std::uint64_t phase) const {
+  std::vector<int> members;
+  for (int member = 0; member < size(); ++member) {
+    if (progress(member, operation) < Progress::at(operation, phase)) members.push_back(member);
+  }
+  return members;
 }
 
 void Party::wake(int member) const {
@@ -218,6 +220,15 @@ void Party::throw_if_gone(const std::vector<int>& missing) {
   }
   give_up(reason);
   throw Broken(reason);
+}
+
+bool Party::ends_those_who_wait_for(const std::vector<int>& missing) const {
+  if (broken_.load()) return true;
+  if (std::ranges::any_of(boards_, [](const Board& board) { return board.has_given_up(); })) {
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(missing, [&](int member) { return gone_.contains(member); });
 }
 
 void Party::throw_if_broken() const {

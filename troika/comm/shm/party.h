@@ -157,6 +157,13 @@ class Party {
       sleep(bell, deadline);
     }
   }
+  // Whether wait() would throw by now, rather than go on.
+  template <class Missing>
+  [[nodiscard]] bool is_over(const Missing& missing, const Deadline& deadline) {
+    return deadline.passed() || (somebody_ended() && ends_those_who_wait_for(missing()));
+  }
+  // Those that have not come to `phase` of the operation.
+  [[nodiscard]] std::vector<int> missing_at(std::uint64_t operation, std::uint64_t phase) const;
   // Wakes `member`, or everybody, where they sleep: after every piece of news, whose store has to
   // be sequentially consistent.
   void tell(int member) const {
@@ -252,6 +259,7 @@ class Party {
   // Whether the group is broken, or a member gone.
   [[nodiscard]] bool somebody_ended() const;
   void throw_if_gone(const std::vector<int>& missing);
+  [[nodiscard]] bool ends_those_who_wait_for(const std::vector<int>& missing) const;
   // Whether the member has finished the operation, the last of a block, and the block with it.
   [[nodiscard]] bool done_until(int member, std::uint64_t operation) const;
   [[nodiscard]] bool all_done_until(std::uint64_t operation) const;

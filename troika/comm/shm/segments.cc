@@ -1,6 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/comm/shm/segments.h>
 
+#include <algorithm>
+
 namespace troika::shm {
 
 std::shared_ptr<std::byte> Segments::allocate(const std::shared_ptr<Segments>& segments,
@@ -9,20 +11,23 @@ std::shared_ptr<std::byte> Segments::allocate(const std::shared_ptr<Segments>& s
   const std::lock_guard lock(segments->mutex_);
   const std::uint32_t segment = ++segments->allocated_;
   if (segments->wires_ == nullptr) return nullptr;
-  for (const auto& wire : *segments->wires_) {
-    if (wire && !wire->send(segment, bytes, memory->descriptor())) return nullptr;
+  const auto tell = [segments, segment](std::size_t size, int descriptor) {
+    return segments->wires_ != nullptr &&
+           std::ranges::count_if(*segments->wires_, [&](const std::optional<Wire>& wire) {
+             return wire && !wire->send(segment, size, descriptor);
+           }) == 0;
+  };
+  if (!tell(bytes, memory->descriptor())) {
+    (void)tell(0, -1);  // those who could be told have it for nothing
+    return nullptr;
   }
+  memory->close_descriptor();
   std::byte* data = memory->data();
   segments->own_[data] = {bytes, segment};
-  return {data, [memory, segments](std::byte* start) {
+  return {data, [memory, segments, tell](std::byte* start) {
             const std::lock_guard guard(segments->mutex_);
-            const auto own = segments->own_.find(start);
-            if (segments->wires_ != nullptr) {
-              for (const auto& wire : *segments->wires_) {
-                if (wire) (void)wire->send(own->second.segment, 0, -1);
-              }
-            }
-            segments->own_.erase(own);
+            (void)tell(0, -1);
+            segments->own_.erase(start);
           }};
 }
 
@@ -42,26 +47,66 @@ std::optional<Location> Segments::locate(const std::byte* data, std::size_t byte
 }
 
 std::byte* Segments::find(int member, std::uint32_t segment, const Deadline& deadline) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (member == index_) {
     for (const auto& [start, own] : own_) {
       if (own.segment == segment) return const_cast<std::byte*>(start);
     }
     throw InternalError("internal error: a segment of this member is gone");
   }
-  const auto key = std::pair(member, segment);
+  constexpr Seconds kTurn(0.01);  // where another thread was faster
+  const Key key(member, segment);
   while (!theirs_.contains(key)) {
     check(wires_ != nullptr, "a group that has ended looks for memory");
+    const bool is_there = take(member);
+    if (theirs_.contains(key)) break;
+    if (!is_there) throw Broken("a peer is gone");
     const Wire& wire = *(*wires_)[static_cast<std::size_t>(member)];
-    Wire::Parcel parcel = wire.receive(member, deadline);
-    if (!parcel.descriptor.valid()) {  // its owner has let go of it, once all were done with it
-      theirs_.erase(std::pair(member, static_cast<std::uint32_t>(parcel.key)));
-      continue;
-    }
-    theirs_.emplace(std::pair(member, static_cast<std::uint32_t>(parcel.key)),
-                    MemoryFile::attach(std::move(parcel.descriptor), parcel.value));
+    lock.unlock();
+    const bool is_late = deadline.passed();
+    (void)wire.await_parcel(Deadline::in(std::min(deadline.left(), kTurn)));
+    lock.lock();
+    if (is_late && !theirs_.contains(key)) throw Late({member});
   }
-  return theirs_.at(key).data();
+  Theirs& found = theirs_.at(key);
+  if (found.error) std::rethrow_exception(found.error);
+  if (!std::exchange(found.is_known, true)) {
+    for (const Key& each : std::exchange(let_go_, {})) {
+      if (each != key) theirs_.erase(each);
+    }
+  }
+  return found.memory.data();
+}
+
+bool Segments::take_parcels(int member) {
+  const std::lock_guard lock(mutex_);
+  return wires_ != nullptr && take(member);
+}
+
+bool Segments::take(int member) {
+  const Wire& wire = *(*wires_)[static_cast<std::size_t>(member)];
+  try {
+    while (auto parcel = wire.take()) {
+      const Key key(member, static_cast<std::uint32_t>(parcel->key));
+      if (!parcel->descriptor.valid() && !parcel->is_cut) {
+        let_go_.push_back(key);
+        continue;
+      }
+      Theirs& theirs = theirs_[key];
+      try {
+        if (parcel->is_cut) {
+          throw StorageError("too many open files to map a peer's shared memory",
+                             "raise the limit: ulimit -n");
+        }
+        theirs.memory = MemoryFile::attach(std::move(parcel->descriptor), parcel->value);
+      } catch (const Error&) {
+        theirs.error = std::current_exception();
+      }
+    }
+  } catch (const Broken&) {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace troika::shm

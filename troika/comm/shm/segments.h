@@ -1,14 +1,16 @@
 // Memory that a member has allocated for all: arenas. Its owner sends each file to every peer, who
-// maps it when an operation first names it.
+// maps it.
 #pragma once
 
 #include <troika/comm/shm/attach.h>
 #include <troika/comm/shm/collective.h>
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troika::shm {
@@ -20,26 +22,40 @@ class Segments {
   void disconnect();
 
   // Zeroed memory that peers can read and write; it goes when the last handle does, and the peers
-  // let go of it when they next meet a new one. Null when a peer cannot be told. Throws
+  // let go of it when an operation next names a new one. Null when a peer cannot be told. Throws
   // StorageError when there is no room for it.
   [[nodiscard]] static std::shared_ptr<std::byte> allocate(
       const std::shared_ptr<Segments>& segments, std::size_t bytes);
   // Where [data, data + bytes) lies, if it lies in one of this member's segments.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, std::size_t bytes);
-  // A member's segment, mapped here. Throws Late, Broken.
+  // A member's segment, mapped here. Throws Late, Broken, StorageError where it cannot be mapped.
   [[nodiscard]] std::byte* find(int member, std::uint32_t segment, const Deadline& deadline);
+  // Takes what the member has told by now, so that it can go on telling: a connection holds a few
+  // hundred parcels. Returns false when the member is gone. Any thread.
+  bool take_parcels(int member);
 
  private:
   struct Own {
     std::size_t bytes;
     std::uint32_t segment;
   };
+  struct Theirs {
+    MemoryFile memory;
+    std::exception_ptr error = {};  // why it is not mapped
+    bool is_known = false;          // an operation has named it
+  };
+  using Key = std::pair<int, std::uint32_t>;  // member, segment
+  // The mutex is held.
+  bool take(int member);
+
   std::vector<std::optional<Wire>>* wires_;  // guarded by the mutex; null once disconnected
   int index_;
   std::mutex mutex_;
   std::uint32_t allocated_ = 0;
-  std::map<const std::byte*, Own> own_;                         // by address
-  std::map<std::pair<int, std::uint32_t>, MemoryFile> theirs_;  // by member and segment
+  std::map<const std::byte*, Own> own_;  // by address
+  std::map<Key, Theirs> theirs_;
+  // Whose owners have let go of them. Operations that failed there may still be reading them here.
+  std::vector<Key> let_go_;
 };
 
 }  // namespace troika::shm
