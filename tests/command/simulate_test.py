@@ -83,8 +83,8 @@ rank  first start  last end   span   busy  bubble  peak activations
 0           0.000     7.000  7.000  6.000  14.3 %              2.00
 1           1.000     7.000  6.000  6.000   0.0 %              2.00
 all         0.000     7.000  7.000  6.000  14.3 %              2.00
-Times in ms, activations in microbatches. All: the makespan, and what is busy of it on average.
-The longest span of a rank is 7.000 ms, of which 14.3 % bubble.
+Times in ms, activations in microbatches. All: the makespan, and what is busy of it on average (bubble_makespan).
+The longest span of a rank is 7.000 ms, of which 14.3 % bubble (bubble_cost).
 """)
         lines = self.succeeds(self.simulate("1f1b", 16, 300)).out.splitlines()
         self.assertEqual([len(line) for line in lines[2:18]], [100] * 16)  # no terminal: 100 columns

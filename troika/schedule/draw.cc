@@ -104,7 +104,7 @@ std::vector<std::string> row_of(const std::string& label, double first, double l
           format_fixed(last, kTimeDigits),
           format_fixed(span, kTimeDigits),
           format_fixed(busy, kTimeDigits),
-          percent(span > 0 ? (span - busy) / span : 0),
+          percent(part_idle(span, busy)),
           format_fixed(activations, 2)};
 }
 
@@ -140,9 +140,9 @@ std::string to_table(const Simulation& simulation) {
                         simulation.peak_activations));
   return text_table(rows, Align::kNumbers) +
          "Times in ms, activations in microbatches. All: the makespan, and what is busy of it on " +
-         "average.\nThe longest span of a rank is " +
+         "average (bubble_makespan).\nThe longest span of a rank is " +
          format_fixed(simulation.longest_span, kTimeDigits) + " ms, of which " +
-         percent(simulation.bubble_cost) + " bubble.\n";
+         percent(simulation.bubble_cost) + " bubble (bubble_cost).\n";
 }
 
 }  // namespace troika

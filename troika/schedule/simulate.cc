@@ -109,11 +109,13 @@ void count_activations(RankTimes& times, int chunks) {
   times.peak_activations = static_cast<double>(times.peak_chunk_activations) / chunks;
 }
 
-double part_idle(double whole, double work) {
-  return whole > 0 ? (whole - work) / whole : 0;
-}
-
 }  // namespace
+
+double part_idle(double whole, double work) {
+  constexpr double kRounding = 1e-12;  // of sums of a few thousand times
+  const double idle = whole - work;
+  return idle > kRounding * whole ? idle / whole : 0;
+}
 
 double ScheduleCosts::of(const ScheduleAction& action) const {
   const auto stage = static_cast<std::size_t>(action.stage);

@@ -46,6 +46,10 @@ struct RankTimes {
   [[nodiscard]] double span() const { return last_end - first_start; }
 };
 
+// What is left of `whole` beside `work`, as a part of it; nothing where they are the same but for
+// rounding.
+[[nodiscard]] double part_idle(double whole, double work);
+
 struct Simulation {
   std::vector<RankTimes> ranks;
   double makespan = 0;      // from the start of the first action to the end of the last one

@@ -79,7 +79,8 @@ TEST(Table, HasALineForEachRankAndOneForAll) {
   EXPECT_EQ(lines[1], "0           0.000    12.000  12.000  9.000  25.0 %              2.00");
   EXPECT_EQ(lines[2], "1           1.000    10.000   9.000  9.000   0.0 %              1.00");
   EXPECT_EQ(lines[3], "all         0.000    12.000  12.000  9.000  25.0 %              2.00");
-  EXPECT_EQ(lines[5], "The longest span of a rank is 12.000 ms, of which 25.0 % bubble.");
+  EXPECT_EQ(lines[5],
+            "The longest span of a rank is 12.000 ms, of which 25.0 % bubble (bubble_cost).");
 }
 
 TEST(Json, IsOneLineWithAllActions) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
+#include <troika/schedule/draw.h>
 #include <troika/schedule/generate.h>
 #include <troika/schedule/simulate.h>
 #include <troika/schedule/validate.h>
@@ -89,6 +90,19 @@ TEST(ClosedForm, ZbH2AndZbVHaveNoBubbleFromTwiceTheRanksLessOne) {
         ASSERT_EQ(simulation.makespan, 3 * m + (p - 1.0) / chunks) << name << " " << p << " " << m;
       }
     }
+  }
+}
+
+// Times that binary fractions do not hold.
+TEST(ClosedForm, NoBubbleIsNoneWhateverTheTime) {
+  for (const double time : {0.7, 0.1, 1.3, 1e-3, 12345.6}) {
+    for (const auto& [name, chunks] : std::map<std::string, int>{{"zb-h2", 1}, {"zb-v", 2}}) {
+      const Simulation simulation = simulated(name, {8, chunks, 32}, {time, time, time, 0});
+      EXPECT_EQ(simulation.bubble_cost, 0) << name << " " << time;
+      EXPECT_EQ(to_table(simulation).find("-0.0"), std::string::npos) << name << " " << time;
+    }
+    EXPECT_NEAR(simulated("zb-h1", {8, 1, 32}, {time, time, time, 0}).bubble_cost, 7.0 / 103,
+                1e-14);
   }
 }
 
