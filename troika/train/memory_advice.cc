@@ -6,12 +6,14 @@
 #include <troika/train/memory_advice.h>
 #include <troika/train/run.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troika {
@@ -178,20 +180,22 @@ std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
       if (bytes && *bytes <= limit) return write(change, *bytes);
     }
   }
-  // Of none that fits, how far the one goes whose parameters take the least.
-  std::optional<std::int64_t> least;
-  const Change* best = nullptr;
+  // None fits. What needs the least is sought among those whose parameters take little first: of
+  // the others no steps have to be worked out.
+  std::vector<std::pair<std::int64_t, const Change*>> at_least;
   for (const Change& change : combinations) {
-    const auto at_least = bytes_with(change, loaded, ranks, ranks_per_node, 0);
-    if (!at_least || (least && *at_least >= *least)) continue;
-    least = at_least;
-    best = &change;
+    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, 0);
+    if (bytes) at_least.emplace_back(*bytes, &change);
   }
+  std::ranges::stable_sort(at_least, {}, &decltype(at_least)::value_type::first);
+  std::int64_t least = kUnlimited;
   std::string how;
-  if (best) {
-    const auto bytes = bytes_with(*best, loaded, ranks, ranks_per_node, kUnlimited);
-    how = ": even " + best->text + ", with the fewest parameters on a host, needs " +
-          bytes_text(*bytes);
+  for (const auto& [bound, change] : at_least) {
+    if (bound >= least) break;
+    const auto bytes = bytes_with(*change, loaded, ranks, ranks_per_node, least);
+    if (!bytes || *bytes >= least) continue;
+    least = *bytes;
+    how = ": even " + change->text + " needs " + bytes_text(*bytes);
   }
   return "use a smaller model or seq_len, or more hosts" + how;
 }

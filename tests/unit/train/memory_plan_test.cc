@@ -248,14 +248,21 @@ TEST(MemoryPlan, EveryRankIsInOneKind) {
 }
 
 TEST(MemoryPlan, EndsWhenNobodyWantsMore) {
+  const Recipe recipe = resolved(8, {"parallel.pipeline=4"});
   int asked = 0;
-  const auto kinds = predict_job(resolved(8, {"parallel.pipeline=4"}), [&](const auto& so_far) {
-    EXPECT_GT(so_far.front().plan.peak(), 0);
-    EXPECT_EQ(so_far.back().plan.peak(), 0);
-    return ++asked < 2;
+  // First of what all have before any steps, then once more for each.
+  const auto kinds = predict_job(recipe, [&](const auto& so_far) {
+    EXPECT_EQ(so_far.front().plan.activations > 0, asked > 0);
+    EXPECT_GT(so_far.back().plan.storages(), 0);
+    EXPECT_EQ(so_far.back().plan.activations, 0);
+    return ++asked < 3;
   });
-  EXPECT_EQ(asked, 2);
-  EXPECT_EQ(kinds.size(), 8U);
+  EXPECT_EQ(asked, 3);
+  ASSERT_EQ(kinds.size(), 8U);
+  const auto all = predict_job(recipe);
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    EXPECT_EQ(kinds[i].plan.storages(), all[i].plan.storages());
+  }
 }
 
 TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
