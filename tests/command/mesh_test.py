@@ -37,7 +37,7 @@ class Mesh(CommandTest):
             self.assertLess(rank["kept"], rank["parameters"])
         # What ZeRO cuts is all there, once.
         for rank in plan["ranks"]:
-            shards = [plan["ranks"][peer]["updated"] for peer in rank["groups"]["shard"]]
+            shards = [plan["ranks"][peer]["updated"] for peer in rank["groups"]["data"]]
             self.assertEqual(sum(shards), rank["parameters"])
 
     def test_parameters_add_up(self):
@@ -61,7 +61,16 @@ class Mesh(CommandTest):
         shown = self.succeeds(self.troika("mesh", "recipe.toml", "--set", "model.layers=4", "--set",
                                           "parallel.pipeline=2", "--ranks", 4)).out
         self.assertIn("pipeline 2 x data 2 x context 1 x tensor 1", shown)
-        self.assertRegex(shown, r"\n0 +0 +0 +embedding, layers 0-1 +.*data 0 1; pipeline 0 2; tied weights 0 2\n")
+        self.assertRegex(shown, r"\n0 +0 +0 +embedding, layers 0-1 +.*data 0 1; pipeline 0 2; tied stages 0 2\n")
+
+    def test_shards_that_are_copied(self):
+        plan = self.mesh("parallel.zero_stage=3", "parallel.shard=2", ranks=4)
+        self.assertEqual([rank["groups"] for rank in plan["ranks"]],
+                         [{"data shard": [0, 1], "data replica": [0, 2]}, {"data shard": [0, 1], "data replica": [1, 3]},
+                          {"data shard": [2, 3], "data replica": [0, 2]}, {"data shard": [2, 3], "data replica": [1, 3]}])
+
+    def test_any_engine_that_there_is(self):
+        self.mesh("comm.engine=nccl", ranks=2)
 
     def test_many_ranks_in_words(self):
         batch = ("--set", "train.global_batch_size=64")
@@ -104,8 +113,6 @@ class Mesh(CommandTest):
         self.fails(refused("parallel.stage_units=[9, 9, 9]", ranks=1), USAGE, "add up to 3 units")
 
 
-# What a run calls its groups, and `troika mesh`.
-NAMES = {"data shard": "shard", "data replica": "replicate", "tied stages": "tied weights"}
 RUNS = [(8, ("model.layers=4", "parallel.pipeline=2", "parallel.tensor=2", "parallel.zero_stage=1")),
         (4, ("model.layers=2", "parallel.tensor=2", "parallel.zero_stage=3")),
         (4, ("parallel.zero_stage=3", "parallel.shard=2")),
@@ -133,20 +140,14 @@ class Talk(CommandTest):
         for rank in shown["ranks"]:
             for axis, group in {(one["axis"], one["group"]) for one in rank["operations"]}:
                 members[axis, group].append(rank["rank"])
-        return sorted((NAMES.get(axis, axis), ranks) for (axis, _), ranks in members.items() if axis != "world")
+        return sorted((axis, ranks) for (axis, _), ranks in members.items() if axis != "world")
 
     def groups_planned(self, plan):
-        found = set()
-        for rank in plan["ranks"]:
-            groups = dict(rank["groups"])
-            data = groups.pop("data")
-            for axis, group in groups.items():
-                if len(group) > 1:  # nobody talks to itself
-                    found.add(("data" if group == data and axis in ("shard", "replicate") else axis, tuple(group)))
+        found = {(axis, tuple(group)) for rank in plan["ranks"] for axis, group in rank["groups"].items()}
         return sorted((axis, list(group)) for axis, group in found)
 
     def check_labels(self, plan, own, labels):
-        stages = {stage: peer for peer in own["groups"]["pipeline"] for stage in plan["ranks"][peer]["stages"]}
+        stages = {stage: peer for peer in own["groups"].get("pipeline", [own["rank"]]) for stage in plan["ranks"][peer]["stages"]}
         transfers = [re.fullmatch(r"(send|receive) (?:activation|gradient) \d+ \(for stage (\d+)\)", label)
                      for label in labels]
         received = {int(one[2]) for one in transfers if one and one[1] == "receive"}
@@ -155,7 +156,7 @@ class Talk(CommandTest):
         self.assertEqual(received, set(own["stages"]) if several else set())
         neighbours = {near for stage in own["stages"] for near in (stage - 1, stage + 1)}
         self.assertEqual(sent, neighbours & set(stages) if several else set())
-        if len(own["groups"]["tensor"]) > 1:  # whose operations name the layer
+        if "tensor" in own["groups"]:  # whose operations name the layer
             layers = {match[1] for label in labels if (match := re.match(r"layer (\d+) ", label))}
             self.assertEqual(layers, {unit.split()[1] for unit in own["units"] if unit.startswith("layer ")})
 

@@ -87,15 +87,21 @@ std::string units_text(const std::vector<std::string>& units) {
   return join(parts, ", ");
 }
 
-std::vector<std::pair<std::string, const std::vector<int>*>> named(const GroupRanks& groups) {
-  return {{"data", &groups.data},           {"tensor", &groups.tensor},
-          {"pipeline", &groups.pipeline},   {"shard", &groups.shard},
-          {"replicate", &groups.replicate}, {"tied weights", &groups.tie}};
-}
-
-// Shards of the whole data axis are that axis.
-bool worth_telling(const std::string& name, const std::vector<int>& ranks, const GroupRanks& all) {
-  return ranks.size() > 1 && ((name != "shard" && name != "replicate") || ranks != all.data);
+// Of more than itself, under the names that operations of a run have (Job): shards of the whole
+// data axis are that axis.
+std::vector<std::pair<std::string, std::vector<int>>> groups_it_talks_in(const GroupRanks& groups) {
+  std::vector<std::pair<std::string, std::vector<int>>> all;
+  if (groups.shard == groups.data || groups.replicate == groups.data) {
+    all.emplace_back("data", groups.data);
+  } else {
+    all.emplace_back("data shard", groups.shard);
+    all.emplace_back("data replica", groups.replicate);
+  }
+  all.emplace_back("tensor", groups.tensor);
+  all.emplace_back("pipeline", groups.pipeline);
+  all.emplace_back("tied stages", groups.tie);
+  std::erase_if(all, [](const auto& group) { return group.second.size() < 2; });
+  return all;
 }
 
 // "0 1", "0-63" or "0-56 by 8": the ranks of a group are as far from each other as their
@@ -115,9 +121,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string talks_text(const GroupRanks& groups) {
   std::vector<std::string> parts;
-  for (const auto& [name, ranks] : named(groups)) {
-    if (!worth_telling(name, *ranks, groups)) continue;
-    parts.push_back(name + " " + ranks_text(*ranks));
+  for (const auto& [name, ranks] : groups_it_talks_in(groups)) {
+    parts.push_back(name + " " + ranks_text(ranks));
   }
   return parts.empty() ? "nobody" : join(parts, "; ");
 }
@@ -200,7 +205,8 @@ std::string to_json(const MeshPlan& plan) {
     own["parameters"] = rank.parameters;
     own["kept"] = rank.kept;
     own["updated"] = rank.updated;
-    for (const auto& [name, ranks] : named(rank.groups)) own["groups"][name] = *ranks;
+    own["groups"] = Json::object();
+    for (const auto& [name, ranks] : groups_it_talks_in(rank.groups)) own["groups"][name] = ranks;
     json["ranks"].push_back(std::move(own));
   }
   return json.dump();
