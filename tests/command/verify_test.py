@@ -112,6 +112,13 @@ class Verify(CommandTest):
         self.assertEqual(lines[3].split()[-1], "data=2")
         self.assertEqual(lines[-1], "it agrees with one rank")
 
+    def test_a_list_may_name_more_ranks_than_were_asked_for(self):
+        """And has samples for them, if the recipe's own batch does."""
+        data = ("--layouts", "data=17", "--steps", 1, "--set")
+        done = self.succeeds(self.verify(*data, "train.global_batch_size=20"))
+        self.assertEqual(done.out.splitlines()[-1], "it agrees with one rank")
+        self.fails(self.verify(*data, "train.global_batch_size=16"), 2, "global_batch_size = 16 is smaller", "of 17 ranks")
+
     def test_a_failing_reference(self):
         self.fails(self.verify("--layouts", "data=2", "--set", 'data.paths=["none.txt"]'), 3, "none.txt")
 

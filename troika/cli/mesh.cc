@@ -29,15 +29,17 @@ struct Options {
 
 int show_mesh(const Options& options) {
   const KnownRanks asked = options.ranks > 0 ? KnownRanks(options.ranks) : std::nullopt;
-  const LoadedRecipe loaded = load_recipe(options.file, options.overrides, asked);
+  const LoadedRecipe loaded =
+      load_recipe(options.file, options.overrides, asked, EngineUse::kNotUsed);
   const int ranks = asked ? options.ranks : smallest_world(loaded.recipe);
   if (ranks > kMostRanks) {
     throw UsageError("mesh: the axes make " + std::to_string(ranks) + " ranks, and " +
                          std::to_string(kMostRanks) + " are the most that it shows",
                      "shorter axes show the same: --set parallel.data=8");
   }
-  const MeshPlan plan = plan_mesh(resolve_for_run(loaded.recipe, ranks, loaded.origins));
-  print_warnings(loaded);
+  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
+  const MeshPlan plan = plan_mesh(recipe);
+  print_warnings(loaded, &recipe);
   std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
   return 0;
 }

@@ -1,4 +1,5 @@
 #include <troika/cli/recipe_flags.h>
+#include <troika/config/warnings.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -13,8 +14,17 @@ void add_recipe_flags(CLI::App& command, std::string& file, std::vector<std::str
       ->allow_extra_args(false);
 }
 
-void print_warnings(const LoadedRecipe& loaded) {
-  for (const std::string& warning : loaded.warnings) {
+std::vector<std::string> warnings_of_run(const LoadedRecipe& loaded, const Recipe& resolved) {
+  std::vector<std::string> warnings = loaded.warnings;
+  for (std::string& warning : warnings_of_layout(resolved, loaded.origins)) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
+}
+
+void print_warnings(const LoadedRecipe& loaded, const Recipe* resolved) {
+  for (const std::string& warning :
+       resolved != nullptr ? warnings_of_run(loaded, *resolved) : loaded.warnings) {
     std::fprintf(stderr, "troika: warning: %s\n", warning.c_str());
   }
 }

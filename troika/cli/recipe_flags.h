@@ -16,7 +16,11 @@ namespace troika {
 // Both must outlive `command`.
 void add_recipe_flags(CLI::App& command, std::string& file, std::vector<std::string>& overrides);
 
-// A line on stderr for each key that does not do what it seems to.
-void print_warnings(const LoadedRecipe& loaded);
+// A line on stderr for each key that does not do what it seems to; of its layout, where that is
+// resolved, too.
+void print_warnings(const LoadedRecipe& loaded, const Recipe* resolved = nullptr);
+// The same lines.
+[[nodiscard]] std::vector<std::string> warnings_of_run(const LoadedRecipe& loaded,
+                                                       const Recipe& resolved);
 
 }  // namespace troika

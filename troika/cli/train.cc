@@ -82,8 +82,7 @@ int train_as_rank(const Options& options, const Recipe& recipe, const World& wor
   return 0;
 }
 
-int launch(const Options& options, const LoadedRecipe& loaded, const LaunchPlan& plan) {
-  const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
+int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& plan) {
   {
     const ThreadsOfRank threads(plan.ranks_per_node);
     refuse_unless_it_fits(loaded.recipe, plan.ranks,
@@ -108,10 +107,12 @@ int train_or_launch(const Options& options, const Environment& environment,
   LogOptions log;
   if (world != nullptr && world->size > 1 && !reporter.connected()) log.rank = world->rank;
   configure_log(log);
+  const int ranks = world != nullptr ? world->size : std::get<LaunchPlan>(role).ranks;
+  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
   if (world == nullptr || (world->rank == 0 && !reporter.connected())) {
-    for (const std::string& warning : loaded.warnings) log_warning(warning);
+    for (const std::string& warning : warnings_of_run(loaded, recipe)) log_warning(warning);
   }
-  if (world == nullptr) return launch(options, loaded, std::get<LaunchPlan>(role));
+  if (world == nullptr) return launch(loaded, recipe, std::get<LaunchPlan>(role));
   if (!reporter.connected()) {  // else our launcher has looked
     refuse_unless_it_fits(loaded.recipe, world->size, ranks_here(*world),
                           machine_facts().usable_memory_bytes);
@@ -120,13 +121,12 @@ int train_or_launch(const Options& options, const Environment& environment,
 }
 
 // Starts nothing, writes nothing.
-int predict(Options options) {
-  options.overrides.emplace_back("comm.engine=auto");  // none is used, so any goes
-  const LoadedRecipe loaded =
-      load_recipe(options.file, options.overrides, ranks_asked(options.launch));
+int predict(const Options& options) {
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides,
+                                          ranks_asked(options.launch), EngineUse::kNotUsed);
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
-  print_warnings(loaded);
+  print_warnings(loaded, &recipe);
   const ThreadsOfRank threads(plan.ranks_per_node);
   const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
   if (!options.json) std::cout << to_text(run) << std::flush;  // advice may take a while

@@ -296,6 +296,14 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins) {
                    plural(batch, "data-parallel rank"));
 }
 
+bool splits_backward(const ParallelRecipe& parallel) {
+  if (parallel.pipeline == 1) return false;
+  // As Schedule::splits_backward() of schedule/schedule.h, of which config knows nothing.
+  const PipelineScheduleKind kind = parallel.pipeline_schedule;
+  return kind == PipelineScheduleKind::kZbH1 || kind == PipelineScheduleKind::kZbH2 ||
+         kind == PipelineScheduleKind::kZbV;
+}
+
 std::int64_t chunks_per_rank(const ParallelRecipe& parallel) {
   if (parallel.pipeline == 1) return 1;
   // As settled_chunks() of schedule/generate.h, of which config knows nothing.

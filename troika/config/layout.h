@@ -29,6 +29,9 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = 
 // How many model chunks a pipeline rank holds: "zb-v" has two, whatever virtual_stages says.
 [[nodiscard]] std::int64_t chunks_per_rank(const ParallelRecipe& parallel);
 
+// Whether the gradients of a stage's inputs and those of its weights are computed apart.
+[[nodiscard]] bool splits_backward(const ParallelRecipe& parallel);
+
 // Throws UsageError, naming the nearest that works, where the model or the schedule cannot be split
 // as [parallel] says: more tensor ranks than heads, more stages than layers, a schedule that cannot
 // have so many chunks, stage_units that do not add up, selective recomputation of a model without

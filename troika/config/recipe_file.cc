@@ -6,9 +6,9 @@
 #include <troika/config/fields.h>
 #include <troika/config/nearest_key.h>
 #include <troika/config/recipe_file.h>
-#include <troika/config/support.h>
 #include <troika/config/toml_source.h>
 #include <troika/config/validate.h>
+#include <troika/config/warnings.h>
 
 #include <algorithm>
 #include <optional>
@@ -220,7 +220,8 @@ std::vector<std::string> checkpoint_warning(const TomlSource& source,
 }  // namespace
 
 LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
-                          std::span<const std::string> overrides, KnownRanks ranks) {
+                          std::span<const std::string> overrides, KnownRanks ranks,
+                          EngineUse engine) {
   TomlSource source = parse_toml(text, source_name);
   check_sections(source);
   const std::vector<TomlEntry> entries = apply_overrides(source.entries, overrides);
@@ -240,7 +241,7 @@ LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
   }
   if (kind == ModelKind::kGpt) derive_attention(loaded.recipe.model, loaded.origins);
   validate(loaded.recipe, loaded.origins, ranks);
-  refuse_unsupported(loaded.recipe, loaded.origins);
+  refuse_unsupported(loaded.recipe, loaded.origins, engine);
 
   loaded.warnings = checkpoint_warning(source, entries);
   for (std::string& warning : warnings_of(loaded.recipe, loaded.origins)) {
@@ -250,7 +251,7 @@ LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
 }
 
 LoadedRecipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides,
-                         KnownRanks ranks) {
+                         KnownRanks ranks, EngineUse engine) {
   std::string text;
   try {
     text = read_file(file, kMaxRecipeBytes);
@@ -258,7 +259,7 @@ LoadedRecipe load_recipe(const std::filesystem::path& file, std::span<const std:
     // A recipe is part of how the command was called, not of its data.
     throw UsageError(error.what(), error.hint());
   }
-  return parse_recipe(text, file.string(), overrides, ranks);
+  return parse_recipe(text, file.string(), overrides, ranks, engine);
 }
 
 }  // namespace troika

@@ -5,6 +5,7 @@
 #include <troika/config/layout.h>
 #include <troika/config/origins.h>
 #include <troika/config/recipe.h>
+#include <troika/config/support.h>
 
 #include <filesystem>
 #include <span>
@@ -23,15 +24,15 @@ struct LoadedRecipe {
 
 // Reads a file of at most 1 MiB. `overrides` are the arguments of --set, "KEY=VALUE" each, applied
 // in order on top of the file. What it refuses comes with what works on `ranks`, where they are
-// known. Throws UsageError.
+// known; an engine that is not used may be any. Throws UsageError.
 [[nodiscard]] LoadedRecipe load_recipe(const std::filesystem::path& file,
                                        std::span<const std::string> overrides = {},
-                                       KnownRanks ranks = {});
+                                       KnownRanks ranks = {}, EngineUse engine = EngineUse::kUsed);
 
 // The same from text; `source_name` stands for the file in messages.
 [[nodiscard]] LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
                                         std::span<const std::string> overrides = {},
-                                        KnownRanks ranks = {});
+                                        KnownRanks ranks = {}, EngineUse engine = EngineUse::kUsed);
 
 // Words for the [provenance] table, which reading ignores.
 using Provenance = std::vector<std::pair<std::string, std::string>>;

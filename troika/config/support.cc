@@ -24,9 +24,10 @@ std::span<const Refusal> refusals() {
   return kRefusals;
 }
 
-void refuse_unsupported(const Recipe& recipe, const Origins& origins) {
+void refuse_unsupported(const Recipe& recipe, const Origins& origins, EngineUse engine) {
   for (const Refusal& refusal : kRefusals) {
     if (!refusal.applies(recipe)) continue;
+    if (engine == EngineUse::kNotUsed && refusal.key == "comm.engine") continue;
     const std::size_t dot = refusal.key.find('.');
     const Field* field =
         find_field(refusal.key.substr(0, dot), refusal.key.substr(dot + 1), recipe.model.kind);

@@ -21,8 +21,12 @@ struct Refusal {
 
 [[nodiscard]] std::span<const Refusal> refusals();
 
+// Whether the recipe's engine is going to carry anything.
+enum class EngineUse { kUsed, kNotUsed };
+
 // Throws UsageError for the first setting that does not exist yet, naming place, key and what to
-// write instead. A setting of an axis of size 1 is never refused.
-void refuse_unsupported(const Recipe& recipe, const Origins& origins = Origins());
+// write instead. A setting of an axis of size 1, or an engine that is not used, is never refused.
+void refuse_unsupported(const Recipe& recipe, const Origins& origins = Origins(),
+                        EngineUse engine = EngineUse::kUsed);
 
 }  // namespace troika

@@ -177,47 +177,4 @@ void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   check_split(recipe, origins, ranks);
 }
 
-std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origins) {
-  std::vector<std::string> warnings;
-  const auto warn = [&](std::string_view section, std::string_view key, const std::string& text) {
-    const std::string full_key = std::string(section) + "." + std::string(key);
-    warnings.push_back(origins.where({full_key}) + ": [" + std::string(section) + "] " +
-                       std::string(key) + " " + text);
-  };
-  const std::string beyond = "reaches beyond train.steps = " + number(recipe.train.steps);
-  const auto is_beyond = [&](std::int64_t step) { return step > recipe.train.steps; };
-  if (std::ranges::any_of(recipe.observe.trace_steps, is_beyond)) {
-    warn("observe", "trace_steps", beyond);
-  }
-  if (std::ranges::any_of(recipe.debug.dump_steps, is_beyond)) warn("debug", "dump_steps", beyond);
-
-  if (recipe.parallel.offload == Offload::kOptimizer) {
-    warn("parallel", "offload", "changes nothing on CPUs: all memory is the host's");
-  }
-  const ParallelRecipe& parallel = recipe.parallel;
-  if (parallel.shard > 0 && parallel.zero_stage == 0 && parallel.data != 1) {
-    warn("parallel", "shard",
-         "= " + number(parallel.shard) +
-             " cuts nothing at zero_stage = 0: gradients are added in another order, that is all");
-  }
-  if (parallel.shard == 1 && parallel.zero_stage > 0 && parallel.data != 1) {
-    warn("parallel", "shard", "= 1 cuts nothing: each rank shards among itself alone");
-  }
-  if (recipe.data.kind != DataKind::kRandom && recipe.data.paths.empty()) {
-    warn("data", "paths", "is empty: give at least one before training");
-  }
-  const OptimizerRecipe& optimizer = recipe.optimizer;
-  const std::string kind = "\"" + std::string(name_of(optimizer.kind)) + "\"";
-  if (optimizer.kind == OptimizerKind::kAdamW || optimizer.kind == OptimizerKind::kLamb) {
-    if (optimizer.momentum != 0) warn("optimizer", "momentum", "is not used by kind = " + kind);
-    if (optimizer.nesterov) warn("optimizer", "nesterov", "is not used by kind = " + kind);
-  }
-  if (optimizer.schedule != ScheduleKind::kConstant && optimizer.min_lr > optimizer.lr) {
-    warn("optimizer", "min_lr",
-         "= " + toml_number(optimizer.min_lr) + " is above lr = " + toml_number(optimizer.lr) +
-             ": the rate will rise");
-  }
-  return warnings;
-}
-
 }  // namespace troika

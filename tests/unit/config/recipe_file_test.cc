@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/config/fields.h>
 #include <troika/config/recipe_file.h>
+#include <troika/config/warnings.h>
 
 #include <gmock/gmock.h>
 #include <filesystem>
@@ -138,11 +139,26 @@ TEST(RecipeFile, WarnsOfWhatHasNoEffect) {
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2"}).warnings,
               ElementsAre(HasSubstr("[parallel] shard = 2 cuts nothing at zero_stage = 0")));
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.zero_stage=1"}).warnings, IsEmpty());
-  EXPECT_THAT(read(kGptRecipe, {"parallel.shard=1", "parallel.zero_stage=1"}).warnings,
-              ElementsAre(HasSubstr("[parallel] shard = 1 cuts nothing")));
-  EXPECT_THAT(read(kGptRecipe, {"parallel.offload=optimizer"}).warnings,
-              ElementsAre(HasSubstr("[parallel] offload changes nothing on CPUs")));
-  EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.data=1"}).warnings, IsEmpty());
+}
+
+TEST(RecipeFile, WarnsOfWhatHasLessEffectOnItsRanks) {
+  const auto on_ranks = [](int ranks, std::vector<std::string> sets) {
+    sets.insert(sets.end(), {"train.global_batch_size=8", "parallel.zero_stage=2"});
+    const LoadedRecipe loaded = read(kGptRecipe, sets);
+    EXPECT_THAT(loaded.warnings, IsEmpty());
+    return warnings_of_layout(resolve_recipe(loaded.recipe, ranks), loaded.origins);
+  };
+  EXPECT_THAT(on_ranks(2, {"train.micro_batch_size=4"}), IsEmpty());
+  EXPECT_THAT(on_ranks(2, {"train.micro_batch_size=3"}),
+              ElementsAre("--set parallel.zero_stage=2: [parallel] zero_stage = 2 keeps whole "
+                          "gradients, as stage 1 does, with several microbatches a step: "
+                          "micro_batch_size = 4 makes them one"));
+  EXPECT_THAT(on_ranks(1, {"train.micro_batch_size=3"}),
+              ElementsAre(HasSubstr("cuts nothing: the data axis has one rank")));
+  const std::vector<std::string> zb = {"train.micro_batch_size=4", "parallel.pipeline=2",
+                                       "parallel.pipeline_schedule=zb-h1"};
+  EXPECT_THAT(on_ranks(4, zb), ElementsAre(HasSubstr("pipeline_schedule = \"zb-h1\" needs")));
+  EXPECT_THAT(on_ranks(2, zb), ElementsAre(HasSubstr("cuts nothing: the data axis has one rank")));
 }
 
 TEST(RecipeFile, LoadsAFileAndNamesIt) {

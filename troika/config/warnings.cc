@@ -1,0 +1,125 @@
+#include <troika/config/choices.h>
+#include <troika/config/layout.h>
+#include <troika/config/toml_text.h>
+#include <troika/config/warnings.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+namespace troika {
+namespace {
+
+std::string number(std::int64_t value) {
+  return std::to_string(value);
+}
+
+class Warnings {
+ public:
+  Warnings(const Recipe& recipe, const Origins& origins) : recipe_(recipe), origins_(origins) {}
+
+  std::vector<std::string> of_settings() {
+    of_steps();
+    of_parallel();
+    of_data();
+    of_optimizer();
+    return std::move(warnings_);
+  }
+
+  // On the ranks that there are.
+  std::vector<std::string> of_layout() {
+    const ParallelRecipe& parallel = recipe_.parallel;
+    const std::string stage = "= " + number(parallel.zero_stage);
+    if (parallel.zero_stage > 0 && parallel.data == 1) {
+      warn("parallel", "zero_stage", stage + " cuts nothing: the data axis has one rank");
+    } else if (parallel.zero_stage == 2 && splits_backward(parallel)) {
+      warn("parallel", "zero_stage",
+           stage + " keeps whole gradients, as stage 1 does: pipeline_schedule = \"" +
+               std::string(name_of(parallel.pipeline_schedule)) + "\" needs them at once");
+    } else if (const std::int64_t most = most_samples();
+               parallel.zero_stage == 2 && most > recipe_.train.micro_batch_size) {
+      warn("parallel", "zero_stage",
+           stage + " keeps whole gradients, as stage 1 does, with several microbatches a step: " +
+               "micro_batch_size = " + number(most) + " makes them one");
+    }
+    return std::move(warnings_);
+  }
+
+ private:
+  void warn(std::string_view section, std::string_view key, const std::string& text) {
+    const std::string full_key = std::string(section) + "." + std::string(key);
+    warnings_.push_back(origins_.where({full_key}) + ": [" + std::string(section) + "] " +
+                        std::string(key) + " " + text);
+  }
+
+  void of_steps() {
+    const std::int64_t steps = recipe_.train.steps;
+    const std::string beyond = "reaches beyond train.steps = " + number(steps);
+    const auto is_beyond = [&](std::int64_t step) { return step > steps; };
+    if (std::ranges::any_of(recipe_.observe.trace_steps, is_beyond)) {
+      warn("observe", "trace_steps", beyond);
+    }
+    if (std::ranges::any_of(recipe_.debug.dump_steps, is_beyond)) {
+      warn("debug", "dump_steps", beyond);
+    }
+  }
+
+  void of_parallel() {
+    const ParallelRecipe& parallel = recipe_.parallel;
+    if (parallel.offload == Offload::kOptimizer) {
+      warn("parallel", "offload", "changes nothing on CPUs: all memory is the host's");
+    }
+    if (parallel.data == 1) return;  // ZeRO cuts nothing
+    if (parallel.shard > 0 && parallel.zero_stage == 0) {
+      warn(
+          "parallel", "shard",
+          "= " + number(parallel.shard) +
+              " cuts nothing at zero_stage = 0: gradients are added in another order, that is all");
+    }
+    if (parallel.shard == 1 && parallel.zero_stage > 0) {
+      warn("parallel", "shard", "= 1 cuts nothing: each rank shards among itself alone");
+    }
+  }
+
+  // Of a rank, in a step.
+  [[nodiscard]] std::int64_t most_samples() const {
+    const std::int64_t data = recipe_.parallel.data.value_or(1);
+    return (recipe_.train.global_batch_size + data - 1) / data;
+  }
+
+  void of_data() {
+    if (recipe_.data.kind != DataKind::kRandom && recipe_.data.paths.empty()) {
+      warn("data", "paths", "is empty: give at least one before training");
+    }
+  }
+
+  void of_optimizer() {
+    const OptimizerRecipe& optimizer = recipe_.optimizer;
+    const std::string kind = "\"" + std::string(name_of(optimizer.kind)) + "\"";
+    if (optimizer.kind == OptimizerKind::kAdamW || optimizer.kind == OptimizerKind::kLamb) {
+      if (optimizer.momentum != 0) warn("optimizer", "momentum", "is not used by kind = " + kind);
+      if (optimizer.nesterov) warn("optimizer", "nesterov", "is not used by kind = " + kind);
+    }
+    if (optimizer.schedule != ScheduleKind::kConstant && optimizer.min_lr > optimizer.lr) {
+      warn("optimizer", "min_lr",
+           "= " + toml_number(optimizer.min_lr) + " is above lr = " + toml_number(optimizer.lr) +
+               ": the rate will rise");
+    }
+  }
+
+  const Recipe& recipe_;
+  const Origins& origins_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+std::vector<std::string> warnings_of(const Recipe& recipe, const Origins& origins) {
+  return Warnings(recipe, origins).of_settings();
+}
+
+std::vector<std::string> warnings_of_layout(const Recipe& resolved, const Origins& origins) {
+  return Warnings(resolved, origins).of_layout();
+}
+
+}  // namespace troika
