@@ -103,18 +103,18 @@ class Layouts:
         sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", *sets]
         out, err = hosts.troika("train", RECIPE, "--json", "--overwrite", *(w for one in sets for w in ("--set", one)))
         summary = json.loads(out)
-        return summary, max(rank["peak_memory_bytes"] for rank in summary["ranks"]), err
+        peaks = {key: max(rank[key] for rank in summary["ranks"]) for key in ("peak_memory_bytes", "peak_tensor_bytes")}
+        return summary, peaks, err
 
     def troika(self, hosts, layout, steps):
-        summary, peak, err = self.train(hosts, steps, layout.sets)
+        summary, peaks, err = self.train(hosts, steps, layout.sets)
         seconds = [json.loads(line)["step_seconds"]
                    for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if len(seconds) != steps or summary["tokens"] % steps:
             raise Failed(f"troika ran {len(seconds)} steps of {layout.name} instead of {steps}, or unequal ones")
         engine = re.search(r"engine (\S+)", err)
         return measured("tokens/s", seconds, summary["seconds"], summary["tokens"] // steps,
-                        {"engine": engine[1] if engine else "unknown", "peak_memory_bytes": peak,
-                         "mesh": summary["mesh"]})
+                        {"engine": engine[1] if engine else "unknown", **peaks, "mesh": summary["mesh"]})
 
     def say_peer(self, hosts, layout, *words):
         out = hosts.torchrun(PEER, RECIPE, "--layout", layout.peer, "--micro-batch-size", layout.samples, *words)
@@ -154,6 +154,7 @@ class Layouts:
                 **summarised(pairs, "pytorch"),
                 "peak_memory_bytes": {side: max(one.facts["peak_memory_bytes"] for one in runs)
                                       for side, runs in zip(("troika", "pytorch"), zip(*pairs))},
+                "peak_tensor_bytes": max(ours.facts["peak_tensor_bytes"] for ours, _ in pairs),
                 "pairs": [{"troika": dataclasses.asdict(ours), "pytorch": dataclasses.asdict(theirs)}
                           for ours, theirs in pairs]}
 
@@ -180,7 +181,8 @@ class Layouts:
             result |= {"pipeline_over_data": over(pipeline, data), "pipeline_over_one_rank": over(pipeline, alone),
                        "data_over_one_rank": over(data, alone)}
         empty = [pair["pytorch"]["facts"]["without_model_bytes"] for row in rows for pair in row["pairs"]]
-        result["without_model_bytes"] = {"troika": self.train(host, 1, NO_MODEL)[1], "pytorch": max(empty, default=0)}
+        result["without_model_bytes"] = {"troika": self.train(host, 1, NO_MODEL)[1]["peak_memory_bytes"],
+                                         "pytorch": max(empty, default=0)}
         return result
 
 
@@ -195,15 +197,15 @@ def megabytes(size):
 
 def text_of(result):
     lines = [["layout", "hosts", "engine", "troika", "peer", "tokens/s", "ratio", "of the pairs", "troika's peak",
-              "peer's peak"]]
+              "of tensors", "peer's peak"]]
     for row in result["rows"]:
         rate, peak = row["step_rate"], row["peak_memory_bytes"]
         lines.append([row["layout"], row["hosts"], row["engine"], f"{rate['troika']:,.0f}", row["peer"],
                       f"{rate['pytorch']:,.0f}", f"{rate['ratio']:.2f}",
                       f"{rate['smallest_ratio']:.2f} to {rate['largest_ratio']:.2f}", megabytes(peak["troika"]),
-                      megabytes(peak["pytorch"])])
+                      megabytes(row["peak_tensor_bytes"]), megabytes(peak["pytorch"])])
     if result["left_out"]:
-        lines += [[layout.name, TwoHosts.name, "left out", *["-"] * 7] for layout in LINK_LAYOUTS]
+        lines += [[layout.name, TwoHosts.name, "left out", *["-"] * 8] for layout in LINK_LAYOUTS]
     said = []
     if result["rows"]:
         empty = result["without_model_bytes"]

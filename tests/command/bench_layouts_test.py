@@ -121,7 +121,8 @@ class Layouts(CommandTest):
                 for rate in (row["step_rate"], row["loop_rate"]):
                     self.assertGreater(min(rate["troika"], rate["pytorch"]), 0)
                     self.assertAlmostEqual(rate["ratio"], rate["troika"] / rate["pytorch"])
-                self.assertGreater(min(row["peak_memory_bytes"].values()), 0)
+                self.assertGreater(min(row["peak_memory_bytes"].values()), row["peak_tensor_bytes"])
+                self.assertGreater(row["peak_tensor_bytes"], 0)
         self.assertGreater(min(found["without_model_bytes"].values()), 0)
         shown = layouts.text_of(found)
         for name, hosts, peer, _ in expected:

@@ -47,9 +47,11 @@ std::string padded(std::string text, std::size_t width) {
   return text + "  ";
 }
 
-// "3.14 us": more digits than progress lines need.
-std::string microseconds(Seconds time) {
-  return format_fixed(time.count() * 1e6, time.count() < 1e-4 ? 2 : 0) + " us";
+// "3.14 us", "271 us", "12.35 ms": more digits than progress lines need.
+std::string time_text(Seconds time) {
+  const double seconds = time.count();
+  if (seconds >= 1e-3) return format_fixed(seconds * 1e3, 2) + " ms";
+  return format_fixed(seconds * 1e6, seconds < 1e-4 ? 2 : 0) + " us";
 }
 
 std::vector<std::string> distinct(const std::vector<CommTiming>& timings,
@@ -108,8 +110,8 @@ std::string to_text(const CommReport& report) {
       if (each.operation != first.operation || each.bytes != first.bytes) continue;
       text += padded(each.operation, 14) +
               padded(format_bytes(static_cast<std::uint64_t>(each.bytes)), 9) +
-              padded(each.engine, 8) + padded(microseconds(each.time), 12) +
-              padded(microseconds(each.fastest), 12) +
+              padded(each.engine, 8) + padded(time_text(each.time), 12) +
+              padded(time_text(each.fastest), 12) +
               padded(format_bandwidth(each.algorithm_bandwidth), 11) +
               format_bandwidth(each.bus_bandwidth) + "\n";
     }

@@ -75,6 +75,9 @@ TEST(CommReport, HasTheEnginesBesideEachOther) {
   const std::string text = to_text(report());
   EXPECT_LT(text.find("4.0 KiB"), text.find("1.0 MiB")) << text;
   EXPECT_LT(text.find("gloo"), text.find("1.0 MiB")) << text;
+  for (const char* time : {" 1.00 us ", " 100 us ", " 10.00 ms "}) {
+    EXPECT_THAT(text, HasSubstr(time));
+  }
   EXPECT_THAT(text, HasSubstr("of all_reduce = algorithm bandwidth x 2 (n-1)/n"));
   EXPECT_THAT(text, HasSubstr("not measured: mpi: start it with mpirun"));
 }
