@@ -16,7 +16,7 @@ void expect_same_training(Rank& rank, Module module, Module alone,
   const auto sgd = torch::optim::SGDOptions(0.1).momentum(0.9);
   torch::optim::SGD optimizer(module->parameters(), sgd), reference(alone->parameters(), sgd);
   for (std::uint64_t step = 0; step < 4; ++step) {
-    const Samples all(6, step, shape), own = all.part(rank);
+    const Samples all(12, step, shape), own = all.part(rank);
     optimizer.zero_grad();
     squared_error(model(own.x), own.y).backward();
     reference.zero_grad();
@@ -39,15 +39,28 @@ RANK_TEST(OwnModule, TrainsAsOneProcessInManyBuckets, 2, 3) {
   expect_same_training(rank, Mlp(), Mlp(), small_buckets());
 }
 
-RANK_FUNCTION(trains_on_engine) {
-  expect_same_training(rank, Mlp(), Mlp(), small_buckets());
-}
-class OwnModuleOnEngine : public testing::TestWithParam<EngineKind> {};
+// What other tests hold ranks of one host to, on every engine, across hosts and over MPI, too.
+class OwnModuleOnEngine : public testing::TestWithParam<TestedEngine> {
+ protected:
+  static void expect(const std::string& test) {
+    const std::vector<int>& sizes = GetParam().sizes;
+    expect_ranks(test, sizes.empty() ? 3 : sizes.front(), GetParam().options);
+  }
+};
 TEST_P(OwnModuleOnEngine, TrainsAsOneProcess) {
-  expect_ranks("trains_on_engine", 2, {.engine = GetParam()});
+  expect("OwnModule.TrainsAsOneProcessInManyBuckets");
 }
-INSTANTIATE_TEST_SUITE_P(Engines, OwnModuleOnEngine, testing::ValuesIn(usable_engines()),
-                         engine_name);
+TEST_P(OwnModuleOnEngine, Joins) {
+  expect("OwnModuleUneven.JoinsWithTheOptimisersStep");
+}
+TEST_P(OwnModuleOnEngine, HasOneBatchNorm) {
+  expect("SyncBatchNorm.WeighedIsOneBatch");
+}
+TEST_P(OwnModuleOnEngine, CutsOptimiserStateAndGradients) {
+  expect("OwnModuleZero.UpdatesGroupsWithTheirOptions");
+}
+INSTANTIATE_TEST_SUITE_P(Engines, OwnModuleOnEngine, testing::ValuesIn(tested_engines()),
+                         [](const auto& info) { return info.param.name; });
 
 // Used in another order than registered.
 struct ShuffledImpl : torch::nn::Module {
