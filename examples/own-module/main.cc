@@ -1,7 +1,10 @@
 // A small convolutional network with batch-norm, its own loss and torch::optim: an ordinary
 // LibTorch program, which the three lines with a number make data-parallel. Started by itself it is
-// one rank; under torchrun, srun or mpirun it is one of many. Calls of troika without a number are
-// conveniences.
+// one rank; under a launcher, be it torchrun, srun or mpirun, it is one of many:
+//
+//   troika launch --ranks 2 -- own_module
+//
+// Calls of troika without a number are conveniences.
 #include <torch/torch.h>
 #include <troika/base/error.h>
 #include <troika/parallel/data/data_parallel.h>

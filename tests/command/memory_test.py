@@ -67,6 +67,26 @@ class ZeroKeeps(Memory):
         self.check(3, "parallel.pipeline=2", ranks=4)
 
 
+class ZeroSaves(Memory):
+    """Of a model whose gradients are larger than the buffers: all that tensors take between steps."""
+
+    def test_each_stage_takes_less_than_the_one_before(self):
+        # Eight layers of 7.1 M parameters.
+        sets = ("model.layers=8", "model.dim=768", "model.ffn_dim=2048", "model.seq_len=16", "train.steps=1",
+                "train.global_batch_size=2", "train.micro_batch_size=1", "train.evaluate_every_steps=0")
+        kept = []
+        for stage in KEPT:
+            stages = (*sets, f"parallel.zero_stage={stage}")
+            kept.append(max(rank["kept_tensor_bytes"]
+                            for rank in self.ranks_of(*stages, ranks=2, flags=("--overwrite",))))
+        parameters = self.parameters(*sets, ranks=2)[0]
+        self.assertGreater(parameters, 57e6)
+        # In fp32, docs/zero.md: 16Y, 12Y, 10Y, 8Y on two ranks; stages 2 and 3 with buffers.
+        for stage, (before, after) in enumerate(zip(kept, kept[1:]), 1):
+            with self.subTest(stage=stage, kept=kept):
+                self.assertGreater((before - after) / parameters, (3.9, 1, 0.4)[stage - 1])
+
+
 # Untied and with a small vocabulary, so that blocks are nearly all of the model; large microbatches of 4 x 64 tokens.
 PIPELINE = ("parallel.pipeline=2", "train.micro_batch_size=4", "model.tied_embeddings=false", "model.vocab_size=64",
             "train.evaluate_every_steps=0")

@@ -1,6 +1,8 @@
 // What a member of a shared-memory group shows to the others: a ring of its operations, each with
 // how far it has come, and the bytes that go with them. A board is written by its owner and read by
-// all; its memory holds no pointers, as it is mapped at another address in each process.
+// all, but for two words: who receives from the owner stores in Channel::read how far, and whoever
+// has news for the owner adds to its bell. Its memory holds no pointers, as it is mapped at another
+// address in each process.
 //
 // Layout (all members of a group have the same Shape): Head, Operation[ring], slots, large slots,
 // two windows in, two windows out, a Channel to each member.
