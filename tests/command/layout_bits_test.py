@@ -1,4 +1,4 @@
-"""Layouts that promise the same bits keep them in 16 bits, too; `troika verify` has fp64.
+"""Layouts that promise the same bits keep them in 32 and in 16 bits, too; `troika verify` has fp64.
 
 What that does not compare is the held-out loss, which is the same on every layout, too.
 """
@@ -17,6 +17,7 @@ SETS = ("train.deterministic=true", "train.global_batch_size=6", "train.micro_ba
 # data and tensor ranks do. Six samples in microbatches of one: every layout accumulates.
 ALIKE = {
     (): [("parallel.pipeline=2",),
+         ("parallel.pipeline=2", "parallel.pipeline_schedule=gpipe", "parallel.virtual_stages=2"),
          ("parallel.pipeline=2", "parallel.pipeline_schedule=zb-h1", "parallel.activation_checkpoint=full"),
          ("parallel.pipeline=2", "parallel.pipeline_schedule=zb-v", "parallel.activation_checkpoint=selective"),
          ("parallel.pipeline=3", "parallel.pipeline_schedule=zb-h2", "parallel.stage_units=[4, 1, 1]")],
@@ -30,6 +31,9 @@ ALIKE = {
         ("parallel.data=2", "parallel.pipeline=2", "parallel.zero_stage=1", "parallel.activation_checkpoint=full"),
         ("parallel.data=2", "parallel.pipeline=2", "parallel.zero_stage=3", "parallel.pipeline_schedule=zb-h1"),
         ("parallel.data=2", "parallel.zero_stage=2", "parallel.activation_checkpoint=full")],
+    ("parallel.data=4", "parallel.shard=2"): [
+        ("parallel.data=4", "parallel.shard=2", "parallel.zero_stage=1"),
+        ("parallel.data=4", "parallel.shard=2", "parallel.zero_stage=3", "parallel.activation_checkpoint=full")],
     ("parallel.data=2", "parallel.tensor=2"): [
         ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=3", "parallel.activation_checkpoint=selective"),
         ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=2", "parallel.pipeline=2",
@@ -60,6 +64,9 @@ class LayoutBits(CommandTest):
                     self.assertEqual([name for name in files if files[name] != theirs[name]], [])
         references.add(self.files_of(precision, ("model.dropout=0.0",))[gradients])
         self.assertEqual(len(references), len(ALIKE) + 1, "other additions, and no dropout, show in the bits")
+
+    def test_fp32(self):
+        self.compare("fp32")
 
     def test_bf16(self):
         self.compare("bf16")

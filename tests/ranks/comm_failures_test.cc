@@ -15,7 +15,6 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <thread>
 
 #include "ranks/comm_failures.h"
@@ -173,76 +172,6 @@ RANK_FUNCTION(aborts_itself) {
   watchdog.join();
   EXPECT_TRUE(work.done());
   rank.store().set("ended", "");
-}
-
-// Asks whether it is done, and never waits before it is.
-void poll(const Work& work) {
-  const Deadline enough = Deadline::in(Seconds(25));
-  while (!work.done()) {
-    if (enough.passed()) throw InternalError("it is never done");
-    std::this_thread::yield();
-  }
-  work.wait();
-}
-
-RANK_FUNCTION(only_asks) {
-  const Group group = watched_group(rank);
-  group.barrier(Rank::call("warm-up")).wait();
-  const std::string end = rank.argument("end");
-  if (rank.index() == 1) {
-    (void)rank.store().get("asking", Deadline::in(Seconds(30)));
-    if (end == "death") raise(SIGKILL);
-    (void)rank.store().get("ended", Deadline::in(Seconds(30)));
-    return;
-  }
-  at::Tensor tensor = at::ones({4});
-  const Call call = Rank::call("gradients", Seconds(end == "deadline" ? 0.5 : 60));
-  const Transfer receive{Transfer::Direction::kReceive, 1, tensor};
-  const Work work = rank.argument("what") == "exchange"
-                        ? group.exchange({&receive, 1}, call)
-                        : group.all_reduce(tensor, ReduceOp::kSum, call);
-  rank.store().set("asking", "");
-  std::thread watchdog([&] {
-    if (end == "abort") group.abort("the loss is not finite");
-  });
-  bool told = false;
-  work.on_done([&told](const std::exception_ptr& error) { told = error != nullptr; });
-  report_error(rank, "error", [&] { poll(work); });
-  watchdog.join();
-  EXPECT_TRUE(told);
-  rank.store().set("ended", "");
-}
-
-RANK_FUNCTION(sends_less_than_is_asked_for) {
-  const Group group = watched_group(rank);
-  group.barrier(Rank::call("warm-up")).wait();
-  const auto direction =
-      rank.index() == 1 ? Transfer::Direction::kSend : Transfer::Direction::kReceive;
-  const Transfer transfer{direction, 1 - rank.index(), at::ones({10 - rank.index()})};
-  report_error(rank, "error", [&] {
-    poll(group.exchange({&transfer, 1}, Rank::call("rows", Seconds(2))));
-  });
-  rank.meet("both have seen it");
-}
-
-// Rank 0 waits for rank 1, which waits for rank 2 on another axis, and gives up later.
-RANK_FUNCTION(waits_for_one_that_waits) {
-  const Group all = rank.group();
-  EngineOptions options = rank.options();
-  options.recorders = rank.folder();
-  options.observers.recorder =
-      Recorder::create(recorder_path(rank.folder(), rank.index()), rank.index(), "here");
-  std::optional<Group> first, second;
-  if (rank.index() < 2) first = make_group("first", {0, 1}, rank.index(), options);
-  if (rank.index() > 0) second = make_group("second", {1, 2}, rank.index() - 1, options);
-  rank.meet("connected");
-  if (rank.index() < 2) {
-    const Group& group = rank.index() == 0 ? *first : *second;
-    report_error(rank, "error", [&] {
-      group.barrier(Rank::call("together", Seconds(rank.index() == 0 ? 0.6 : 1.0))).wait();
-    });
-  }
-  rank.meet("all have seen it");
 }
 
 RANK_FUNCTION(disagrees) {
@@ -474,42 +403,6 @@ TEST_P(Failures, AbortOfOwnOperations) {
   EXPECT_LT(seconds(results[0], "error"), kSoon);
 }
 
-TEST_P(Failures, AreToldToThoseWhoOnlyAsk) {
-  for (const std::string what : {"all_reduce", "exchange"}) {
-    for (const std::string end : {"deadline", "abort", "death"}) {
-      if (end == "death" && !GetParam().options.mpirun.empty()) continue;  // mpirun ends the rest
-      RankOptions options = GetParam().options;
-      options.arguments = {{"what", what}, {"end", end}};
-      const RankResult result = run_ranks("only_asks", 2, options)[0];
-      ASSERT_TRUE(result.ok()) << what << ", " << end << ": " << result.output;
-      EXPECT_EQ(result.values.at("error"), end == "deadline" ? "DeadlineError" : "PeerError");
-      EXPECT_THAT(result.values.at("error message"), HasSubstr(what + " 'gradients'"));
-      EXPECT_LT(seconds(result, "error"), kSoon) << what << ", " << end;
-    }
-  }
-}
-
-// Over Gloo a message may be shorter than what is asked for, and nobody notices.
-TEST(SharedMemoryFailures, AMessageOfAnotherSizeIsToldToThoseWhoOnlyAsk) {
-  const auto results =
-      expect_ranks("sends_less_than_is_asked_for", 2, {.engine = EngineKind::kShm});
-  EXPECT_EQ(results[0].values.at("error"), "PeerError");
-  EXPECT_THAT(results[0].values.at("error message"),
-              AllOf(HasSubstr("exchange 'rows' on axis data: rank 1 (host "), HasSubstr(" 36 B "),
-                    HasSubstr(" 40 B ")));
-}
-
-TEST_P(Failures, AReasonThatComesLater) {
-  const auto results = run("waits_for_one_that_waits", 3);
-  EXPECT_THAT(results[1].values.at("error message"),
-              HasSubstr("rank 2 (host " + host_name() + ", pid "));
-  EXPECT_EQ(results[0].values.at("error"), "PeerError");
-  EXPECT_THAT(results[0].values.at("error message"),
-              AllOf(HasSubstr("barrier 'together' on axis first: rank 1 (host "),
-                    HasSubstr(" gave up: "), HasSubstr("rank 2 (host "),
-                    HasSubstr("has not entered barrier 'together' on axis second")));
-}
-
 TEST_P(Failures, RanksThatDisagree) {
   const auto results = run("disagrees", 2);
   for (const RankResult& result : results) {
@@ -577,15 +470,6 @@ TEST_P(Failures, OneThatLeavesIsMissedByThoseWhoWaitForIt) {
       EXPECT_THAT(values.at("error"), AnyOf("PeerError", "DeadlineError"));
     }
   }
-}
-
-// The engine across hosts, whose words differ, has comm_hierarchy_test.cc.
-std::vector<TestedEngine> engines_of_one_part() {
-  std::vector<TestedEngine> engines = tested_engines();
-  std::erase_if(engines, [](const TestedEngine& engine) {
-    return engine.options.pretend != Pretend::kNothing;
-  });
-  return engines;
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Failures, testing::ValuesIn(engines_of_one_part()),
