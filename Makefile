@@ -22,7 +22,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   $(call configure,$(1),$(2),-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,$(2),$(3)) && \
   echo "-- Testing $(2)" && ctest --preset $(1) $(TEST_FLAGS)
 
-.PHONY: help setup build install quickstart test test-parity sanitize fuzz bench lint tidy format clean
+.PHONY: help setup build install quickstart test test-parity sanitize threads fuzz bench lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ test-parity: ## Train on every layout there is, against one rank: far longer tha
 sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
 	@$(call test,asan,build-asan,)
 	@$(call test,tsan,build-tsan,unit_tests)
+
+threads: ## Run the tests of shared memory, whose members are threads there, under the thread sanitizer
+	@scripts/setup.sh build test
+	@$(call configure,tsan,build-tsan,)
+	@$(call compile,build-tsan,test_comm_shm)
+	@ctest --preset tsan -R '^test_comm_shm$$' $(TEST_FLAGS)
 
 fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) each
 	@scripts/setup.sh build test fuzz
