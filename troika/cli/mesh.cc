@@ -39,7 +39,7 @@ int show_mesh(const Options& options) {
   }
   const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
   const MeshPlan plan = plan_mesh(recipe);
-  print_warnings(loaded, &recipe);
+  print_warnings(warnings_of_run(loaded, recipe));
   std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
   return 0;
 }

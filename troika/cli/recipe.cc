@@ -22,7 +22,7 @@ struct Options {
 
 LoadedRecipe load_with_warnings(const Options& options) {
   LoadedRecipe loaded = load_recipe(options.file, options.overrides);
-  print_warnings(loaded);
+  print_warnings(loaded.warnings);
   return loaded;
 }
 

@@ -22,9 +22,8 @@ std::vector<std::string> warnings_of_run(const LoadedRecipe& loaded, const Recip
   return warnings;
 }
 
-void print_warnings(const LoadedRecipe& loaded, const Recipe* resolved) {
-  for (const std::string& warning :
-       resolved != nullptr ? warnings_of_run(loaded, *resolved) : loaded.warnings) {
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
     std::fprintf(stderr, "troika: warning: %s\n", warning.c_str());
   }
 }

@@ -16,11 +16,10 @@ namespace troika {
 // Both must outlive `command`.
 void add_recipe_flags(CLI::App& command, std::string& file, std::vector<std::string>& overrides);
 
-// A line on stderr for each key that does not do what it seems to; of its layout, where that is
-// resolved, too.
-void print_warnings(const LoadedRecipe& loaded, const Recipe* resolved = nullptr);
-// The same lines.
+// A line for each key that does not do what it seems to, on the ranks of the resolved recipe, too.
 [[nodiscard]] std::vector<std::string> warnings_of_run(const LoadedRecipe& loaded,
                                                        const Recipe& resolved);
+// On stderr.
+void print_warnings(const std::vector<std::string>& warnings);
 
 }  // namespace troika

@@ -126,7 +126,7 @@ int predict(const Options& options) {
                                           ranks_asked(options.launch), EngineUse::kNotUsed);
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
-  print_warnings(loaded, &recipe);
+  print_warnings(warnings_of_run(loaded, recipe));
   const ThreadsOfRank threads(plan.ranks_per_node);
   const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
   if (!options.json) std::cout << to_text(run) << std::flush;  // advice may take a while

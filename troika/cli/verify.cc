@@ -65,7 +65,7 @@ int verify(const VerifyOptions& options) {
                        "call it once, outside of " + world->source);
     }
     const LoadedRecipe loaded = load_recipe(options.file, options.overrides);
-    print_warnings(loaded);
+    print_warnings(loaded.warnings);
     return verify_by_jobs(options, loaded.recipe);
   }
   return run_for_launcher(environment, reporter, [&] {

@@ -20,8 +20,8 @@ std::vector<TrialLayout> layouts_of(const VerifyOptions& options, const Recipe& 
   return parse_layouts(options.layouts, recipe, options.ranks);
 }
 
-// Ranks of the largest trial: a list may name more than it was told with --ranks. Where the
-// recipe's own batch is too small for one, that is what is said.
+// Of the largest trial: a list may have more than --ranks says. Throws UsageError where the
+// recipe's own batch is too small for one.
 std::int64_t ranks_of(const VerifyOptions& options, const Recipe& user) {
   std::int64_t ranks = options.ranks;
   if (are_chosen(options)) return ranks;

@@ -19,8 +19,6 @@
 namespace troika {
 namespace {
 
-constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
-
 struct Change {
   std::string text;  // as to be written
   std::function<void(Recipe&)> apply;
@@ -148,6 +146,30 @@ std::optional<std::int64_t> bytes_with(const Change& change, Recipe recipe, int 
   }
 }
 
+// The change that needs the least, and how much; nothing where none is allowed. It is sought among
+// those whose parameters take little first: of the others no steps have to be worked out.
+std::optional<std::pair<const Change*, std::int64_t>> least_of(const std::vector<Change>& changes,
+                                                               const Recipe& recipe, int ranks,
+                                                               int ranks_per_node) {
+  std::vector<std::pair<std::int64_t, const Change*>> at_least;
+  for (const Change& change : changes) {
+    const auto bytes = bytes_with(change, recipe, ranks, ranks_per_node, 0);
+    if (bytes) at_least.emplace_back(*bytes, &change);
+  }
+  std::ranges::stable_sort(at_least, {}, &decltype(at_least)::value_type::first);
+  const Change* best = nullptr;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [bound, change] : at_least) {
+    if (bound >= least) break;
+    const auto bytes = bytes_with(*change, recipe, ranks, ranks_per_node, least);
+    if (!bytes || *bytes >= least) continue;
+    best = change;
+    least = *bytes;
+  }
+  if (best == nullptr) return std::nullopt;
+  return std::pair(best, least);
+}
+
 // No run is refused because its memory cannot be told: then nothing is.
 std::vector<RankKind> predict_if_possible(const Recipe& recipe) {
   try {
@@ -180,22 +202,9 @@ std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
       if (bytes && *bytes <= limit) return write(change, *bytes);
     }
   }
-  // None fits. What needs the least is sought among those whose parameters take little first: of
-  // the others no steps have to be worked out.
-  std::vector<std::pair<std::int64_t, const Change*>> at_least;
-  for (const Change& change : combinations) {
-    const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, 0);
-    if (bytes) at_least.emplace_back(*bytes, &change);
-  }
-  std::ranges::stable_sort(at_least, {}, &decltype(at_least)::value_type::first);
-  std::int64_t least = kUnlimited;
   std::string how;
-  for (const auto& [bound, change] : at_least) {
-    if (bound >= least) break;
-    const auto bytes = bytes_with(*change, loaded, ranks, ranks_per_node, least);
-    if (!bytes || *bytes >= least) continue;
-    least = *bytes;
-    how = ": even " + change->text + " needs " + bytes_text(*bytes);
+  if (const auto best = least_of(combinations, loaded, ranks, ranks_per_node)) {
+    how = ": even " + best->first->text + " needs " + bytes_text(best->second);
   }
   return "use a smaller model or seq_len, or more hosts" + how;
 }
