@@ -182,7 +182,21 @@ void Collective::take_all(Take take, const Deadline& deadline) {
   if (!streams) await_all(Progress::kDone, deadline);
 }
 
+bool Collective::reduce_early(Fold fold, std::size_t grain, const Deadline& deadline) {
+  if (own_place_ != Place::kMemory || !party_.soon([&] { return ready(); })) return false;
+  for (int member = 0; member < party_.size(); ++member) {
+    if (place(member) != Place::kMemory) return false;
+  }
+  enter_all(deadline);
+  fold_in_memory(fold, grain, deadline);
+  folded_ = true;
+  if (!party_.soon([&] { return party_.all_at(number_, Progress::kDone); })) return false;
+  conclude_in_memory(deadline);
+  return true;
+}
+
 void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) {
+  if (folded_) return conclude_in_memory(deadline);
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
   if (own_.is_small(party_.shape())) return reduce_at_once(fold, deadline);
@@ -196,7 +210,8 @@ void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) 
       reduce_in_windows(fold, grain, deadline);
     }
   } else {
-    reduce_in_memory(fold, grain, deadline);
+    fold_in_memory(fold, grain, deadline);
+    return conclude_in_memory(deadline);
   }
   if (in_place) check_still_open();
 }
@@ -266,7 +281,7 @@ void Collective::write(int member, const std::byte* view, std::size_t at, std::s
 }
 
 // Everybody folds one part, and writes it into everybody's memory.
-void Collective::reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline) {
+void Collective::fold_in_memory(Fold fold, std::size_t grain, const Deadline& deadline) {
   Views all = views(0, 0, deadline), block(party_.size());
   const Part part(own_.bytes, party_.index(), party_.size(), grain);
   for (std::size_t at = part.begin; at < part.end; at += kBlock) {
@@ -280,7 +295,11 @@ void Collective::reduce_in_memory(Fold fold, std::size_t grain, const Deadline& 
   // Read, and written.
   record_.sent(2 * (part.end - part.begin) * static_cast<std::size_t>(party_.size() - 1));
   finish();
+}
+
+void Collective::conclude_in_memory(const Deadline& deadline) {
   await_all(Progress::kDone, deadline);
+  check_still_open();
 }
 
 // Window by window: both fold all. To fold half and take the other half is as much reading, and one

@@ -116,6 +116,9 @@ class Collective {
   // All contributions have the same size; the result takes the place of each. `grain` bytes are
   // never cut.
   void reduce(Fold fold, std::size_t grain, const Deadline& deadline);
+  // What of reduce() can be done without waiting for the others, which saves those who wait for
+  // this member its way to reduce(). Whether that was everything; else reduce() does the rest.
+  [[nodiscard]] bool reduce_early(Fold fold, std::size_t grain, const Deadline& deadline);
 
   // Whether gather() or reduce() would find all members there.
   [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered, in_slot()); }
@@ -161,7 +164,9 @@ class Collective {
   // Comes after the last look at memory that its owner may have been given back because an
   // operation of its has failed. Throws Broken, Late.
   void check_still_open() const;
-  void reduce_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);
+  void fold_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);
+  // Comes after it: waits until the others have folded their parts.
+  void conclude_in_memory(const Deadline& deadline);
   void take_all(Take take, const Deadline& deadline);
   void reduce_whole_windows(Fold fold, const Deadline& deadline);
   void reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline);
@@ -172,6 +177,7 @@ class Collective {
   OperationRecord record_;
   Contribution own_;
   Place own_place_;
+  bool folded_ = false;  // this member's part, in memory
 };
 
 }  // namespace troika::shm

@@ -43,6 +43,25 @@ std::string_view short_name(std::string_view operation, std::string_view label,
   return {room.data(), size};
 }
 
+// All-reduce as `finish` of Engine::start.
+template <class Fold>
+struct Reduction {
+  void operator()(Collective& collective, const Deadline& deadline) const {
+    collective.reduce(fold, element, deadline);
+  }
+  // What can be done at once; whether that was all.
+  [[nodiscard]] bool early(Collective& collective, const Deadline& deadline) const {
+    return collective.reduce_early(fold, element, deadline);
+  }
+  Fold fold;
+  std::size_t element;  // bytes
+};
+
+template <class Finish>
+concept ComesEarly = requires(const Finish& finish, Collective& collective, Deadline deadline) {
+  { finish.early(collective, deadline) } -> std::same_as<bool>;
+};
+
 // Lets go of what is done: to ask again would take a lock.
 bool under_way(Work& work) {
   if (!work.done()) return true;
@@ -94,11 +113,7 @@ Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call)
   const bool at_once = Collective::reduces_at_once(size, party_.size(), party_.shape());
   return start(
       "all_reduce", call, tensor, {at_once ? size : kUnbounded, size},
-      [fold = folding(tensor.scalar_type(), op), element](Collective& collective,
-                                                          const Deadline& deadline) {
-        collective.reduce(fold, element, deadline);
-      },
-      Use::kInPlace);
+      Reduction{folding(tensor.scalar_type(), op), element}, Use::kInPlace);
 }
 
 Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -317,10 +332,18 @@ Work Engine::start(std::string_view operation, const Call& call, const at::Tenso
   while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
   const bool follows_the_lane = under_way(last_in_lane_);
   // Where all are there, or about to be, that is all.
-  if (one_step && !has_to_wait && !follows_the_lane && pending_.empty() &&
-      party_.soon([&] { return collective.ready(); })) {
-    run(named, [&] { finish(collective, named.deadline); });
-    return {};
+  if (!has_to_wait && !follows_the_lane && pending_.empty()) {
+    if (one_step && party_.soon([&] { return collective.ready(); })) {
+      run(named, [&] { finish(collective, named.deadline); });
+      return {};
+    }
+    if constexpr (ComesEarly<Finish>) {
+      bool is_all = false;
+      if (!one_step && amount.moved <= kWorthAThread) {
+        run(named, [&] { is_all = finish.early(collective, named.deadline); });
+      }
+      if (is_all) return {};
+    }
   }
   auto kept = std::make_shared<Operation<Finish>>(*this, named, collective, contribution,
                                                   std::move(finish));
