@@ -97,6 +97,23 @@ inline void expect_same_values(const torch::nn::Module& actual, const torch::nn:
   }
 }
 
+// A backward pass of the whole batch on every rank, so that a process alone has the same gradients.
+template <class Model>
+void backward(Model& model, const Samples& batch = Samples(6)) {
+  squared_error(model.forward(batch.x), batch.y).backward();
+}
+
+template <class Model>
+void expect_alike_in_two_steps(Model& model, torch::nn::Module& module, MlpImpl& alone) {
+  for (int step = 0; step < 2; ++step) {
+    module.zero_grad();
+    alone.zero_grad();
+    backward(model);
+    backward(alone);
+    expect_same_gradients(module, alone);
+  }
+}
+
 // What `body` throws, which must be a UsageError.
 template <class Body>
 UsageError thrown_by(Body&& body) {

@@ -105,12 +105,13 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_s
   detail::complain_together(session, first_complaint(module.get()), "module");
   detail::compare_modules(session, detail::parameters_of(*module), detail::buffers_of(*module));
   detail::broadcast_tensors(session, values(), 0);
-  std::vector<NamedTensor> parameters = detail::trained_of(*module);
   std::unordered_set<const void*> known;
-  for (const NamedTensor& each : parameters) known.insert(each.tensor.unsafeGetTensorImpl());
+  for (const NamedTensor& each : detail::trained_of(*module)) {
+    known.insert(each.tensor.unsafeGetTensorImpl());
+  }
   zero_stage = options.zero_stage;
   averager = std::make_shared<GradientAverager>(
-      std::move(parameters), session, std::move(options),
+      detail::parameters_of(*module), session, std::move(options),
       [module = module, known = std::move(known)] { look_again(*module, known); });
   std::vector<SyncBatchNormImpl*> norms;
   for (const auto& each : module->modules()) {

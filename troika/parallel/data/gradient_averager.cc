@@ -66,14 +66,17 @@ Complaint GradientAverager::complaint(const NamedTensor& parameter) {
 
 GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session session,
                                    DataParallelOptions options, std::function<void()> look_again)
-    : session_(std::move(session)),
+    : parameters_(std::move(parameters)),
+      digest_(parameters_),
+      session_(std::move(session)),
       group_(session_.world()),
       options_(std::move(options)),
       look_again_(std::move(look_again)) {
-  for (NamedTensor& each : parameters) {
+  for (const NamedTensor& each : parameters_) {
+    if (!each.tensor.requires_grad()) continue;
     GradientSlot& slot = slots_.emplace_back();
-    slot.name = std::move(each.name);
-    slot.parameter = std::move(each.tensor);
+    slot.name = each.name;
+    slot.parameter = each.tensor;
     slot.dtype = slot.parameter.scalar_type();
     slot.sizes = slot.parameter.sizes().vec();
     slot.data = slot.parameter.const_data_ptr();
@@ -257,10 +260,14 @@ void GradientAverager::set_out(Bucket& bucket) {
 }
 
 StepFacts GradientAverager::own_facts() const {
+  // Writes tell at once, and cost nothing to count; values tell in time, also of writes that are
+  // not counted.
   const std::uint64_t writes = sum_of_versions() - base_version_;
+  const std::uint64_t digest = present_ ? digest_.of_part(averages_done_) : 0;
   // Few bits, so that sums over many ranks are exact; others in each step, so that two sums which
   // share them do so once.
-  const auto tally = static_cast<double>(mix_bits(writes + (averages_done_ << 32)) & 15);
+  const auto tally =
+      static_cast<double>(mix_bits(writes + (averages_done_ << 32) + mix_bits(digest)) & 15);
   const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
   return {.weight = present_ ? *weight_ : 0,
           .present = present_ ? 1.0 : 0.0,
@@ -331,12 +338,6 @@ void GradientAverager::forget_writes() {
     slot.data = slot.parameter.const_data_ptr();
     slot.moves = 0;
   }
-}
-
-std::vector<NamedTensor> GradientAverager::named_parameters() const {
-  std::vector<NamedTensor> all;
-  for (const GradientSlot& slot : slots_) all.push_back({slot.name, slot.parameter});
-  return all;
 }
 
 }  // namespace troika::detail

@@ -16,6 +16,7 @@
 #include <troika/parallel/data/gradient_buckets.h>
 #include <troika/parallel/data/parameter_shards.h>
 #include <troika/parallel/data/replica_agreement.h>
+#include <troika/parallel/data/value_digest.h>
 #include <troika/session/session.h>
 
 #include <cstdint>
@@ -30,7 +31,8 @@ namespace troika::detail {
 
 class GradientAverager {
  public:
-  // `parameters` are those that are trained, each once, equal on all ranks. `look_again` is called
+  // `parameters` are all of the module's, each once, equal on all ranks; those that require a
+  // gradient are trained. `look_again` is called
   // in a backward pass whose graph is not the size of the one before, before anything is averaged;
   // and in one that leaves parameters out, before what is left is averaged: another parameter may
   // have taken their place.
@@ -108,8 +110,9 @@ class GradientAverager {
   [[nodiscard]] StepFacts own_facts() const;
   [[nodiscard]] std::uint64_t sum_of_versions() const;
   [[nodiscard]] std::vector<std::uint32_t> writes() const;
-  [[nodiscard]] std::vector<NamedTensor> named_parameters() const;
 
+  std::vector<NamedTensor> parameters_;  // also those that are not trained
+  ValueDigest digest_;
   std::vector<GradientSlot> slots_;
   Session session_;
   Group group_;

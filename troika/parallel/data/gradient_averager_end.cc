@@ -100,8 +100,8 @@ void GradientAverager::settle() {
            "DataParallel is made, or allow it with options.unused = Unused::kAllow"};
   }
   complain_together(session_, own, "unused parameters");
-  compare_values(session_, named_parameters(),
-                 "do what writes to it on every rank, or call broadcast_from(0) after it");
+  agree_on_values(session_, parameters_,
+                  "do what writes to it on every rank, or call broadcast_from(0) after it");
   if (shards_) compare_writes();
   forget_writes();
 }

@@ -58,7 +58,7 @@ struct StepFacts {
   static constexpr std::int64_t kCount = 5;
   double weight = 1;   // of this rank
   double present = 1;  // 0 in join(): a rank that has no batch, and does not look at its parameters
-  double tally = 0;    // of writes to parameters, in 0..15: equal on all ranks
+  double tally = 0;    // of parameters and writes to them, in 0..15: equal on all ranks
   double tally_squared = 0;
   double alarm = 0;  // not 0: there is something to tell the others
 };

@@ -2,6 +2,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/parallel/data/replica_agreement.h>
+#include <troika/parallel/data/value_digest.h>
 #include <troika/rendezvous/agreement.h>
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 namespace troika::detail {
@@ -22,9 +24,11 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
 // "parameter 'fc.weight' is float [10, 128], trained": a line each.
 std::string describe(std::string_view kind, const NamedTensor& named) {
   std::ostringstream text;
-  text << kind << " " << quote(named.name, 200) << " is "
-       << c10::toString(named.tensor.scalar_type()) << " " << named.tensor.sizes();
-  if (kind == "parameter") text << (named.tensor.requires_grad() ? ", trained" : ", frozen");
+  const at::Tensor& tensor = named.tensor;
+  text << kind << " " << quote(named.name, 200) << " is " << c10::toString(tensor.scalar_type())
+       << " " << tensor.sizes();
+  if (kind != "parameter") return text.str();
+  text << (tensor.requires_grad() ? ", trained" : ", frozen");
   return text.str();
 }
 
@@ -87,6 +91,83 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
     each.tensor.copy_(rows);
     next += rows.nbytes();
   }
+}
+
+// A tensor that is not the same on some ranks as on rank 0.
+struct Difference {
+  std::size_t index;
+  std::vector<int> ranks;
+  bool in_kind;  // in dtype or shape
+};
+
+// The same on all ranks.
+std::vector<Difference> differences_of(const Session& session,
+                                       std::span<const NamedTensor> tensors) {
+  const auto count = static_cast<std::int64_t>(tensors.size());
+  const at::Tensor own = at::empty({2 * count}, at::kLong);
+  auto* kinds = own.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor rows = tensors[i].tensor.detach().contiguous();
+    kinds[i] = static_cast<std::int64_t>(content_hash(describe("", tensors[i])));
+    kinds[i + tensors.size()] = static_cast<std::int64_t>(content_hash(bytes_of(rows)));
+  }
+  const at::Tensor all = at::empty({session.size() * 2 * count}, at::kLong);
+  session.world().all_gather(all, own, session.call("hashes of parameters")).wait();
+  const auto* hashes = all.const_data_ptr<std::int64_t>();
+  std::vector<Difference> differences;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Difference difference{static_cast<std::size_t>(i), {}, false};
+    for (int rank = 1; rank < session.size(); ++rank) {
+      const std::int64_t* theirs = hashes + rank * 2 * count;
+      const bool in_kind = theirs[i] != hashes[i];
+      if (!in_kind && theirs[i + count] == hashes[i + count]) continue;
+      difference.ranks.push_back(rank);
+      difference.in_kind = difference.in_kind || in_kind;
+    }
+    if (!difference.ranks.empty()) differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
+// The distance from 1 to the next number.
+double unit_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return std::numeric_limits<double>::epsilon();
+    case at::kHalf:
+      return std::numeric_limits<c10::Half>::epsilon();
+    case at::kBFloat16:
+      return std::numeric_limits<c10::BFloat16>::epsilon();
+    default:
+      return std::numeric_limits<float>::epsilon();
+  }
+}
+
+// Whether `actual` is `expected` but for what rounding leaves in ValueDigest::kPasses steps: it
+// goes either way, so that a few units in the last place of the largest value are plenty.
+bool is_rounded(const at::Tensor& actual, const at::Tensor& expected) {
+  constexpr double kUnits = 16;
+  if (!actual.is_floating_point() || actual.numel() == 0) return actual.equal(expected);
+  const at::Tensor a = actual.detach().to(at::kDouble), b = expected.detach().to(at::kDouble);
+  const at::Tensor same = (a == b).logical_or(a.isnan().logical_and(b.isnan()));
+  const double apart = (a - b).abs().masked_fill(same, 0).max().item<double>();
+  const double scale = b.abs().masked_fill(b.isfinite().logical_not(), 0).max().item<double>();
+  return apart <= kUnits * unit_of(actual.scalar_type()) * scale;  // not if NaN
+}
+
+// Ranks whose values of the tensor, of one dtype and shape on all, are not those of rank 0 but for
+// rounding.
+std::vector<int> ranks_beyond_rounding(const Session& session, const at::Tensor& tensor) {
+  const NamedTensor first{"", tensor.detach().clone()};
+  broadcast_tensors(session, {&first, 1}, 0);
+  const at::Tensor own = at::full({1}, is_rounded(tensor, first.tensor) ? 0 : 1, at::kByte);
+  const at::Tensor all = at::empty({session.size()}, at::kByte);
+  session.world().all_gather(all, own, session.call("values beyond rounding")).wait();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < session.size(); ++rank) {
+    if (all.const_data_ptr<std::uint8_t>()[rank] != 0) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -159,28 +240,23 @@ void broadcast_tensors(const Session& session, std::span<const NamedTensor> tens
   broadcast_packed(session, tensors.subspan(begin), root);
 }
 
-void compare_values(const Session& session, std::span<const NamedTensor> tensors,
-                    const std::string& hint) {
-  const auto count = static_cast<std::int64_t>(tensors.size());
-  const at::Tensor own = at::empty({count}, at::kLong);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const at::Tensor rows = tensors[static_cast<std::size_t>(i)].tensor.detach().contiguous();
-    own.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(content_hash(bytes_of(rows)));
-  }
-  const at::Tensor all = at::empty({session.size() * count}, at::kLong);
-  session.world().all_gather(all, own, session.call("hashes of parameters")).wait();
-  const std::int64_t* hashes = all.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::vector<int> others;
-    for (int rank = 1; rank < session.size(); ++rank) {
-      if (hashes[rank * count + i] != hashes[i]) others.push_back(rank);
-    }
-    if (others.empty()) continue;
-    throw UsageError("parameter " + quote(tensors[static_cast<std::size_t>(i)].name, 200) + " on " +
-                         ranks_in_words(others) +
-                         " has other values than on rank 0: it was written to on some ranks only",
+void agree_on_values(const Session& session, std::span<const NamedTensor> tensors,
+                     const std::string& hint) {
+  const auto throw_about = [&](const NamedTensor& named, const std::vector<int>& ranks,
+                               const std::string& what) {
+    throw UsageError("parameter " + quote(named.name, 200) + " on " + ranks_in_words(ranks) +
+                         " has " + what + " than on rank 0: it was written to on some ranks only",
                      hint);
+  };
+  std::vector<NamedTensor> rounded;
+  for (const Difference& difference : differences_of(session, tensors)) {
+    const NamedTensor& named = tensors[difference.index];
+    if (difference.in_kind) throw_about(named, difference.ranks, "another dtype or shape");
+    const std::vector<int> ranks = ranks_beyond_rounding(session, named.tensor);
+    if (!ranks.empty()) throw_about(named, ranks, "other values");
+    rounded.push_back(named);
   }
+  broadcast_tensors(session, rounded, 0);
 }
 
 }  // namespace troika::detail

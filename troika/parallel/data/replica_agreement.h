@@ -42,8 +42,10 @@ void compare_modules(const Session& session, std::span<const NamedTensor> parame
 // Gives all ranks the values that `root` has; all writes count as writes in place.
 void broadcast_tensors(const Session& session, std::span<const NamedTensor> tensors, int root);
 
-// Throws UsageError naming the first tensor whose values are not the same bits on all ranks.
-void compare_values(const Session& session, std::span<const NamedTensor> tensors,
-                    const std::string& hint);
+// Returns when all tensors have the same bits on all ranks. Where they differ by no more than
+// rounding leaves in so many steps, as between processors that compute in vectors of different
+// widths, the others take those of rank 0. Throws UsageError naming the first that differs by more.
+void agree_on_values(const Session& session, std::span<const NamedTensor> tensors,
+                     const std::string& hint);
 
 }  // namespace troika::detail

@@ -1,0 +1,53 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <troika/parallel/data/value_digest.h>
+
+#include <vector>
+
+namespace troika::detail {
+namespace {
+
+std::vector<std::uint64_t> digests(const std::vector<NamedTensor>& tensors) {
+  const ValueDigest digest(tensors);
+  std::vector<std::uint64_t> digests;
+  for (std::uint64_t pass = 0; pass < ValueDigest::kPasses; ++pass) {
+    digests.push_back(digest.of_part(pass));
+  }
+  return digests;
+}
+
+TEST(ValueDigestOfAPart, SeesEachByteOnceInSoManyPasses) {
+  const std::vector<NamedTensor> tensors = {
+      {"a", at::zeros({50, 41}, at::kByte)},
+      {"b", at::zeros({0}, at::kFloat)},
+      {"c", at::zeros({3, 7, 11, 301}, at::kByte).contiguous(at::MemoryFormat::ChannelsLast)},
+      {"d", at::zeros({100001}, at::kByte)}};
+  ASSERT_FALSE(tensors[2].tensor.is_contiguous());
+  const std::vector<std::uint64_t> before = digests(tensors);
+  for (const NamedTensor& each : tensors) {
+    for (std::int64_t at = 0; at < each.tensor.numel(); at += 997) {
+      at::Tensor value = each.tensor.as_strided({1}, {1}, at);
+      value.add_(1);
+      const std::vector<std::uint64_t> after = digests(tensors);
+      int differ = 0;
+      for (std::size_t i = 0; i < after.size(); ++i) differ += after[i] != before[i] ? 1 : 0;
+      EXPECT_EQ(differ, 1) << each.name << " " << at;
+      value.sub_(1);
+    }
+  }
+}
+
+TEST(ValueDigestOfAPart, SeesAllOfSmallOnesInEachPass) {
+  const std::vector<NamedTensor> tensors = {{"a", at::zeros({10, 10})}, {"b", at::zeros({10})}};
+  const std::vector<std::uint64_t> before = digests(tensors);
+  tensors[1].tensor[9].fill_(1);
+  const std::vector<std::uint64_t> after = digests(tensors);
+  for (std::size_t i = 0; i < after.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
+}
+
+TEST(ValueDigestOfAPart, OfNothing) {
+  EXPECT_EQ(ValueDigest({}).of_part(0), ValueDigest({}).of_part(5));
+}
+
+}  // namespace
+}  // namespace troika::detail
