@@ -158,6 +158,23 @@ RANK_TEST(OwnModuleHabits, ToAnotherMemoryFormat, 2) {
   }
 }
 
+// Buckets are laid out once more after the first pass, as they were.
+RANK_TEST(OwnModuleHabits, ToAnotherMemoryFormatOnOneRank, 2) {
+  torch::nn::Conv2d module = small_convolution(), alone = small_convolution();
+  DataParallel model(module, session_of(rank), small_buckets());
+  if (rank.index() == 1) {
+    module->weight.set_data(module->weight.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+  const torch::Tensor images = doubles({6, 3, 5, 5}, 3);
+  for (int step = 0; step < 3; ++step) {
+    module->zero_grad();
+    alone->zero_grad();
+    model.forward(images).square().mean().backward();
+    alone->forward(images).square().mean().backward();
+    expect_same_gradients(*module, *alone);
+  }
+}
+
 struct GrowingImpl : torch::nn::Module {
   GrowingImpl() { base = register_module("base", Mlp()); }
   torch::Tensor forward(const torch::Tensor& x) {
@@ -294,6 +311,7 @@ struct OtherImpl : torch::nn::Module {
     if (kind == 3) first->to(torch::kDouble);
     if (kind == 4) register_buffer("count", torch::ones(3));
     if (kind == 5) first->bias.requires_grad_(false);
+    if (kind == 6) first->weight.set_data(first->weight.t().contiguous().t());
   }
   torch::nn::Linear first{nullptr};
 };
@@ -310,7 +328,7 @@ RANK_TEST(OwnModuleHabits, ModulesThatDiffer, 3) {
       "'first.weight' is Float [2, 4], trained on rank 0, and is Float [2, 4], trained, with "
       "strides "
       "[1, 2] on rank 1"};
-  for (int kind = 1; kind <= 5; ++kind) {
+  for (int kind = 1; kind <= 6; ++kind) {
     Other module(rank.index() == 1 ? kind : 0);
     EXPECT_THAT(
         usage_error_of([&] { const DataParallel model(module, session_of(rank)); }),

@@ -111,9 +111,8 @@ Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call)
   const auto element = static_cast<std::size_t>(tensor.element_size());
   const std::size_t size = bytes(tensor);
   const bool at_once = Collective::reduces_at_once(size, party_.size(), party_.shape());
-  return start(
-      "all_reduce", call, tensor, {at_once ? size : kUnbounded, size},
-      Reduction{folding(tensor.scalar_type(), op), element}, Use::kInPlace);
+  return start("all_reduce", call, tensor, {at_once ? size : kUnbounded, size},
+               Reduction{folding(tensor.scalar_type(), op), element}, Use::kInPlace);
 }
 
 Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,

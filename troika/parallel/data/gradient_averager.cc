@@ -41,6 +41,11 @@ bool is_exact(std::span<const GradientSlot> slots) {
   return same && (dtype == at::kFloat || dtype == at::kDouble);
 }
 
+std::vector<std::int64_t> strides_of_gradient(const at::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
+  return at::empty(parameter.sizes(), at::TensorOptions(at::kMeta)).strides().vec();
+}
+
 // Of the same elements in the same order of memory.
 bool is_copy_of_bytes(const at::Tensor& a, const at::Tensor& b) {
   return a.layout() == at::kStrided && a.is_cpu() && a.scalar_type() == b.scalar_type() &&
@@ -79,6 +84,7 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
     slot.parameter = each.tensor;
     slot.dtype = slot.parameter.scalar_type();
     slot.sizes = slot.parameter.sizes().vec();
+    slot.strides = strides_of_gradient(slot.parameter);
     slot.data = slot.parameter.const_data_ptr();
   }
   // What is used last is ready first: a guess until the first backward pass has been seen.

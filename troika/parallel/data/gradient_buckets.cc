@@ -27,17 +27,10 @@ std::int64_t bytes_of(const Bucket& bucket) {
   return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
 }
 
-// What AccumulateGrad gives a gradient: the parameter's strides where they are dense, else rows.
-std::vector<std::int64_t> strides_of_gradient(const at::Tensor& parameter) {
-  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
-  return at::empty(parameter.sizes(), at::TensorOptions(at::kMeta)).strides().vec();
-}
-
 // The place of a parameter in a tensor that is laid out as its bucket.
 at::Tensor view_of(const GradientSlot& slot, const at::Tensor& flat) {
   const auto size = static_cast<std::int64_t>(c10::elementSize(slot.dtype));
-  return tensor_on(flat, slot.offset * size, slot.parameter.sizes(),
-                   strides_of_gradient(slot.parameter), slot.dtype);
+  return tensor_on(flat, slot.offset * size, slot.parameter.sizes(), slot.strides, slot.dtype);
 }
 
 template <class T>

@@ -21,14 +21,16 @@ struct GradientSlot {
   std::string name;
   at::Tensor parameter;
   at::ScalarType dtype;
-  // Of the arena, with the parameter's strides where they are dense; undefined at ZeRO stage 2
-  // while its bucket has no memory.
+  // Of the arena, with `strides`; undefined at ZeRO stage 2 while its bucket has no memory.
   at::Tensor view;
   at::Tensor value;                 // the same place among values; undefined at stage 0
   std::int64_t offset = 0;          // in its bucket, in elements
   std::vector<std::int64_t> sizes;  // of the parameter when it was taken in
-  const void* data = nullptr;       // where the parameter's values were last seen
-  std::uint32_t moves = 0;          // how often they were elsewhere, since all ranks had the same
+  // What AccumulateGrad gave a gradient then: the parameter's where they are dense, else of rows.
+  // The same on all ranks, whatever becomes of the parameter's on some.
+  std::vector<std::int64_t> strides;
+  const void* data = nullptr;  // where the parameter's values were last seen
+  std::uint32_t moves = 0;     // how often they were elsewhere, since all ranks had the same
   int bucket = 0;
   std::uint64_t pass = 0;  // the last backward pass that has given it a gradient
 };

@@ -29,6 +29,10 @@ std::string describe(std::string_view kind, const NamedTensor& named) {
        << " " << tensor.sizes();
   if (kind != "parameter") return text.str();
   text << (tensor.requires_grad() ? ", trained" : ", frozen");
+  // Gradients have them, too.
+  if (tensor.is_non_overlapping_and_dense() && !tensor.is_contiguous()) {
+    text << ", with strides " << tensor.strides();
+  }
   return text.str();
 }
 
