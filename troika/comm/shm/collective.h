@@ -116,8 +116,9 @@ class Collective {
   // All contributions have the same size; the result takes the place of each. `grain` bytes are
   // never cut.
   void reduce(Fold fold, std::size_t grain, const Deadline& deadline);
-  // What of reduce() can be done without waiting for the others, which saves those who wait for
-  // this member its way to reduce(). Whether that was everything; else reduce() does the rest.
+  // If all members are there, does what needs nothing more of them: its part, for which they would
+  // otherwise wait until somebody here comes to reduce(). Whether that was everything; else
+  // reduce() does the rest. A segment of another member that is new here is waited for.
   [[nodiscard]] bool reduce_early(Fold fold, std::size_t grain, const Deadline& deadline);
 
   // Whether gather() or reduce() would find all members there.

@@ -1,7 +1,7 @@
 // The engine shm: collectives between the ranks of one host, over shared memory. Small operations,
 // in one step, are announced by the caller's thread when they start and finished by whoever waits
 // for them. In the others members wait for what each of them does halfway, so they go on in a
-// thread of their own where nobody waits (lane.h).
+// thread of their own where nobody waits (lane.h), after what can be done at once.
 #pragma once
 
 #include <troika/base/function_ref.h>
@@ -92,9 +92,11 @@ class Engine final : public GroupEngine {
   };
   // Starts an operation. Where all contributions are in slots, each member needs nothing of the
   // others but that they enter, so that whoever waits for it may finish it; else each waits for
-  // what the others do in the middle of it, which somebody has to do in the background. `use`:
-  // whether what fits into a large slot only stays in memory for all, if it lies there. `finish`
-  // takes what the operation is for from the others' contributions: finish(Collective&, Deadline).
+  // what the others do in the middle of it, which somebody has to do in the background; what it can
+  // do before that, finish.early(Collective&, Deadline) does in the call where it is not much.
+  // `use`: whether what fits into a large slot only stays in memory for all, if it lies there.
+  // `finish` takes what the operation is for from the others' contributions: finish(Collective&,
+  // Deadline).
   enum class Use { kLargeSlots, kInPlace };
   template <class Finish>
   Work start(std::string_view operation, const Call& call, const at::Tensor& contribution,
