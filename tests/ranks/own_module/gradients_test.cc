@@ -1,9 +1,7 @@
 // DataParallel gives the gradients of a single process that has the batches of all ranks.
-#include <troika/observe/recorder.h>
-
 #include <map>
 
-#include "ranks/own_module/own_module.h"
+#include "ranks/own_module/recorded.h"
 
 namespace troika::test {
 namespace {
@@ -123,19 +121,19 @@ RANK_TEST(OwnModule, GradientsAreViewsOfOneArena, 2) {
 // Peers read the arena: a large bucket takes 2 steps, and ordinary memory 2 a window
 // (docs/engines.md).
 RANK_FUNCTION(reduces_buckets_in_place) {
-  const std::filesystem::path path = recorder_path(rank.folder(), rank.index());
-  EngineOptions options = rank.options();
-  options.observers.recorder = Recorder::create(path, rank.index(), "here");
-  const Group group = make_group("data", {0, 1}, rank.index(), options);
+  const Recorded recorded(rank);
   const torch::nn::Linear module(512, 512);
-  DataParallel model(module, Session::on(group, Seconds(30)));
+  DataParallel model(module, recorded.session());
   model(torch::ones({2, 512})).sum().backward();
   const std::int64_t elements = 512 * 512;
   const torch::Tensor ordinary = torch::ones({elements});
-  group.all_reduce(ordinary, ReduceOp::kSum, Rank::call("ordinary memory")).wait();
+  recorded.session()
+      .world()
+      .all_reduce(ordinary, ReduceOp::kSum, Rank::call("ordinary memory"))
+      .wait();
 
   std::map<std::string, std::uint32_t> steps;
-  for (const RecordedOperation& one : read_recorder(path).operations) {
+  for (const RecordedOperation& one : recorded.operations()) {
     if (one.elements >= elements) steps[one.operation + " " + one.label] = one.steps;
   }
   EXPECT_EQ(steps.at("all_reduce gradient bucket 1"), 2u);

@@ -1,53 +1,14 @@
 // Buckets of gradients are reduced while the backward pass goes on: how large they are, when they
 // set out and are there, and in which order, as the flight recorder has it.
-#include <troika/observe/recorder.h>
-
-#include <numeric>
 #include <span>
 #include <thread>
 
-#include "ranks/own_module/own_module.h"
+#include "ranks/own_module/recorded.h"
 
 namespace troika::test {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-
-// A session whose operations can be read while they run.
-class Recorded {
- public:
-  explicit Recorded(Rank& rank) : path_(recorder_path(rank.folder(), rank.index())) {
-    std::vector<int> everybody(static_cast<std::size_t>(rank.size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
-    EngineOptions options = rank.options();
-    options.observers.recorder = Recorder::create(path_, rank.index(), "here");
-    group_ = make_group("data", everybody, rank.index(), options);
-  }
-  [[nodiscard]] Session session() const { return Session::on(group_, Seconds(30)); }
-  // Those of all passes so far, in the order in which they were started.
-  [[nodiscard]] std::vector<RecordedOperation> buckets() const {
-    std::vector<RecordedOperation> found = read_recorder(path_).operations;
-    std::erase_if(found,
-                  [](const auto& each) { return !each.label.starts_with("gradient bucket"); });
-    return found;
-  }
-  // Whether there is such a one, and it ends before long. It is nobody's call that waits for it.
-  [[nodiscard]] bool ends(std::size_t index) const {
-    const Deadline deadline = Deadline::in(Seconds(20));
-    while (!deadline.passed()) {
-      const auto all = buckets();
-      if (index < all.size() && all[index].state != RecordedOperation::State::kRunning) {
-        return all[index].state == RecordedOperation::State::kFinished;
-      }
-      std::this_thread::yield();
-    }
-    return false;
-  }
-
- private:
-  std::filesystem::path path_;
-  Group group_;
-};
 
 // Layers of 1 MiB each.
 struct DeepImpl : torch::nn::Module {

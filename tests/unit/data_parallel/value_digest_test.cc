@@ -45,8 +45,28 @@ TEST(ValueDigestOfAPart, SeesAllOfSmallOnesInEachPass) {
   for (std::size_t i = 0; i < after.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
 }
 
-TEST(ValueDigestOfAPart, OfNothing) {
-  EXPECT_EQ(ValueDigest({}).of_part(0), ValueDigest({}).of_part(5));
+// As on ranks that have come to other memory formats.
+TEST(ValueDigestOfAPart, IsTheSameInWhateverOrderOfMemory) {
+  const at::Tensor rows = at::rand({9, 7, 11, 31});
+  const std::vector<NamedTensor> some = {{"a", rows}};
+  for (const auto& other : {rows.contiguous(at::MemoryFormat::ChannelsLast),
+                            rows.transpose(0, 1).contiguous().transpose(0, 1),
+                            at::cat({rows, rows}, 3).narrow(3, 0, 31)}) {
+    ASSERT_FALSE(other.is_contiguous());
+    EXPECT_EQ(digests(some), digests({{"a", other}}));
+  }
+}
+
+TEST(ValueDigestOfAPart, SeesAnotherDtypeOrSize) {
+  at::Tensor tensor = at::ones({10});
+  const ValueDigest digest(std::vector<NamedTensor>{{"a", tensor}});
+  const std::uint64_t before = digest.of_part(0);
+  for (const auto& other : {at::ones({10}, at::kDouble), at::ones({0}), at::ones({11})}) {
+    tensor.set_data(other);
+    EXPECT_NE(digest.of_part(0), before);
+  }
+  tensor.set_data(at::ones({10}));
+  EXPECT_EQ(digest.of_part(0), before);
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ struct DataParallelOptions {
   // of one more small collective a step, it counts as zero where it is not used, and keeps no
   // gradient where no rank has used it.
   enum class Unused { kRefuse, kAllow } unused = Unused::kRefuse;
+  // Whether to look at parameters for values that differ between ranks in a pass that is averaged,
+  // in each pass at another part of them. Writes that autograd counts are compared all the same.
+  bool check_values = true;
   // Instead of the average; null: none.
   std::shared_ptr<BucketHook> hook = {};
   // ZeRO (docs/zero.md): 1, the optimiser's state is cut over the ranks; 2, gradients, too. The

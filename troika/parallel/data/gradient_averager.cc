@@ -72,7 +72,6 @@ Complaint GradientAverager::complaint(const NamedTensor& parameter) {
 GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session session,
                                    DataParallelOptions options, std::function<void()> look_again)
     : parameters_(std::move(parameters)),
-      digest_(parameters_),
       session_(std::move(session)),
       group_(session_.world()),
       options_(std::move(options)),
@@ -87,6 +86,7 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
     slot.strides = strides_of_gradient(slot.parameter);
     slot.data = slot.parameter.const_data_ptr();
   }
+  if (options_.check_values && group_.size() > 1) digest_.emplace(parameters_);
   // What is used last is ready first: a guess until the first backward pass has been seen.
   std::vector<int> order(slots_.size());
   std::iota(order.rbegin(), order.rend(), 0);
@@ -269,7 +269,8 @@ StepFacts GradientAverager::own_facts() const {
   // Writes tell at once, and cost nothing to count; values tell in time, also of writes that are
   // not counted.
   const std::uint64_t writes = sum_of_versions() - base_version_;
-  const std::uint64_t digest = present_ ? digest_.of_part(averages_done_) : 0;
+  const bool looks = digest_ && present_ && averages_done_ >= quiet_until_;
+  const std::uint64_t digest = looks ? digest_->of_part(averages_done_) : 0;
   // Few bits, so that sums over many ranks are exact; others in each step, so that two sums which
   // share them do so once.
   const auto tally =

@@ -32,10 +32,9 @@ namespace troika::detail {
 class GradientAverager {
  public:
   // `parameters` are all of the module's, each once, equal on all ranks; those that require a
-  // gradient are trained. `look_again` is called
-  // in a backward pass whose graph is not the size of the one before, before anything is averaged;
-  // and in one that leaves parameters out, before what is left is averaged: another parameter may
-  // have taken their place.
+  // gradient are trained. `look_again` is called in a backward pass whose graph is not the size of
+  // the one before, before anything is averaged; and in one that leaves parameters out, before what
+  // is left is averaged: another parameter may have taken their place.
   GradientAverager(std::vector<NamedTensor> parameters, Session session,
                    DataParallelOptions options, std::function<void()> look_again);
   ~GradientAverager();
@@ -112,7 +111,8 @@ class GradientAverager {
   [[nodiscard]] std::vector<std::uint32_t> writes() const;
 
   std::vector<NamedTensor> parameters_;  // also those that are not trained
-  ValueDigest digest_;
+  std::optional<ValueDigest> digest_;    // of these; if values are to be checked
+  std::uint64_t quiet_until_ = 0;        // this average: values have just been made equal
   std::vector<GradientSlot> slots_;
   Session session_;
   Group group_;

@@ -3,6 +3,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/parallel/data/gradient_averager.h>
+#include <troika/parallel/data/value_agreement.h>
 
 #include <ATen/ATen.h>
 
@@ -82,9 +83,10 @@ void GradientAverager::conclude(const StepFacts& facts) {
       (shards_ ? bucket.own : bucket.flat).mul_(1 / facts.weight);
     }
   }
+  // Of one rank whose tally is another by one, among n: (n - 1) / n^2.
   const double spread = facts.tally_squared - facts.tally * facts.tally;
   const bool all_present = facts.present > 1 - 0.5 / group_.size();
-  const bool apart = all_present && spread > 0.5 / group_.size();
+  const bool apart = all_present && spread > 0.25 / group_.size();
   if (facts.alarm > 0 || apart) settle();
   if (facts.present > 0) hand_out();
   if (order_) reorder();
@@ -100,8 +102,11 @@ void GradientAverager::settle() {
            "DataParallel is made, or allow it with options.unused = Unused::kAllow"};
   }
   complain_together(session_, own, "unused parameters");
-  agree_on_values(session_, parameters_,
-                  "do what writes to it on every rank, or call broadcast_from(0) after it");
+  const CountedWrites counted{static_cast<std::int64_t>(sum_of_versions() - base_version_),
+                              rebound_};
+  if (agree_on_values(session_, parameters_, counted) == Agreement::kMade) {
+    quiet_until_ = averages_done_ + ValueDigest::kPasses;
+  }
   if (shards_) compare_writes();
   forget_writes();
 }

@@ -1,8 +1,6 @@
 #include <troika/base/error.h>
-#include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/parallel/data/replica_agreement.h>
-#include <troika/parallel/data/value_digest.h>
 #include <troika/rendezvous/agreement.h>
 
 #include <ATen/ATen.h>
@@ -11,15 +9,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <sstream>
 
 namespace troika::detail {
 namespace {
-
-std::string ranks_in_words(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list_ranks(ranks);
-}
 
 // "parameter 'fc.weight' is float [10, 128], trained": a line each.
 std::string describe(std::string_view kind, const NamedTensor& named) {
@@ -30,7 +23,7 @@ std::string describe(std::string_view kind, const NamedTensor& named) {
   if (kind != "parameter") return text.str();
   text << (tensor.requires_grad() ? ", trained" : ", frozen");
   // Gradients have them, too.
-  if (tensor.is_non_overlapping_and_dense() && !tensor.is_contiguous()) {
+  if (tensor.requires_grad() && tensor.is_non_overlapping_and_dense() && !tensor.is_contiguous()) {
     text << ", with strides " << tensor.strides();
   }
   return text.str();
@@ -65,10 +58,6 @@ std::string first_difference_of(const Description& ours, const Description& thei
   return ours.keys.front();
 }
 
-std::span<std::byte> bytes_of(const at::Tensor& contiguous) {
-  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
-}
-
 // As many tensors at a time as fit into this, so that there are few operations.
 constexpr std::size_t kTogether = std::size_t{8} << 20;
 
@@ -97,83 +86,6 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
   }
 }
 
-// A tensor that is not the same on some ranks as on rank 0.
-struct Difference {
-  std::size_t index;
-  std::vector<int> ranks;
-  bool in_kind;  // in dtype or shape
-};
-
-// The same on all ranks.
-std::vector<Difference> differences_of(const Session& session,
-                                       std::span<const NamedTensor> tensors) {
-  const auto count = static_cast<std::int64_t>(tensors.size());
-  const at::Tensor own = at::empty({2 * count}, at::kLong);
-  auto* kinds = own.data_ptr<std::int64_t>();
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor rows = tensors[i].tensor.detach().contiguous();
-    kinds[i] = static_cast<std::int64_t>(content_hash(describe("", tensors[i])));
-    kinds[i + tensors.size()] = static_cast<std::int64_t>(content_hash(bytes_of(rows)));
-  }
-  const at::Tensor all = at::empty({session.size() * 2 * count}, at::kLong);
-  session.world().all_gather(all, own, session.call("hashes of parameters")).wait();
-  const auto* hashes = all.const_data_ptr<std::int64_t>();
-  std::vector<Difference> differences;
-  for (std::int64_t i = 0; i < count; ++i) {
-    Difference difference{static_cast<std::size_t>(i), {}, false};
-    for (int rank = 1; rank < session.size(); ++rank) {
-      const std::int64_t* theirs = hashes + rank * 2 * count;
-      const bool in_kind = theirs[i] != hashes[i];
-      if (!in_kind && theirs[i + count] == hashes[i + count]) continue;
-      difference.ranks.push_back(rank);
-      difference.in_kind = difference.in_kind || in_kind;
-    }
-    if (!difference.ranks.empty()) differences.push_back(std::move(difference));
-  }
-  return differences;
-}
-
-// The distance from 1 to the next number.
-double unit_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::epsilon();
-    case at::kHalf:
-      return std::numeric_limits<c10::Half>::epsilon();
-    case at::kBFloat16:
-      return std::numeric_limits<c10::BFloat16>::epsilon();
-    default:
-      return std::numeric_limits<float>::epsilon();
-  }
-}
-
-// Whether `actual` is `expected` but for what rounding leaves in ValueDigest::kPasses steps: it
-// goes either way, so that a few units in the last place of the largest value are plenty.
-bool is_rounded(const at::Tensor& actual, const at::Tensor& expected) {
-  constexpr double kUnits = 16;
-  if (!actual.is_floating_point() || actual.numel() == 0) return actual.equal(expected);
-  const at::Tensor a = actual.detach().to(at::kDouble), b = expected.detach().to(at::kDouble);
-  const at::Tensor same = (a == b).logical_or(a.isnan().logical_and(b.isnan()));
-  const double apart = (a - b).abs().masked_fill(same, 0).max().item<double>();
-  const double scale = b.abs().masked_fill(b.isfinite().logical_not(), 0).max().item<double>();
-  return apart <= kUnits * unit_of(actual.scalar_type()) * scale;  // not if NaN
-}
-
-// Ranks whose values of the tensor, of one dtype and shape on all, are not those of rank 0 but for
-// rounding.
-std::vector<int> ranks_beyond_rounding(const Session& session, const at::Tensor& tensor) {
-  const NamedTensor first{"", tensor.detach().clone()};
-  broadcast_tensors(session, {&first, 1}, 0);
-  const at::Tensor own = at::full({1}, is_rounded(tensor, first.tensor) ? 0 : 1, at::kByte);
-  const at::Tensor all = at::empty({session.size()}, at::kByte);
-  session.world().all_gather(all, own, session.call("values beyond rounding")).wait();
-  std::vector<int> ranks;
-  for (int rank = 0; rank < session.size(); ++rank) {
-    if (all.const_data_ptr<std::uint8_t>()[rank] != 0) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 }  // namespace
 
 Complaint complaint_of_values(std::string_view kind, const NamedTensor& named) {
@@ -187,6 +99,10 @@ Complaint complaint_of_values(std::string_view kind, const NamedTensor& named) {
             "register the tensor's clone() instead"};
   }
   return {};
+}
+
+std::string ranks_in_words(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list_ranks(ranks);
 }
 
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all) {
@@ -242,25 +158,6 @@ void broadcast_tensors(const Session& session, std::span<const NamedTensor> tens
     size = 0;
   }
   broadcast_packed(session, tensors.subspan(begin), root);
-}
-
-void agree_on_values(const Session& session, std::span<const NamedTensor> tensors,
-                     const std::string& hint) {
-  const auto throw_about = [&](const NamedTensor& named, const std::vector<int>& ranks,
-                               const std::string& what) {
-    throw UsageError("parameter " + quote(named.name, 200) + " on " + ranks_in_words(ranks) +
-                         " has " + what + " than on rank 0: it was written to on some ranks only",
-                     hint);
-  };
-  std::vector<NamedTensor> rounded;
-  for (const Difference& difference : differences_of(session, tensors)) {
-    const NamedTensor& named = tensors[difference.index];
-    if (difference.in_kind) throw_about(named, difference.ranks, "another dtype or shape");
-    const std::vector<int> ranks = ranks_beyond_rounding(session, named.tensor);
-    if (!ranks.empty()) throw_about(named, ranks, "other values");
-    rounded.push_back(named);
-  }
-  broadcast_tensors(session, rounded, 0);
 }
 
 }  // namespace troika::detail

@@ -27,6 +27,9 @@ struct Complaint {
 // Of a parameter or buffer (`kind`) whose values broadcast_tensors() could not read, or write to.
 [[nodiscard]] Complaint complaint_of_values(std::string_view kind, const NamedTensor& named);
 
+// "rank 1", "ranks 1, 3-5"
+[[nodiscard]] std::string ranks_in_words(const std::vector<int>& ranks);
+
 // What ranks say (nothing if empty), with the ranks that say the same.
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all);
 
@@ -41,11 +44,5 @@ void compare_modules(const Session& session, std::span<const NamedTensor> parame
 
 // Gives all ranks the values that `root` has; all writes count as writes in place.
 void broadcast_tensors(const Session& session, std::span<const NamedTensor> tensors, int root);
-
-// Returns when all tensors have the same bits on all ranks. Where they differ by no more than
-// rounding leaves in so many steps, as between processors that compute in vectors of different
-// widths, the others take those of rank 0. Throws UsageError naming the first that differs by more.
-void agree_on_values(const Session& session, std::span<const NamedTensor> tensors,
-                     const std::string& hint);
 
 }  // namespace troika::detail

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <string>
 
 namespace troika::detail {
 namespace {
@@ -13,6 +14,21 @@ constexpr std::size_t kLeastBytes = 1024;
 
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
   return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
+}
+
+// Bytes [begin, end) of the tensor's rows, however it lies in memory.
+void add_bytes(ContentHash& hash, const at::Tensor& tensor, std::size_t begin, std::size_t end) {
+  if (tensor.is_contiguous()) [[likely]] {
+    hash.update(bytes_of(tensor).subspan(begin, end - begin));
+    return;
+  }
+  const std::size_t outer = tensor.nbytes() / static_cast<std::size_t>(tensor.size(0));
+  const std::size_t first = begin / outer, last = (end + outer - 1) / outer;
+  const at::Tensor rows =
+      tensor.detach()
+          .narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first))
+          .contiguous();
+  hash.update(bytes_of(rows).subspan(begin - first * outer, end - begin));
 }
 
 }  // namespace
@@ -34,13 +50,12 @@ std::uint64_t ValueDigest::of_part(std::uint64_t pass) const {
   for (auto place = std::ranges::upper_bound(places_, begin, {}, &Place::end);
        place != places_.end() && place->begin < end; ++place) {
     const at::Tensor& tensor = place->tensor;
-    if (tensor.is_contiguous() && tensor.nbytes() == place->end - place->begin) [[likely]] {
-      const std::size_t low = std::max(begin, place->begin), high = std::min(end, place->end);
-      hash.update(bytes_of(tensor).subspan(low - place->begin, high - low));
-    } else if (place->begin >= begin) {
-      // Whole: its elements may come in another order on other ranks, or be of another size.
-      hash.update(bytes_of(tensor.detach().contiguous()));
+    if (!tensor.is_cpu() || tensor.nbytes() != place->end - place->begin) {
+      hash.update(c10::toString(tensor.scalar_type())).update(std::to_string(tensor.nbytes()));
+      continue;
     }
+    const std::size_t low = std::max(begin, place->begin) - place->begin;
+    add_bytes(hash, tensor, low, std::min(end, place->end) - place->begin);
   }
   return hash.digest();
 }

@@ -1,6 +1,6 @@
-// Internal. A look at the values of a module's parameters that costs next to nothing: in each pass
-// at another part of them, and at all within kPasses. Ranks with the same values have the same
-// digests.
+// Internal. A look at the values of a module's parameters that takes a small part of what a pass
+// does with them: in each pass at another part of them, and at all within kPasses. Ranks with the
+// same values have the same digests, in whatever order they have them in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
