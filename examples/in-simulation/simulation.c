@@ -27,7 +27,8 @@ static void check(int status) {
   if (status == TROIKA_OK) return;
   fprintf(stderr, "%s\n", troika_last_error());
   if (*troika_last_hint() != '\0') fprintf(stderr, "hint: %s\n", troika_last_hint());
-  MPI_Abort(MPI_COMM_WORLD, status);
+  /* Ends the job, too. After MPI_Abort() the launcher of MPICH may lose what has just been written. */
+  exit(status);
 }
 
 /* The ends of the rod are mirrors. */
@@ -92,7 +93,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   if (argc != 3) {
     fprintf(stderr, "usage: simulation RECIPE MODEL_FILE\n");
-    MPI_Abort(MPI_COMM_WORLD, 2);
+    exit(2);
   }
   Rod rod;
   MPI_Comm_dup(MPI_COMM_WORLD, &rod.communicator);
