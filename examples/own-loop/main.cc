@@ -10,12 +10,13 @@
 
 #include <iostream>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace {
 
-constexpr std::int64_t kSamples = 1000;  // not a multiple of anything below
+constexpr std::int64_t kSamples = 1025;  // one rank has one more, and a step more for it
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kBatchesAStep = 2;
 
@@ -40,7 +41,7 @@ std::pair<torch::Tensor, torch::Tensor> batch_of(const std::vector<std::size_t>&
   std::vector<torch::Tensor> inputs;
   for (const std::size_t index : indices) {
     auto generator = at::detail::createCPUGenerator(index);
-    inputs.push_back(torch::rand({8}, generator) * 6);
+    inputs.push_back(torch::rand({8}, generator) * 2);
   }
   const torch::Tensor x = torch::stack(inputs);
   return {x, x.sin().sum(1, true)};
@@ -74,6 +75,7 @@ void train() {
   for (int epoch = 0; epoch < 5; ++epoch) {
     sampler.reset();
     double loss_sum = 0, seen = 0;
+    int steps = 0;
     for (auto batches = next_step(sampler); !batches.empty(); batches = next_step(sampler)) {
       std::size_t samples = 0;
       for (const auto& batch : batches) samples += batch.size();
@@ -92,13 +94,17 @@ void train() {
       model.weigh(static_cast<double>(samples));  // the last step of an epoch is smaller
       backward(batches.back());
       optimizer.step();
+      ++steps;
       seen += static_cast<double>(samples);
     }
     model.join([&] { optimizer.step(); });  // until the other ranks have no batches either
     const double loss = session.average(loss_sum / seen, seen, "loss");
+    const std::vector<std::string> all_steps = session.gather(std::to_string(steps), "steps");
     if (session.rank() == 0) {
-      std::cout << "epoch " << epoch << ": loss " << loss << ", " << meter->buckets()
-                << " buckets and " << meter->bytes() << " bytes averaged so far" << std::endl;
+      std::cout << "epoch " << epoch << ": loss " << loss << ", steps of the ranks";
+      for (const std::string& each : all_steps) std::cout << " " << each;
+      std::cout << ", " << meter->buckets() << " buckets and " << meter->bytes()
+                << " bytes averaged so far" << std::endl;
     }
   }
   session.leave();

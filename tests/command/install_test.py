@@ -129,9 +129,16 @@ class Install(unittest.TestCase):
         return epochs
 
     def test_examples_of_ones_own_module(self):
-        for name, program in (("own-module", "own_module"), ("own-loop", "own_loop")):
-            self.epochs_of(2, self.built(ROOT / "examples" / name) / program)
+        self.epochs_of(2, self.built(ROOT / "examples" / "own-module") / "own_module")
         self.assertTrue((self.folder / "own-module.pt").is_file())
+
+    def test_an_example_of_ones_own_loop(self):
+        program = self.built(ROOT / "examples" / "own-loop") / "own_loop"
+        epochs = self.epochs_of(2, program)
+        for epoch in epochs:
+            self.assertIn("steps of the ranks 9 8,", epoch)
+        # One rank sees as many samples, in steps of half as many.
+        self.assertIn("steps of the ranks 17,", self.epochs_of(1, program)[0])
 
     def test_an_example_of_zero(self):
         program = self.built(ROOT / "examples" / "own-zero") / "own_zero"
