@@ -69,9 +69,12 @@ class Case {
 
   // What a member has entered as the group's operation of the same number.
   [[nodiscard]] const RecordedOperation* at_our_place(int member) const {
+    return at_place(member, wait_.place);
+  }
+  [[nodiscard]] const RecordedOperation* at_place(int member, std::uint64_t place) const {
     const auto& operations = snapshot(member)->recording.operations;
     const auto found = std::ranges::find_if(operations, [&](const RecordedOperation& operation) {
-      return operation.place == wait_.place && of_our_group(operation);
+      return operation.place == place && of_our_group(operation);
     });
     return found == operations.end() ? nullptr : &*found;
   }
@@ -124,9 +127,32 @@ class Case {
       who += " and " + std::to_string(absent.size() - 1) +
              (absent.size() == 2 ? " other rank" : " other ranks");
     }
+    const std::string parting = parting_of(first);
+    const bool parted = !parting.empty() && !is_stopped(first);
     return {who + (absent.size() == 1 ? " has" : " have") + " not entered " + where() + "; " +
-                who_has_waited() + "; " + last_deed(*snapshot(first)),
-            about_process(first), if_held_up(first)};
+                who_has_waited() + "; " + last_deed(*snapshot(first)) + parting,
+            parted ? kSameOperations : about_process(first), if_held_up(first)};
+  }
+
+  // Where a member that lacks an operation has left one out: it went on with the next of the same
+  // kind and shape, which only the label tells. Empty if nothing is known of that.
+  [[nodiscard]] std::string parting_of(int member) const {
+    if (!recorded(members_.index)) return "";
+    const RecordedOperation *ours = nullptr, *theirs = nullptr;
+    for (const RecordedOperation& own : snapshot(members_.index)->recording.operations) {
+      if (own.place == 0 || own.place >= wait_.place || !of_our_group(own)) continue;
+      const RecordedOperation* other = at_place(member, own.place);
+      if (other == nullptr || other->label == own.label) continue;
+      if (ours == nullptr || own.place < ours->place) {
+        ours = &own;
+        theirs = other;
+      }
+    }
+    if (ours == nullptr) return "";
+    return "; its operation " + std::to_string(ours->place) + " on axis " + members_.axis +
+           " was " + name_of(*theirs) + ", where rank " +
+           std::to_string(members_.ranks[static_cast<std::size_t>(members_.index)]) + " was in " +
+           name_of(*ours);
   }
 
   // Of those that have not come: one that is stopped, else one that waits for nobody.

@@ -66,6 +66,20 @@ TEST(Diagnosis, NamesTheRankThatHasNotEntered) {
             "-CONT 4711 lets it go on");
 }
 
+// It went from the first to the third: the same kind and shape, so that only the labels tell.
+TEST(Diagnosis, NamesTheOperationThatARankHasLeftOut) {
+  const RecordedOperation left_out = operation("all_reduce", "norm", 6, 41, State::kFinished);
+  const std::vector<std::optional<RankSnapshot>> snapshots = {
+      snapshot(10, {left_out, kOurs}), snapshot(4711, {kLoss}), snapshot(12, {left_out, kOurs}),
+      snapshot(15, {left_out, kOurs})};
+  const Diagnosis found = diagnose(four(), kWait, snapshots, {1});
+  EXPECT_THAT(found.message,
+              testing::EndsWith("; it last completed all_reduce 'loss' 1 min 01 s ago; its "
+                                "operation 6 on axis data was all_reduce 'loss', where rank 0 was "
+                                "in all_reduce 'norm'"));
+  EXPECT_EQ(found.hint, kSameOperations);
+}
+
 TEST(Diagnosis, CountsThoseThatHaveNotEntered) {
   const std::vector<std::optional<RankSnapshot>> snapshots = {
       snapshot(10, {kOurs}), snapshot(4711, {kLoss}), snapshot(12, {}), std::nullopt};
