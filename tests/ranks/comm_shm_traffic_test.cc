@@ -98,6 +98,10 @@ void check_memory_for_all(const Meter& meter, const at::Tensor& arena) {
   meter.expect("all_gather from memory for all", {(n - 1) * kLargeBytes, 2});
   group.reduce_scatter(part, arena, ReduceOp::kSum, Rank::call("from there")).wait();
   meter.expect("reduce_scatter from memory for all", {(n - 1) * kLargeBytes / n, 2});
+  group.gather(root ? all : at::Tensor(), arena, 0, Rank::call("from there")).wait();
+  meter.expect("gather from memory for all", {root ? (n - 1) * kLargeBytes : 0, 2});
+  group.scatter(part, root ? arena : at::Tensor(), 0, Rank::call("from there")).wait();
+  meter.expect("scatter from memory for all", {root ? 0 : kLargeBytes / n, root ? 2u : 1u});
 }
 
 // Shared memory: who receives before the others have sent waits once, and who has sent what fits

@@ -2,9 +2,12 @@
 // the engine is woken.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <troika/base/time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -85,6 +88,34 @@ RANK_FUNCTION(needs_no_helper) {
 
 TEST(ThreadsOfSharedMemory, SleepWhileOperationsAreSmall) {
   expect_ranks("needs_no_helper", 2, {.engine = EngineKind::kShm});
+}
+
+double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// What a rank is late by is its own work; those that wait for it use next to no processor.
+RANK_FUNCTION(sleeps_through_a_long_wait) {
+  const Group group = rank.group();
+  group.barrier(Rank::call("warm")).wait();
+  if (rank.index() == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+  const double before = processor_seconds();
+  const auto start = Clock::now();
+  group.barrier(Rank::call("late")).wait();
+  if (rank.index() == 1) return;
+  EXPECT_GT(Seconds(Clock::now() - start).count(), 1);
+  EXPECT_LT(processor_seconds() - before, 0.1);
+}
+
+TEST(ThreadsOfSharedMemory, SleepThroughALongWait) {
+  for (const int ranks : {2, 4}) {
+    expect_ranks("sleeps_through_a_long_wait", ranks, {.engine = EngineKind::kShm});
+  }
 }
 
 }  // namespace

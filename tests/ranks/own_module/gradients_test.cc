@@ -312,6 +312,29 @@ RANK_TEST(OwnModule, ModuleUsedTwiceInAStep, 2, 3) {
   expect_same_rounds(rank, Twice(), Twice());
 }
 
+// The whole model, in one backward pass and in two.
+RANK_TEST(OwnModule, CalledTwiceInAStep, 2) {
+  for (const bool at_once : {true, false}) {
+    Mlp module, alone;
+    DataParallel model(module, session_of(rank), small_buckets());
+    const auto train = [&](auto& net, const Samples& some, const Samples& more) {
+      const torch::Tensor first = squared_error(net.forward(some.x), some.y);
+      const torch::Tensor second = squared_error(net.forward(more.x), more.y);
+      if (at_once) return (first + second).backward();
+      first.backward();
+      second.backward();
+    };
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const Samples some(6, step), more(6, 10 + step);
+      module->zero_grad();
+      alone->zero_grad();
+      train(model, some.part(rank), more.part(rank));
+      train(*alone, some, more);
+      expect_same_gradients(*module, *alone);
+    }
+  }
+}
+
 struct ConvolutionalImpl : torch::nn::Module {
   ConvolutionalImpl() {
     torch::manual_seed(1);

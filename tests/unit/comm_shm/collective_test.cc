@@ -56,6 +56,34 @@ TEST_P(Reduce, TakesOneStepInLargeSlots) {
   }
 }
 
+// While one member folds a window the other fills the next: else they would wait for each other
+// here.
+TEST(Windows, AreFilledWhileTheOnesBeforeAreFolded) {
+  Members members(2);
+  const std::size_t window = members.party(0).shape().window_bytes, count = 4 * window / 4;
+  members.run([&](int member, Party& party) {
+    Values values = values_of(member, count, 1);
+    Collective collective(party, kNoSegments, 1, signed_as(count), contribution(values, false));
+    collective.announce("sum", soon());
+    std::uint64_t folded = 0;
+    const auto fold = [&](std::span<const std::byte* const> views, std::byte* out,
+                          std::size_t bytes) {
+      if (++folded < 4) {
+        const std::uint64_t next = Progress::at(1, 2 * folded);  // the other has filled it
+        const auto filled = [&] {
+          return party.board(1 - member).operation(1).progress.load() >= next;
+        };
+        party.wait(
+            filled, [&] { return std::vector{1 - member}; }, soon());
+      }
+      kFold(views, out, bytes);
+    };
+    collective.reduce(fold, 4, soon());
+    EXPECT_EQ(folded, 4u);
+    EXPECT_EQ(values, sums_of(2, count, 1));
+  });
+}
+
 TEST(LargeSlots, AreTakenOnceAllAreDoneWithThem) {
   Members members(2);
   Party& party = members.party(0);
