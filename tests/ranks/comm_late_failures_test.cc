@@ -91,6 +91,24 @@ RANK_FUNCTION(waits_for_one_that_waits) {
   rank.meet("all have seen it");
 }
 
+// Three sums of the same kind and shape, of which rank 1 does not make the second.
+RANK_FUNCTION(leaves_one_out) {
+  const Group group = watched_group(rank);
+  at::Tensor tensor = at::ones({4});
+  const auto sum = [&](std::string_view label) {
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call(label, Seconds(1))).wait();
+  };
+  sum("loss");
+  if (rank.index() == 1) {
+    sum("gradients");
+    (void)rank.store().get("told", Deadline::in(Seconds(30)));
+    return;
+  }
+  sum("norm");
+  report_error(rank, "error", [&] { sum("gradients"); });
+  rank.store().set("told", "");
+}
+
 class FailuresFoundLate : public testing::TestWithParam<TestedEngine> {};
 
 TEST_P(FailuresFoundLate, AreToldToThoseWhoOnlyAsk) {
@@ -116,6 +134,13 @@ TEST(SharedMemoryFailures, AMessageOfAnotherSizeIsToldToThoseWhoOnlyAsk) {
   EXPECT_THAT(results[0].values.at("error message"),
               AllOf(HasSubstr("exchange 'rows' on axis data: rank 1 (host "), HasSubstr(" 36 B "),
                     HasSubstr(" 40 B ")));
+}
+
+TEST_P(FailuresFoundLate, AnOperationThatARankHasLeftOut) {
+  const auto results = expect_ranks("leaves_one_out", 2, GetParam().options);
+  EXPECT_THAT(results[0].values.at("error message"),
+              HasSubstr("its operation 2 on axis data was all_reduce 'gradients', where rank 0 was "
+                        "in all_reduce 'norm'"));
 }
 
 TEST_P(FailuresFoundLate, AReasonThatComesLater) {
