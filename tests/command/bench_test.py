@@ -184,7 +184,9 @@ class Rows(CommandTest):
             for name, group in rows.GROUPS.items():
                 found[name] = list(group(rows.Rows(runner, said.append)))
         works = {name: [(one["work"], one["ours"]) for one in measured] for name, measured in found.items()}
-        self.assertEqual(works["gloo"], [("all-reduce 4 KB", "troika shm"), ("all-reduce 4 KB", "troika gloo")])
+        self.assertEqual(works["gloo"], [("all-reduce 4 KB", "troika shm"),
+                                         ("all-reduce 4 KB, own memory", "troika shm"),
+                                         ("all-reduce 4 KB", "troika gloo")])
         self.assertEqual([work for work, _ in works["own-module"]],
                          ["own MLP, a step", "the same, steps kept", "the same, steps kept"])
         self.assertEqual(works["start"], [("command to first step", "troika")])
