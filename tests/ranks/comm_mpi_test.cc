@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "ranks/own_mpi.h"
 #include "ranks/rank_helper.h"
@@ -63,6 +64,36 @@ TEST_P(Mpi, IsTakenBetweenHostsUnderMpirun) {
   options.engine = EngineKind::kAuto;
   options.pretend = Pretend::kTwoHostsInTurn;
   expect_ranks("uses_mpi_between_hosts", 4, options);
+}
+
+// Ranks 1 and 2 leave a group that rank 0 has aborted without having used it, and make one of their
+// own, for which MPI may take what it knew the other by: what rank 0 said is not about that one.
+RANK_FUNCTION(goes_on_without_one) {
+  const Group all = rank.group();
+  for (std::uint64_t generation = 1; generation <= 3; ++generation) {
+    EngineOptions options = rank.options();
+    options.generation = generation;
+    {
+      const Group three = make_group("data", all.ranks(), rank.index(), options);
+      const std::string aborted = "aborted " + std::to_string(generation);
+      if (rank.index() == 0) {
+        three.abort("the loss is not finite");
+        rank.store().set(aborted, "");
+      }
+      (void)rank.store().get(aborted, Deadline::in(Seconds(30)));
+    }
+    if (rank.index() == 0) continue;
+    const Group two = make_group("pair", {1, 2}, rank.index() - 1, options);
+    const at::Tensor tensor = at::ones({3});
+    two.all_reduce(tensor, ReduceOp::kSum, Rank::call("of two")).wait();
+    EXPECT_TRUE(at::all(tensor == 2).item<bool>());
+    two.barrier(Rank::call("end")).wait();
+  }
+  rank.meet("end");
+}
+
+TEST_P(Mpi, WhatAnAborterHasSaidIsOfItsGroupAlone) {
+  expect_ranks("goes_on_without_one", 3, options());
 }
 
 INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(tested_mpi_engines()),

@@ -1,6 +1,7 @@
 // The engine mpi: collectives.h over MPI's messages. MPI's own collectives are not used: those that
 // do not block, which deadlines need, are slower than ours, and they fold in an order of their own.
 #include <troika/base/error.h>
+#include <troika/base/hash.h>
 #include <troika/comm/factory.h>
 #include <troika/comm/meeting.h>
 #include <troika/comm/message_engine.h>
@@ -8,6 +9,7 @@
 #include <troika/comm/mpi/link.h>
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 namespace troika::detail {
@@ -79,6 +81,11 @@ std::vector<int> positions(const std::vector<std::string>& words, const Members&
   return ranks;
 }
 
+std::uint64_t trace_of(const EngineContext& context, const std::vector<int>& ranks) {
+  ContentHash hash(context.options.generation);
+  return hash.update(context.axis).update(std::as_bytes(std::span(ranks))).digest();
+}
+
 }  // namespace
 
 EngineFacts mpi_facts() {
@@ -117,7 +124,8 @@ std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context, Meeti
   if (error) std::rethrow_exception(error);
   const std::vector<int> ranks = positions(words, members);
   try {
-    auto link = std::make_unique<mpi::MpiLink>(mpi::plugin().communicator_of(ranks));
+    auto link = std::make_unique<mpi::MpiLink>(mpi::plugin().communicator_of(ranks),
+                                               trace_of(context, ranks));
     return std::make_shared<MessageEngine>(
         "mpi", std::move(members), std::move(link),
         ReasonBoard(meeting.store().with_prefix("reason"), context.index),

@@ -18,8 +18,12 @@ int short_tag(std::uint32_t tag) {
   return static_cast<int>(1U << (kNumberBits + kTraceBits) | trace << kNumberBits | number);
 }
 
-// Says to a peer that this member has broken off.
-constexpr int kBrokenTag = 3;
+// Above all short tags.
+int broken_tag(std::uint64_t group) {
+  constexpr std::uint64_t kFirst = 1U << 21;
+  static_assert(2 * kFirst <= Communicator::kTags);
+  return static_cast<int>(kFirst | group % kFirst);
+}
 
 // Whether nothing will be written to a receive's memory any more.
 bool taken_back(Request& request) noexcept {
@@ -69,11 +73,17 @@ class MpiLink::UnderWay final : public Link::Message {
   bool done_ = false;
 };
 
-MpiLink::MpiLink(std::unique_ptr<Communicator> communicator)
-    : communicator_(std::move(communicator)) {}
+MpiLink::MpiLink(std::unique_ptr<Communicator> communicator, std::uint64_t group)
+    : communicator_(std::move(communicator)), broken_tag_(broken_tag(group)) {}
 
+// What members of a broken group have sent stays in MPI, which would hand it to the next group that
+// it gives this communicator to.
 MpiLink::~MpiLink() {
-  if (broken_) communicator_->keep();
+  try {
+    if (broken_ || communicator_->sender_of(broken_tag_) >= 0) communicator_->keep();
+  } catch (const Failure&) {
+    communicator_->keep();
+  }
 }
 
 std::unique_ptr<Link::Message> MpiLink::send(int peer, const at::Tensor& bytes, std::uint32_t tag) {
@@ -120,7 +130,7 @@ void MpiLink::wait(Request& request, int peer, const Deadline& deadline) {
 
 void MpiLink::throw_if_broken(int peer) {
   if (broken_) throw LinkError(LinkError::Reason::kBroken, peer, "this member has broken off");
-  const int by = communicator_->sender_of(kBrokenTag);
+  const int by = communicator_->sender_of(broken_tag_);
   if (by >= 0) throw LinkError(LinkError::Reason::kBroken, by, "that member has broken off");
 }
 
@@ -132,7 +142,7 @@ void MpiLink::break_off() noexcept {
     if (peer == rank()) continue;
     try {
       // Never waited for: so small a message leaves at once, or its peer is gone.
-      auto request = communicator_->send(&kWord, 1, peer, kBrokenTag);
+      auto request = communicator_->send(&kWord, 1, peer, broken_tag_);
       // NOLINTNEXTLINE(bugprone-unused-return-value)
       if (!request->test()) (void)request.release();
       // A peer that cannot be told has other ways to find out.

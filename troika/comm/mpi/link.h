@@ -6,13 +6,16 @@
 #include <troika/comm/mpi/plugin.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
 namespace troika::mpi {
 
 class MpiLink final : public Link {
  public:
-  explicit MpiLink(std::unique_ptr<Communicator> communicator);
+  // `group` tells this group from others that MPI may give the same communicator to, later or
+  // before.
+  MpiLink(std::unique_ptr<Communicator> communicator, std::uint64_t group);
   ~MpiLink() override;
 
   [[nodiscard]] int rank() const override { return communicator_->rank(); }
@@ -31,6 +34,7 @@ class MpiLink final : public Link {
   void throw_if_broken(int peer);
 
   std::unique_ptr<Communicator> communicator_;
+  int broken_tag_;  // of the message that says to a peer that this member has broken off
   std::atomic<bool> broken_ = false;
 };
 

@@ -32,9 +32,13 @@ void must(int code, const char* call) {
 // Whether the end of the process may wait for the others. MPI itself is one for each process.
 std::atomic<bool> g_failed = false;
 
-void finalize_at_exit() {
+bool has_ended() {
   int finalized = 0;
-  if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0 && !g_failed) MPI_Finalize();
+  return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+}
+
+void finalize_at_exit() {
+  if (!has_ended() && !g_failed) MPI_Finalize();
 }
 
 class Requests final : public Request {
@@ -111,9 +115,7 @@ class PluginCommunicator final : public Communicator {
     }
   }
   ~PluginCommunicator() override {
-    int finalized = 0;
-    const bool ended = MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
-    if (!kept_ && !ended) MPI_Comm_free(&communicator_);
+    if (!kept_ && !has_ended()) MPI_Comm_free(&communicator_);
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -140,6 +142,7 @@ class PluginCommunicator final : public Communicator {
   }
 
   int sender_of(int tag) override {
+    if (has_ended()) throw Failure("the program has ended MPI already (MPI_Finalize)");
     int found = 0;
     MPI_Status status;
     must(MPI_Iprobe(MPI_ANY_SOURCE, tag, communicator_, &found, &status), "MPI_Iprobe");
