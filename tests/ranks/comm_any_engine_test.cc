@@ -53,6 +53,22 @@ RANK_FUNCTION(every_operation) {
   finish(group.barrier(call), at::empty({0}));
 }
 
+// What roots alone give or take, with as many elements as there must be: nothing else is wrong with
+// it. Everybody is the root here, as nobody gets as far as to meet the others.
+void check_refusals_of_roots(const Group& group) {
+  const std::int64_t size = group.size();
+  at::Tensor buffer = at::zeros({8 * size + 1}, at::kByte);
+  at::Tensor crooked =
+      at::from_blob(static_cast<char*>(buffer.data_ptr()) + 1, {size, 2}, at::kFloat);
+  const Call call = Rank::call("refused");
+  for (const at::Tensor& refused :
+       {at::ones({6, size}).t(), at::ones({size, 6}).narrow(1, 0, 3), crooked}) {
+    const at::Tensor part = at::ones({refused.numel() / size});
+    EXPECT_THROW(group.gather(refused, part, group.rank(), call), UsageError);
+    EXPECT_THROW(group.scatter(part, refused, group.rank(), call), UsageError);
+  }
+}
+
 // What is not contiguous, or not aligned to its elements, is refused before anything is sent; so
 // are sizes that do not fit together.
 RANK_FUNCTION(refusals) {
@@ -81,6 +97,7 @@ RANK_FUNCTION(refusals) {
     EXPECT_THROW(group.exchange({&send, 1}, call), UsageError);
     EXPECT_THROW(group.exchange({&receive, 1}, call), UsageError);
   }
+  check_refusals_of_roots(group);
   at::Tensor part = at::ones({4}), whole = at::ones({4 * rank.size() + 1});
   EXPECT_THROW(group.all_gather(whole, part, Rank::call("refused")), UsageError);
   EXPECT_THROW(group.reduce_scatter(part, whole, ReduceOp::kSum, Rank::call("refused")),

@@ -2,6 +2,7 @@
 // checks, since starting processes takes longer than the checks do.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <troika/base/error.h>
 
 #include <algorithm>
 #include <cmath>
@@ -365,6 +366,32 @@ RANK_FUNCTION(several_groups) {
   check_generations(rank, first);
 }
 
+// Rank 0 asks for generation 1 while the others ask for generation 2. They do not meet, although it
+// is the second group of the same ranks and axis for each of them; and the attempt of rank 0 does
+// not count in generation 2, where all meet.
+RANK_FUNCTION(generations_apart) {
+  const Group all = rank.group();  // MPI starts only with all of its job
+  EngineOptions options = rank.options();
+  rank.meet("about to make groups");
+  if (rank.index() == 0) {
+    options.generation = 1;
+    options.rendezvous_timeout = Seconds(0.3);
+    try {
+      (void)make_group("data", all.ranks(), rank.index(), options);
+      ADD_FAILURE() << "generation 1 has met generation 2";
+    } catch (const RendezvousError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("did not come to connect axis data (ranks 0"));
+    }
+  }
+  options.generation = 2;
+  options.rendezvous_timeout = Seconds(30);
+  const Group group = make_group("data", all.ranks(), rank.index(), options);
+  EXPECT_EQ(group.generation(), 2u);
+  const at::Tensor tensor = at::full({3}, rank.index() + 1.0);
+  group.all_reduce(tensor, ReduceOp::kSum, Rank::call("together")).wait();
+  EXPECT_TRUE(identical(tensor, at::full({3}, rank.size() * (rank.size() + 1) / 2.0)));
+}
+
 using Conformance = OnEngine;
 
 TEST_P(Conformance, Reductions) {
@@ -390,6 +417,9 @@ TEST_P(Conformance, ManyUnderWay) {
 }
 TEST_P(Conformance, SeveralGroups) {
   expect("several_groups", {4});
+}
+TEST_P(Conformance, GenerationsDoNotMeet) {
+  expect("generations_apart", {2});
 }
 
 TEST_P(Conformance, Repeats) {

@@ -1,4 +1,5 @@
-// Each operation keeps its own deadline when a rank does not enter it, on every engine.
+// Each operation keeps its own deadline when a rank does not enter it, and ends before that where
+// its group is aborted, on every engine.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
@@ -8,6 +9,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "ranks/comm_failures.h"
@@ -102,6 +104,25 @@ RANK_FUNCTION(enters_nothing) {
   }
 }
 
+// Rank 0 alone enters, with a minute, and another of its threads aborts the group. The others hold
+// theirs until then: to leave it would end the operation, too.
+RANK_FUNCTION(aborts_each_operation) {
+  std::uint64_t generation = 0;
+  for (const Operation& operation : operations()) {
+    const std::string name(operation.name);
+    const Group group = group_of_generation(rank, ++generation);
+    if (rank.index() == 0) {
+      const Work work = operation.start(group, Rank::call("alone", Seconds(60)));
+      EXPECT_FALSE(work.done()) << name;
+      std::thread other([&] { group.abort("the loss is not finite"); });
+      report_error(rank, name, [&] { work.wait(); });
+      other.join();
+      EXPECT_TRUE(work.done()) << name;
+    }
+    rank.meet("after " + name);
+  }
+}
+
 class Deadlines : public testing::TestWithParam<TestedEngine> {};
 
 TEST_P(Deadlines, OfEveryOperationThatARankDoesNotEnter) {
@@ -130,6 +151,25 @@ TEST_P(Deadlines, OfEveryOperationThatARankDoesNotEnter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Deadlines, testing::ValuesIn(tested_engines()),
+                         [](const auto& info) { return info.param.name; });
+
+class Aborts : public testing::TestWithParam<TestedEngine> {};
+
+TEST_P(Aborts, EndEveryOperationFromAnotherThread) {
+  const TestedEngine& engine = GetParam();
+  const int size = engine.sizes.empty() ? 2 : engine.sizes.front();
+  const auto results = expect_ranks("aborts_each_operation", size, engine.options);
+  const auto& values = results[0].values;
+  for (const Operation& operation : operations()) {
+    const std::string name(operation.name);
+    EXPECT_EQ(values.at(name), "PeerError") << name;
+    EXPECT_THAT(values.at(name + " message"),
+                HasSubstr(name + " 'alone' on axis data: the loss is not finite"));
+    EXPECT_LT(std::stod(values.at(name + " seconds")), kSoon) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Aborts, testing::ValuesIn(tested_engines()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Memory of Group::allocate, and exchanges that are under way beside collectives: on every engine
 // that this machine can use.
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <troika/base/error.h>
+#include <troika/base/units.h>
+#include <troika/observe/memory_counter.h>
 
 #include <fstream>
 #include <string>
@@ -76,6 +79,27 @@ void check_sum(const Rank& rank, const Group& group) {
   check_all_reduce(rank, memory, 100'003, at::kFloat, ReduceOp::kSum);
 }
 
+// One rank asks for more than there is: it is told so, and nothing has happened to the group, nor
+// to memory that it gives out later.
+RANK_FUNCTION(memory_that_is_not_there) {
+  const Group group = rank.group();
+  if (rank.index() == 2) {
+    constexpr std::size_t kTooMany = std::size_t{1} << 55;
+    const std::int64_t before = cpu_tensor_bytes().live();
+    try {
+      (void)group.allocate(kTooMany);
+      ADD_FAILURE() << "there is memory of that size";
+    } catch (const StorageError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve " + format_bytes(kTooMany)));
+      EXPECT_NE(error.hint(), "");
+    }
+    EXPECT_EQ(cpu_tensor_bytes().live(), before);
+  }
+  check_sum(rank, group);
+  Memory memory(group, Memory::Kind::kGroup);
+  check_all_reduce(rank, memory, 100'003, at::kFloat, ReduceOp::kSum);
+}
+
 // Members 0 and 1 exchange messages of these sizes (in floats) in one exchange, of which the one
 // ends before a sum by all, and the other is waited for after it only.
 enum class Late { kSender, kReceiver };
@@ -124,6 +148,9 @@ TEST_P(OfTheGroup, Memory) {
 }
 TEST_P(OfTheGroup, MemoryComesAndGoes) {
   expect("memory_comes_and_goes", {3});
+}
+TEST_P(OfTheGroup, MemoryThatIsNotThere) {
+  expect("memory_that_is_not_there", {3});
 }
 TEST_P(OfTheGroup, ExchangesBesideCollectives) {
   expect("exchanges_beside_collectives", {2, 3});

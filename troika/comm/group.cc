@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/units.h>
 #include <troika/comm/checks.h>
 #include <troika/comm/group.h>
 #include <troika/comm/rehearsal.h>
@@ -168,10 +169,19 @@ std::int64_t sum_before(std::span<const std::int64_t> counts, int index) {
   return sum;
 }
 
+at::Tensor memory_of_ones_own(std::size_t bytes) {
+  try {
+    return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
+  } catch (const c10::Error&) {
+    throw StorageError("cannot reserve " + format_bytes(bytes) + " of memory",
+                       "free some memory, or raise the limit of the container");
+  }
+}
+
 }  // namespace
 
 at::Tensor GroupEngine::allocate(std::size_t bytes) {
-  return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
+  return memory_of_ones_own(bytes);
 }
 
 Group::Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
@@ -349,8 +359,7 @@ void Group::abort(const std::string& reason) const {
 }
 
 at::Tensor Group::allocate(std::size_t bytes) const {
-  if (shared_) return shared_->engine->allocate(bytes);
-  return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
+  return shared_ ? shared_->engine->allocate(bytes) : memory_of_ones_own(bytes);
 }
 
 const GroupEngine* Group::engine() const {

@@ -199,7 +199,8 @@ class Group {
   // Ends every operation under way, and every later one, with PeerError. `reason` is a line, and a
   // second one is the hint. Any thread.
   void abort(const std::string& reason) const;
-  // Zeroed bytes, 64-byte aligned, that peers can read where the engine can.
+  // Zeroed bytes, 64-byte aligned, that peers can read where the engine can. Throws StorageError
+  // where there is not so much memory.
   [[nodiscard]] at::Tensor allocate(std::size_t bytes) const;
 
  private:

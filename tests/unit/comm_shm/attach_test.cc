@@ -126,6 +126,40 @@ TEST(Wire, WatchesTheProcessOfItsPeer) {
   EXPECT_FALSE(is_told(wire.death()));
 }
 
+// A child that comes in through the door, and a child of its own that has the same end of the
+// connection and says so. Both go when this process closes the other end.
+pid_t fork_caller(const Door& door) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const Wire wire(call_at(door.name()));
+  const pid_t grandchild = fork();
+  if (grandchild == 0) (void)wire.send(7, 0, -1);
+  (void)wire.await_parcel(soon());
+  _exit(grandchild < 0 ? 1 : 0);
+}
+
+// Through the process, not the connection: a helper that the peer has started may keep that open.
+TEST(Wire, TellsOfADeathThatLeavesTheConnectionOpen) {
+  const Door door;
+  const pid_t child = fork_caller(door);
+  ASSERT_GT(child, 0);
+  UniqueFd socket = door.answer(soon());
+  const Wire connection(UniqueFd(dup(socket.get())), Wire::Watch::kConnection);
+  const Wire wire(std::move(socket));
+  EXPECT_EQ(wire.receive(0, soon()).key, 7u);  // the grandchild is there
+  EXPECT_EQ(wire.pid(), child);
+  EXPECT_TRUE(wire.watches_process());
+  EXPECT_FALSE(is_told(wire.death()));
+  EXPECT_FALSE(wire.has_ended());
+
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  pollfd death = wire.death();
+  EXPECT_EQ(poll(&death, 1, 10'000), 1);
+  EXPECT_TRUE(wire.has_ended());
+  EXPECT_FALSE(is_told(connection.death()));
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
 // Before the kernel ends processes to make some.
 TEST(MemoryFile, SaysSoWhereThereIsNoRoom) {
   const auto available = available_memory();
