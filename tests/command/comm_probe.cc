@@ -5,13 +5,11 @@
 // After two rounds RANK ends well, whatever the others wait for; or computes without end, enters
 // another operation, or sums a tensor half as large.
 #include <ATen/ATen.h>
-#include <troika/config/recipe.h>
 #include <troika/session/session.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
-#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,14 +18,6 @@
 
 namespace troika {
 namespace {
-
-EngineKind engine_named(const std::string& name) {
-  const std::map<std::string, EngineKind> engines = {{"auto", EngineKind::kAuto},
-                                                     {"shm", EngineKind::kShm},
-                                                     {"gloo", EngineKind::kGloo},
-                                                     {"mpi", EngineKind::kMpi}};
-  return engines.at(name);
-}
 
 // What one rank does instead of what the others do.
 struct Deviation {
@@ -45,7 +35,7 @@ struct Deviation {
 int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds timeout,
           const Deviation& deviation) {
   SessionOptions options;
-  options.engine = engine_named(engine);
+  options.engine = test::engine_named(engine);
   options.rendezvous_timeout = Seconds(30);
   options.timeout = timeout;
   const Session session = Session::from_environment(options);

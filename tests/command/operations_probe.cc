@@ -181,7 +181,7 @@ class Probe {
 
 int probe(const std::string& engine) {
   SessionOptions options;
-  options.engine = engine == "auto" ? EngineKind::kAuto : EngineKind::kGloo;
+  options.engine = test::engine_named(engine);
   options.rendezvous_timeout = Seconds(30);
   options.timeout = Seconds(30);
   const Session session = Session::from_environment(options);
@@ -198,10 +198,9 @@ int probe(const std::string& engine) {
 }  // namespace troika
 
 int main(int argc, char** argv) {
-  const std::string engine = argc == 2 ? argv[1] : "";
-  if (engine != "auto" && engine != "gloo") {
-    std::cerr << "usage: operations_probe auto|gloo\n";
+  if (argc != 2) {
+    std::cerr << "usage: operations_probe ENGINE\n";
     return 2;
   }
-  return troika::test::status_of("operations_probe", [&] { return troika::probe(engine); });
+  return troika::test::status_of("operations_probe", [&] { return troika::probe(argv[1]); });
 }

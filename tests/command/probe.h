@@ -2,8 +2,11 @@
 #pragma once
 
 #include <troika/base/error.h>
+#include <troika/config/choices.h>
+#include <troika/config/recipe.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -11,6 +14,13 @@
 #include <string_view>
 
 namespace troika::test {
+
+inline EngineKind engine_named(std::string_view name) {
+  const auto names = names_of<EngineKind>();
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) throw UsageError("there is no engine '" + std::string(name) + "'");
+  return static_cast<EngineKind>(found - names.begin());
+}
 
 // To standard output, in one piece: many ranks write to one pipe.
 inline void say(const std::string& line) {

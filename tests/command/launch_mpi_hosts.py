@@ -1,0 +1,138 @@
+"""mpirun across hosts that share nothing but a network: shared memory inside each, MPI between.
+
+Usage: launch_mpi_hosts.py COMM_PROBE OPERATIONS_PROBE PLUGINS [FLAVOUR ...], with the folder of the plug-ins and the MPIs
+that there are plug-ins for.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+from launchers import Job, environment, need_programs, need_root, run, run_tests, said, skip, temporary_folder
+
+COMM_PROBE, OPERATIONS_PROBE, PLUGINS = sys.argv[1:4]
+FLAVOURS = sys.argv[4:]
+LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab", "netns.sh")
+PREFIX = f"troika{os.getpid()}"
+# What mpirun takes for ssh: flags, the host, a command line.
+AGENT = f"""#!/bin/sh
+while [ "${{1#-}}" != "$1" ]; do shift; done
+number=${{1##*.}}
+shift
+exec ip netns exec {PREFIX}-$number unshare --uts sh -c "hostname host-$number; $*"
+"""
+
+
+class Mpi:
+    """The mpirun of one MPI, which starts two ranks on each of two hosts."""
+
+    def __init__(self, flavour, folder):
+        self.flavour = flavour
+        self.folder = folder
+        self.agent = folder / "agent"
+        self.agent.write_text(AGENT)
+        self.agent.chmod(self.agent.stat().st_mode | stat.S_IXUSR)
+
+    def start(self, *command, **variables):
+        own = dict(MASTER_ADDR="10.99.0.1", OMP_NUM_THREADS="1", TROIKA_PLUGINS=PLUGINS, **variables)
+        hosts = "10.99.0.1:2,10.99.0.2:2"
+        words = {
+            "openmpi": ["mpirun.openmpi", "-n", "4", "--host", hosts, "--mca", "plm_rsh_agent", self.agent,
+                        "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
+                        "--mca", "oob_tcp_if_include", "eth0",
+                        *(word for name in own for word in ("-x", name))],
+            "mpich": ["mpirun.mpich", "-n", "4", "-hosts", hosts, "-launcher", "ssh", "-launcher-exec", self.agent,
+                      "-iface", "eth0"],
+        }[self.flavour]
+        # Open MPI refuses to run as root unless told.
+        changed = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **own)
+        return Job([self.agent, "10.99.0.1", "exec", *words, *command], changed)
+
+
+def each_mpi(test):
+    """`test` with each MPI that can be tried; its name stays."""
+    def tests():
+        for flavour in ("openmpi", "mpich"):
+            if flavour not in FLAVOURS:
+                print(f"left out: the plug-in for {flavour} was not built")
+                continue
+            need_programs(f"mpirun.{flavour}")
+            with temporary_folder() as folder:
+                test(Mpi(flavour, pathlib.Path(folder)))
+    tests.__name__ = test.__name__
+    return tests
+
+
+@each_mpi
+def every_operation_goes_between_hosts(mpi):
+    for engine, name in (("auto", "shm+mpi"), ("mpi", "mpi")):
+        job = mpi.start(OPERATIONS_PROBE, engine).wait()
+        assert job.status == 0, (mpi.flavour, engine, job.status, job.out, job.err)
+        ranks = said(job.out, "operations")
+        assert [one["rank"] for one in ranks] == list(range(4)), (ranks, job.err)
+        for one in ranks:
+            assert not one["wrong"] and one["right"] > 0, (mpi.flavour, one)
+            assert one["engine"] == name, (mpi.flavour, one)
+
+
+def when_under_way(mpi, act):
+    """A job without end, once rank 3 has done some of it, and then `act` with its pid; the pid and the ended job."""
+    recorders = mpi.folder / "recorders"  # as in a folder that all hosts have
+    job = mpi.start(COMM_PROBE, "auto", "1", "100000000", "3", TROIKA_RECORDERS=str(recorders))
+    try:
+        until = time.monotonic() + 60
+        while len(ranks := recordings(recorders)) < 4 or min(rank["count"] for rank in ranks) < 10:
+            assert job.process.poll() is None, job.wait().err
+            assert time.monotonic() < until, "the job has not begun"
+        pid = ranks[3]["pid"]
+        act(pid)
+        return pid, job.wait()
+    except BaseException:
+        job.process.terminate()  # mpirun ends its ranks
+        raise
+
+
+@each_mpi
+def a_stopped_rank_is_named(mpi):
+    """By its neighbour, who looks at its process; a program that fails then ends the job."""
+    pid, job = when_under_way(mpi, lambda pid: os.kill(pid, signal.SIGSTOP))
+    assert job.status == 4, (mpi.flavour, job.status, job.err)
+    matches(f"rank 3 \\(host host-2, pid {pid}\\) has (not )?entered .* on axis world", job.err)
+    matches(f"process {pid} is stopped \\(SIGSTOP", job.err)
+
+
+@each_mpi
+def a_killed_rank_ends_the_job(mpi):
+    """As mpirun does it: its own message is the last to be read, and may be the only one."""
+    pid, job = when_under_way(mpi, lambda pid: os.kill(pid, signal.SIGKILL))
+    assert job.status not in (None, 0), (mpi.flavour, job.status, job.err)
+    text = job.err + job.out
+    if mpi.flavour == "openmpi":
+        matches(f"process rank 3 with PID {pid} on node 10.99.0.2 exited on signal 9", text)
+    else:
+        matches(f"PID {pid} RUNNING AT 10.99.0.2\n.*EXIT CODE: 9", text)
+
+
+def matches(pattern, text):
+    assert re.search(pattern, text), (pattern, text)
+
+
+def recordings(folder):
+    done = run([os.environ["TROIKA"], "inspect", str(folder), "--json"])
+    return json.loads(done.out)["ranks"] if done.status == 0 else []
+
+
+need_root()
+need_programs("ip", "unshare")
+try:
+    if subprocess.run([LAB, "up", PREFIX, "2"], timeout=60).returncode != 0:
+        skip("this machine cannot make network namespaces")
+    run_tests([every_operation_goes_between_hosts, a_stopped_rank_is_named, a_killed_rank_ends_the_job])
+finally:
+    subprocess.run([LAB, "down", PREFIX], timeout=60)
