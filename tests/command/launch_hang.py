@@ -59,6 +59,16 @@ def a_stopped_rank_of_another_host_is_named():
             assert f"process {found['pid']} is stopped (SIGSTOP" in job.err, job.err
 
 
+def a_killed_rank_of_another_host_is_named():
+    with tempfile.TemporaryDirectory() as name:
+        jobs, found = jobs_that_train(pathlib.Path(name))
+        os.kill(found["pid"], signal.SIGKILL)
+        done = wait_for_all(jobs)
+        for job in done:
+            assert job.status == 5, (job.status, job.err)
+            assert f"rank 1 (host host-b, pid {found['pid']}) was killed by signal 9 (SIGKILL); it " in job.err, job.err
+
+
 def a_network_that_is_cut_without_a_word_ends_both_jobs():
     with tempfile.TemporaryDirectory() as name:
         jobs, _ = jobs_that_train(pathlib.Path(name))
@@ -136,7 +146,8 @@ need_programs("ip", "unshare")
 try:
     if subprocess.run([LAB, "up", PREFIX, "2"], timeout=60).returncode != 0:
         skip("this machine cannot make network namespaces")
-    run_tests([a_network_that_is_cut_without_a_word_ends_both_jobs, a_stopped_rank_of_another_host_is_named,
+    run_tests([a_network_that_is_cut_without_a_word_ends_both_jobs, a_killed_rank_of_another_host_is_named,
+               a_stopped_rank_of_another_host_is_named,
                a_rank_of_another_host_in_an_endless_loop_is_named,
                a_rank_of_another_host_in_another_operation_is_named,
                a_rank_of_another_host_with_another_shape_is_named])
