@@ -21,7 +21,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::int64_t kElements = 1'000;
+// Of a tensor: for each way in which an engine goes about it.
+constexpr std::int64_t kSmall = 1'000, kLarge = 1'000'000;
 
 // An operation in which rank 0 needs something of rank 1.
 struct Operation {
@@ -29,9 +30,9 @@ struct Operation {
   std::function<Work(const Group& group, const Call& call)> start;
 };
 
-std::vector<Operation> operations() {
-  const auto tensor = [] { return at::ones({kElements}); };
-  const auto of_all = [](const Group& group) { return at::ones({group.size(), kElements}); };
+std::vector<Operation> operations(std::int64_t elements = kSmall) {
+  const auto tensor = [=] { return at::ones({elements}); };
+  const auto of_all = [=](const Group& group) { return at::ones({group.size(), elements}); };
   return {
       {"all_reduce",
        [=](const Group& group, const Call& call) {
@@ -47,7 +48,7 @@ std::vector<Operation> operations() {
        }},
       {"all_to_all",
        [=](const Group& group, const Call& call) {
-         const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), kElements);
+         const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), elements);
          return group.all_to_all(of_all(group), counts, of_all(group), counts, call);
        }},
       {"broadcast",
@@ -97,7 +98,7 @@ void report_end(const Rank& rank, const Operation& operation, const Group& group
 // All but rank 1 enter. Each operation is in a group of its own, which is unusable afterwards.
 RANK_FUNCTION(enters_nothing) {
   std::uint64_t generation = 0;
-  for (const Operation& operation : operations()) {
+  for (const Operation& operation : operations(std::stol(rank.argument("elements")))) {
     const Group group = group_of_generation(rank, ++generation);
     if (rank.index() != 1) report_end(rank, operation, group);
     rank.meet("after " + std::string(operation.name));
@@ -125,10 +126,11 @@ RANK_FUNCTION(aborts_each_operation) {
 
 class Deadlines : public testing::TestWithParam<TestedEngine> {};
 
-TEST_P(Deadlines, OfEveryOperationThatARankDoesNotEnter) {
-  const TestedEngine& engine = GetParam();
+void expect_deadlines(const TestedEngine& engine, std::int64_t elements) {
   const int size = engine.sizes.empty() ? 2 : engine.sizes.front();
-  const auto results = expect_ranks("enters_nothing", size, engine.options);
+  RankOptions options = engine.options;
+  options.arguments["elements"] = std::to_string(elements);
+  const auto results = expect_ranks("enters_nothing", size, options);
   for (const Operation& operation : operations()) {
     const std::string name(operation.name);
     std::string hows;
@@ -148,6 +150,13 @@ TEST_P(Deadlines, OfEveryOperationThatARankDoesNotEnter) {
     EXPECT_THAT(results[0].values.at(name + " message"), HasSubstr("waited 300 ms"));
     EXPECT_GT(std::stod(results[0].values.at(name + " seconds")), 0.25) << name;
   }
+}
+
+TEST_P(Deadlines, OfEveryOperationThatARankDoesNotEnter) {
+  expect_deadlines(GetParam(), kSmall);
+}
+TEST_P(Deadlines, OfEveryLargeOperation) {
+  expect_deadlines(GetParam(), kLarge);
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Deadlines, testing::ValuesIn(tested_engines()),

@@ -208,6 +208,31 @@ void check_reductions_of_hosts(HostMeter& meter) {
   }
 }
 
+// On both sides of where all_reduce takes a step more, in a carrier's share: 256 KiB for all other
+// hosts together, and 64 KiB of what is summed in fp32. Both numbers of elements divide as above.
+void check_limits_between_hosts(HostMeter& meter) {
+  const Group& group = meter.group();
+  const std::uint64_t h = meter.hosts();
+  const std::int64_t carriers = group.size() / static_cast<std::int64_t>(h);
+  const auto most = carriers * (256 << 10) / static_cast<std::int64_t>(h - 1) / 4;
+  const auto most_narrow = carriers * (64 << 10) / 4;
+  const auto reduce = [&](std::int64_t elements, at::ScalarType dtype) {
+    const at::Tensor tensor = at::ones({elements}, dtype);
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call("x")).wait();
+    return tensor.nbytes();
+  };
+  const std::int64_t more = carriers * static_cast<std::int64_t>(h);
+  const auto above = [more](std::int64_t limit) { return (limit / more + 1) * more; };
+  const std::uint64_t just = reduce(most, at::kFloat);
+  meter.expect("all_reduce just at once", {(h - 1) * just, 1});
+  const std::uint64_t not_just = reduce(above(most), at::kFloat);
+  meter.expect("all_reduce not at once", {2 * (h - 1) * not_just / h, 2});
+  const std::uint64_t just_narrow = reduce(most_narrow, at::kBFloat16);
+  meter.expect("all_reduce of bf16 just at once", {2 * (h - 1) * just_narrow, 1});
+  const std::uint64_t not_narrow = reduce(above(most_narrow), at::kBFloat16);
+  meter.expect("all_reduce of bf16 not at once", {3 * (h - 1) * not_narrow / h, 2});
+}
+
 // What a host has for other hosts if each of its members has `part` bytes for each other member.
 void check_movements_of_hosts(HostMeter& meter) {
   const Group& group = meter.group();
@@ -239,6 +264,7 @@ RANK_FUNCTION(bytes_between_three_hosts) {
   HostMeter meter(rank, 3);
   ASSERT_EQ(meter.group().engine_name(), "shm+gloo");
   check_reductions_of_hosts(meter);
+  check_limits_between_hosts(meter);
   check_movements_of_hosts(meter);
 }
 

@@ -247,7 +247,7 @@ std::vector<TestedEngine> tested_engines() {
         {"mpi_" + flavour, {.engine = EngineKind::kMpi, .mpirun = mpirun}, {2, 3, 4, 9}});
     engines.push_back({"hosts_over_mpi_" + flavour,
                        {.pretend = Pretend::kTwoHostsInTurn, .mpirun = mpirun},
-                       {4}});
+                       {4, 5, 9}});
   }
   return engines;
 }
