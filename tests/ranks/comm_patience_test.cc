@@ -35,12 +35,10 @@ void keep_to_one_core() {
 }
 
 // On one core only one of the two ranks runs: it waits in one operation, and finds the other there
-// already in the next. So every second operation of a rank that spun before it let the other go
-// would use the processor for that long.
-RANK_FUNCTION(waits_on_one_core) {
-  keep_to_one_core();
-  EXPECT_EQ(usable_cores(), 1);
-  const Group group = make_group("data", {0, 1}, rank.index(), rank.options());
+// already in the next. So every second operation of a rank that spins before it lets the other go
+// uses the processor for that long. Of the operations of two ranks that share a core: what a
+// quarter of them use more than.
+Seconds used_in_an_operation(const Group& group) {
   const at::Tensor one = at::ones({1});
   std::vector<Seconds> used;
   for (int round = 0; round < kRounds; ++round) {
@@ -50,11 +48,40 @@ RANK_FUNCTION(waits_on_one_core) {
   }
   const auto third_quartile = used.begin() + 3 * kRounds / 4;
   std::ranges::nth_element(used, third_quartile);
-  EXPECT_LT(third_quartile->count(), shm::patience_of(2, 2).spin.count());
+  return *third_quartile;
+}
+
+RANK_FUNCTION(waits_on_one_core) {
+  keep_to_one_core();
+  EXPECT_EQ(usable_cores(), 1);
+  const Group group = make_group("data", {0, 1}, rank.index(), rank.options());
+  EXPECT_LT(used_in_an_operation(group).count(), shm::patience_of(2, 2).spin.count());
+}
+
+// Two groups, made while there are as many cores as they have members, of which one belongs to a
+// job that has more ranks on this host.
+RANK_FUNCTION(waits_in_a_part_of_a_job) {
+  const int cores = usable_cores();
+  EngineOptions options = rank.options();
+  const Group alone = make_group("alone", {0, 1}, rank.index(), options);
+  options.ranks_on_host = cores + 1;
+  const Group part = make_group("part", {0, 1}, rank.index(), options);
+  keep_to_one_core();
+  rank.meet("on one core");
+  EXPECT_LT(used_in_an_operation(part).count(), shm::patience_of(2, 2).spin.count() / 2);
+  if (cores < 2) return;
+  // It may be one of them that waits nearly always.
+  const at::Tensor most = at::full({1}, used_in_an_operation(alone).count(), at::kDouble);
+  alone.all_reduce(most, ReduceOp::kMax, Rank::call("most")).wait();
+  EXPECT_GT(most.item<double>(), shm::patience_of(2, 2).spin.count() / 2);
 }
 
 TEST(PatienceOfSharedMemory, CountsTheCoresThatARankMayUse) {
   expect_ranks("waits_on_one_core", 2, {.engine = EngineKind::kShm});
+}
+
+TEST(PatienceOfSharedMemory, CountsTheRanksOfTheJobOnThisHost) {
+  expect_ranks("waits_in_a_part_of_a_job", 2, {.engine = EngineKind::kShm});
 }
 
 }  // namespace
