@@ -80,9 +80,21 @@ MpiLink::MpiLink(std::unique_ptr<Communicator> communicator, std::uint64_t group
 // it gives this communicator to.
 MpiLink::~MpiLink() {
   try {
-    if (broken_ || communicator_->sender_of(broken_tag_) >= 0) communicator_->keep();
+    if (communicator_->sender_of(broken_tag_) >= 0) communicator_->keep();
+    if (broken_) tell_peers();
   } catch (const Failure&) {
     communicator_->keep();
+  }
+}
+
+// MPI sends only while it is asked something, and may have kept a word back while its peer was
+// stopped.
+void MpiLink::tell_peers() {
+  constexpr Seconds kEnough{1};
+  const Deadline deadline = Deadline::in(kEnough);
+  Patience patience;
+  for (auto& word : words_) {
+    while (!word->test() && !deadline.passed()) patience.pause();
   }
 }
 
@@ -137,14 +149,13 @@ void MpiLink::throw_if_broken(int peer) {
 void MpiLink::break_off() noexcept {
   if (broken_.exchange(true)) return;
   communicator_->keep();
-  static const std::byte kWord{};
+  static const std::byte kWord{};  // stays for words that never leave
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     try {
-      // Never waited for: so small a message leaves at once, or its peer is gone.
-      auto request = communicator_->send(&kWord, 1, peer, broken_tag_);
-      // NOLINTNEXTLINE(bugprone-unused-return-value)
-      if (!request->test()) (void)request.release();
+      // Not waited for: nearly always so small a message leaves at once.
+      auto word = communicator_->send(&kWord, 1, peer, broken_tag_);
+      if (!word->test()) words_.push_back(std::move(word));
       // A peer that cannot be told has other ways to find out.
       // NOLINTNEXTLINE(bugprone-empty-catch)
     } catch (const std::exception&) {

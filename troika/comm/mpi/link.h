@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troika::mpi {
 
@@ -30,12 +31,15 @@ class MpiLink final : public Link {
   void wait(Request& request, int peer, const Deadline& deadline);
   // Operations that did not complete: MPI may still use their memory.
   void give_up(std::unique_ptr<Request> request, const at::Tensor& bytes);
+  // Gives what break_off() has sent a while to leave.
+  void tell_peers();
   // Throws LinkError if this member or a peer has broken off.
   void throw_if_broken(int peer);
 
   std::unique_ptr<Communicator> communicator_;
   int broken_tag_;  // of the message that says to a peer that this member has broken off
   std::atomic<bool> broken_ = false;
+  std::vector<std::unique_ptr<Request>> words_;  // of break_off(), that have not left yet
 };
 
 }  // namespace troika::mpi
