@@ -131,6 +131,26 @@ RANK_FUNCTION(aborts_each_operation) {
   }
 }
 
+// Rank 1 waits for rank 3, which does not come; rank 0, which has nothing to do with it, aborts.
+RANK_FUNCTION(aborts_for_others) {
+  const Transfer receive{Transfer::Direction::kReceive, 3, at::ones({5})};
+  std::uint64_t generation = 0;
+  for (const std::string name : {"exchange", "barrier"}) {
+    const Group group = group_of_generation(rank, ++generation);
+    if (rank.index() == 1) {
+      const Call call = Rank::call("alone", Seconds(60));
+      const Work work =
+          name == "barrier" ? group.barrier(call) : group.exchange({&receive, 1}, call);
+      rank.store().set(name + " waits", "");
+      report_error(rank, name, [&] { work.wait(); });
+    } else if (rank.index() == 0) {
+      (void)rank.store().get(name + " waits", Deadline::in(Seconds(30)));
+      group.abort("the loss is not finite");
+    }
+    rank.meet("after " + name);
+  }
+}
+
 class Deadlines : public testing::TestWithParam<TestedEngine> {};
 
 void expect_deadlines(const TestedEngine& engine, const Size& each) {
@@ -184,6 +204,21 @@ TEST_P(Aborts, EndEveryOperationFromAnotherThread) {
     EXPECT_EQ(values.at(name), "PeerError") << name;
     EXPECT_THAT(values.at(name + " message"),
                 HasSubstr(name + " 'alone' on axis data: the loss is not finite"));
+    EXPECT_LT(std::stod(values.at(name + " seconds")), kSoon) << name;
+  }
+}
+
+TEST_P(Aborts, AreHeardByThoseWhoWaitForOthers) {
+  const TestedEngine& engine = GetParam();
+  const auto& sizes = engine.sizes;
+  const auto enough = std::ranges::find_if(sizes, [](int size) { return size >= 4; });
+  const auto results =
+      expect_ranks("aborts_for_others", enough == sizes.end() ? 4 : *enough, engine.options);
+  const auto& values = results[1].values;
+  for (const std::string name : {"exchange", "barrier"}) {
+    EXPECT_EQ(values.at(name), "PeerError") << name;
+    EXPECT_THAT(values.at(name + " message"), AllOf(HasSubstr(name + " 'alone' on axis data: "),
+                                                    HasSubstr("the loss is not finite")));
     EXPECT_LT(std::stod(values.at(name + " seconds")), kSoon) << name;
   }
 }

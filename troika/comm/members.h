@@ -42,6 +42,12 @@ class ReasonBoard {
   void post(const Reason& reason) noexcept;
   // Why `member` gave up, if it says so in time.
   [[nodiscard]] std::optional<Reason> reason_of(int member, Seconds patience) noexcept;
+  // Who gave up before all others, if anyone has, this member included.
+  struct Posted {
+    int member;
+    Reason reason;
+  };
+  [[nodiscard]] std::optional<Posted> first() noexcept;
 
  private:
   Store store_;

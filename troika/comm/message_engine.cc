@@ -45,11 +45,15 @@ MessageEngine::MessageEngine(std::string_view name, Members members, std::unique
       collectives_(*link_),
       exceptions_(std::uncaught_exceptions()),
       collective_lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)),
-      exchange_lane_(std::make_unique<Lane>(Lane::Order::kIndependent)) {}
+      exchange_lane_(std::make_unique<Lane>(Lane::Order::kIndependent)),
+      watch_(std::make_unique<ReasonWatch>(board_, [this](int member, const Reason& reason) {
+        break_off({members_.name(member) + " gave up: " + reason.message, reason.hint});
+      })) {}
 
 MessageEngine::~MessageEngine() {
   collective_lane_.reset();
   exchange_lane_.reset();
+  watch_.reset();
   // A peer of a failing rank waits for an operation, not for its end.
   if (!broken_ && std::uncaught_exceptions() == exceptions_) take_leave();
 }
@@ -163,6 +167,7 @@ std::uint32_t MessageEngine::next_tag(std::uint64_t signature) {
 
 void MessageEngine::run(const Named& named, const std::function<void()>& body) {
   throw_if_broken(named);
+  const ReasonWatch::UnderWay under_way(*watch_);
   try {
     body();
   } catch (const LinkError& error) {

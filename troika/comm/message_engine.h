@@ -9,6 +9,7 @@
 #include <troika/comm/lane.h>
 #include <troika/comm/link.h>
 #include <troika/comm/members.h>
+#include <troika/comm/reason_watch.h>
 #include <troika/comm/witness.h>
 
 #include <memory>
@@ -90,6 +91,7 @@ class MessageEngine final : public GroupEngine {
   int exceptions_;                // under way when this was made
   std::unique_ptr<Lane> collective_lane_;
   std::unique_ptr<Lane> exchange_lane_;
+  std::unique_ptr<ReasonWatch> watch_;
 };
 
 }  // namespace troika

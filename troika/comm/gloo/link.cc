@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <mutex>
+#include <set>
+#include <stdexcept>
 #include <string_view>
 
 namespace troika {
@@ -27,15 +29,45 @@ std::string first_line(std::string_view text) {
   throw LinkError(LinkError::Reason::kBroken, peer, first_line(error.what()));
 }
 
+// What has started and is not over, so that it can be ended where Gloo does not: a receive that is
+// posted just when its connection ends waits for it without end.
+class UnderWay {
+ public:
+  void add(c10d::Work* work) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) work->abort();
+    works_.insert(work);
+  }
+  void remove(c10d::Work* work) {
+    const std::lock_guard lock(mutex_);
+    works_.erase(work);
+  }
+  void end_all() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    for (c10d::Work* work : works_) work->abort();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<c10d::Work*> works_;
+  bool ended_ = false;
+};
+
 class GlooMessage final : public Link::Message {
  public:
-  GlooMessage(c10::intrusive_ptr<c10d::Work> work, int peer)
-      : work_(std::move(work)), peer_(peer) {}
+  GlooMessage(c10::intrusive_ptr<c10d::Work> work, int peer, UnderWay& under_way)
+      : work_(std::move(work)), peer_(peer), under_way_(under_way) {
+    under_way_.add(work_.get());
+  }
+  ~GlooMessage() override { under_way_.remove(work_.get()); }
 
   void wait(const Deadline& deadline) override {
     try {
       // A wait that ended before its deadline would be taken for a lost connection.
-      work_->wait(whole_milliseconds(deadline.left()));
+      if (!work_->wait(whole_milliseconds(deadline.left()))) {
+        throw std::runtime_error("this member has broken off");
+      }
     } catch (const std::exception& error) {
       if (!deadline.passed()) throw_broken(peer_, error);
       throw LinkError(LinkError::Reason::kDeadline, peer_, first_line(error.what()));
@@ -45,6 +77,7 @@ class GlooMessage final : public Link::Message {
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   int peer_;
+  UnderWay& under_way_;
 };
 
 class GlooLink final : public Link {
@@ -78,6 +111,7 @@ class GlooLink final : public Link {
       } catch (const std::exception&) {
       }
     }
+    under_way_.end_all();
   }
 
  private:
@@ -87,7 +121,7 @@ class GlooLink final : public Link {
     const BrokenPipesFail guard;
     try {
       const std::lock_guard lock(mutex_);  // c10d counts messages without one
-      return std::make_unique<GlooMessage>(start(tensors), peer);
+      return std::make_unique<GlooMessage>(start(tensors), peer, under_way_);
     } catch (const std::exception& error) {
       throw_broken(peer, error);
     }
@@ -95,6 +129,7 @@ class GlooLink final : public Link {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::mutex mutex_;
+  UnderWay under_way_;
 };
 
 std::shared_ptr<gloo::transport::Device> make_device(const GlooDevice& device) {

@@ -153,7 +153,7 @@ void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor
   finish(rounded, piece, op, size());
   std::vector<Range> pieces;  // of each carrier of this host
   for (const Range& range : shard_ranges) pieces.push_back(range.shared_with(here));
-  hand_out(flat(output), rounded, parts[static_cast<std::size_t>(index_)], pieces, parts, named);
+  hand_out(flat(output), rounded, parts[static_cast<std::size_t>(index())], pieces, parts, named);
 }
 
 // What the carriers of this host have, to the members whose parts it is in.

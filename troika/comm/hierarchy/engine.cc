@@ -86,17 +86,21 @@ class HierarchyEngine::Both final : public Work::State {
   Work far_;
 };
 
-HierarchyEngine::HierarchyEngine(std::string_view name, std::string axis, int index, Hosts hosts,
-                                 Parts parts)
+HierarchyEngine::HierarchyEngine(std::string_view name, Members members, Hosts hosts, Parts parts,
+                                 ReasonBoard board)
     : name_(name),
-      axis_(std::move(axis)),
-      index_(index),
+      members_(std::move(members)),
       hosts_(std::move(hosts)),
       parts_(std::move(parts)),
-      lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)) {}
+      board_(std::move(board)),
+      lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)),
+      watch_(std::make_unique<ReasonWatch>(board_, [this](int member, const Reason& reason) {
+        break_off({members_.name(member) + " gave up: " + reason.message, reason.hint});
+      })) {}
 
 HierarchyEngine::~HierarchyEngine() {
   lane_.reset();
+  watch_.reset();
 }
 
 Work HierarchyEngine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
@@ -137,20 +141,20 @@ Work HierarchyEngine::broadcast(const at::Tensor& tensor, int root, const Call& 
 Work HierarchyEngine::gather(const at::Tensor& output, const at::Tensor& input, int root,
                              const Call& call) {
   std::vector<std::int64_t> to(static_cast<std::size_t>(size()), 0);
-  std::vector<std::int64_t> from(to.size(), index_ == root ? input.numel() : 0);
+  std::vector<std::int64_t> from(to.size(), index() == root ? input.numel() : 0);
   to[static_cast<std::size_t>(root)] = input.numel();
   return collective("gather", call, [=, this](const Named& named) {
-    deliver(index_ == root ? output : at::empty({0}, input.options()), from, input, to, named);
+    deliver(index() == root ? output : at::empty({0}, input.options()), from, input, to, named);
   });
 }
 
 Work HierarchyEngine::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                               const Call& call) {
   std::vector<std::int64_t> from(static_cast<std::size_t>(size()), 0);
-  std::vector<std::int64_t> to(from.size(), index_ == root ? output.numel() : 0);
+  std::vector<std::int64_t> to(from.size(), index() == root ? output.numel() : 0);
   from[static_cast<std::size_t>(root)] = output.numel();
   return collective("scatter", call, [=, this](const Named& named) {
-    deliver(output, from, index_ == root ? input : at::empty({0}, output.options()), to, named);
+    deliver(output, from, index() == root ? input : at::empty({0}, output.options()), to, named);
   });
 }
 
@@ -212,6 +216,7 @@ Work HierarchyEngine::collective(std::string_view operation, const Call& call,
 }
 
 void HierarchyEngine::run(const Named& named, const std::function<void()>& body) {
+  const ReasonWatch::UnderWay under_way(*watch_);
   try {
     body();
   } catch (const DeadlineError& error) {
@@ -234,13 +239,14 @@ void HierarchyEngine::run(const Named& named, const std::function<void()>& body)
 void HierarchyEngine::throw_if_broken(const Named& named) {
   const std::lock_guard lock(mutex_);
   if (broken_) {
-    throw PeerError(named.text + " on axis " + axis_ + ": " + broken_->message, broken_->hint);
+    throw PeerError(named.text + " on axis " + members_.axis + ": " + broken_->message,
+                    broken_->hint);
   }
 }
 
 std::exception_ptr HierarchyEngine::overdue(const Named& named) {
-  return overdue_error(named.text + " on axis " + axis_, named.deadline.timeout(), named.record,
-                       [this](const Reason& reason) { break_off(reason); });
+  return overdue_error(named.text + " on axis " + members_.axis, named.deadline.timeout(),
+                       named.record, [this](const Reason& reason) { break_off(reason); });
 }
 
 void HierarchyEngine::break_off(const Reason& reason) {
@@ -249,6 +255,7 @@ void HierarchyEngine::break_off(const Reason& reason) {
     if (broken_) return;
     broken_ = reason;
   }
+  board_.post(reason);
   for (const auto& part : {parts_.inside, parts_.between, parts_.all}) {
     if (part) part->abort(reason.text());
   }

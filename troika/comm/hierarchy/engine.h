@@ -22,6 +22,7 @@
 #include <troika/comm/hierarchy/hosts.h>
 #include <troika/comm/lane.h>
 #include <troika/comm/members.h>
+#include <troika/comm/reason_watch.h>
 
 #include <memory>
 #include <mutex>
@@ -41,7 +42,8 @@ class HierarchyEngine final : public GroupEngine,
     std::shared_ptr<GroupEngine> all;      // among all, for what is not reduced
   };
   // `name` is a literal.
-  HierarchyEngine(std::string_view name, std::string axis, int index, Hosts hosts, Parts parts);
+  HierarchyEngine(std::string_view name, Members members, Hosts hosts, Parts parts,
+                  ReasonBoard board);
   ~HierarchyEngine() override;
 
   [[nodiscard]] std::string_view name() const override { return name_; }
@@ -109,20 +111,23 @@ class HierarchyEngine final : public GroupEngine,
   void inside(const Start& start);
   // What each member of this host takes on as a carrier.
   [[nodiscard]] std::vector<std::int64_t> shards(std::int64_t elements, std::int64_t bytes) const;
-  [[nodiscard]] int place() const { return hosts_.place_of(index_); }
-  [[nodiscard]] int host() const { return hosts_.host_of(index_); }
+  [[nodiscard]] int index() const { return members_.index; }
+  [[nodiscard]] int place() const { return hosts_.place_of(index()); }
+  [[nodiscard]] int host() const { return hosts_.host_of(index()); }
   [[nodiscard]] const std::vector<int>& neighbours() const { return hosts_.members(host()); }
   [[nodiscard]] int size() const { return static_cast<int>(hosts_.by_host().size()); }
 
   std::string_view name_;
-  std::string axis_;
-  int index_;
+  Members members_;
   Hosts hosts_;
   Parts parts_;
+  ReasonBoard board_;
   std::mutex inside_mutex_;  // operations of the lane and exchanges start at any time
   std::mutex mutex_;
   std::optional<Reason> broken_;  // guarded by the mutex
   std::unique_ptr<Lane> lane_;
+  // Those who wait inside a host hear by it of what happens between others.
+  std::unique_ptr<ReasonWatch> watch_;
 };
 
 }  // namespace troika::detail

@@ -44,8 +44,9 @@ std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context,
   }
   parts.all = make_between(context, meeting);
   parts.recorder = context.options.observers.recorder;
-  return std::make_shared<HierarchyEngine>(name, context.axis, context.index, hosts,
-                                           std::move(parts));
+  return std::make_shared<HierarchyEngine>(
+      name, meeting.members(), hosts, std::move(parts),
+      ReasonBoard(meeting.store().with_prefix("reason/hosts"), context.index));
 }
 
 }  // namespace troika::detail
