@@ -50,6 +50,8 @@ class Mpi:
             "mpich": ["mpirun.mpich", "-n", "4", "-hosts", hosts, "-launcher", "ssh", "-launcher-exec", self.agent,
                       "-iface", "eth0"],
         }[self.flavour]
+        if self.flavour == "mpich":
+            own["UCX_TLS"] = "tcp,self"  # else it reads the memory of the other host, which is this very machine
         # Open MPI refuses to run as root unless told.
         changed = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **own)
         return Job([self.agent, "10.99.0.1", "exec", *words, *command], changed)

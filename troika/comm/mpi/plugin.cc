@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace troika::mpi {
@@ -37,8 +39,23 @@ bool has_ended() {
   return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
 }
 
+#ifdef MPICH_VERSION
+// MPICH 4.0 between hosts, over UCX and TCP, can wait in MPI_Finalize for ever when members close
+// connections that were in use a moment ago: one that is through waits for the others without
+// answering them any more (pmodels/mpich#6596, openucx/ucx#8738). A pause before it avoids that, and
+// one of 50 ms not always.
+void let_connections_come_to_rest() {
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+#else
+void let_connections_come_to_rest() {}
+#endif
+
 void finalize_at_exit() {
-  if (!has_ended() && !g_failed) MPI_Finalize();
+  if (has_ended() || g_failed) return;
+  let_connections_come_to_rest();
+  MPI_Finalize();
 }
 
 class Requests final : public Request {
