@@ -46,7 +46,7 @@ class Install(unittest.TestCase):
     def run_in(cls, folder, *command, status=0, **changes):
         done = subprocess.run(list(map(str, command)), cwd=folder, text=True, env=environment(**VARIABLES, **changes),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * PATIENCE_SECONDS)
-        if done.returncode != status:
+        if done.returncode not in (status if isinstance(status, tuple) else (status,)):
             raise AssertionError(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
@@ -195,7 +195,9 @@ class Install(unittest.TestCase):
             done = self.run_in(self.folder, mpirun, "-n", ranks, program, recipe, model)
             self.assertIn(f"{ranks} ranks: loss", done.stdout)
             self.assertTrue(model.is_file())
-        done = self.run_in(self.folder, mpirun, "-n", 2, program, wrong, model, status=2)
+        # MPICH 4.0 makes 1 of a status that it is told before it sees the rank's connection close (pmi_cb() of Hydra).
+        status = (1, 2) if mpirun.endswith("mpich") else 2
+        done = self.run_in(self.folder, mpirun, "-n", 2, program, wrong, model, status=status)
         self.assertRegex(done.stderr, r"wrong\.toml:5: \[model\] kind: 'mlq'")
 
 
