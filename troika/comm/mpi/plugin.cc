@@ -42,8 +42,8 @@ bool has_ended() {
 #ifdef MPICH_VERSION
 // MPICH 4.0 between hosts, over UCX and TCP, can wait in MPI_Finalize for ever when members close
 // connections that were in use a moment ago: one that is through waits for the others without
-// answering them any more (pmodels/mpich#6596, openucx/ucx#8738). A pause before it avoids that, and
-// one of 50 ms not always.
+// answering them any more (pmodels/mpich#6596, openucx/ucx#8738). A pause before it avoids that,
+// and one of 50 ms not always.
 void let_connections_come_to_rest() {
   MPI_Barrier(MPI_COMM_WORLD);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
