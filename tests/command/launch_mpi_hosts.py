@@ -104,7 +104,9 @@ def when_under_way(mpi, act):
 def a_stopped_rank_is_named(mpi):
     """By its neighbour, who looks at its process; a program that fails then ends the job."""
     pid, job = when_under_way(mpi, lambda pid: os.kill(pid, signal.SIGSTOP))
-    assert job.status == 4, (mpi.flavour, job.status, job.err)
+    # Two ranks end at once here: Hydra's own connection to their host may then end with an assertion of its own.
+    hydra_failed = mpi.flavour == "mpich" and "(pm/pmiserv/" in job.err and job.status != 0
+    assert job.status == 4 or hydra_failed, (mpi.flavour, job.status, job.err)
     matches(f"rank 3 \\(host host-2, pid {pid}\\) has (not )?entered .* on axis world", job.err)
     matches(f"process {pid} is stopped \\(SIGSTOP", job.err)
 
@@ -118,7 +120,8 @@ def a_killed_rank_ends_the_job(mpi):
     if mpi.flavour == "openmpi":
         matches(f"process rank 3 with PID {pid} on node 10.99.0.2 exited on signal 9", text)
     else:
-        matches(f"PID {pid} RUNNING AT 10.99.0.2\n.*EXIT CODE: 9", text)
+        # Hydra kills the other rank of that host, too, and then names the first of them that has not ended well.
+        matches("RUNNING AT 10.99.0.2\n.*EXIT CODE: 9", text)
 
 
 def matches(pattern, text):
