@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 
 #include "ranks/own_mpi.h"
@@ -94,6 +95,33 @@ RANK_FUNCTION(goes_on_without_one) {
 
 TEST_P(Mpi, WhatAnAborterHasSaidIsOfItsGroupAlone) {
   expect_ranks("goes_on_without_one", 3, options());
+}
+
+// MPI sends only while it is called. Open MPI calls a long message sent when the word that ends it
+// is still to leave, as it must wait here now and then: the socket is kept full. The sender then
+// waits elsewhere, for the receiver.
+RANK_FUNCTION(waits_elsewhere) {
+  const std::map<const char*, const char*> settings = {{"OMPI_MCA_pml", "ob1"},
+                                                       {"OMPI_MCA_btl", "tcp,self"},
+                                                       {"OMPI_MCA_btl_tcp_sndbuf", "4096"},
+                                                       {"OMPI_MCA_btl_tcp_rcvbuf", "4096"},
+                                                       {"UCX_TLS", "tcp,self"}};
+  for (const auto& [name, value] : settings) setenv(name, value, 1);
+  const Group group = rank.group();
+  const bool sends = rank.index() == 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const at::Tensor tensor = at::ones({20'000 + 3'337 * trial});
+    const Transfer transfer{sends ? Transfer::Direction::kSend : Transfer::Direction::kReceive,
+                            1 - rank.index(), tensor};
+    rank.meet("start " + std::to_string(trial));
+    group.exchange({&transfer, 1}, Rank::call("news", Seconds(10))).wait();
+    rank.meet("received " + std::to_string(trial));
+  }
+  group.barrier(Rank::call("end")).wait();
+}
+
+TEST_P(Mpi, SendsWhileNobodyWaits) {
+  expect_ranks("waits_elsewhere", 2, options());
 }
 
 INSTANTIATE_TEST_SUITE_P(Flavours, Mpi, testing::ValuesIn(tested_mpi_engines()),

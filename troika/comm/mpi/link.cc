@@ -74,7 +74,9 @@ class MpiLink::UnderWay final : public Link::Message {
 };
 
 MpiLink::MpiLink(std::unique_ptr<Communicator> communicator, std::uint64_t group)
-    : communicator_(std::move(communicator)), broken_tag_(broken_tag(group)) {}
+    : progress_(Progress::of_process()),
+      communicator_(std::move(communicator)),
+      broken_tag_(broken_tag(group)) {}
 
 // What members of a broken group have sent stays in MPI, which would hand it to the next group that
 // it gives this communicator to.
@@ -102,6 +104,7 @@ std::unique_ptr<Link::Message> MpiLink::send(int peer, const at::Tensor& bytes, 
   throw_if_broken(peer);
   try {
     auto request = communicator_->send(detail::data(bytes), bytes.nbytes(), peer, short_tag(tag));
+    progress_->started();
     return std::make_unique<UnderWay>(*this, std::move(request), UnderWay::Direction::kSend, bytes,
                                       peer);
   } catch (const Failure& failure) {
@@ -115,6 +118,7 @@ std::unique_ptr<Link::Message> MpiLink::receive(int peer, const at::Tensor& byte
   try {
     auto request =
         communicator_->receive(detail::data(bytes), bytes.nbytes(), peer, short_tag(tag));
+    progress_->started();
     return std::make_unique<UnderWay>(*this, std::move(request), UnderWay::Direction::kReceive,
                                       bytes, peer);
   } catch (const Failure& failure) {
@@ -126,6 +130,7 @@ void MpiLink::wait(Request& request, int peer, const Deadline& deadline) {
   Patience patience;
   try {
     while (!request.test()) {
+      progress_->driven();
       patience.pause();
       if (!patience.look()) continue;
       throw_if_broken(peer);

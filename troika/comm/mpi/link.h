@@ -1,9 +1,11 @@
 // Messages over MPI. Nothing in MPI waits with a time-out, so whoever waits for a message asks, and
 // drives MPI by that: without a pause at first, then leaving the processor to others between.
+// Where nobody waits, Progress drives it.
 #pragma once
 
 #include <troika/comm/link.h>
 #include <troika/comm/mpi/plugin.h>
+#include <troika/comm/mpi/progress.h>
 
 #include <atomic>
 #include <cstdint>
@@ -36,6 +38,7 @@ class MpiLink final : public Link {
   // Throws LinkError if this member or a peer has broken off.
   void throw_if_broken(int peer);
 
+  std::shared_ptr<Progress> progress_;
   std::unique_ptr<Communicator> communicator_;
   int broken_tag_;  // of the message that says to a peer that this member has broken off
   std::atomic<bool> broken_ = false;

@@ -219,7 +219,9 @@ class PluginOfThisMpi final : public Plugin {
     if (started()) return;
     int provided = 0;
     must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-    must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    for (const MPI_Comm each : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
+      must(MPI_Comm_set_errhandler(each, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
     if (std::atexit(finalize_at_exit) != 0) throw Failure("atexit has no room");
   }
 
@@ -228,6 +230,13 @@ class PluginOfThisMpi final : public Plugin {
     must(MPI_Query_thread(&provided), "MPI_Query_thread");
     if (provided == MPI_THREAD_MULTIPLE) return Threads::kAll;
     return provided == MPI_THREAD_SERIALIZED ? Threads::kOneAtATime : Threads::kOneOnly;
+  }
+
+  bool progress() noexcept override {
+    if (has_ended()) return false;
+    int found = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+    return true;
   }
 
   [[nodiscard]] int rank() const override {

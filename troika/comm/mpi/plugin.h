@@ -15,7 +15,7 @@
 namespace troika::mpi {
 
 // Of this interface: a plug-in of another build is refused.
-inline constexpr int kPluginVersion = 2;
+inline constexpr int kPluginVersion = 3;
 inline constexpr const char* kPluginEntry = "troika_mpi_plugin";
 
 // What MPI says when a call fails. Visible, since it crosses from one library to another.
@@ -81,6 +81,9 @@ class Plugin {
   // of the job. What is initialised here is finalised when the process exits. Throws Failure.
   virtual void start() = 0;
   [[nodiscard]] virtual Threads threads() const = 0;
+  // Moves what is under way on any communicator. Whether MPI still runs. Thread-safe if
+  // Threads::kAll.
+  [[nodiscard]] virtual bool progress() noexcept = 0;
   // This process's position among all those of the job (MPI_COMM_WORLD), and how many there are.
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
