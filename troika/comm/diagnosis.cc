@@ -182,6 +182,13 @@ class Case {
     return is_held_up(member) ? std::optional<int>(member) : std::nullopt;
   }
 
+  // In our operation it may wait for another member, which this one does not wait for itself.
+  [[nodiscard]] std::optional<int> if_waiting(int member) const {
+    const ProcessState state = snapshot(member)->process;
+    const bool may_wait = state == ProcessState::kSleeps || state == ProcessState::kRuns;
+    return may_wait ? std::optional<int>(member) : std::nullopt;
+  }
+
   [[nodiscard]] Diagnosis in_another_operation(int member) const {
     const RecordedOperation& theirs = *at_our_place(member);
     const std::string name = members_.name(member), ours = "ranks " + list_ranks(waiting());
@@ -219,7 +226,7 @@ class Case {
     const std::string name = members_.name(*suspect), hint = about_process(*suspect);
     if (wait_.place > 0 && !is_ahead(*suspect)) {
       return {name + " has entered " + where() + " and stopped there; " + who_has_waited(*suspect),
-              hint};
+              hint, if_waiting(*suspect)};
     }
     return {nothing_from(*suspect) + "; " + last_deed(*snapshot(*suspect)), hint,
             if_held_up(*suspect)};

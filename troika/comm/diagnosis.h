@@ -34,8 +34,8 @@ struct Diagnosis {
   // have waited 60.0 s; it last completed all_reduce 'loss' 61 s ago"
   std::string message;
   std::string hint;
-  // The member that it names, if that one waits for somebody itself, or has just failed, in another
-  // operation: what that one knows says more.
+  // The member that it names, if that one may wait for somebody itself, or has just failed in
+  // another operation: what that one knows says more.
   std::optional<int> held_up = {};
   // Members are in different operations, or give different tensors: whom it names says the same of
   // this one.
