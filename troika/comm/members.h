@@ -1,14 +1,8 @@
-// The members of a group as messages name them, and the board on which a member that gives up
-// leaves the reason, so that its peers can tell the cause from its consequences.
+// The members of a group as messages name them.
 #pragma once
-
-#include <troika/base/time.h>
-#include <troika/comm/reason.h>
-#include <troika/rendezvous/store.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,28 +24,6 @@ struct Members {
   [[nodiscard]] std::string name(int member) const;
   // Whether a member's process can be looked at from here.
   [[nodiscard]] bool on_this_host(int member) const;
-};
-
-class ReasonBoard {
- public:
-  // `store` is this board's own connection, behind a prefix of its own.
-  ReasonBoard(Store store, int index) : store_(std::move(store)), index_(index) {}
-
-  // Why this member gives up. Thread-safe, like the others; failures of the store are ignored, as
-  // they come with an error that matters more.
-  void post(const Reason& reason) noexcept;
-  // Why `member` gave up, if it says so in time.
-  [[nodiscard]] std::optional<Reason> reason_of(int member, Seconds patience) noexcept;
-  // Who gave up before all others, if anyone has, this member included.
-  struct Posted {
-    int member;
-    Reason reason;
-  };
-  [[nodiscard]] std::optional<Posted> first() noexcept;
-
- private:
-  Store store_;
-  int index_;
 };
 
 }  // namespace troika

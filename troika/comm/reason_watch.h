@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troika/base/time.h>
-#include <troika/comm/members.h>
+#include <troika/comm/reason_board.h>
 
 #include <atomic>
 #include <condition_variable>

@@ -11,6 +11,7 @@
 #include <troika/comm/mpi/patience.h>
 #include <troika/comm/nccl/plugin.h>
 #include <troika/comm/overdue.h>
+#include <troika/comm/reason_board.h>
 #include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>
