@@ -10,6 +10,7 @@
 
 #include <exception>
 #include <functional>
+#include <thread>
 
 namespace troika {
 namespace {
@@ -54,8 +55,12 @@ MessageEngine::~MessageEngine() {
   collective_lane_.reset();
   exchange_lane_.reset();
   watch_.reset();
-  // A peer of a failing rank waits for an operation, not for its end.
-  if (!broken_ && std::uncaught_exceptions() == exceptions_) take_leave();
+  if (broken_) return;
+  if (std::uncaught_exceptions() == exceptions_) {
+    take_leave();
+  } else {  // its process may stay, as one that waits for the end of MPI does
+    break_off({"it has met an error of its own", "its last lines say why"});
+  }
 }
 
 Work MessageEngine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
@@ -231,7 +236,9 @@ std::optional<Reason> MessageEngine::await_reason(int member, Seconds waited) {
   const Deadline enough = Deadline::in(kForIndirectReasons);
   while (!enough.passed()) {
     if (auto reason = reason_left(members_, member, waited + kForIndirectReasons)) return reason;
-    if (auto reason = board_.reason_of(member, kBetweenLooks)) return reason;
+    const Deadline look = Deadline::in(kBetweenLooks);
+    if (auto reason = board_.reason_of(member, look.left())) return reason;
+    std::this_thread::sleep_for(look.left());
   }
   return std::nullopt;
 }
