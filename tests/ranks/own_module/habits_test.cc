@@ -243,6 +243,18 @@ RANK_TEST(OwnModuleHabits, SparseGradient, 2) {
               HasSubstr("the gradient of parameter 'weight' is not a dense tensor"));
 }
 
+RANK_TEST(OwnModuleHabits, GraphOfGradients, 2) {
+  torch::nn::Linear module(3, 2);
+  DataParallel model(module, session_of(rank));
+  const auto differentiate = [&] {
+    const torch::Tensor loss = model(torch::ones({4, 3})).square().sum();
+    loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+  };
+  EXPECT_THAT(
+      usage_error_of(differentiate),
+      testing::ContainsRegex("the gradient of parameter '(weight|bias)' has a graph of its"));
+}
+
 RANK_TEST(OwnModuleHabits, WrappedTwice, 2) {
   Mlp module;
   {
