@@ -87,6 +87,22 @@ RANK_FUNCTION(messages_sent) {
   check_larger_messages(meter, depth);
 }
 
+// Across two hosts of two ranks each: a carrier's 12 MiB, in blocks of 4 MiB and segments of 1 MiB.
+void check_larger_messages_between_hosts(const Meter& meter, bool sends_half) {
+  const Group& group = meter.group();
+  at::Tensor huge = at::ones({kHuge}), own = at::ones({kHuge / 4});
+  group.all_reduce(huge, ReduceOp::kSum, Rank::call("in several blocks")).wait();
+  meter.expect("all_reduce in several blocks", {2 * kHugeBytes / 2 / 2, 1 + 2});
+  group.reduce_scatter(own, huge, ReduceOp::kSum, Rank::call("in several blocks")).wait();
+  meter.expect("reduce_scatter in several blocks",
+               sends_half ? Traffic{kHugeBytes / 2, 0} : Traffic{0, 3});
+  constexpr std::uint64_t kSegments = 3;
+  at::Tensor segments = huge.narrow(0, 0, std::int64_t{kSegments} << 18);
+  group.broadcast(segments, 0, Rank::call("in segments")).wait();
+  meter.expect("broadcast in segments", {group.rank() == 0 ? kSegments << 20 : 0,
+                                         group.rank() == 1 ? std::uint32_t{kSegments} : 0});
+}
+
 // Across two hosts of two ranks each: what goes from host to host.
 RANK_FUNCTION(bytes_between_hosts) {
   const Meter meter(rank);
@@ -150,6 +166,7 @@ RANK_FUNCTION(bytes_between_hosts) {
   expect_first("all_reduce of 64 KiB", {64 << 10, 1});
   group.all_reduce(more, ReduceOp::kSum, Rank::call("x")).wait();
   meter.expect("all_reduce of more", {(64 << 10) / 2 + 8, 1});
+  check_larger_messages_between_hosts(meter, sends_half);
 }
 
 // Across H hosts whose ranks are numbered in turn: what the recorders of a host's ranks add up to
