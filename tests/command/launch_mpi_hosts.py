@@ -89,7 +89,7 @@ def when_under_way(mpi, rank, act):
     job = mpi.start(COMM_PROBE, "auto", "1", "100000000", "3", TROIKA_RECORDERS=str(recorders))
     try:
         until = time.monotonic() + 60
-        while len(ranks := recordings(recorders)) < 4 or min(rank["count"] for rank in ranks) < 10:
+        while len(ranks := recordings(recorders)) < 4 or min(each["count"] for each in ranks) < 10:
             assert job.process.poll() is None, job.wait().err
             assert time.monotonic() < until, "the job has not begun"
         pid = ranks[rank]["pid"]
