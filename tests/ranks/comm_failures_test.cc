@@ -384,6 +384,26 @@ TEST_P(Failures, ARankThatIsKilled) {
   }
 }
 
+RANK_FUNCTION(meets_an_error_of_its_own) {
+  const Group group = rank.group();
+  group.barrier(Rank::call("start")).wait();
+  if (rank.index() == 1) throw std::runtime_error("the table has no row 7");
+  EXPECT_THROW(group.barrier(Rank::call("next")).wait(), PeerError);
+}
+
+// Others do not wait for it to their deadline, nor does it for them, in MPI_Finalize.
+TEST_P(Failures, AnExceptionOfOneRank) {
+  const auto start = Clock::now();
+  const auto results = run_ranks("meets_an_error_of_its_own", 3, GetParam().options);
+  EXPECT_LT(Seconds(Clock::now() - start).count(), 20);
+  EXPECT_THAT(results[1].output, HasSubstr("the table has no row 7"));
+  for (const int rank : {0, 2}) {
+    const RankResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_TRUE(result.ok() || result.signal == SIGKILL) << result.account();  // by mpirun
+    EXPECT_FALSE(result.timed_out);
+  }
+}
+
 TEST_P(Failures, Abort) {
   const auto results = run("aborts", 2);
   for (const std::string name : {"first", "second", "third"}) {

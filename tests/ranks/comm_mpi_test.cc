@@ -51,31 +51,6 @@ TEST_P(Mpi, NamesTheRankThatIsMissing) {
   EXPECT_GE(deadlines, 1);
 }
 
-RANK_FUNCTION(meets_an_error_of_its_own) {
-  const Group group = rank.group();
-  group.barrier(Rank::call("start")).wait();
-  if (rank.index() == 1) throw std::runtime_error("the table has no row 7");
-  try {
-    group.barrier(Rank::call("next")).wait();
-    ADD_FAILURE() << "no error";
-  } catch (const PeerError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("an error of its own"));
-  }
-}
-
-// Others do not wait for it to their deadline, nor it for them in MPI_Finalize.
-TEST_P(Mpi, ARankWithAnErrorOfItsOwnIsMissedAtOnce) {
-  const auto start = Clock::now();
-  const auto results = run_ranks("meets_an_error_of_its_own", 3, options());
-  EXPECT_LT(Seconds(Clock::now() - start).count(), 20);
-  EXPECT_THAT(results[1].output, HasSubstr("the table has no row 7"));
-  for (const RankResult& result : results) EXPECT_FALSE(result.timed_out);
-  for (const int rank : {0, 2}) {
-    const RankResult& result = results[static_cast<std::size_t>(rank)];
-    EXPECT_TRUE(result.ok() || result.signal == SIGKILL) << result.account();  // mpirun's
-  }
-}
-
 RANK_FUNCTION(uses_mpi_between_hosts) {
   const Group group = rank.group();
   EXPECT_EQ(group.engine_name(), "shm+mpi");
