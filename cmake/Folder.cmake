@@ -14,7 +14,15 @@ endfunction()
 troika_precompiled(troika_pch_aten aten.h)
 troika_precompiled(troika_pch_torch torch.h)
 
+# Files compiled as one. What they share, LibTorch's templates above all, is compiled once for all of them; a
+# batch is small enough for two cores to share the larger folders. Two files of a target may therefore not give
+# one name to two things, not even in unnamed namespaces. Files with compile options of their own stay alone.
+set(TROIKA_UNITY_BATCH 16)
+
 function(troika_use target uses)
+  if(TROIKA_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TROIKA_UNITY_BATCH})
+  endif()
   target_link_libraries(${target} PUBLIC troika_options)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   if(NOT uses STREQUAL plain)

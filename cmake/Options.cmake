@@ -1,5 +1,6 @@
 # Compiler settings shared by every target, and the switches a user may set.
 option(TROIKA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(TROIKA_UNITY "Compile many source files of a folder as one: a third of the time for all of it, more for one file" ON)
 option(TROIKA_BUILD_FUZZ "Build the libFuzzer targets (clang only)" OFF)
 set(TROIKA_TEST_PYTHON "" CACHE FILEPATH
   "Python with what only tests need (scripts/python_env.py makes it); tests that need it are left out without it")
@@ -9,10 +10,11 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # assertions of libraries stay
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")  # line numbers in backtraces, small objects
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
 # ccache and mold where present. A precompiled header needs ccache told that its macros are stable.

@@ -1,5 +1,6 @@
 #include <troika/base/units.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -74,6 +75,11 @@ std::string format_duration(double seconds) {
   const std::int64_t minutes = std::llround(seconds / 60);
   if (minutes * 60 < kDay) return two_parts(minutes, 60, " h ", " min");
   return two_parts(std::llround(seconds / kHour), 24, " d ", " h");
+}
+
+std::string format_elapsed(std::int64_t since, std::int64_t now) {
+  return format_duration(
+      std::max(0.0, (static_cast<double>(now) - static_cast<double>(since)) / 1e9));
 }
 
 std::string format_rate(double per_second, std::string_view unit) {

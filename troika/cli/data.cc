@@ -18,7 +18,7 @@
 namespace troika {
 namespace {
 
-struct Options {
+struct DataArguments {
   PrepareOptions prepare;
   bool train_tokenizer = false;
   std::int64_t vocab_size = 0;
@@ -59,7 +59,7 @@ class DeferredSignals {
 };
 
 // The progress bar and the check for Ctrl-C, from the first call on.
-class Reporter {
+class TokenisingReporter {
  public:
   void operator()(std::int64_t done, std::int64_t total) {
     if (!signals_) signals_.emplace();
@@ -92,7 +92,7 @@ void print_report(const PrepareReport& report) {
   }
 }
 
-int prepare(const Options& options) {
+int prepare(const DataArguments& options) {
   PrepareOptions prepare = options.prepare;
   if (options.train_tokenizer != (options.vocab_size > 0)) {
     throw UsageError(options.train_tokenizer ? "--train-tokenizer needs --vocab-size"
@@ -103,7 +103,7 @@ int prepare(const Options& options) {
     prepare.train_vocab_size = options.vocab_size;
     std::cerr << "training a tokenizer of " << options.vocab_size << " ids\n";
   }
-  Reporter reporter;
+  TokenisingReporter reporter;
   print_report(prepare_tokens(
       prepare, [&reporter](std::int64_t done, std::int64_t total) { reporter(done, total); }));
   return 0;
@@ -112,7 +112,7 @@ int prepare(const Options& options) {
 }  // namespace
 
 void add_data_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataArguments>();
   CLI::App* data = app.add_subcommand("data", "Work with training data");
   data->require_subcommand(1);
   data->footer("Example:\n  troika data prepare corpus 'text/**/*.txt'");

@@ -24,7 +24,7 @@ constexpr Seconds kPatience{30};
 constexpr std::int64_t kSmallBytes = 4096;
 constexpr std::int64_t kLargeBytes = std::int64_t{64} << 20;
 
-struct Options {
+struct DoctorArguments {
   bool json = false;
   std::string measured_engine;  // set for the ranks that the doctor starts
 };
@@ -36,7 +36,7 @@ EngineFacts facts_of(const std::string& name) {
   throw UsageError("no engine is called '" + name + "'");
 }
 
-nlohmann::json json_of(const AllReduceTiming& timing) {
+nlohmann::json row_of(const AllReduceTiming& timing) {
   return {timing.bytes, timing.time.count(), timing.bus_bandwidth};
 }
 
@@ -59,8 +59,8 @@ std::string measure(const EngineFacts& engine, const Environment& environment) {
     options.store = &rendezvous.store();
     options.rendezvous_timeout = kPatience;
     const Group group = make_group("doctor", ranks, world->rank, options);
-    result["latency"] = json_of(time_all_reduce(group, kSmallBytes, 200, kPatience));
-    result["bandwidth"] = json_of(time_all_reduce(group, kLargeBytes, 5, kPatience));
+    result["latency"] = row_of(time_all_reduce(group, kSmallBytes, 200, kPatience));
+    result["bandwidth"] = row_of(time_all_reduce(group, kLargeBytes, 5, kPatience));
   }
   rendezvous.leave(Deadline::in(kPatience));
   return result.dump();
@@ -111,7 +111,7 @@ EngineFinding examine_engine(const EngineFacts& facts) {
   return finding;
 }
 
-int examine_machine(const Options& options) {
+int examine_machine(const DoctorArguments& options) {
   DoctorReport report;
   report.machine = examine(machine_facts(), count_gpu_devices());
   report.network = network_interfaces();
@@ -124,7 +124,7 @@ int examine_machine(const Options& options) {
 
 void add_doctor_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("doctor", "What this machine has, and how fast it talks");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorArguments>();
   command->add_flag("--json", options->json, "One line of JSON, for machines");
   command->add_option("--measure", options->measured_engine)->group("");  // hidden
   command->footer(

@@ -10,14 +10,14 @@
 namespace troika {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   std::string run;
   std::string prompt;
   std::string tokenizer;
   SamplingOptions sampling;
 };
 
-int generate(const Options& options) {
+int generate(const GenerateArguments& options) {
   const Generator generator(options.run, options.tokenizer);
   generator.generate(options.prompt, options.sampling,
                      [](std::string_view piece) { std::cout << piece << std::flush; });
@@ -29,7 +29,7 @@ int generate(const Options& options) {
 
 void add_generate_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Sample text from the model of a run");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateArguments>();
   command->add_option("RUN", options->run, "Run folder, as `troika train` names it")->required();
   command->add_option("--prompt", options->prompt,
                       "Text to go on from; without it, a document begins");

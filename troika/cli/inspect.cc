@@ -10,13 +10,13 @@
 namespace troika {
 namespace {
 
-struct Options {
+struct InspectArguments {
   std::string run;
   int last = 10;
   bool json = false;
 };
 
-int inspect(const Options& options) {
+int inspect(const InspectArguments& options) {
   const Inspection inspection = inspect_run(options.run);
   std::cout << (options.json ? to_json(inspection) + "\n" : to_text(inspection, options.last));
   return 0;
@@ -27,7 +27,7 @@ int inspect(const Options& options) {
 void add_inspect_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Show what the ranks of a run are doing, or did last, side by side");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectArguments>();
   command->add_option("RUN", options->run, "Run folder, of a run that goes on or has ended")
       ->required();
   command->add_option("--last", options->last, "How many operations of each axis to show")

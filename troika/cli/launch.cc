@@ -14,14 +14,14 @@
 namespace troika {
 namespace {
 
-struct Options {
+struct LaunchArguments {
   LaunchFlags flags;
   double rendezvous_timeout = 300;
   std::string recorders;
   std::vector<std::string> command;
 };
 
-int launch(const Options& options) {
+int launch(const LaunchArguments& options) {
   RankDefaults defaults;
   defaults.usable_cores = usable_cores();
   defaults.gpus = count_gpu_devices();
@@ -35,7 +35,7 @@ int launch(const Options& options) {
   return report_end(run_recorded(std::move(launch)));
 }
 
-constexpr const char* kExamples =
+constexpr const char* kLaunchExamples =
     "Examples:\n"
     "  troika launch --ranks 2 -- ./simulate --steps 100\n"
     "  troika launch --nodes 2 --node-rank 0 --ranks-per-node 8 --rendezvous host0:29500 -- "
@@ -51,7 +51,7 @@ constexpr const char* kExamples =
 
 void add_launch_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("launch", "Start a program of your own on several ranks");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LaunchArguments>();
   command->add_option("PROGRAM", options->command, "What each rank runs, with its arguments")
       ->required();
   command->positionals_at_end();
@@ -68,7 +68,7 @@ void add_launch_command(CLI::App& app, Action& action) {
           "Keep the ranks' flight recorders here, for `troika inspect` (default: only those "
           "of a job that fails, among the temporary files)")
       ->type_name("DIR");
-  command->footer(kExamples);
+  command->footer(kLaunchExamples);
   command->callback([options, &action] { action = [options] { return launch(*options); }; });
 }
 

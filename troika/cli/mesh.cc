@@ -20,14 +20,14 @@ namespace {
 // Every rank of an axis is named once for each of the axis: more would fill the memory.
 constexpr int kMostRanks = 4096;
 
-struct Options {
+struct MeshArguments {
   std::string file;
   std::vector<std::string> overrides;
   int ranks = 0;
   bool json = false;
 };
 
-int show_mesh(const Options& options) {
+int show_mesh(const MeshArguments& options) {
   const KnownRanks asked = options.ranks > 0 ? KnownRanks(options.ranks) : std::nullopt;
   const LoadedRecipe loaded =
       load_recipe(options.file, options.overrides, asked, EngineUse::kNotUsed);
@@ -49,7 +49,7 @@ int show_mesh(const Options& options) {
 void add_mesh_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "mesh", "Show who would hold what, and talk to whom, without starting anything");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MeshArguments>();
   add_recipe_flags(*command, options->file, options->overrides);
   command->add_option("--ranks", options->ranks, "Ranks in total; default: what the axes make")
       ->check(between(1, kMostRanks));

@@ -13,31 +13,31 @@
 namespace troika {
 namespace {
 
-struct Options {
+struct RecipeArguments {
   bool defaults = false;
   bool docs = false;
   std::string file;
   std::vector<std::string> overrides;
 };
 
-LoadedRecipe load_with_warnings(const Options& options) {
+LoadedRecipe load_with_warnings(const RecipeArguments& options) {
   LoadedRecipe loaded = load_recipe(options.file, options.overrides);
   print_warnings(loaded.warnings);
   return loaded;
 }
 
-int check(const Options& options) {
+int check_recipe(const RecipeArguments& options) {
   const LoadedRecipe loaded = load_with_warnings(options);
   std::cout << options.file << ": valid recipe '" << loaded.recipe.name << "'\n";
   return 0;
 }
 
-int show(const Options& options) {
+int show_recipe(const RecipeArguments& options) {
   std::cout << to_toml(load_with_warnings(options).recipe);
   return 0;
 }
 
-int print(const Options& options) {
+int print_recipe(const RecipeArguments& options) {
   if (options.docs) {
     std::cout << recipe_reference();
   } else if (options.defaults) {
@@ -52,7 +52,7 @@ int print(const Options& options) {
 }  // namespace
 
 void add_recipe_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RecipeArguments>();
   CLI::App* recipe = app.add_subcommand("recipe", "Print, check or resolve a recipe");
   recipe->add_flag("--defaults", options->defaults, "Print every key with its default");
   recipe->add_flag("--docs", options->docs, "Print the tables of docs/recipe.md")->group("");
@@ -71,11 +71,11 @@ void add_recipe_command(CLI::App& app, Action& action) {
 
   recipe->require_subcommand(0, 1);
   // Callbacks of inner subcommands run before those of outer ones.
-  checker->callback([options, &action] { action = [options] { return check(*options); }; });
-  shower->callback([options, &action] { action = [options] { return show(*options); }; });
+  checker->callback([options, &action] { action = [options] { return check_recipe(*options); }; });
+  shower->callback([options, &action] { action = [options] { return show_recipe(*options); }; });
   recipe->callback([options, recipe, &action] {
     if (!recipe->get_subcommands().empty()) return;
-    action = [options] { return print(*options); };
+    action = [options] { return print_recipe(*options); };
   });
 }
 

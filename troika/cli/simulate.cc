@@ -25,7 +25,7 @@ constexpr double kLongestTime = 1e9;            // ms
 constexpr std::int64_t kMostCells = 1'000'000;  // stages x microbatches
 constexpr int kWidth = 100;                     // where there is no terminal
 
-struct Options {
+struct SimulateArguments {
   std::string schedule;
   int stages = 1;
   int microbatches = 1;
@@ -35,7 +35,7 @@ struct Options {
   bool json = false;
 };
 
-ScheduleShape shape_of(const Options& options) {
+ScheduleShape shape_of(const SimulateArguments& options) {
   const int chunks = settled_chunks(options.schedule, options.virtual_stages);
   const ScheduleShape shape{options.stages, chunks, options.microbatches};
   check_schedule(options.schedule, shape);
@@ -52,7 +52,7 @@ ScheduleShape shape_of(const Options& options) {
 }
 
 // Before anything is printed.
-void check_options(const Options& options) {
+void check_options(const SimulateArguments& options) {
   const RankCosts& costs = options.costs;
   if (costs.forward + costs.backward_input + costs.backward_weight <= 0) {
     throw UsageError("--forward, --backward and --weight are all 0: there is nothing to simulate",
@@ -76,7 +76,7 @@ std::string title(const Schedule& schedule, const RankCosts& costs) {
          time(costs.transfer) + " ms\n";
 }
 
-int simulate_schedule(const Options& options) {
+int simulate_schedule(const SimulateArguments& options) {
   check_options(options);
   const Schedule schedule = make_schedule(options.schedule, shape_of(options));
   validate(schedule);
@@ -106,7 +106,7 @@ void add_time(CLI::App& command, const std::string& flag, double& time,
 void add_schedule(CLI::App& simulate, Action& action) {
   CLI::App* command = simulate.add_subcommand(
       "schedule", "Time a pipeline schedule, draw it, and count its bubble and its memory");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateArguments>();
   command->add_option("--schedule", options->schedule, "One of " + join(schedule_names(), ", "))
       ->type_name("NAME")
       ->required();

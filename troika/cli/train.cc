@@ -28,7 +28,7 @@
 namespace troika {
 namespace {
 
-struct Options {
+struct TrainArguments {
   std::string file;
   std::vector<std::string> overrides;
   LaunchFlags launch;
@@ -72,7 +72,7 @@ HostRanks ranks_here(const World& world) {
   return {world.node_rank * world.local_size, world.local_size};
 }
 
-int train_as_rank(const Options& options, const Recipe& recipe, const World& world) {
+int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
   RunOptions run;
   run.existing = options.existing();
   run.progress = progress_options(STDERR_FILENO);
@@ -98,7 +98,7 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& p
   return launch_and_report(launch);
 }
 
-int train_or_launch(const Options& options, const Environment& environment,
+int train_or_launch(const TrainArguments& options, const Environment& environment,
                     const Reporter& reporter) {
   const LoadedRecipe loaded =
       load_recipe(options.file, options.overrides, ranks_asked(options.launch, environment));
@@ -121,7 +121,7 @@ int train_or_launch(const Options& options, const Environment& environment,
 }
 
 // Starts nothing, writes nothing.
-int predict(const Options& options) {
+int predict(const TrainArguments& options) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides,
                                           ranks_asked(options.launch), EngineUse::kNotUsed);
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
@@ -141,7 +141,7 @@ int predict(const Options& options) {
   return 0;
 }
 
-int train(const Options& options) {
+int train(const TrainArguments& options) {
   if (options.dry_run) return predict(options);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
@@ -152,7 +152,7 @@ int train(const Options& options) {
   });
 }
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     "Examples:\n"
     "  troika train recipes/quickstart.toml --ranks 2\n"
     "  troika train run.toml --set train.steps=1000 --set name=longer\n"
@@ -166,7 +166,7 @@ constexpr const char* kExamples =
 
 void add_train_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainArguments>();
   add_recipe_flags(*command, options->file, options->overrides);
   command->add_flag("--overwrite", options->overwrite, "Replace a run of this name");
   command
@@ -177,7 +177,7 @@ void add_train_command(CLI::App& app, Action& action) {
   command->add_flag("--dry-run", options->dry_run,
                     "Say how much memory each rank is going to need; start nothing");
   add_launch_flags(*command, options->launch);
-  command->footer(kExamples);
+  command->footer(kTrainExamples);
   command->callback([options, &action] { action = [options] { return train(*options); }; });
 }
 

@@ -66,10 +66,6 @@ class RangeCheck {
   const Origins& origins_;
 };
 
-std::string number(std::int64_t value) {
-  return std::to_string(value);
-}
-
 void check_name(const Recipe& recipe, const Origins& origins) {
   const std::string& name = recipe.name;
   const bool usable = name.size() <= 128 && name.front() != '.' && name.front() != '-' &&
@@ -88,12 +84,12 @@ void check_attention(const ModelRecipe& model, const Origins& origins) {
     std::int64_t works = std::min(model.kv_heads, model.heads);
     while (model.heads % works != 0) --works;
     origins.fail({"model.kv_heads", "model.heads"},
-                 "kv_heads = " + number(model.kv_heads) + " does not divide heads = " +
-                     number(model.heads) + "; the nearest below that does is " + number(works));
+                 "kv_heads = " + std::to_string(model.kv_heads) + " does not divide heads = " +
+                     std::to_string(model.heads) + "; the nearest below that does is " + std::to_string(works));
   }
   if (model.position == Position::kRope && model.head_dim % 2 != 0) {
     origins.fail({"model.head_dim", "model.dim"},
-                 "head_dim = " + number(model.head_dim) +
+                 "head_dim = " + std::to_string(model.head_dim) +
                      " is odd; position = \"rope\" turns pairs and needs an even one");
   }
 }
@@ -101,7 +97,7 @@ void check_attention(const ModelRecipe& model, const Origins& origins) {
 void check_vocabulary(const Recipe& recipe, const Origins& origins) {
   const bool bytes = recipe.data.kind == DataKind::kText && recipe.data.tokenizer == "bytes";
   if (bytes && recipe.model.vocab_size < 256) {
-    origins.fail({"model.vocab_size"}, "vocab_size = " + number(recipe.model.vocab_size) +
+    origins.fail({"model.vocab_size"}, "vocab_size = " + std::to_string(recipe.model.vocab_size) +
                                            " is too small for tokenizer = \"bytes\"; at least 256");
   }
 }

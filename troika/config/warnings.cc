@@ -10,10 +10,6 @@
 namespace troika {
 namespace {
 
-std::string number(std::int64_t value) {
-  return std::to_string(value);
-}
-
 class Warnings {
  public:
   Warnings(const Recipe& recipe, const Origins& origins) : recipe_(recipe), origins_(origins) {}
@@ -29,7 +25,7 @@ class Warnings {
   // On the ranks that there are.
   std::vector<std::string> of_layout() {
     const ParallelRecipe& parallel = recipe_.parallel;
-    const std::string stage = "= " + number(parallel.zero_stage);
+    const std::string stage = "= " + std::to_string(parallel.zero_stage);
     if (parallel.zero_stage > 0 && parallel.data == 1) {
       warn("parallel", "zero_stage", stage + " cuts nothing: the data axis has one rank");
     } else if (parallel.zero_stage == 2 && splits_backward(parallel)) {
@@ -40,7 +36,7 @@ class Warnings {
                parallel.zero_stage == 2 && most > recipe_.train.micro_batch_size) {
       warn("parallel", "zero_stage",
            stage + " keeps whole gradients, as stage 1 does, with several microbatches a step: " +
-               "micro_batch_size = " + number(most) + " makes them one");
+               "micro_batch_size = " + std::to_string(most) + " makes them one");
     }
     return std::move(warnings_);
   }
@@ -54,7 +50,7 @@ class Warnings {
 
   void of_steps() {
     const std::int64_t steps = recipe_.train.steps;
-    const std::string beyond = "reaches beyond train.steps = " + number(steps);
+    const std::string beyond = "reaches beyond train.steps = " + std::to_string(steps);
     const auto is_beyond = [&](std::int64_t step) { return step > steps; };
     if (std::ranges::any_of(recipe_.observe.trace_steps, is_beyond)) {
       warn("observe", "trace_steps", beyond);
@@ -73,7 +69,7 @@ class Warnings {
     if (parallel.shard > 0 && parallel.zero_stage == 0) {
       warn(
           "parallel", "shard",
-          "= " + number(parallel.shard) +
+          "= " + std::to_string(parallel.shard) +
               " cuts nothing at zero_stage = 0: gradients are added in another order, that is all");
     }
     if (parallel.shard == 1 && parallel.zero_stage > 0) {

@@ -54,21 +54,17 @@ std::string name_of(State state) {
   return state == State::kRunning ? "running" : state == State::kFinished ? "finished" : "failed";
 }
 
-std::string elapsed(std::int64_t since, std::int64_t now) {
-  return format_duration(std::max(0.0, static_cast<double>(now - since) / 1e9));
-}
-
 std::string cell(const RecordedOperation* operation, const RankSnapshot& rank) {
   if (operation == nullptr) return "-";
   switch (operation->state) {
     case State::kRunning:
       return rank.process == ProcessState::kEnded
                  ? "until it ended"
-                 : "for " + elapsed(operation->started, rank.taken);
+                 : "for " + format_elapsed(operation->started, rank.taken);
     case State::kFinished:
-      return "took " + elapsed(operation->started, operation->finished);
+      return "took " + format_elapsed(operation->started, operation->finished);
     case State::kFailed:
-      return "failed after " + elapsed(operation->started, operation->finished);
+      return "failed after " + format_elapsed(operation->started, operation->finished);
   }
   return "";
 }

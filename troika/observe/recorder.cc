@@ -22,7 +22,7 @@ namespace {
 
 using recorder_format::Header;
 using recorder_format::Record;
-using recorder_format::State;
+using recorder_format::RecordState;
 
 static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
 
@@ -126,7 +126,7 @@ void Recorder::write(std::uint64_t sequence, const OperationFacts& facts) noexce
   std::atomic_ref(record.sequence).store(0, std::memory_order_relaxed);
   // The fields below must not become visible before the zero above.
   std::atomic_thread_fence(std::memory_order_release);
-  store(record.state, static_cast<std::uint32_t>(State::kRunning));
+  store(record.state, static_cast<std::uint32_t>(RecordState::kRunning));
   store(record.steps, std::uint32_t{0});
   store(record.started, wall_nanoseconds_by_counter());
   store(record.finished, std::int64_t{0});
@@ -155,11 +155,11 @@ void Recorder::add_traffic(std::uint64_t sequence, std::uint64_t bytes,
 }
 
 void Recorder::end(std::uint64_t sequence) noexcept {
-  close(sequence, static_cast<std::uint32_t>(State::kFinished));
+  close(sequence, static_cast<std::uint32_t>(RecordState::kFinished));
 }
 
 void Recorder::fail(std::uint64_t sequence) noexcept {
-  close(sequence, static_cast<std::uint32_t>(State::kFailed));
+  close(sequence, static_cast<std::uint32_t>(RecordState::kFailed));
 }
 
 void Recorder::close(std::uint64_t sequence, std::uint32_t state) noexcept {

@@ -16,7 +16,7 @@ inline constexpr std::string_view kMagic = "TRKFLT01";
 inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint32_t kMaxCapacity = 65536;
 
-enum class State : std::uint32_t { kEmpty = 0, kRunning = 1, kFinished = 2, kFailed = 3 };
+enum class RecordState : std::uint32_t { kEmpty = 0, kRunning = 1, kFinished = 2, kFailed = 3 };
 
 struct Header {
   char magic[8];

@@ -13,7 +13,7 @@ namespace {
 
 using recorder_format::Header;
 using recorder_format::Record;
-using recorder_format::State;
+using recorder_format::RecordState;
 
 template <std::size_t kSize>
 std::string text_of_field(const char (&field)[kSize]) {
@@ -70,11 +70,11 @@ RecordedOperation decode(const Record& record) {
   operation.operation = text_of_field(record.operation);
   operation.axis = text_of_field(record.axis);
   operation.label = text_of_field(record.label);
-  const auto state = static_cast<State>(record.state);
+  const auto state = static_cast<RecordState>(record.state);
   // The writer sets `finished` first; where we see only half of it, it was running a moment ago.
-  if (state == State::kRunning || record.finished == 0) return operation;
+  if (state == RecordState::kRunning || record.finished == 0) return operation;
   operation.finished = record.finished;
-  operation.state = state == State::kFinished ? RecordedOperation::State::kFinished
+  operation.state = state == RecordState::kFinished ? RecordedOperation::State::kFinished
                                               : RecordedOperation::State::kFailed;
   return operation;
 }
@@ -83,14 +83,8 @@ bool plausible(const Record& record, std::uint32_t slot, std::uint32_t capacity,
                std::uint64_t count) {
   return record.sequence != 0 && record.sequence <= count &&
          (record.sequence - 1) % capacity == slot &&
-         record.state >= static_cast<std::uint32_t>(State::kRunning) &&
-         record.state <= static_cast<std::uint32_t>(State::kFailed);
-}
-
-// Clocks of two hosts differ, so a time may lie in the future: then it is just now.
-std::string elapsed(std::int64_t since, std::int64_t now) {
-  return format_duration(
-      std::max(0.0, (static_cast<double>(now) - static_cast<double>(since)) / 1e9));
+         record.state >= static_cast<std::uint32_t>(RecordState::kRunning) &&
+         record.state <= static_cast<std::uint32_t>(RecordState::kFailed);
 }
 
 std::string described(const RecordedOperation& operation) {
@@ -142,12 +136,12 @@ std::string describe_last(const Recording& recording, std::int64_t now) {
         return operation.state == RecordedOperation::State::kRunning;
       });
   if (running != operations.end()) {
-    return "in " + described(*running) + " for " + elapsed(running->started, now);
+    return "in " + described(*running) + " for " + format_elapsed(running->started, now);
   }
   const RecordedOperation& last = operations.back();
   const bool failed = last.state == RecordedOperation::State::kFailed;
   return (failed ? "failed in " : "finished ") + described(last) + " " +
-         elapsed(last.finished, now) + " ago and began nothing since";
+         format_elapsed(last.finished, now) + " ago and began nothing since";
 }
 
 }  // namespace troika

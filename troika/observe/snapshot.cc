@@ -50,7 +50,7 @@ ProcessState state_of(char letter) {
   }
 }
 
-Json to_json(const RecordedOperation& operation) {
+Json row_of(const RecordedOperation& operation) {
   return {operation.sequence,   static_cast<int>(operation.state),
           operation.started,    operation.finished,
           operation.bytes,      operation.elements,
@@ -82,10 +82,6 @@ RecordedOperation operation_of(const Json& json) {
   operation.label = json.at(14);
   operation.group = json.at(15);
   return operation;
-}
-
-std::string elapsed(std::int64_t since, std::int64_t now) {
-  return format_duration(std::max(0.0, static_cast<double>(now - since) / 1e9));
 }
 
 }  // namespace
@@ -141,7 +137,7 @@ std::string encode(const RankSnapshot& snapshot) {
     const RecordedOperation& operation = recording.operations[i];
     const bool running = operation.state == RecordedOperation::State::kRunning;
     if (running || i + kSent >= recording.operations.size()) {
-      operations.push_back(to_json(operation));
+      operations.push_back(row_of(operation));
     }
   }
   const Json json = {{"rank", recording.rank},   {"pid", recording.process_id},
@@ -184,13 +180,13 @@ std::string last_deed(const RankSnapshot& snapshot) {
   if (running != operations.end()) {
     const std::string where = name_of(*running) + " (axis " + running->axis + ")";
     if (snapshot.process == ProcessState::kEnded) return "it was in " + where + " when it ended";
-    return "it is in " + where + " for " + elapsed(running->started, snapshot.taken);
+    return "it is in " + where + " for " + format_elapsed(running->started, snapshot.taken);
   }
   // The one that ended last, not the one that began last.
   const auto last = std::ranges::max_element(operations, {}, &RecordedOperation::finished);
   if (last == operations.end()) return "it has begun no operation";
   return (last->state == State::kFailed ? "it last failed in " : "it last completed ") +
-         name_of(*last) + " " + elapsed(last->finished, snapshot.taken) + " ago";
+         name_of(*last) + " " + format_elapsed(last->finished, snapshot.taken) + " ago";
 }
 
 }  // namespace troika

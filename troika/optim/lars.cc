@@ -8,7 +8,7 @@ namespace troika {
 namespace {
 
 template <typename T>
-struct Coefficients {
+struct LarsCoefficients {
   T rate, scale, momentum, decay;
 };
 
@@ -16,7 +16,7 @@ struct Coefficients {
 // the rate acts on new gradients only.
 template <bool kAhead, typename T>
 inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std::int64_t count,
-                    const Coefficients<T> c) {
+                    const LarsCoefficients<T> c) {
   for (std::int64_t i = 0; i < count; ++i) {
     const T d = c.rate * (g[i] * c.scale + c.decay * w[i]);
     const T velocity = c.momentum * b[i] + d;
@@ -37,7 +37,7 @@ class Lars final : public ArenaOptimizer<T> {
     require_gradients(this->arena());
     const std::vector<double> factors = local_factors(input.gradient_scale);
     this->update_runs([&](const Run& p) {
-      const Coefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
+      const LarsCoefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
                               static_cast<T>(input.gradient_scale),
                               static_cast<T>(recipe_.momentum),
                               p.decays ? static_cast<T>(recipe_.weight_decay) : T{0}};

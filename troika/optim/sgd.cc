@@ -5,20 +5,20 @@ namespace troika {
 namespace {
 
 template <typename T>
-struct Coefficients {
+struct SgdCoefficients {
   T rate, scale, momentum;
 };
 
 template <typename T>
 inline void descend(T* __restrict w, const T* __restrict g, std::int64_t count, T decay,
-                    const Coefficients<T>& c) {
+                    const SgdCoefficients<T>& c) {
   for (std::int64_t i = 0; i < count; ++i) w[i] -= c.rate * (g[i] * c.scale + decay * w[i]);
 }
 
 // `kAhead`: Nesterov's momentum.
 template <bool kAhead, typename T>
 inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std::int64_t count,
-                    T decay, const Coefficients<T>& c) {
+                    T decay, const SgdCoefficients<T>& c) {
   for (std::int64_t i = 0; i < count; ++i) {
     const T d = g[i] * c.scale + decay * w[i];
     const T velocity = c.momentum * b[i] + d;
@@ -35,7 +35,7 @@ class Sgd final : public ArenaOptimizer<T> {
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
-    const Coefficients<T> c{static_cast<T>(input.learning_rate),
+    const SgdCoefficients<T> c{static_cast<T>(input.learning_rate),
                             static_cast<T>(input.gradient_scale), static_cast<T>(recipe_.momentum)};
     this->update_runs([&](const typename ArenaOptimizer<T>::Run& p) {
       const T decay = p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};

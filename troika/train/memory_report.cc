@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, std::int64_t>> moments_of(const MemoryPlan& p
 }
 
 // "0-3, 8" for 0, 1, 2, 3, 8.
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string ranges_text(const std::vector<int>& ranks) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t end = i + 1;
@@ -78,7 +78,7 @@ std::string to_text(const DryRun& run) {
   rows[0].emplace_back("peak");
   for (const RankKind& kind : run.kinds) {
     std::vector<std::string>& row = rows.emplace_back();
-    row.push_back(ranks_text(kind.ranks));
+    row.push_back(ranges_text(kind.ranks));
     for (const auto& [name, bytes] : parts_of(kind.plan)) row.push_back(bytes_text(bytes));
     for (const auto& [name, bytes] : moments_of(kind.plan)) row.push_back(bytes_text(bytes));
     row.push_back(bytes_text(kind.plan.peak()));

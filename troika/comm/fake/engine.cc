@@ -20,10 +20,6 @@
 namespace troika::detail {
 namespace {
 
-at::Tensor flat(const at::Tensor& tensor) {
-  return tensor.view({-1});
-}
-
 // As much of `from` as there is room for, and zeros after it.
 void fill_from(const at::Tensor& to, const at::Tensor& from) {
   const std::int64_t n = std::min(to.numel(), from.numel());
@@ -47,14 +43,14 @@ class FakeEngine final : public GroupEngine {
 
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                       std::span<const std::int64_t> counts, ReduceOp, const Call&) override {
-    fill_from(flat(output), part(input, counts, rank_));
+    fill_from(output.view({-1}), part(input, counts, rank_));
     return done();
   }
 
   Work all_gather(const at::Tensor& output, const at::Tensor& input,
                   std::span<const std::int64_t> counts, const Call&) override {
     for (int member = 0; member < size_; ++member) {
-      fill_from(part(output, counts, member), flat(input));
+      fill_from(part(output, counts, member), input.view({-1}));
     }
     return done();
   }
@@ -72,14 +68,14 @@ class FakeEngine final : public GroupEngine {
     if (root != rank_) return done();
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), input.numel());
     for (int member = 0; member < size_; ++member)
-      fill_from(part(output, counts, member), flat(input));
+      fill_from(part(output, counts, member), input.view({-1}));
     return done();
   }
 
   Work scatter(const at::Tensor& output, const at::Tensor& input, int root, const Call&) override {
     if (root == rank_) {
       const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), output.numel());
-      fill_from(flat(output), part(input, counts, rank_));
+      fill_from(output.view({-1}), part(input, counts, rank_));
     } else {
       output.zero_();
     }
@@ -110,7 +106,7 @@ class FakeEngine final : public GroupEngine {
                          int member) {
     std::int64_t start = 0;
     for (int i = 0; i < member; ++i) start += counts[static_cast<std::size_t>(i)];
-    return flat(whole).narrow(0, start, counts[static_cast<std::size_t>(member)]);
+    return whole.view({-1}).narrow(0, start, counts[static_cast<std::size_t>(member)]);
   }
 
   int rank_;

@@ -15,10 +15,6 @@ namespace {
 // what it saves.
 constexpr std::int64_t kSmallBytes = std::int64_t{64} << 10;
 
-at::Tensor flat(const at::Tensor& tensor) {
-  return tensor.view({-1});
-}
-
 at::Tensor part(const at::Tensor& whole, const Range& range) {
   return whole.narrow(0, range.begin, range.size());
 }
@@ -71,7 +67,7 @@ std::vector<std::int64_t> HierarchyEngine::shards(std::int64_t elements, std::in
 }
 
 void HierarchyEngine::reduce_all(const at::Tensor& tensor, ReduceOp op, const Named& named) {
-  const at::Tensor values = flat(tensor);
+  const at::Tensor values = tensor.view({-1});
   if (values.numel() == 0) return;
   at::Tensor folded = values;
   if (const auto dtype = summed_in(values.scalar_type(), op); dtype != values.scalar_type()) {
@@ -113,7 +109,7 @@ void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor
                                       std::span<const std::int64_t> counts, ReduceOp op,
                                       const Named& named) {
   // Host by host, so that what goes to a host lies together.
-  const at::Tensor values = flat(input);
+  const at::Tensor values = input.view({-1});
   const auto dtype = summed_in(values.scalar_type(), op);
   const bool as_is = hosts_.in_order() && dtype == values.scalar_type();
   const at::Tensor packed = as_is ? values : at::empty({values.numel()}, dtype);
@@ -153,7 +149,7 @@ void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor
   finish(rounded, piece, op, size());
   std::vector<Range> pieces;  // of each carrier of this host
   for (const Range& range : shard_ranges) pieces.push_back(range.shared_with(here));
-  hand_out(flat(output), rounded, parts[static_cast<std::size_t>(index())], pieces, parts, named);
+  hand_out(output.view({-1}), rounded, parts[static_cast<std::size_t>(index())], pieces, parts, named);
 }
 
 // What the carriers of this host have, to the members whose parts it is in.
@@ -174,7 +170,7 @@ void HierarchyEngine::hand_out(const at::Tensor& output, const at::Tensor& piece
 
 void HierarchyEngine::gather_all(const at::Tensor& output, const at::Tensor& input,
                                  std::span<const std::int64_t> counts, const Named& named) {
-  const at::Tensor all = flat(output);
+  const at::Tensor all = output.view({-1});
   const at::Tensor packed = hosts_.in_order() ? all : at::empty_like(all);
   const auto host_counts = hosts_.sums(counts);
   const at::Tensor here = part(packed, ranges_of(host_counts)[static_cast<std::size_t>(host())]);
@@ -182,9 +178,9 @@ void HierarchyEngine::gather_all(const at::Tensor& output, const at::Tensor& inp
   for (const int member : neighbours()) {
     counts_here.push_back(counts[static_cast<std::size_t>(member)]);
   }
-  if (!parts_.inside) copy_values(here, flat(input));
+  if (!parts_.inside) copy_values(here, input.view({-1}));
   inside([&](GroupEngine& engine) {
-    return engine.all_gather(here, flat(input), counts_here, named.step_inside(Step::kFirst));
+    return engine.all_gather(here, input.view({-1}), counts_here, named.step_inside(Step::kFirst));
   });
   if (place() == 0) {
     parts_.between->all_gather(packed, here, host_counts, named.step(Step::kBetween)).wait();
@@ -272,7 +268,7 @@ void put_back(const Selection& selection, std::span<const int> members, const at
 void HierarchyEngine::deliver(const at::Tensor& output, std::span<const std::int64_t> output_counts,
                               const at::Tensor& input, std::span<const std::int64_t> input_counts,
                               const Named& named) {
-  const at::Tensor to = flat(output), from = flat(input);
+  const at::Tensor to = output.view({-1}), from = input.view({-1});
   std::vector<int> far(static_cast<std::size_t>(size()));
   for (int member = 0; member < size(); ++member) {
     far[static_cast<std::size_t>(member)] = hosts_.host_of(member) == host() ? -1 : member;

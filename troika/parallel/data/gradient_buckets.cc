@@ -19,11 +19,11 @@ static_assert(StepFacts::kCount * sizeof(double) <= kFactsBytes);
 // One that is being reduced, one that is being written, one that waits for its turn.
 constexpr std::size_t kUsualBuffers = 3;
 
-std::int64_t bytes_of(const GradientSlot& slot) {
+std::int64_t byte_size(const GradientSlot& slot) {
   return slot.parameter.numel() * static_cast<std::int64_t>(c10::elementSize(slot.dtype));
 }
 
-std::int64_t bytes_of(const Bucket& bucket) {
+std::int64_t byte_size(const Bucket& bucket) {
   return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
 }
 
@@ -73,7 +73,7 @@ std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot
     const GradientSlot& slot = slots[static_cast<std::size_t>(order[place])];
     Open& bucket = open[slot.dtype];
     bucket.slots.push_back(order[place]);
-    bucket.bytes += bytes_of(slot);
+    bucket.bytes += byte_size(slot);
     bucket.last = place;
     if (bucket.bytes < (closed.empty() ? sizes.first_bytes : sizes.bytes)) continue;
     closed.push_back(std::move(bucket));
@@ -120,7 +120,7 @@ void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
       GradientSlot& slot = slots[static_cast<std::size_t>(index)];
       slot.bucket = static_cast<int>(i);
       slot.offset = end / size;
-      end += aligned(bytes_of(slot), bucket.dtype);
+      end += aligned(byte_size(slot), bucket.dtype);
     }
     bucket.elements = end / size;
   }
@@ -135,7 +135,7 @@ void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
 void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group) {
   std::int64_t end = 0;
   if (stage_ < 2) {
-    for (const Bucket& bucket : buckets_) end += bytes_of(bucket);
+    for (const Bucket& bucket : buckets_) end += byte_size(bucket);
   }
   const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - kFactsBytes : end;
   if (facts_ == Facts::kApart) end += kFactsBytes;
@@ -144,7 +144,7 @@ void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group)
   for (Bucket& bucket : buckets_) {
     if (stage_ < 2) {
       bucket.flat = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
-      begin += bytes_of(bucket);
+      begin += byte_size(bucket);
       give_views(bucket, slots);
     }
     if (stage_ == 0) continue;
@@ -194,7 +194,7 @@ void GradientBuckets::lend(Bucket& bucket, std::span<GradientSlot> slots) {
     if (last != nullptr && (lend_waits_ || last->work.done())) take_back(*last, slots);
     last = &other;
   }
-  bucket.flat = pool_.take(bytes_of(bucket)).view(bucket.dtype);
+  bucket.flat = pool_.take(byte_size(bucket)).view(bucket.dtype);
   give_views(bucket, slots);
 }
 

@@ -35,6 +35,10 @@ std::vector<NamedTensor> trained_of(const torch::nn::Module& module) {
   return trained;
 }
 
+std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
+  return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
+}
+
 at::Tensor tensor_on(const at::Tensor& memory, std::int64_t byte, at::IntArrayRef sizes,
                      at::IntArrayRef strides, at::ScalarType dtype) {
   return at::from_blob(

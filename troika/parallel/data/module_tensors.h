@@ -4,7 +4,9 @@
 
 #include <troika/parallel/data/replica_agreement.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace torch::nn {
@@ -18,6 +20,9 @@ namespace troika::detail {
 [[nodiscard]] std::vector<NamedTensor> buffers_of(const torch::nn::Module& module);
 // The parameters that require a gradient.
 [[nodiscard]] std::vector<NamedTensor> trained_of(const torch::nn::Module& module);
+
+// The bytes of a tensor that is contiguous.
+[[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
 
 // A tensor of its own on `memory`, from a byte on, which it keeps alive. Not a view to autograd:
 // views share a version counter, and refuse detach_(), which zero_grad() calls.

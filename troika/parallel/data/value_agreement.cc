@@ -3,6 +3,8 @@
 #include <troika/base/text.h>
 #include <troika/parallel/data/value_agreement.h>
 
+#include <troika/parallel/data/module_tensors.h>
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -12,10 +14,6 @@
 
 namespace troika::detail {
 namespace {
-
-std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
-  return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
-}
 
 at::Tensor rows_of(const NamedTensor& named) {
   return named.tensor.detach().contiguous();

@@ -1,6 +1,8 @@
 #include <troika/base/hash.h>
 #include <troika/parallel/data/value_digest.h>
 
+#include <troika/parallel/data/module_tensors.h>
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -11,10 +13,6 @@ namespace {
 
 // Read in less than a microsecond: fewer need not be cut.
 constexpr std::size_t kLeastBytes = 1024;
-
-std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
-  return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
-}
 
 // Bytes [begin, end) of the tensor's rows, however it lies in memory.
 void add_bytes(ContentHash& hash, const at::Tensor& tensor, std::size_t begin, std::size_t end) {
