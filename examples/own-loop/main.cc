@@ -1,6 +1,6 @@
 // A training loop with what real ones have: gradients accumulated over several batches, a last
 // batch that is smaller than the others, ranks that do not have the same number of batches, and a
-// hook of one's own between the backward pass and the optimiser.
+// custom hook between the backward pass and the optimiser.
 //
 //   troika launch --ranks 2 -- own_loop
 #include <torch/torch.h>

@@ -77,7 +77,7 @@ void train() {
     }
   }
   troika::save_from_rank_0(model, "own-module.pt");  // whole or not at all; torch::load reads it
-  session.leave();                                   // nobody ends while others still need it
+  session.leave();                                   // no rank ends while others still need it
 }
 
 }  // namespace

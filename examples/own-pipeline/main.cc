@@ -1,4 +1,4 @@
-// A network of one's own, cut into units that pipeline ranks share out, with its own loss and
+// A network of your own, cut into units divided among pipeline ranks, with its own loss and
 // torch::optim. The arguments are the number of pipeline ranks, the schedule and the stage of ZeRO
 // over the data ranks:
 //

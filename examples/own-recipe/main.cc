@@ -1,4 +1,4 @@
-// Trains a recipe from a program of one's own: a GPT whose layers are troika's, over any axis, the
+// Trains a recipe from a program of your own: a GPT whose layers are troika's, over any axis, the
 // tensor axis too. What stands behind the recipe's name is what `troika train` takes with --set.
 //
 //   troika launch --ranks 2 -- own_recipe recipe.toml parallel.tensor=2

@@ -58,7 +58,7 @@ void train(int stage) {
     }
     const double mean = session.average(sum / steps, "loss");
     std::size_t kept = 0;  // of the optimiser, two numbers a parameter that this rank updates
-    for (const auto& part : model.parts()) kept += 2 * part.nbytes();
+    for (const auto& shard : model.shards()) kept += 2 * shard.nbytes();
     if (session.rank() == 0) {
       std::cout << "epoch " << epoch << ": loss " << mean << ", " << kept
                 << " bytes of optimiser state here" << std::endl;

@@ -148,7 +148,7 @@ class Data(CommandTest):
     def test_missing(self):
         self.fails(self.train('data.paths=["nowhere/*.txt"]'), DATA, "'nowhere/*.txt'")
         self.fails(self.train('data.paths=["nowhere.txt"]', ranks=2), DATA, "'nowhere.txt' does not exist")
-        # A run that has not begun is in nobody's way.
+        # A run that has not begun may be replaced.
         self.succeeds(self.train())
 
     def test_empty(self):

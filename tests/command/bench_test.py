@@ -102,7 +102,7 @@ class Bench(CommandTest):
     def test_what_is_no_size_operation_or_engine(self):
         for flag, value in (("--sizes", "4X"), ("--sizes", "3"), ("--op", "all_reduse"), ("--engine", "shn")):
             self.fails(self.troika("bench", "comm", "--ranks", 2, flag, value), 2, value)
-        self.fails(self.troika("bench", "comm", "--ranks", 1), 2, "nobody to talk to")
+        self.fails(self.troika("bench", "comm", "--ranks", 1), 2, "no peer to exchange data with")
 
     def test_nccl_where_it_cannot_be_used(self):
         done = self.fails(self.troika("bench", "comm", "--ranks", 2, "--engine", "nccl"), 2, "nccl")

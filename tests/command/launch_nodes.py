@@ -165,7 +165,7 @@ def a_model_is_the_same_on_one_host_and_on_two():
         write_text(folder / "text", 12)
         for number, sets in enumerate(LAYOUTS):
             one = trained(folder, sets, f"one-{number}", 1)
-            # Shared memory inside, messages between: sums are folded host by host.
+            # Shared memory inside, messages between: sums are reduced host by host.
             near = trained(folder, sets, f"two-{number}", 2)
             assert "engine shm+gloo" in near.err and "engine shm+gloo" not in one.err, (near.err, one.err)
             assert largest_difference(one, near) < 1e-12, (sets, largest_difference(one, near))

@@ -95,14 +95,14 @@ PIPELINE = ("parallel.pipeline=2", "train.micro_batch_size=4", "model.tied_embed
 class Activations(Memory):
     """At the peak a run holds the bytes of as many microbatches as the simulator says."""
 
-    def measure(self, schedule, chunks, microbatches):
+    def measure(self, schedule, virtual_stages, microbatches):
         ranks = self.ranks_of(*PIPELINE, f"train.global_batch_size={4 * microbatches}",
-                              f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}", ranks=2,
+                              f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={virtual_stages}", ranks=2,
                               flags=("--overwrite",))
         return [rank["peak_tensor_bytes"] for rank in ranks]
 
-    def simulate(self, schedule, chunks, microbatches):
-        words = ("--schedule", schedule, "--stages", 2, "--microbatches", microbatches, "--virtual-stages", chunks,
+    def simulate(self, schedule, virtual_stages, microbatches):
+        words = ("--schedule", schedule, "--stages", 2, "--microbatches", microbatches, "--virtual-stages", virtual_stages,
                  "--forward", 1, "--backward", 1, "--weight", 1, "--communicate", 0, "--json")
         simulated = json.loads(self.succeeds(self.troika("simulate", "schedule", *words)).out)
         return [rank["peak_activations"] for rank in simulated["ranks"]]
@@ -117,10 +117,10 @@ class Activations(Memory):
         blocks = 2 * tokens * (4 * dim + (2 * 4 + 2 * 4) * head_dim + 3 * 256) * 4
         self.assertAlmostEqual(a_microbatch[0], blocks, delta=0.05 * blocks)
         self.assertAlmostEqual(a_microbatch[1], blocks, delta=0.05 * blocks + 3 * tokens * dim * 4)
-        for schedule, chunks in (("1f1b", 1), ("interleaved-1f1b", 2), ("zb-h1", 1), ("zb-h2", 1)):
-            peaks = self.simulate(schedule, chunks, 8)
+        for schedule, virtual_stages in (("1f1b", 1), ("interleaved-1f1b", 2), ("zb-h1", 1), ("zb-h2", 1)):
+            peaks = self.simulate(schedule, virtual_stages, 8)
             self.assertLess(max(peaks), 4)
-            for rank, (measured, peak) in enumerate(zip(self.measure(schedule, chunks, 8), peaks)):
+            for rank, (measured, peak) in enumerate(zip(self.measure(schedule, virtual_stages, 8), peaks)):
                 with self.subTest(schedule, rank=rank, measured=measured):
                     held = 4 + (measured - four[rank]) / a_microbatch[rank]
                     self.assertAlmostEqual(held, peak, delta=0.25, msg="microbatches")

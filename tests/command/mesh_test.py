@@ -165,19 +165,19 @@ class Schedules(CommandTest):
     """A run's trace, and the peak of its activations, against the simulator's program."""
 
     def test_the_trace_has_the_order_of_the_program(self):
-        for schedule, chunks in SCHEDULES.items():
+        for schedule, virtual_stages in SCHEDULES.items():
             with self.subTest(schedule):
-                self.compare(schedule, chunks, stages=2, microbatches=4)
+                self.compare(schedule, virtual_stages, stages=2, microbatches=4)
 
     def test_any_number_of_microbatches(self):
         for schedule, stages, microbatches in (("1f1b", 4, 3), ("zb-h1", 3, 1), ("zb-v", 2, 5)):
             with self.subTest(schedule):
                 self.compare(schedule, SCHEDULES[schedule], stages, microbatches)
 
-    def test_more_chunks_a_rank(self):
-        for schedule, chunks in (("gpipe", 3), ("interleaved-1f1b", 3), ("interleaved-1f1b", 4)):
-            with self.subTest(schedule, chunks=chunks):
-                self.compare(schedule, chunks, stages=2, microbatches=5)
+    def test_more_virtual_stages_a_rank(self):
+        for schedule, virtual_stages in (("gpipe", 3), ("interleaved-1f1b", 3), ("interleaved-1f1b", 4)):
+            with self.subTest(schedule, virtual_stages=virtual_stages):
+                self.compare(schedule, virtual_stages, stages=2, microbatches=5)
 
     def test_beside_the_other_axes(self):
         """Each rank of the data and tensor axes has the order and the peak of its stage."""
@@ -186,13 +186,13 @@ class Schedules(CommandTest):
             with self.subTest(schedule):
                 self.compare(schedule, SCHEDULES[schedule], 2, 3, data, tensor)
 
-    def compare(self, schedule, chunks, stages, microbatches, data=1, tensor=1):
+    def compare(self, schedule, virtual_stages, stages, microbatches, data=1, tensor=1):
         done = self.succeeds(self.train(
             "model.layers=8", f"train.global_batch_size={data * microbatches}", "train.micro_batch_size=1",
-            f"parallel.pipeline={stages}", f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
+            f"parallel.pipeline={stages}", f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={virtual_stages}",
             f"parallel.data={data}", f"parallel.tensor={tensor}", "train.evaluate_every_steps=0",
             "observe.trace_steps=[2, 2]", ranks=stages * data * tensor, flags=("--overwrite", "--json")))
-        words = ("--schedule", schedule, "--stages", stages, "--microbatches", microbatches, "--virtual-stages", chunks,
+        words = ("--schedule", schedule, "--stages", stages, "--microbatches", microbatches, "--virtual-stages", virtual_stages,
                  "--forward", 1, "--backward", 1, "--weight", 1, "--communicate", 0, "--json")
         simulated = json.loads(self.succeeds(self.troika("simulate", "schedule", *words)).out)
         trace = json.loads((self.run_folder / "trace.json").read_text())["traceEvents"]
@@ -214,19 +214,19 @@ class Schedules(CommandTest):
         tokens, dim, microbatches, stages = 2 * 32, 32, 4, 2
         for precision, size, tensor, schedule in (("fp32", 4, 1, "1f1b"), ("bf16", 2, 2, "1f1b"),
                                                   ("fp32", 4, 2, "interleaved-1f1b")):
-            chunks = SCHEDULES[schedule]
+            virtual_stages = SCHEDULES[schedule]
             with self.subTest(f"{precision}, tensor = {tensor}, {schedule}"):
                 self.succeeds(self.train(
                     "model.layers=4", f"train.global_batch_size={2 * microbatches}", "train.micro_batch_size=2",
                     "train.steps=1", "train.evaluate_every_steps=0", f"train.precision={precision}", "comm.engine=gloo",
                     f"parallel.pipeline={stages}", f"parallel.tensor={tensor}",
-                    f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={chunks}",
+                    f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={virtual_stages}",
                     ranks=stages * tensor, flags=("--overwrite",)))
                 shown = json.loads(self.succeeds(self.troika("inspect", "runs/small", "--json")).out)
                 sends = [one for rank in shown["ranks"] for one in rank["operations"]
                          if one["axis"] == "pipeline" and one["label"].startswith("send ")]
                 expected = collections.Counter()
-                for cut in range(stages * chunks - 1):  # between stages `cut` and `cut` + 1
+                for cut in range(stages * virtual_stages - 1):  # between stages `cut` and `cut` + 1
                     for microbatch in range(microbatches):
                         expected[f"send activation {microbatch} (for stage {cut + 1})"] = tensor
                         expected[f"send gradient {microbatch} (for stage {cut})"] = tensor

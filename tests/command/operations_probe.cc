@@ -77,7 +77,7 @@ class Probe {
     judge(what, result.equal(expected));
   }
 
-  [[nodiscard]] at::Tensor folded(ReduceOp op, std::int64_t elements) const {
+  [[nodiscard]] at::Tensor reduced(ReduceOp op, std::int64_t elements) const {
     at::Tensor all = at::zeros({size(), elements}, at::kDouble);
     for (int rank = 0; rank < size(); ++rank) all[rank] = given_by(rank, elements, at::kDouble);
     if (op == ReduceOp::kMax) return all.amax(0).to(dtype_);
@@ -91,12 +91,12 @@ class Probe {
     for (const auto& [name, op] : operations) {
       const at::Tensor tensor = given(own());
       group_.all_reduce(tensor, op, call(name)).wait();
-      judge("all_reduce, " + name, tensor, folded(op, elements_));
+      judge("all_reduce, " + name, tensor, reduced(op, elements_));
     }
     if (!at::isFloatingType(dtype_)) return;
     const at::Tensor tensor = given(own());
     group_.all_reduce(tensor, ReduceOp::kAverage, call("average")).wait();
-    judge("all_reduce, average", tensor, folded(ReduceOp::kAverage, elements_));
+    judge("all_reduce, average", tensor, reduced(ReduceOp::kAverage, elements_));
   }
 
   void check_parts() {
@@ -109,7 +109,7 @@ class Probe {
     group_
         .reduce_scatter(part, given_by(own(), total, dtype_), ReduceOp::kSum, call("parts"), counts)
         .wait();
-    judge("reduce_scatter", part, folded(ReduceOp::kSum, total).narrow(0, start, count));
+    judge("reduce_scatter", part, reduced(ReduceOp::kSum, total).narrow(0, start, count));
     const at::Tensor whole = given_by(0, total, dtype_), all = at::zeros_like(whole);
     group_.all_gather(all, whole.narrow(0, start, count), call("whole"), counts).wait();
     judge("all_gather", all, whole);

@@ -29,7 +29,7 @@ AXES = {
     "zero": (("parallel.zero_stage=3",), 3, "on axis data", rf"values of units \d+ to \d+{PASS}"),
     "data": (("model.tied_embeddings=false",), 3, "on axis data", rf"gradient bucket \d+{PASS}"),
 }
-# Rehearsed hangs: the layout, what the victim is to stop before, the rank that then waits for it.
+# Injected hangs: the layout, what the victim is to stop before, the rank that then waits for it.
 WIDE = ("parallel.pipeline=1", "parallel.data=4", "parallel.shard=2")  # sharded with rank 3, replicated with rank 0
 LATER = "microbatch [1-3] (stage 1)"
 REHEARSALS = {
@@ -54,12 +54,12 @@ class PipelineFailures(CommandTest):
     def start_ranks(self, schedule, *more, deadline=DEADLINE, name="small", stop_before=None):
         """Ranks that no launcher watches: each has to find out by itself. They train, or the victim has stopped."""
         port = reserved_port()
-        rehearsal = {"TROIKA_STOP_AT": f"{VICTIM}:{stop_before}"} if stop_before else {}
+        fault = {"TROIKA_STOP_AT": f"{VICTIM}:{stop_before}"} if stop_before else {}
         sets = (ENDLESS, f"name={name}", "train.evaluate_every_steps=0", "model.layers=4", "train.global_batch_size=8",
                 "train.micro_batch_size=1", f"comm.timeout_seconds={deadline}", "parallel.pipeline=2",
                 f"parallel.pipeline_schedule={schedule}", f"parallel.virtual_stages={SCHEDULES[schedule]}", *more)
         ranks = [self.start(*command.train_arguments(sets), "--overwrite", RANK=str(rank), WORLD_SIZE="4",
-                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **rehearsal) for rank in range(4)]
+                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **fault) for rank in range(4)]
         if stop_before:
             victim = ranks[VICTIM].pid
             wait_until(lambda: state_of(victim) == "T" or not alive(victim), f"a stop before {stop_before}")
@@ -146,7 +146,7 @@ class PipelineFailures(CommandTest):
                 told = self.named(ranks, ended, since, VICTIM, deadline)
                 self.assertTrue(any(f"'{label}' {axis}" in told[near] for label in labels), (labels, told[near]))
 
-    def test_a_rehearsed_hang_is_told_with_its_label(self):
+    def test_an_injected_hang_is_told_with_its_label(self):
         """By the rank that waits for it in that operation; those further away name it as well."""
         others = set(range(4)) - {VICTIM}
         hung = []
@@ -164,7 +164,7 @@ class PipelineFailures(CommandTest):
                 self.assertIsNotNone(stopped)
                 self.assertIn(stopped[1], told)
 
-    def test_a_rehearsal_that_cannot_be_is_refused(self):
+    def test_a_fault_that_cannot_be_is_refused(self):
         done = self.train(ranks=2, TROIKA_STOP_AT="2:loss*")
         self.fails(done, USAGE, "TROIKA_STOP_AT=2:loss*: the ranks are 0 to 1")
 

@@ -29,13 +29,13 @@ class Verify(CommandTest):
         self.assertFalse((self.folder / "runs").exists())
         self.assertEqual(list(self.temporary.iterdir()), [])
 
-    def test_three_and_four_chunks_a_rank(self):
+    def test_three_and_four_virtual_stages_a_rank(self):
         """More than the two that `auto` tries, with microbatches that the ranks do not divide."""
-        chunks = [f"pipeline=2,pipeline_schedule={schedule},virtual_stages={count}"
+        pipelines = [f"pipeline=2,pipeline_schedule={schedule},virtual_stages={count}"
                   for schedule in ("interleaved-1f1b", "gpipe") for count in (3, 4)]
-        names = [f"{one},micro_batch_size=1" for one in chunks]
-        names += [f"data=2,{chunks[0]},zero_stage=3,micro_batch_size=1",
-                  f"tensor=2,{chunks[1]},activation_checkpoint=full"]
+        names = [f"{one},micro_batch_size=1" for one in pipelines]
+        names += [f"data=2,{pipelines[0]},zero_stage=3,micro_batch_size=1",
+                  f"tensor=2,{pipelines[1]},activation_checkpoint=full"]
         for sets in ((), ("--set", "model.tied_embeddings=false")):
             done = self.succeeds(self.verify("--layouts", ";".join(names), "--json", "--steps", 2, "--set",
                                              "model.layers=8", "--set", "train.global_batch_size=7", *sets))

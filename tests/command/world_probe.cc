@@ -3,8 +3,8 @@
 // With flags it launches its own ranks. For the tests of launchers.
 #include <troika/base/error.h>
 #include <troika/launch/agent.h>
+#include <troika/launch/exit_report.h>
 #include <troika/launch/options.h>
-#include <troika/launch/report.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <unistd.h>
 

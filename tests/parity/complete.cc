@@ -38,12 +38,12 @@ int run(const Part& part) {
   std::size_t layouts = 0, wrong = 0, done = 0;
   for (const MatrixCase& one : cases) {
     if (done++ % part.of != part.first - 1) continue;
-    const std::vector<std::string> complaints = verify(one, folder.path());
+    const std::vector<std::string> failures = verify(one, folder.path());
     layouts += one.layouts.size();
-    wrong += complaints.size();
+    wrong += failures.size();
     std::cout << done << "/" << cases.size() << "  " << one.layouts.size() << " layouts, "
-              << complaints.size() << " differ: " << one.name << std::endl;
-    for (const std::string& complaint : complaints) std::cout << "  " << complaint << std::endl;
+              << failures.size() << " differ: " << one.name << std::endl;
+    for (const std::string& failure : failures) std::cout << "  " << failure << std::endl;
   }
   std::cout << (cases.size() + part.of - part.first) / part.of << " models, " << layouts
             << " layouts, " << wrong << " differ" << std::endl;

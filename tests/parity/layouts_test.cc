@@ -1,10 +1,10 @@
 // The same numbers on every layout: GPTs of every kind on data, tensor and pipeline axes, with all
-// schedules, stages of ZeRO, microbatches and ways of checkpointing, so that any two choices meet.
+// schedules, stages of ZeRO, microbatches and ways of checkpointing, pairwise.
 // `make test-parity` runs the complete matrix.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 #include <troika/data/dataset.h>
 #include <troika/train/layout_text.h>
 
@@ -28,7 +28,7 @@ class Layouts : public testing::TestWithParam<int> {
   [[nodiscard]] std::filesystem::path shards() const { return folder_ / "shards"; }
 
   void expect_agreement(const MatrixCase& one) const {
-    for (const std::string& complaint : verify(one, folder_.path())) ADD_FAILURE() << complaint;
+    for (const std::string& failure : verify(one, folder_.path())) ADD_FAILURE() << failure;
   }
 
  private:
@@ -56,9 +56,9 @@ std::int64_t fewest_targets(const Recipe& recipe, std::int64_t step, std::int64_
   const std::int64_t samples = recipe.train.global_batch_size;
   std::int64_t fewest = samples * recipe.model.seq_len;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    Share share = share_of(samples, static_cast<int>(rank), static_cast<int>(ranks));
-    share.first += (step - 1) * samples;
-    const auto batches = build_microbatches(*dataset, Split::kTrain, share, share.count, step);
+    IndexRange range = even_split(samples, static_cast<int>(rank), static_cast<int>(ranks));
+    range.first += (step - 1) * samples;
+    const auto batches = build_microbatches(*dataset, Split::kTrain, range, range.count, step);
     fewest = std::min(fewest, batches.front().valid);
   }
   return fewest;
@@ -68,7 +68,7 @@ TEST_F(Matrix, AgreesWhereARankHasNoTargetAtAll) {
   const MatrixCase one = case_without_targets(shards());
   ASSERT_FALSE(one.layouts.empty());
   ASSERT_EQ(fewest_targets(one.recipe, 1, 4), 0) << "every rank has a target";
-  ASSERT_GT(fewest_targets(one.recipe, 1, 1), 0) << "nobody has a target";
+  ASSERT_GT(fewest_targets(one.recipe, 1, 1), 0) << "no rank has a target";
   expect_agreement(one);
 }
 
@@ -83,7 +83,7 @@ TEST_F(Matrix, HasWhatItIsToHave) {
   }
   EXPECT_GT(unequal, 0) << "every target counts in every case";
   EXPECT_GT(many_ranks, 0);
-  // Seven schedules and seven ways of ZeRO must meet.
+  // Every pair of seven schedules and seven ways of ZeRO must be there.
   EXPECT_GE(layouts, 49);
 }
 

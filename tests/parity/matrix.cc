@@ -6,7 +6,7 @@
 #include <troika/config/recipe_file.h>
 #include <troika/data/shard_writer.h>
 #include <troika/train/layout_text.h>
-#include <troika/train/pair_cover.h>
+#include <troika/train/pairwise.h>
 
 #include <algorithm>
 #include <array>
@@ -111,17 +111,17 @@ MatrixCase case_of(const Choices& choices, const std::filesystem::path& shards) 
   return {name_of_case(recipe), recipe, {}};
 }
 
-std::vector<Choices> covering_models() {
+std::vector<Choices> pairwise_models() {
   const std::vector<Choices> all = product(kChoices);
   std::vector<Choices> models;
-  for (const std::size_t i : cover_pairs(all)) models.push_back(all[i]);
+  for (const std::size_t i : pairwise_subset(all)) models.push_back(all[i]);
   return models;
 }
 
-// Every layout of any of the covering models, each with one of those that can have it, in turn.
+// Every layout of any of the pairwise models, each with one of those that can have it, in turn.
 std::vector<MatrixCase> cases_of_all_layouts(const std::filesystem::path& shards) {
   std::vector<MatrixCase> cases;
-  for (const Choices& choices : covering_models()) cases.push_back(case_of(choices, shards));
+  for (const Choices& choices : pairwise_models()) cases.push_back(case_of(choices, shards));
   std::map<std::string, std::map<std::size_t, TrialLayout>> models_of;
   for (std::size_t m = 0; m < cases.size(); ++m) {
     for (const TrialLayout& layout : all_layouts(cases[m].recipe, kMostRanks)) {
@@ -152,7 +152,7 @@ std::string list_of(const MatrixCase& one, std::size_t first, std::size_t end) {
 
 // Adds what one call of the command finds.
 void verify_some(const MatrixCase& one, std::size_t first, std::size_t end,
-                 const std::filesystem::path& folder, std::vector<std::string>& complaints) {
+                 const std::filesystem::path& folder, std::vector<std::string>& failures) {
   const std::filesystem::path recipe = folder / "recipe.toml", out = folder / "found.json",
                               log = folder / "log";
   std::ofstream(recipe) << to_toml(one.recipe);
@@ -165,7 +165,7 @@ void verify_some(const MatrixCase& one, std::size_t first, std::size_t end,
   if (!found.is_object()) throw std::runtime_error("failed: " + command + "\n" + read(log));
   for (const auto& layout : found.at("layouts")) {
     if (layout.at("agrees").get<bool>()) continue;
-    complaints.push_back(one.name + ": " + layout.dump());
+    failures.push_back(one.name + ": " + layout.dump());
   }
   if (found.at("layouts").size() < end - first) {
     throw std::runtime_error("layouts were left out: " + command);
@@ -214,7 +214,7 @@ std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards) {
   std::vector<MatrixCase> cases;
   std::vector<std::vector<int>> rows;
   std::vector<std::pair<std::size_t, TrialLayout>> candidates;
-  for (const Choices& choices : covering_models()) {
+  for (const Choices& choices : pairwise_models()) {
     cases.push_back(case_of(choices, shards));
     for (TrialLayout& layout : all_layouts(cases.back().recipe, kMostRanks)) {
       std::vector<int> row = choices;
@@ -223,7 +223,7 @@ std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards) {
       candidates.emplace_back(cases.size() - 1, std::move(layout));
     }
   }
-  for (const std::size_t i : cover_pairs(rows)) {
+  for (const std::size_t i : pairwise_subset(rows)) {
     cases[candidates[i].first].layouts.push_back(candidates[i].second);
   }
   std::erase_if(cases, [](const MatrixCase& one) { return one.layouts.empty(); });
@@ -239,7 +239,7 @@ std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards) {
     choices.insert(choices.end(), {models % 3, 0, (models + models / 4) % 4});
     ++models;
     MatrixCase one = case_of(choices, shards);
-    const std::vector<TrialLayout> few = covering_layouts(one.recipe, kMostRanks);
+    const std::vector<TrialLayout> few = pairwise_layouts(one.recipe, kMostRanks);
     for (std::size_t i = 0; i < kLayoutsOfAModel; ++i) {
       one.layouts.push_back(few[next++ * 7 % few.size()]);
     }
@@ -258,7 +258,7 @@ MatrixCase mlp_case() {
   model.hidden_dims = {8, 5, 9, 7, 4, 6, 5};
   model.output_dim = 3;
   one.recipe.data.kind = DataKind::kRandom;
-  one.layouts = covering_layouts(one.recipe, 4);
+  one.layouts = pairwise_layouts(one.recipe, 4);
   return one;
 }
 
@@ -267,19 +267,19 @@ MatrixCase case_without_targets(const std::filesystem::path& shards) {
   one.recipe.data = data_of(Data::kIsolated, shards / "mostly-empty");
   one.recipe.train.global_batch_size = 5;
   one.name = name_of_case(one.recipe) + ", ranks without targets";
-  for (TrialLayout& layout : covering_layouts(one.recipe, kMostRanks)) {
+  for (TrialLayout& layout : pairwise_layouts(one.recipe, kMostRanks)) {
     if (layout.parallel.data == 4) one.layouts.push_back(std::move(layout));
   }
   return one;
 }
 
 std::vector<std::string> verify(const MatrixCase& one, const std::filesystem::path& folder) {
-  std::vector<std::string> complaints;
+  std::vector<std::string> failures;
   for (std::size_t first = 0; first < one.layouts.size(); first += kLayoutsOfACall) {
     const std::size_t end = std::min(first + kLayoutsOfACall, one.layouts.size());
-    verify_some(one, first, end, folder, complaints);
+    verify_some(one, first, end, folder, failures);
   }
-  return complaints;
+  return failures;
 }
 
 }  // namespace troika::test

@@ -24,9 +24,9 @@ struct MatrixCase {
 // and many of a single token.
 void write_shards(const std::filesystem::path& folder);
 
-// Few cases in which any two choices meet, be they of the model (norm, position, activation, bias,
-// dropout, tied or not, 3 and 7 heads, 1 kv head, 4 and 8 layers), its data (random; documents
-// packed one behind the other, kept apart, or padded) or the layout.
+// Few cases that contain every pair of choices, be they of the model (norm, position, activation,
+// bias, dropout, tied or not, 3 and 7 heads, 1 kv head, 4 and 8 layers), its data (random;
+// documents packed one behind the other, kept apart, or padded) or the layout.
 [[nodiscard]] std::vector<MatrixCase> pairwise_matrix(const std::filesystem::path& shards);
 
 // Every layout with one of these models, in turn; and every choice of norm, position, activation,

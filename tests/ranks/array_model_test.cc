@@ -40,7 +40,7 @@ Arrays batch_of(std::int64_t step) {
 }
 
 // Uneven shares: rank 0 has most, and the last rank none in every third step.
-Arrays share_of(const Arrays& all, const Rank& rank, std::int64_t step) {
+Arrays own_samples(const Arrays& all, const Rank& rank, std::int64_t step) {
   const std::int64_t each = 3;
   const bool idle = rank.size() > 1 && rank.index() == rank.size() - 1 && step % 3 == 0;
   const std::int64_t others = each * (rank.size() - 1 - (step % 3 == 0 && rank.size() > 1 ? 1 : 0));
@@ -57,7 +57,7 @@ RANK_TEST(ArrayModel, TrainsAsOneRankDoes, 1, 2, 3) {
   ArrayModel alone(Session::on(Group()), recipe);
   for (std::int64_t step = 0; step < 20; ++step) {
     const Arrays all = batch_of(step);
-    const Arrays own = share_of(all, rank, step);
+    const Arrays own = own_samples(all, rank, step);
     const double loss = model.step(own.inputs, own.targets);
     const double expected = alone.step(all.inputs, all.targets);
     EXPECT_NEAR(loss, expected, 1e-12 * expected) << step;

@@ -122,7 +122,7 @@ RANK_FUNCTION(opens_sessions_on_halves) {
   EXPECT_EQ(troika_size(session, &size), TROIKA_OK);
   EXPECT_EQ(size, 2);
   EXPECT_EQ(place, rank.index() < 2 ? 1 : 0);
-  rank.meet("both are open");
+  rank.wait_for_all("both are open");
   for (int round = 0; round < 100; ++round) {
     std::int64_t sum = rank.index() + 10 * round, first = rank.index();
     ASSERT_EQ(troika_all_reduce(session, &sum, 1, TROIKA_INT64, TROIKA_SUM, "sum"), TROIKA_OK)
@@ -175,12 +175,12 @@ RANK_TEST(CApiRanks, ClosingAfterAMissingRankWaitsForNobody, 2) {
   const auto add_up = [&] {
     return troika_all_reduce(session, &value, 1, TROIKA_DOUBLE, TROIKA_SUM, "sum");
   };
-  if (rank.index() == 1) rank.meet("rank 0 has closed");
+  if (rank.index() == 1) rank.wait_for_all("rank 0 has closed");
   EXPECT_EQ(add_up(), TROIKA_RENDEZVOUS);
   EXPECT_EQ(add_up(), TROIKA_RENDEZVOUS);
   EXPECT_THAT(std::string(troika_last_error()), testing::HasSubstr("sum"));
   EXPECT_EQ(troika_close(session), TROIKA_OK) << troika_last_error();
-  if (rank.index() == 0) rank.meet("rank 0 has closed");
+  if (rank.index() == 0) rank.wait_for_all("rank 0 has closed");
 }
 
 }  // namespace

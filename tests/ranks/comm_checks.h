@@ -77,10 +77,10 @@ inline at::Tensor part_of(const at::Tensor& whole, const std::vector<std::int64_
   return whole.narrow(0, start, counts[static_cast<std::size_t>(member)]);
 }
 
-// As one rank after the other gives it; where the engine folds host by host, nearly.
-inline bool as_folded(const Rank& rank, const at::Tensor& result, const at::Tensor& expected) {
-  return rank.folds_in_order() ? identical(result, expected)
-                               : nearly(result, expected, rank.size());
+// As one rank after the other gives it; where the engine reduces host by host, nearly.
+inline bool as_reduced(const Rank& rank, const at::Tensor& result, const at::Tensor& expected) {
+  return rank.reduces_in_order() ? identical(result, expected)
+                                 : nearly(result, expected, rank.size());
 }
 
 inline void check_all_reduce(const Rank& rank, Memory& memory, std::int64_t elements,
@@ -89,7 +89,8 @@ inline void check_all_reduce(const Rank& rank, Memory& memory, std::int64_t elem
   memory.begin();
   const at::Tensor tensor = memory.of(input_of(group.rank(), elements, dtype));
   group.all_reduce(tensor, op, Rank::call("all_reduce")).wait();
-  EXPECT_TRUE(as_folded(rank, tensor, serial_fold(all_inputs(group.size(), elements, dtype), op)))
+  EXPECT_TRUE(
+      as_reduced(rank, tensor, serial_reduce(all_inputs(group.size(), elements, dtype), op)))
       << elements << " of " << dtype << ", operation " << static_cast<int>(op);
 }
 
@@ -98,14 +99,14 @@ inline void check_reduce_scatter(const Rank& rank, Memory& memory,
                                  ReduceOp op) {
   const Group& group = memory.group();
   const std::int64_t elements = sum(counts);
-  const at::Tensor folded = serial_fold(all_inputs(group.size(), elements, dtype), op);
-  const at::Tensor expected = part_of(folded, counts, group.rank());
+  const at::Tensor reduced = serial_reduce(all_inputs(group.size(), elements, dtype), op);
+  const at::Tensor expected = part_of(reduced, counts, group.rank());
   const at::Tensor before = input_of(group.rank(), elements, dtype);
   memory.begin();
   const at::Tensor input = memory.of(before);
   const at::Tensor output = memory.of(at::zeros_like(expected));
   group.reduce_scatter(output, input, op, Rank::call("reduce_scatter"), counts).wait();
-  EXPECT_TRUE(as_folded(rank, output, expected))
+  EXPECT_TRUE(as_reduced(rank, output, expected))
       << elements << " of " << dtype << ", operation " << static_cast<int>(op);
   EXPECT_TRUE(identical(input, before));
   // Into this member's part of the input.

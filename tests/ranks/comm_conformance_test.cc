@@ -59,9 +59,9 @@ RANK_FUNCTION(reductions) {
   at::Tensor output = at::empty({5});
   const at::Tensor input = input_of(rank.index(), 5 * rank.size(), at::kFloat);
   group.reduce_scatter(output, input, ReduceOp::kSum, Rank::call("equal parts")).wait();
-  const at::Tensor folded =
-      serial_fold(all_inputs(rank.size(), 5 * rank.size(), at::kFloat), ReduceOp::kSum);
-  EXPECT_TRUE(as_folded(rank, output, folded.narrow(0, 5 * rank.index(), 5)));
+  const at::Tensor reduced =
+      serial_reduce(all_inputs(rank.size(), 5 * rank.size(), at::kFloat), ReduceOp::kSum);
+  EXPECT_TRUE(as_reduced(rank, output, reduced.narrow(0, 5 * rank.index(), 5)));
 }
 
 // The same bits on every rank, and when repeated; with sizes on all sides of where algorithms
@@ -89,8 +89,8 @@ RANK_FUNCTION(odd_memory) {
     at::Tensor inner = whole.narrow(0, start, 1001);
     inner.copy_(input_of(rank.index(), 1001, at::kFloat));
     group.all_reduce(inner, ReduceOp::kSum, Rank::call("inner")).wait();
-    EXPECT_TRUE(as_folded(rank, inner,
-                          serial_fold(all_inputs(rank.size(), 1001, at::kFloat), ReduceOp::kSum)));
+    EXPECT_TRUE(as_reduced(
+        rank, inner, serial_reduce(all_inputs(rank.size(), 1001, at::kFloat), ReduceOp::kSum)));
     EXPECT_TRUE(at::all(whole.narrow(0, 0, start) == 7).item<bool>());
     EXPECT_TRUE(at::all(whole.narrow(0, start + 1001, 36 - start) == 7).item<bool>());
     at::Tensor bytes = at::zeros({101}, at::kByte);
@@ -296,7 +296,7 @@ at::Tensor result_of(std::size_t operation, int members, std::int64_t elements) 
   for (int member = 0; member < members; ++member) {
     inputs.push_back(given_to(operation, member, elements));
   }
-  return serial_fold(inputs, ReduceOp::kMax);
+  return serial_reduce(inputs, ReduceOp::kMax);
 }
 
 // More under way than an engine may have room for, and members that wait in different orders.
@@ -372,7 +372,7 @@ RANK_FUNCTION(several_groups) {
 RANK_FUNCTION(generations_apart) {
   const Group all = rank.group();  // MPI starts only with all of its job
   EngineOptions options = rank.options();
-  rank.meet("about to make groups");
+  rank.wait_for_all("about to make groups");
   if (rank.index() == 0) {
     options.generation = 1;
     options.rendezvous_timeout = Seconds(0.3);

@@ -108,7 +108,7 @@ RANK_FUNCTION(enters_nothing) {
   for (const Operation& operation : operations(std::stol(rank.argument("elements")))) {
     const Group group = group_of_generation(rank, ++generation);
     if (rank.index() != 1) report_end(rank, operation, group);
-    rank.meet("after " + std::string(operation.name));
+    rank.wait_for_all("after " + std::string(operation.name));
   }
 }
 
@@ -127,7 +127,7 @@ RANK_FUNCTION(aborts_each_operation) {
       other.join();
       EXPECT_TRUE(work.done()) << name;
     }
-    rank.meet("after " + name);
+    rank.wait_for_all("after " + name);
   }
 }
 
@@ -147,7 +147,7 @@ RANK_FUNCTION(aborts_for_others) {
       (void)rank.store().get(name + " waits", Deadline::in(Seconds(30)));
       group.abort("the loss is not finite");
     }
-    rank.meet("after " + name);
+    rank.wait_for_all("after " + name);
   }
 }
 

@@ -12,9 +12,9 @@
 
 namespace troika::test {
 
-// An error comes within so many seconds: after a deadline of 1 s at most, Lane::kForTheError and
-// half a second for a step between hosts, and as much again for a machine that others use, too.
-// What would end the operation otherwise takes 20 s and more.
+// An error comes within so many seconds: after a deadline of 1 s at most,
+// WorkQueue::kDiagnosisTimeout and half a second for a step between hosts, and as much again for a
+// machine that others use, too. What would end the operation otherwise takes 20 s and more.
 inline constexpr double kSoon = 12;
 
 // Reports which error `action` throws, its message and hint, and after how many seconds.

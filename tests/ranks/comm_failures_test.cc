@@ -7,9 +7,9 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/units.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
+#include <troika/observe/saved_error.h>
 
 #include <array>
 #include <atomic>
@@ -79,7 +79,7 @@ RANK_FUNCTION(hears_of_itself) {
   } else {
     report_error(rank, "error", [&] { group.barrier(Rank::call("together", Seconds(1))).wait(); });
   }
-  rank.meet("all have seen it");
+  rank.wait_for_all("all have seen it");
 }
 
 RANK_FUNCTION(loops) {
@@ -116,14 +116,14 @@ RANK_FUNCTION(is_elsewhere) {
       group.all_reduce(other, ReduceOp::kSum, call).wait();
     }
   });
-  rank.meet("all have seen it");
+  rank.wait_for_all("all have seen it");
 }
 
 RANK_FUNCTION(is_killed) {
   const Group group = watched_group(rank);
   at::Tensor tensor = at::ones({4'000'000});
   group.all_reduce(tensor, ReduceOp::kSum, Rank::call("warm-up")).wait();
-  rank.meet("warm");
+  rank.wait_for_all("warm");
   if (rank.index() == 1) {
     // In the middle of a large operation: the peers have entered it too, or are about to.
     const Work work = group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients"));
@@ -201,7 +201,7 @@ RANK_FUNCTION(sends_too_little) {
     group.all_to_all(output, expected, input, sent, Rank::call("tokens", Seconds(2))).wait();
   });
   report_error(rank, "next", [&] { group.barrier(Rank::call("next", Seconds(2))).wait(); });
-  rank.meet("both have seen it");
+  rank.wait_for_all("both have seen it");
 }
 
 RANK_FUNCTION(does_not_come) {
@@ -227,7 +227,7 @@ RANK_FUNCTION(queues) {
   const Work second = group.all_reduce(b, ReduceOp::kSum, Rank::call("second", Seconds(0.5)));
   report_error(rank, "second", [&] { second.wait(); });
   report_error(rank, "first", [&] { first.wait(); });
-  const auto left = left_error(rank.folder(), rank.index());
+  const auto left = read_saved_error(rank.folder(), rank.index());
   rank.report("left for the launcher", left ? left->message : "nothing");
   rank.store().set("ended", "");
 }

@@ -145,11 +145,13 @@ RANK_FUNCTION(chooses_an_engine) {
 }
 
 TEST(AcrossHosts, AutoTakesWhatFits) {
-  const auto expect = [](int ranks, Pretend pretend, EngineOptions::Fold fold, const char* name) {
-    expect_ranks("chooses_an_engine", ranks,
-                 {.arguments = {{"name", name}}, .fold = fold, .pretend = pretend});
+  const auto expect = [](int ranks, Pretend pretend, EngineOptions::ReductionOrder reduction_order,
+                         const char* name) {
+    expect_ranks(
+        "chooses_an_engine", ranks,
+        {.arguments = {{"name", name}}, .reduction_order = reduction_order, .pretend = pretend});
   };
-  using enum EngineOptions::Fold;
+  using enum EngineOptions::ReductionOrder;
   expect(2, Pretend::kNothing, kFastest, "shm");  // found out by trying
   expect(2, Pretend::kTwoHostsInTurn, kFastest, "gloo");
   expect(3, Pretend::kTwoHostsInTurn, kFastest, "shm+gloo");

@@ -29,23 +29,23 @@ inline std::vector<at::Tensor> all_inputs(int ranks, std::int64_t elements, at::
 }
 
 // One rank after the other; 16-bit floats in fp32, rounded at the end.
-inline at::Tensor serial_fold(const std::vector<at::Tensor>& inputs, ReduceOp op) {
+inline at::Tensor serial_reduce(const std::vector<at::Tensor>& inputs, ReduceOp op) {
   const at::ScalarType dtype = inputs[0].scalar_type();
   const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
   const auto widened = [&](const at::Tensor& t) { return narrow ? t.to(at::kFloat) : t; };
-  at::Tensor folded = widened(inputs[0]).clone();
+  at::Tensor reduced = widened(inputs[0]).clone();
   for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
     const at::Tensor next = widened(inputs[rank]);
     if (op == ReduceOp::kMax) {
-      folded = at::maximum(folded, next);
+      reduced = at::maximum(reduced, next);
     } else if (op == ReduceOp::kMin) {
-      folded = at::minimum(folded, next);
+      reduced = at::minimum(reduced, next);
     } else {
-      folded = folded + next;
+      reduced = reduced + next;
     }
   }
-  if (op == ReduceOp::kAverage) folded = folded / static_cast<double>(inputs.size());
-  return folded.to(dtype);
+  if (op == ReduceOp::kAverage) reduced = reduced / static_cast<double>(inputs.size());
+  return reduced.to(dtype);
 }
 
 // Equal but for the order of additions: within a few roundings of sums of up to `ranks` inputs.

@@ -37,7 +37,7 @@ RANK_FUNCTION(only_asks) {
   const std::string end = rank.argument("end");
   if (rank.index() == 1) {
     (void)rank.store().get("asking", Deadline::in(Seconds(30)));
-    if (end == "death") raise(SIGKILL);
+    if (end == "exit") raise(SIGKILL);
     (void)rank.store().get("ended", Deadline::in(Seconds(30)));
     return;
   }
@@ -68,7 +68,7 @@ RANK_FUNCTION(sends_less_than_is_asked_for) {
   report_error(rank, "error", [&] {
     poll(group.exchange({&transfer, 1}, Rank::call("rows", Seconds(2))));
   });
-  rank.meet("both have seen it");
+  rank.wait_for_all("both have seen it");
 }
 
 // Rank 0 waits for rank 1, which waits for rank 2 on another axis, and gives up later.
@@ -81,14 +81,14 @@ RANK_FUNCTION(waits_for_one_that_waits) {
   std::optional<Group> first, second;
   if (rank.index() < 2) first = make_group("first", {0, 1}, rank.index(), options);
   if (rank.index() > 0) second = make_group("second", {1, 2}, rank.index() - 1, options);
-  rank.meet("connected");
+  rank.wait_for_all("connected");
   if (rank.index() < 2) {
     const Group& group = rank.index() == 0 ? *first : *second;
     report_error(rank, "error", [&] {
       group.barrier(Rank::call("together", Seconds(rank.index() == 0 ? 0.6 : 1.0))).wait();
     });
   }
-  rank.meet("all have seen it");
+  rank.wait_for_all("all have seen it");
 }
 
 // Three sums of the same kind and shape, of which rank 1 does not make the second.
@@ -113,8 +113,8 @@ class FailuresFoundLate : public testing::TestWithParam<TestedEngine> {};
 
 TEST_P(FailuresFoundLate, AreToldToThoseWhoOnlyAsk) {
   for (const std::string what : {"all_reduce", "exchange"}) {
-    for (const std::string end : {"deadline", "abort", "death"}) {
-      if (end == "death" && !GetParam().options.mpirun.empty()) continue;  // mpirun ends the rest
+    for (const std::string end : {"deadline", "abort", "exit"}) {
+      if (end == "exit" && !GetParam().options.mpirun.empty()) continue;  // mpirun ends the rest
       RankOptions options = GetParam().options;
       options.arguments = {{"what", what}, {"end", end}};
       const RankResult result = run_ranks("only_asks", 2, options)[0];

@@ -69,7 +69,7 @@ RANK_FUNCTION(memory_in_many_pieces) {
     }
     EXPECT_GE(files, kPieces);
   }
-  rank.meet("allocated");
+  rank.wait_for_all("allocated");
 }
 
 // A sum by all, in which values show that it is the right one.

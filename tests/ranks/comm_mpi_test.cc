@@ -90,7 +90,7 @@ RANK_FUNCTION(goes_on_without_one) {
     EXPECT_TRUE(at::all(tensor == 2).item<bool>());
     two.barrier(Rank::call("end")).wait();
   }
-  rank.meet("end");
+  rank.wait_for_all("end");
 }
 
 TEST_P(Mpi, WhatAnAborterHasSaidIsOfItsGroupAlone) {
@@ -113,9 +113,9 @@ RANK_FUNCTION(waits_elsewhere) {
     const at::Tensor tensor = at::ones({20'000 + 3'337 * trial});
     const Transfer transfer{sends ? Transfer::Direction::kSend : Transfer::Direction::kReceive,
                             1 - rank.index(), tensor};
-    rank.meet("start " + std::to_string(trial));
+    rank.wait_for_all("start " + std::to_string(trial));
     group.exchange({&transfer, 1}, Rank::call("news", Seconds(10))).wait();
-    rank.meet("received " + std::to_string(trial));
+    rank.wait_for_all("received " + std::to_string(trial));
   }
   group.barrier(Rank::call("end")).wait();
 }

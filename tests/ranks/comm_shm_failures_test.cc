@@ -46,7 +46,7 @@ RANK_FUNCTION(is_elsewhere_and_late_to_say) {
     at::Tensor tensor = at::ones({10});
     report_error(rank, "error", [&] { group.all_reduce(tensor, ReduceOp::kSum, call).wait(); });
   }
-  rank.meet("all have seen it");
+  rank.wait_for_all("all have seen it");
 }
 
 // Large sums whose deadlines pass at about the time at which they end, on a machine that has too
@@ -61,7 +61,7 @@ RANK_FUNCTION(is_right_or_left_alone) {
     at::Tensor tensor = round % 2 == 0 ? at::empty({kElements}, at::kFloat)
                                        : group.allocate(kElements * sizeof(float)).view(at::kFloat);
     tensor.fill_(rank.index() + 1);
-    rank.meet("before " + std::to_string(round));
+    rank.wait_for_all("before " + std::to_string(round));
     std::atomic<bool> ended = false;
     std::vector<std::thread> burners;
     for (int i = 0; i < 3 * rank.index(); ++i) {
@@ -81,7 +81,7 @@ RANK_FUNCTION(is_right_or_left_alone) {
     }
     ended = true;
     for (std::thread& burner : burners) burner.join();
-    rank.meet("after " + std::to_string(round));
+    rank.wait_for_all("after " + std::to_string(round));
     EXPECT_TRUE(at::equal(tensor, left)) << "round " << round;
   }
   rank.report("failures", std::to_string(failures));

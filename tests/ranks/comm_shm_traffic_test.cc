@@ -167,7 +167,7 @@ RANK_FUNCTION(bytes_through_windows) {
   const std::uint64_t n = meter.size();
   at::Tensor large = at::ones({kLarge});
   meter.group().all_reduce(large, ReduceOp::kSum, Rank::call("through windows")).wait();
-  // Members fold whole lines of the cache, so parts differ by a line in each of three windows.
+  // Members reduce whole lines of the cache, so parts differ by a line in each of three windows.
   EXPECT_NEAR(static_cast<double>(meter.last().sent),
               2. * static_cast<double>((n - 1) * kLargeBytes) / static_cast<double>(n),
               2. * 64 * 3);

@@ -32,9 +32,9 @@ void await_stop(int pid) {
 }
 
 // The others enter once rank 1 has entered and is stopped. By then it has nothing of theirs, and a
-// part of the sum is for it to fold, so that the sum ends well on no engine, however far the
+// part of the sum is for it to reduce, so that the sum ends well on no engine, however far the
 // threads of rank 1 have come. In ordinary memory, and too large for a slot: what lies in a slot
-// is there for the others to fold.
+// is there for the others to reduce.
 RANK_FUNCTION(stops_inside) {
   const Group group = watched_group(rank);
   const at::Tensor tensor = at::ones({std::stol(rank.argument("elements"))});
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, StoppedInside, testing::ValuesIn(engines_of_on
                          [](const auto& info) { return info.param.name; });
 
 // Rank 3 waits for rank 1 in shared memory, rank 0 between hosts, ranks 2 and 4 for these. Not 64
-// MB: here the first host folds all there is before it waits, and that must not take a second.
+// MB: here the first host reduces all there is before it waits, and that must not take a second.
 TEST(StoppedInsideAcrossHosts, IsToldToThoseWhoWait) {
   const RankOptions options{.arguments = {{"elements", "1000000"}},
                             .pretend = Pretend::kTwoHostsInTurn};

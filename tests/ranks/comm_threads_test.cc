@@ -73,12 +73,12 @@ RANK_FUNCTION(needs_no_helper) {
     }
   };
   all_sizes(2);
-  rank.meet("warm");
+  rank.wait_for_all("warm");
   const auto before = sleeps_of_other_threads();
   all_sizes(100);
   EXPECT_EQ(sleeps_of_other_threads(), before);
   EXPECT_GE(before.size(), 1u);
-  rank.meet("counted");
+  rank.wait_for_all("counted");
   // Those that are larger do wake one.
   for (int round = 0; round < 20; ++round) {
     group.all_reduce(at::ones({1'000'000}), ReduceOp::kSum, Rank::call("large")).wait();

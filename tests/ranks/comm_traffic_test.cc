@@ -87,7 +87,7 @@ RANK_FUNCTION(messages_sent) {
   check_larger_messages(meter, depth);
 }
 
-// Across two hosts of two ranks each: a carrier's 12 MiB, in blocks of 4 MiB and segments of 1 MiB.
+// Across two hosts of two ranks each: a leader's 12 MiB, in blocks of 4 MiB and segments of 1 MiB.
 void check_larger_messages_between_hosts(const Meter& meter, bool sends_half) {
   const Group& group = meter.group();
   at::Tensor huge = at::ones({kHuge}), own = at::ones({kHuge / 4});
@@ -116,7 +116,7 @@ RANK_FUNCTION(bytes_between_hosts) {
   group.all_reduce(small, ReduceOp::kSum, Rank::call("small")).wait();
   expect_first("all_reduce", {kSmallBytes, 1});
   group.all_reduce(large, ReduceOp::kSum, Rank::call("large")).wait();
-  meter.expect("all_reduce by two carriers", {2 * kLargeBytes / 2 / 2, 2});
+  meter.expect("all_reduce by two leaders", {2 * kLargeBytes / 2 / 2, 2});
   at::Tensor narrow = at::ones({kLarge}, at::kBFloat16);
   group.all_reduce(narrow, ReduceOp::kSum, Rank::call("16-bit floats")).wait();
   meter.expect("all_reduce in fp32 there, in bf16 back", {kLargeBytes / 4 + kLargeBytes / 8, 2});
@@ -150,7 +150,7 @@ RANK_FUNCTION(bytes_between_hosts) {
   group.barrier(Rank::call("x")).wait();
   expect_first("barrier", {1, 1});
 
-  // Each carrier has what one host keeps: there it is received, and from the other one sent. Sums
+  // Each leader has what one host keeps: there it is received, and from the other one sent. Sums
   // of 16-bit floats are twice as large.
   const bool sends_half = rank.index() == 1 || rank.index() == 2;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -160,7 +160,7 @@ RANK_FUNCTION(bytes_between_hosts) {
     meter.expect("reduce_scatter in fp32",
                  sends_half ? Traffic{kLargeBytes / 2, 0} : Traffic{0, 1});
   }
-  // One carrier up to 64 KiB, and then two.
+  // One leader up to 64 KiB, and then two.
   at::Tensor just = at::ones({(64 << 10) / 4}), more = at::ones({(64 << 10) / 4 + 4});
   group.all_reduce(just, ReduceOp::kSum, Rank::call("x")).wait();
   expect_first("all_reduce of 64 KiB", {64 << 10, 1});
@@ -187,7 +187,7 @@ class HostMeter {
     const std::string key = what + " of host " + std::to_string(host());
     (void)rank_.store().add(key, static_cast<std::int64_t>(own.sent));
     if (own.steps == expected.steps) (void)rank_.store().add(what + " in full", 1);
-    rank_.meet(what);
+    rank_.wait_for_all(what);
     EXPECT_EQ(static_cast<std::uint64_t>(rank_.store().add(key, 0)), expected.sent) << key;
     EXPECT_GE(rank_.store().add(what + " in full", 0), 1) << what << " takes fewer steps";
   }
@@ -198,7 +198,7 @@ class HostMeter {
   std::uint64_t hosts_;
 };
 
-// Divides by every number of hosts and ranks there; through one carrier, and through more.
+// Divides by every number of hosts and ranks there; through one leader, and through more.
 void check_reductions_of_hosts(HostMeter& meter) {
   const Group& group = meter.group();
   const std::uint64_t h = meter.hosts();
@@ -225,20 +225,20 @@ void check_reductions_of_hosts(HostMeter& meter) {
   }
 }
 
-// On both sides of where all_reduce takes a step more, in a carrier's share: 256 KiB for all other
+// On both sides of where all_reduce takes a step more, in a leader's share: 256 KiB for all other
 // hosts together, and 64 KiB of what is summed in fp32. Both numbers of elements divide as above.
 void check_limits_between_hosts(HostMeter& meter) {
   const Group& group = meter.group();
   const std::uint64_t h = meter.hosts();
-  const std::int64_t carriers = group.size() / static_cast<std::int64_t>(h);
-  const auto most = carriers * (256 << 10) / static_cast<std::int64_t>(h - 1) / 4;
-  const auto most_narrow = carriers * (64 << 10) / 4;
+  const std::int64_t leaders = group.size() / static_cast<std::int64_t>(h);
+  const auto most = leaders * (256 << 10) / static_cast<std::int64_t>(h - 1) / 4;
+  const auto most_narrow = leaders * (64 << 10) / 4;
   const auto reduce = [&](std::int64_t elements, at::ScalarType dtype) {
     const at::Tensor tensor = at::ones({elements}, dtype);
     group.all_reduce(tensor, ReduceOp::kSum, Rank::call("x")).wait();
     return tensor.nbytes();
   };
-  const std::int64_t more = carriers * static_cast<std::int64_t>(h);
+  const std::int64_t more = leaders * static_cast<std::int64_t>(h);
   const auto above = [more](std::int64_t limit) { return (limit / more + 1) * more; };
   const std::uint64_t just = reduce(most, at::kFloat);
   meter.expect("all_reduce just at once", {(h - 1) * just, 1});

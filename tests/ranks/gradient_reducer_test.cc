@@ -1,5 +1,5 @@
-// Gradient buckets on several ranks: the sums are right, whatever the buckets and whoever comes
-// short, and each sets out as soon as it can.
+// Gradient buckets on several ranks: the sums are right, whatever the buckets and whichever rank
+// comes short, and each starts as soon as it can.
 #include <ATen/ATen.h>
 #include <troika/observe/recorder.h>
 #include <troika/parallel/data/data_axis.h>
@@ -38,7 +38,7 @@ at::Tensor reduced(Arena& arena, DataAxis& axis, int rank, int microbatches) {
     for (int unit = kUnits; unit-- > 0;) {
       Parameter& parameter = arena.parameter("unit." + std::to_string(unit));
       parameter.add_gradient(contribution(parameter, rank));
-      axis.unit_ready(unit);
+      axis.gradients_ready(unit);
     }
   }
   axis.finish();
@@ -47,7 +47,7 @@ at::Tensor reduced(Arena& arena, DataAxis& axis, int rank, int microbatches) {
 
 RANK_TEST(GradientReducer, GivesTheSameBitsWithAnyBuckets, 1, 2, 3) {
   EngineOptions options = rank.options();
-  options.fold = EngineOptions::Fold::kInOrder;
+  options.reduction_order = EngineOptions::ReductionOrder::kInOrder;
   std::vector<int> ranks;
   for (int i = 0; i < rank.size(); ++i) ranks.push_back(i);
   const Group group = make_group("data", ranks, rank.index(), options);
@@ -57,7 +57,7 @@ RANK_TEST(GradientReducer, GivesTheSameBitsWithAnyBuckets, 1, 2, 3) {
     const Sharding sharding{.shard = group, .buckets = {.first_bytes = bytes, .bytes = bytes}};
     Arena arena(five_units(), {at::kFloat, at::kFloat}, sharding);
     DataAxis axis(arena);
-    buckets.push_back(axis.reducer().blocks());
+    buckets.push_back(axis.reducer().buckets());
     const at::Tensor sums = reduced(arena, axis, rank.index(), 1);
     if (!expected.defined()) expected = sums;
     EXPECT_TRUE(sums.equal(expected)) << bytes;
@@ -72,7 +72,7 @@ RANK_TEST(GradientReducer, GivesTheSameBitsWithAnyBuckets, 1, 2, 3) {
 
 using Names = std::vector<std::string>;
 
-// The reductions of gradients that have set out, as the flight recorder has them.
+// The reductions of gradients that have started, as the flight recorder has them.
 Names begun(const Rank& rank) {
   Names names;
   for (const auto& one : read_recorder(recorder_path(rank.folder(), rank.index())).operations) {
@@ -81,7 +81,7 @@ Names begun(const Rank& rank) {
   return names;
 }
 
-RANK_TEST(GradientReducer, StartsABlockWhenItsUnitIsReadyForTheLastTime, 2) {
+RANK_TEST(GradientReducer, StartsABucketWhenItsUnitIsReadyForTheLastTime, 2) {
   EngineOptions options = rank.options();
   options.observers.recorder =
       Recorder::create(recorder_path(rank.folder(), rank.index()), rank.index(), "here");
@@ -95,10 +95,10 @@ RANK_TEST(GradientReducer, StartsABlockWhenItsUnitIsReadyForTheLastTime, 2) {
     DataAxis axis(arena);
     Names expected = begun(rank);
     axis.begin_step(2, Seconds(30));
-    for (int unit = kUnits; unit-- > 0;) axis.unit_ready(unit);
+    for (int unit = kUnits; unit-- > 0;) axis.gradients_ready(unit);
     EXPECT_EQ(begun(rank), expected) << "another microbatch is to come";
     for (int unit = kUnits; unit-- > 0;) {
-      axis.unit_ready(unit);
+      axis.gradients_ready(unit);
       expected.push_back((stage == 0 ? "all_reduce" : "reduce_scatter") +
                          (" gradient bucket " + std::to_string(kUnits - unit)));
       EXPECT_EQ(begun(rank), expected) << "stage " << stage;
@@ -122,7 +122,7 @@ RANK_FUNCTION(reduces_the_arena_in_place) {
   Arena arena({&spec, 1}, {at::kFloat, at::kFloat}, group);
   DataAxis axis(arena);
   axis.begin_step(1, Seconds(30));
-  axis.unit_ready(0);
+  axis.gradients_ready(0);
   axis.finish();
   const at::Tensor ordinary = at::ones(spec.shape);
   group.all_reduce(ordinary, ReduceOp::kSum, Rank::call("ordinary memory")).wait();

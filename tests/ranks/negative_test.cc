@@ -34,12 +34,12 @@ enum class Fault {
   kNoTensorSum,           // partial gradients of norms are not summed over the tensor axis
   kDivideByAccumulation,  // once more by the number of microbatches
   kSwapMicrobatches,      // the last stage takes two of them in another order
-  kCountTiedTwice,        // the copy of a tied weight counts in the norm
+  kCountTiedTwice,        // the replica of a tied weight counts in the norm
 };
 
 // The axis that both ranks are on; of one rank each where it is none of them.
-struct Place {
-  Group data = {}, tensor = {}, pipeline = {}, tie = {};
+struct AxisGroups {
+  Group data = {}, tensor = {}, pipeline = {}, embedding = {};
 };
 
 Recipe small_recipe() {
@@ -71,22 +71,22 @@ struct StepOutcome {
   double norm = 0;
 };
 
-// The norm as it is where nobody knows that a weight on two stages is one.
+// The norm as it is where a weight on two stages counts as two.
 double naive_norm(const Arena& arena, const Group& pipeline) {
   const at::Tensor squares = at::zeros({1}, at::kDouble);
-  for (const Piece& piece : arena.pieces()) squares.add_(piece.gradient.square().sum());
+  for (const LocalShard& shard : arena.local_shards()) squares.add_(shard.gradient.square().sum());
   pipeline.all_reduce(squares, ReduceOp::kSum, Rank::call("naive norm")).wait();
   return std::sqrt(squares.item<double>());
 }
 
 class Step {
  public:
-  Step(Recipe recipe, const Place& place, const Group& all, Fault fault)
-      : recipe_(with_axes(std::move(recipe), place)),
-        place_(place),
+  Step(Recipe recipe, const AxisGroups& groups, const Group& all, Fault fault)
+      : recipe_(with_axes(std::move(recipe), groups)),
+        groups_(groups),
         all_(all),
         fault_(fault),
-        part_(recipe_, model_place(recipe_, place)) {
+        part_(recipe_, model_placement(recipe_, groups)) {
     part_.arena().initialize(static_cast<std::uint64_t>(recipe_.seed));
     for (const auto& parameter : part_.arena().parameters()) {
       outcome_.initial.push_back({parameter->spec().name, parameter->master().clone()});
@@ -98,18 +98,20 @@ class Step {
     std::vector<Microbatch> batches = microbatches();
     PipelineOptions options;
     options.type = at::kDouble;
-    PipelineExecutor executor(part_.stages(), place_.pipeline, options, nullptr);
-    PartialGroups partial{place_.tensor, place_.tie};
+    PipelineExecutor executor(part_.stages(), groups_.pipeline, options, nullptr);
+    PartialGroups partial{groups_.tensor, groups_.embedding};
     if (fault_ == Fault::kNoTensorSum) partial.tensor = {};
     DataAxis axis(part_.arena(), partial, kTimeout);
     axis.begin_step(static_cast<int>(batches.size()), kTimeout);
     const double own = executor.train(batches, 1, axis, kTimeout, {}).loss_sum;
     axis.finish();
 
-    const bool tells = executor.has_last_stage() && place_.tensor.rank() == 0;
+    const bool contributes_loss = executor.has_last_stage() && groups_.tensor.rank() == 0;
     std::int64_t valid = 0;
     for (const Microbatch& batch : batches) valid += batch.valid;
-    const auto sums = LossSum(all_, tells ? own : 0, tells ? valid : 0, Rank::call("loss")).wait();
+    const auto sums =
+        LossSum(all_, contributes_loss ? own : 0, contributes_loss ? valid : 0, Rank::call("loss"))
+            .wait();
     double scale = 1 / static_cast<double>(sums.valid);
     if (fault_ == Fault::kNoDivision) scale = 1;
     if (fault_ == Fault::kDivideByAccumulation) scale /= static_cast<double>(batches.size());
@@ -119,18 +121,18 @@ class Step {
   }
 
  private:
-  static Recipe with_axes(Recipe recipe, const Place& place) {
-    recipe.parallel.data = place.data.size();
-    recipe.parallel.tensor = place.tensor.size();
-    recipe.parallel.pipeline = place.pipeline.size();
+  static Recipe with_axes(Recipe recipe, const AxisGroups& groups) {
+    recipe.parallel.data = groups.data.size();
+    recipe.parallel.tensor = groups.tensor.size();
+    recipe.parallel.pipeline = groups.pipeline.size();
     return recipe;
   }
 
-  static ModelPlace model_place(const Recipe& recipe, const Place& place) {
-    ModelPlace own;
-    own.tensor = TensorAxis(place.tensor, kTimeout);
-    own.pipeline_rank = place.pipeline.rank();
-    own.sharding.shard = place.data;
+  static ModelPlacement model_placement(const Recipe& recipe, const AxisGroups& groups) {
+    ModelPlacement own;
+    own.tensor = TensorAxis(groups.tensor, kTimeout);
+    own.pipeline_rank = groups.pipeline.rank();
+    own.sharding.shard = groups.data;
     own.sharding.microbatches_per_step = microbatches_per_step(recipe);
     return own;
   }
@@ -138,11 +140,11 @@ class Step {
   [[nodiscard]] std::vector<Microbatch> microbatches() const {
     const auto dataset =
         open_dataset(recipe_.data, recipe_.model, static_cast<std::uint64_t>(recipe_.seed));
-    const Share share =
-        share_of(recipe_.train.global_batch_size, place_.data.rank(), place_.data.size());
+    const IndexRange range =
+        even_split(recipe_.train.global_batch_size, groups_.data.rank(), groups_.data.size());
     std::vector<Microbatch> batches =
-        build_microbatches(*dataset, Split::kTrain, share, recipe_.train.micro_batch_size, 1);
-    const bool on_last_stage = place_.pipeline.rank() + 1 == place_.pipeline.size();
+        build_microbatches(*dataset, Split::kTrain, range, recipe_.train.micro_batch_size, 1);
+    const bool on_last_stage = groups_.pipeline.rank() + 1 == groups_.pipeline.size();
     if (fault_ == Fault::kSwapMicrobatches && on_last_stage) std::swap(batches[0], batches[1]);
     return batches;
   }
@@ -150,8 +152,8 @@ class Step {
   void update(double scale) {
     Arena& arena = part_.arena();
     const auto sums = std::make_shared<ParameterSums>(
-        arena, SumGroups{place_.tensor, place_.pipeline, part_.parameter_names(), kTimeout});
-    outcome_.norm = scale * (fault_ == Fault::kCountTiedTwice ? naive_norm(arena, place_.pipeline)
+        arena, SumGroups{groups_.tensor, groups_.pipeline, part_.parameter_names(), kTimeout});
+    outcome_.norm = scale * (fault_ == Fault::kCountTiedTwice ? naive_norm(arena, groups_.pipeline)
                                                               : global_norm(arena, *sums));
     for (const auto& parameter : arena.parameters()) {
       outcome_.specs.push_back(parameter->spec());
@@ -165,25 +167,25 @@ class Step {
   }
 
   Recipe recipe_;
-  Place place_;
+  AxisGroups groups_;
   Group all_;
   Fault fault_;
   ModelPart part_;
   StepOutcome outcome_;
 };
 
-// Of whole tensors, the parts that a rank holds.
+// Of whole tensors, the slices that a rank holds.
 std::vector<NamedTensor> held_of(const std::vector<NamedTensor>& wholes,
                                  const std::vector<ParameterSpec>& specs) {
-  std::vector<NamedTensor> parts;
+  std::vector<NamedTensor> slices;
   for (const ParameterSpec& spec : specs) {
-    at::Tensor part = std::ranges::find(wholes, spec.name, &NamedTensor::name)->tensor;
+    at::Tensor slice = std::ranges::find(wholes, spec.name, &NamedTensor::name)->tensor;
     if (spec.slice) {
-      part = part.narrow(spec.slice->dim, spec.slice->begin, spec.slice->end - spec.slice->begin);
+      slice = slice.narrow(spec.slice->dim, spec.slice->begin, spec.slice->end - spec.slice->begin);
     }
-    parts.push_back({spec.name, part});
+    slices.push_back({spec.name, slice});
   }
-  return parts;
+  return slices;
 }
 
 // Of an outcome on one rank, what a rank with these parameters has to come to.
@@ -194,7 +196,7 @@ StepOutcome held_of(StepOutcome whole, const std::vector<ParameterSpec>& specs) 
   return whole;
 }
 
-// A run folder as after one step, but with the parts that one rank holds.
+// A run folder as after one step, but with the slices that one rank holds.
 void write_run(const std::filesystem::path& run, const Recipe& recipe, const StepOutcome& outcome) {
   const std::filesystem::path dump = dump_folder(run, 1);
   dump_tensors(dump, "parameters", outcome.initial);
@@ -208,15 +210,15 @@ void write_run(const std::filesystem::path& run, const Recipe& recipe, const Ste
 }
 
 // What a comparison with one rank finds first, here or on the other rank; empty if nothing.
-std::string finding(const Rank& rank, const Recipe& recipe, const Place& place, const Group& all,
-                    Fault fault) {
+std::string finding(const Rank& rank, const Recipe& recipe, const AxisGroups& groups,
+                    const Group& all, Fault fault) {
   const StepOutcome expected = Step(recipe, {}, {}, Fault::kNone).run();
-  const StepOutcome found = Step(recipe, place, all, fault).run();
+  const StepOutcome found = Step(recipe, groups, all, fault).run();
   const std::filesystem::path runs = rank.folder() / ("runs-" + std::to_string(rank.index()));
   write_run(runs / "expected", recipe, held_of(expected, found.specs));
   write_run(runs / "found", recipe, found);
   RunComparison comparison(parameter_order(recipe));
-  const Tolerance tolerance{.tau = place.tensor.size() > 1 ? 1e-11 : 1e-12};
+  const Tolerance tolerance{.tau = groups.tensor.size() > 1 ? 1e-11 : 1e-12};
   comparison.compare_runs(runs / "expected", runs / "found", std::array<std::int64_t, 1>{1},
                           tolerance);
   const std::string own = comparison.result().first_difference;
@@ -228,39 +230,39 @@ std::string finding(const Rank& rank, const Recipe& recipe, const Place& place, 
 
 RANK_TEST(Negative, WhatIsWrongWithTheScaleIsFound, 2) {
   const Group group = rank.group("data");
-  const Place place{.data = group};
+  const AxisGroups groups{.data = group};
   const Recipe recipe = small_recipe();
-  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
+  EXPECT_EQ(finding(rank, recipe, groups, group, Fault::kNone), "");
   for (const Fault fault : {Fault::kNoDivision, Fault::kDivideByAccumulation}) {
-    EXPECT_TRUE(finding(rank, recipe, place, group, fault).starts_with("gradients of step 1: "))
+    EXPECT_TRUE(finding(rank, recipe, groups, group, fault).starts_with("gradients of step 1: "))
         << static_cast<int>(fault);
   }
 }
 
 RANK_TEST(Negative, NormsThatAreNotSummedOverTheTensorAxisAreFound, 2) {
   const Group group = rank.group("tensor");
-  const Place place{.tensor = group};
+  const AxisGroups groups{.tensor = group};
   const Recipe recipe = small_recipe();
-  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
-  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNoTensorSum),
+  EXPECT_EQ(finding(rank, recipe, groups, group, Fault::kNone), "");
+  EXPECT_EQ(finding(rank, recipe, groups, group, Fault::kNoTensorSum),
             "gradients of step 1: model.layers.0.input_layernorm.weight");
 }
 
 RANK_TEST(Negative, SwappedMicrobatchesAreFound, 2) {
   const Group group = rank.group("pipeline");
-  const Place place{.pipeline = group, .tie = rank.group("tie")};
+  const AxisGroups groups{.pipeline = group, .embedding = rank.group("embedding")};
   const Recipe recipe = small_recipe();
-  EXPECT_EQ(finding(rank, recipe, place, group, Fault::kNone), "");
-  EXPECT_TRUE(finding(rank, recipe, place, group, Fault::kSwapMicrobatches)
+  EXPECT_EQ(finding(rank, recipe, groups, group, Fault::kNone), "");
+  EXPECT_TRUE(finding(rank, recipe, groups, group, Fault::kSwapMicrobatches)
                   .starts_with("gradients of step 1: "));
 }
 
 RANK_TEST(Negative, ATiedWeightThatCountsTwiceInTheNormIsFound, 2) {
   const Group group = rank.group("pipeline");
-  const Place place{.pipeline = group, .tie = rank.group("tie")};
+  const AxisGroups groups{.pipeline = group, .embedding = rank.group("embedding")};
   const Recipe tied = small_recipe();
-  EXPECT_EQ(finding(rank, tied, place, group, Fault::kCountTiedTwice), "grad_norm of step 1");
-  // Without a copy there is nothing that could count twice: the naive norm is right.
+  EXPECT_EQ(finding(rank, tied, groups, group, Fault::kCountTiedTwice), "grad_norm of step 1");
+  // Without a replica there is nothing that could count twice: the naive norm is right.
   Recipe untied = tied;
   untied.model.tied_embeddings = false;
   EXPECT_EQ(finding(rank, untied, {.pipeline = group}, group, Fault::kCountTiedTwice), "");

@@ -124,7 +124,7 @@ std::map<std::string, std::string> variables_for(const std::string& function, in
       {kSizeVariable, std::to_string(size)},
       {kPortVariable, std::to_string(store.endpoint().port)},
       {kEngineVariable, std::to_string(static_cast<int>(options.engine))},
-      {kFoldVariable, std::to_string(static_cast<int>(options.fold))},
+      {kReductionOrderVariable, std::to_string(static_cast<int>(options.reduction_order))},
       {kPretendVariable, std::to_string(static_cast<int>(options.pretend))},
       {kFolderVariable, folder}};
   for (const auto& [name, value] : options.arguments) variables[kArgumentPrefix + name] = value;

@@ -46,7 +46,7 @@ struct RankOptions {
   Seconds deadline = Seconds(60);  // for all ranks together
   EngineKind engine = EngineKind::kAuto;
   std::map<std::string, std::string> arguments = {};  // for the function; no line breaks
-  EngineOptions::Fold fold = EngineOptions::Fold::kFastest;
+  EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
   Pretend pretend = Pretend::kNothing;
   std::string mpirun = {};  // starts the ranks, if there is one
 };
@@ -78,9 +78,10 @@ class Rank {
   [[nodiscard]] const std::string& argument(const std::string& name) const {
     return options_.arguments.at(name);
   }
-  // Whether reductions fold in the order of ranks with this engine, rather than host by host.
-  [[nodiscard]] bool folds_in_order() const {
-    return options_.pretend == Pretend::kNothing || options_.fold == EngineOptions::Fold::kInOrder;
+  // Whether reductions are in the order of ranks with this engine, rather than host by host.
+  [[nodiscard]] bool reduces_in_order() const {
+    return options_.pretend == Pretend::kNothing ||
+           options_.reduction_order == EngineOptions::ReductionOrder::kInOrder;
   }
   // For RankResult::values, also of a rank that dies later.
   void report(const std::string& name, const std::string& value) const;
@@ -96,7 +97,7 @@ class Rank {
     return {label, Deadline::in(timeout)};
   }
   // Waits until all ranks are here, through the store.
-  void meet(const std::string& where);
+  void wait_for_all(const std::string& where);
 
  private:
   int index_;

@@ -52,7 +52,7 @@ int index_of_environment() {
   for (const char* name : {kRankVariable, "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
     if (std::getenv(name) != nullptr) return number(name);
   }
-  throw std::runtime_error("nobody says which rank this is");
+  throw std::runtime_error("the rank's index is not given");
 }
 
 Rank rank_of_environment(int index) {
@@ -60,7 +60,8 @@ Rank rank_of_environment(int index) {
   RankOptions options;
   options.engine = static_cast<EngineKind>(number(kEngineVariable));
   options.arguments = arguments_of_environment();
-  options.fold = static_cast<EngineOptions::Fold>(number(kFoldVariable));
+  options.reduction_order =
+      static_cast<EngineOptions::ReductionOrder>(number(kReductionOrderVariable));
   options.pretend = static_cast<Pretend>(number(kPretendVariable));
   return Rank(index, options, number(kSizeVariable),
               Store::connect(endpoint, Deadline::in(Seconds(30))), variable(kFolderVariable));
@@ -95,7 +96,7 @@ int run_rank() {
     const int code = run_function(rank);
     if (Rank::under_mpirun()) {
       std::ofstream(exit_code_path(rank.folder(), index)) << code << std::flush;
-      rank.meet("the end");  // MPI may end the whole job when one rank has ended
+      rank.wait_for_all("the end");  // MPI may end the whole job when one rank has ended
     }
     return code;
   } catch (const std::exception& error) {
@@ -126,7 +127,7 @@ void Rank::report(const std::string& name, const std::string& value) const {
 EngineOptions Rank::options() const {
   EngineOptions options;
   options.kind = options_.engine;
-  options.fold = options_.fold;
+  options.reduction_order = options_.reduction_order;
   if (options_.pretend == Pretend::kTwoHostsInTurn) {
     options.host_of = [](int rank) { return rank % 2; };
   } else if (options_.pretend == Pretend::kOneAloneAndTheRest) {
@@ -145,7 +146,7 @@ Group Rank::group(const std::string& axis) const {
   return make_group(axis, ranks, index_, options());
 }
 
-void Rank::meet(const std::string& where) {
+void Rank::wait_for_all(const std::string& where) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) keys.push_back(where + "/" + std::to_string(rank));
   store_.set(keys[static_cast<std::size_t>(index_)], "here");

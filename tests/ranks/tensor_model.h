@@ -70,7 +70,7 @@ class TestModel {
   TestModel(const ModelRecipe& recipe, const ModelLayout& layout,
             NumericTypes types = {at::kDouble, at::kDouble})
       : stage_(build_model(recipe, 5, layout).units, 0,
-               layout.checkpoint == ActivationCheckpoint::kFull ? Recompute::kBlocks
+               layout.checkpoint == ActivationCheckpoint::kFull ? Recompute::kUnits
                                                                 : Recompute::kNone),
         arena_(stage_.specs(), types, Group()) {
     stage_.bind(arena_);
@@ -124,8 +124,8 @@ class TestModel {
   Arena arena_;
 };
 
-// The part of a whole tensor that a rank holds, as a view.
-inline at::Tensor part_of(const at::Tensor& whole, const ParameterSpec& spec) {
+// The slice of a whole tensor that a rank holds, as a view.
+inline at::Tensor slice_of(const at::Tensor& whole, const ParameterSpec& spec) {
   if (!spec.slice) return whole;
   return whole.narrow(spec.slice->dim, spec.slice->begin, spec.slice->end - spec.slice->begin);
 }
@@ -136,9 +136,9 @@ inline void sum_partial_gradients(const Arena& arena, const Group& tensor) {
     const ParameterSpec& spec = parameter->spec();
     if (std::ranges::find(spec.partial_over, Axis::kTensor) == spec.partial_over.end()) continue;
     const at::Tensor whole = at::zeros(spec.shape, parameter->gradient().options());
-    part_of(whole, spec).copy_(parameter->gradient());
+    slice_of(whole, spec).copy_(parameter->gradient());
     tensor.all_reduce(whole, ReduceOp::kSum, Rank::call("partial gradients")).wait();
-    parameter->gradient().copy_(part_of(whole, spec));
+    parameter->gradient().copy_(slice_of(whole, spec));
   }
 }
 
@@ -151,7 +151,7 @@ inline std::map<std::string, at::Tensor> whole_gradients(const Arena& arena, con
     const std::int64_t owned = spec.owned.value_or(counted.numel());
     counted.narrow(0, 0, owned).copy_(parameter->gradient().view({-1}).narrow(0, 0, owned));
     const at::Tensor whole = at::zeros(spec.shape, counted.options());
-    part_of(whole, spec).copy_(counted.view(spec.local_shape()));
+    slice_of(whole, spec).copy_(counted.view(spec.local_shape()));
     tensor.all_reduce(whole, ReduceOp::kSum, Rank::call("whole gradients")).wait();
     wholes[spec.name] = whole;
   }
@@ -195,7 +195,7 @@ inline Comparison compare_gradients(const Arena& arena, const Arena& single, con
     const double allowed = tau * largest(expected) + 1e-14 * of_model;
     comparison.see(largest(wholes.at(name) - expected), allowed, name);
     const Parameter& held = arena.parameter(name);
-    comparison.see(largest(held.gradient() - part_of(expected, held.spec())), allowed, name);
+    comparison.see(largest(held.gradient() - slice_of(expected, held.spec())), allowed, name);
   }
   return comparison;
 }

@@ -28,20 +28,20 @@ Choices choices_of(int number) {
   return choices;
 }
 
-struct Case {
+struct GptCase {
   ModelRecipe recipe;
   Tokens tokens;
   ActivationCheckpoint checkpoint;
   double loss_scale;
 };
 
-Case case_of(const Choices& choices) {
+GptCase case_of(const Choices& choices) {
   constexpr std::array<std::pair<int, int>, 4> kHeads = {{{3, 1}, {7, 7}, {8, 4}, {7, 1}}};
   constexpr std::array kActivations = {ActivationFunction::kSwiGlu, ActivationFunction::kGelu,
                                        ActivationFunction::kGeluTanh};
   const auto [heads, kv_heads] = kHeads[static_cast<std::size_t>(choices[6])];
-  Case made{small_gpt(heads, kv_heads), static_cast<Tokens>(choices[7]),
-            static_cast<ActivationCheckpoint>(choices[8]), choices[9] == 0 ? 1.0 : 64.0};
+  GptCase made{small_gpt(heads, kv_heads), static_cast<Tokens>(choices[7]),
+               static_cast<ActivationCheckpoint>(choices[8]), choices[9] == 0 ? 1.0 : 64.0};
   made.recipe.norm = choices[0] == 0 ? Norm::kRmsNorm : Norm::kLayerNorm;
   made.recipe.position = choices[1] == 0 ? Position::kRope : Position::kLearned;
   made.recipe.activation = kActivations[static_cast<std::size_t>(choices[2])];
@@ -74,7 +74,7 @@ TEST(TensorParallel, CasesHoldEveryPairOfChoices) {
   EXPECT_EQ(missing.size(), 0u);
 }
 
-void expect_equal_to_one_rank(const Case& made, const Group& group) {
+void expect_equal_to_one_rank(const GptCase& made, const Group& group) {
   const Microbatch batch = token_batch(made.recipe, made.tokens);
   TestModel single(made.recipe, {});
   TestModel split(made.recipe, {.tensor = axis_of(group), .checkpoint = made.checkpoint});
@@ -93,7 +93,7 @@ RANK_FUNCTION(gpt_equals_one_rank) {
   const int stride = std::stoi(rank.argument("stride"));
   for (int number = 0; number < kCases; number += stride) {
     SCOPED_TRACE("case " + std::to_string(number));
-    const Case made = case_of(choices_of(number));
+    const GptCase made = case_of(choices_of(number));
     if (made.recipe.heads >= rank.size()) expect_equal_to_one_rank(made, group);
   }
 }
@@ -113,10 +113,10 @@ TEST(TensorParallel, EqualsOneRankOverMessages) {
 }
 
 // More ranks than rows of the vocabulary, inner features and tokens.
-RANK_TEST(TensorParallel, SharesMayBeEmpty, 3) {
+RANK_TEST(TensorParallel, SlicesMayBeEmpty, 3) {
   const Group group = rank.group("tensor");
   for (const bool tied : {true, false}) {
-    Case made{small_gpt(3, 3), Tokens::kPlain, ActivationCheckpoint::kNone, 1};
+    GptCase made{small_gpt(3, 3), Tokens::kPlain, ActivationCheckpoint::kNone, 1};
     made.recipe.tied_embeddings = tied;
     made.recipe.bias = true;
     made.recipe.vocab_size = 2;
@@ -214,11 +214,11 @@ RANK_TEST(TensorParallel, HeadIsExactWithExtremeLogits, 2, 3) {
   spec.shape = {kVocabulary, kDim};
   spec.initializer = Initializer::normal(1);
   Arena whole({&spec, 1}, {at::kDouble, at::kDouble}, Group());
-  const Share rows = share_of(kVocabulary, rank.index(), rank.size());
+  const IndexRange rows = even_split(kVocabulary, rank.index(), rank.size());
   spec.slice = Slice{0, rows.first, rows.end()};
-  Arena part({&spec, 1}, {at::kDouble, at::kDouble}, Group());
+  Arena slice({&spec, 1}, {at::kDouble, at::kDouble}, Group());
   whole.initialize(1);
-  part.initialize(1);
+  slice.initialize(1);
   spec.slice.reset();
   spec.name = "input";
   spec.shape = {kTokens, kDim};
@@ -227,7 +227,7 @@ RANK_TEST(TensorParallel, HeadIsExactWithExtremeLogits, 2, 3) {
   const at::Tensor targets = at::arange(kTokens, at::kLong).mul(66);
   targets.narrow(0, 100, 100).fill_(-100);  // a whole chunk of them
 
-  Parameter& held = part.parameter("weight");
+  Parameter& held = slice.parameter("weight");
   const VocabularyCut cut{axis_of(group), kVocabulary, 0};
   const HeadLoss expected = differentiate_head(input, whole.parameter("weight"), targets, 2);
   const HeadLoss found = differentiate_split_head(input, held, targets, 2, cut);

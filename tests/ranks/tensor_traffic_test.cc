@@ -106,13 +106,13 @@ std::vector<Expected> names_of(const std::vector<RecordedOperation>& operations)
 }
 
 // What differs between the layers' operations is the label alone: each moves (n - 1) / n of all
-// tokens x dim, whatever the layer's inner width, the heads and the vocabulary. Where shares
+// tokens x dim, whatever the layer's inner width, the heads and the vocabulary. Where slices
 // differ, a message has the sender's in a gather and the receiver's in a sum; in shared memory it
 // is the receiver who counts.
 void expect_bytes(const RecordedOperation& operation, const Rank& rank, std::int64_t tokens,
                   std::int64_t dim) {
   const auto others = static_cast<std::int64_t>(rank.size()) - 1;
-  const std::int64_t own = share_of(tokens, rank.index(), rank.size()).count;
+  const std::int64_t own = even_split(tokens, rank.index(), rank.size()).count;
   const bool takes = rank.options().kind == EngineKind::kShm;
   const bool gathers = operation.operation == "all_gather";
   std::int64_t elements = (takes == gathers ? tokens - own : others * own) * dim;
@@ -151,7 +151,7 @@ RANK_FUNCTION(bytes_of_a_microbatch) {
   }
 }
 
-// On 3 ranks shares of the tokens differ.
+// On 3 ranks slices of the tokens differ.
 TEST(TensorTraffic, OfSharedMemory) {
   for (const int size : {2, 3, 4}) {
     expect_ranks("bytes_of_a_microbatch", size, {.engine = EngineKind::kShm});
@@ -191,7 +191,7 @@ RANK_FUNCTION(bytes_summed_once_a_step) {
   EXPECT_EQ(operations[0].elements, elements);
   const auto input = static_cast<std::uint64_t>(elements) * sizeof(double);
   EXPECT_EQ(group.input_bytes() - before, input);
-  // Small enough to go to everybody at once.
+  // Small enough to go to all ranks at once.
   EXPECT_EQ(operations[0].sent, static_cast<std::uint64_t>(rank.size() - 1) * input);
 }
 

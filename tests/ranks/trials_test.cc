@@ -60,10 +60,10 @@ RANK_TEST(Trials, RanksThatAreNotUsedStayOutOfTheRendezvous, 3) {
   const World world = world_of(rank, store.endpoint());
   const std::vector<std::string> arrivals = {arrival_key(world, trials[1], 1),
                                              arrival_key(world, trials[2], 2)};
-  rank.meet("start");
+  rank.wait_for_all("start");
   std::size_t ended = 0;
   run_trials(trials, 0, world, options, [&](const TrialResult& result) {
-    EXPECT_TRUE(result.agrees()) << result.complaint();
+    EXPECT_TRUE(result.agrees()) << result.describe_failure();
     // Both have had nothing to do so far. They must not come, so the deadline passes.
     if (ended == 0) {
       EXPECT_FALSE(store.wait(arrivals, Deadline::in(Seconds(1))));
@@ -76,7 +76,7 @@ RANK_TEST(Trials, RanksThatAreNotUsedStayOutOfTheRendezvous, 3) {
   EXPECT_EQ(ended, rank.index() == 0 ? trials.size() : 0);
 }
 
-RANK_TEST(Trials, TheWaitForTheEndOfATrialHasOne, 2) {
+RANK_TEST(Trials, TheWaitForTheEndOfATrialHasADeadline, 2) {
   const TrialOptions options{
       .steps = 1, .folder = rank.folder() / "runs", .step_timeout = Seconds(0.1)};
   const Recipe recipe = small_recipe(options);

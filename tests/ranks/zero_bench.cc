@@ -29,7 +29,7 @@ Sharding sharding_over(const Rank& rank, int stage, int width,
                        const std::shared_ptr<Recorder>& recorder) {
   EngineOptions options = rank.options();
   options.observers.recorder = recorder;
-  options.fold = EngineOptions::Fold::kInOrder;
+  options.reduction_order = EngineOptions::ReductionOrder::kInOrder;
   if (width == 0) width = rank.size();
   std::vector<int> shard, replicate;
   for (int i = 0; i < rank.size(); ++i) {
@@ -136,14 +136,14 @@ double ZeroBench::evaluate() {
   return stage_->forward({}, saved, *axis_).loss_sum;
 }
 
-std::vector<at::Tensor> ZeroBench::whole(const std::vector<at::Tensor>& by_piece) const {
+std::vector<at::Tensor> ZeroBench::whole(const std::vector<at::Tensor>& by_shard) const {
   std::vector<at::Tensor> tensors;
   for (const auto& parameter : arena_->parameters()) {
-    tensors.push_back(at::zeros({parameter->spec().local_count()}, by_piece.front().options()));
+    tensors.push_back(at::zeros({parameter->spec().local_count()}, by_shard.front().options()));
   }
-  for (std::size_t i = 0; i < by_piece.size(); ++i) {
-    const Piece& piece = arena_->pieces()[i];
-    tensors[piece.parameter].narrow(0, piece.begin, piece.count).copy_(by_piece[i]);
+  for (std::size_t i = 0; i < by_shard.size(); ++i) {
+    const LocalShard& shard = arena_->local_shards()[i];
+    tensors[shard.parameter].narrow(0, shard.begin, shard.count).copy_(by_shard[i]);
   }
   if (arena_->sharding().stage == 0) return tensors;
   for (const at::Tensor& tensor : tensors) {
@@ -155,8 +155,8 @@ std::vector<at::Tensor> ZeroBench::whole(const std::vector<at::Tensor>& by_piece
 Outcome ZeroBench::outcome() {
   const c10::InferenceMode no_autograd;
   Outcome outcome;
-  const auto add = [&](const std::string& what, const std::vector<at::Tensor>& by_piece) {
-    const std::vector<at::Tensor> tensors = whole(by_piece);
+  const auto add = [&](const std::string& what, const std::vector<at::Tensor>& by_shard) {
+    const std::vector<at::Tensor> tensors = whole(by_shard);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       outcome.tensors.emplace_back(what + " " + arena_->parameters()[i]->spec().name, tensors[i]);
     }
@@ -164,7 +164,7 @@ Outcome ZeroBench::outcome() {
   outcome.tensors.emplace_back("norms", at::tensor(norms_, at::kDouble));
   outcome.tensors.emplace_back("evaluation", at::full({1}, evaluate(), at::kDouble));
   std::vector<at::Tensor> masters;
-  for (const Piece& piece : arena_->pieces()) masters.push_back(piece.master);
+  for (const LocalShard& shard : arena_->local_shards()) masters.push_back(shard.master);
   add("master", masters);
   std::map<std::string, std::vector<at::Tensor>> by_kind;
   for (const NamedState& state : optimizer_->state()) {
@@ -177,7 +177,7 @@ Outcome ZeroBench::outcome() {
 std::int64_t ZeroBench::arena_bytes() const {
   std::int64_t bytes = 0;
   for (const Storage kind :
-       {Storage::kValues, Storage::kMasters, Storage::kGradients, Storage::kState}) {
+       {Storage::kWorkingWeights, Storage::kMasters, Storage::kGradients, Storage::kState}) {
     bytes += arena_->bytes(kind);
   }
   return bytes;

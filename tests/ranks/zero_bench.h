@@ -55,8 +55,8 @@ class ZeroBench {
 
  private:
   [[nodiscard]] Microbatch microbatch(int index) const;
-  // Whole tensors by parameter, of this rank's flat views by piece.
-  [[nodiscard]] std::vector<at::Tensor> whole(const std::vector<at::Tensor>& by_piece) const;
+  // Whole tensors by parameter, of this rank's flat views by shard.
+  [[nodiscard]] std::vector<at::Tensor> whole(const std::vector<at::Tensor>& by_shard) const;
 
   ZeroRun run_;
   int data_rank_;

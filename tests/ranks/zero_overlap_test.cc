@@ -1,6 +1,6 @@
 // When ZeRO talks in a step, as the flight recorder has it: gradients are reduced while the
-// backward pass of earlier units is still to come, and values set out a unit ahead of their use
-// (docs/zero.md, "When things move").
+// backward pass of earlier units is still to come, and values are gathered a unit ahead of their
+// use (docs/zero.md, "When things move").
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
@@ -26,35 +26,36 @@ using Log = std::vector<std::string>;
 //   "all_gather 2" ...  an operation on the values or gradients of unit 2 has begun
 class StepLog final : public UnitHooks {
  public:
-  // Each block of the bench is a unit.
+  // Each bucket of the bench is a unit.
   StepLog(ZeroBench& bench, std::filesystem::path recorder)
       : bench_(bench), recorder_(std::move(recorder)), seen_(read_recorder(recorder_).count) {
     const std::vector<std::size_t> order = bench.axis().reducer().order();
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const Block& block = bench.arena().layout().blocks()[order[i]];
-      EXPECT_EQ(block.last_unit, block.first_unit + 1);
-      const std::string unit = std::to_string(block.first_unit);
+      const Bucket& bucket = bench.arena().layout().buckets()[order[i]];
+      EXPECT_EQ(bucket.last_unit, bucket.first_unit + 1);
+      const std::string unit = std::to_string(bucket.first_unit);
       unit_of_["gradient bucket " + std::to_string(i + 1)] = unit;
       unit_of_["values of units " + unit + " to " + unit] = unit;
     }
   }
 
-  void need_values(int unit, Direction direction) override {
-    bench_.axis().need_values(unit, direction);
+  void unshard(int unit, Direction direction) override {
+    bench_.axis().unshard(unit, direction);
     add("use", unit);
   }
-  void release_values(int unit) override {
-    bench_.axis().release_values(unit);
-    if (bench_.arena().keeps_values()) return;
+  void reshard(int unit) override {
+    bench_.axis().reshard(unit);
+    if (bench_.arena().keeps_working_weights()) return;
     for (const auto& parameter : bench_.arena().parameters()) {
       if (parameter->spec().unit != unit) continue;
-      EXPECT_THROW(static_cast<void>(parameter->value()), InternalError) << parameter->spec().name;
+      EXPECT_THROW(static_cast<void>(parameter->working_weight()), InternalError)
+          << parameter->spec().name;
     }
   }
-  void need_gradients(int unit) override { bench_.axis().need_gradients(unit); }
-  void unit_ready(int unit) override {
+  void prepare_gradients(int unit) override { bench_.axis().prepare_gradients(unit); }
+  void gradients_ready(int unit) override {
     add("ready", unit);
-    bench_.axis().unit_ready(unit);
+    bench_.axis().gradients_ready(unit);
     look();
   }
 
@@ -94,7 +95,7 @@ Log log_of(const std::vector<std::pair<std::string, int>>& events) {
   return log;
 }
 
-// A microbatch through five units: where `reduction` is given, a unit's gradients set out before
+// A microbatch through five units: where `reduction` is given, a unit's gradients start before
 // the backward pass of the unit before it begins.
 Log microbatch_with(const std::string& reduction) {
   std::vector<std::pair<std::string, int>> events;
@@ -123,9 +124,9 @@ Log second_step(const Rank& rank, int stage, int width, int microbatches) {
   const auto path = recorder_path(rank.folder(), rank.index());
   Sharding sharding =
       sharding_over(rank, stage, width, Recorder::create(path, rank.index(), "here", 4096));
-  sharding.buckets = {.first_bytes = 1, .bytes = 1};  // a unit is a block
+  sharding.buckets = {.first_bytes = 1, .bytes = 1};  // a unit is a bucket
   ZeroBench bench({.model = small_mlp(), .microbatches = microbatches}, sharding, rank.index());
-  EXPECT_EQ(bench.arena().layout().blocks().size(), 5U);
+  EXPECT_EQ(bench.arena().layout().buckets().size(), 5U);
   StepLog log(bench, path);
   static_cast<void>(log.step());
   return log.step();
@@ -146,8 +147,8 @@ RANK_TEST(ZeroOverlap, ReducesEachUnitUnderTheBackwardPassOfThoseBeforeIt, 2) {
   }
 }
 
-// Unit 0 has set out after the update of the step before; the last three units of the forward pass
-// are still there for the backward pass.
+// The gather of unit 0 has started after the update of the step before; the last three units of the
+// forward pass are still there for the backward pass.
 Log step_of_stage_3() {
   return log_of({{"all_gather", 1},
                  {"use", 0},
@@ -190,10 +191,10 @@ std::pair<std::vector<std::size_t>, std::vector<std::size_t>> gathers_of_stage(D
   const auto pass = [&axis](bool forward) {
     for (int i = 0; i < 5; ++i) {
       const int unit = forward ? i : 4 - i;
-      axis.need_values(unit, i == 4    ? Direction::kOut
-                             : forward ? Direction::kForward
-                                       : Direction::kBackward);
-      axis.release_values(unit);
+      axis.unshard(unit, i == 4    ? Direction::kOut
+                         : forward ? Direction::kForward
+                                   : Direction::kBackward);
+      axis.reshard(unit);
     }
   };
   pass(true);
@@ -216,10 +217,10 @@ RANK_TEST(ZeroOverlap, GathersAheadOfTheNextPassOfAPipelineStage, 2) {
   EXPECT_THAT(first, ElementsAre(0, 1, 2, 3, 4));
   for (int step = 2; step <= 3; ++step) {
     // In between are the passes of an evaluation, in another order.
-    axis.need_values(4, Direction::kOut);
-    axis.release_values(4);
-    axis.need_values(0, Direction::kOut);
-    axis.release_values(0);
+    axis.unshard(4, Direction::kOut);
+    axis.reshard(4);
+    axis.unshard(0, Direction::kOut);
+    axis.reshard(0);
     axis.after_update();
     const auto [ahead, again] = gathers_of_stage(axis);
     EXPECT_THAT(ahead, ElementsAre(0, 1, 2, 3, 4, 0)) << "step " << step;

@@ -117,11 +117,11 @@ RANK_FUNCTION(same_bits_over_gloo) {
 TEST(Zero, GivesTheSameBitsOverGloo) {
   RankOptions options;
   options.engine = EngineKind::kGloo;
-  options.fold = EngineOptions::Fold::kInOrder;
+  options.reduction_order = EngineOptions::ReductionOrder::kInOrder;
   expect_ranks("same_bits_over_gloo", 3, options);
 }
 
-RANK_TEST(Zero, TellsWhatARankHasNoPartIn, 2) {
+RANK_TEST(Zero, DifferentDataGiveDifferentBits, 2) {
   // Different data on another layout must show, or equality would mean nothing.
   const Sharding sharding = sharding_over(rank, 2);
   const ZeroRun run{.model = small_mlp()};
@@ -151,8 +151,8 @@ void check_memory(const ZeroRun& run, const Sharding& sharding, int rank) {
               0.05 * promised + 18.0 * 2 * kChunkElements)
       << "stage " << stage << ", " << run.microbatches << " microbatches";
   std::int64_t largest = 0;
-  for (const Block& block : bench.arena().layout().blocks()) {
-    largest = std::max(largest, block.count());
+  for (const Bucket& bucket : bench.arena().layout().buckets()) {
+    largest = std::max(largest, bucket.count());
   }
   // Three buffers of values, and three of gradients that are not kept, for a unit each.
   const std::int64_t of_values = stage == 3 ? (mixed ? 2 : 4) : 0;
@@ -186,33 +186,35 @@ RANK_TEST(Zero, GathersAUnitAheadAndKeepsThree, 2) {
   using testing::ElementsAre;
 
   ASSERT_EQ(bench.arena().units(), 5);
-  axis.need_values(0, Direction::kForward);
+  axis.unshard(0, Direction::kForward);
   EXPECT_THAT(gathers(), ElementsAre(0, 1));
   for (int unit = 0; unit < 5; ++unit) {
-    if (unit > 0) axis.need_values(unit, Direction::kForward);
-    axis.release_values(unit);
+    if (unit > 0) axis.unshard(unit, Direction::kForward);
+    axis.reshard(unit);
   }
   EXPECT_THAT(gathers(), ElementsAre(0, 1, 2, 3, 4));
-  axis.need_values(4, Direction::kBackward);  // the last of the forward pass is there still
-  axis.release_values(4);
-  axis.need_values(3, Direction::kBackward);
-  axis.release_values(3);
+  axis.unshard(4, Direction::kBackward);  // the last of the forward pass is there still
+  axis.reshard(4);
+  axis.unshard(3, Direction::kBackward);
+  axis.reshard(3);
   EXPECT_THAT(gathers(), ElementsAre(0, 1, 2, 3, 4));
   for (int unit = 2; unit >= 0; --unit) {
-    axis.need_values(unit, Direction::kBackward);
-    EXPECT_EQ(bench.arena().parameters()[static_cast<std::size_t>(2 * unit)]->value().dim(), 2);
-    axis.release_values(unit);
-    EXPECT_THROW((void)bench.arena().parameters()[static_cast<std::size_t>(2 * unit)]->value(),
-                 InternalError);
+    axis.unshard(unit, Direction::kBackward);
+    EXPECT_EQ(
+        bench.arena().parameters()[static_cast<std::size_t>(2 * unit)]->working_weight().dim(), 2);
+    axis.reshard(unit);
+    EXPECT_THROW(
+        (void)bench.arena().parameters()[static_cast<std::size_t>(2 * unit)]->working_weight(),
+        InternalError);
   }
   EXPECT_THAT(gathers(), ElementsAre(0, 1, 2, 3, 4, 1, 0));
   axis.after_update();
   EXPECT_THAT(gathers(), ElementsAre(0));
-  axis.need_values(0, Direction::kForward);
+  axis.unshard(0, Direction::kForward);
   EXPECT_THAT(gathers(), ElementsAre(0, 1));
-  axis.release_values(0);
+  axis.reshard(0);
   EXPECT_EQ(gatherer.most_buffers(), 3U);
-  EXPECT_THROW(axis.release_values(0), InternalError);
+  EXPECT_THROW(axis.reshard(0), InternalError);
 }
 
 RANK_TEST(Zero, GathersTheTiedEmbeddingForTheHead, 2) {
@@ -222,7 +224,7 @@ RANK_TEST(Zero, GathersTheTiedEmbeddingForTheHead, 2) {
   EXPECT_LE(bench.axis().reducer().buffers(), 3U);
 }
 
-RANK_TEST(Zero, ReducesBlocksInOneOrderWhateverBecomesReadyFirst, 2) {
+RANK_TEST(Zero, ReducesBucketsInOneOrderWhateverBecomesReadyFirst, 2) {
   for (const int stage : {0, 1, 2, 3}) {
     Sharding sharding = sharding_over(rank, stage);
     sharding.buckets = {.first_bytes = 1, .bytes = 1};
@@ -239,19 +241,19 @@ RANK_TEST(Zero, ReducesBlocksInOneOrderWhateverBecomesReadyFirst, 2) {
     axis.begin_step(1, Seconds(30));
     for (int i = 0; i < 5; ++i) {
       const int unit = rank.index() == 0 ? i : 4 - i;
-      axis.need_gradients(unit);
+      axis.prepare_gradients(unit);
       Parameter& parameter = arena.parameter(std::to_string(unit));
       parameter.add_gradient(at::arange(parameter.spec().local_count()) *
                              static_cast<double>(rank.index() + 1));
-      axis.unit_ready(unit);
+      axis.gradients_ready(unit);
     }
     axis.finish();
-    for (const Piece& piece : arena.pieces()) {
+    for (const LocalShard& shard : arena.local_shards()) {
       const at::Tensor expected =
-          at::arange(piece.begin, piece.begin + piece.count, at::kFloat) * 3;
-      EXPECT_TRUE(piece.gradient.equal(expected)) << stage;
+          at::arange(shard.begin, shard.begin + shard.count, at::kFloat) * 3;
+      EXPECT_TRUE(shard.gradient.equal(expected)) << stage;
     }
-    EXPECT_THROW(axis.unit_ready(0), InternalError);
+    EXPECT_THROW(axis.gradients_ready(0), InternalError);
   }
 }
 
@@ -268,14 +270,14 @@ RANK_TEST(Zero, CountsGradientsThatARankDoesNotGiveAsZero, 2) {
     for (int step = 0; step < 2; ++step) {  // rank 1 has no microbatch, rank 0 one for unit 1 only
       axis.begin_step(rank.index() == 0 ? 1 : 0, Seconds(30));
       if (rank.index() == 0) {
-        axis.need_gradients(1);
+        axis.prepare_gradients(1);
         arena.parameter("1").add_gradient(at::ones({20000}));
-        axis.unit_ready(1);
-        axis.unit_ready(0);
+        axis.gradients_ready(1);
+        axis.gradients_ready(0);
       }
       axis.finish();
-      for (const Piece& piece : arena.pieces()) {
-        EXPECT_TRUE(piece.gradient.equal(at::full({piece.count}, float(piece.parameter))));
+      for (const LocalShard& shard : arena.local_shards()) {
+        EXPECT_TRUE(shard.gradient.equal(at::full({shard.count}, float(shard.parameter))));
       }
     }
     axis.begin_step(1, Seconds(30));
@@ -300,8 +302,8 @@ RANK_TEST(ParameterSums, ADroppedShardChangesTheNorm, 2, 3) {
       arena.parameter("w").set_gradient(at::empty({200, 150}, at::kDouble));
     }
     arena.parameter("w").claim_zeroed();
-    for (const Piece& piece : arena.pieces()) {
-      piece.gradient.copy_(at::arange(piece.begin + 1, piece.begin + piece.count + 1, at::kDouble));
+    for (const LocalShard& shard : arena.local_shards()) {
+      shard.gradient.copy_(at::arange(shard.begin + 1, shard.begin + shard.count + 1, at::kDouble));
     }
     const double right = std::sqrt(sum_of_squares(30000));
     EXPECT_NEAR(global_norm(arena), right, 1e-12 * right);
@@ -320,12 +322,12 @@ ParameterSpec named(std::string name, std::vector<std::int64_t> shape) {
   return spec;
 }
 
-RANK_TEST(ParameterSums, ATiedCopyCountsOnce, 2) {
+RANK_TEST(ParameterSums, ATiedReplicaCountsOnce, 2) {
   // Two pipeline stages that share a weight; each has one of its own, too.
   const Group pipeline = rank.group("pipeline");
-  const auto norm = [&](bool is_copy) {
+  const auto norm = [&](bool is_replica) {
     std::vector specs = {named("tied", {2}), named(rank.index() == 0 ? "a" : "b", {1})};
-    specs[0].copy = is_copy && rank.index() == 1;
+    specs[0].tied_replica = is_replica && rank.index() == 1;
     Arena arena(specs, kFp64, Group());
     arena.parameter("tied").add_gradient(at::tensor({2.0, 4.0}, at::kDouble));
     arena.parameters()[1]->add_gradient(at::full({1}, 1.0 + rank.index(), at::kDouble));
@@ -361,7 +363,7 @@ RANK_TEST(GradientReducer, SumsPartialGradientsOverTheTensorAxis, 2) {
   for (const auto& parameter : arena.parameters()) {
     parameter->add_gradient(at::full(parameter->spec().local_shape(), own));
   }
-  axis.unit_ready(0);
+  axis.gradients_ready(0);
   axis.finish();
   EXPECT_TRUE(arena.parameter("alike").gradient().equal(at::full({2}, 3.0F)));
   EXPECT_TRUE(arena.parameter("own").gradient().equal(at::full({4}, own)));
@@ -375,7 +377,7 @@ RANK_TEST(GradientReducer, SumsATiedWeightOverItsStagesAndThenOverTheDataAxis, 4
   EngineOptions options = rank.options();
   const int stage = rank.index() / 2, data_rank = rank.index() % 2;
   const Group data = make_group("data", {2 * stage, 2 * stage + 1}, data_rank, options);
-  const Group tie = make_group("tie", {data_rank, 2 + data_rank}, stage, options);
+  const Group embedding = make_group("embedding", {data_rank, 2 + data_rank}, stage, options);
   std::vector specs = {named("tied", {3}), named("w", {20000})};
   specs[0].partial_over = {Axis::kPipeline};
   // The first unit of the first stage, the last one of the last stage.
@@ -384,22 +386,22 @@ RANK_TEST(GradientReducer, SumsATiedWeightOverItsStagesAndThenOverTheDataAxis, 4
   for (const int zero : {0, 1, 2, 3}) {
     const Sharding sharding{.stage = zero, .shard = data, .buckets = {1, 1}};
     Arena arena(specs, kFp32, sharding);
-    DataAxis axis(arena, {.tie = tie});
+    DataAxis axis(arena, {.embedding = embedding});
     axis.begin_step(1, Seconds(30));
     for (int unit = 1; unit >= 0; --unit) {
-      axis.need_gradients(unit);
+      axis.prepare_gradients(unit);
       Parameter& parameter = arena.parameter(specs[0].unit == unit ? "tied" : "w");
       parameter.add_gradient(
           at::full(parameter.spec().local_shape(), std::pow(10.0, rank.index())));
-      axis.unit_ready(unit);
+      axis.gradients_ready(unit);
     }
     axis.finish();
     const auto tied_block = static_cast<std::size_t>(specs[0].unit);
     EXPECT_EQ(axis.reducer().order().back(), tied_block);
-    for (const Piece& piece : arena.pieces()) {
-      const bool is_tied = arena.parameters()[piece.parameter]->spec().name == "tied";
+    for (const LocalShard& shard : arena.local_shards()) {
+      const bool is_tied = arena.parameters()[shard.parameter]->spec().name == "tied";
       const float expected = is_tied ? 1111.0F : stage == 0 ? 11.0F : 1100.0F;
-      EXPECT_TRUE(piece.gradient.equal(at::full({piece.count}, expected))) << zero;
+      EXPECT_TRUE(shard.gradient.equal(at::full({shard.count}, expected))) << zero;
     }
   }
 }

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <troika/observe/recorder.h>
-#include <troika/param/layout.h>
+#include <troika/param/arena_layout.h>
 
 #include <filesystem>
 #include <ostream>
@@ -51,19 +51,19 @@ Traffic sent_in_a_step(const std::filesystem::path& recorder, ZeroBench& bench) 
 // shards are a little uneven, but over all ranks the bytes are exact.
 Traffic promised_traffic(const Arena& arena, std::int64_t ranks, std::int64_t groups,
                          std::int64_t microbatches) {
-  const Layout& layout = arena.layout();
+  const ArenaLayout& layout = arena.layout();
   const int stage = arena.sharding().stage;
-  const std::int64_t gradients = layout.elements() * 4, values = layout.value_bytes();
+  const std::int64_t gradients = layout.elements() * 4, values = layout.working_bytes();
   const std::int64_t others = ranks - 1;
   Traffic traffic;
   if (stage == 0) return {.shard = 2 * others * gradients};
   std::int64_t gathered = values;
   if (stage == 3) {
     std::int64_t first_three = 0, last_three = 0;
-    const auto blocks = layout.blocks();  // a unit each
+    const auto buckets = layout.buckets();  // a unit each
     for (std::size_t i = 0; i < 3; ++i) {
-      first_three += blocks[i].value_bytes();
-      last_three += blocks[blocks.size() - 1 - i].value_bytes();
+      first_three += buckets[i].working_bytes();
+      last_three += buckets[buckets.size() - 1 - i].working_bytes();
     }
     // Still there: the last units for a backward pass, the first for the next microbatch.
     gathered =
@@ -75,7 +75,7 @@ Traffic promised_traffic(const Arena& arena, std::int64_t ranks, std::int64_t gr
   for (const auto& parameter : arena.parameters()) {
     chunks += (parameter->spec().local_count() + kChunkElements - 1) / kChunkElements;
   }
-  traffic.norms = groups * ranks * others * chunks * 8;  // few: from everybody to everybody
+  traffic.norms = groups * ranks * others * chunks * 8;  // few: from every rank to every rank
   return traffic;
 }
 

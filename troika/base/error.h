@@ -16,7 +16,7 @@ enum class ExitCode : int {
   kUsage = 2,       // a flag or the recipe
   kData = 3,        // missing, empty, unreadable or corrupt data or model file
   kRendezvous = 4,  // ranks that do not come, do not agree, or pass a deadline
-  kRankDied = 5,    // a rank ended by a signal or without a word
+  kRankDied = 5,    // a rank ended by a signal or without an exit report
   kNonFinite = 6,   // the loss or a gradient is not finite
   kStorage = 7,     // a full disk, a folder that cannot be written
   kCheckpointed = 75,

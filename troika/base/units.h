@@ -17,7 +17,8 @@ namespace troika {
 // "850 ns", "45 us", "4.5 ms", "12.3 s", "3 min 05 s", "1 h 02 min", "2 d 03 h".
 [[nodiscard]] std::string format_duration(double seconds);
 
-// The time from `since` to `now`, in ns. Clocks of two hosts differ: a time in the future is just now.
+// The time from `since` to `now`, in ns. Clocks of two hosts differ: a time in the future is just
+// now.
 [[nodiscard]] std::string format_elapsed(std::int64_t since, std::int64_t now);
 
 // "12.3 k tokens/s" for a unit "tokens".

@@ -25,11 +25,11 @@ class Measurement {
       : group_(group),
         operation_(operation),
         options_(options),
-        trial_(BenchTrial::make(operation, group, bytes, options.memory)) {}
+        benchmark_(OperationBenchmark::make(operation, group, bytes, options.memory)) {}
 
   CommTiming run() {
     const Seconds once = warm_up();
-    const int times = within(kRepeat / once, 1, trial_->most_times());
+    const int times = within(kRepeat / once, 1, benchmark_->most_times());
     const int repeats = within(options_.budget / (once * times), kFewestRepeats, kMostRepeats);
     std::vector<Seconds> own;
     for (int i = 0; i < repeats; ++i) own.push_back(repeat(times));
@@ -40,7 +40,7 @@ class Measurement {
   // Runs until what a process does the first times no longer shows, and returns what one operation
   // takes then.
   Seconds warm_up() {
-    const int times = std::min(10, trial_->most_times());
+    const int times = std::min(10, benchmark_->most_times());
     Seconds once(0), spent(0);
     for (int i = 0; i < kFewestWarmUps || spent < options_.budget / 3; ++i) {
       once = slowest_rank({repeat(times)}).front();
@@ -57,15 +57,15 @@ class Measurement {
 
   // The time of one of `times` operations.
   Seconds repeat(int times) {
-    trial_->prepare();
+    benchmark_->prepare();
     group_.barrier(call("together")).wait();
     const Call each{"bench", Deadline::in(options_.timeout * times)};
     const auto start = Clock::now();
-    for (int i = 0; i < times; ++i) trial_->start(each).wait();
+    for (int i = 0; i < times; ++i) benchmark_->start(each).wait();
     const Seconds time = Clock::now() - start;
-    // Nobody checks results on a core that another rank still needs for what is timed.
+    // Keeps the check of results off a core that another rank still needs for what is timed.
     group_.barrier(call("all have done")).wait();
-    trial_->verify(times);
+    benchmark_->verify(times);
     return time / times;
   }
 
@@ -87,7 +87,7 @@ class Measurement {
     CommTiming timing;
     timing.engine = group_.engine_name();
     timing.operation = facts_of(operation_).name;
-    timing.bytes = trial_->bytes();
+    timing.bytes = benchmark_->bytes();
     timing.ranks = group_.size();
     timing.time = times[times.size() / 2];
     timing.fastest = times.front();
@@ -102,7 +102,7 @@ class Measurement {
   const Group& group_;
   BenchOperation operation_;
   const CommBenchOptions& options_;
-  std::unique_ptr<BenchTrial> trial_;
+  std::unique_ptr<OperationBenchmark> benchmark_;
 };
 
 std::int64_t parse_size(std::string_view text) {

@@ -15,10 +15,10 @@ struct CommReport {
   int ranks = 0;
   std::vector<CommTiming> timings;
   // Engines without figures, and why.
-  struct Left {
+  struct SkippedEngine {
     std::string engine, reason;
   };
-  std::vector<Left> left_out;
+  std::vector<SkippedEngine> left_out;
 };
 
 [[nodiscard]] std::string to_text(const CommReport& report);

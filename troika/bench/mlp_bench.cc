@@ -40,7 +40,7 @@ std::vector<Batch> make_batches() {
   return batches;
 }
 
-// `model(input)` is the only difference between a model of one's own and one in DataParallel.
+// `model(input)` is the only difference between a plain model and one in DataParallel.
 template <class Model>
 double train(
     Model& model, torch::optim::Optimizer& optimizer, const std::vector<Batch>& batches,
@@ -76,8 +76,8 @@ class Bench {
         net_(std::make_shared<Net>()),
         model_(net_, session_),
         optimizer_(net_->parameters(), kLearningRate),
-        alone_(std::make_shared<Net>()),
-        alone_optimizer_(alone_->parameters(), kLearningRate) {}
+        plain_net_(std::make_shared<Net>()),
+        plain_optimizer_(plain_net_->parameters(), kLearningRate) {}
 
   MlpTiming run(const MlpBenchOptions& options) {
     MlpTiming timing;
@@ -85,24 +85,24 @@ class Bench {
     timing.first_step_at = now_since_1970();
     timing.repeats = options.repeats;
     timing.steps = options.steps > 0 ? options.steps : steps_for(options);
-    std::vector<double> together, apart, meeting;
+    std::vector<double> synchronised, unsynchronised, with_barrier;
     for (int i = 0; i < options.repeats; ++i) {
-      together.push_back(slowest_rate(
+      synchronised.push_back(slowest_rate(
           timing.steps, [&] { timing.loss = train(model_, optimizer_, batches_, timing.steps); }));
       if (options.compare == MlpBenchOptions::Compare::kUnsynchronised) {
         const double rate = static_cast<double>(timing.steps) / seconds_of([&] {
-                              (void)train(*alone_, alone_optimizer_, batches_, timing.steps);
+                              (void)train(*plain_net_, plain_optimizer_, batches_, timing.steps);
                             });
-        apart.push_back(session_.average(rate, "mean rate"));
-        meeting.push_back(slowest_rate(timing.steps, [&] {
-          (void)train(*alone_, alone_optimizer_, batches_, timing.steps,
+        unsynchronised.push_back(session_.average(rate, "mean rate"));
+        with_barrier.push_back(slowest_rate(timing.steps, [&] {
+          (void)train(*plain_net_, plain_optimizer_, batches_, timing.steps,
                       [&] { session_.world().barrier(session_.call("after a step")).wait(); });
         }));
       }
     }
-    timing.steps_per_second = median(together);
-    if (!apart.empty()) timing.unsynchronised_steps_per_second = median(apart);
-    if (!meeting.empty()) timing.barrier_steps_per_second = median(meeting);
+    timing.steps_per_second = median(synchronised);
+    if (!unsynchronised.empty()) timing.unsynchronised_steps_per_second = median(unsynchronised);
+    if (!with_barrier.empty()) timing.barrier_steps_per_second = median(with_barrier);
     return timing;
   }
 
@@ -128,7 +128,7 @@ class Bench {
     double seconds = seconds_of([&] { (void)train(model_, optimizer_, batches_, kWarmUpSteps); });
     session_.reduce({&seconds, 1}, ReduceOp::kMax, "slowest");
     if (options.compare == MlpBenchOptions::Compare::kUnsynchronised) {
-      (void)train(*alone_, alone_optimizer_, batches_, kWarmUpSteps);
+      (void)train(*plain_net_, plain_optimizer_, batches_, kWarmUpSteps);
     }
     const double fit = options.budget.count() / options.repeats / seconds * kWarmUpSteps;
     return std::max<std::int64_t>(1, std::llround(fit));
@@ -139,8 +139,8 @@ class Bench {
   std::shared_ptr<Net> net_;
   DataParallel<std::shared_ptr<Net>> model_;
   torch::optim::SGD optimizer_;
-  std::shared_ptr<Net> alone_;
-  torch::optim::SGD alone_optimizer_;
+  std::shared_ptr<Net> plain_net_;
+  torch::optim::SGD plain_optimizer_;
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ struct MlpBenchOptions {
   std::int64_t steps = 0;
   int repeats = 7;
   Seconds budget{3};  // for all repeats of a kind together
-  // Also without averaging gradients, in turn: what the ranks do at the same time when nothing
-  // keeps them together, and when nothing but a barrier after each step does.
+  // Also measures without averaging gradients, alternating: what the ranks do at the same time when
+  // nothing keeps them together, and when nothing but a barrier after each step does.
   enum class Compare { kNothing, kUnsynchronised } compare = Compare::kNothing;
 };
 

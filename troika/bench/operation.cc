@@ -31,9 +31,9 @@ at::Tensor pattern(std::int64_t count) {
   return at::arange(count, at::kFloat).remainder_(13).add_(1);
 }
 
-class Trial : public BenchTrial {
+class TensorBenchmark : public OperationBenchmark {
  public:
-  Trial(BenchOperation operation, Group group, std::int64_t bytes, BenchMemory memory)
+  TensorBenchmark(BenchOperation operation, Group group, std::int64_t bytes, BenchMemory memory)
       : operation_(operation),
         memory_(memory),
         group_(std::move(group)),
@@ -108,9 +108,9 @@ at::Tensor unknown(std::int64_t count) {
 
 // With loops of its own, as the peer in C has: LibTorch's operators between two repeats would throw
 // what is timed out of the caches.
-class AllReduceTrial final : public Trial {
+class AllReduceBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override {
     if (!output_.defined()) set(output_, pattern_);
     fill(values(output_), weight(group_.rank()));
@@ -143,9 +143,9 @@ class AllReduceTrial final : public Trial {
   }
 };
 
-class ReduceScatterTrial final : public Trial {
+class ReduceScatterBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override {
     set(input_, pattern_ * weight(group_.rank()));
     set(output_, unknown(part_));
@@ -159,9 +159,9 @@ class ReduceScatterTrial final : public Trial {
 };
 
 // All gather, and gather to one.
-class GatherTrial final : public Trial {
+class GatherBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override {
     set(input_, first_part() * weight(group_.rank()));
     if (gets()) set(output_, unknown(part_ * group_.size()));
@@ -180,9 +180,9 @@ class GatherTrial final : public Trial {
   [[nodiscard]] bool gets() const { return operation_ == BenchOperation::kAllGather || is_root(); }
 };
 
-class AllToAllTrial final : public Trial {
+class AllToAllBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override {
     set(input_, each([&](int to) { return first_part() * weight(group_.rank()) + to; }));
     set(output_, unknown(part_ * group_.size()));
@@ -196,17 +196,17 @@ class AllToAllTrial final : public Trial {
   }
 };
 
-class BroadcastTrial final : public Trial {
+class BroadcastBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override { set(output_, is_root() ? pattern_.clone() : unknown(part_)); }
   Work start(const Call& call) override { return group_.broadcast(output_, kRoot, call); }
   [[nodiscard]] at::Tensor expected(int /*times*/) const override { return pattern_; }
 };
 
-class ScatterTrial final : public Trial {
+class ScatterBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override {
     if (is_root()) {
       set(input_, each([&](int to) { return first_part() + to; }).view({group_.size(), part_}));
@@ -219,10 +219,10 @@ class ScatterTrial final : public Trial {
   }
 };
 
-// Everybody sends to the next rank, and receives from the one before.
-class ExchangeTrial final : public Trial {
+// Every rank sends to the next one and receives from the one before.
+class ExchangeBenchmark final : public TensorBenchmark {
  public:
-  using Trial::Trial;
+  using TensorBenchmark::TensorBenchmark;
   void prepare() override {
     set(input_, pattern_ * weight(group_.rank()));
     set(output_, unknown(part_));
@@ -265,26 +265,27 @@ double bus_factor(BenchOperation operation, int ranks) {
   }
 }
 
-std::unique_ptr<BenchTrial> BenchTrial::make(BenchOperation operation, const Group& group,
-                                             std::int64_t bytes, BenchMemory memory) {
+std::unique_ptr<OperationBenchmark> OperationBenchmark::make(BenchOperation operation,
+                                                             const Group& group, std::int64_t bytes,
+                                                             BenchMemory memory) {
   switch (operation) {
     case BenchOperation::kAllReduce:
-      return std::make_unique<AllReduceTrial>(operation, group, bytes, memory);
+      return std::make_unique<AllReduceBenchmark>(operation, group, bytes, memory);
     case BenchOperation::kReduceScatter:
-      return std::make_unique<ReduceScatterTrial>(operation, group, bytes, memory);
+      return std::make_unique<ReduceScatterBenchmark>(operation, group, bytes, memory);
     case BenchOperation::kAllGather:
     case BenchOperation::kGather:
-      return std::make_unique<GatherTrial>(operation, group, bytes, memory);
+      return std::make_unique<GatherBenchmark>(operation, group, bytes, memory);
     case BenchOperation::kAllToAll:
-      return std::make_unique<AllToAllTrial>(operation, group, bytes, memory);
+      return std::make_unique<AllToAllBenchmark>(operation, group, bytes, memory);
     case BenchOperation::kBroadcast:
-      return std::make_unique<BroadcastTrial>(operation, group, bytes, memory);
+      return std::make_unique<BroadcastBenchmark>(operation, group, bytes, memory);
     case BenchOperation::kScatter:
-      return std::make_unique<ScatterTrial>(operation, group, bytes, memory);
+      return std::make_unique<ScatterBenchmark>(operation, group, bytes, memory);
     case BenchOperation::kExchange:
-      return std::make_unique<ExchangeTrial>(operation, group, bytes, memory);
+      return std::make_unique<ExchangeBenchmark>(operation, group, bytes, memory);
   }
-  throw InternalError("an operation that nobody has heard of");
+  throw InternalError("an unknown operation");
 }
 
 }  // namespace troika

@@ -42,14 +42,15 @@ struct BenchOperationFacts {
 enum class BenchMemory { kGroup, kOwn };
 
 // One operation on tensors of its own, fp32.
-class BenchTrial {
+class OperationBenchmark {
  public:
-  virtual ~BenchTrial() = default;
+  virtual ~OperationBenchmark() = default;
 
   // For about `bytes` of the larger tensor: rounded up to elements, and to equal parts.
-  [[nodiscard]] static std::unique_ptr<BenchTrial> make(BenchOperation operation,
-                                                        const Group& group, std::int64_t bytes,
-                                                        BenchMemory memory);
+  [[nodiscard]] static std::unique_ptr<OperationBenchmark> make(BenchOperation operation,
+                                                                const Group& group,
+                                                                std::int64_t bytes,
+                                                                BenchMemory memory);
 
   // Of the larger tensor.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;

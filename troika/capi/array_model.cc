@@ -135,14 +135,14 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
   outputs_.emplace(recipe_.model, *arena_);
 }
 
-ArrayModel::Share ArrayModel::share_of(const MakeBatch& make, Mode mode) const {
-  Share share;
-  share.refusal = error_of([&] {
+ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make, Mode mode) const {
+  LocalBatch local;
+  local.refusal = error_of([&] {
     const ArrayBatch batch = make();
-    share.saved = saved_for(batch, mode);
-    share.samples = batch.inputs.size(0);
+    local.saved = saved_for(batch, mode);
+    local.samples = batch.inputs.size(0);
   });
-  return share;
+  return local;
 }
 
 Saved ArrayModel::saved_for(const ArrayBatch& batch, Mode mode) const {
@@ -159,8 +159,8 @@ Saved ArrayModel::saved_for(const ArrayBatch& batch, Mode mode) const {
   return saved;
 }
 
-LossSum ArrayModel::sum_over_ranks(double loss, const Share& share) const {
-  const std::int64_t valid = share.refusal.empty() ? share.samples : LossSum::kRefused;
+LossSum ArrayModel::sum_over_ranks(double loss, const LocalBatch& local) const {
+  const std::int64_t valid = local.refusal.empty() ? local.samples : LossSum::kRefused;
   return {session_.world(), loss, valid, session_.call("loss")};
 }
 
@@ -170,16 +170,16 @@ double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
 
 double ArrayModel::step(const MakeBatch& make) {
   const c10::InferenceMode no_autograd;
-  Share share = share_of(make, Mode::kTrain);
-  const bool has_samples = share.samples > 0;
-  const double loss_scale = share.saved.loss_scale;
+  LocalBatch local = local_batch(make, Mode::kTrain);
+  const bool has_samples = local.samples > 0;
+  const double loss_scale = local.saved.loss_scale;
   data_axis_->begin_step(has_samples ? 1 : 0, session_.timeout());
-  const double own = has_samples ? stage_.forward({}, share.saved, *data_axis_).loss_sum : 0;
-  const LossSum loss = sum_over_ranks(own, share);
-  if (has_samples) stage_.backward(share.saved, {}, *data_axis_);
+  const double own = has_samples ? stage_.forward({}, local.saved, *data_axis_).loss_sum : 0;
+  const LossSum loss = sum_over_ranks(own, local);
+  if (has_samples) stage_.backward(local.saved, {}, *data_axis_);
   data_axis_->finish();
   const LossSum::Result sums = loss.wait();
-  if (sums.refused) throw_together(session_, share.refusal, "refused arrays");
+  if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
   if (sums.valid == 0) {
     throw UsageError("a step on no samples at all", "one rank at least has to have some");
   }
@@ -210,11 +210,11 @@ void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) cons
 
 double ArrayModel::loss(const MakeBatch& make) {
   const c10::InferenceMode no_autograd;
-  Share share = share_of(make, Mode::kEvaluate);
+  LocalBatch local = local_batch(make, Mode::kEvaluate);
   UnitHooks hooks;
-  const double own = share.samples > 0 ? stage_.forward({}, share.saved, hooks).loss_sum : 0;
-  const LossSum::Result sums = sum_over_ranks(own, share).wait();
-  if (sums.refused) throw_together(session_, share.refusal, "refused arrays");
+  const double own = local.samples > 0 ? stage_.forward({}, local.saved, hooks).loss_sum : 0;
+  const LossSum::Result sums = sum_over_ranks(own, local).wait();
+  if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
   if (sums.valid == 0) {
     throw UsageError("a loss of no samples at all", "one rank at least has to have some");
   }

@@ -63,15 +63,15 @@ class ArrayModel {
 
  private:
   // This rank's part in a step: no samples where it refuses what it is given, and why.
-  struct Share {
+  struct LocalBatch {
     Saved saved;
     std::int64_t samples = 0;
     std::string refusal;
   };
 
-  [[nodiscard]] Share share_of(const MakeBatch& make, Mode mode) const;
+  [[nodiscard]] LocalBatch local_batch(const MakeBatch& make, Mode mode) const;
   [[nodiscard]] Saved saved_for(const ArrayBatch& batch, Mode mode) const;
-  [[nodiscard]] LossSum sum_over_ranks(double loss, const Share& share) const;
+  [[nodiscard]] LossSum sum_over_ranks(double loss, const LocalBatch& local) const;
   void on_rank_0(std::string_view label, const std::function<void()>& work) const;
   void refuse_nonfinite(const LossSum::Result& sums, double norm) const;
 

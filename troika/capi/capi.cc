@@ -237,7 +237,8 @@ int troika_open_mpi(int communicator, const troika_options* options, troika_sess
 int troika_open_alone(const troika_options* options, troika_session** session) {
   return guarded([&] {
     open_as(session, [&] {
-      return Session::join(lone_world(Environment::of_process()), session_options(options));
+      return Session::join(single_process_world(Environment::of_process()),
+                           session_options(options));
     });
   });
 }

@@ -46,7 +46,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
  private:
-  enum class Place { kStart, kTop, kMetadata, kTensor, kShape, kOffsets };
+  enum class Section { kStart, kTop, kMetadata, kTensor, kShape, kOffsets };
 
   // What the cursor is in, for messages.
   [[nodiscard]] std::string here() const;
@@ -58,7 +58,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   const std::string& source_;
   SafetensorsHeader header_;
-  Place place_ = Place::kStart;
+  Section section_ = Section::kStart;
   std::set<std::string> names_;
   std::string field_;             // the last key inside a tensor or the metadata
   std::set<std::string> fields_;  // those of the tensor so far
@@ -67,32 +67,32 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 };
 
 std::string HeaderReader::here() const {
-  if (place_ == Place::kStart) return "the header: ";
-  if (place_ == Place::kMetadata) return "__metadata__: ";
+  if (section_ == Section::kStart) return "the header: ";
+  if (section_ == Section::kMetadata) return "__metadata__: ";
   return "tensor " + quote(entry_.name) + ": ";
 }
 
 void HeaderReader::unexpected(const std::string& what) const {
-  switch (place_) {
-    case Place::kStart:
-    case Place::kTop:
+  switch (section_) {
+    case Section::kStart:
+    case Section::kTop:
       fail("expected an object, found " + what);
-    case Place::kMetadata:
+    case Section::kMetadata:
       fail("key " + quote(field_) + ": expected a string, found " + what);
-    case Place::kTensor:
+    case Section::kTensor:
       fail(quote(field_) + ": unexpected " + what);
-    case Place::kShape:
-    case Place::kOffsets:
+    case Section::kShape:
+    case Section::kOffsets:
       fail(quote(field_) + ": expected whole numbers, found " + what);
   }
   throw InternalError("internal error: safetensors header place");
 }
 
 bool HeaderReader::number_unsigned(std::uint64_t value) {
-  if (place_ == Place::kOffsets) {
+  if (section_ == Section::kOffsets) {
     if (offsets_.size() == 2) fail("'data_offsets' must hold two numbers");
     offsets_.push_back(value);
-  } else if (place_ == Place::kShape) {
+  } else if (section_ == Section::kShape) {
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       fail("'shape': dimension " + std::to_string(value) + " is too large");
     }
@@ -107,9 +107,9 @@ bool HeaderReader::number_unsigned(std::uint64_t value) {
 }
 
 bool HeaderReader::string(std::string& value) {
-  if (place_ == Place::kMetadata) {
+  if (section_ == Section::kMetadata) {
     if (!header_.metadata.emplace(field_, value).second) fail("key " + quote(field_) + " twice");
-  } else if (place_ == Place::kTensor && field_ == "dtype") {
+  } else if (section_ == Section::kTensor && field_ == "dtype") {
     const auto type = data_type_of(value);
     if (!type) {
       std::vector<std::string_view> known;
@@ -125,10 +125,10 @@ bool HeaderReader::string(std::string& value) {
 }
 
 bool HeaderReader::start_object(std::size_t) {
-  if (place_ == Place::kStart) {
-    place_ = Place::kTop;
-  } else if (place_ == Place::kTop) {
-    place_ = entry_.name == kMetadataKey ? Place::kMetadata : Place::kTensor;
+  if (section_ == Section::kStart) {
+    section_ = Section::kTop;
+  } else if (section_ == Section::kTop) {
+    section_ = entry_.name == kMetadataKey ? Section::kMetadata : Section::kTensor;
   } else {
     unexpected("an object");
   }
@@ -136,7 +136,7 @@ bool HeaderReader::start_object(std::size_t) {
 }
 
 bool HeaderReader::key(std::string& value) {
-  if (place_ == Place::kTop) {
+  if (section_ == Section::kTop) {
     entry_ = TensorEntry{.name = value};
     fields_.clear();
     offsets_.clear();
@@ -144,7 +144,7 @@ bool HeaderReader::key(std::string& value) {
     return true;
   }
   field_ = value;
-  if (place_ == Place::kMetadata) return true;
+  if (section_ == Section::kMetadata) return true;
   if (field_ != "dtype" && field_ != "shape" && field_ != "data_offsets") {
     fail("unknown field " + quote(field_));
   }
@@ -153,20 +153,20 @@ bool HeaderReader::key(std::string& value) {
 }
 
 bool HeaderReader::end_object() {
-  if (place_ == Place::kTensor) finish_tensor();
+  if (section_ == Section::kTensor) finish_tensor();
   // The end of the whole header leaves kTop too, but nothing follows: the parser sees to it.
-  place_ = Place::kTop;
+  section_ = Section::kTop;
   return true;
 }
 
 bool HeaderReader::start_array(std::size_t) {
-  if (place_ != Place::kTensor || field_ == "dtype") unexpected("an array");
-  place_ = field_ == "shape" ? Place::kShape : Place::kOffsets;
+  if (section_ != Section::kTensor || field_ == "dtype") unexpected("an array");
+  section_ = field_ == "shape" ? Section::kShape : Section::kOffsets;
   return true;
 }
 
 bool HeaderReader::end_array() {
-  place_ = Place::kTensor;
+  section_ = Section::kTensor;
   return true;
 }
 

@@ -112,7 +112,7 @@ LaunchOptions launch_options(const LaunchPlan& plan, std::vector<std::string> co
 }
 
 UsageError alone() {
-  return UsageError("one rank has nobody to talk to", "start two or more: --ranks 2");
+  return UsageError("one rank has no peer to exchange data with", "start two or more: --ranks 2");
 }
 
 // On one rank, with one engine.
@@ -167,7 +167,8 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
     }
   }
   for (const std::string& engine : engines) {
-    const LaunchResult result = run_recorded(launch_options(plan, comm_command(options, engine)));
+    const LaunchResult result =
+        run_with_recorders(launch_options(plan, comm_command(options, engine)));
     if (!result.failure) {
       const std::vector<CommTiming> timings = decode_timings(result.results.at(0));
       report.timings.insert(report.timings.end(), timings.begin(), timings.end());
@@ -245,9 +246,9 @@ nlohmann::json measure_mlp(const MlpOptions& options) {
     json["unsynchronised_steps_per_second"] = *alone;
     json["of_unsynchronised"] = timing.steps_per_second / *alone;
   }
-  if (const auto& meeting = timing.barrier_steps_per_second) {
-    json["barrier_steps_per_second"] = *meeting;
-    json["of_barrier"] = timing.steps_per_second / *meeting;
+  if (const auto& barrier_rate = timing.barrier_steps_per_second) {
+    json["barrier_steps_per_second"] = *barrier_rate;
+    json["of_barrier"] = timing.steps_per_second / *barrier_rate;
   }
   session.leave();
   return json;
@@ -286,7 +287,7 @@ int run_mlp(const MlpOptions& options) {
   }
   const auto role = join_or_launch(options.flags, two_ranks(), environment);
   if (const auto* plan = std::get_if<LaunchPlan>(&role)) {
-    const LaunchResult result = run_recorded(launch_options(*plan, own_command()));
+    const LaunchResult result = run_with_recorders(launch_options(*plan, current_command_line()));
     if (result.failure) {
       throw Error(result.failure->code, result.failure->message, result.failure->hint);
     }

@@ -6,7 +6,7 @@
 #include <troika/cli/command.h>
 #include <troika/cli/doctor_report.h>
 #include <troika/launch/agent.h>
-#include <troika/launch/report.h>
+#include <troika/launch/exit_report.h>
 #include <troika/rendezvous/rendezvous.h>
 
 #include <CLI/CLI.hpp>

@@ -29,10 +29,10 @@ int launch(const LaunchArguments& options) {
   launch.plan = plan_launch(options.flags, defaults);
   launch.command = options.command;
   launch.version = kVersion;
-  launch.last_words = LastWords::kOptional;
+  launch.report_policy = ReportPolicy::kOptional;
   launch.rendezvous_timeout = Seconds(options.rendezvous_timeout);
   launch.recorders = options.recorders;
-  return report_end(run_recorded(std::move(launch)));
+  return report_result(run_with_recorders(std::move(launch)));
 }
 
 constexpr const char* kLaunchExamples =

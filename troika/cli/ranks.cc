@@ -25,7 +25,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       ->group(group);
 }
 
-std::vector<std::string> own_command() {
+std::vector<std::string> current_command_line() {
   std::vector<std::string> words;
   std::ifstream line("/proc/self/cmdline", std::ios::binary);
   for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
@@ -34,10 +34,10 @@ std::vector<std::string> own_command() {
 }
 
 int launch_and_report(const LaunchOptions& options) {
-  return report_end(run_ranks(options));
+  return report_result(run_ranks(options));
 }
 
-LaunchResult run_recorded(LaunchOptions options) {
+LaunchResult run_with_recorders(LaunchOptions options) {
   if (options.recorders.empty()) {
     options.recorders = Environment::of_process().text_or("TROIKA_RECORDERS", "");
   }
@@ -52,7 +52,7 @@ LaunchResult run_recorded(LaunchOptions options) {
   return result;
 }
 
-int report_end(const LaunchResult& result) {
+int report_result(const LaunchResult& result) {
   if (result.failure) {
     std::cerr << "troika: " << result.failure->message << "\n";
     if (!result.failure->hint.empty()) std::cerr << "hint: " << result.failure->hint << "\n";

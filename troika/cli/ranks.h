@@ -3,8 +3,8 @@
 #pragma once
 
 #include <troika/launch/agent.h>
+#include <troika/launch/exit_report.h>
 #include <troika/launch/options.h>
-#include <troika/launch/report.h>
 
 #include <functional>
 #include <string>
@@ -20,19 +20,19 @@ namespace troika {
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
 // This very command line, to be run again as a rank.
-[[nodiscard]] std::vector<std::string> own_command();
+[[nodiscard]] std::vector<std::string> current_command_line();
 
 // Starts the ranks, and prints what ended the job when it did not go well. Returns the exit code.
 [[nodiscard]] int launch_and_report(const LaunchOptions& options);
-[[nodiscard]] int report_end(const LaunchResult& result);
+[[nodiscard]] int report_result(const LaunchResult& result);
 
 // run_ranks() with flight recorders: in options.recorders, else where the environment says
 // (TROIKA_RECORDERS), else in a private folder, which is removed unless the job has failed. Then
 // the hint says how to look at it. Throws as run_ranks() does, and StorageError.
-[[nodiscard]] LaunchResult run_recorded(LaunchOptions options);
+[[nodiscard]] LaunchResult run_with_recorders(LaunchOptions options);
 
-// The work of a rank that our launcher has started: its last word, the JSON that `work` returns or
-// its error, goes to the launcher, which tells the user. Returns the exit code.
+// The work of a rank that our launcher has started: its exit report, the JSON that `work` returns
+// or its error, goes to the launcher, which shows it to the user. Returns the exit code.
 [[nodiscard]] int run_for_launcher(const Environment& environment, Reporter& reporter,
                                    const std::function<std::string()>& work);
 

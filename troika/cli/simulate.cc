@@ -36,11 +36,11 @@ struct SimulateArguments {
 };
 
 ScheduleShape shape_of(const SimulateArguments& options) {
-  const int chunks = settled_chunks(options.schedule, options.virtual_stages);
-  const ScheduleShape shape{options.stages, chunks, options.microbatches};
+  const int virtual_stages = resolve_virtual_stages(options.schedule, options.virtual_stages);
+  const ScheduleShape shape{options.stages, virtual_stages, options.microbatches};
   check_schedule(options.schedule, shape);
-  const std::int64_t cells =
-      std::int64_t{shape.ranks} * std::int64_t{shape.chunks} * std::int64_t{shape.microbatches};
+  const std::int64_t cells = std::int64_t{shape.ranks} * std::int64_t{shape.virtual_stages} *
+                             std::int64_t{shape.microbatches};
   if (cells > kMostCells) {
     throw UsageError(std::to_string(cells) +
                          " stages x virtual stages x microbatches are more than " +
@@ -70,10 +70,12 @@ std::string title(const Schedule& schedule, const RankCosts& costs) {
   };
   const auto time = [](double ms) { return format_fixed(ms, 3); };
   return schedule.name + ": " + count(schedule.ranks, "stage", "stages") +
-         (schedule.chunks > 1 ? " of " + count(schedule.chunks, "chunk", "chunks") : "") + ", " +
-         count(schedule.microbatches, "microbatch", "microbatches") + "; F " + time(costs.forward) +
-         ", B " + time(costs.backward_input) + ", W " + time(costs.backward_weight) + ", C " +
-         time(costs.transfer) + " ms\n";
+         (schedule.virtual_stages > 1
+              ? " of " + count(schedule.virtual_stages, "virtual stage", "virtual stages")
+              : "") +
+         ", " + count(schedule.microbatches, "microbatch", "microbatches") + "; F " +
+         time(costs.forward) + ", B " + time(costs.backward_input) + ", W " +
+         time(costs.backward_weight) + ", C " + time(costs.transfer) + " ms\n";
 }
 
 int simulate_schedule(const SimulateArguments& options) {
@@ -118,7 +120,7 @@ void add_schedule(CLI::App& simulate, Action& action) {
       ->required();
   command
       ->add_option("--virtual-stages", options->virtual_stages,
-                   "Model chunks on each rank; zb-v has 2 all the same")
+                   "Virtual stages of each rank; zb-v always has 2")
       ->check(between(1, 256))
       ->capture_default_str();
   RankCosts& costs = options->costs;

@@ -84,14 +84,14 @@ int train_as_rank(const TrainArguments& options, const Recipe& recipe, const Wor
 
 int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& plan) {
   {
-    const ThreadsOfRank threads(plan.ranks_per_node);
-    refuse_unless_it_fits(loaded.recipe, plan.ranks,
-                          {plan.node_rank * plan.ranks_per_node, plan.ranks_per_node},
-                          machine_facts().usable_memory_bytes);
+    const ScopedRankThreads threads(plan.ranks_per_node);
+    check_memory_fits(loaded.recipe, plan.ranks,
+                      {plan.node_rank * plan.ranks_per_node, plan.ranks_per_node},
+                      machine_facts().usable_memory_bytes);
   }
   LaunchOptions launch;
   launch.plan = plan;
-  launch.command = own_command();
+  launch.command = current_command_line();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   launch.recorders = flight_folder(run_folder(recipe));
@@ -114,8 +114,8 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
   }
   if (world == nullptr) return launch(loaded, recipe, std::get<LaunchPlan>(role));
   if (!reporter.connected()) {  // else our launcher has looked
-    refuse_unless_it_fits(loaded.recipe, world->size, ranks_here(*world),
-                          machine_facts().usable_memory_bytes);
+    check_memory_fits(loaded.recipe, world->size, ranks_here(*world),
+                      machine_facts().usable_memory_bytes);
   }
   return train_as_rank(options, loaded.recipe, *world);
 }
@@ -127,7 +127,7 @@ int predict(const TrainArguments& options) {
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
   const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
   print_warnings(warnings_of_run(loaded, recipe));
-  const ThreadsOfRank threads(plan.ranks_per_node);
+  const ScopedRankThreads threads(plan.ranks_per_node);
   const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
   if (!options.json) std::cout << to_text(run) << std::flush;  // advice may take a while
   const std::string advice =

@@ -20,7 +20,7 @@ namespace troika {
 namespace {
 
 // At once, so that a rank that dies later loses nothing.
-void keep(const VerifyOptions& options, const TrialResult& result) {
+void record_result(const VerifyOptions& options, const TrialResult& result) {
   TrialResults(options.folder).add(result);
   if (!options.json) std::cout << line_of(result) << std::flush;
 }
@@ -33,15 +33,15 @@ int verify_by_jobs(VerifyOptions options, const Recipe& user) {
     throw UsageError("there is no other layout than one rank to try",
                      "allow more ranks with --ranks N, or name some with --layouts");
   }
-  const int code =
-      run_jobs(options, plan.trials, [&](const TrialResult& result) { keep(options, result); });
+  const int code = run_jobs(options, plan.trials,
+                            [&](const TrialResult& result) { record_result(options, result); });
   if (code != 0) return code;
   const std::vector<TrialResult> results = TrialResults(folder.path()).read();
-  std::cout << (options.json ? to_json(options, plan, results) + "\n" : conclusion_of(results));
+  std::cout << (options.json ? to_json(options, plan, results) + "\n" : summary_of(results));
   return all_agree(results) ? 0 : static_cast<int>(ExitCode::kInternal);
 }
 
-void try_as_rank(const VerifyOptions& options, const World& world) {
+void verify_as_rank(const VerifyOptions& options, const World& world) {
   const Recipe user = load_recipe(options.file, options.overrides).recipe;
   const VerifyPlan plan = plan_of(options, user);
   // Nothing is printed for a recipe that cannot be trained at all.
@@ -50,7 +50,7 @@ void try_as_rank(const VerifyOptions& options, const World& world) {
     if (!std::exchange(has_heading, true)) {
       std::cout << heading_of(options, user, plan) << std::flush;
     }
-    keep(options, result);
+    record_result(options, result);
   };
   run_trials(plan.trials, options.first, world, options.trial_options(), done);
 }
@@ -69,7 +69,7 @@ int verify(const VerifyOptions& options) {
     return verify_by_jobs(options, loaded.recipe);
   }
   return run_for_launcher(environment, reporter, [&] {
-    try_as_rank(options, world.value());
+    verify_as_rank(options, world.value());
     return std::string("{}");
   });
 }
@@ -83,7 +83,7 @@ void add_flags(CLI::App& command, VerifyOptions& options) {
       ->capture_default_str();
   command
       .add_option("--layouts", options.layouts,
-                  "auto: so many that any two settings meet; all; or a list such as "
+                  "auto: enough to cover every pair of settings; all; or a list such as "
                   "\"tensor=2; data=2,zero_stage=3\"")
       ->capture_default_str();
   command.add_option("--steps", options.steps, "Steps of training on each layout")

@@ -44,11 +44,11 @@ LaunchResult run_job(const VerifyOptions& options, std::span<const Trial> trials
 }  // namespace
 
 int run_jobs(const VerifyOptions& options, std::span<const Trial> trials,
-             const std::function<void(const TrialResult&)>& keep) {
+             const std::function<void(const TrialResult&)>& on_result) {
   const TrialResults results(options.folder);
   for (std::size_t first = 0; first < trials.size(); ++first) {
     const LaunchResult job = run_job(options, trials, first);
-    if (job.exit_code >= 128) return report_end(job);
+    if (job.exit_code >= 128) return report_result(job);
     first = results.read().size();
     if (!job.failure) return 0;
     if (first == 0 || first >= trials.size()) {
@@ -58,7 +58,7 @@ int run_jobs(const VerifyOptions& options, std::span<const Trial> trials,
     failed.layout = trials[first].name;
     failed.ranks = trials[first].ranks;
     failed.error = job.failure->message;
-    keep(failed);
+    on_result(failed);
   }
   return 0;
 }

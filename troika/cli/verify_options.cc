@@ -15,7 +15,7 @@ bool are_chosen(const VerifyOptions& options) {
 }
 
 std::vector<TrialLayout> layouts_of(const VerifyOptions& options, const Recipe& recipe) {
-  if (options.layouts == "auto") return covering_layouts(recipe, options.ranks);
+  if (options.layouts == "auto") return pairwise_layouts(recipe, options.ranks);
   if (options.layouts == "all") return all_layouts(recipe, options.ranks);
   return parse_layouts(options.layouts, recipe, options.ranks);
 }

@@ -22,7 +22,7 @@ std::string short_number(double value) {
 std::string word_of(const TrialResult& result) {
   if (!result.error.empty()) return "FAILED";
   if (!result.agrees()) return "DIFFERS";
-  return result.with_twin ? "agrees, bits" : "agrees";
+  return result.with_bit_reference ? "agrees, bits" : "agrees";
 }
 
 std::string table_line(const std::string& ranks, const std::string& result,
@@ -63,11 +63,11 @@ std::string line_of(const TrialResult& result) {
   std::string line = table_line(std::to_string(result.ranks), word_of(result),
                                 ended ? short_number(found.difference) : "-",
                                 ended ? short_number(found.of_tolerance) : "-", result.layout);
-  if (!result.agrees()) line += std::string(7, ' ') + result.complaint() + "\n";
+  if (!result.agrees()) line += std::string(7, ' ') + result.describe_failure() + "\n";
   return line;
 }
 
-std::string conclusion_of(std::span<const TrialResult> results) {
+std::string summary_of(std::span<const TrialResult> results) {
   const std::ptrdiff_t others = std::ssize(results) - 1, bad = count_bad(results);
   if (bad == 0 && others == 1) return "it agrees with one rank\n";
   if (bad == 0) return "all " + std::to_string(others) + " agree with one rank\n";

@@ -17,7 +17,7 @@ namespace troika {
 [[nodiscard]] std::string line_of(const TrialResult& result);
 // The last line: of a text, or of JSON with all there is to know. The first result is the
 // reference's.
-[[nodiscard]] std::string conclusion_of(std::span<const TrialResult> results);
+[[nodiscard]] std::string summary_of(std::span<const TrialResult> results);
 [[nodiscard]] std::string to_json(const VerifyOptions& options, const VerifyPlan& plan,
                                   std::span<const TrialResult> results);
 [[nodiscard]] bool all_agree(std::span<const TrialResult> results);

@@ -1,5 +1,5 @@
 #include <troika/comm/block_reduction.h>
-#include <troika/comm/fold.h>
+#include <troika/comm/reduce.h>
 
 #include <ATen/ATen.h>
 
@@ -14,16 +14,17 @@ std::int64_t BlockReduction::default_block_bytes(int size) {
   return std::clamp(kForAllPeers / (size - 1) / 4096 * 4096, kSmallest, kLargest);
 }
 
-BlockReduction::BlockReduction(Link& link, const OperationScope& scope, Arguments arguments,
+BlockReduction::BlockReduction(Transport& transport, const OperationScope& scope,
+                               Arguments arguments,
                                const std::function<at::Tensor(std::int64_t)>& scratch)
-    : link_(link),
+    : transport_(transport),
       scope_(scope),
       arguments_(std::move(arguments)),
       blocks_((arguments_.parts.largest() + arguments_.block_bytes - 1) / arguments_.block_bytes),
-      scratch_(scratch(kSlots * (link.size() - 1) * slot_bytes())),
-      incoming_{Messages(link, scope.deadline, scope.record),
-                Messages(link, scope.deadline, scope.record)},
-      outgoing_(link, scope.deadline, scope.record) {}
+      scratch_(scratch(kSlots * (transport.size() - 1) * slot_bytes())),
+      incoming_{PendingTransfers(transport, scope.deadline, scope.record),
+                PendingTransfers(transport, scope.deadline, scope.record)},
+      outgoing_(transport, scope.deadline, scope.record) {}
 
 std::int64_t BlockReduction::slot_bytes() const {
   return std::min(arguments_.block_bytes, arguments_.parts.largest());
@@ -33,8 +34,8 @@ void BlockReduction::run() {
   if (blocks_ > 0) post(0);
   for (std::int64_t block = 0; block < blocks_; ++block) {
     if (block + 1 < blocks_) post(block + 1);
-    fold(block);
-    if (arguments_.folded == Folded::kSpread) spread(block);
+    reduce(block);
+    if (arguments_.result_owner == ResultOwner::kAllMembers) send_to_peers(block);
   }
   outgoing_.wait();
 }
@@ -47,42 +48,44 @@ at::Tensor BlockReduction::block_of(const at::Tensor& whole, int part, std::int6
 }
 
 at::Tensor BlockReduction::slot(std::int64_t block, int peer) const {
-  const std::int64_t index = (block % kSlots) * (link_.size() - 1) + peer - (peer > link_.rank());
-  const std::int64_t bytes = block_of(arguments_.input, link_.rank(), block).numel();
+  const std::int64_t index =
+      (block % kSlots) * (transport_.size() - 1) + peer - (peer > transport_.rank());
+  const std::int64_t bytes = block_of(arguments_.input, transport_.rank(), block).numel();
   return scratch_.narrow(0, index * slot_bytes(), bytes);
 }
 
 void BlockReduction::post(std::int64_t block) {
-  Messages& incoming = incoming_[static_cast<std::size_t>(block % kSlots)];
-  for (const int peer : peers_before(link_.rank(), link_.size())) {
+  PendingTransfers& incoming = incoming_[static_cast<std::size_t>(block % kSlots)];
+  for (const int peer : peers_before(transport_.rank(), transport_.size())) {
     incoming.receive(peer, slot(block, peer), scope_.tag);
-    // In place. That a peer's folded block arrives means that it has received ours to fold, so no
+    // In place. That a peer's reduced block arrives means that it has received ours, so no
     // message under way reads the memory it is written to.
-    if (arguments_.folded == Folded::kSpread) {
+    if (arguments_.result_owner == ResultOwner::kAllMembers) {
       outgoing_.receive(peer, block_of(arguments_.input, peer, block), scope_.tag + 1);
     }
   }
-  for (const int peer : peers_after(link_.rank(), link_.size())) {
+  for (const int peer : peers_after(transport_.rank(), transport_.size())) {
     outgoing_.send(peer, block_of(arguments_.input, peer, block), scope_.tag);
   }
 }
 
-void BlockReduction::fold(std::int64_t block) {
+void BlockReduction::reduce(std::int64_t block) {
   incoming_[static_cast<std::size_t>(block % kSlots)].wait();
-  const at::Tensor own = block_of(arguments_.input, link_.rank(), block);
+  const at::Tensor own = block_of(arguments_.input, transport_.rank(), block);
   if (own.numel() == 0) return;
   std::vector<const std::byte*> inputs;
-  for (int member = 0; member < link_.size(); ++member) {
-    inputs.push_back(data(member == link_.rank() ? own : slot(block, member)));
+  for (int member = 0; member < transport_.size(); ++member) {
+    inputs.push_back(data(member == transport_.rank() ? own : slot(block, member)));
   }
   const auto size = static_cast<std::int64_t>(c10::elementSize(arguments_.dtype));
-  troika::fold(arguments_.dtype, arguments_.op, inputs,
-               data(arguments_.output) + block * arguments_.block_bytes, own.numel() / size);
+  troika::reduce_in_rank_order(arguments_.dtype, arguments_.op, inputs,
+                               data(arguments_.output) + block * arguments_.block_bytes,
+                               own.numel() / size);
 }
 
-void BlockReduction::spread(std::int64_t block) {
-  const at::Tensor own = block_of(arguments_.input, link_.rank(), block);
-  for (const int peer : peers_after(link_.rank(), link_.size())) {
+void BlockReduction::send_to_peers(std::int64_t block) {
+  const at::Tensor own = block_of(arguments_.input, transport_.rank(), block);
+  for (const int peer : peers_after(transport_.rank(), transport_.size())) {
     outgoing_.send(peer, own, scope_.tag + 1);
   }
 }

@@ -1,17 +1,17 @@
 // Reduce-scatter in blocks: each member receives its part from all others, block by block, and
-// folds one block while the next one travels. The memory it needs does not grow with the tensor.
+// reduces one block while the next one travels. The memory it needs does not grow with the tensor.
 #pragma once
 
 #include <troika/comm/collectives.h>
-#include <troika/comm/messages.h>
+#include <troika/comm/pending_transfers.h>
 
 #include <array>
 #include <functional>
 
 namespace troika::detail {
 
-// What the folded blocks are for: this member alone, or (all_reduce) everybody, in place.
-enum class Folded { kKept, kSpread };
+// Who gets the reduced blocks: this member alone, or (all_reduce) all members, in place.
+enum class ResultOwner { kThisMember, kAllMembers };
 
 class BlockReduction {
  public:
@@ -21,7 +21,7 @@ class BlockReduction {
     Parts parts;
     at::ScalarType dtype;
     ReduceOp op;
-    Folded folded;
+    ResultOwner result_owner;
     std::int64_t block_bytes;  // a multiple of 8; the same for all members
   };
 
@@ -30,7 +30,7 @@ class BlockReduction {
   [[nodiscard]] static std::int64_t default_block_bytes(int size);
 
   // `scratch` is called with the bytes of memory that run() needs.
-  BlockReduction(Link& link, const OperationScope& scope, Arguments arguments,
+  BlockReduction(Transport& transport, const OperationScope& scope, Arguments arguments,
                  const std::function<at::Tensor(std::int64_t)>& scratch);
   void run();
 
@@ -42,16 +42,16 @@ class BlockReduction {
   [[nodiscard]] at::Tensor block_of(const at::Tensor& whole, int part, std::int64_t block) const;
   [[nodiscard]] at::Tensor slot(std::int64_t block, int peer) const;
   void post(std::int64_t block);
-  void fold(std::int64_t block);
-  void spread(std::int64_t block);
+  void reduce(std::int64_t block);
+  void send_to_peers(std::int64_t block);
 
-  Link& link_;
+  Transport& transport_;
   OperationScope scope_;
   Arguments arguments_;
   std::int64_t blocks_;
   at::Tensor scratch_;
-  std::array<Messages, kSlots> incoming_;
-  Messages outgoing_;  // and the folded blocks that come back
+  std::array<PendingTransfers, kSlots> incoming_;
+  PendingTransfers outgoing_;  // and the reduced blocks that come back
 };
 
 }  // namespace troika::detail

@@ -1,8 +1,8 @@
 #include <troika/base/units.h>
 #include <troika/comm/block_reduction.h>
 #include <troika/comm/collectives.h>
-#include <troika/comm/fold.h>
-#include <troika/comm/messages.h>
+#include <troika/comm/pending_transfers.h>
+#include <troika/comm/reduce.h>
 
 #include <ATen/ATen.h>
 
@@ -12,10 +12,10 @@
 namespace troika {
 
 using detail::as_bytes;
-using detail::Messages;
 using detail::Parts;
 using detail::peers_after;
 using detail::peers_before;
+using detail::PendingTransfers;
 
 namespace {
 
@@ -25,11 +25,12 @@ constexpr std::int64_t kAtOnceBytes = std::int64_t{256} << 10;
 
 }  // namespace
 
-Collectives::Collectives(Link& link)
-    : Collectives(link, {kAtOnceBytes, detail::BlockReduction::default_block_bytes(link.size())}) {}
+Collectives::Collectives(Transport& transport)
+    : Collectives(transport,
+                  {kAtOnceBytes, detail::BlockReduction::default_block_bytes(transport.size())}) {}
 
-Collectives::Collectives(Link& link, Tuning tuning)
-    : link_(link), rank_(link.rank()), size_(link.size()), tuning_(tuning) {}
+Collectives::Collectives(Transport& transport, Tuning tuning)
+    : transport_(transport), rank_(transport.rank()), size_(transport.size()), tuning_(tuning) {}
 
 at::Tensor Collectives::scratch(std::int64_t bytes) {
   if (scratch_.defined() && scratch_.numel() >= bytes) return scratch_;
@@ -46,13 +47,13 @@ void Collectives::all_reduce(const at::Tensor& tensor, ReduceOp op, const Operat
   }
   const Parts parts = Parts::even(tensor.numel(), size_, tensor.element_size());
   const at::Tensor bytes = as_bytes(tensor);
-  detail::BlockReduction reduction(link_, scope,
+  detail::BlockReduction reduction(transport_, scope,
                                    {.input = bytes,
                                     .output = parts.of(bytes, rank_),
                                     .parts = parts,
                                     .dtype = tensor.scalar_type(),
                                     .op = op,
-                                    .folded = detail::Folded::kSpread,
+                                    .result_owner = detail::ResultOwner::kAllMembers,
                                     .block_bytes = tuning_.block_bytes},
                                    [this](std::int64_t bytes) { return scratch(bytes); });
   reduction.run();
@@ -63,29 +64,29 @@ void Collectives::all_reduce_at_once(const at::Tensor& tensor, ReduceOp op,
   const at::Tensor own = as_bytes(tensor);
   const std::int64_t bytes = own.numel();
   const at::Tensor others = scratch(bytes * (size_ - 1));
-  Messages messages(link_, scope.deadline, scope.record);
+  PendingTransfers pending(transport_, scope.deadline, scope.record);
   std::vector<const std::byte*> inputs(static_cast<std::size_t>(size_), detail::data(own));
   for (const int peer : peers_before(rank_, size_)) {
     const at::Tensor from = others.narrow(0, (peer - (peer > rank_)) * bytes, bytes);
     inputs[static_cast<std::size_t>(peer)] = detail::data(from);
-    messages.receive(peer, from, scope.tag);
+    pending.receive(peer, from, scope.tag);
   }
-  for (const int peer : peers_after(rank_, size_)) messages.send(peer, own, scope.tag);
-  messages.wait();
-  fold(tensor.scalar_type(), op, inputs, detail::data(own), tensor.numel());
+  for (const int peer : peers_after(rank_, size_)) pending.send(peer, own, scope.tag);
+  pending.wait();
+  reduce_in_rank_order(tensor.scalar_type(), op, inputs, detail::data(own), tensor.numel());
 }
 
 void Collectives::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                  std::span<const std::int64_t> counts, ReduceOp op,
                                  const OperationScope& scope) {
   const Parts parts(counts, input.element_size());
-  detail::BlockReduction reduction(link_, scope,
+  detail::BlockReduction reduction(transport_, scope,
                                    {.input = as_bytes(input),
                                     .output = as_bytes(output),
                                     .parts = parts,
                                     .dtype = input.scalar_type(),
                                     .op = op,
-                                    .folded = detail::Folded::kKept,
+                                    .result_owner = detail::ResultOwner::kThisMember,
                                     .block_bytes = tuning_.block_bytes},
                                    [this](std::int64_t bytes) { return scratch(bytes); });
   reduction.run();
@@ -96,13 +97,13 @@ void Collectives::all_gather(const at::Tensor& output, const at::Tensor& input,
   const Parts parts(counts, input.element_size());
   const at::Tensor all = as_bytes(output);
   const at::Tensor own = as_bytes(input);
-  Messages messages(link_, scope.deadline, scope.record);
+  PendingTransfers pending(transport_, scope.deadline, scope.record);
   for (const int peer : peers_before(rank_, size_)) {
-    messages.receive(peer, parts.of(all, peer), scope.tag);
+    pending.receive(peer, parts.of(all, peer), scope.tag);
   }
-  for (const int peer : peers_after(rank_, size_)) messages.send(peer, own, scope.tag);
+  for (const int peer : peers_after(rank_, size_)) pending.send(peer, own, scope.tag);
   detail::copy_bytes(parts.of(all, rank_), own);
-  messages.wait();
+  pending.wait();
 }
 
 std::string SizesDiffer::text() const {
@@ -120,14 +121,14 @@ void Collectives::compare_sizes(const Parts& to, const Parts& from, const Operat
     sizes[2 * peer + 1] = from.bytes(peer);
   }
   const auto have_nothing = [&](int peer) { return to.bytes(peer) == 0 && from.bytes(peer) == 0; };
-  Messages messages(link_, scope.deadline, scope.record);
+  PendingTransfers pending(transport_, scope.deadline, scope.record);
   for (const int peer : peers_before(rank_, size_)) {
-    if (!have_nothing(peer)) messages.receive(peer, as_bytes(theirs[peer]), scope.tag + 1);
+    if (!have_nothing(peer)) pending.receive(peer, as_bytes(theirs[peer]), scope.tag + 1);
   }
   for (const int peer : peers_after(rank_, size_)) {
-    if (!have_nothing(peer)) messages.send(peer, as_bytes(ours[peer]), scope.tag + 1);
+    if (!have_nothing(peer)) pending.send(peer, as_bytes(ours[peer]), scope.tag + 1);
   }
-  messages.wait();
+  pending.wait();
   using enum SizesDiffer::Ours;
   const auto* found = theirs.const_data_ptr<std::int64_t>();
   for (const int peer : peers_after(rank_, size_)) {
@@ -146,15 +147,15 @@ void Collectives::all_to_all(const at::Tensor& output, std::span<const std::int6
   compare_sizes(to, from, scope);  // a transport may take one size for another
   const at::Tensor sent = as_bytes(input);
   const at::Tensor received = as_bytes(output);
-  Messages messages(link_, scope.deadline, scope.record);
+  PendingTransfers pending(transport_, scope.deadline, scope.record);
   for (const int peer : peers_before(rank_, size_)) {
-    messages.receive(peer, from.of(received, peer), scope.tag);
+    pending.receive(peer, from.of(received, peer), scope.tag);
   }
   for (const int peer : peers_after(rank_, size_)) {
-    messages.send(peer, to.of(sent, peer), scope.tag);
+    pending.send(peer, to.of(sent, peer), scope.tag);
   }
   detail::copy_bytes(from.of(received, rank_), to.of(sent, rank_));
-  messages.wait();
+  pending.wait();
 }
 
 void Collectives::broadcast(const at::Tensor& tensor, int root, const OperationScope& scope) {
@@ -167,12 +168,12 @@ void Collectives::broadcast(const at::Tensor& tensor, int root, const OperationS
   while (lowest_bit < size_ && (position & lowest_bit) == 0) lowest_bit *= 2;
   const auto member_at = [&](int place) { return (place + root) % size_; };
 
-  Messages outgoing(link_, scope.deadline, scope.record);
+  PendingTransfers outgoing(transport_, scope.deadline, scope.record);
   for (std::int64_t start = 0; start < bytes.numel(); start += kSegmentBytes) {
     const at::Tensor segment =
         bytes.narrow(0, start, std::min(kSegmentBytes, bytes.numel() - start));
     if (position != 0) {
-      Messages incoming(link_, scope.deadline, scope.record);
+      PendingTransfers incoming(transport_, scope.deadline, scope.record);
       incoming.receive(member_at(position - lowest_bit), segment, scope.tag);
       incoming.wait();
     }
@@ -185,45 +186,45 @@ void Collectives::broadcast(const at::Tensor& tensor, int root, const OperationS
 
 void Collectives::gather(const at::Tensor& output, const at::Tensor& input, int root,
                          const OperationScope& scope) {
-  Messages messages(link_, scope.deadline, scope.record);
+  PendingTransfers pending(transport_, scope.deadline, scope.record);
   const at::Tensor own = as_bytes(input);
   if (rank_ == root) {
     const Parts parts = Parts::even(input.numel() * size_, size_, input.element_size());
     const at::Tensor all = as_bytes(output);
     for (const int peer : peers_after(rank_, size_)) {
-      messages.receive(peer, parts.of(all, peer), scope.tag);
+      pending.receive(peer, parts.of(all, peer), scope.tag);
     }
     detail::copy_bytes(parts.of(all, rank_), own);
   } else {
-    messages.send(root, own, scope.tag);
+    pending.send(root, own, scope.tag);
   }
-  messages.wait();
+  pending.wait();
 }
 
 void Collectives::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                           const OperationScope& scope) {
-  Messages messages(link_, scope.deadline, scope.record);
+  PendingTransfers pending(transport_, scope.deadline, scope.record);
   const at::Tensor own = as_bytes(output);
   if (rank_ == root) {
     const Parts parts = Parts::even(output.numel() * size_, size_, output.element_size());
     const at::Tensor all = as_bytes(input);
     for (const int peer : peers_after(rank_, size_)) {
-      messages.send(peer, parts.of(all, peer), scope.tag);
+      pending.send(peer, parts.of(all, peer), scope.tag);
     }
     detail::copy_bytes(own, parts.of(all, rank_));
   } else {
-    messages.receive(root, own, scope.tag);
+    pending.receive(root, own, scope.tag);
   }
-  messages.wait();
+  pending.wait();
 }
 
 void Collectives::barrier(const OperationScope& scope) {
   const at::Tensor byte = scratch(2);
   for (int distance = 1; distance < size_; distance *= 2) {
-    Messages messages(link_, scope.deadline, scope.record);
-    messages.receive((rank_ - distance + size_) % size_, byte.narrow(0, 0, 1), scope.tag);
-    messages.send((rank_ + distance) % size_, byte.narrow(0, 1, 1), scope.tag);
-    messages.wait();
+    PendingTransfers pending(transport_, scope.deadline, scope.record);
+    pending.receive((rank_ - distance + size_) % size_, byte.narrow(0, 0, 1), scope.tag);
+    pending.send((rank_ + distance) % size_, byte.narrow(0, 1, 1), scope.tag);
+    pending.wait();
   }
 }
 

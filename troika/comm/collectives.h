@@ -1,4 +1,4 @@
-// The collectives, made of messages between pairs of members. Every reduction is folded in
+// The collectives, made of messages between pairs of members. Every reduction is in
 // ascending order of members, so the result is the same bits on every member and in every run. With
 // n members and N bytes of input, a member sends
 //
@@ -18,7 +18,7 @@
 #pragma once
 
 #include <troika/comm/group.h>
-#include <troika/comm/link.h>
+#include <troika/comm/transport.h>
 
 #include <cstdint>
 #include <span>
@@ -63,7 +63,7 @@ class SizesDiffer : public std::runtime_error {
 constexpr std::string_view kSizesHint = "what a rank sends to another is what that expects from it";
 
 // Blocking; one operation at a time. All tensors are contiguous and in host memory. Throws
-// LinkError.
+// TransportError.
 class Collectives {
  public:
   // From which sizes on the algorithms change; the same for all members.
@@ -72,9 +72,9 @@ class Collectives {
     std::int64_t block_bytes;    // of reductions in blocks; a multiple of 8
   };
 
-  // `link` must outlive this.
-  explicit Collectives(Link& link);
-  Collectives(Link& link, Tuning tuning);
+  // `transport` must outlive this.
+  explicit Collectives(Transport& transport);
+  Collectives(Transport& transport, Tuning tuning);
 
   void all_reduce(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -102,7 +102,7 @@ class Collectives {
   // At least `bytes` of reused memory; the first-touch cost of fresh pages would dominate.
   [[nodiscard]] at::Tensor scratch(std::int64_t bytes);
 
-  Link& link_;
+  Transport& transport_;
   int rank_;
   int size_;
   Tuning tuning_;

@@ -26,16 +26,16 @@ std::string name_once_recorded(const std::string& name) {
   return name_of(kept);
 }
 
-class Case {
+class DiagnosisBuilder {
  public:
-  Case(const Members& members, const Wait& wait,
-       std::span<const std::optional<RankSnapshot>> snapshots)
+  DiagnosisBuilder(const Members& members, const BlockedOperation& wait,
+                   std::span<const std::optional<RankSnapshot>> snapshots)
       : members_(members),
         wait_(wait),
         snapshots_(snapshots),
         axis_(recorder_format::as_read(members.axis, sizeof(recorder_format::Record::axis))) {}
 
-  Diagnosis judge(const std::vector<int>& suspects) const {
+  Diagnosis build(const std::vector<int>& suspects) const {
     std::vector<int> absent, elsewhere;
     for (int member = 0; member < members_.size() && wait_.place > 0; ++member) {
       if (member == members_.index || !recorded(member)) continue;
@@ -121,22 +121,22 @@ class Case {
   [[nodiscard]] std::string where() const { return wait_.name + " on axis " + members_.axis; }
 
   [[nodiscard]] Diagnosis not_entered(const std::vector<int>& absent) const {
-    const int first = to_blame(absent);
+    const int first = culprit_of(absent);
     std::string who = members_.name(first);
     if (absent.size() > 1) {
       who += " and " + std::to_string(absent.size() - 1) +
              (absent.size() == 2 ? " other rank" : " other ranks");
     }
-    const std::string parting = parting_of(first);
-    const bool parted = !parting.empty() && !is_stopped(first);
+    const std::string divergence = divergence_of(first);
+    const bool diverged = !divergence.empty() && !is_stopped(first);
     return {who + (absent.size() == 1 ? " has" : " have") + " not entered " + where() + "; " +
-                who_has_waited() + "; " + last_deed(*snapshot(first)) + parting,
-            parted ? kSameOperations : about_process(first), if_held_up(first)};
+                who_has_waited() + "; " + describe_last_operation(*snapshot(first)) + divergence,
+            diverged ? kSameOperations : about_process(first), if_held_up(first)};
   }
 
   // Where a member that lacks an operation has left one out: it went on with the next of the same
   // kind and shape, which only the label tells. Empty if nothing is known of that.
-  [[nodiscard]] std::string parting_of(int member) const {
+  [[nodiscard]] std::string divergence_of(int member) const {
     if (!recorded(members_.index)) return "";
     const RecordedOperation *ours = nullptr, *theirs = nullptr;
     for (const RecordedOperation& own : snapshot(members_.index)->recording.operations) {
@@ -156,7 +156,7 @@ class Case {
   }
 
   // Of those that have not come: one that is stopped, else one that waits for nobody.
-  [[nodiscard]] int to_blame(const std::vector<int>& absent) const {
+  [[nodiscard]] int culprit_of(const std::vector<int>& absent) const {
     auto found = std::ranges::find_if(absent, [&](int member) { return is_stopped(member); });
     if (found != absent.end()) return *found;
     found = std::ranges::find_if(absent, [&](int member) { return !is_held_up(member); });
@@ -219,7 +219,7 @@ class Case {
   // All that is known of have entered: then it is one that is stopped, or one that nothing has come
   // from.
   [[nodiscard]] Diagnosis silent(const std::vector<int>& suspects) const {
-    const std::optional<int> suspect = prime(suspects);
+    const std::optional<int> suspect = main_suspect(suspects);
     if (!suspect) return {where() + " took more than " + limit(), ""};
     if (snapshot(*suspect) == nullptr) return unseen(*suspect);
     if (!recorded(*suspect)) return unrecorded(*suspect);
@@ -228,13 +228,13 @@ class Case {
       return {name + " has entered " + where() + " and stopped there; " + who_has_waited(*suspect),
               hint, if_waiting(*suspect)};
     }
-    return {nothing_from(*suspect) + "; " + last_deed(*snapshot(*suspect)), hint,
+    return {nothing_from(*suspect) + "; " + describe_last_operation(*snapshot(*suspect)), hint,
             if_held_up(*suspect)};
   }
 
   // Whom to look at. All members take part in an operation with a place: one that is stopped holds
   // it up even if others are waited for.
-  [[nodiscard]] std::optional<int> prime(const std::vector<int>& suspects) const {
+  [[nodiscard]] std::optional<int> main_suspect(const std::vector<int>& suspects) const {
     const auto stopped = [&](int member) { return is_stopped(member); };
     auto found = std::ranges::find_if(suspects, stopped);
     if (found != suspects.end()) return *found;
@@ -300,17 +300,17 @@ class Case {
   }
 
   const Members& members_;
-  const Wait& wait_;
+  const BlockedOperation& wait_;
   std::span<const std::optional<RankSnapshot>> snapshots_;
   std::string axis_;  // as recorders keep it
 };
 
 }  // namespace
 
-Diagnosis diagnose(const Members& members, const Wait& wait,
+Diagnosis diagnose(const Members& members, const BlockedOperation& wait,
                    std::span<const std::optional<RankSnapshot>> snapshots,
                    const std::vector<int>& suspects) {
-  return Case(members, wait, snapshots).judge(suspects);
+  return DiagnosisBuilder(members, wait, snapshots).build(suspects);
 }
 
 }  // namespace troika

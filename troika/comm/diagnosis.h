@@ -21,7 +21,7 @@ inline constexpr const char* kSameOperations =
 inline constexpr const char* kHasEnded = "that process has ended: its last lines say why";
 
 // The operation that this member waits in.
-struct Wait {
+struct BlockedOperation {
   std::string name;             // "all_reduce 'gradients'"
   std::uint64_t place = 0;      // among the group's collectives; 0: only some take part
   std::uint64_t signature = 0;  // equal on members that are in the same operation
@@ -43,13 +43,13 @@ struct Diagnosis {
 };
 
 // How long to wait for it to say so.
-inline constexpr Seconds kForIndirectReasons{1};
+inline constexpr Seconds kIndirectReasonTimeout{1};
 // How often to look whether it has.
-inline constexpr Seconds kBetweenLooks{0.02};
+inline constexpr Seconds kPollInterval{0.02};
 
 // `snapshots` are by member; they may be missing, or only say what the process does. `suspects` are
 // the members that this one has heard nothing from.
-[[nodiscard]] Diagnosis diagnose(const Members& members, const Wait& wait,
+[[nodiscard]] Diagnosis diagnose(const Members& members, const BlockedOperation& wait,
                                  std::span<const std::optional<RankSnapshot>> snapshots,
                                  const std::vector<int>& suspects);
 

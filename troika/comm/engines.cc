@@ -1,8 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/factory.h>
+#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/hierarchy/hosts.h>
-#include <troika/comm/meeting.h>
 
 #include <algorithm>
 #include <set>
@@ -37,41 +37,44 @@ EngineKind resolve_engine(EngineKind kind) {
 namespace {
 
 using detail::EngineContext;
-using detail::Meeting;
+using detail::GroupRendezvous;
 
 // What `auto` takes: shared memory where all members share a host; else what speaks between hosts,
-// with shared memory inside them where some share one. That folds host by host, so not if the order
-// of members is asked for.
-std::shared_ptr<GroupEngine> make_fastest_engine(const EngineContext& context, Meeting& meeting) {
+// with shared memory inside them where some share one. That reduces host by host, so not if the
+// order of members is asked for.
+std::shared_ptr<GroupEngine> make_fastest_engine(const EngineContext& context,
+                                                 GroupRendezvous& rendezvous) {
   const EngineOptions& options = context.options;
   std::vector<int> hosts;
-  if (!options.host_of) hosts = detail::find_hosts(meeting, context.index);
+  if (!options.host_of) hosts = detail::find_hosts(rendezvous, context.index);
   for (const int rank : context.ranks) {
     if (options.host_of) hosts.push_back(options.host_of(rank));
   }
   const auto different = std::set<int>(hosts.begin(), hosts.end()).size();
-  if (different == 1) return detail::make_shm_engine(context, meeting);
-  const bool mpi = detail::can_use_mpi(meeting);
+  if (different == 1) return detail::make_shm_engine(context, rendezvous);
+  const bool mpi = detail::can_use_mpi(rendezvous);
   const auto make_between = mpi ? detail::make_mpi_engine : detail::make_gloo_engine;
-  if (different == hosts.size() || options.fold == EngineOptions::Fold::kInOrder) {
-    return make_between(context, meeting);
+  if (different == hosts.size() ||
+      options.reduction_order == EngineOptions::ReductionOrder::kInOrder) {
+    return make_between(context, rendezvous);
   }
-  return detail::make_hierarchy_engine(context, meeting, hosts, make_between,
+  return detail::make_hierarchy_engine(context, rendezvous, hosts, make_between,
                                        mpi ? "shm+mpi" : "shm+gloo");
 }
 
-std::shared_ptr<GroupEngine> make_engine(const EngineContext& context, Meeting& meeting) {
+std::shared_ptr<GroupEngine> make_engine(const EngineContext& context,
+                                         GroupRendezvous& rendezvous) {
   switch (context.options.kind) {
     case EngineKind::kShm:
-      return detail::make_shm_engine(context, meeting);
+      return detail::make_shm_engine(context, rendezvous);
     case EngineKind::kMpi:
-      return detail::make_mpi_engine(context, meeting);
+      return detail::make_mpi_engine(context, rendezvous);
     case EngineKind::kNccl:
-      return detail::make_nccl_engine(context, meeting);
+      return detail::make_nccl_engine(context, rendezvous);
     case EngineKind::kGloo:
-      return detail::make_gloo_engine(context, meeting);
+      return detail::make_gloo_engine(context, rendezvous);
     default:
-      return make_fastest_engine(context, meeting);
+      return make_fastest_engine(context, rendezvous);
   }
 }
 
@@ -86,9 +89,9 @@ Group make_group(std::string axis, std::vector<int> ranks, int index,
     engine = detail::make_fake_engine({axis, ranks, index, options});
   } else if (ranks.size() > 1) {
     const EngineContext context{axis, ranks, index, options};
-    Meeting meeting(context);
-    engine = make_engine(context, meeting);
-    identity = meeting.identity();
+    GroupRendezvous rendezvous(context);
+    engine = make_engine(context, rendezvous);
+    identity = rendezvous.identity();
   }
   return Group(std::move(axis), std::move(ranks), index, options.generation, std::move(engine),
                identity, options.observers);

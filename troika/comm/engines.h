@@ -23,9 +23,9 @@ struct EngineOptions {
   // At which the others can reach this process. Empty: that of the interface which leads to the
   // store. TROIKA_INTERFACE and GLOO_SOCKET_IFNAME take precedence.
   std::string address = {};
-  // Fold in the order of members, so that a run repeated gives the same bits, and the same ones on
-  // one host as on several. Engines that have nothing faster always do.
-  enum class Fold { kFastest, kInOrder } fold = Fold::kFastest;
+  // Reduce in the order of members, so that a run repeated gives the same bits, and the same ones
+  // on one host as on several. Engines that have nothing faster always do.
+  enum class ReductionOrder { kFastest, kInOrder } reduction_order = ReductionOrder::kFastest;
   // Which ranks of the world share a host: a number for each, equal for those who do. Empty: `auto`
   // finds out by trying. For tests, which pretend that one host is several.
   std::function<int(int rank)> host_of = {};

@@ -13,7 +13,7 @@
 
 namespace troika::detail {
 
-class Meeting;
+class GroupRendezvous;
 
 // For a group of two or more.
 struct EngineContext {
@@ -24,22 +24,22 @@ struct EngineContext {
 };
 
 [[nodiscard]] std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context,
-                                                            Meeting& meeting);
+                                                            GroupRendezvous& rendezvous);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context,
-                                                           Meeting& meeting);
+                                                           GroupRendezvous& rendezvous);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context,
-                                                           Meeting& meeting);
+                                                           GroupRendezvous& rendezvous);
 // Collective: whether MPI works on all members. Starts it.
-[[nodiscard]] bool can_use_mpi(Meeting& meeting);
+[[nodiscard]] bool can_use_mpi(GroupRendezvous& rendezvous);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
-                                                            Meeting& meeting);
+                                                            GroupRendezvous& rendezvous);
 
 // Shared memory inside hosts, and what `make_between` makes between them. `hosts`, by member: equal
 // for those who share one, of which there are several. `name` is a literal.
-using MakeEngine = std::shared_ptr<GroupEngine> (*)(const EngineContext&, Meeting&);
+using MakeEngine = std::shared_ptr<GroupEngine> (*)(const EngineContext&, GroupRendezvous&);
 [[nodiscard]] std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context,
-                                                                 Meeting& meeting,
+                                                                 GroupRendezvous& rendezvous,
                                                                  std::span<const int> hosts,
                                                                  MakeEngine make_between,
                                                                  std::string_view name);

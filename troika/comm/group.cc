@@ -1,8 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/base/units.h>
 #include <troika/comm/checks.h>
+#include <troika/comm/fault_injector.h>
 #include <troika/comm/group.h>
-#include <troika/comm/rehearsal.h>
 #include <troika/comm/signature.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
@@ -41,7 +41,7 @@ struct Group::Shared {
   // Starts an operation, and tells the observers of its start and its end.
   template <class Start>
   Work observed(const OperationInput& input, const Call& call, Start&& start) {
-    if (observers.rehearsal) observers.rehearsal->enter(call.label, axis);
+    if (observers.fault_injector) observers.fault_injector->enter(call.label, axis);
     add(input_bytes, input.bytes);
     const bool all = input.members == OperationInput::Members::kAll;
     const OperationFacts facts = facts_of(input, call, all ? add(places, 1) : 0);
@@ -64,7 +64,7 @@ struct Group::Shared {
       if (observers.recorder) {
         entry.write();
         observers.recorder->fail(entry.sequence());
-        observers.recorder->leave(std::current_exception());
+        observers.recorder->record_error(std::current_exception());
       }
       throw;
     }
@@ -95,7 +95,7 @@ struct Group::Shared {
     work.on_done([recorder = observers.recorder.get(), sequence](const std::exception_ptr& error) {
       if (error) {
         recorder->fail(sequence);
-        recorder->leave(error);
+        recorder->record_error(error);
       } else {
         recorder->end(sequence);
       }
@@ -184,16 +184,16 @@ at::Tensor GroupEngine::allocate(std::size_t bytes) {
   return memory_of_ones_own(bytes);
 }
 
-Group::Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
+Group::Group(std::string name, std::vector<int> ranks, int index, std::uint64_t generation,
              std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers)
-    : axis_(std::move(axis)), ranks_(std::move(ranks)), index_(index), generation_(generation) {
+    : name_(std::move(name)), ranks_(std::move(ranks)), index_(index), generation_(generation) {
   check(index_ >= 0 && index_ < size(), "the index of a group is one of its members");
   check((size() > 1) == (engine != nullptr), "a group of one has no engine, any other has one");
   if (!engine) return;
   shared_ = std::make_shared<Shared>();
   shared_->engine = std::move(engine);
   shared_->observers = std::move(observers);
-  shared_->axis = axis_;
+  shared_->axis = name_;
   shared_->generation = generation_;
   shared_->identity = identity;
 }

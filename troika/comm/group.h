@@ -35,7 +35,7 @@
 
 namespace troika {
 
-class Rehearsal;
+class FaultInjector;
 class Trace;
 
 // Average divides the sum by size(); it is refused for integers. Integer sums wrap around. Max and
@@ -140,28 +140,28 @@ class GroupEngine {
 };
 
 // Who is told of every operation; each may be null. `trace` gets spans on its communication track,
-// `rehearsal` is told before an operation is entered.
+// `fault_injector` is told before an operation is entered.
 struct GroupObservers {
   std::shared_ptr<Recorder> recorder;
   std::shared_ptr<Trace> trace;
-  std::shared_ptr<Rehearsal> rehearsal;
+  std::shared_ptr<FaultInjector> fault_injector;
 };
 
 class Group {
  public:
   // A group of one.
   Group() = default;
-  // `ranks` are the members' world ranks; `index` is this process's position among them. `axis`
+  // `ranks` are the members' world ranks; `index` is this process's position among them. `name`
   // names the group in messages. `engine` is null for a group of one. `identity` tells the group
   // from others in records (OperationFacts::group). engines.h makes groups.
-  Group(std::string axis, std::vector<int> ranks, int index, std::uint64_t generation,
+  Group(std::string name, std::vector<int> ranks, int index, std::uint64_t generation,
         std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers);
 
   [[nodiscard]] int rank() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
   // World ranks of the members, by position.
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
-  [[nodiscard]] const std::string& axis() const { return axis_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
   // Counts the rebuilds of the job: groups of different generations never talk to each other.
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   // "gloo", "shm", ...; "none" for a group of one.
@@ -207,7 +207,7 @@ class Group {
   struct Shared;  // engine, observers and counters, common to all copies
   [[nodiscard]] const GroupEngine* engine() const;
 
-  std::string axis_ = "self";
+  std::string name_ = "self";
   std::vector<int> ranks_ = {0};
   int index_ = 0;
   std::uint64_t generation_ = 0;

@@ -4,14 +4,14 @@
 
 namespace troika {
 
-std::exception_ptr overdue_error(const std::string& place, Seconds timeout,
+std::exception_ptr overdue_error(const std::string& operation, Seconds timeout,
                                  const OperationRecord& record,
-                                 FunctionRef<void(const Reason&)> give_up) {
+                                 FunctionRef<void(const AbortReason&)> fail) {
   const std::string message =
-      place + ": an earlier operation took more than " + format_duration(timeout.count());
+      operation + ": an earlier operation took more than " + format_duration(timeout.count());
   const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
-  record.leave(error);
-  give_up({message, ""});
+  record.record_error(error);
+  fail({message, ""});
   return error;
 }
 

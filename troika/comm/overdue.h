@@ -1,9 +1,10 @@
-// An operation that its deadline has kept from ever starting, since an earlier one hangs (lane.h).
+// An operation that its deadline has kept from ever starting, since an earlier one hangs
+// (work_queue.h).
 #pragma once
 
 #include <troika/base/function_ref.h>
 #include <troika/base/time.h>
-#include <troika/comm/reason.h>
+#include <troika/comm/abort_reason.h>
 #include <troika/observe/recorder.h>
 
 #include <exception>
@@ -11,10 +12,10 @@
 
 namespace troika {
 
-// Its DeadlineError. `place` is the operation in words, `give_up` breaks the group; by then the
+// Its DeadlineError. `operation` is the operation in words, `fail` breaks the group; by then the
 // error is left for the launcher, for what is under way fails of the same reason.
-[[nodiscard]] std::exception_ptr overdue_error(const std::string& place, Seconds timeout,
+[[nodiscard]] std::exception_ptr overdue_error(const std::string& operation, Seconds timeout,
                                                const OperationRecord& record,
-                                               FunctionRef<void(const Reason&)> give_up);
+                                               FunctionRef<void(const AbortReason&)> fail);
 
 }  // namespace troika

@@ -22,41 +22,41 @@ struct In {
   std::string_view section;
 
   template <auto kMember>
-  static constexpr auto place() {
+  static constexpr auto accessor() {
     using T =
         std::remove_reference_t<decltype(member_of<kSection, kMember>(std::declval<Recipe&>()))>;
-    return Place<T>{
+    return Accessor<T>{
         [](Recipe& recipe) -> T& { return member_of<kSection, kMember>(recipe); },
         [](const Recipe& recipe) -> const T& { return member_of<kSection, kMember>(recipe); }};
   }
 
   template <auto kMember>
   constexpr Field integer(std::string_view key, IntegerRange range, std::string_view doc) const {
-    return {section, key, IntegerSpec{place<kMember>(), range}, doc};
+    return {section, key, IntegerSpec{accessor<kMember>(), range}, doc};
   }
   template <auto kMember>
   constexpr Field auto_integer(std::string_view key, IntegerRange range,
                                std::string_view doc) const {
-    return {section, key, AutoIntegerSpec{place<kMember>(), range}, doc};
+    return {section, key, AutoIntegerSpec{accessor<kMember>(), range}, doc};
   }
   template <auto kMember>
   constexpr Field number(std::string_view key, NumberRange range, std::string_view doc) const {
-    return {section, key, NumberSpec{place<kMember>(), range}, doc};
+    return {section, key, NumberSpec{accessor<kMember>(), range}, doc};
   }
   template <auto kMember>
   constexpr Field seconds(std::string_view key, std::string_view doc) const {
     return {section, key,
-            SecondsSpec{place<kMember>(),
+            SecondsSpec{accessor<kMember>(),
                         {0, kLongestTimeout, NumberRange::End::kOpen, NumberRange::End::kClosed}},
             doc};
   }
   template <auto kMember>
   constexpr Field boolean(std::string_view key, std::string_view doc) const {
-    return {section, key, BoolSpec{place<kMember>()}, doc};
+    return {section, key, BoolSpec{accessor<kMember>()}, doc};
   }
   template <auto kMember>
   constexpr Field text(std::string_view key, std::string_view doc) const {
-    return {section, key, TextSpec{place<kMember>()}, doc};
+    return {section, key, TextSpec{accessor<kMember>()}, doc};
   }
   // `allowed` lists enumerators; none: all.
   template <auto kMember, class... Enum>
@@ -78,19 +78,19 @@ struct In {
   }
   template <auto kMember>
   constexpr Field integers(std::string_view key, IntegerRange range, std::string_view doc) const {
-    return {section, key, IntegerListSpec{place<kMember>(), range}, doc};
+    return {section, key, IntegerListSpec{accessor<kMember>(), range}, doc};
   }
   template <auto kMember>
   constexpr Field numbers(std::string_view key, NumberRange range, std::string_view doc) const {
-    return {section, key, NumberListSpec{place<kMember>(), range}, doc};
+    return {section, key, NumberListSpec{accessor<kMember>(), range}, doc};
   }
   template <auto kMember>
   constexpr Field pair(std::string_view key, NumberRange range, std::string_view doc) const {
-    return {section, key, NumberPairSpec{place<kMember>(), range}, doc};
+    return {section, key, NumberPairSpec{accessor<kMember>(), range}, doc};
   }
   template <auto kMember>
   constexpr Field texts(std::string_view key, std::string_view doc) const {
-    return {section, key, TextListSpec{place<kMember>()}, doc};
+    return {section, key, TextListSpec{accessor<kMember>()}, doc};
   }
 };
 
@@ -188,7 +188,7 @@ std::vector<Field> train_fields() {
       kTrain.choice<&T::precision>("precision", "auto: bf16 where the machine has it natively, else fp32"),
       kTrain.number<&T::grad_clip>("grad_clip", kNonNegative, "largest global gradient norm; 0: off"),
       kTrain.integer<&T::evaluate_every_steps>("evaluate_every_steps", kSwitchable, "held-out loss this often; 0: never"),
-      kTrain.boolean<&T::deterministic>("deterministic", "fold reductions in rank order also where \"auto\" joins two engines across hosts; one engine always does, and so do runs whose stages share tied embeddings, or whose groups lie unlike each other on the hosts"),
+      kTrain.boolean<&T::deterministic>("deterministic", "reduce in rank order also where \"auto\" joins two engines across hosts; one engine always does, and so do runs whose stages share tied embeddings, or whose groups are spread over the hosts in different patterns"),
       kTrain.choice<&T::on_nonfinite>("on_nonfinite", "when the loss or a gradient is not finite"),
   };
 }
@@ -221,7 +221,7 @@ std::vector<Field> parallel_fields() {
       kParallel.integer<&P::shard>("shard", {0, 10'000}, "> 0: shard inside groups of this size, replicate across them"),
       kParallel.choice<&P::offload>("offload", "what lives in the host's memory instead of the device's"),
       kParallel.choice<&P::pipeline_schedule>("pipeline_schedule", "the order of forward and backward passes"),
-      kParallel.integer<&P::virtual_stages>("virtual_stages", {1, 10'000}, "model chunks per pipeline rank"),
+      kParallel.integer<&P::virtual_stages>("virtual_stages", {1, 10'000}, "virtual stages per pipeline rank"),
       kParallel.integers<&P::stage_units>("stage_units", kSize, "units (embedding, layers, head) of each stage; []: cut by their cost"),
       kParallel.choice<&P::activation_checkpoint>("activation_checkpoint", "what is computed again in the backward pass"),
   };
@@ -231,7 +231,7 @@ std::vector<Field> comm_fields() {
   return {
       kComm.choice<&CommRecipe::engine>("engine", "what moves the data between ranks"),
       kComm.seconds<&CommRecipe::timeout_seconds>("timeout_seconds", "one collective of a step"),
-      kComm.seconds<&CommRecipe::rendezvous_timeout_seconds>("rendezvous_timeout_seconds", "until all ranks have met"),
+      kComm.seconds<&CommRecipe::rendezvous_timeout_seconds>("rendezvous_timeout_seconds", "until all ranks have joined"),
       kCheckpoint.integer<&CheckpointRecipe::every_steps>("every_steps", kSwitchable, "a checkpoint this often; 0: never"),
       kCheckpoint.integer<&CheckpointRecipe::keep>("keep", kPositive, "how many checkpoints to keep"),
       kCheckpoint.seconds<&CheckpointRecipe::timeout_seconds>("timeout_seconds", "one checkpoint"),

@@ -19,7 +19,7 @@ namespace troika {
 
 // Where a value of type T lies in a recipe.
 template <class T>
-struct Place {
+struct Accessor {
   T& (*edit)(Recipe&);
   const T& (*read)(const Recipe&);
 };
@@ -46,26 +46,26 @@ struct NumberRange {
 
 // What a key may hold.
 struct IntegerSpec {
-  Place<std::int64_t> at;
+  Accessor<std::int64_t> at;
   IntegerRange range;
 };
 struct AutoIntegerSpec {  // "auto" (absent) or an integer
-  Place<std::optional<std::int64_t>> at;
+  Accessor<std::optional<std::int64_t>> at;
   IntegerRange range;
 };
 struct NumberSpec {
-  Place<double> at;
+  Accessor<double> at;
   NumberRange range;
 };
 struct SecondsSpec {  // a number, written without a fraction where it has none
-  Place<double> at;
+  Accessor<double> at;
   NumberRange range;
 };
 struct BoolSpec {
-  Place<bool> at;
+  Accessor<bool> at;
 };
 struct TextSpec {
-  Place<std::string> at;
+  Accessor<std::string> at;
 };
 struct ChoiceSpec {
   std::span<const std::string_view> names;  // in the order of the enumerators
@@ -76,19 +76,19 @@ struct ChoiceSpec {
   [[nodiscard]] std::vector<std::string_view> allowed_names() const;
 };
 struct IntegerListSpec {
-  Place<std::vector<std::int64_t>> at;
+  Accessor<std::vector<std::int64_t>> at;
   IntegerRange range;
 };
 struct NumberListSpec {
-  Place<std::vector<double>> at;
+  Accessor<std::vector<double>> at;
   NumberRange range;
 };
 struct NumberPairSpec {
-  Place<std::array<double, 2>> at;
+  Accessor<std::array<double, 2>> at;
   NumberRange range;
 };
 struct TextListSpec {
-  Place<std::vector<std::string>> at;
+  Accessor<std::vector<std::string>> at;
 };
 
 using Spec =

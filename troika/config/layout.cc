@@ -100,8 +100,8 @@ void check_tensor(const Recipe& recipe, const Origins& origins, KnownRanks ranks
                "write " + instead);
 }
 
-// How many model chunks a rank may have.
-std::int64_t most_chunks(PipelineScheduleKind schedule) {
+// Returns the most virtual stages that a rank may have.
+std::int64_t max_virtual_stages(PipelineScheduleKind schedule) {
   switch (schedule) {
     case PipelineScheduleKind::k1F1B:
     case PipelineScheduleKind::kZbH1:
@@ -116,27 +116,28 @@ std::int64_t most_chunks(PipelineScheduleKind schedule) {
   return std::numeric_limits<std::int64_t>::max();
 }
 
-// What to write for so many chunks a rank that a pipeline of `ranks` has no more stages than
-// layers, and no more of them than its schedule takes.
-std::vector<std::string> fewer_chunks(const Recipe& recipe, std::int64_t ranks) {
+// What to write for so many virtual stages a rank that a pipeline of `ranks` has no more stages
+// than layers, and no more of them than its schedule takes.
+std::vector<std::string> fewer_virtual_stages(const Recipe& recipe, std::int64_t ranks) {
   const ParallelRecipe& parallel = recipe.parallel;
   if (ranks == 1) return {};
-  const std::int64_t most =
-      std::min(most_axes(recipe.model).pipeline / ranks, most_chunks(parallel.pipeline_schedule));
-  std::int64_t chunks = std::min(parallel.virtual_stages, most);
+  const std::int64_t most = std::min(most_axes(recipe.model).pipeline / ranks,
+                                     max_virtual_stages(parallel.pipeline_schedule));
+  std::int64_t virtual_stages = std::min(parallel.virtual_stages, most);
   std::vector<std::string> settings;
   const bool is_zb_v = parallel.pipeline_schedule == PipelineScheduleKind::kZbV;
   if (is_zb_v && most < 2) settings.emplace_back("pipeline_schedule = \"zb-h1\"");
-  if (chunks != parallel.virtual_stages) {
-    settings.push_back("virtual_stages = " + std::to_string(chunks));
+  if (virtual_stages != parallel.virtual_stages) {
+    settings.push_back("virtual_stages = " + std::to_string(virtual_stages));
   }
-  if (is_zb_v && most == 2) chunks = 2;
+  if (is_zb_v && most == 2) virtual_stages = 2;
   const std::int64_t cut = std::ssize(parallel.stage_units);
-  if (cut > 0 && cut != ranks * chunks) settings.emplace_back("stage_units = []");
+  if (cut > 0 && cut != ranks * virtual_stages) settings.emplace_back("stage_units = []");
   return settings;
 }
 
-// Of no more stages than layers: with fewer chunks if that is enough, else with fewer ranks too.
+// Of no more stages than layers: with fewer virtual stages if that is enough, else with fewer ranks
+// too.
 std::string fewer_stages(const Recipe& recipe, KnownRanks ranks) {
   const ParallelRecipe& parallel = recipe.parallel;
   const std::int64_t layers = most_axes(recipe.model).pipeline;
@@ -148,34 +149,36 @@ std::string fewer_stages(const Recipe& recipe, KnownRanks ranks) {
   std::vector<std::string> settings =
       fitting ? settings_for(parallel, axes, *ranks) : settings_of(parallel, axes);
   const bool any_below = !fitting && axes.pipeline < parallel.pipeline && axes.pipeline > 1;
-  for (std::string& one : fewer_chunks(recipe, axes.pipeline)) settings.push_back(std::move(one));
+  for (std::string& one : fewer_virtual_stages(recipe, axes.pipeline))
+    settings.push_back(std::move(one));
   return join(settings, " and ") + (any_below && settings.size() == 1 ? " or less" : "");
 }
 
-// The other schedules that take the chunks asked for, where there are layers and ranks for them.
+// The other schedules that take the virtual stages asked for, where there are layers and ranks for
+// them.
 std::vector<std::string> other_schedules(const Recipe& recipe, KnownRanks ranks) {
   const ParallelRecipe& parallel = recipe.parallel;
   const bool is_zb_v = parallel.pipeline_schedule == PipelineScheduleKind::kZbV;
-  const std::int64_t chunks = parallel.virtual_stages;
-  if (is_zb_v || parallel.pipeline * chunks > most_axes(recipe.model).pipeline) return {};
+  const std::int64_t virtual_stages = parallel.virtual_stages;
+  if (is_zb_v || parallel.pipeline * virtual_stages > most_axes(recipe.model).pipeline) return {};
   if (ranks && !fills(parallel, {parallel.tensor, parallel.pipeline}, *ranks)) return {};
   std::vector<std::string> names = {"\"interleaved-1f1b\""};
-  if (parallel.pipeline_schedule != PipelineScheduleKind::k1F1B && chunks == 2) {
+  if (parallel.pipeline_schedule != PipelineScheduleKind::k1F1B && virtual_stages == 2) {
     names.emplace_back("\"zb-v\"");
   }
   return names;
 }
 
-void check_chunks(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
+void check_virtual_stages(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   const ParallelRecipe& parallel = recipe.parallel;
-  const std::int64_t most = most_chunks(parallel.pipeline_schedule);
+  const std::int64_t most = max_virtual_stages(parallel.pipeline_schedule);
   if (parallel.virtual_stages <= most) return;
   const std::string fewer = fewer_stages(recipe, ranks);
   const std::vector<std::string> others = other_schedules(recipe, ranks);
   origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
                "virtual_stages = " + std::to_string(parallel.virtual_stages) +
                    ": pipeline_schedule = \"" + std::string(name_of(parallel.pipeline_schedule)) +
-                   "\" has " + (most == 1 ? "one chunk" : "two chunks") + " a rank",
+                   "\" has " + (most == 1 ? "one virtual stage" : "two virtual stages") + " a rank",
                others.empty()
                    ? "write " + fewer
                    : "write pipeline_schedule = " + join(others, " or ") + ", or " + fewer);
@@ -183,15 +186,16 @@ void check_chunks(const Recipe& recipe, const Origins& origins, KnownRanks ranks
 
 void check_stages(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   const ParallelRecipe& parallel = recipe.parallel;
-  const std::int64_t chunks = chunks_per_rank(parallel), stages = parallel.pipeline * chunks;
+  const std::int64_t virtual_stages = virtual_stages_per_rank(parallel),
+                     stages = parallel.pipeline * virtual_stages;
   const std::int64_t layers = most_axes(recipe.model).pipeline;
   if (stages <= layers) return;
   const bool is_gpt = recipe.model.kind == ModelKind::kGpt;
   origins.fail(
       {"parallel.pipeline", "parallel.virtual_stages"},
-      "pipeline = " + std::to_string(parallel.pipeline) + " with " + plural(chunks, "chunk") +
-          " a rank makes " + plural(stages, "stage") + ", and the model has " +
-          plural(layers, "layer"),
+      "pipeline = " + std::to_string(parallel.pipeline) + " with " +
+          plural(virtual_stages, "virtual stage") + " a rank makes " + plural(stages, "stage") +
+          ", and the model has " + plural(layers, "layer"),
       "write " + fewer_stages(recipe, ranks) + ", or more " + (is_gpt ? "layers" : "hidden_dims"));
 }
 
@@ -201,7 +205,7 @@ void check_cut(const Recipe& recipe, const Origins& origins) {
   const ParallelRecipe& parallel = recipe.parallel;
   const auto& cut = parallel.stage_units;
   if (cut.empty()) return;
-  const std::int64_t stages = parallel.pipeline * chunks_per_rank(parallel);
+  const std::int64_t stages = parallel.pipeline * virtual_stages_per_rank(parallel);
   const std::int64_t units = units_of(recipe.model);
   const bool adds_up = std::accumulate(cut.begin(), cut.end(), std::int64_t{0}) == units;
   const bool is_for_any = parallel.pipeline == 1;
@@ -304,16 +308,16 @@ bool splits_backward(const ParallelRecipe& parallel) {
          kind == PipelineScheduleKind::kZbV;
 }
 
-std::int64_t chunks_per_rank(const ParallelRecipe& parallel) {
+std::int64_t virtual_stages_per_rank(const ParallelRecipe& parallel) {
   if (parallel.pipeline == 1) return 1;
-  // As settled_chunks() of schedule/generate.h, of which config knows nothing.
+  // As resolve_virtual_stages() of schedule/generate.h, of which config knows nothing.
   return parallel.pipeline_schedule == PipelineScheduleKind::kZbV ? 2 : parallel.virtual_stages;
 }
 
 void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   check_tensor(recipe, origins, ranks);
   if (recipe.parallel.pipeline > 1) {
-    check_chunks(recipe, origins, ranks);
+    check_virtual_stages(recipe, origins, ranks);
     check_stages(recipe, origins, ranks);
   }
   check_cut(recipe, origins);

@@ -26,17 +26,18 @@ using KnownRanks = std::optional<std::int64_t>;
 // sample in every step.
 void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = Origins());
 
-// How many model chunks a pipeline rank holds: "zb-v" has two, whatever virtual_stages says.
-[[nodiscard]] std::int64_t chunks_per_rank(const ParallelRecipe& parallel);
+// Returns the number of virtual stages of a pipeline rank: 2 for "zb-v", whatever virtual_stages
+// says.
+[[nodiscard]] std::int64_t virtual_stages_per_rank(const ParallelRecipe& parallel);
 
 // Whether the gradients of a stage's inputs and those of its weights are computed apart.
 [[nodiscard]] bool splits_backward(const ParallelRecipe& parallel);
 
 // Throws UsageError, naming the nearest that works, where the model or the schedule cannot be split
 // as [parallel] says: more tensor ranks than heads, more stages than layers, a schedule that cannot
-// have so many chunks, stage_units that do not add up, selective recomputation of a model without
-// attention, and, where the data axis is known and fits the ranks, shards that do not divide it or
-// a smaller batch.
+// have so many virtual stages, stage_units that do not add up, selective recomputation of a model
+// without attention, and, where the data axis is known and fits the ranks, shards that do not
+// divide it or a smaller batch.
 void check_split(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 
 // Throws UsageError when the data has no paths to read from.

@@ -1,5 +1,5 @@
-// What the recipe can say and troika cannot do yet, in one list: whoever builds a feature deletes
-// its line here.
+// What the recipe can say and troika cannot do yet, in one list. Delete the line of a feature when
+// it is built.
 #pragma once
 
 #include <troika/config/origins.h>

@@ -84,8 +84,9 @@ void check_attention(const ModelRecipe& model, const Origins& origins) {
     std::int64_t works = std::min(model.kv_heads, model.heads);
     while (model.heads % works != 0) --works;
     origins.fail({"model.kv_heads", "model.heads"},
-                 "kv_heads = " + std::to_string(model.kv_heads) + " does not divide heads = " +
-                     std::to_string(model.heads) + "; the nearest below that does is " + std::to_string(works));
+                 "kv_heads = " + std::to_string(model.kv_heads) +
+                     " does not divide heads = " + std::to_string(model.heads) +
+                     "; the nearest below that does is " + std::to_string(works));
   }
   if (model.position == Position::kRope && model.head_dim % 2 != 0) {
     origins.fail({"model.head_dim", "model.dim"},

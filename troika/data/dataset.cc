@@ -15,14 +15,14 @@ std::unique_ptr<Dataset> open_dataset(const DataRecipe& data, const ModelRecipe&
   return open_packed_dataset(data, model, seed);
 }
 
-std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split, Share share,
+std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split, IndexRange range,
                                            std::int64_t micro_batch_size, std::int64_t step) {
   std::vector<Microbatch> microbatches;
   std::vector<SampleRef> samples;
-  for (const Share part : microbatches_of(share, micro_batch_size)) {
+  for (const IndexRange indices : microbatches_of(range, micro_batch_size)) {
     samples.clear();
-    for (std::int64_t i = 0; i < part.count; ++i) {
-      samples.push_back(dataset.at(split, part.first + i));
+    for (std::int64_t i = 0; i < indices.count; ++i) {
+      samples.push_back(dataset.at(split, indices.first + i));
     }
     const auto index = static_cast<int>(microbatches.size());
     microbatches.push_back(dataset.microbatch(split, samples, step));

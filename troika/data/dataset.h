@@ -62,10 +62,11 @@ class Dataset {
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DataRecipe& data,
                                                     const ModelRecipe& model, std::uint64_t seed);
 
-// Samples [share.first, share.first + share.count) of a side, by ordinal, as microbatches in
+// Samples [range.first, range.first + range.count) of a side, by ordinal, as microbatches in
 // ascending order of which only the last may be smaller, numbered from 0.
 [[nodiscard]] std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split,
-                                                         Share share, std::int64_t micro_batch_size,
+                                                         IndexRange range,
+                                                         std::int64_t micro_batch_size,
                                                          std::int64_t step);
 
 }  // namespace troika

@@ -56,12 +56,12 @@ class Loader::Worker {
     batch.step = step;
     batch.first_ordinal =
         options_.first_ordinal + (step - options_.first_step) * options_.global_batch_size;
-    batch.share = share_of(options_.global_batch_size, options_.data_rank, options_.data_ranks);
-    batch.share.first += batch.first_ordinal;
-    for (const Share part : microbatches_of(batch.share, options_.micro_batch_size)) {
+    batch.range = even_split(options_.global_batch_size, options_.data_rank, options_.data_ranks);
+    batch.range.first += batch.first_ordinal;
+    for (const IndexRange indices : microbatches_of(batch.range, options_.micro_batch_size)) {
       if (stop.stop_requested()) break;
       for (Microbatch& microbatch :
-           build_microbatches(*dataset_, Split::kTrain, part, options_.micro_batch_size, step)) {
+           build_microbatches(*dataset_, Split::kTrain, indices, options_.micro_batch_size, step)) {
         batch.valid += microbatch.valid;
         microbatch.index = static_cast<int>(batch.microbatches.size());  // in the step
         batch.microbatches.push_back(std::move(microbatch));

@@ -15,7 +15,7 @@ namespace troika {
 struct StepBatch {
   std::int64_t step = 0;           // from 1
   std::int64_t first_ordinal = 0;  // samples that the run consumed before this step, over all ranks
-  Share share;                     // this rank's part, by ordinal
+  IndexRange range;                // this rank's samples, by ordinal
   std::vector<Microbatch> microbatches;  // in ascending order of sample ids
   std::int64_t valid = 0;                // targets that count, over the microbatches
   double waited_seconds = 0;             // how long next() waited for it

@@ -13,20 +13,20 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-DocumentIndex::DocumentIndex(std::int64_t documents, Units units) : units_(std::move(units)) {
+DocumentIndex::DocumentIndex(std::int64_t documents, Length length) : length_(std::move(length)) {
   block_begin_.reserve(static_cast<std::size_t>(divide_up(documents, kBlock)));
   for (std::int64_t document = 0; document < documents; ++document) {
     if (document % kBlock == 0) block_begin_.push_back(total_);
-    total_ += units_(document);
+    total_ += length_(document);
   }
 }
 
-DocumentIndex::Place DocumentIndex::find(std::int64_t unit) const {
-  check(unit >= 0 && unit < total_, "a place outside the documents");
-  const auto behind = std::upper_bound(block_begin_.begin(), block_begin_.end(), unit) - 1;
-  std::int64_t offset = unit - *behind;
+DocumentIndex::Location DocumentIndex::find(std::int64_t item) const {
+  check(item >= 0 && item < total_, "a location outside the documents");
+  const auto behind = std::upper_bound(block_begin_.begin(), block_begin_.end(), item) - 1;
+  std::int64_t offset = item - *behind;
   std::int64_t document = (behind - block_begin_.begin()) * kBlock;
-  for (std::int64_t here = units_(document); offset >= here; here = units_(document)) {
+  for (std::int64_t here = length_(document); offset >= here; here = length_(document)) {
     offset -= here;
     ++document;
   }
@@ -36,7 +36,7 @@ DocumentIndex::Place DocumentIndex::find(std::int64_t unit) const {
 std::int64_t DocumentIndex::next(std::int64_t document) const {
   do {
     ++document;
-  } while (units_(document) == 0);
+  } while (length_(document) == 0);
   return document;
 }
 
@@ -45,7 +45,8 @@ PackedDocuments::PackedDocuments(std::shared_ptr<const DocumentSource> source,
     : source_(std::move(source)),
       options_(options),
       split_(split),
-      index_(source_->documents(), [this](std::int64_t document) { return units(document); }) {
+      index_(source_->documents(),
+             [this](std::int64_t document) { return indexed_length(document); }) {
   std::int64_t tokens = 0;
   for (std::int64_t document = 0; document < source_->documents(); ++document) {
     if (!is_here(document)) continue;
@@ -71,7 +72,7 @@ bool PackedDocuments::is_here(std::int64_t document) const {
   return held_out == (split_ == Split::kHeldOut);
 }
 
-std::int64_t PackedDocuments::units(std::int64_t document) const {
+std::int64_t PackedDocuments::indexed_length(std::int64_t document) const {
   if (!is_here(document)) return 0;
   const std::int64_t tokens = source_->length(document);
   return options_.pack == Pack::kPad ? divide_up(tokens, options_.seq_len) : tokens + 1;
@@ -99,19 +100,19 @@ std::int64_t PackedDocuments::fill(std::int64_t index, const Sample& sample) con
   // One id more than inputs, because the last input has a target too; and whose each id is.
   std::vector<std::int64_t> ids(static_cast<std::size_t>(length) + 1);
   std::vector<std::int64_t> owner(ids.size());
-  DocumentIndex::Place place = index_.find(pad ? index : index * length);
-  if (pad) place.offset *= length;
+  DocumentIndex::Location location = index_.find(pad ? index : index * length);
+  if (pad) location.offset *= length;
   const std::int64_t wanted =
       pad ? length + 1 : std::min(length + 1, index_.total() - index * length);
   std::int64_t count = 0;
   for (std::int64_t number = 0; count < wanted; ++number) {
-    const std::int64_t got = read(place.document, place.offset,
+    const std::int64_t got = read(location.document, location.offset,
                                   std::span(ids).subspan(static_cast<std::size_t>(count),
                                                          static_cast<std::size_t>(wanted - count)));
     std::fill_n(owner.begin() + count, got, number);
     count += got;
     if (pad) break;
-    if (count < wanted) place = {index_.next(place.document), 0};
+    if (count < wanted) location = {index_.next(location.document), 0};
   }
   // What is left belongs to no document.
   std::fill(ids.begin() + count, ids.end(), source_->separator());

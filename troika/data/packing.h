@@ -26,30 +26,30 @@ namespace troika {
 // Which part of the data.
 enum class Split { kTrain, kHeldOut };
 
-// Lays documents end to end in units (tokens or samples) and finds the one at a place. 8 bytes of
+// Lays documents end to end as tokens or samples and finds the one at a position. 8 bytes of
 // memory for kBlock documents: a table of 10^9 documents takes 125 MB.
 class DocumentIndex {
  public:
-  // Units of a document; 0 leaves it out.
-  using Units = std::function<std::int64_t(std::int64_t document)>;
-  struct Place {
+  // Tokens or samples of a document; 0 leaves it out.
+  using Length = std::function<std::int64_t(std::int64_t document)>;
+  struct Location {
     std::int64_t document = 0;
-    std::int64_t offset = 0;  // units into it
+    std::int64_t offset = 0;  // tokens or samples into it
   };
 
-  DocumentIndex(std::int64_t documents, Units units);
+  DocumentIndex(std::int64_t documents, Length length);
 
   [[nodiscard]] std::int64_t total() const { return total_; }
-  // `unit` in [0, total()).
-  [[nodiscard]] Place find(std::int64_t unit) const;
+  // `item` in [0, total()).
+  [[nodiscard]] Location find(std::int64_t item) const;
   // The next document that is not left out. There must be one.
   [[nodiscard]] std::int64_t next(std::int64_t document) const;
 
  private:
   static constexpr std::int64_t kBlock = 64;
 
-  Units units_;
-  std::vector<std::int64_t> block_begin_;  // units before each block
+  Length length_;
+  std::vector<std::int64_t> block_begin_;  // tokens or samples before each block
   std::int64_t total_ = 0;
 };
 
@@ -88,7 +88,7 @@ class PackedDocuments {
 
  private:
   [[nodiscard]] bool is_here(std::int64_t document) const;
-  [[nodiscard]] std::int64_t units(std::int64_t document) const;
+  [[nodiscard]] std::int64_t indexed_length(std::int64_t document) const;
   // Ids of the document from `offset` on, the separator behind it included; returns how many.
   std::int64_t read(std::int64_t document, std::int64_t offset, std::span<std::int64_t> out) const;
 

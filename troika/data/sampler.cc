@@ -125,13 +125,13 @@ SampleRef Sampler::at(std::int64_t ordinal) const {
   return {turn.source, epoch, order.at(epoch, turn.position % order.size()), ordinal};
 }
 
-std::vector<Share> microbatches_of(Share share, std::int64_t micro_batch_size) {
+std::vector<IndexRange> microbatches_of(IndexRange range, std::int64_t micro_batch_size) {
   check(micro_batch_size >= 1, "a micro-batch size below one");
-  std::vector<Share> parts;
-  for (std::int64_t done = 0; done < share.count; done += micro_batch_size) {
-    parts.push_back({share.first + done, std::min(micro_batch_size, share.count - done)});
+  std::vector<IndexRange> ranges;
+  for (std::int64_t done = 0; done < range.count; done += micro_batch_size) {
+    ranges.push_back({range.first + done, std::min(micro_batch_size, range.count - done)});
   }
-  return parts;
+  return ranges;
 }
 
 }  // namespace troika

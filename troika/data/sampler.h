@@ -3,7 +3,7 @@
 // re-sized job goes on exactly where the other one stopped. No tensors here.
 #pragma once
 
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 
 #include <cstdint>
 #include <span>
@@ -84,7 +84,8 @@ class Sampler {
   std::vector<Permutation> order_;
 };
 
-// A share cut into microbatches in ascending order; only the last may be smaller.
-[[nodiscard]] std::vector<Share> microbatches_of(Share share, std::int64_t micro_batch_size);
+// A range cut into microbatches in ascending order; only the last may be smaller.
+[[nodiscard]] std::vector<IndexRange> microbatches_of(IndexRange range,
+                                                      std::int64_t micro_batch_size);
 
 }  // namespace troika

@@ -25,22 +25,22 @@ class TokenDocuments final : public DocumentSource {
 
   [[nodiscard]] std::int64_t documents() const override { return first_document_.back(); }
   [[nodiscard]] std::int64_t length(std::int64_t document) const override {
-    const Place place = find(document);
-    return static_cast<std::int64_t>(place.shard->length(place.document));
+    const Location location = find(document);
+    return static_cast<std::int64_t>(location.shard->length(location.document));
   }
   void read(std::int64_t document, std::int64_t first, std::span<std::int64_t> out) const override {
-    const Place place = find(document);
-    place.shard->read(place.document, static_cast<std::uint64_t>(first), out);
+    const Location location = find(document);
+    location.shard->read(location.document, static_cast<std::uint64_t>(first), out);
   }
   [[nodiscard]] std::uint64_t key(std::int64_t document) const override {
-    const Place place = find(document);
-    return place.shard->key(place.document);
+    const Location location = find(document);
+    return location.shard->key(location.document);
   }
   [[nodiscard]] double text_bytes(std::int64_t document) const override {
-    const Place place = find(document);
-    const TokenShardHeader& header = place.shard->header();
+    const Location location = find(document);
+    const TokenShardHeader& header = location.shard->header();
     return static_cast<double>(header.text_bytes) / static_cast<double>(header.tokens) *
-           static_cast<double>(place.shard->length(place.document));
+           static_cast<double>(location.shard->length(location.document));
   }
   [[nodiscard]] std::int64_t separator() const override {
     return static_cast<std::int64_t>(shards_.front().shard.header().separator);
@@ -54,12 +54,13 @@ class TokenDocuments final : public DocumentSource {
     return shards_.front().shard.header().tokenizer;
   }
   [[nodiscard]] std::string describe(std::int64_t document) const override {
-    const Place place = find(document);
-    return shown_path(place.shard->name()) + ", document " + std::to_string(place.document) + ",";
+    const Location location = find(document);
+    return shown_path(location.shard->name()) + ", document " + std::to_string(location.document) +
+           ",";
   }
 
  private:
-  struct Place {
+  struct Location {
     const TokenShard* shard;
     std::uint64_t document;
   };
@@ -77,7 +78,7 @@ class TokenDocuments final : public DocumentSource {
     }
   }
 
-  [[nodiscard]] Place find(std::int64_t document) const {
+  [[nodiscard]] Location find(std::int64_t document) const {
     check(document >= 0 && document < documents(), "a document outside its source");
     const auto behind =
         std::upper_bound(first_document_.begin(), first_document_.end(), document) - 1;

@@ -25,7 +25,8 @@ class Agent {
         nodes_(options.plan, options.version, Deadline::in(options.rendezvous_timeout)),
         ranks_(options, nodes_.endpoint(), nodes_.run_id()) {
     // Only ranks of other nodes ask: those of this one look for themselves.
-    if (options.plan.nodes > 1 && !options.recorders.empty()) nodes_.answer_from(options.recorders);
+    if (options.plan.nodes > 1 && !options.recorders.empty())
+      nodes_.serve_snapshots(options.recorders);
   }
 
   LaunchResult run() {
@@ -34,7 +35,7 @@ class Agent {
       act_on_deadlines();
     }
     ranks_.finish_output();
-    return conclude();
+    return collect_result();
   }
 
  private:
@@ -49,35 +50,35 @@ class Agent {
     if (poll(watched.data(), watched.size(), timeout) < 0) return;  // a signal: see the pipe
     while (const auto signal = signals_.take()) on_signal(*signal);
     if (watched[1].revents != 0) on_other_node();
-    ranks_.take_note(watched);
-    if (const auto& failure = ranks_.failure()) begin_to_end(*failure);
+    ranks_.handle_events(watched);
+    if (const auto& failure = ranks_.failure()) begin_shutdown(*failure);
   }
 
   void on_signal(int signal) {
     ranks_.told_to_end();
-    // Asked twice, or asked while a failure is being dealt with: no more patience.
+    // Asked twice, or asked while a failure is being dealt with: no more grace.
     ranks_.signal_all(ending_ ? SIGKILL : signal);
     if (ending_) return;
     signal_ = signal;
     ending_ = true;
     terminated_ = true;
     next_deadline_ = Deadline::in(options_.interrupt_grace);
-    nodes_.tell_nodes("interrupted on host " + host_name());
+    nodes_.notify_nodes("interrupted on host " + host_name());
   }
 
   void on_other_node() {
     other_node_failed_ = true;
-    begin_to_end(nodes_.stop_reason());
+    begin_shutdown(nodes_.stop_reason());
   }
 
   // The others get a moment to say what they saw, since it may be the cause. `reason` is a line,
   // and a second one with the hint.
-  void begin_to_end(const std::string& reason) {
+  void begin_shutdown(const std::string& reason) {
     if (ending_) return;
     ending_ = true;
-    nodes_.tell_ranks(reason);
-    nodes_.tell_nodes(reason);
-    next_deadline_ = Deadline::in(options_.settle);
+    nodes_.notify_ranks(reason);
+    nodes_.notify_nodes(reason);
+    next_deadline_ = Deadline::in(options_.report_time);
   }
 
   void act_on_deadlines() {
@@ -102,14 +103,14 @@ class Agent {
     return first_cause(ranks_.ends(), host_name(), options_.plan.ranks);
   }
 
-  LaunchResult conclude() {
+  LaunchResult collect_result() {
     const std::optional<Cause> mine = own_cause();
     // Nodes whose ranks did well may still wait for others that write the last files.
     constexpr Seconds kWhenWell{60};
-    const Seconds patience =
-        mine || ending_ ? options_.settle + options_.grace + options_.grace : kWhenWell;
-    const auto cause =
-        nodes_.settle(mine, Deadline::in(patience), [this] { return signals_.take().has_value(); });
+    const Seconds timeout =
+        mine || ending_ ? options_.report_time + options_.grace + options_.grace : kWhenWell;
+    const auto cause = nodes_.agree_on_cause(mine, Deadline::in(timeout),
+                                             [this] { return signals_.take().has_value(); });
     LaunchResult result;
     result.results = ranks_.results();
     if (!cause) return result;

@@ -22,10 +22,11 @@ struct LaunchOptions {
   // Of the ranks' flight recorders, if any; the ranks find it in TROIKA_RECORDERS.
   std::filesystem::path recorders = {};
   Seconds rendezvous_timeout = Seconds(300);  // for the other nodes to come
-  // Whether a rank that ends with status 0 has to have left a word, or may be any program.
-  LastWords last_words = LastWords::kExpected;
-  Seconds settle = Seconds(1);  // how long, after a failure, the others have to say what they saw
-  Seconds grace = Seconds(5);   // between SIGTERM and SIGKILL
+  // Whether a rank that ends with status 0 must have sent an exit report, or may be any program.
+  ReportPolicy report_policy = ReportPolicy::kExpected;
+  Seconds report_time =
+      Seconds(1);              // how long, after a failure, the others have to say what they saw
+  Seconds grace = Seconds(5);  // between SIGTERM and SIGKILL
   Seconds interrupt_grace = Seconds(10);  // between Ctrl-C and SIGKILL
 };
 
@@ -41,8 +42,8 @@ struct LaunchResult {
 // Blocks until all ranks of this node have ended and nothing of them is left. Their output goes to
 // this process's: rank 0's as it is, that of the others line by line behind "[rank 1] ". SIGINT,
 // SIGTERM and SIGHUP are passed on to the ranks once; a second one kills them. Every rank must end
-// with a word through its Reporter, or, where that is optional, with status 0: one that does not
-// has died.
+// with an exit report through its Reporter, or, where that is optional, with status 0: one that
+// does not has died.
 //
 // Throws UsageError when the command cannot be started, and RendezvousError when the port is in use
 // or the other nodes do not come. Call it from one thread at a time, the one that lives longest:

@@ -77,7 +77,9 @@ bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
 
 LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
                        const std::string& run_id)
-    : last_words_(options.last_words), recorders_(options.recorders), started_(wall_nanoseconds()) {
+    : report_policy_(options.report_policy),
+      recorders_(options.recorders),
+      started_(wall_nanoseconds()) {
   const auto environment = common_environment(options, store, run_id);
   for (int local = 0; local < options.plan.ranks_per_node; ++local) {
     start(local, options, environment);
@@ -88,7 +90,7 @@ void LocalRanks::start(int local_rank, const LaunchOptions& options,
                        const std::map<std::string, std::string>& environment) {
   const int rank = options.plan.node_rank * options.plan.ranks_per_node + local_rank;
   // Where they are expected, nobody reads the file, and a run may be refused that has one to keep.
-  if (last_words_ == LastWords::kOptional) forget_left_error(recorders_, rank);
+  if (report_policy_ == ReportPolicy::kOptional) remove_saved_error(recorders_, rank);
   Ends report = make_report_line();
   ChildSpec spec{options.command, environment, 1, 2, report.theirs.get()};
   spec.environment["RANK"] = std::to_string(rank);
@@ -128,7 +130,7 @@ void LocalRanks::watch(std::vector<pollfd>& watched) const {
   }
 }
 
-void LocalRanks::take_note(const std::vector<pollfd>& watched) {
+void LocalRanks::handle_events(const std::vector<pollfd>& watched) {
   for (OutputSink* sink : {&output_, &error_}) {
     if (sink->has_pending() && is_ready(watched, sink->descriptor())) sink->write_some();
   }
@@ -138,7 +140,7 @@ void LocalRanks::take_note(const std::vector<pollfd>& watched) {
     }
     if (is_ready(watched, process.report.get())) read_report(process);
     if (process.child.running() && is_ready(watched, process.child.descriptor())) {
-      note_end(process);
+      record_end(process);
     }
   }
 }
@@ -148,41 +150,44 @@ void LocalRanks::read_report(Process& process) {
   const ssize_t size = recv(process.report.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
   if (size > 0 && process.reported.size() < kLongestReport) {
     process.reported.append(buffer, static_cast<std::size_t>(size));
-    if (process.reported.ends_with('\n')) note_word(process);
+    if (process.reported.ends_with('\n')) parse_report(process);
   } else if (size >= 0 || (errno != EAGAIN && errno != EINTR)) {
     process.report.reset();
   }
 }
 
-void LocalRanks::note_word(Process& process) {
+void LocalRanks::parse_report(Process& process) {
   try {
-    process.word = decode_last_word(process.reported);
+    process.exit_report = decode_exit_report(process.reported);
   } catch (const DataError&) {
-    return;  // not a word: the rank's end will speak for itself
+    return;  // not a report: the rank's end will speak for itself
   }
-  process.told_before_word = told_to_end_;
-  if (process.word->failure && !failure_) {
-    failure_ = news_of({process.rank, process.child.pid(), 0, process.word}, host_name());
+  process.told_to_end_before_report = told_to_end_;
+  if (process.exit_report->failure && !failure_) {
+    failure_ =
+        failure_notice({process.rank, process.child.pid(), 0, process.exit_report}, host_name());
   }
 }
 
-void LocalRanks::note_end(Process& process) {
+void LocalRanks::record_end(Process& process) {
   const int status = process.child.reap();
   pollfd readable{process.report.get(), POLLIN, 0};
   while (process.report.valid() && poll(&readable, 1, 0) > 0) read_report(process);
   process.report.reset();
-  ends_.push_back({process.rank, process.child.pid(), status, process.word,
-                   process.word ? process.told_before_word : told_to_end_, last_words_});
+  ends_.push_back({process.rank, process.child.pid(), status, process.exit_report,
+                   process.exit_report ? process.told_to_end_before_report : told_to_end_,
+                   report_policy_});
   if (ended_well(ends_.back())) return;
-  look_at_records(ends_.back());
-  if (is_failure(ends_.back()) && !failure_) failure_ = news_of(ends_.back(), host_name());
+  add_recorded_state(ends_.back());
+  if (is_failure(ends_.back()) && !failure_) failure_ = failure_notice(ends_.back(), host_name());
 }
 
-void LocalRanks::look_at_records(RankEnd& end) const {
+void LocalRanks::add_recorded_state(RankEnd& end) const {
   if (recorders_.empty()) return;
   const auto snapshot = take_snapshot(recorder_path(recorders_, end.rank));
-  if (snapshot && snapshot->recording.created >= started_) end.deed = last_deed(*snapshot);
-  end.error = left_error(recorders_, end.rank);
+  if (snapshot && snapshot->recording.created >= started_)
+    end.last_operation = describe_last_operation(*snapshot);
+  end.error = read_saved_error(recorders_, end.rank);
 }
 
 void LocalRanks::signal_all(int number) {
@@ -207,7 +212,7 @@ std::vector<std::string> LocalRanks::results() const {
   std::vector<std::string> results(processes_.size());
   const int first = processes_.front().rank;
   for (const RankEnd& end : ends_) {
-    if (end.word) results[static_cast<std::size_t>(end.rank - first)] = end.word->result;
+    if (end.report) results[static_cast<std::size_t>(end.rank - first)] = end.report->result;
   }
   return results;
 }

@@ -1,5 +1,5 @@
-// The processes of this node's ranks with everything that hangs on them: their output, their last
-// words, and how they ended. No decisions: those are the agent's.
+// The processes of this node's ranks with everything that belongs to them: their output, their exit
+// reports, and how they ended. No decisions: those are the agent's.
 #pragma once
 
 #include <troika/launch/agent.h>
@@ -27,14 +27,15 @@ class LocalRanks {
 
   [[nodiscard]] bool any_running() const;
 
-  // Adds what to wait for to `watched`; take_note() then reads what is ready, of the same vector.
+  // Adds what to wait for to `watched`; handle_events() then reads what is ready, of the same
+  // vector.
   void watch(std::vector<pollfd>& watched) const;
-  void take_note(const std::vector<pollfd>& watched);
+  void handle_events(const std::vector<pollfd>& watched);
 
   // In the order in which the ranks ended.
   [[nodiscard]] const std::vector<RankEnd>& ends() const { return ends_; }
   // What is to be told of the first rank that has reported a failure, even if it has yet to end, or
-  // that has ended badly (see news_of()).
+  // that has ended badly (see failure_notice()).
   [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
   // Ends from now on are the launcher's doing.
   void told_to_end() { told_to_end_ = true; }
@@ -51,20 +52,20 @@ class LocalRanks {
     ChildProcess child;
     UniqueFd report;
     std::string reported;
-    std::optional<LastWord> word;
-    bool told_before_word;
+    std::optional<ExitReport> exit_report;
+    bool told_to_end_before_report;
     std::vector<LineRelay> relays;
   };
 
   void start(int local_rank, const LaunchOptions& options,
              const std::map<std::string, std::string>& environment);
   void read_report(Process& process);
-  void note_word(Process& process);
-  void note_end(Process& process);
+  void parse_report(Process& process);
+  void record_end(Process& process);
   // Adds to an end what is found beside the rank's flight recorder.
-  void look_at_records(RankEnd& end) const;
+  void add_recorded_state(RankEnd& end) const;
 
-  LastWords last_words_;
+  ReportPolicy report_policy_;
   std::filesystem::path recorders_;
   // What was written before is of another job.
   std::int64_t started_;  // ns since 1970

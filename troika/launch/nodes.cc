@@ -85,7 +85,7 @@ Nodes::Nodes(const LaunchPlan& plan, const std::string& version, const Deadline&
   store_ = open_store(plan, deadline);
   endpoint_ = {plan.rendezvous ? plan.rendezvous->host : "127.0.0.1", store_->endpoint().port};
   if (plan.nodes > 1) {
-    meet(version, deadline);
+    join_nodes(version, deadline);
     watch();
   } else {
     run_id_ = new_run_id();
@@ -96,7 +96,7 @@ Store Nodes::job_store() const {
   return store_->with_prefix(key_prefix(elastic_job(run_id_, "0")));
 }
 
-void Nodes::answer_from(const std::filesystem::path& recorders) {
+void Nodes::serve_snapshots(const std::filesystem::path& recorders) {
   Store job = job_store();
   responder_.emplace(job, plan_.node_rank, plan_.node_rank * plan_.ranks_per_node,
                      plan_.ranks_per_node, recorders);
@@ -118,7 +118,7 @@ std::vector<int> Nodes::without(std::string_view what) {
   return nodes;
 }
 
-void Nodes::meet(const std::string& version, const Deadline& deadline) {
+void Nodes::join_nodes(const std::string& version, const Deadline& deadline) {
   const std::string own = terms(plan_, version), who = "node " + std::to_string(plan_.node_rank);
   if (plan_.node_rank == 0) store_->set("launchers/run", new_run_id());
   if (store_->add(key_of("claims", plan_.node_rank), 1) > 1) {
@@ -176,18 +176,18 @@ std::string Nodes::stop_reason() const {
   return stop_reason_;
 }
 
-void Nodes::tell_ranks(const std::string& reason) {
+void Nodes::notify_ranks(const std::string& reason) {
   try {
     Store store = job_store();
     for (int local = 0; local < plan_.ranks_per_node; ++local) {
       store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), reason);
     }
   } catch (const PeerError&) {
-    store_is_gone_ = true;  // settle() says so
+    store_is_gone_ = true;  // agree_on_cause() says so
   }
 }
 
-void Nodes::tell_nodes(const std::string& reason) {
+void Nodes::notify_nodes(const std::string& reason) {
   try {
     for (int node = 0; node < plan_.nodes; ++node) {
       if (node != plan_.node_rank) store_->set(key_of("stop", node), reason);
@@ -197,8 +197,9 @@ void Nodes::tell_nodes(const std::string& reason) {
   }
 }
 
-std::optional<Cause> Nodes::settle(const std::optional<Cause>& mine, const Deadline& deadline,
-                                   const Interrupted& interrupted) {
+std::optional<Cause> Nodes::agree_on_cause(const std::optional<Cause>& mine,
+                                           const Deadline& deadline,
+                                           const Interrupted& interrupted) {
   if (plan_.nodes == 1) return mine;
   std::vector<Cause> causes;
   try {

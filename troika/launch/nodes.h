@@ -37,22 +37,22 @@ class Nodes {
 
   // From now on, whoever asks is told what the ranks of this node are doing, as their flight
   // recorders in `recorders` say.
-  void answer_from(const std::filesystem::path& recorders);
+  void serve_snapshots(const std::filesystem::path& recorders);
 
   // Tells the ranks of this node (see abort_key), and the other launchers, that the job is over.
   // `reason` is a line, and a second one with the hint.
-  void tell_ranks(const std::string& reason);
-  void tell_nodes(const std::string& reason);
+  void notify_ranks(const std::string& reason);
+  void notify_nodes(const std::string& reason);
 
   // Collective, once the ranks of this node have ended: exchanges what became of each node, and
   // returns the first cause among all; nothing when all went well. A node that does not answer by
   // the deadline is a cause as well. `interrupted` is asked now and then, and ends the wait.
-  [[nodiscard]] std::optional<Cause> settle(const std::optional<Cause>& mine,
-                                            const Deadline& deadline,
-                                            const Interrupted& interrupted);
+  [[nodiscard]] std::optional<Cause> agree_on_cause(const std::optional<Cause>& mine,
+                                                    const Deadline& deadline,
+                                                    const Interrupted& interrupted);
 
  private:
-  void meet(const std::string& version, const Deadline& deadline);
+  void join_nodes(const std::string& version, const Deadline& deadline);
   void check_terms();
   void watch();
   [[nodiscard]] std::string launcher_of_node_0() const;

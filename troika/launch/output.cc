@@ -73,11 +73,11 @@ void LineRelay::read_some() {
   partial_.append(buffer.data(), static_cast<std::size_t>(size));
   std::size_t start = 0;
   for (std::size_t at; (at = partial_.find('\n', start)) != std::string::npos; start = at + 1) {
-    hand_on(std::string_view(partial_).substr(start, at + 1 - start));
+    forward(std::string_view(partial_).substr(start, at + 1 - start));
   }
   partial_.erase(0, start);
   if (partial_.size() > kLongestLine) {
-    hand_on(partial_);
+    forward(partial_);
     partial_.clear();
   }
 }
@@ -90,7 +90,7 @@ void LineRelay::finish() {
   }
 }
 
-void LineRelay::hand_on(std::string_view line) {
+void LineRelay::forward(std::string_view line) {
   if (!prefix_.empty()) {
     to_->begin_line();
     to_->clear_line();
@@ -100,7 +100,7 @@ void LineRelay::hand_on(std::string_view line) {
 }
 
 void LineRelay::end() {
-  if (!partial_.empty()) hand_on(partial_);
+  if (!partial_.empty()) forward(partial_);
   if (!partial_.empty() && !prefix_.empty()) to_->push("\n");
   partial_.clear();
   from_.reset();

@@ -56,7 +56,7 @@ class LineRelay {
   void finish();
 
  private:
-  void hand_on(std::string_view line);
+  void forward(std::string_view line);
   void end();
 
   UniqueFd from_;

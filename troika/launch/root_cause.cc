@@ -19,10 +19,10 @@ std::string signal_name(int number) {
   return "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
 }
 
-std::string hint_for(int signal, LastWords words) {
+std::string hint_for(int signal, ReportPolicy report_policy) {
   switch (signal) {
     case SIGKILL:
-      if (words == LastWords::kOptional) {
+      if (report_policy == ReportPolicy::kOptional) {
         return "the kernel kills processes when memory runs out: `dmesg` tells";
       }
       return "the kernel kills processes when memory runs out (`dmesg` tells): a smaller "
@@ -45,8 +45,8 @@ std::string name_of(const RankEnd& end, std::string_view host) {
 }
 
 // Whether an operation that failed is all that is known of why it has ended.
-bool gave_up(const RankEnd& end) {
-  return end.error && end.words == LastWords::kOptional;
+bool has_operation_error(const RankEnd& end) {
+  return end.error && end.report_policy == ReportPolicy::kOptional;
 }
 
 // Whoever has seen the culprit for itself knows more than whoever was told.
@@ -57,31 +57,31 @@ CauseKind kind_of_consequence(std::string_view message) {
 }
 
 // It has ended because an operation failed, and that says who is to blame.
-Cause as_consequence(Cause cause, const LeftError& error) {
+Cause as_consequence(Cause cause, const SavedError& error) {
   cause.kind = kind_of_consequence(error.message);
   cause.message += " after: " + error.message;
   cause.hint = error.hint;
   return cause;
 }
 
-Cause cause_of_death(const RankEnd& end, std::string_view host) {
+Cause cause_of_exit(const RankEnd& end, std::string_view host) {
   Cause cause{CauseKind::kDied, 0, ExitCode::kRankDied, name_of(end, host), ""};
-  const std::string_view after = end.word ? ", though it had reported a result" : "";
+  const std::string_view after = end.report ? ", though it had reported a result" : "";
   if (WIFSIGNALED(end.status)) {
     const int signal = WTERMSIG(end.status);
     cause.message += " was killed by " + signal_name(signal);
     // As by an exception that nobody has caught.
-    if (signal == SIGABRT && gave_up(end)) return as_consequence(cause, *end.error);
-    cause.hint = hint_for(signal, end.words);
+    if (signal == SIGABRT && has_operation_error(end)) return as_consequence(cause, *end.error);
+    cause.hint = hint_for(signal, end.report_policy);
   } else {
     cause.message += " ended with exit status " + std::to_string(WEXITSTATUS(end.status));
-    if (gave_up(end)) return as_consequence(cause, *end.error);
-    const bool silent = !end.word && end.words == LastWords::kExpected;
+    if (has_operation_error(end)) return as_consequence(cause, *end.error);
+    const bool silent = !end.report && end.report_policy == ReportPolicy::kExpected;
     cause.message += silent ? " and without a word" : "";
     cause.hint = "what it printed last, above, may say why";
   }
   cause.message += after;
-  if (!end.deed.empty()) cause.message += "; " + end.deed;
+  if (!end.last_operation.empty()) cause.message += "; " + end.last_operation;
   if (end.was_told_to_end) cause.kind = CauseKind::kAfterwards;
   return cause;
 }
@@ -92,7 +92,7 @@ bool is_of_all_ranks(const Failure& failure) {
 }
 
 Cause cause_of_failure(const RankEnd& end, const std::string& where) {
-  const Failure& failure = *end.word->failure;
+  const Failure& failure = *end.report->failure;
   CauseKind kind = CauseKind::kFailed;
   if (failure.code == ExitCode::kRendezvous) kind = CauseKind::kRendezvous;
   if (failure.code == ExitCode::kInterrupted) kind = CauseKind::kInterrupted;
@@ -105,7 +105,7 @@ Cause cause_of_failure(const RankEnd& end, const std::string& where) {
 // When all ranks say the same, as they do of a file that is missing, it is not one rank's error.
 bool all_say_the_same(const std::vector<RankEnd>& ends, int world_size) {
   const auto message = [](const RankEnd& end) {
-    return end.word && end.word->failure ? end.word->failure->message : std::string();
+    return end.report && end.report->failure ? end.report->failure->message : std::string();
   };
   return static_cast<int>(ends.size()) == world_size &&
          std::all_of(ends.begin(), ends.end(),
@@ -130,14 +130,14 @@ void name_early_end(Cause& cause, const std::vector<RankEnd>& ends, std::string_
 
 bool ended_well(const RankEnd& end) {
   if (!WIFEXITED(end.status) || WEXITSTATUS(end.status) != 0) return false;
-  return end.word ? !end.word->failure : end.words == LastWords::kOptional;
+  return end.report ? !end.report->failure : end.report_policy == ReportPolicy::kOptional;
 }
 
 bool is_failure(const RankEnd& end) {
   if (ended_well(end)) return false;
   if (!end.was_told_to_end) return true;
-  if (end.word && end.word->failure) {
-    const ExitCode code = end.word->failure->code;
+  if (end.report && end.report->failure) {
+    const ExitCode code = end.report->failure->code;
     return code != ExitCode::kInterrupted && code != ExitCode::kCheckpointed;
   }
   // Of the signals that the launcher sends it dies as it should; of others it crashes.
@@ -146,15 +146,15 @@ bool is_failure(const RankEnd& end) {
   return signal != SIGTERM && signal != SIGKILL && signal != SIGINT && signal != SIGHUP;
 }
 
-std::string news_of(const RankEnd& end, std::string_view host) {
+std::string failure_notice(const RankEnd& end, std::string_view host) {
   Cause cause;
-  if (end.word && end.word->failure) {
-    const Failure& failure = *end.word->failure;
+  if (end.report && end.report->failure) {
+    const Failure& failure = *end.report->failure;
     cause.message =
         name_of(end, host) + (failure.secondary ? " gave up: " : " has failed: ") + failure.message;
     cause.hint = failure.hint;
   } else {
-    cause = cause_of_death(end, host);
+    cause = cause_of_exit(end, host);
   }
   return cause.hint.empty() ? cause.message : cause.message + "\n" + cause.hint;
 }
@@ -165,10 +165,10 @@ std::optional<Cause> first_cause(const std::vector<RankEnd>& ends, std::string_v
   const bool same = all_say_the_same(ends, world_size);
   for (const RankEnd& end : ends) {
     if (!is_failure(end)) continue;
-    const bool spoke = end.word && end.word->failure;
+    const bool spoke = end.report && end.report->failure;
     const std::string where =
         same ? "" : "rank " + std::to_string(end.rank) + " (host " + std::string(host) + "): ";
-    causes.push_back(spoke ? cause_of_failure(end, where) : cause_of_death(end, host));
+    causes.push_back(spoke ? cause_of_failure(end, where) : cause_of_exit(end, host));
     causes.back().order = static_cast<std::int64_t>(causes.size());
     name_early_end(causes.back(), ends, host);
   }
@@ -186,7 +186,7 @@ std::string encode(const Cause& cause) {
   return Json{
       {"kind", static_cast<int>(cause.kind)},
       {"order", cause.order},
-      {"failure", encode(LastWord{Failure{cause.code, cause.message, cause.hint, false}, ""})}}
+      {"failure", encode(ExitReport{Failure{cause.code, cause.message, cause.hint, false}, ""})}}
       .dump();
 }
 
@@ -197,10 +197,10 @@ Cause decode_cause(std::string_view text) {
     if (kind < 0 || kind > static_cast<int>(CauseKind::kSecondHand)) {
       throw DataError("a launcher's report has an unknown kind of cause: " + quote(text));
     }
-    const LastWord word = decode_last_word(json.at("failure").get<std::string>());
-    if (!word.failure) throw DataError("a launcher's report names no cause: " + quote(text));
-    return {static_cast<CauseKind>(kind), json.at("order"), word.failure->code,
-            word.failure->message, word.failure->hint};
+    const ExitReport report = decode_exit_report(json.at("failure").get<std::string>());
+    if (!report.failure) throw DataError("a launcher's report names no cause: " + quote(text));
+    return {static_cast<CauseKind>(kind), json.at("order"), report.failure->code,
+            report.failure->message, report.failure->hint};
   } catch (const Json::exception&) {
     throw DataError("a launcher's report is malformed: " + quote(text));
   }

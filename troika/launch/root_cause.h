@@ -1,8 +1,8 @@
 // Which of the many ends of a failed job was the first cause, and how the user reads it.
 #pragma once
 
-#include <troika/launch/report.h>
-#include <troika/observe/left_error.h>
+#include <troika/launch/exit_report.h>
+#include <troika/observe/saved_error.h>
 
 #include <cstdint>
 #include <optional>
@@ -14,27 +14,27 @@ namespace troika {
 
 // Whether the ranks are programs of troika's, which tell their result or error through a Reporter,
 // or any programs, which may.
-enum class LastWords { kExpected, kOptional };
+enum class ReportPolicy { kExpected, kOptional };
 
 // How one rank has ended.
 struct RankEnd {
   int rank = 0;
   int pid = 0;
   int status = 0;  // as waitpid gives it
-  std::optional<LastWord> word;
-  bool was_told_to_end = false;  // by the launcher, before its last word or its end
-  LastWords words = LastWords::kExpected;
+  std::optional<ExitReport> report;
+  bool was_told_to_end = false;  // by the launcher, before its exit report or its end
+  ReportPolicy report_policy = ReportPolicy::kExpected;
   // What it did last, as its flight recorder says: "it last completed ..."; empty without one.
-  std::string deed = {};
-  // The first error of its operations, if one failed. A program that need not leave a word has then
+  std::string last_operation = {};
+  // The first error of its operations, if one failed. A program that need not report has then
   // ended as a consequence of it, whatever its exit status.
-  std::optional<LeftError> error = {};
+  std::optional<SavedError> error = {};
 };
 
 // From cause to consequence. What is further down is told only when nothing above it has happened.
 enum class CauseKind {
   kInterrupted,  // somebody has asked the job to end
-  kDied,         // by a signal, or without a word
+  kDied,         // by a signal, or without an exit report
   kFailed,       // an error of its own
   kRendezvous,   // the ranks have not come together
   kLost,         // the launcher of another node does not answer
@@ -51,7 +51,7 @@ struct Cause {
   std::string hint;
 };
 
-// Exit status 0, with a result where a word is expected, and without an error.
+// Exit status 0, with a result where an exit report is expected, and without an error.
 [[nodiscard]] bool ended_well(const RankEnd& end);
 
 // Whether this end makes the job fail: by itself, not because the launcher told the rank to end.
@@ -60,7 +60,7 @@ struct Cause {
 // What the others are told of a rank that is the first to fail: who it is, why, and what it did
 // last; the hint is a second line. Of one that has reported its failure the status need not be
 // known.
-[[nodiscard]] std::string news_of(const RankEnd& end, std::string_view host);
+[[nodiscard]] std::string failure_notice(const RankEnd& end, std::string_view host);
 
 // The first cause among the ends of this node's ranks, which are in the order in which they
 // happened; nothing when all went well. `world_size` is that of the job.

@@ -29,15 +29,15 @@ struct Model {
 // What of the layout of a job shapes the units of a rank.
 struct ModelLayout {
   TensorAxis tensor;
-  // kSelective is the blocks' affair; kFull is that of the stage that the units are in.
+  // kSelective is handled by the blocks, kFull by the stage that the units are in.
   ActivationCheckpoint checkpoint = ActivationCheckpoint::kNone;
   // The first and the last unit are in stages of different ranks: with tied embeddings, the last
-  // has a copy of the weight under the same name.
+  // has a replica of the weight under the same name.
   bool tied_across_stages = false;
 };
 
-// `seed` keys the dropout masks; initial values are the arena's affair. That a model cannot be
-// split over so many tensor ranks is check_split()'s to tell (config/layout.h).
+// `seed` keys the dropout masks; the arena draws initial values. check_split()
+// (config/layout.h) refuses a model that cannot be split over so many tensor ranks.
 [[nodiscard]] Model build_model(const ModelRecipe& recipe, std::uint64_t seed,
                                 const ModelLayout& layout = {});
 

@@ -37,7 +37,7 @@ at::Tensor repeat_heads(const at::Tensor& tokens, const AttentionShape& shape) {
   return heads.repeat_interleave(shape.heads / shape.kv_heads, 1);
 }
 
-at::Tensor fold_heads(const at::Tensor& gradient, const AttentionShape& shape) {
+at::Tensor reduce_heads(const at::Tensor& gradient, const AttentionShape& shape) {
   if (!even_groups(shape)) {
     const at::Tensor sums = at::zeros({shape.samples, shape.kv_heads, shape.length, shape.head_dim},
                                       gradient.options());
@@ -74,7 +74,7 @@ AttentionGradients attention_backward(const AttentionState& state, const Attenti
   auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       split_heads(gradient, shape, shape.heads), state.query, state.key, state.value, state.output,
       state.log_sum, 0.0, !state.mask.defined(), optional(state.mask));
-  return {merge_heads(dq, shape), fold_heads(dk, shape), fold_heads(dv, shape)};
+  return {merge_heads(dq, shape), reduce_heads(dk, shape), reduce_heads(dv, shape)};
 }
 
 at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type) {

@@ -1,7 +1,7 @@
 // How attention is cut by heads over the tensor axis. Pure arithmetic.
 #pragma once
 
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 
 #include <cstdint>
 #include <vector>
@@ -10,8 +10,8 @@ namespace troika {
 
 // The heads of one rank. Neighbours may need the same key and value head: then both have it.
 struct HeadCut {
-  Share query;
-  Share key_value;
+  IndexRange query;
+  IndexRange key_value;
   // Of `key_value`, the leading heads that this rank counts: up to where the next rank's begin.
   std::int64_t counted = 0;
   // Whether any two ranks of the axis hold the same key and value head.

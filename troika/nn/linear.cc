@@ -3,16 +3,16 @@
 
 namespace troika {
 
-LinearCut LinearCut::columns(const TensorAxis& axis, Share outputs) {
+LinearCut LinearCut::columns(const TensorAxis& axis, IndexRange outputs) {
   return {Kind::kColumns, outputs, axis, std::nullopt};
 }
 
-LinearCut LinearCut::overlapping_columns(const TensorAxis& axis, Share outputs,
+LinearCut LinearCut::overlapping_columns(const TensorAxis& axis, IndexRange outputs,
                                          std::int64_t counted) {
   return {Kind::kColumns, outputs, axis, counted};
 }
 
-LinearCut LinearCut::rows(const TensorAxis& axis, Share inputs) {
+LinearCut LinearCut::rows(const TensorAxis& axis, IndexRange inputs) {
   return {Kind::kRows, inputs, axis, std::nullopt};
 }
 
@@ -56,13 +56,14 @@ void Linear::bind(const Arena& arena) {
 }
 
 at::Tensor Linear::forward(const at::Tensor& input) const {
-  const at::Tensor transposed = weight_->value().t();
+  const at::Tensor transposed = weight_->working_weight().t();
   const bool add_bias = bias_ && !cut_by_rows_;
-  return add_bias ? at::addmm(bias_->value(), input, transposed) : at::mm(input, transposed);
+  return add_bias ? at::addmm(bias_->working_weight(), input, transposed)
+                  : at::mm(input, transposed);
 }
 
 at::Tensor Linear::backward_input(const at::Tensor& gradient) const {
-  return at::mm(gradient, weight_->value());
+  return at::mm(gradient, weight_->working_weight());
 }
 
 void Linear::backward_weight(const at::Tensor& gradient, const at::Tensor& input) const {
@@ -71,7 +72,7 @@ void Linear::backward_weight(const at::Tensor& gradient, const at::Tensor& input
 }
 
 void Linear::add_bias_(const at::Tensor& sums) const {
-  if (bias_ && cut_by_rows_) sums.add_(bias_->value());
+  if (bias_ && cut_by_rows_) sums.add_(bias_->working_weight());
 }
 
 void Linear::add_bias_gradient(const at::Tensor& gradient) const {

@@ -1,4 +1,4 @@
-// y = x W^T + b, with input and weight gradients computed apart, whole or one rank's part of it.
+// y = x W^T + b, with input and weight gradients computed apart, whole or one rank's slice of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,15 +21,15 @@ struct LinearCut {
     kRows,     // some of the inputs: a slice of the weight's columns; its output is a partial sum
   };
   Kind kind = Kind::kWhole;
-  Share held;
+  IndexRange held;
   TensorAxis axis;
   // Columns that neighbours hold, too: how many of the leading ones this rank counts.
   std::optional<std::int64_t> counted;
 
-  [[nodiscard]] static LinearCut columns(const TensorAxis& axis, Share outputs);
-  [[nodiscard]] static LinearCut overlapping_columns(const TensorAxis& axis, Share outputs,
+  [[nodiscard]] static LinearCut columns(const TensorAxis& axis, IndexRange outputs);
+  [[nodiscard]] static LinearCut overlapping_columns(const TensorAxis& axis, IndexRange outputs,
                                                      std::int64_t counted);
-  [[nodiscard]] static LinearCut rows(const TensorAxis& axis, Share inputs);
+  [[nodiscard]] static LinearCut rows(const TensorAxis& axis, IndexRange inputs);
 };
 
 class Linear {
@@ -51,12 +51,14 @@ class Linear {
   void backward_weight(const at::Tensor& gradient, const at::Tensor& input) const;
 
   // Cut by rows, the bias joins where the sum has been scattered over the tokens: adds it to this
-  // rank's share [rows, out], in place. Without effect otherwise.
+  // rank's slice [rows, out], in place. Without effect otherwise.
   void add_bias_(const at::Tensor& sums) const;
-  // And its gradient, from this rank's share [rows, out]. Without effect otherwise.
+  // And its gradient, from this rank's slice [rows, out]. Without effect otherwise.
   void add_bias_gradient(const at::Tensor& gradient) const;
 
-  [[nodiscard]] at::ScalarType value_type() const { return weight_->value().scalar_type(); }
+  [[nodiscard]] at::ScalarType working_type() const {
+    return weight_->working_weight().scalar_type();
+  }
   [[nodiscard]] at::ScalarType master_type() const { return weight_->master_type(); }
 
  private:

@@ -21,27 +21,27 @@ void for_chunks(std::int64_t tokens, std::int64_t vocabulary, const Function& fu
 }
 
 at::Tensor logits_of(const at::Tensor& input, const Parameter& weight) {
-  return at::mm(input, weight.value().t()).to(weight.master_type());
+  return at::mm(input, weight.working_weight().t()).to(weight.master_type());
 }
 
 // A chunk of tokens of a split head: the logits that this rank has, and the numbers of all ranks.
 struct SplitChunk {
-  at::Tensor exponentials;  // what cross_entropy_part_() leaves of the logits
-  at::Tensor parts;
+  at::Tensor exponentials;  // what cross_entropy_slice_() leaves of the logits
+  at::Tensor slices;
 };
 
 SplitChunk split_chunk(const at::Tensor& hidden, const Parameter& weight, const at::Tensor& targets,
                        const VocabularyCut& cut) {
-  const std::int64_t first_class = cut.axis.share(cut.vocabulary).first;
+  const std::int64_t first_class = cut.axis.slice_of(cut.vocabulary).first;
   SplitChunk chunk{logits_of(hidden, weight), {}};
-  const at::Tensor own = ops::cross_entropy_part_(chunk.exponentials, targets, first_class);
-  chunk.parts = cut.axis.gather_each(own, {"head", "softmax of the vocabulary", cut.pass});
+  const at::Tensor own = ops::cross_entropy_slice_(chunk.exponentials, targets, first_class);
+  chunk.slices = cut.axis.all_gather_each(own, {"head", "softmax of the vocabulary", cut.pass});
   return chunk;
 }
 
-// Chunks are the same on every rank, whatever its share.
-std::int64_t largest_share(const VocabularyCut& cut) {
-  return share_of(cut.vocabulary, 0, cut.axis.size()).count;
+// Chunks are the same on every rank, whatever its slice.
+std::int64_t largest_slice(const VocabularyCut& cut) {
+  return even_split(cut.vocabulary, 0, cut.axis.size()).count;
 }
 
 }  // namespace
@@ -49,10 +49,10 @@ std::int64_t largest_share(const VocabularyCut& cut) {
 HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
                              const at::Tensor& targets, const VocabularyCut& cut) {
   HeadLoss loss;
-  for_chunks(input.size(0), largest_share(cut), [&](std::int64_t begin, std::int64_t count) {
+  for_chunks(input.size(0), largest_slice(cut), [&](std::int64_t begin, std::int64_t count) {
     const at::Tensor wanted = targets.narrow(0, begin, count);
     const SplitChunk chunk = split_chunk(input.narrow(0, begin, count), weight, wanted, cut);
-    loss.sum += ops::cross_entropy_of_parts(chunk.parts, wanted);
+    loss.sum += ops::cross_entropy_of_slices(chunk.slices, wanted);
   });
   return loss;
 }
@@ -62,17 +62,17 @@ HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
                                   const VocabularyCut& cut) {
   HeadLoss loss;
   loss.input_gradient = at::empty_like(input);
-  const std::int64_t first_class = cut.axis.share(cut.vocabulary).first;
-  for_chunks(input.size(0), largest_share(cut), [&](std::int64_t begin, std::int64_t count) {
+  const std::int64_t first_class = cut.axis.slice_of(cut.vocabulary).first;
+  for_chunks(input.size(0), largest_slice(cut), [&](std::int64_t begin, std::int64_t count) {
     const at::Tensor hidden = input.narrow(0, begin, count);
     const at::Tensor wanted = targets.narrow(0, begin, count);
     const SplitChunk chunk = split_chunk(hidden, weight, wanted, cut);
-    loss.sum += ops::cross_entropy_of_parts(chunk.parts, wanted);
-    ops::cross_entropy_gradient_of_part_(chunk.exponentials, wanted, first_class, chunk.parts,
-                                         cut.axis.rank(), loss_scale);
+    loss.sum += ops::cross_entropy_of_slices(chunk.slices, wanted);
+    ops::cross_entropy_gradient_of_slice_(chunk.exponentials, wanted, first_class, chunk.slices,
+                                          cut.axis.rank(), loss_scale);
     const at::Tensor gradient = chunk.exponentials.to(input.scalar_type());
-    at::Tensor part = loss.input_gradient.narrow(0, begin, count);
-    at::mm_out(part, gradient, weight.value());
+    at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
+    at::mm_out(slice, gradient, weight.working_weight());
     weight.add_gradient_product(gradient, hidden);
   });
   return loss;
@@ -81,10 +81,11 @@ HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
 HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
                        const at::Tensor& targets) {
   HeadLoss loss;
-  for_chunks(input.size(0), weight.value().size(0), [&](std::int64_t begin, std::int64_t count) {
-    loss.sum += ops::cross_entropy(logits_of(input.narrow(0, begin, count), weight),
-                                   targets.narrow(0, begin, count));
-  });
+  for_chunks(input.size(0), weight.working_weight().size(0),
+             [&](std::int64_t begin, std::int64_t count) {
+               loss.sum += ops::cross_entropy(logits_of(input.narrow(0, begin, count), weight),
+                                              targets.narrow(0, begin, count));
+             });
   return loss;
 }
 
@@ -92,16 +93,17 @@ HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at
                             double loss_scale) {
   HeadLoss loss;
   loss.input_gradient = at::empty_like(input);
-  for_chunks(input.size(0), weight.value().size(0), [&](std::int64_t begin, std::int64_t count) {
-    const at::Tensor hidden = input.narrow(0, begin, count);
-    const at::Tensor logits = logits_of(hidden, weight);
-    loss.sum +=
-        ops::cross_entropy_with_gradient_(logits, targets.narrow(0, begin, count), loss_scale);
-    const at::Tensor gradient = logits.to(input.scalar_type());
-    at::Tensor part = loss.input_gradient.narrow(0, begin, count);
-    at::mm_out(part, gradient, weight.value());
-    weight.add_gradient_product(gradient, hidden);
-  });
+  for_chunks(
+      input.size(0), weight.working_weight().size(0), [&](std::int64_t begin, std::int64_t count) {
+        const at::Tensor hidden = input.narrow(0, begin, count);
+        const at::Tensor logits = logits_of(hidden, weight);
+        loss.sum +=
+            ops::cross_entropy_with_gradient_(logits, targets.narrow(0, begin, count), loss_scale);
+        const at::Tensor gradient = logits.to(input.scalar_type());
+        at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
+        at::mm_out(slice, gradient, weight.working_weight());
+        weight.add_gradient_product(gradient, hidden);
+      });
   return loss;
 }
 

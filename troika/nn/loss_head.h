@@ -19,14 +19,15 @@ struct HeadLoss {
 [[nodiscard]] HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
                                      const at::Tensor& targets);
 
-// Also gives the gradient of `loss_scale` times the sum, and adds the weight's part to its slot.
+// Also gives the gradient of `loss_scale` times the sum, and adds the weight's gradient to its
+// slot.
 [[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight,
                                           const at::Tensor& targets, double loss_scale);
 
-// The same over a tensor axis whose ranks have a share of the vocabulary each: `weight` is this
-// rank's [share(vocabulary).count, dim]. Every rank gives all tokens and all targets, and gets the
-// loss of all (the same bits everywhere); the input gradient is a partial sum. Instead of logits
-// three numbers a token travel, chunk by chunk.
+// The same over a tensor axis whose ranks have a slice of the vocabulary each: `weight` is this
+// rank's [slice_of(vocabulary).count, dim]. Every rank gives all tokens and all targets, and gets
+// the loss of all (the same bits everywhere); the input gradient is a partial sum. Instead of
+// logits three numbers a token travel, chunk by chunk.
 struct VocabularyCut {
   TensorAxis axis;
   std::int64_t vocabulary = 0;  // of all ranks

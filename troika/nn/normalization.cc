@@ -11,7 +11,7 @@ Normalization::Normalization(const std::string& name, std::int64_t dim, Norm kin
   weight_spec_.shape = {dim};
   weight_spec_.initializer = Initializer::constant(1);
   weight_spec_.decays = false;
-  weight_spec_.precise = true;
+  weight_spec_.keep_fp32 = true;
   axis.mark_replicated(weight_spec_);
   bias_spec_ = weight_spec_;
   bias_spec_.name = name + ".bias";
@@ -31,28 +31,30 @@ void Normalization::bind(const Arena& arena) {
 at::Tensor Normalization::forward(const at::Tensor& input, State& state) const {
   state.input = input;
   if (kind_ == Norm::kRmsNorm) {
-    auto [output, reciprocal] = ops::rms_norm(input, weight_->value(), eps_);
+    auto [output, reciprocal] = ops::rms_norm(input, weight_->working_weight(), eps_);
     state.reciprocal = std::move(reciprocal);
     return output;
   }
-  const std::optional<at::Tensor> bias = bias_ ? std::optional(bias_->value()) : std::nullopt;
+  const std::optional<at::Tensor> bias =
+      bias_ ? std::optional(bias_->working_weight()) : std::nullopt;
   at::Tensor output;
   std::tie(output, state.mean, state.reciprocal) =
-      at::native_layer_norm(input, {input.size(1)}, weight_->value(), bias, eps_);
+      at::native_layer_norm(input, {input.size(1)}, weight_->working_weight(), bias, eps_);
   return output;
 }
 
 at::Tensor Normalization::backward(const State& state, const at::Tensor& gradient) const {
   if (kind_ == Norm::kRmsNorm) {
     auto [dx, dweight] =
-        ops::rms_norm_backward(gradient, state.input, weight_->value(), state.reciprocal);
+        ops::rms_norm_backward(gradient, state.input, weight_->working_weight(), state.reciprocal);
     weight_->add_gradient(dweight);
     return dx;
   }
-  const std::optional<at::Tensor> bias = bias_ ? std::optional(bias_->value()) : std::nullopt;
+  const std::optional<at::Tensor> bias =
+      bias_ ? std::optional(bias_->working_weight()) : std::nullopt;
   auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-      gradient, state.input, {state.input.size(1)}, state.mean, state.reciprocal, weight_->value(),
-      bias, {true, true, bias_ != nullptr});
+      gradient, state.input, {state.input.size(1)}, state.mean, state.reciprocal,
+      weight_->working_weight(), bias, {true, true, bias_ != nullptr});
   weight_->add_gradient(dweight);
   if (bias_) bias_->add_gradient(dbias);
   return dx;

@@ -1,5 +1,5 @@
 // RMSNorm or LayerNorm over the last dimension. Weights and statistics stay in the masters'
-// precision. Over the tensor axis every rank has the whole weights and normalises its share of the
+// precision. Over the tensor axis every rank has the whole weights and normalises its slice of the
 // tokens.
 #pragma once
 

@@ -5,10 +5,10 @@
 namespace troika {
 
 void UnitHooks::begin_pass(int, int) {}
-void UnitHooks::need_values(int, Direction) {}
-void UnitHooks::release_values(int) {}
-void UnitHooks::need_gradients(int) {}
-void UnitHooks::unit_ready(int) {}
+void UnitHooks::unshard(int, Direction) {}
+void UnitHooks::reshard(int) {}
+void UnitHooks::prepare_gradients(int) {}
+void UnitHooks::gradients_ready(int) {}
 
 UnitStage::UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit, Recompute recompute)
     : units_(std::move(units)), first_unit_(first_unit), recompute_(recompute) {
@@ -25,7 +25,7 @@ void UnitStage::bind(const Arena& arena) {
 }
 
 bool UnitStage::recomputes(std::size_t index) const {
-  return recompute_ == Recompute::kBlocks && units_[index]->can_recompute();
+  return recompute_ == Recompute::kUnits && units_[index]->can_recompute();
 }
 
 Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) {
@@ -33,23 +33,23 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
   saved.inputs.resize(units_.size());
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const bool at_end = i + 1 == units_.size();
-    hooks.need_values(number_of(i), at_end ? Direction::kOut : Direction::kForward);
+    hooks.unshard(number_of(i), at_end ? Direction::kOut : Direction::kForward);
     const bool training = saved.mode == Mode::kTrain;
-    if (training && units_[i]->forward_adds_gradients()) hooks.need_gradients(number_of(i));
+    if (training && units_[i]->forward_adds_gradients()) hooks.prepare_gradients(number_of(i));
     if (training && recomputes(i)) saved.inputs[i] = input.hidden;
     if (saved.microbatch.samples() > 0) {
       input = units_[i]->forward(std::move(input), saved, saved.units[i]);
     }
     if (recomputes(i)) saved.units[i].reset();
-    hooks.release_values(number_of(i));
+    hooks.reshard(number_of(i));
   }
   return input;
 }
 
 at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Tensor gradient,
                                         UnitHooks& hooks) {
-  hooks.need_values(number_of(index), index == 0 ? Direction::kOut : Direction::kBackward);
-  hooks.need_gradients(number_of(index));
+  hooks.unshard(number_of(index), index == 0 ? Direction::kOut : Direction::kBackward);
+  hooks.prepare_gradients(number_of(index));
   if (saved.microbatch.samples() > 0) {
     if (recomputes(index)) {
       static_cast<void>(
@@ -57,15 +57,15 @@ at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Ten
     }
     gradient = units_[index]->backward_input(*saved.units[index], saved, std::move(gradient));
   }
-  hooks.release_values(number_of(index));
+  hooks.reshard(number_of(index));
   return gradient;
 }
 
 void UnitStage::backward_weight_of(std::size_t index, Saved& saved, UnitHooks& hooks) {
-  hooks.need_gradients(number_of(index));
+  hooks.prepare_gradients(number_of(index));
   if (saved.microbatch.samples() > 0) units_[index]->backward_weight(*saved.units[index]);
   saved.units[index].reset();
-  hooks.unit_ready(number_of(index));
+  hooks.gradients_ready(number_of(index));
 }
 
 at::Tensor UnitStage::backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) {

@@ -32,15 +32,15 @@ class UnitHooks {
   virtual ~UnitHooks() = default;
   // What follows is of a pass of this microbatch through this stage of the pipeline: for labels.
   virtual void begin_pass(int microbatch, int stage);
-  // Its parameters' values are about to be read; blocks until they can be. In `direction` comes the
-  // unit that follows, which may be fetched ahead.
-  virtual void need_values(int unit, Direction direction);
-  // They are not read any more by this pass.
-  virtual void release_values(int unit);
+  // Gathers its parameters' working weights; returns when they can be read. In `direction` comes
+  // the unit that follows, which may be prefetched.
+  virtual void unshard(int unit, Direction direction);
+  // This pass reads them no more.
+  virtual void reshard(int unit);
   // Its gradients are about to be written.
-  virtual void need_gradients(int unit);
+  virtual void prepare_gradients(int unit);
   // A microbatch's contributions to the gradients of the unit are all in.
-  virtual void unit_ready(int unit);
+  virtual void gradients_ready(int unit);
 };
 
 enum class Mode { kTrain, kEvaluate };
@@ -52,7 +52,7 @@ class UnitState {
 };
 
 // Which units run their forward pass again in the backward pass instead of keeping what it leaves.
-enum class Recompute { kNone, kBlocks };
+enum class Recompute { kNone, kUnits };
 
 // What a microbatch's forward pass leaves for its backward pass.
 struct Saved {
@@ -96,7 +96,7 @@ class Unit {
   }
 };
 
-// A chunk of a model between cut points, as schedules see it.
+// The units of a model between two cut points, as schedules see them.
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -116,7 +116,7 @@ class Stage {
 };
 
 // A stage made of units. A microbatch without samples passes the hooks and nothing else: ranks of a
-// step with fewer microbatches than others keep their company that way.
+// step with fewer microbatches than others take part in its collectives that way.
 class UnitStage final : public Stage {
  public:
   // Units get the numbers `first_unit`, first_unit + 1, ...

@@ -1,11 +1,11 @@
 // The tensor axis as layers see it (Shoeybi et al. 2019). Between layers each of its ranks holds a
-// share of the tokens of a microbatch (sequence parallelism, Korthikanti et al. 2022); a layer
-// that is split over the axis brings the tokens together, computes with its part of the weights,
-// and sums the parts back onto the shares.
+// slice of the tokens of a microbatch (sequence parallelism, Korthikanti et al. 2022); a layer
+// that is split over the axis brings the tokens together, computes with its slice of the weights,
+// and sums the partial results back onto the slices.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 #include <troika/base/time.h>
 #include <troika/comm/group.h>
 #include <troika/nn/microbatch.h>
@@ -38,26 +38,29 @@ class TensorAxis {
   [[nodiscard]] int rank() const { return group_.rank(); }
   [[nodiscard]] int size() const { return group_.size(); }
   [[nodiscard]] bool split() const { return size() > 1; }
-  // This rank's part of `count` things.
-  [[nodiscard]] Share share(std::int64_t count) const { return share_of(count, rank(), size()); }
+  // This rank's slice of `count` things.
+  [[nodiscard]] IndexRange slice_of(std::int64_t count) const {
+    return even_split(count, rank(), size());
+  }
 
-  // All tokens [tokens, dim] from everybody's share [share(tokens).count, dim]. With one rank
-  // `local` itself.
-  [[nodiscard]] at::Tensor gather_tokens(const at::Tensor& local, std::int64_t tokens,
-                                         const LayerLabel& label) const;
-  // This rank's share [share(tokens).count, dim] of the sum of everybody's [tokens, dim]. With one
-  // rank `partial` itself.
-  [[nodiscard]] at::Tensor scatter_sum(const at::Tensor& partial, const LayerLabel& label) const;
-  // Everybody's `own`, of the same shape on all ranks: [size(), ...].
-  [[nodiscard]] at::Tensor gather_each(const at::Tensor& own, const LayerLabel& label) const;
+  // All tokens [tokens, dim] from the slices of all ranks [slice_of(tokens).count, dim]. With one
+  // rank `local` itself.
+  [[nodiscard]] at::Tensor all_gather_tokens(const at::Tensor& local, std::int64_t tokens,
+                                             const LayerLabel& label) const;
+  // This rank's slice [slice_of(tokens).count, dim] of the sum over all ranks' [tokens, dim]. With
+  // one rank `partial` itself.
+  [[nodiscard]] at::Tensor reduce_scatter_tokens(const at::Tensor& partial,
+                                                 const LayerLabel& label) const;
+  // The `own` of all ranks, which have the same shape: [size(), ...].
+  [[nodiscard]] at::Tensor all_gather_each(const at::Tensor& own, const LayerLabel& label) const;
 
   // For a parameter that every rank of the axis has whole but meets with its own tokens only: its
   // gradient is a partial sum, and rank 0 counts it.
   void mark_replicated(ParameterSpec& spec) const;
 
  private:
-  // Elements of everybody's share of [tokens, dim].
-  [[nodiscard]] std::vector<std::int64_t> share_sizes(std::int64_t tokens, std::int64_t dim) const;
+  // Elements of the slices of all ranks of [tokens, dim].
+  [[nodiscard]] std::vector<std::int64_t> slice_sizes(std::int64_t tokens, std::int64_t dim) const;
 
   Group group_;
   Seconds timeout_ = Seconds(0);

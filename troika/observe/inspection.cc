@@ -3,8 +3,8 @@
 #include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/observe/inspection.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
+#include <troika/observe/saved_error.h>
 
 #include <nlohmann/json.hpp>
 
@@ -163,7 +163,7 @@ std::string overview(const Inspection& inspection) {
     const Recording& recording = rank.recording;
     rows.push_back({std::to_string(recording.rank), recording.host,
                     std::to_string(recording.process_id), name_of(rank.process),
-                    std::to_string(recording.count), last_deed(rank)});
+                    std::to_string(recording.count), describe_last_operation(rank)});
   }
   return text_table(rows);
 }
@@ -253,7 +253,8 @@ Inspection inspect_run(const std::filesystem::path& folder) {
       continue;
     }
     const int rank = snapshot->recording.rank;
-    if (auto error = left_error(file.parent_path(), rank)) inspection.errors[rank] = error->message;
+    if (auto error = read_saved_error(file.parent_path(), rank))
+      inspection.errors[rank] = error->message;
     if (snapshot->recording.host != host_name()) snapshot->process = ProcessState::kUnknown;
     inspection.ranks.push_back(std::move(*snapshot));
   }

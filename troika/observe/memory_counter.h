@@ -18,7 +18,7 @@ class MemoryCounter {
   }
   void remove(std::int64_t bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
   // The peak is what is alive now.
-  void forget_peak() noexcept { peak_ = live_.load(); }
+  void reset_peak() noexcept { peak_ = live_.load(); }
   [[nodiscard]] std::int64_t live() const noexcept { return live_; }
   [[nodiscard]] std::int64_t peak() const noexcept { return peak_; }
 

@@ -5,9 +5,9 @@
 #include <troika/base/file.h>
 #include <troika/base/short_copy.h>
 #include <troika/base/time.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/recorder_format.h>
+#include <troika/observe/saved_error.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ std::shared_ptr<Recorder> Recorder::create(const std::filesystem::path& path, in
   if (error == 0) {
     recorder.reset(new Recorder(mapping, size, rank, host, capacity));
     recorder->folder_ = path.parent_path();
-    forget_left_error(recorder->folder_, rank);
+    remove_saved_error(recorder->folder_, rank);
     if (::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   }
   if (error != 0) {
@@ -149,7 +149,7 @@ void Recorder::add_traffic(std::uint64_t sequence, std::uint64_t bytes,
   Record& record = record_of(mapping_, capacity_, sequence);
   if (std::atomic_ref(record.sequence).load(std::memory_order_acquire) != sequence) return;
   // An operation is carried out by one thread at a time; readers want whole values. To add with a
-  // lock would wait until earlier stores, news to peers among them, have left for the caches.
+  // lock would wait until earlier stores, progress for peers among them, have left for the caches.
   if (bytes > 0) store(record.sent, load(record.sent) + bytes);
   if (steps > 0) store(record.steps, load(record.steps) + steps);
 }
@@ -170,13 +170,13 @@ void Recorder::close(std::uint64_t sequence, std::uint32_t state) noexcept {
   std::atomic_ref(record.state).store(state, std::memory_order_release);
 }
 
-void Recorder::leave(const std::exception_ptr& error) noexcept {
+void Recorder::record_error(const std::exception_ptr& error) noexcept {
   if (folder_.empty()) return;
   try {
     std::rethrow_exception(error);
   } catch (const RendezvousError& told) {
     // Not under a lock: a file system that hangs must not hold up a second operation that fails.
-    if (!error_left_.exchange(true)) leave_error(folder_, rank_, told);
+    if (!error_saved_.exchange(true)) save_error(folder_, rank_, told);
   } catch (...) {  // whoever it reaches tells it. NOLINT(bugprone-empty-catch)
   }
 }

@@ -78,7 +78,7 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // An operation starts; returns its number. This and the others may be called by any thread, and
-  // never block, allocate or throw, but for leave(), which writes a file.
+  // never block, allocate or throw, but for record_error(), which writes a file.
   std::uint64_t begin(const OperationFacts& facts) noexcept {
     const std::uint64_t sequence = take_number();
     write(sequence, facts);
@@ -93,10 +93,10 @@ class Recorder {
   // one.
   void end(std::uint64_t sequence) noexcept;
   void fail(std::uint64_t sequence) noexcept;
-  // What ended an operation of this rank, or kept it from meeting others, is left beside the file
-  // for the launcher (left_error.h): the first DeadlineError, PeerError or other RendezvousError.
-  // It is there when this returns, unless another thread is still writing it.
-  void leave(const std::exception_ptr& error) noexcept;
+  // What ended an operation of this rank, or kept it from connecting to others, is left beside the
+  // file for the launcher (saved_error.h): the first DeadlineError, PeerError or other
+  // RendezvousError. It is there when this returns, unless another thread is still writing it.
+  void record_error(const std::exception_ptr& error) noexcept;
 
   // Operations begun so far.
   [[nodiscard]] std::uint64_t count() const noexcept;
@@ -111,7 +111,7 @@ class Recorder {
   std::uint32_t capacity_;
   int rank_;
   std::filesystem::path folder_;  // empty: in memory only
-  std::atomic<bool> error_left_ = false;
+  std::atomic<bool> error_saved_ = false;
 };
 
 // An operation that is about to start: it has its number, and is written down once, when its engine
@@ -170,8 +170,8 @@ class OperationRecord {
     if (recorder_) recorder_->add_traffic(sequence_, 0, 1);
   }
   // Of an operation that its caller gives up before it has ended.
-  void leave(const std::exception_ptr& error) const noexcept {
-    if (recorder_) recorder_->leave(error);
+  void record_error(const std::exception_ptr& error) const noexcept {
+    if (recorder_) recorder_->record_error(error);
   }
 
  private:

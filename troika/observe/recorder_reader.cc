@@ -75,7 +75,7 @@ RecordedOperation decode(const Record& record) {
   if (state == RecordState::kRunning || record.finished == 0) return operation;
   operation.finished = record.finished;
   operation.state = state == RecordState::kFinished ? RecordedOperation::State::kFinished
-                                              : RecordedOperation::State::kFailed;
+                                                    : RecordedOperation::State::kFailed;
   return operation;
 }
 

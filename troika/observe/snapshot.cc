@@ -172,7 +172,7 @@ RankSnapshot decode_snapshot(std::string_view text) {
   }
 }
 
-std::string last_deed(const RankSnapshot& snapshot) {
+std::string describe_last_operation(const RankSnapshot& snapshot) {
   if (!snapshot.recorded()) return "it keeps no flight recorder";
   using State = RecordedOperation::State;
   const auto& operations = snapshot.recording.operations;

@@ -41,6 +41,6 @@ struct RankSnapshot {
 // "it last completed all_reduce 'loss' 61 s ago", "it is in barrier 'end' (axis world) for 2.0 s",
 // "it was in barrier 'end' (axis world) when it ended", "it has begun no operation", or "it keeps
 // no flight recorder".
-[[nodiscard]] std::string last_deed(const RankSnapshot& snapshot);
+[[nodiscard]] std::string describe_last_operation(const RankSnapshot& snapshot);
 
 }  // namespace troika

@@ -17,24 +17,24 @@ namespace troika::ops {
                                                   const at::Tensor& targets, double scale);
 
 // The same where each of several ranks has the logits of some of the classes only, in three steps:
-// everybody takes the numbers of its part, the parts' numbers are brought together (three for each
-// row, whatever the number of classes), and everybody turns its logits into their gradient.
+// each rank computes the statistics of its slice, these are gathered (three for each
+// row, whatever the number of classes), and each rank turns its logits into their gradient.
 
-// Numbers of a part, fp64 [rows, 3]: the largest logit, the sum of exp(logit - largest), and the
-// target's logit, or 0 where the target is not in this part. `logits` [rows, classes here] are
+// Statistics of a slice, fp64 [rows, 3]: the largest logit, the sum of exp(logit - largest), and
+// the target's logit, or 0 where the target is not in this slice. `logits` [rows, classes here] are
 // those of classes [first_class, first_class + classes here), of which there may be none; they are
 // overwritten with exp(logit - largest).
-[[nodiscard]] at::Tensor cross_entropy_part_(const at::Tensor& logits, const at::Tensor& targets,
-                                             std::int64_t first_class);
+[[nodiscard]] at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
+                                              std::int64_t first_class);
 
-// The sum of cross_entropy(), from the numbers of all parts [parts, rows, 3]. They are folded in
-// the order given: the same bits on every rank.
-[[nodiscard]] double cross_entropy_of_parts(const at::Tensor& parts, const at::Tensor& targets);
+// The sum of cross_entropy(), from the statistics of all slices [slices, rows, 3]. They are reduced
+// in the order given: the same bits on every rank.
+[[nodiscard]] double cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets);
 
-// Overwrites `exponentials`, what cross_entropy_part_() left of the logits of part `own`, with the
-// gradient of `scale` times that sum.
-void cross_entropy_gradient_of_part_(const at::Tensor& exponentials, const at::Tensor& targets,
-                                     std::int64_t first_class, const at::Tensor& parts,
-                                     std::int64_t own, double scale);
+// Overwrites `exponentials`, what cross_entropy_slice_() left of the logits of slice `own`, with
+// the gradient of `scale` times that sum.
+void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+                                      std::int64_t first_class, const at::Tensor& slices,
+                                      std::int64_t own, double scale);
 
 }  // namespace troika::ops

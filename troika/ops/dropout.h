@@ -22,14 +22,14 @@ struct DropoutKey {
 
 // Which rows of a microbatch a tensor holds: of [samples x rows_per_sample, dim] those from
 // `first_row` on. They may begin and end in the middle of a sample.
-struct RowShare {
+struct RowSlice {
   std::int64_t first_row;
   std::int64_t rows_per_sample;
 };
 
-// The same for a share [rows, dim] of the tokens: its rows get the masks that dropout() of all of
+// The same for a slice [rows, dim] of the tokens: its rows get the masks that dropout() of all of
 // them would give.
-[[nodiscard]] at::Tensor dropout_rows(const at::Tensor& input, const RowShare& share,
+[[nodiscard]] at::Tensor dropout_rows(const at::Tensor& input, const RowSlice& slice,
                                       const at::Tensor& sample_ids, double probability,
                                       const DropoutKey& key);
 

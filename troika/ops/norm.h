@@ -20,7 +20,8 @@ struct RmsNormGradients {
   at::Tensor weight;  // [dim], weight's type
 };
 
-// The weight's gradient folds over fixed chunks of rows, so it does not depend on the thread count.
+// The weight's gradient is summed over fixed chunks of rows, so it does not depend on the thread
+// count.
 [[nodiscard]] RmsNormGradients rms_norm_backward(const at::Tensor& gradient,
                                                  const at::Tensor& input, const at::Tensor& weight,
                                                  const at::Tensor& reciprocal);

@@ -29,7 +29,7 @@ class AdamW final : public ArenaOptimizer<T> {
     const Moments<T> moments(recipe_, input);
     const auto rate = static_cast<T>(input.learning_rate);
     const auto shrink = static_cast<T>(1 - input.learning_rate * recipe_.weight_decay);
-    this->update_runs([&](const typename ArenaOptimizer<T>::Run& p) {
+    this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       vectorized([&] {
         descend(p.master, p.gradient, p.state[0], p.state[1], p.count, moments, rate,
                 p.decays ? shrink : T{1});

@@ -21,7 +21,7 @@ class ArenaOptimizer : public Optimizer {
   [[nodiscard]] std::vector<NamedState> state() const final {
     std::vector<NamedState> states;
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      const auto& own = arena_.pieces()[i];
+      const auto& own = arena_.local_shards()[i];
       const std::string& name = arena_.parameters()[own.parameter]->spec().name;
       for (std::size_t k = 0; k < kinds_.size(); ++k) {
         states.push_back({name, kinds_[k], own.begin, views_[i][k]});
@@ -34,7 +34,7 @@ class ArenaOptimizer : public Optimizer {
   static constexpr std::size_t kMaxKinds = 2;
 
   // The memory of one chunk.
-  struct Run {
+  struct ChunkView {
     std::size_t parameter;
     bool decays;
     std::int64_t count;
@@ -47,59 +47,59 @@ class ArenaOptimizer : public Optimizer {
   // `kinds` name the storages to allocate, at most kMaxKinds.
   ArenaOptimizer(Arena& arena, SharedSums sums, std::vector<std::string_view> kinds)
       : arena_(arena), sums_(std::move(sums)), kinds_(std::move(kinds)), chunks_(chunks_of(arena)) {
-    views_.resize(arena.pieces().size());
+    views_.resize(arena.local_shards().size());
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const at::Tensor storage = arena.allocate_state();
       for (std::size_t i = 0; i < views_.size(); ++i) views_[i][k] = arena.view_of(i, storage);
     }
   }
 
-  // Calls `visit(run, index)` for every chunk, on several threads.
+  // Calls `visit(view, index)` for every chunk, on several threads.
   template <typename Visit>
-  void for_each_run(const Visit& visit) const {
-    for_each_chunk(chunks_.size(), [&](std::size_t i) { visit(run(chunks_[i]), i); });
+  void for_each_chunk_view(const Visit& visit) const {
+    for_each_chunk(chunks_.size(), [&](std::size_t i) { visit(view(chunks_[i]), i); });
   }
 
-  // As for_each_run, and publishes each chunk.
+  // As for_each_chunk_view, and publishes each chunk.
   template <typename Update>
-  void update_runs(const Update& update) const {
-    for_each_run([&](const Run& run, std::size_t i) {
-      update(run);
-      const auto& own = arena_.pieces()[chunks_[i].piece];
-      publish_chunk<T>(own, chunks_[i].offset_in(own), run.count);
+  void update_chunks(const Update& update) const {
+    for_each_chunk_view([&](const ChunkView& view, std::size_t i) {
+      update(view);
+      const auto& own = arena_.local_shards()[chunks_[i].shard];
+      publish_chunk<T>(own, chunks_[i].offset_in(own), view.count);
     });
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] std::size_t chunk_count() const { return chunks_.size(); }
   // Collective: sums by parameter of what each chunk gave.
-  [[nodiscard]] std::vector<double> fold(std::span<const double> of_chunk,
-                                         std::string_view label) const {
+  [[nodiscard]] std::vector<double> reduce_by_parameter(std::span<const double> of_chunk,
+                                                        std::string_view label) const {
     return sums_->by_parameter(of_chunk, label);
   }
 
  private:
-  [[nodiscard]] Run run(const Chunk& chunk) const {
-    const auto& own = arena_.pieces()[chunk.piece];
+  [[nodiscard]] ChunkView view(const Chunk& chunk) const {
+    const auto& own = arena_.local_shards()[chunk.shard];
     const std::int64_t offset = chunk.offset_in(own);
-    Run run{chunk.parameter,
-            arena_.parameters()[chunk.parameter]->spec().decays,
-            chunk.count,
-            chunk.counted,
-            own.master.template mutable_data_ptr<T>() + offset,
-            own.gradient.template const_data_ptr<T>() + offset,
-            {}};
+    ChunkView view{chunk.parameter,
+                   arena_.parameters()[chunk.parameter]->spec().decays,
+                   chunk.count,
+                   chunk.counted,
+                   own.master.template mutable_data_ptr<T>() + offset,
+                   own.gradient.template const_data_ptr<T>() + offset,
+                   {}};
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      run.state[k] = views_[chunk.piece][k].template mutable_data_ptr<T>() + offset;
+      view.state[k] = views_[chunk.shard][k].template mutable_data_ptr<T>() + offset;
     }
-    return run;
+    return view;
   }
 
   Arena& arena_;
   SharedSums sums_;
   std::vector<std::string_view> kinds_;
   std::vector<Chunk> chunks_;
-  std::vector<std::array<at::Tensor, kMaxKinds>> views_;  // by piece, by kind
+  std::vector<std::array<at::Tensor, kMaxKinds>> views_;  // by shard, by kind
 };
 
 // One factory a kind, for T = float and double.

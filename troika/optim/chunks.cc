@@ -15,15 +15,15 @@ constexpr std::int64_t kChunksPerThread = 4;
 
 std::vector<Chunk> chunks_of(const Arena& arena) {
   std::vector<Chunk> chunks;
-  for (std::size_t i = 0; i < arena.pieces().size(); ++i) {
-    const Piece& piece = arena.pieces()[i];
-    const ParameterSpec& spec = arena.parameters()[piece.parameter]->spec();
+  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
+    const LocalShard& shard = arena.local_shards()[i];
+    const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
     const std::int64_t owned = spec.owned.value_or(spec.local_count());
-    const std::int64_t end = piece.begin + piece.count;
-    for (std::int64_t begin = piece.begin; begin < end; begin += kChunkElements) {
+    const std::int64_t end = shard.begin + shard.count;
+    for (std::int64_t begin = shard.begin; begin < end; begin += kChunkElements) {
       const std::int64_t count = std::min(kChunkElements, end - begin);
       const std::int64_t counted = std::clamp<std::int64_t>(owned - begin, 0, count);
-      chunks.push_back({i, piece.parameter, begin, count, counted});
+      chunks.push_back({i, shard.parameter, begin, count, counted});
     }
   }
   return chunks;

@@ -1,5 +1,5 @@
-// The arena's pieces cut into chunks of fixed size, counted from the start of a parameter. All
-// loops of this folder run over chunks: threads take whole ones, and sums fold what each gave in a
+// The arena's shards cut into chunks of fixed size, counted from the start of a parameter. All
+// loops of this folder run over chunks: threads take whole ones, and sums add what each gave in a
 // fixed order, so the bits depend neither on the number of threads, nor on where parameters lie in
 // memory, nor on the ranks among which they are cut.
 #pragma once
@@ -13,19 +13,20 @@
 
 namespace troika {
 
-// Elements [begin, begin + count) of Arena::parameters()[parameter], in Arena::pieces()[piece].
+// Elements [begin, begin + count) of Arena::parameters()[parameter], in
+// Arena::local_shards()[shard].
 struct Chunk {
-  std::size_t piece;
+  std::size_t shard;
   std::size_t parameter;
   std::int64_t begin;
   std::int64_t count;
   std::int64_t counted;  // the leading ones that count in norms on this rank (ParameterSpec::owned)
 
-  // Where it begins in its piece.
-  [[nodiscard]] std::int64_t offset_in(const Piece& own) const { return begin - own.begin; }
+  // Where it begins in its shard.
+  [[nodiscard]] std::int64_t offset_in(const LocalShard& own) const { return begin - own.begin; }
 };
 
-// Of this rank's pieces, in storage order.
+// Of this rank's shards, in storage order.
 [[nodiscard]] std::vector<Chunk> chunks_of(const Arena& arena);
 
 // Calls `visit(index)` for each index in [0, count), on several threads where that pays.

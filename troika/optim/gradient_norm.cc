@@ -17,9 +17,9 @@ std::vector<double> chunk_squares(const Arena& arena) {
   std::vector<double> squares(chunks.size());
   for_each_chunk(chunks.size(), [&](std::size_t i) {
     const Chunk& chunk = chunks[i];
-    const Piece& piece = arena.pieces()[chunk.piece];
+    const LocalShard& shard = arena.local_shards()[chunk.shard];
     squares[i] =
-        square_sum(piece.gradient.const_data_ptr<T>() + chunk.offset_in(piece), chunk.counted);
+        square_sum(shard.gradient.const_data_ptr<T>() + chunk.offset_in(shard), chunk.counted);
   });
   return squares;
 }

@@ -31,7 +31,7 @@ inline void compute_update(T* __restrict u, const T* __restrict w, const T* __re
 
 template <typename T>
 class Lamb final : public ArenaOptimizer<T> {
-  using Run = typename ArenaOptimizer<T>::Run;
+  using ChunkView = typename ArenaOptimizer<T>::ChunkView;
   using Buffer = std::array<T, kChunkElements>;
 
  public:
@@ -42,7 +42,7 @@ class Lamb final : public ArenaOptimizer<T> {
     require_gradients(this->arena());
     const Moments<T> moments(recipe_, input);
     const std::vector<double> ratios = advance_and_measure(moments);
-    this->update_runs([&](const Run& p) {
+    this->update_chunks([&](const ChunkView& p) {
       const auto rate = static_cast<T>(input.learning_rate * ratios[p.parameter]);
       Buffer buffer;
       T* const u = buffer.data();
@@ -54,7 +54,7 @@ class Lamb final : public ArenaOptimizer<T> {
   }
 
  private:
-  [[nodiscard]] T decay(const Run& p) const {
+  [[nodiscard]] T decay(const ChunkView& p) const {
     return p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
   }
 
@@ -62,7 +62,7 @@ class Lamb final : public ArenaOptimizer<T> {
   // pass, which costs less than storing them.
   [[nodiscard]] std::vector<double> advance_and_measure(const Moments<T>& moments) const {
     std::vector<double> weights(this->chunk_count()), updates(this->chunk_count());
-    this->for_each_run([&](const Run& p, std::size_t i) {
+    this->for_each_chunk_view([&](const ChunkView& p, std::size_t i) {
       vectorized([&] { advance(p.gradient, p.state[0], p.state[1], p.count, moments); });
       if (!p.decays) return;  // both sums stay zero: a ratio of 1
       Buffer buffer;
@@ -72,8 +72,8 @@ class Lamb final : public ArenaOptimizer<T> {
       weights[i] = square_sum(p.master, p.counted);
       updates[i] = square_sum(buffer.data(), p.counted);
     });
-    std::vector<double> ratios = this->fold(weights, "norms of weights");
-    const std::vector<double> divisors = this->fold(updates, "norms of updates");
+    std::vector<double> ratios = this->reduce_by_parameter(weights, "norms of weights");
+    const std::vector<double> divisors = this->reduce_by_parameter(updates, "norms of updates");
     for (std::size_t i = 0; i < ratios.size(); ++i) {
       const bool usable = ratios[i] > 0 && divisors[i] > 0;
       ratios[i] = usable ? std::sqrt(ratios[i]) / std::sqrt(divisors[i]) : 1.0;

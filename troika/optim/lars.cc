@@ -27,7 +27,7 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std
 
 template <typename T>
 class Lars final : public ArenaOptimizer<T> {
-  using Run = typename ArenaOptimizer<T>::Run;
+  using ChunkView = typename ArenaOptimizer<T>::ChunkView;
 
  public:
   Lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
@@ -36,11 +36,11 @@ class Lars final : public ArenaOptimizer<T> {
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const std::vector<double> factors = local_factors(input.gradient_scale);
-    this->update_runs([&](const Run& p) {
+    this->update_chunks([&](const ChunkView& p) {
       const LarsCoefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
-                              static_cast<T>(input.gradient_scale),
-                              static_cast<T>(recipe_.momentum),
-                              p.decays ? static_cast<T>(recipe_.weight_decay) : T{0}};
+                                  static_cast<T>(input.gradient_scale),
+                                  static_cast<T>(recipe_.momentum),
+                                  p.decays ? static_cast<T>(recipe_.weight_decay) : T{0}};
       vectorized([&] {
         if (recipe_.nesterov) {
           descend<true>(p.master, p.gradient, p.state[0], p.count, c);
@@ -55,13 +55,13 @@ class Lars final : public ArenaOptimizer<T> {
   // eta |w| / (|g| + wd |w|) by parameter, or 1 where that does not apply.
   [[nodiscard]] std::vector<double> local_factors(double gradient_scale) const {
     std::vector<double> weights(this->chunk_count()), gradients(this->chunk_count());
-    this->for_each_run([&](const Run& p, std::size_t i) {
+    this->for_each_chunk_view([&](const ChunkView& p, std::size_t i) {
       if (!p.decays) return;  // both sums stay zero
       weights[i] = square_sum(p.master, p.counted);
       gradients[i] = square_sum(p.gradient, p.counted);
     });
-    std::vector<double> factors = this->fold(weights, "norms of weights");
-    const std::vector<double> squares = this->fold(gradients, "norms of gradients");
+    std::vector<double> factors = this->reduce_by_parameter(weights, "norms of weights");
+    const std::vector<double> squares = this->reduce_by_parameter(gradients, "norms of gradients");
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const double weight = std::sqrt(factors[i]);
       const double gradient = std::sqrt(squares[i]) * std::abs(gradient_scale);

@@ -1,6 +1,6 @@
 // Optimisers over the arena. One fused pass over memory reads a gradient, scales it, updates the
-// optimiser's state and the master weight, and writes the low-precision working copy where there is
-// one. Loops run over fixed chunks, so results have the same bits on any number of threads.
+// optimiser's state and the master weight, and writes the low-precision working weight where there
+// is one. Loops run over fixed chunks, so results have the same bits on any number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ struct StepInput {
   std::int64_t step = 1;
 };
 
-// The state of one of Arena::pieces(), for files: a view, so what is written to it is used.
+// The state of one of Arena::local_shards(), for files: a view, so what is written to it is used.
 struct NamedState {
   std::string parameter;  // global name
   std::string_view kind;  // "momentum", "exp_avg", "exp_avg_sq"
@@ -39,12 +39,12 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Updates this rank's pieces of the arena and publishes them. Every gradient must have been
+  // Updates this rank's shards of the arena and publishes them. Every gradient must have been
   // claimed: throws InternalError naming one that was not, before anything is changed. LAMB and
-  // LARS: collective over the ranks that hold parts of the same parameters.
+  // LARS: collective over the ranks that hold shards or slices of the same parameters.
   virtual void step(const StepInput& input) = 0;
-  // In the order of Arena::pieces(). Everything an optimiser remembers is here; the update count
-  // comes with each step.
+  // In the order of Arena::local_shards(). Everything an optimiser remembers is here; the update
+  // count comes with each step.
   [[nodiscard]] virtual std::vector<NamedState> state() const = 0;
 };
 

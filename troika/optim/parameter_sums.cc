@@ -16,8 +16,8 @@ ParameterSums::ParameterSums(const Arena& arena, SumGroups groups)
   }
   first_chunk_.push_back(chunks);
   for (const Chunk& chunk : chunks_of(arena)) {
-    place_.push_back(first_chunk_[chunk.parameter] +
-                     static_cast<std::size_t>(chunk.begin / kChunkElements));
+    chunk_index_.push_back(first_chunk_[chunk.parameter] +
+                           static_cast<std::size_t>(chunk.begin / kChunkElements));
   }
   std::vector<std::string>& names = groups_.names;
   check(groups_.pipeline.size() == 1 || !names.empty(),
@@ -50,9 +50,9 @@ void ParameterSums::sum_over(const Group& group, std::span<double> values,
 
 std::vector<double> ParameterSums::by_parameter(std::span<const double> of_chunk,
                                                 std::string_view label) const {
-  check(of_chunk.size() == place_.size(), "a sum over other chunks than the arena's");
+  check(of_chunk.size() == chunk_index_.size(), "a sum over other chunks than the arena's");
   std::vector<double> all(first_chunk_.back(), 0.0);
-  for (std::size_t i = 0; i < place_.size(); ++i) all[place_[i]] = of_chunk[i];
+  for (std::size_t i = 0; i < chunk_index_.size(); ++i) all[chunk_index_[i]] = of_chunk[i];
   if (arena_.sharding().stage > 0) sum_over(arena_.sharding().shard, all, label);
 
   std::vector<double> sums(row_.size(), 0.0);
@@ -70,7 +70,7 @@ double ParameterSums::total(std::span<const double> of_chunk, std::string_view l
   const std::vector<double> own = by_parameter(of_chunk, label);
   std::vector<double> rows(rows_, 0.0);
   for (std::size_t p = 0; p < own.size(); ++p) {
-    if (!arena_.parameters()[p]->spec().copy) rows[row_[p]] = own[p];
+    if (!arena_.parameters()[p]->spec().tied_replica) rows[row_[p]] = own[p];
   }
   sum_over(groups_.pipeline, rows, label);
   double sum = 0;

@@ -1,6 +1,6 @@
-// Sums over whole parameters, and over the whole model, of which each rank holds parts: for norms.
-// Every rank gives a value for each of its chunks; chunks are added up in a fixed order, so the
-// bits do not depend on how ZeRO cuts parameters.
+// Sums over whole parameters, and over the whole model, of which each rank holds shards or slices:
+// for norms. Every rank gives a value for each of its chunks; chunks are added up in a fixed order,
+// so the bits do not depend on how ZeRO cuts parameters.
 #pragma once
 
 #include <troika/base/time.h>
@@ -31,14 +31,14 @@ class ParameterSums {
   // `arena` must outlive it. Throws InternalError if a name of the arena is not in `groups.names`.
   explicit ParameterSums(const Arena& arena, SumGroups groups = {});
 
-  // Collective: by parameter of the arena, the sum of what chunks gave on all ranks that hold a
-  // part. `of_chunk` is indexed like chunks_of(arena); what a chunk gives must be of its `counted`
-  // elements. A parameter that several tensor ranks hold alike counts on the first. Throws
-  // DeadlineError, PeerError.
+  // Collective: by parameter of the arena, the sum of what chunks gave on all ranks that hold
+  // some of it. `of_chunk` is indexed like chunks_of(arena); what a chunk gives must be of its
+  // `counted` elements. A parameter that several tensor ranks hold alike counts on the first.
+  // Throws DeadlineError, PeerError.
   [[nodiscard]] std::vector<double> by_parameter(std::span<const double> of_chunk,
                                                  std::string_view label) const;
-  // Collective: the sum over the model of by_parameter(), in the order of global names. A copy that
-  // belongs to another pipeline stage does not count.
+  // Collective: the sum over the model of by_parameter(), in the order of global names. A tied
+  // replica that belongs to another pipeline stage does not count.
   [[nodiscard]] double total(std::span<const double> of_chunk, std::string_view label) const;
 
  private:
@@ -47,9 +47,9 @@ class ParameterSums {
   const Arena& arena_;
   SumGroups groups_;
   std::vector<std::size_t>
-      first_chunk_;                 // by parameter, among all chunks of all its shards; and an end
-  std::vector<std::size_t> place_;  // by own chunk, among all
-  std::vector<std::size_t> row_;    // by parameter, among the names of the model
+      first_chunk_;  // by parameter, among all chunks of all its shards; and an end
+  std::vector<std::size_t> chunk_index_;  // by own chunk, among all
+  std::vector<std::size_t> row_;          // by parameter, among the names of the model
   std::size_t rows_ = 0;
 };
 

@@ -9,9 +9,9 @@ namespace troika {
 namespace {
 
 template <typename V, typename T>
-void round_to(const Piece& piece, std::int64_t offset, std::int64_t count) {
-  const T* __restrict from = piece.master.const_data_ptr<T>() + offset;
-  V* __restrict to = piece.value.mutable_data_ptr<V>() + offset;
+void round_to(const LocalShard& shard, std::int64_t offset, std::int64_t count) {
+  const T* __restrict from = shard.master.const_data_ptr<T>() + offset;
+  V* __restrict to = shard.working_weight.mutable_data_ptr<V>() + offset;
   vectorized([=] {
     for (std::int64_t i = 0; i < count; ++i) {
       if constexpr (std::is_same_v<V, T>) {
@@ -26,21 +26,21 @@ void round_to(const Piece& piece, std::int64_t offset, std::int64_t count) {
 }  // namespace
 
 template <typename T>
-void publish_chunk(const Piece& piece, std::int64_t offset, std::int64_t count) {
-  if (piece.value.const_data_ptr() == piece.master.const_data_ptr()) return;
-  switch (piece.value.scalar_type()) {
+void publish_chunk(const LocalShard& shard, std::int64_t offset, std::int64_t count) {
+  if (shard.working_weight.const_data_ptr() == shard.master.const_data_ptr()) return;
+  switch (shard.working_weight.scalar_type()) {
     case at::kBFloat16:
-      return round_to<at::BFloat16, T>(piece, offset, count);
+      return round_to<at::BFloat16, T>(shard, offset, count);
     case at::kHalf:
-      return round_to<at::Half, T>(piece, offset, count);
+      return round_to<at::Half, T>(shard, offset, count);
     default:
-      check(piece.value.scalar_type() == piece.master.scalar_type(),
-            "working copies that are neither bf16 nor fp16");
-      return round_to<T, T>(piece, offset, count);
+      check(shard.working_weight.scalar_type() == shard.master.scalar_type(),
+            "working weights that are neither bf16 nor fp16");
+      return round_to<T, T>(shard, offset, count);
   }
 }
 
-template void publish_chunk<float>(const Piece&, std::int64_t, std::int64_t);
-template void publish_chunk<double>(const Piece&, std::int64_t, std::int64_t);
+template void publish_chunk<float>(const LocalShard&, std::int64_t, std::int64_t);
+template void publish_chunk<double>(const LocalShard&, std::int64_t, std::int64_t);
 
 }  // namespace troika

@@ -36,8 +36,9 @@ class Sgd final : public ArenaOptimizer<T> {
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const SgdCoefficients<T> c{static_cast<T>(input.learning_rate),
-                            static_cast<T>(input.gradient_scale), static_cast<T>(recipe_.momentum)};
-    this->update_runs([&](const typename ArenaOptimizer<T>::Run& p) {
+                               static_cast<T>(input.gradient_scale),
+                               static_cast<T>(recipe_.momentum)};
+    this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       const T decay = p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
       T* const velocity = p.state[0];
       if (velocity == nullptr) {

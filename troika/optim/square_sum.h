@@ -6,7 +6,7 @@
 namespace troika {
 
 // Sum of the squares of `values`, in double precision: element i goes to running sum i modulo 16,
-// and those fold pairwise, so the bits depend on the values alone. T is float or double.
+// and those are added pairwise, so the bits depend on the values alone. T is float or double.
 template <typename T>
 [[nodiscard]] double square_sum(const T* values, std::int64_t count);
 

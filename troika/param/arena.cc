@@ -18,17 +18,17 @@ std::vector<const ParameterSpec*> ordered(std::span<const ParameterSpec> specs) 
   return own;
 }
 
-LayoutOptions layout_options(const Sharding& sharding) {
-  LayoutOptions options{.stage = sharding.stage, .buckets = sharding.buckets};
+ArenaLayoutOptions arena_layout_options(const Sharding& sharding) {
+  ArenaLayoutOptions options{.stage = sharding.stage, .buckets = sharding.buckets};
   if (sharding.stage == 0) return options;
   options.shards = sharding.shard.size();
   options.shard = sharding.shard.rank();
   return options;
 }
 
-// The block of a parameter.
-const Block& block_of(const Layout& layout, std::size_t parameter) {
-  return *std::ranges::upper_bound(layout.blocks(), parameter, {}, &Block::last_parameter);
+// The bucket of a parameter.
+const Bucket& bucket_of(const ArenaLayout& layout, std::size_t parameter) {
+  return *std::ranges::upper_bound(layout.buckets(), parameter, {}, &Bucket::last_parameter);
 }
 
 }  // namespace
@@ -36,16 +36,16 @@ const Block& block_of(const Layout& layout, std::size_t parameter) {
 Arena::Arena(std::span<const ParameterSpec> specs, NumericTypes types, Sharding sharding)
     : types_(types),
       sharding_(std::move(sharding)),
-      layout_(ordered(specs), types, layout_options(sharding_)) {
+      layout_(ordered(specs), types, arena_layout_options(sharding_)) {
   allocate_storages();
   make_parameters(ordered(specs));
-  make_pieces();
+  make_local_shards();
   name_tied(specs);
-  find_blocks(specs);
+  find_buckets(specs);
 }
 
 bool Arena::keeps_masters() const {
-  return sharding_.stage == 0 || (!is_mixed() && keeps_values());
+  return sharding_.stage == 0 || (!is_mixed() && keeps_working_weights());
 }
 
 bool Arena::keeps_gradients() const {
@@ -66,10 +66,10 @@ void Arena::allocate_storages() {
   const std::int64_t own = layout_.own_elements() * master_size();
   masters_ = allocate(keeps_masters() ? whole : own, Storage::kMasters).view(types_.master);
   gradients_ = allocate(keeps_gradients() ? whole : own, Storage::kGradients).view(types_.master);
-  values_ = is_mixed()
-                ? allocate(keeps_values() ? layout_.value_bytes() : layout_.own_value_bytes(),
-                           Storage::kValues)
-                : masters_.view(at::kByte);
+  working_weights_ = is_mixed() ? allocate(keeps_working_weights() ? layout_.working_bytes()
+                                                                   : layout_.own_working_bytes(),
+                                           Storage::kWorkingWeights)
+                                : masters_.view(at::kByte);
 }
 
 void Arena::make_parameters(std::span<const ParameterSpec* const> specs) {
@@ -83,63 +83,66 @@ void Arena::make_parameters(std::span<const ParameterSpec* const> specs) {
                                                       view(keeps_masters(), masters_), at::Tensor(),
                                                       view(keeps_gradients(), gradients_)));
     Parameter& parameter = *parameters_.back();
-    if (slot.value_size == 0) {
-      parameter.set_value(parameter.master());
-    } else if (keeps_values()) {
-      parameter.set_value(value_in(i, 0, values_));
+    if (slot.working_element_size == 0) {
+      parameter.set_working_weight(parameter.master());
+    } else if (keeps_working_weights()) {
+      parameter.set_working_weight(working_weight_in(i, 0, working_weights_));
     }
     by_name_.emplace_back(specs[i]->name, &parameter);
   }
   std::ranges::sort(by_name_);
 }
 
-at::Tensor Arena::value_in(std::size_t parameter, std::int64_t value_begin,
-                           const at::Tensor& bytes) const {
+at::Tensor Arena::working_weight_in(std::size_t parameter, std::int64_t working_begin,
+                                    const at::Tensor& bytes) const {
   const Slot& slot = layout_.slots()[parameter];
   const ParameterSpec& spec = parameters_[parameter]->spec();
-  return bytes.narrow(0, slot.value_offset - value_begin, slot.count * slot.value_size)
-      .view(spec.precise ? types_.master : types_.compute)
+  return bytes
+      .narrow(0, slot.working_offset - working_begin, slot.count * slot.working_element_size)
+      .view(spec.keep_fp32 ? types_.master : types_.compute)
       .view(spec.local_shape());
 }
 
-void Arena::make_pieces() {
-  for (const PieceRange& range : layout_.pieces()) {
+void Arena::make_local_shards() {
+  for (const ShardRange& range : layout_.shard_ranges()) {
     const Slot& slot = layout_.slots()[range.parameter];
-    const Block& block = block_of(layout_, range.parameter);
+    const Bucket& bucket = bucket_of(layout_, range.parameter);
     const auto own = static_cast<std::size_t>(layout_.shard());
     const std::int64_t element = slot.offset + range.begin;
-    const std::int64_t own_element = block.own_offset + element - block.borders[own];
-    const auto part = [&](bool whole, const at::Tensor& storage) {
+    const std::int64_t own_element = bucket.own_offset + element - bucket.borders[own];
+    const auto own_view = [&](bool whole, const at::Tensor& storage) {
       return storage.narrow(0, whole ? element : own_element, range.count);
     };
-    Piece& piece = pieces_.emplace_back();
-    piece.parameter = range.parameter;
-    piece.begin = range.begin;
-    piece.count = range.count;
-    piece.master = part(keeps_masters(), masters_);
-    piece.gradient = part(keeps_gradients(), gradients_);
-    piece.value = piece.master;
-    if (slot.value_size == 0) continue;
-    const std::int64_t byte = slot.value_offset + range.begin * slot.value_size;
-    const std::int64_t own_byte = block.own_value_offset + byte - block.value_borders[own];
-    const bool precise = parameters_[range.parameter]->spec().precise;
-    piece.value = values_.narrow(0, keeps_values() ? byte : own_byte, range.count * slot.value_size)
-                      .view(precise ? types_.master : types_.compute);
+    LocalShard& shard = local_shards_.emplace_back();
+    shard.parameter = range.parameter;
+    shard.begin = range.begin;
+    shard.count = range.count;
+    shard.master = own_view(keeps_masters(), masters_);
+    shard.gradient = own_view(keeps_gradients(), gradients_);
+    shard.working_weight = shard.master;
+    if (slot.working_element_size == 0) continue;
+    const std::int64_t byte = slot.working_offset + range.begin * slot.working_element_size;
+    const std::int64_t own_byte = bucket.own_working_offset + byte - bucket.working_borders[own];
+    const bool keep_fp32 = parameters_[range.parameter]->spec().keep_fp32;
+    shard.working_weight = working_weights_
+                               .narrow(0, keeps_working_weights() ? byte : own_byte,
+                                       range.count * slot.working_element_size)
+                               .view(keep_fp32 ? types_.master : types_.compute);
   }
 }
 
-void Arena::find_blocks(std::span<const ParameterSpec> specs) {
+void Arena::find_buckets(std::span<const ParameterSpec> specs) {
   int last = layout_.units();
   for (const ParameterSpec& spec : specs) last = std::max(last, spec.unit + 1);
-  blocks_of_.resize(static_cast<std::size_t>(last));
-  const auto blocks = layout_.blocks();
+  buckets_of_.resize(static_cast<std::size_t>(last));
+  const auto buckets = layout_.buckets();
   for (const ParameterSpec& spec : specs) {
     const int unit = spec.tied_to.empty() ? spec.unit : parameter(spec.tied_to).spec().unit;
-    const auto block = std::ranges::upper_bound(blocks, unit, {}, &Block::last_unit);
-    auto& found = blocks_of_[static_cast<std::size_t>(spec.unit)];
-    found.push_back(static_cast<std::size_t>(block - blocks.begin()));
+    const auto bucket = std::ranges::upper_bound(buckets, unit, {}, &Bucket::last_unit);
+    auto& found = buckets_of_[static_cast<std::size_t>(spec.unit)];
+    found.push_back(static_cast<std::size_t>(bucket - buckets.begin()));
   }
-  for (auto& found : blocks_of_) {
+  for (auto& found : buckets_of_) {
     std::ranges::sort(found);
     found.erase(std::ranges::unique(found).begin(), found.end());
   }
@@ -170,9 +173,9 @@ Parameter& Arena::parameter(std::string_view name) const {
   return *found->second;
 }
 
-std::span<const std::size_t> Arena::blocks_of(int unit) const {
-  if (unit >= std::ssize(blocks_of_)) return {};
-  return blocks_of_[static_cast<std::size_t>(unit)];
+std::span<const std::size_t> Arena::buckets_of(int unit) const {
+  if (unit >= std::ssize(buckets_of_)) return {};
+  return buckets_of_[static_cast<std::size_t>(unit)];
 }
 
 at::Tensor Arena::flat(const at::Tensor& storage, int first_unit, int last_unit) const {
@@ -190,42 +193,44 @@ at::Tensor Arena::masters(int first_unit, int last_unit) const {
   return flat(masters_, first_unit, last_unit);
 }
 
-at::Tensor Arena::values_of(const Block& block) const {
-  check(keeps_values(), "values of which a rank keeps its own shard only are not whole");
-  return values_.narrow(0, block.value_borders.front(), block.value_bytes());
+at::Tensor Arena::working_weights_of(const Bucket& bucket) const {
+  check(keeps_working_weights(),
+        "working weights of which a rank keeps its own shard only are not whole");
+  return working_weights_.narrow(0, bucket.working_borders.front(), bucket.working_bytes());
 }
 
-at::Tensor Arena::own_values_of(const Block& block) const {
+at::Tensor Arena::own_working_weights_of(const Bucket& bucket) const {
   const auto own = static_cast<std::size_t>(layout_.shard());
-  const std::int64_t begin = block.value_borders[own];
-  return values_.narrow(0, keeps_values() ? begin : block.own_value_offset,
-                        block.value_borders[own + 1] - begin);
+  const std::int64_t begin = bucket.working_borders[own];
+  return working_weights_.narrow(0, keeps_working_weights() ? begin : bucket.own_working_offset,
+                                 bucket.working_borders[own + 1] - begin);
 }
 
-at::Tensor Arena::gradients_of(const Block& block) const {
+at::Tensor Arena::gradients_of(const Bucket& bucket) const {
   check(keeps_gradients(), "gradients of which a rank keeps its own shard only are not whole");
-  return gradients_.narrow(0, block.begin(), block.count());
+  return gradients_.narrow(0, bucket.begin(), bucket.count());
 }
 
-at::Tensor Arena::own_gradients_of(const Block& block) const {
+at::Tensor Arena::own_gradients_of(const Bucket& bucket) const {
   const auto own = static_cast<std::size_t>(layout_.shard());
-  const std::int64_t begin = block.borders[own];
-  return gradients_.narrow(0, keeps_gradients() ? begin : block.own_offset,
-                           block.borders[own + 1] - begin);
+  const std::int64_t begin = bucket.borders[own];
+  return gradients_.narrow(0, keeps_gradients() ? begin : bucket.own_offset,
+                           bucket.borders[own + 1] - begin);
 }
 
-void Arena::set_values(const Block& block, const at::Tensor& bytes) {
-  for (std::size_t i = block.first_parameter; i < block.last_parameter; ++i) {
-    parameters_[i]->set_value(bytes.defined() ? value_in(i, block.value_borders.front(), bytes)
-                                              : at::Tensor());
+void Arena::set_working_weights(const Bucket& bucket, const at::Tensor& bytes) {
+  for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) {
+    parameters_[i]->set_working_weight(
+        bytes.defined() ? working_weight_in(i, bucket.working_borders.front(), bytes)
+                        : at::Tensor());
   }
 }
 
-void Arena::set_gradients(const Block& block, const at::Tensor& elements) {
-  for (std::size_t i = block.first_parameter; i < block.last_parameter; ++i) {
+void Arena::set_gradients(const Bucket& bucket, const at::Tensor& elements) {
+  for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) {
     const Slot& slot = layout_.slots()[i];
     parameters_[i]->set_gradient(elements.defined()
-                                     ? elements.narrow(0, slot.offset - block.begin(), slot.count)
+                                     ? elements.narrow(0, slot.offset - bucket.begin(), slot.count)
                                            .view(parameters_[i]->spec().local_shape())
                                      : at::Tensor());
   }
@@ -235,12 +240,12 @@ at::Tensor Arena::allocate_state() {
   return allocate(layout_.own_elements() * master_size(), Storage::kState).view(types_.master);
 }
 
-at::Tensor Arena::view_of(std::size_t piece, const at::Tensor& state) const {
-  const PieceRange& range = layout_.pieces()[piece];
-  const Block& block = block_of(layout_, range.parameter);
+at::Tensor Arena::view_of(std::size_t shard, const at::Tensor& state) const {
+  const ShardRange& range = layout_.shard_ranges()[shard];
+  const Bucket& bucket = bucket_of(layout_, range.parameter);
   const std::int64_t element = layout_.slots()[range.parameter].offset + range.begin;
-  const std::int64_t begin = block.borders[static_cast<std::size_t>(layout_.shard())];
-  return state.narrow(0, block.own_offset + element - begin, range.count);
+  const std::int64_t begin = bucket.borders[static_cast<std::size_t>(layout_.shard())];
+  return state.narrow(0, bucket.own_offset + element - begin, range.count);
 }
 
 std::int64_t Arena::parameter_count() const {
@@ -249,21 +254,21 @@ std::int64_t Arena::parameter_count() const {
 }
 
 void Arena::initialize(std::uint64_t seed) {
-  for (const Piece& piece : pieces_) {
-    const ParameterSpec& spec = parameters_[piece.parameter]->spec();
-    piece.master.copy_(initial_values(spec, seed, piece.begin, piece.count));
+  for (const LocalShard& shard : local_shards_) {
+    const ParameterSpec& spec = parameters_[shard.parameter]->spec();
+    shard.master.copy_(initial_values(spec, seed, shard.begin, shard.count));
   }
   publish();
-  if (sharding_.stage == 0 || !keeps_values()) return;
-  for (const auto& parameter : parameters_) {  // those of the other ranks' pieces
-    parameter->value().copy_(initial_values(parameter->spec(), seed).to(types_.master));
+  if (sharding_.stage == 0 || !keeps_working_weights()) return;
+  for (const auto& parameter : parameters_) {  // those of the other ranks' shards
+    parameter->working_weight().copy_(initial_values(parameter->spec(), seed).to(types_.master));
   }
 }
 
 void Arena::publish() {
   if (!is_mixed()) return;
-  for (const Piece& piece : pieces_) {
-    if (!piece.value.is_same(piece.master)) piece.value.copy_(piece.master);
+  for (const LocalShard& shard : local_shards_) {
+    if (!shard.working_weight.is_same(shard.master)) shard.working_weight.copy_(shard.master);
   }
 }
 

@@ -1,12 +1,12 @@
-// The arena: all parameters of a rank in few contiguous storages (values, masters, gradients, the
-// optimiser's state), cut into units, cut into slots aligned to 64 bytes. Buckets, ZeRO shards,
-// fused optimiser steps, clipping, dumps and files are slices of it. What a rank keeps of each
-// storage, all or its own shard, is a matter of the ZeRO stage (layout.h, sharding.h).
+// The arena: all parameters of a rank in few contiguous storages (working weights, masters,
+// gradients, the optimiser's state), cut into units, cut into slots aligned to 64 bytes. Buckets,
+// ZeRO shards, fused optimiser steps, clipping, dumps and files are slices of it. What a rank keeps
+// of each storage, all or its own shard, is a matter of the ZeRO stage (layout.h, sharding.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <troika/comm/group.h>
-#include <troika/param/layout.h>
+#include <troika/param/arena_layout.h>
 #include <troika/param/parameter.h>
 #include <troika/param/sharding.h>
 
@@ -19,16 +19,16 @@
 namespace troika {
 
 // What this rank updates of a parameter: elements [begin, begin + count), as flat views.
-struct Piece {
+struct LocalShard {
   std::size_t parameter = 0;  // in Arena::parameters()
   std::int64_t begin = 0;
   std::int64_t count = 0;
   at::Tensor master;
-  at::Tensor value;     // the master itself where it serves as value
-  at::Tensor gradient;  // the sum over the data axis, once it has been reduced
+  at::Tensor working_weight;  // the master itself where the two are one
+  at::Tensor gradient;        // the sum over the data axis, once it has been reduced
 };
 
-enum class Storage { kValues, kMasters, kGradients, kState };
+enum class Storage { kWorkingWeights, kMasters, kGradients, kState };
 
 class Arena {
  public:
@@ -43,55 +43,59 @@ class Arena {
 
   [[nodiscard]] NumericTypes types() const { return types_; }
   [[nodiscard]] const Sharding& sharding() const { return sharding_; }
-  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
   // In storage order, tied ones left out.
   [[nodiscard]] std::span<const std::unique_ptr<Parameter>> parameters() const {
     return parameters_;
   }
   // In storage order: at stage 0 one a parameter, which is all of it.
-  [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
+  [[nodiscard]] std::span<const LocalShard> local_shards() const { return local_shards_; }
   // By global name; a tied name gives the parameter that it is tied to. Throws InternalError.
   [[nodiscard]] Parameter& parameter(std::string_view name) const;
-  [[nodiscard]] int units() const { return static_cast<int>(blocks_of_.size()); }
-  // Positions in layout().blocks() of what the unit computes with: its own block, and those of
+  [[nodiscard]] int units() const { return static_cast<int>(buckets_of_.size()); }
+  // Positions in layout().buckets() of what the unit computes with: its own bucket, and those of
   // parameters that its own are tied to. Ascending; empty for a unit without parameters.
-  [[nodiscard]] std::span<const std::size_t> blocks_of(int unit) const;
+  [[nodiscard]] std::span<const std::size_t> buckets_of(int unit) const;
 
   // Flat views over units [first, last), padding included (padding is always zero). Throw
   // InternalError where only the own shard is kept.
   [[nodiscard]] at::Tensor gradients(int first_unit, int last_unit) const;
   [[nodiscard]] at::Tensor masters(int first_unit, int last_unit) const;
 
-  // Whether values are there all the time (stages 0 to 2), and whether memory for whole gradients
-  // is.
-  [[nodiscard]] bool keeps_values() const { return sharding_.stage < 3; }
+  // Whether working weights are there all the time (stages 0 to 2), and whether memory for whole
+  // gradients is.
+  [[nodiscard]] bool keeps_working_weights() const { return sharding_.stage < 3; }
   [[nodiscard]] bool keeps_gradients() const;
-  // A block's values as bytes: all of them (InternalError unless kept), and the own shard.
-  [[nodiscard]] at::Tensor values_of(const Block& block) const;
-  [[nodiscard]] at::Tensor own_values_of(const Block& block) const;
+  // A bucket's working weights as bytes: all of them (InternalError unless kept), and the own
+  // shard.
+  [[nodiscard]] at::Tensor working_weights_of(const Bucket& bucket) const;
+  [[nodiscard]] at::Tensor own_working_weights_of(const Bucket& bucket) const;
   // The same of its gradients, in the master's type.
-  [[nodiscard]] at::Tensor gradients_of(const Block& block) const;
-  [[nodiscard]] at::Tensor own_gradients_of(const Block& block) const;
-  // Gives the block's parameters values in `bytes` (block.value_bytes()), or gradients in
-  // `elements` (block.count()); takes them away if undefined.
-  void set_values(const Block& block, const at::Tensor& bytes);
-  void set_gradients(const Block& block, const at::Tensor& elements);
+  [[nodiscard]] at::Tensor gradients_of(const Bucket& bucket) const;
+  [[nodiscard]] at::Tensor own_gradients_of(const Bucket& bucket) const;
+  // Gives the bucket's parameters working weights in `bytes` (bucket.working_bytes()), or gradients
+  // in `elements` (bucket.count()); takes them away if undefined.
+  void set_working_weights(const Bucket& bucket, const at::Tensor& bytes);
+  void set_gradients(const Bucket& bucket, const at::Tensor& elements);
 
-  // One more value for each element of pieces(), in the master's type, zeroed: optimiser state.
+  // One more value for each element of local_shards(), in the master's type, zeroed: optimiser
+  // state.
   [[nodiscard]] at::Tensor allocate_state();
-  // The flat view of a piece, by its position in pieces(), in a tensor made by allocate_state().
-  [[nodiscard]] at::Tensor view_of(std::size_t piece, const at::Tensor& state) const;
+  // The flat view of a shard, by its position in local_shards(), in a tensor made by
+  // allocate_state().
+  [[nodiscard]] at::Tensor view_of(std::size_t shard, const at::Tensor& state) const;
   // Elements, padding left out, of whole parameters.
   [[nodiscard]] std::int64_t parameter_count() const;
-  // Held on this rank, padding included. Masters that serve as values count as masters.
+  // Held on this rank, padding included. Masters that serve as working weights count as masters.
   [[nodiscard]] std::int64_t bytes(Storage kind) const {
     return bytes_[static_cast<std::size_t>(kind)];
   }
 
-  // Draws all masters as their specs say, from (seed, global name, global index), and all values
-  // that are kept, without communication.
+  // Draws all masters as their specs say, from (seed, global name, global index), and all working
+  // weights that are kept, without communication.
   void initialize(std::uint64_t seed);
-  // Copies the masters of own pieces to their values; nothing to do where they are the same memory.
+  // Rounds the masters of the local shards to their working weights; nothing to do where they are
+  // the same memory.
   void publish();
   // A new step: every gradient slot is unclaimed.
   void release_gradients();
@@ -99,33 +103,34 @@ class Arena {
  private:
   void allocate_storages();
   void make_parameters(std::span<const ParameterSpec* const> specs);
-  void make_pieces();
-  void find_blocks(std::span<const ParameterSpec> specs);
+  void make_local_shards();
+  void find_buckets(std::span<const ParameterSpec> specs);
   // Adds the names of tied parameters to by_name_.
   void name_tied(std::span<const ParameterSpec> specs);
   [[nodiscard]] at::Tensor allocate(std::int64_t bytes, Storage kind);
   [[nodiscard]] bool is_mixed() const { return types_.compute != types_.master; }
   [[nodiscard]] bool keeps_masters() const;
   [[nodiscard]] std::int64_t master_size() const;
-  // The view of a parameter's value in the values of its block.
-  [[nodiscard]] at::Tensor value_in(std::size_t parameter, std::int64_t value_begin,
-                                    const at::Tensor& bytes) const;
+  // The view of a parameter's working weight in those of its bucket.
+  [[nodiscard]] at::Tensor working_weight_in(std::size_t parameter, std::int64_t working_begin,
+                                             const at::Tensor& bytes) const;
   [[nodiscard]] at::Tensor flat(const at::Tensor& storage, int first_unit, int last_unit) const;
 
   NumericTypes types_;
   Sharding sharding_;
-  Layout layout_;
+  ArenaLayout layout_;
   std::array<std::int64_t, 4> bytes_{};
   at::Tensor masters_;  // whole, or own shards
-  at::Tensor values_;   // bytes: whole, or own shards; shares the masters' memory where they serve
+  at::Tensor
+      working_weights_;  // bytes: whole, or own shards; shares the masters' memory where they serve
   at::Tensor gradients_;  // whole, or own shards
   std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::vector<Piece> pieces_;
+  std::vector<LocalShard> local_shards_;
   std::vector<std::pair<std::string, Parameter*>> by_name_;  // sorted
-  std::vector<std::vector<std::size_t>> blocks_of_;          // by unit
+  std::vector<std::vector<std::size_t>> buckets_of_;         // by unit
 };
 
-// Values of the part of `spec` that is held here, drawn in double precision.
+// Values of the slice of `spec` that is held here, drawn in double precision.
 [[nodiscard]] at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed);
 // Elements [begin, begin + count) of them, flat.
 [[nodiscard]] at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed,

@@ -19,21 +19,21 @@ double draw(const Initializer& initializer, const RandomStream& stream, std::int
   return 0;
 }
 
-// Maps an index into the held part to the index into the whole: the slice splits `dim`, so the part
-// is runs of `inner * extent` elements, one from each of the outer rows.
+// Maps an index into the held slice to the index into the whole: the slice splits `dim`, so the
+// slice is runs of `inner * extent` elements, one from each of the outer rows.
 struct GlobalIndex {
   explicit GlobalIndex(const ParameterSpec& spec) {
     const auto dim = static_cast<std::size_t>(spec.slice ? spec.slice->dim : 0);
     for (std::size_t i = dim + 1; i < spec.shape.size(); ++i) inner *= spec.shape[i];
     if (spec.shape.empty()) return;
     whole_run = inner * spec.shape[dim];
-    part_run = spec.slice ? inner * (spec.slice->end - spec.slice->begin) : whole_run;
+    slice_run = spec.slice ? inner * (spec.slice->end - spec.slice->begin) : whole_run;
     begin = spec.slice ? inner * spec.slice->begin : 0;
   }
   [[nodiscard]] std::int64_t operator()(std::int64_t local) const {
-    return local / part_run * whole_run + begin + local % part_run;
+    return local / slice_run * whole_run + begin + local % slice_run;
   }
-  std::int64_t inner = 1, whole_run = 1, part_run = 1, begin = 0;
+  std::int64_t inner = 1, whole_run = 1, slice_run = 1, begin = 0;
 };
 
 }  // namespace

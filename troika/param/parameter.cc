@@ -5,11 +5,11 @@
 namespace troika {
 
 Parameter::Parameter(ParameterSpec spec, at::ScalarType master_type, at::Tensor master,
-                     at::Tensor value, at::Tensor gradient)
+                     at::Tensor working_weight, at::Tensor gradient)
     : spec_(std::move(spec)),
       master_type_(master_type),
       master_(std::move(master)),
-      value_(std::move(value)),
+      working_weight_(std::move(working_weight)),
       gradient_(std::move(gradient)) {}
 
 const at::Tensor& Parameter::refuse(const char* what) const {

@@ -10,25 +10,25 @@ namespace troika {
 class Parameter {
  public:
   // Tensors that are not there (yet) are undefined.
-  Parameter(ParameterSpec spec, at::ScalarType master_type, at::Tensor master, at::Tensor value,
-            at::Tensor gradient);
+  Parameter(ParameterSpec spec, at::ScalarType master_type, at::Tensor master,
+            at::Tensor working_weight, at::Tensor gradient);
 
   [[nodiscard]] const ParameterSpec& spec() const { return spec_; }
   // fp32, or fp64 in fp64 runs: of masters and gradients.
   [[nodiscard]] at::ScalarType master_type() const { return master_type_; }
-  // What the optimiser updates. Throws InternalError where a rank has a part of it only: at ZeRO
-  // stage 3, in mixed precision from stage 1 on; Arena::pieces() has the parts.
+  // What the optimiser updates. Throws InternalError where a rank has a shard of it only: at ZeRO
+  // stage 3, in mixed precision from stage 1 on; Arena::local_shards() has the shards.
   [[nodiscard]] const at::Tensor& master() const {
     return master_.defined() ? master_ : refuse("master");
   }
-  // What is computed with: the master itself, or its copy in bf16 or fp16 (where the spec says
-  // precise: in the master's type). At ZeRO stage 3 it is there from UnitHooks::need_values() to
-  // release_values(), and throws InternalError else.
-  [[nodiscard]] const at::Tensor& value() const {
-    return value_.defined() ? value_ : refuse("value");
+  // The working weight, which is computed with: the master itself, or its copy in bf16 or fp16
+  // (where the spec says keep_fp32: in the master's type). At ZeRO stage 3 it is there from
+  // UnitHooks::unshard() to reshard(), and throws InternalError else.
+  [[nodiscard]] const at::Tensor& working_weight() const {
+    return working_weight_.defined() ? working_weight_ : refuse("working weight");
   }
   // In the master's precision. Meaningful only when claimed(). Throws InternalError where ZeRO has
-  // given it memory only from UnitHooks::need_gradients() to the reduction.
+  // given it memory only from UnitHooks::prepare_gradients() to the reduction.
   [[nodiscard]] const at::Tensor& gradient() const {
     return gradient_.defined() ? gradient_ : refuse("gradient");
   }
@@ -47,7 +47,7 @@ class Parameter {
   void add_gradient_product(const at::Tensor& left, const at::Tensor& right);
 
   // For the arena: other memory, or none (undefined).
-  void set_value(at::Tensor value) { value_ = std::move(value); }
+  void set_working_weight(at::Tensor weight) { working_weight_ = std::move(weight); }
   void set_gradient(at::Tensor gradient) { gradient_ = std::move(gradient); }
 
  private:
@@ -56,7 +56,7 @@ class Parameter {
   ParameterSpec spec_;
   at::ScalarType master_type_;
   at::Tensor master_;
-  at::Tensor value_;
+  at::Tensor working_weight_;
   at::Tensor gradient_;
   bool claimed_ = false;
 };

@@ -1,4 +1,4 @@
-// Which ranks share the parameters of an arena, and what of them each keeps.
+// The ranks among which the parameters of an arena are sharded, and what each keeps.
 #pragma once
 
 #include <troika/comm/group.h>
@@ -8,12 +8,11 @@ namespace troika {
 
 // Stages of ZeRO (Rajbhandari et al. 2020) over the data axis:
 //   0  every rank keeps everything
-//   1  the optimiser's state, and masters that are no values, are cut among the ranks of `shard`
-//   2  gradients too
-//   3  values too: a unit's are gathered before they are used
+//   1  the optimiser's state, and masters that are no working weights, are cut among the ranks of
+//   `shard` 2  gradients too 3  working weights too: a unit's are gathered before they are used
 struct Sharding {
   int stage = 0;
-  // Sums of gradients fold over this group first, at every stage.
+  // Gradients are reduced over this group first, at every stage.
   Group shard = {};
   // Then over this one: the ranks with the same place in their own shard groups, which keep the
   // same (hybrid sharding). Of one where `shard` is the whole data axis.

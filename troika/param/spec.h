@@ -26,7 +26,7 @@ struct Initializer {
   }
 };
 
-// The part of a global tensor that one rank holds: [begin, end) along one dimension.
+// The slice of a global tensor that one rank holds: [begin, end) along one dimension.
 struct Slice {
   int dim = 0;
   std::int64_t begin = 0;
@@ -40,7 +40,7 @@ struct ParameterSpec {
   // Global and unpadded.
   std::vector<std::int64_t> shape;
   Initializer initializer;
-  // The part held here; absent: all of it (replicated). Cuts may be uneven.
+  // The slice held here; absent: all of it (replicated). Cuts may be uneven.
   std::optional<Slice> slice;
   // Axes over which the local gradient is a partial sum, besides the data axis, where it always is.
   // Where `slice` is given as well, neighbours on that axis hold overlapping slices.
@@ -49,9 +49,9 @@ struct ParameterSpec {
   // files; absent: all of them. Of what several tensor ranks hold, exactly one counts it.
   std::optional<std::int64_t> owned;
   // The rank of another pipeline stage holds the original (a tied weight), and counts it.
-  bool copy = false;
-  // Computed with in the precision of the masters (norms), whatever the run's is.
-  bool precise = false;
+  bool tied_replica = false;
+  // The working weight is kept in the masters' precision (norms), whatever the run's is.
+  bool keep_fp32 = false;
   // Global name of the parameter whose storage this one shares; empty: its own.
   std::string tied_to;
   // The unit it belongs to: the granularity of buckets, gathering and recomputation.
@@ -61,7 +61,7 @@ struct ParameterSpec {
   // The optimiser needs the whole matrix at once, so a shard must not cut through it.
   bool whole_matrix = false;
 
-  // Shape of the part held here.
+  // Shape of what is held here.
   [[nodiscard]] std::vector<std::int64_t> local_shape() const;
   // Elements held here.
   [[nodiscard]] std::int64_t local_count() const;

@@ -163,7 +163,7 @@ Rendezvous Rendezvous::join(World world, const Agreement& agreement, const Deadl
   Store store = open_store(world, deadline).with_prefix(key_prefix(world.job));
   Rendezvous rendezvous(std::move(world), std::move(store));
   rendezvous.announce(agreement);
-  rendezvous.meet(agreement, deadline);
+  rendezvous.wait_for_members(agreement, deadline);
   return rendezvous;
 }
 
@@ -189,7 +189,7 @@ void Rendezvous::announce(const Agreement& agreement) {
               write({member, agreement.version, hex(content_hash(agreement.recipe))}));
 }
 
-void Rendezvous::meet(const Agreement& agreement, const Deadline& deadline) {
+void Rendezvous::wait_for_members(const Agreement& agreement, const Deadline& deadline) {
   wait_for_all(*store_, "member", world_, "come", deadline);
   std::vector<Announcement> all;
   for (const std::string& text : store_->get_all(keys_of_all("member", world_.size))) {

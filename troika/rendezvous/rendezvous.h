@@ -1,5 +1,5 @@
-// The meeting of all ranks at the start of a job: everybody says who they are and what they are
-// about to do, and nobody goes on unless all have come and agree.
+// The rendezvous of all ranks at the start of a job: each announces who it is and what it is
+// about to do, and no rank goes on unless all have come and agree.
 #pragma once
 
 #include <troika/base/time.h>
@@ -55,7 +55,7 @@ class Rendezvous {
  private:
   Rendezvous(World world, std::optional<Store> store);
   void announce(const Agreement& agreement);
-  void meet(const Agreement& agreement, const Deadline& deadline);
+  void wait_for_members(const Agreement& agreement, const Deadline& deadline);
   [[nodiscard]] bool keeps_store() const;
 
   World world_;

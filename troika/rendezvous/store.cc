@@ -214,9 +214,9 @@ Store Store::clone() const {
   return clone(kToReconnect);
 }
 
-Store Store::clone(Seconds patience) const {
+Store Store::clone(Seconds timeout) const {
   auto copy = std::make_unique<Handle>(*handle_);
-  copy->client = open_client(handle_->endpoint, Deadline::in(patience));
+  copy->client = open_client(handle_->endpoint, Deadline::in(timeout));
   copy->keys = copy->client;
   if (!copy->prefix.empty()) {
     copy->keys = c10::make_intrusive<c10d::PrefixStore>(copy->prefix, copy->client);

@@ -33,9 +33,9 @@ class Store {
   ~Store();
 
   // Another connection to the same store and prefix, for another thread. Throws RendezvousError
-  // where none is made within `patience`.
+  // where none is made within `timeout`.
   [[nodiscard]] Store clone() const;
-  [[nodiscard]] Store clone(Seconds patience) const;
+  [[nodiscard]] Store clone(Seconds timeout) const;
   // The same connection and prefix, for the same thread.
   [[nodiscard]] Store share() const;
   // The same connection, every key behind "prefix/".

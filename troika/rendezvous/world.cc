@@ -61,7 +61,7 @@ bool is_true(const std::string& text) {
 
 // Troika's own launcher, torchrun, and Kubernetes' training operators.
 World torchrun_world(const Environment& environment) {
-  World world = lone_world(environment);
+  World world = single_process_world(environment);
   const bool own = environment.has("TROIKA_LAUNCHER_PID");
   world.source = own ? "troika" : "torchrun";
   read_rank(world, environment, "RANK", "WORLD_SIZE");
@@ -121,7 +121,7 @@ std::string slurm_store_host(const World& world, const Environment& environment)
 }
 
 World slurm_world(const Environment& environment) {
-  World world = lone_world(environment);
+  World world = single_process_world(environment);
   world.source = "slurm";
   read_rank(world, environment, "SLURM_PROCID",
             environment.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
@@ -163,7 +163,7 @@ void read_mpi_store(World& world, const Environment& environment, const std::str
 }
 
 World open_mpi_world(const Environment& environment) {
-  World world = lone_world(environment);
+  World world = single_process_world(environment);
   world.source = "mpi";
   read_rank(world, environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   read_local(world, environment, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -176,7 +176,7 @@ World open_mpi_world(const Environment& environment) {
 // MPICH, Intel MPI and MVAPICH: the process manager Hydra. It gives a job no name; on one host its
 // proxy, which all ranks share, serves as one, and on several the address of the rendezvous does.
 World mpich_world(const Environment& environment) {
-  World world = lone_world(environment);
+  World world = single_process_world(environment);
   world.source = "mpi";
   read_rank(world, environment, "PMI_RANK", "PMI_SIZE");
   read_local(world, environment, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
@@ -190,7 +190,7 @@ World mpich_world(const Environment& environment) {
 
 }  // namespace
 
-World lone_world(const Environment& environment) {
+World single_process_world(const Environment& environment) {
   World world;
   world.host = environment.host().name;
   world.store.host = "127.0.0.1";

@@ -38,7 +38,7 @@ struct World {
 };
 
 // A process that nobody launched: rank 0 of 1.
-[[nodiscard]] World lone_world(const Environment& environment);
+[[nodiscard]] World single_process_world(const Environment& environment);
 
 // What the environment says, or nothing when no launcher is at work. In this order: RANK and
 // WORLD_SIZE (troika's launcher, torchrun, Kubernetes); a Slurm job step, unless its task is an

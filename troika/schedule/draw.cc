@@ -83,8 +83,8 @@ std::string legend_of(const Schedule& schedule, double shortest, double scale) {
   }
   std::string legend = "F forward, ";
   legend += splits ? "B gradient of the input, W of the weights" : "B backward";
-  if (schedule.chunks == 2) legend += "; lower case: chunk 1, else chunk 0";
-  if (schedule.chunks > 2) legend += "; lower case: odd chunks";
+  if (schedule.virtual_stages == 2) legend += "; lower case: virtual stage 1, else virtual stage 0";
+  if (schedule.virtual_stages > 2) legend += "; lower case: odd virtual stages";
   legend += "\nThe number is the microbatch; ";
   legend += kIdle;
   legend += " waits";
@@ -104,7 +104,7 @@ std::vector<std::string> row_of(const std::string& label, double first, double l
           format_fixed(last, kTimeDigits),
           format_fixed(span, kTimeDigits),
           format_fixed(busy, kTimeDigits),
-          percent(part_idle(span, busy)),
+          percent(idle_fraction(span, busy)),
           format_fixed(activations, 2)};
 }
 

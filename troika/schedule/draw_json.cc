@@ -47,7 +47,7 @@ class Events {
   std::string text_;
 };
 
-void add_rank(Events& events, int rank, const RankTimes& times, int chunks) {
+void add_rank(Events& events, int rank, const RankTimes& times, int virtual_stages) {
   const std::string name = "rank " + std::to_string(rank);
   events.add("M", "process_name", rank, {{"args", {{"name", name}}}});
   events.add("M", "process_sort_index", rank, {{"args", {{"sort_index", rank}}}});
@@ -58,7 +58,7 @@ void add_rank(Events& events, int rank, const RankTimes& times, int chunks) {
     alive += more;
     events.add("C", "activations", rank,
                {{"ts", when * kMicroseconds},
-                {"args", {{"microbatches", static_cast<double>(alive) / chunks}}}});
+                {"args", {{"microbatches", static_cast<double>(alive) / virtual_stages}}}});
   };
   for (const TimedAction& timed : times.actions) {
     const int more = timed.action.activations();
@@ -75,7 +75,7 @@ void add_rank(Events& events, int rank, const RankTimes& times, int chunks) {
 std::string to_json(const Schedule& schedule, const Simulation& simulation) {
   Json json = {{"schedule", schedule.name},
                {"stages", schedule.ranks},
-               {"virtual_stages", schedule.chunks},
+               {"virtual_stages", schedule.virtual_stages},
                {"microbatches", schedule.microbatches},
                {"makespan", simulation.makespan},
                {"longest_span", simulation.longest_span},
@@ -92,7 +92,7 @@ std::string to_json(const Schedule& schedule, const Simulation& simulation) {
 std::string to_trace(const Schedule& schedule, const Simulation& simulation) {
   Events events;
   for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
-    add_rank(events, static_cast<int>(rank), simulation.ranks[rank], schedule.chunks);
+    add_rank(events, static_cast<int>(rank), simulation.ranks[rank], schedule.virtual_stages);
   }
   const Json about = {{"schedule", schedule.name}, {"makespan_ms", simulation.makespan}};
   return R"({"displayTimeUnit":"ms","otherData":)" + about.dump() + ",\"traceEvents\":[\n" +

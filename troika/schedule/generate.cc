@@ -16,26 +16,28 @@ struct Kind {
   std::string_view name;
   detail::Generator generate;
   Placement placement;
-  int fewest_chunks;
-  int most_chunks;
-  std::string_view hint;  // what to do about other numbers of chunks
+  int min_virtual_stages;
+  int max_virtual_stages;
+  std::string_view hint;  // what to do about other numbers of virtual stages
 };
 
 constexpr int kAny = std::numeric_limits<int>::max();
-constexpr std::string_view kOneChunk =
-    "set virtual_stages = 1 (--virtual-stages 1), or take zb-v, which has 2 chunks a rank";
+constexpr std::string_view kOneVirtualStage =
+    "set virtual_stages = 1 (--virtual-stages 1), or take zb-v, which has 2 virtual stages a rank";
 
 // A new schedule is one line here.
 constexpr std::array kKinds = {
     Kind{"gpipe", detail::gpipe, Placement::kRoundRobin, 1, kAny, ""},
     Kind{"1f1b", detail::one_forward_one_backward, Placement::kRoundRobin, 1, 1,
-         "take interleaved-1f1b, which has any number of chunks a rank, or set virtual_stages = 1 "
+         "take interleaved-1f1b, which has any number of virtual stages a rank, or set "
+         "virtual_stages = 1 "
          "(--virtual-stages 1)"},
     Kind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, ""},
-    Kind{"zb-h1", detail::zero_bubble_h1, Placement::kRoundRobin, 1, 1, kOneChunk},
-    Kind{"zb-h2", detail::zero_bubble_h2, Placement::kRoundRobin, 1, 1, kOneChunk},
+    Kind{"zb-h1", detail::zero_bubble_h1, Placement::kRoundRobin, 1, 1, kOneVirtualStage},
+    Kind{"zb-h2", detail::zero_bubble_h2, Placement::kRoundRobin, 1, 1, kOneVirtualStage},
     Kind{"zb-v", detail::zero_bubble_v, Placement::kV, 2, 2,
-         "set virtual_stages = 2 (--virtual-stages 2), or take zb-h1, which has 1 chunk a rank"},
+         "set virtual_stages = 2 (--virtual-stages 2), or take zb-h1, which has 1 virtual stage a "
+         "rank"},
 };
 
 constexpr auto kNames = [] {
@@ -61,8 +63,8 @@ void check_size(std::string_view what, int size) {
 
 std::vector<int> place(Placement placement, const ScheduleShape& shape) {
   std::vector<int> ranks;
-  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-    const bool backwards = placement == Placement::kV && chunk % 2 == 1;
+  for (int virtual_stage = 0; virtual_stage < shape.virtual_stages; ++virtual_stage) {
+    const bool backwards = placement == Placement::kV && virtual_stage % 2 == 1;
     for (int i = 0; i < shape.ranks; ++i) ranks.push_back(backwards ? shape.ranks - 1 - i : i);
   }
   return ranks;
@@ -74,24 +76,25 @@ std::span<const std::string_view> schedule_names() {
   return kNames;
 }
 
-int fewest_chunks(std::string_view name) {
-  return kind_called(name).fewest_chunks;
+int min_virtual_stages(std::string_view name) {
+  return kind_called(name).min_virtual_stages;
 }
 
-int settled_chunks(std::string_view name, int asked) {
-  const int fewest = fewest_chunks(name);
+int resolve_virtual_stages(std::string_view name, int asked) {
+  const int fewest = min_virtual_stages(name);
   return asked == 0 || asked == 1 ? fewest : asked;
 }
 
 void check_schedule(std::string_view name, const ScheduleShape& shape) {
   const Kind& kind = kind_called(name);
   check_size("ranks", shape.ranks);
-  check_size("chunks a rank", shape.chunks);
+  check_size("virtual stages a rank", shape.virtual_stages);
   check_size("microbatches", shape.microbatches);
-  if (shape.chunks < kind.fewest_chunks || shape.chunks > kind.most_chunks) {
+  if (shape.virtual_stages < kind.min_virtual_stages ||
+      shape.virtual_stages > kind.max_virtual_stages) {
     throw UsageError("the schedule " + std::string(name) + " has " +
-                         (kind.fewest_chunks == 1 ? "1 chunk" : "2 chunks") + " a rank, not " +
-                         std::to_string(shape.chunks),
+                         (kind.min_virtual_stages == 1 ? "1 virtual stage" : "2 virtual stages") +
+                         " a rank, not " + std::to_string(shape.virtual_stages),
                      std::string(kind.hint));
   }
 }
@@ -102,7 +105,7 @@ Schedule make_schedule(std::string_view name, const ScheduleShape& shape) {
   Schedule schedule;
   schedule.name = name;
   schedule.ranks = shape.ranks;
-  schedule.chunks = shape.chunks;
+  schedule.virtual_stages = shape.virtual_stages;
   schedule.microbatches = shape.microbatches;
   schedule.rank_of_stage = place(kind.placement, shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {

@@ -11,26 +11,27 @@ namespace troika {
 
 struct ScheduleShape {
   int ranks = 1;
-  int chunks = 1;  // model chunks on each rank (virtual stages)
+  int virtual_stages = 1;  // on each rank
   int microbatches = 1;
 };
 
 // "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v": as in the recipe.
 [[nodiscard]] std::span<const std::string_view> schedule_names();
 
-// The fewest chunks a rank that the schedule can have: 2 for "zb-v", 1 for the others. Throws
+// Returns the fewest virtual stages a rank that the schedule can have: 2 for "zb-v", 1 for the
+// others. Throws UsageError for a name that is not known.
+[[nodiscard]] int min_virtual_stages(std::string_view name);
+
+// Returns the number of virtual stages a rank for a request of `asked`: 0 and 1, the default of a
+// recipe, mean the fewest that the schedule can have; others are returned as they are. Throws
 // UsageError for a name that is not known.
-[[nodiscard]] int fewest_chunks(std::string_view name);
+[[nodiscard]] int resolve_virtual_stages(std::string_view name, int asked);
 
-// The chunks a rank of a schedule that `asked` are asked for: 0, and 1, the default of a recipe,
-// stand for the fewest; others are as they are. Throws UsageError for a name that is not known.
-[[nodiscard]] int settled_chunks(std::string_view name, int asked);
-
-// Throws UsageError for a name that is not known (with the nearest one), a size below 1, and chunks
-// that the schedule cannot have (with a schedule that can).
+// Throws UsageError for a name that is not known (with the nearest one), a size below 1, and
+// virtual stages that the schedule cannot have (with a schedule that can).
 void check_schedule(std::string_view name, const ScheduleShape& shape);
 
-// With its transfers. Chunk c of rank r is stage c x ranks + r; for "zb-v" stages r and
+// With its transfers. Virtual stage v of rank r is stage v x ranks + r; for "zb-v" stages r and
 // 2 x ranks - 1 - r are those of rank r. Throws UsageError as check_schedule.
 [[nodiscard]] Schedule make_schedule(std::string_view name, const ScheduleShape& shape);
 

@@ -10,8 +10,8 @@ namespace troika::detail {
 
 using Generator = Program (*)(const ScheduleShape& shape, int rank);
 
-// Huang et al. 2019, "GPipe": all forwards, then all backwards; chunk by chunk where a rank has
-// several.
+// Huang et al. 2019, "GPipe": all forwards, then all backwards; one virtual stage after the
+// other where a rank has several.
 [[nodiscard]] Program gpipe(const ScheduleShape& shape, int rank);
 
 // Narayanan et al. 2019, "PipeDream" (with a flush at the end of the step): p - 1 - s forwards
@@ -19,8 +19,9 @@ using Generator = Program (*)(const ScheduleShape& shape, int rank);
 [[nodiscard]] Program one_forward_one_backward(const ScheduleShape& shape, int rank);
 
 // Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
-// Megatron-LM", section 2.2: groups of p microbatches pass chunk by chunk. The last group may be
-// smaller: it keeps the order of a full one, of which the missing microbatches are left out.
+// Megatron-LM", section 2.2: groups of p microbatches pass one virtual stage after the other. The
+// last group may be smaller: it keeps the order of a full one, of which the missing microbatches
+// are left out.
 [[nodiscard]] Program interleaved(const ScheduleShape& shape, int rank);
 
 // Qi et al. 2023, "Zero bubble pipeline parallelism", section 2: stage s has p - 1 - s (ZB-H1) or
@@ -28,8 +29,8 @@ using Generator = Program (*)(const ScheduleShape& shape, int rank);
 [[nodiscard]] Program zero_bubble_h1(const ScheduleShape& shape, int rank);
 [[nodiscard]] Program zero_bubble_h2(const ScheduleShape& shape, int rank);
 
-// Qi et al. 2024, "Pipeline parallelism with controllable memory": two chunks a rank, laid out as a
-// V, so that every microbatch begins and ends on rank 0.
+// Qi et al. 2024, "Pipeline parallelism with controllable memory": two virtual stages a rank, laid
+// out as a V, so that every microbatch begins and ends on rank 0.
 [[nodiscard]] Program zero_bubble_v(const ScheduleShape& shape, int rank);
 
 }  // namespace troika::detail

@@ -38,14 +38,14 @@ Program zero_bubble(const ScheduleShape& shape, int stage, int warmup, int lag) 
 
 Program gpipe(const ScheduleShape& shape, int rank) {
   Program program;
-  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+  for (int virtual_stage = 0; virtual_stage < shape.virtual_stages; ++virtual_stage) {
     for (int i = 0; i < shape.microbatches; ++i) {
-      program.push_back({ActionKind::kForward, chunk * shape.ranks + rank, i});
+      program.push_back({ActionKind::kForward, virtual_stage * shape.ranks + rank, i});
     }
   }
-  for (int chunk = shape.chunks; chunk-- > 0;) {
+  for (int virtual_stage = shape.virtual_stages; virtual_stage-- > 0;) {
     for (int i = 0; i < shape.microbatches; ++i) {
-      program.push_back({ActionKind::kBackward, chunk * shape.ranks + rank, i});
+      program.push_back({ActionKind::kBackward, virtual_stage * shape.ranks + rank, i});
     }
   }
   return program;

@@ -48,7 +48,7 @@ struct ScheduleAction {
   [[nodiscard]] bool makes_weight_gradient() const {
     return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
   }
-  // How many more activations of a chunk are alive after it: 1, 0 or -1.
+  // How many more activations of a virtual stage are alive after it: 1, 0 or -1.
   [[nodiscard]] int activations() const {
     return kind == ActionKind::kForward ? 1 : makes_weight_gradient() ? -1 : 0;
   }
@@ -61,33 +61,33 @@ struct ScheduleAction {
 // "F3 (stage 1)", "receive activation 3 (for stage 1)".
 [[nodiscard]] std::string describe(const ScheduleAction& action);
 
-// What one rank does, in order. How it is carried out:
+// What one rank does, in order. The executor follows these rules:
 // - an action that computes runs to its end before the next one, and waits for what it uses: of
 //   its own rank it was made before, of another rank it has been received;
 // - a send or receive is posted and does not wait. Between two ranks the messages of one direction
 //   match in order: the n-th receive takes the n-th send, so a message needs no tag;
-// - a message moves once both ends are posted (nothing relies on buffering). A rank lets go of its
-//   sends in their order; at most Schedule::most_sends() are under way, then a send waits for the
+// - a message moves once both ends are posted (nothing relies on buffering). A rank releases its
+//   sends in their order; at most Schedule::most_sends() are in flight, then a send waits for the
 //   oldest of them, so that a fast rank does not run away from a slow link.
 using Program = std::vector<ScheduleAction>;
 
 struct Schedule {
   std::string name;
   int ranks = 1;
-  int chunks = 1;  // stages on each rank
+  int virtual_stages = 1;  // stages on each rank
   int microbatches = 1;
-  std::vector<int> rank_of_stage;  // ranks x chunks of them
+  std::vector<int> rank_of_stage;  // ranks x virtual_stages entries
   std::vector<Program> programs;   // one a rank
 
-  [[nodiscard]] int stages() const { return ranks * chunks; }
-  // Of one rank, that its peers have not received. With several chunks any number: microbatches
-  // come back to the rank that has sent them, and might wait for each other.
+  [[nodiscard]] int stages() const { return ranks * virtual_stages; }
+  // Of one rank, that its peers have not received. With several virtual stages any number:
+  // microbatches come back to the rank that has sent them, and might wait for each other.
   [[nodiscard]] int most_sends() const {
-    return chunks == 1 ? 2 * ranks : 2 * chunks * microbatches;
+    return virtual_stages == 1 ? 2 * ranks : 2 * virtual_stages * microbatches;
   }
   // Whether any gradient of weights is computed apart from that of the input.
   [[nodiscard]] bool splits_backward() const;
-  // In ascending order. A stage's place in it is its chunk.
+  // In ascending order. A stage's index in it is its virtual stage.
   [[nodiscard]] std::vector<int> stages_of(int rank) const;
   // The rank at the other end of a transfer that a rank of this schedule has in its program.
   [[nodiscard]] int peer(const ScheduleAction& transfer) const;

@@ -26,9 +26,9 @@ void check_costs(const Schedule& schedule, const ScheduleCosts& costs) {
   }
 }
 
-class Clockwork {
+class Simulator {
  public:
-  Clockwork(const Schedule& schedule, const ScheduleCosts& costs)
+  Simulator(const Schedule& schedule, const ScheduleCosts& costs)
       : schedule_(schedule),
         costs_(costs),
         next_(schedule.programs.size(), 0),
@@ -42,7 +42,7 @@ class Clockwork {
     while (!ready.empty()) {
       const int rank = ready.back();
       ready.pop_back();
-      go_on(rank, ready);
+      advance(rank, ready);
     }
     for (std::size_t rank = 0; rank < next_.size(); ++rank) {
       check(next_[rank] == schedule_.programs[rank].size(),
@@ -53,7 +53,7 @@ class Clockwork {
 
  private:
   // As far as `rank` gets; ranks that it sends to may get further then.
-  void go_on(int rank, std::vector<int>& ready) {
+  void advance(int rank, std::vector<int>& ready) {
     const Program& program = schedule_.programs[static_cast<std::size_t>(rank)];
     RankTimes& times = ranks_[static_cast<std::size_t>(rank)];
     for (std::size_t& i = next_[static_cast<std::size_t>(rank)]; i < program.size(); ++i) {
@@ -100,18 +100,18 @@ class Clockwork {
   std::vector<RankTimes> ranks_;
 };
 
-void count_activations(RankTimes& times, int chunks) {
+void count_activations(RankTimes& times, int virtual_stages) {
   int alive = 0;
   for (const TimedAction& timed : times.actions) {
     alive += timed.action.activations();
-    times.peak_chunk_activations = std::max(times.peak_chunk_activations, alive);
+    times.peak_stage_activations = std::max(times.peak_stage_activations, alive);
   }
-  times.peak_activations = static_cast<double>(times.peak_chunk_activations) / chunks;
+  times.peak_activations = static_cast<double>(times.peak_stage_activations) / virtual_stages;
 }
 
 }  // namespace
 
-double part_idle(double whole, double work) {
+double idle_fraction(double whole, double work) {
   constexpr double kRounding = 1e-12;  // of sums of a few thousand times
   const double idle = whole - work;
   return idle > kRounding * whole ? idle / whole : 0;
@@ -136,7 +136,7 @@ double ScheduleCosts::of(const ScheduleAction& action) const {
 ScheduleCosts even_costs(const Schedule& schedule, const RankCosts& costs) {
   const auto stages = static_cast<std::size_t>(schedule.stages());
   const auto each = [&](double time) {
-    return std::vector<double>(stages, time / schedule.chunks);
+    return std::vector<double>(stages, time / schedule.virtual_stages);
   };
   return {each(costs.forward), each(costs.backward_input), each(costs.backward_weight),
           costs.transfer};
@@ -145,18 +145,18 @@ ScheduleCosts even_costs(const Schedule& schedule, const RankCosts& costs) {
 Simulation simulate(const Schedule& schedule, const ScheduleCosts& costs) {
   check_costs(schedule, costs);
   Simulation result;
-  result.ranks = Clockwork(schedule, costs).run();
+  result.ranks = Simulator(schedule, costs).run();
   double busy = 0;
   for (RankTimes& rank : result.ranks) {
-    count_activations(rank, schedule.chunks);
+    count_activations(rank, schedule.virtual_stages);
     busy += rank.busy;
     result.makespan = std::max(result.makespan, rank.last_end);
     result.longest_span = std::max(result.longest_span, rank.span());
     result.peak_activations = std::max(result.peak_activations, rank.peak_activations);
   }
   const double work = busy / schedule.ranks;
-  result.bubble_makespan = part_idle(result.makespan, work);
-  result.bubble_cost = part_idle(result.longest_span, work);
+  result.bubble_makespan = idle_fraction(result.makespan, work);
+  result.bubble_cost = idle_fraction(result.longest_span, work);
   return result;
 }
 

@@ -21,7 +21,7 @@ struct ScheduleCosts {
   [[nodiscard]] double of(const ScheduleAction& action) const;
 };
 
-// The times of one rank's part of the model, split evenly among its chunks.
+// The times of one rank's part of the model, split evenly among its virtual stages.
 struct RankCosts {
   double forward = 1;
   double backward_input = 1;
@@ -40,7 +40,7 @@ struct RankTimes {
   double first_start = 0;
   double last_end = 0;
   double busy = 0;
-  int peak_chunk_activations = 0;    // alive at once, of a single chunk
+  int peak_stage_activations = 0;    // alive at once, of a single virtual stage
   double peak_activations = 0;       // the same in microbatches
   std::vector<TimedAction> actions;  // those that compute, in order
   [[nodiscard]] double span() const { return last_end - first_start; }
@@ -48,7 +48,7 @@ struct RankTimes {
 
 // What is left of `whole` beside `work`, as a part of it; nothing where they are the same but for
 // rounding.
-[[nodiscard]] double part_idle(double whole, double work);
+[[nodiscard]] double idle_fraction(double whole, double work);
 
 struct Simulation {
   std::vector<RankTimes> ranks;

@@ -53,14 +53,14 @@ Mark end_of(const ScheduleAction& send) {
 }
 
 // An action that is missing, for messages.
-struct Duty {
+struct RequiredAction {
   std::uint8_t mark;
   ActionKind kind;
 };
 
-class Prover {
+class Validator {
  public:
-  Prover(const Schedule& schedule, const ScheduleBounds& bounds)
+  Validator(const Schedule& schedule, const ScheduleBounds& bounds)
       : schedule_(schedule), bounds_(bounds) {}
 
   std::optional<ScheduleFault> find_fault() {
@@ -97,10 +97,10 @@ class Prover {
   Fault check_shape() const;
   Fault walk(int rank);
   // Whether `action` may stand where it does; empty if so.
-  [[nodiscard]] std::string objection(int rank, const ScheduleAction& action) const;
-  [[nodiscard]] std::string objection_to_compute(const ScheduleAction& action) const;
-  [[nodiscard]] std::string objection_to_transfer(int rank, const ScheduleAction& action) const;
-  [[nodiscard]] std::string lacks_input(const ScheduleAction& action) const;
+  [[nodiscard]] std::string violation(int rank, const ScheduleAction& action) const;
+  [[nodiscard]] std::string compute_violation(const ScheduleAction& action) const;
+  [[nodiscard]] std::string transfer_violation(int rank, const ScheduleAction& action) const;
+  [[nodiscard]] std::string missing_input(const ScheduleAction& action) const;
   Fault check_complete() const;
   Fault check_matching() const;
   Fault run() const;
@@ -115,12 +115,12 @@ class Prover {
   std::vector<Due> next_;
 };
 
-Prover::Fault Prover::check_shape() const {
+Validator::Fault Validator::check_shape() const {
   const auto wrong = [this](const std::string& message) {
     return ScheduleFault{0, 0, schedule_.name + ": " + message};
   };
-  if (schedule_.ranks < 1 || schedule_.chunks < 1 || schedule_.microbatches < 1) {
-    return wrong("ranks, chunks and microbatches are at least 1");
+  if (schedule_.ranks < 1 || schedule_.virtual_stages < 1 || schedule_.microbatches < 1) {
+    return wrong("ranks, virtual stages and microbatches are at least 1");
   }
   if (static_cast<int>(schedule_.rank_of_stage.size()) != schedule_.stages() ||
       static_cast<int>(schedule_.programs.size()) != schedule_.ranks) {
@@ -136,18 +136,18 @@ Prover::Fault Prover::check_shape() const {
   }
   for (int rank = 0; rank < schedule_.ranks; ++rank) {
     const int count = stages[static_cast<std::size_t>(rank)];
-    if (count == schedule_.chunks) continue;
-    return fault(rank, 0, text(count) + " stages, not " + text(schedule_.chunks));
+    if (count == schedule_.virtual_stages) continue;
+    return fault(rank, 0, text(count) + " stages, not " + text(schedule_.virtual_stages));
   }
   return {};
 }
 
 // What can be told from one rank's program alone: a stage's actions are all on its rank.
-Prover::Fault Prover::walk(int rank) {
+Validator::Fault Validator::walk(int rank) {
   int alive = 0;
   for (int position = 0; position < static_cast<int>(program(rank).size()); ++position) {
     const ScheduleAction& action = program(rank)[static_cast<std::size_t>(position)];
-    if (std::string why = objection(rank, action); !why.empty()) {
+    if (std::string why = violation(rank, action); !why.empty()) {
       return fault(rank, position, describe(action) + " " + why);
     }
     marks_[cell_of(schedule_, action)] |= marks_of(action.kind);
@@ -157,17 +157,18 @@ Prover::Fault Prover::walk(int rank) {
     alive += action.activations();
     if (action.kind != ActionKind::kForward) continue;
     ++next.forward;
-    const double microbatches = static_cast<double>(alive) / schedule_.chunks;
+    const double microbatches = static_cast<double>(alive) / schedule_.virtual_stages;
     if (bounds_.activations && microbatches > *bounds_.activations) {
       return fault(rank, position,
-                   describe(action) + " makes " + text(alive) + " activations of a chunk, of " +
-                       text(schedule_.chunks) + " a microbatch: more than memory is bound to");
+                   describe(action) + " makes " + text(alive) +
+                       " activations of a virtual stage, of " + text(schedule_.virtual_stages) +
+                       " a microbatch: more than memory is bound to");
     }
   }
   return {};
 }
 
-std::string Prover::objection(int rank, const ScheduleAction& action) const {
+std::string Validator::violation(int rank, const ScheduleAction& action) const {
   if (!is_stage(action.stage)) return "is of a stage that is not there";
   if (!is_stage(action.source_stage())) return "is from a stage that is not there";
   if (action.microbatch < 0 || action.microbatch >= schedule_.microbatches) {
@@ -178,17 +179,17 @@ std::string Prover::objection(int rank, const ScheduleAction& action) const {
   if ((marks_[cell_of(schedule_, action)] & marks_of(action.kind)) != 0) {
     return "is there twice";
   }
-  return action.is_compute() ? objection_to_compute(action) : objection_to_transfer(rank, action);
+  return action.is_compute() ? compute_violation(action) : transfer_violation(rank, action);
 }
 
-std::string Prover::objection_to_compute(const ScheduleAction& action) const {
+std::string Validator::compute_violation(const ScheduleAction& action) const {
   const int stage = action.stage;
   const int microbatch = action.microbatch;
   if (action.kind != ActionKind::kBackwardWeight) {
     if (action.kind != ActionKind::kForward && !has(stage, microbatch, kForwarded)) {
       return "comes before its forward";
     }
-    if (std::string why = lacks_input(action); !why.empty()) return why;
+    if (std::string why = missing_input(action); !why.empty()) return why;
   } else if (!has(stage, microbatch, kInputDone)) {
     return "comes before the gradient of its input";
   }
@@ -202,7 +203,7 @@ std::string Prover::objection_to_compute(const ScheduleAction& action) const {
 }
 
 // Of a forward, or a gradient of the input.
-std::string Prover::lacks_input(const ScheduleAction& action) const {
+std::string Validator::missing_input(const ScheduleAction& action) const {
   const bool forward = action.kind == ActionKind::kForward;
   const int source = forward ? action.stage - 1 : action.stage + 1;
   if (!is_stage(source)) return {};  // the data, or the loss
@@ -216,7 +217,7 @@ std::string Prover::lacks_input(const ScheduleAction& action) const {
              : "comes before stage " + text(source) + " of its rank has made what it uses";
 }
 
-std::string Prover::objection_to_transfer(int rank, const ScheduleAction& action) const {
+std::string Validator::transfer_violation(int rank, const ScheduleAction& action) const {
   if (schedule_.peer(action) == rank) return "stays on its rank";
   if (action.is_receive()) return {};
   const bool activation = action.kind == ActionKind::kSendActivation;
@@ -225,27 +226,27 @@ std::string Prover::objection_to_transfer(int rank, const ScheduleAction& action
              : "comes before it is made";
 }
 
-Prover::Fault Prover::check_complete() const {
+Validator::Fault Validator::check_complete() const {
   for (int stage = 0; stage < schedule_.stages(); ++stage) {
-    std::vector<Duty> duties = {{kForwarded, ActionKind::kForward},
-                                {kInputDone, ActionKind::kBackwardInput},
-                                {kWeightDone, ActionKind::kBackwardWeight}};
+    std::vector<RequiredAction> required = {{kForwarded, ActionKind::kForward},
+                                            {kInputDone, ActionKind::kBackwardInput},
+                                            {kWeightDone, ActionKind::kBackwardWeight}};
     if (stage > 0 && schedule_.crosses(stage, stage - 1)) {
-      duties.push_back({kActivationSent, ActionKind::kSendActivation});
-      duties.push_back({kActivationReceived, ActionKind::kReceiveActivation});
+      required.push_back({kActivationSent, ActionKind::kSendActivation});
+      required.push_back({kActivationReceived, ActionKind::kReceiveActivation});
     }
     if (is_stage(stage + 1) && schedule_.crosses(stage, stage + 1)) {
-      duties.push_back({kGradientSent, ActionKind::kSendGradient});
-      duties.push_back({kGradientReceived, ActionKind::kReceiveGradient});
+      required.push_back({kGradientSent, ActionKind::kSendGradient});
+      required.push_back({kGradientReceived, ActionKind::kReceiveGradient});
     }
     std::uint8_t all = 0;
-    for (const Duty& duty : duties) all |= duty.mark;
+    for (const RequiredAction& one : required) all |= one.mark;
     for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
       const std::uint8_t done = marks_[cell_of(schedule_, stage, microbatch)];
       if (done == all) continue;
-      for (const Duty& duty : duties) {
-        if ((done & duty.mark) != 0) continue;
-        const ScheduleAction action{duty.kind, stage, microbatch};
+      for (const RequiredAction& one : required) {
+        if ((done & one.mark) != 0) continue;
+        const ScheduleAction action{one.kind, stage, microbatch};
         const int rank = rank_of(action.is_send() ? action.source_stage() : stage);
         return fault(rank, static_cast<int>(program(rank).size()),
                      describe(action) + " is missing");
@@ -256,7 +257,7 @@ Prover::Fault Prover::check_complete() const {
 }
 
 // Every message has both ends by now: what is left is their order.
-Prover::Fault Prover::check_matching() const {
+Validator::Fault Validator::check_matching() const {
   struct Channel {
     std::vector<ScheduleAction> sends;
     std::size_t received = 0;
@@ -289,15 +290,15 @@ Prover::Fault Prover::check_matching() const {
 // stays posted, so the order in which ranks go on makes no difference, and if this run ends so does
 // every other. A rank that waits to compute has posted its receive (walk) and messages match
 // (check_matching), so it waits for the send alone.
-Prover::Fault Prover::run() const {
+Validator::Fault Validator::run() const {
   std::vector<std::uint8_t> posted(marks_.size(), 0);
   std::vector<std::size_t> next(schedule_.programs.size(), 0);
-  std::vector<std::deque<ScheduleAction>> under_way(schedule_.programs.size());  // sends by rank
+  std::vector<std::deque<ScheduleAction>> in_flight(schedule_.programs.size());  // sends by rank
   const auto is_posted = [&](const ScheduleAction& action, Mark mark) {
     return (posted[cell_of(schedule_, action)] & mark) != 0;
   };
   const auto must_wait_to_send = [&](int rank) {
-    auto& sends = under_way[static_cast<std::size_t>(rank)];
+    auto& sends = in_flight[static_cast<std::size_t>(rank)];
     while (!sends.empty() && is_posted(sends.front(), end_of(sends.front()))) sends.pop_front();
     return static_cast<int>(sends.size()) >= schedule_.most_sends();
   };
@@ -319,7 +320,7 @@ Prover::Fault Prover::run() const {
       if (action.is_send() ? must_wait_to_send(rank) : waits(action)) break;
       if (action.is_compute()) continue;
       posted[cell_of(schedule_, action)] |= marks_of(action.kind);
-      if (action.is_send()) under_way[static_cast<std::size_t>(rank)].push_back(action);
+      if (action.is_send()) in_flight[static_cast<std::size_t>(rank)].push_back(action);
       ready.push_back(schedule_.peer(action));
     }
   }
@@ -329,7 +330,7 @@ Prover::Fault Prover::run() const {
     const ScheduleAction& action = program(rank)[position];
     const int source = action.kind == ActionKind::kForward ? action.stage - 1 : action.stage + 1;
     const int other = action.is_send()
-                          ? schedule_.peer(under_way[static_cast<std::size_t>(rank)].front())
+                          ? schedule_.peer(in_flight[static_cast<std::size_t>(rank)].front())
                           : rank_of(source);
     const ScheduleAction& its = program(other)[next[static_cast<std::size_t>(other)]];
     return fault(rank, static_cast<int>(position),
@@ -342,7 +343,7 @@ Prover::Fault Prover::run() const {
 }  // namespace
 
 std::optional<ScheduleFault> find_fault(const Schedule& schedule, const ScheduleBounds& bounds) {
-  return Prover(schedule, bounds).find_fault();
+  return Validator(schedule, bounds).find_fault();
 }
 
 void validate(const Schedule& schedule, const ScheduleBounds& bounds) {
@@ -352,7 +353,7 @@ void validate(const Schedule& schedule, const ScheduleBounds& bounds) {
                    "its generator has to write another program");
 }
 
-std::vector<int> peak_chunk_activations(const Schedule& schedule) {
+std::vector<int> peak_stage_activations(const Schedule& schedule) {
   std::vector<int> peaks;
   for (const Program& program : schedule.programs) {
     int alive = 0;

@@ -1,5 +1,5 @@
-// Proves a pipeline schedule, whoever wrote it: it knows what a step has to do and how programs are
-// carried out (schedule.h), and nothing of the generators.
+// Validates a pipeline schedule of any origin against what a step has to do and how programs are
+// executed (schedule.h). It does not depend on the generators.
 #pragma once
 
 #include <troika/schedule/schedule.h>
@@ -11,8 +11,8 @@
 namespace troika {
 
 struct ScheduleBounds {
-  // The most activations that may be alive on a rank at once, in microbatches: one chunk's
-  // activations of one microbatch are 1 / chunks. Any number if there is none.
+  // The most activations that may be alive on a rank at once, in microbatches: those
+  // of one virtual stage and one microbatch are 1 / virtual_stages. Any number if there is none.
   std::optional<double> activations;
 };
 
@@ -24,7 +24,7 @@ struct ScheduleFault {
 };
 
 // The first fault, or none if `schedule` is proven:
-// - every stage lies on a rank, `chunks` of them on each;
+// - every stage lies on a rank, `virtual_stages` of them on each;
 // - every microbatch has forward, input gradient and weight gradient exactly once on each stage
 //   (the two gradients together or apart), in this order, on the stage's rank;
 // - forwards, input gradients and weight gradients of a stage each come in ascending order of
@@ -40,8 +40,8 @@ struct ScheduleFault {
 // Throws UsageError with the fault, if there is one.
 void validate(const Schedule& schedule, const ScheduleBounds& bounds = {});
 
-// The most activations alive at once on each rank, in those of a single chunk: divide by `chunks`
-// for microbatches. Of a schedule without a fault.
-[[nodiscard]] std::vector<int> peak_chunk_activations(const Schedule& schedule);
+// The most activations alive at once on each rank, in those of a single virtual stage: divide by
+// `virtual_stages` for microbatches. Of a schedule without a fault.
+[[nodiscard]] std::vector<int> peak_stage_activations(const Schedule& schedule);
 
 }  // namespace troika

@@ -6,27 +6,33 @@
 namespace troika::detail {
 namespace {
 
-// Writes the actions of one rank, each chunk's microbatches in ascending order. Microbatches that
-// only fill up the pattern are counted and left out.
-class Writer {
+// Writes the actions of one rank, each virtual stage's microbatches in ascending order.
+// Microbatches that only fill up the pattern are counted and left out.
+class ProgramWriter {
  public:
-  Writer(const ScheduleShape& shape, int rank) : shape_(shape), rank_(rank) {}
+  ProgramWriter(const ScheduleShape& shape, int rank) : shape_(shape), rank_(rank) {}
 
-  void forward(int chunk) { add(ActionKind::kForward, chunk, forwards_.at(chunk)); }
-  void input(int chunk) { add(ActionKind::kBackwardInput, chunk, inputs_.at(chunk)); }
-  void weight(int chunk) { add(ActionKind::kBackwardWeight, chunk, weights_.at(chunk)); }
-  // Both gradients.
-  void backward(int chunk) {
-    input(chunk);
-    weight(chunk);
+  void forward(int virtual_stage) {
+    add(ActionKind::kForward, virtual_stage, forwards_.at(virtual_stage));
   }
-  [[nodiscard]] int forwards(int chunk) const { return forwards_.at(chunk); }
-  [[nodiscard]] int weights(int chunk) const { return weights_.at(chunk); }
+  void input(int virtual_stage) {
+    add(ActionKind::kBackwardInput, virtual_stage, inputs_.at(virtual_stage));
+  }
+  void weight(int virtual_stage) {
+    add(ActionKind::kBackwardWeight, virtual_stage, weights_.at(virtual_stage));
+  }
+  // Both gradients.
+  void backward(int virtual_stage) {
+    input(virtual_stage);
+    weight(virtual_stage);
+  }
+  [[nodiscard]] int forwards(int virtual_stage) const { return forwards_.at(virtual_stage); }
+  [[nodiscard]] int weights(int virtual_stage) const { return weights_.at(virtual_stage); }
   [[nodiscard]] Program take() { return std::move(program_); }
 
  private:
-  void add(ActionKind kind, int chunk, int& microbatch) {
-    const int stage = chunk == 0 ? rank_ : 2 * shape_.ranks - 1 - rank_;
+  void add(ActionKind kind, int virtual_stage, int& microbatch) {
+    const int stage = virtual_stage == 0 ? rank_ : 2 * shape_.ranks - 1 - rank_;
     if (microbatch < shape_.microbatches) program_.push_back({kind, stage, microbatch});
     ++microbatch;
   }
@@ -42,19 +48,23 @@ class Writer {
 }  // namespace
 
 // With F = B = W a rank is busy from its first action to its last: rank r starts at time r.
-// 1. The first microbatch is back on chunk 1 after 2 (p - r) - 1 forwards of chunk 0, and its
-//    gradient comes 2 r + 1 actions later: so many forwards of both chunks in turn.
-// 2. Its gradient then goes down chunk 1 and comes up chunk 0; meanwhile p - r microbatches do
-//    forward and backward of chunk 1.
-// 3. Then both chunks have forward and backward in turn: 2 p activations of a chunk are alive,
+// 1. The first microbatch is back on virtual stage 1 after 2 (p - r) - 1 forwards of virtual stage
+// 0, and its
+//    gradient comes 2 r + 1 actions later: so many forwards of both virtual stages in turn.
+// 2. Its gradient then goes down virtual stage 1 and comes up virtual stage 0; meanwhile p - r
+// microbatches do
+//    forward and backward of virtual stage 1.
+// 3. Then both virtual stages have forward and backward in turn: 2 p activations of a virtual stage
+// are alive,
 //    which are p microbatches.
-// 4. As forwards run out, gradients of inputs go first, and what waits for nobody fills the end.
-// The pattern needs 2 p - 1 microbatches. With fewer it is that of 2 p - 1, of which the missing
-// microbatches are left out: each rank keeps its order, and just waits where they would have been.
+// 4. As forwards run out, gradients of inputs go first, and what depends on no other rank fills the
+// end. The pattern needs 2 p - 1 microbatches. With fewer it is that of 2 p - 1, of which the
+// missing microbatches are left out: each rank keeps its order, and just waits where they would
+// have been.
 Program zero_bubble_v(const ScheduleShape& shape, int rank) {
   const int ranks = shape.ranks;
   const int microbatches = std::max(shape.microbatches, 2 * ranks - 1);
-  Writer to(shape, rank);
+  ProgramWriter to(shape, rank);
   for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) to.forward(0);
   for (int i = 0; i < rank; ++i) {
     to.forward(1);
@@ -75,8 +85,8 @@ Program zero_bubble_v(const ScheduleShape& shape, int rank) {
     to.input(1);
   }
   for (int i = 0; i < ranks - rank; ++i) to.backward(0);
-  for (const int chunk : {1, 0}) {
-    while (to.weights(chunk) < microbatches) to.weight(chunk);
+  for (const int virtual_stage : {1, 0}) {
+    while (to.weights(virtual_stage) < microbatches) to.weight(virtual_stage);
   }
   return to.take();
 }

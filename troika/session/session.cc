@@ -2,11 +2,11 @@
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
-#include <troika/comm/rehearsal.h>
+#include <troika/comm/fault_injector.h>
 #include <troika/config/choices.h>
 #include <troika/config/longest_timeout.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
+#include <troika/observe/saved_error.h>
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/store_watch.h>
@@ -58,17 +58,17 @@ std::shared_ptr<Recorder> make_recorder(const std::filesystem::path& folder, con
 }
 
 // A hang that the variable TROIKA_STOP_AT asks for, if it does.
-std::shared_ptr<Rehearsal> make_rehearsal(const World& world) {
+std::shared_ptr<FaultInjector> make_fault_injector(const World& world) {
   const std::optional<std::string> text = Environment::of_process().text("TROIKA_STOP_AT");
-  return text ? Rehearsal::parse(*text, world.rank, world.size) : nullptr;
+  return text ? FaultInjector::parse(*text, world.rank, world.size) : nullptr;
 }
 
 // What all ranks must have in common, in the recipe's form, so that a difference is named.
 Agreement agreement_of(const SessionOptions& options) {
-  const bool in_order = options.fold == EngineOptions::Fold::kInOrder;
+  const bool in_order = options.reduction_order == EngineOptions::ReductionOrder::kInOrder;
   return {std::string(kVersion),
           "[session]\nname = \"" + options.name + "\"\nengine = \"" +
-              std::string(name_of(options.engine)) + "\"\nfold = \"" +
+              std::string(name_of(options.engine)) + "\"\nreduction_order = \"" +
               (in_order ? "in order" : "fastest") + "\"\n",
           "the options of the session",
           "give the same options on all ranks (SessionOptions, troika_options)"};
@@ -96,18 +96,18 @@ void check_count(double count) {
 struct Session::State {
   Seconds timeout{60};
   std::optional<Rendezvous> rendezvous;
-  std::vector<Member> nobody;
+  std::vector<Member> no_members;
   EngineOptions engine;  // what every group of the session is made with
   Group world;
   std::shared_ptr<Groups> groups = std::make_shared<Groups>();
   std::map<std::string, Group> duplicates;  // of world, by axis
-  std::unique_ptr<StoreWatch> watch;        // for the launcher's word that the job has failed
+  std::unique_ptr<StoreWatch> watch;        // for the launcher's message that the job has failed
 };
 
 Session Session::from_environment(const SessionOptions& options) {
   const Environment environment = Environment::of_process();
   const std::optional<World> world = world_from_environment(environment);
-  return join(world ? *world : lone_world(environment), options);
+  return join(world ? *world : single_process_world(environment), options);
 }
 
 Session Session::join(World world, const SessionOptions& options) {
@@ -118,7 +118,7 @@ Session Session::join(World world, const SessionOptions& options) {
     Rendezvous rendezvous = Rendezvous::join(std::move(world), agreement_of(options), deadline);
     return connect(std::move(rendezvous), options);
   } catch (const RendezvousError& error) {
-    leave_error(recorder_folder(options), rank, error);
+    save_error(recorder_folder(options), rank, error);
     throw;
   }
 }
@@ -133,14 +133,15 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   engine.kind = options.engine;
   engine.store = world.size > 1 ? &state->rendezvous->store() : nullptr;
   engine.address = state->rendezvous->members()[static_cast<std::size_t>(world.rank)].address;
-  engine.fold = options.fold;
+  engine.reduction_order = options.reduction_order;
   engine.ranks_on_host = state->rendezvous->ranks_on_host();
   engine.rendezvous_timeout = options.rendezvous_timeout;
   engine.recorders = recorder_folder(options);
-  engine.observers = {make_recorder(engine.recorders, world), options.trace, make_rehearsal(world)};
-  std::vector<int> everybody(static_cast<std::size_t>(world.size));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  state->world = troika::make_group("world", std::move(everybody), world.rank, engine);
+  engine.observers = {make_recorder(engine.recorders, world), options.trace,
+                      make_fault_injector(world)};
+  std::vector<int> all_ranks(static_cast<std::size_t>(world.size));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  state->world = troika::make_group("world", std::move(all_ranks), world.rank, engine);
   state->groups->add(state->world);
   if (world.store_host == StoreHost::kLauncher && world.size > 1) {
     // A rank may wait for one that is gone without a connection to it; the launcher knows first.
@@ -172,7 +173,7 @@ const Group& Session::world() const {
 }
 
 const std::vector<Member>& Session::members() const {
-  return state_->rendezvous ? state_->rendezvous->members() : state_->nobody;
+  return state_->rendezvous ? state_->rendezvous->members() : state_->no_members;
 }
 
 Group Session::make_group(std::string axis, std::vector<int> ranks, int index) const {
@@ -186,7 +187,7 @@ Group Session::make_group(std::string axis, std::vector<int> ranks, int index) c
     state_->groups->add(group);
     return group;
   } catch (const RendezvousError&) {
-    state_->engine.observers.recorder->leave(std::current_exception());
+    state_->engine.observers.recorder->record_error(std::current_exception());
     throw;
   }
 }
@@ -194,9 +195,9 @@ Group Session::make_group(std::string axis, std::vector<int> ranks, int index) c
 Group Session::duplicate_world(const std::string& axis) const {
   const auto found = state_->duplicates.find(axis);
   if (found != state_->duplicates.end()) return found->second;
-  std::vector<int> everybody(static_cast<std::size_t>(size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  return state_->duplicates.emplace(axis, make_group(axis, everybody, rank())).first->second;
+  std::vector<int> all_ranks(static_cast<std::size_t>(size()));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  return state_->duplicates.emplace(axis, make_group(axis, all_ranks, rank())).first->second;
 }
 
 void Session::abort(const std::string& reason) const {
@@ -249,12 +250,11 @@ Session::Metrics Session::average(const Metrics& metrics, double count,
   check_count(count);
   std::string names;
   for (const auto& [name, value] : metrics) names += (names.empty() ? "" : ", ") + name;
-  const std::vector<std::string> everybodys = gather(names, label);
-  for (std::size_t rank = 1; rank < everybodys.size(); ++rank) {
-    if (everybodys[rank] == everybodys[0]) continue;
-    throw UsageError("metrics '" + std::string(label) + "' are [" + everybodys[rank] +
-                         "] on rank " + std::to_string(rank) + ", and [" + everybodys[0] +
-                         "] on rank 0",
+  const std::vector<std::string> all_names = gather(names, label);
+  for (std::size_t rank = 1; rank < all_names.size(); ++rank) {
+    if (all_names[rank] == all_names[0]) continue;
+    throw UsageError("metrics '" + std::string(label) + "' are [" + all_names[rank] + "] on rank " +
+                         std::to_string(rank) + ", and [" + all_names[0] + "] on rank 0",
                      "give the same metrics on all ranks");
   }
   std::vector<double> sums = {count};

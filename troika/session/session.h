@@ -26,10 +26,10 @@
 namespace troika {
 
 struct SessionOptions {
-  // Must be the same on all ranks, as must `engine` and `fold`.
+  // Must be the same on all ranks, as must `engine` and `reduction_order`.
   std::string name = "session";
   EngineKind engine = EngineKind::kAuto;
-  EngineOptions::Fold fold = EngineOptions::Fold::kFastest;
+  EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
   // For one collective.
   Seconds timeout{60};
   // For all ranks to come.

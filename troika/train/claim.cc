@@ -1,8 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/config/recipe_file.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
+#include <troika/observe/saved_error.h>
 #include <troika/train/claim.h>
 #include <troika/train/run_folder.h>
 
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kLockFile = ".lock";
 
 // What decides the numbers of a run; layout, engines and outputs may change between attempts.
-Recipe essence(Recipe recipe) {
+Recipe numerics_of(Recipe recipe) {
   const Recipe defaults;
   recipe.runs_dir = defaults.runs_dir;
   recipe.parallel = defaults.parallel;
@@ -34,8 +34,8 @@ Recipe essence(Recipe recipe) {
   return recipe;
 }
 
-// Everything that a run writes; a stranger's files in the folder are left alone.
-bool is_ours(const std::string& name) {
+// Everything that a run writes; other files in the folder are left alone.
+bool is_run_file(const std::string& name) {
   return name == "recipe.toml" || name == "metrics.jsonl" || name == "dump" ||
          name == "model.safetensors" || name == "checkpoints" || name.starts_with(".tmp-") ||
          name.starts_with("events.out.tfevents.") ||
@@ -65,13 +65,13 @@ UniqueFd lock_folder(const fs::path& run) {
   return file;  // unlocked where the file system has no locks
 }
 
-// A run that failed before its first step, of missing data say, is in nobody's way.
+// A run that failed before its first step, of missing data say, may be replaced.
 bool has_begun(const fs::path& run) {
   return fs::exists(run / "metrics.jsonl");
 }
 
 bool holds_same_recipe(const fs::path& run, const Recipe& recipe) {
-  return to_toml(essence(recipe_of_run(run))) == to_toml(essence(recipe));
+  return to_toml(numerics_of(recipe_of_run(run))) == to_toml(numerics_of(recipe));
 }
 
 [[noreturn]] void refuse_other_recipe(const fs::path& run) {
@@ -115,7 +115,7 @@ void RunClaim::clear(int ranks) const {
   std::error_code error;
   fs::directory_iterator entries(run_, error);
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (is_ours(entries->path().filename().string())) files.push_back(entries->path());
+    if (is_run_file(entries->path().filename().string())) files.push_back(entries->path());
   }
   if (error) throw_storage_error("read", run_, error.value());
   for (const fs::path& file : files) remove_tree(file);
@@ -123,12 +123,12 @@ void RunClaim::clear(int ranks) const {
   for (int rank = ranks > 1 ? ranks : 0; fs::exists(recorder_path(flight_folder(run_), rank));
        ++rank) {
     remove_tree(recorder_path(flight_folder(run_), rank));
-    forget_left_error(flight_folder(run_), rank);
+    remove_saved_error(flight_folder(run_), rank);
   }
 }
 
-Claim claim_together(Rendezvous& rendezvous, const Recipe& recipe, Existing existing,
-                     std::optional<RunClaim>& claim) {
+Claim claim_on_all_ranks(Rendezvous& rendezvous, const Recipe& recipe, Existing existing,
+                         std::optional<RunClaim>& claim) {
   const World& world = rendezvous.world();
   const auto tell_others = [&](const std::string& word) {
     if (world.size > 1) rendezvous.store().set(kClaimKey, word);

@@ -44,9 +44,9 @@ class RunClaim {
   Claim kind_;
 };
 
-// Collective: rank 0 claims the folder and keeps `claim`, and everybody hears what came of it.
+// Collective: rank 0 claims the folder and keeps `claim`; every rank gets the result.
 // Throws what RunClaim throws on rank 0, and PeerError with the same reason on the others.
-[[nodiscard]] Claim claim_together(Rendezvous& rendezvous, const Recipe& recipe, Existing existing,
-                                   std::optional<RunClaim>& claim);
+[[nodiscard]] Claim claim_on_all_ranks(Rendezvous& rendezvous, const Recipe& recipe,
+                                       Existing existing, std::optional<RunClaim>& claim);
 
 }  // namespace troika

@@ -61,7 +61,7 @@ std::vector<NamedTensor> load(const std::filesystem::path& run, std::int64_t ste
 
 }  // namespace
 
-void RunComparison::note_misfit(const std::string& what) {
+void RunComparison::record_mismatch(const std::string& what) {
   result_.same_bits = false;
   if (result_.first_difference.empty()) result_.first_difference = what;
   if (std::isinf(result_.of_tolerance)) return;
@@ -69,9 +69,9 @@ void RunComparison::note_misfit(const std::string& what) {
   result_.largest_of = what;
 }
 
-void RunComparison::see(const std::string& what, double difference, double allowed) {
+void RunComparison::record_difference(const std::string& what, double difference, double allowed) {
   if (difference == 0) return;
-  if (!std::isfinite(difference)) return note_misfit(what);
+  if (!std::isfinite(difference)) return record_mismatch(what);
   result_.same_bits = false;
   const double ratio = allowed > 0 ? difference / allowed : std::numeric_limits<double>::infinity();
   if (ratio > 1 && result_.first_difference.empty()) result_.first_difference = what;
@@ -94,31 +94,34 @@ void RunComparison::compare(std::string_view what, std::span<const NamedTensor> 
   for (const NamedTensor* entry : sorted) {
     const NamedTensor* other = find(actual, entry->name);
     if (other == nullptr) {
-      note_misfit(prefix + entry->name + " is missing");
+      record_mismatch(prefix + entry->name + " is missing");
       continue;
     }
     const at::Tensor &a = entry->tensor, &b = other->tensor;
     if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
-      note_misfit(prefix + entry->name + " is " + shape_of(b) + ", not " + shape_of(a));
+      record_mismatch(prefix + entry->name + " is " + shape_of(b) + ", not " + shape_of(a));
     } else if (!a.equal(b)) {
       const double off = largest(b.to(at::kDouble) - a.to(at::kDouble));
-      see(prefix + entry->name, off, tolerance.tau * largest(a) + tolerance.floor * of_all);
+      record_difference(prefix + entry->name, off,
+                        tolerance.tau * largest(a) + tolerance.floor * of_all);
     }
   }
   for (const NamedTensor& entry : actual) {
-    if (find(expected, entry.name) == nullptr) note_misfit(prefix + entry.name + " is too much");
+    if (find(expected, entry.name) == nullptr)
+      record_mismatch(prefix + entry.name + " is too much");
   }
 }
 
 void RunComparison::compare(std::string_view what, std::span<const double> expected,
                             std::span<const double> actual, Tolerance tolerance) {
   if (expected.size() != actual.size()) {
-    return note_misfit(std::string(what) + " of " + std::to_string(actual.size()) +
-                       " steps, not of " + std::to_string(expected.size()));
+    return record_mismatch(std::string(what) + " of " + std::to_string(actual.size()) +
+                           " steps, not of " + std::to_string(expected.size()));
   }
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    see(std::string(what) + " of step " + std::to_string(i + 1), std::abs(actual[i] - expected[i]),
-        (tolerance.tau + tolerance.floor) * std::abs(expected[i]));
+    record_difference(std::string(what) + " of step " + std::to_string(i + 1),
+                      std::abs(actual[i] - expected[i]),
+                      (tolerance.tau + tolerance.floor) * std::abs(expected[i]));
   }
 }
 
@@ -147,7 +150,7 @@ std::vector<std::string> parameter_order(const Recipe& recipe) {
   const Model model = build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed));
   for (const auto& unit : model.units) {
     for (const ParameterSpec& spec : unit->specs()) {
-      if (spec.tied_to.empty() && !spec.copy) names.push_back(spec.name);
+      if (spec.tied_to.empty() && !spec.tied_replica) names.push_back(spec.name);
     }
   }
   return names;

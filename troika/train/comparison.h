@@ -61,8 +61,8 @@ class RunComparison {
   [[nodiscard]] const Comparison& result() const { return result_; }
 
  private:
-  void see(const std::string& what, double difference, double allowed);
-  void note_misfit(const std::string& what);
+  void record_difference(const std::string& what, double difference, double allowed);
+  void record_mismatch(const std::string& what);
 
   std::vector<std::string> order_;
   Comparison result_;

@@ -14,7 +14,7 @@ void dump_tensors(const std::filesystem::path& folder, const std::string& what,
   save_tensors(folder / (what + ".safetensors"), tensors);
 }
 
-void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, Share samples,
+void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, IndexRange samples,
                 std::int64_t step) {
   const std::vector<Microbatch> whole =
       build_microbatches(dataset, Split::kTrain, samples, samples.count, step);

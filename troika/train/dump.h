@@ -19,7 +19,7 @@ void dump_tensors(const std::filesystem::path& folder, const std::string& what,
                   std::span<const NamedTensor> tensors);
 // The samples of a step over all ranks, in order: input_ids (or features), targets, sample_ids, and
 // document_ids where packed documents are kept apart.
-void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, Share samples,
+void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, IndexRange samples,
                 std::int64_t step);
 
 }  // namespace troika

@@ -24,8 +24,8 @@ std::int64_t draw(at::Tensor logits, const SamplingOptions& options, double unif
   const auto [values, ids] = logits.topk(kept);
   const at::Tensor cumulative = at::softmax(values, 0).cumsum(0);
   const auto* data = cumulative.const_data_ptr<double>();
-  const auto* place = std::upper_bound(data, data + kept - 1, uniform * data[kept - 1]);
-  return ids[place - data].item<std::int64_t>();
+  const auto* found = std::upper_bound(data, data + kept - 1, uniform * data[kept - 1]);
+  return ids[found - data].item<std::int64_t>();
 }
 
 // Shows a text that grows at its end, as far as what comes next cannot change it any more.

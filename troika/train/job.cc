@@ -33,7 +33,7 @@ SessionOptions session_options(const Recipe& recipe, const std::vector<std::stri
                                const std::filesystem::path& folder, std::shared_ptr<Trace> trace) {
   SessionOptions options;
   options.engine = recipe.comm.engine;
-  options.fold = fold_of(recipe, hosts);
+  options.reduction_order = reduction_order_of(recipe, hosts);
   options.timeout = Seconds(recipe.comm.timeout_seconds);
   options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   options.recorders = folder;
@@ -60,9 +60,10 @@ std::vector<std::size_t> pattern_of(const std::vector<int>& ranks,
   return pattern;
 }
 
-// Whether all ranks that hold something alike, not across stages, have it from groups that lie
-// alike. Sums over the pipeline axis are exact in any order: one rank has another value than zero.
-bool copies_lie_alike(const Recipe& recipe, const std::vector<std::string>& hosts) {
+// Returns true if the groups whose sums several ranks hold are spread over the hosts in the same
+// pattern, stage by stage. Sums over the pipeline axis are exact in any order: one rank has another
+// value than zero.
+bool has_uniform_placement(const Recipe& recipe, const std::vector<std::string>& hosts) {
   using Member = std::vector<int> GroupRanks::*;
   const auto alike = [&](const GroupRanks& own, Member sums, Member holders) {
     if ((own.*sums).size() <= 2) return true;  // of two terms there is one sum
@@ -98,36 +99,38 @@ GroupRanks groups_of(const Recipe& recipe, int rank) {
   groups.tensor = mesh.ranks_along(rank, Axis::kTensor);
   groups.pipeline = mesh.ranks_along(rank, Axis::kPipeline);
 
-  const auto place = static_cast<std::size_t>(mesh.coordinate(rank, Axis::kData));
+  const auto data_rank = static_cast<std::size_t>(mesh.coordinate(rank, Axis::kData));
   const auto width = recipe.parallel.shard > 0 ? static_cast<std::size_t>(recipe.parallel.shard)
                                                : groups.data.size();
   for (std::size_t i = 0; i < groups.data.size(); ++i) {
-    if (i / width == place / width) groups.shard.push_back(groups.data[i]);
-    if (i % width == place % width) groups.replicate.push_back(groups.data[i]);
+    if (i / width == data_rank / width) groups.shard.push_back(groups.data[i]);
+    if (i % width == data_rank % width) groups.replicate.push_back(groups.data[i]);
   }
 
-  groups.tie = {rank};
-  if (!ties_stages(recipe)) return groups;
+  groups.embedding = {rank};
+  if (!has_embedding_group(recipe)) return groups;
   const int first = groups.pipeline.front(), last = groups.pipeline.back();
-  if (rank == first || rank == last) groups.tie = {first, last};
+  if (rank == first || rank == last) groups.embedding = {first, last};
   return groups;
 }
 
-bool ties_stages(const Recipe& recipe) {
+bool has_embedding_group(const Recipe& recipe) {
   if (recipe.parallel.pipeline == 1) return false;
   if (recipe.model.kind != ModelKind::kGpt || !recipe.model.tied_embeddings) return false;
   const std::vector<int> first_ranks = stages_of(recipe.parallel, 0);
-  const auto last = recipe.parallel.pipeline * chunks_per_rank(recipe.parallel) - 1;
+  const auto last = recipe.parallel.pipeline * virtual_stages_per_rank(recipe.parallel) - 1;
   return std::ranges::count(first_ranks, last) == 0;  // in a V they are on one rank
 }
 
-EngineOptions::Fold fold_of(const Recipe& recipe, const std::vector<std::string>& hosts) {
-  const bool in_order =
-      recipe.train.deterministic || ties_stages(recipe) || !copies_lie_alike(recipe, hosts);
-  return in_order ? EngineOptions::Fold::kInOrder : EngineOptions::Fold::kFastest;
+EngineOptions::ReductionOrder reduction_order_of(const Recipe& recipe,
+                                                 const std::vector<std::string>& hosts) {
+  const bool in_order = recipe.train.deterministic || has_embedding_group(recipe) ||
+                        !has_uniform_placement(recipe, hosts);
+  return in_order ? EngineOptions::ReductionOrder::kInOrder
+                  : EngineOptions::ReductionOrder::kFastest;
 }
 
-Rendezvous meet(World world, const Recipe& recipe) {
+Rendezvous join_rendezvous(World world, const Recipe& recipe) {
   return Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
                           Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
 }
@@ -146,12 +149,12 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
   shard_ = groups.shard == groups.data ? data_ : make_group("data shard", groups.shard);
   replicate_ =
       groups.replicate == groups.data ? data_ : make_group("data replica", groups.replicate);
-  tie_ = make_group("tied stages", groups.tie);
+  embedding_ = make_group("tied stages", groups.embedding);
 }
 
 Group Job::make_group(std::string_view axis, const std::vector<int>& ranks) const {
-  const auto place = std::ranges::find(ranks, rank()) - ranks.begin();
-  return session_.make_group(std::string(axis), ranks, static_cast<int>(place));
+  const auto index = std::ranges::find(ranks, rank()) - ranks.begin();
+  return session_.make_group(std::string(axis), ranks, static_cast<int>(index));
 }
 
 std::vector<std::int64_t> Job::gather(std::int64_t value, const Call& call) const {

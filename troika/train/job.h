@@ -1,5 +1,5 @@
-// What one rank knows of the job it belongs to: the mesh, its place in it, and the groups it talks
-// in.
+// What one rank knows of the job it belongs to: the mesh, its coordinates, and the groups it
+// belongs to.
 #pragma once
 
 #include <troika/base/error.h>
@@ -19,13 +19,13 @@
 
 namespace troika {
 
-// Collective: the ranks meet and agree on the recipe (resolved: data axis and precision are fixed).
-// Throws RendezvousError.
-[[nodiscard]] Rendezvous meet(World world, const Recipe& recipe);
+// Collective: waits for all ranks and checks that they have the same recipe (resolved: data axis
+// and precision are fixed). Throws RendezvousError.
+[[nodiscard]] Rendezvous join_rendezvous(World world, const Recipe& recipe);
 
 class Job {
  public:
-  // Collective: connects the ranks that have met. `folder` takes the flight recorders. Throws
+  // Collective: connects the ranks of the rendezvous. `folder` takes the flight recorders. Throws
   // RendezvousError, UsageError.
   Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::path& folder);
 
@@ -43,9 +43,9 @@ class Job {
   // in their own such groups.
   [[nodiscard]] const Group& shard() const { return shard_; }
   [[nodiscard]] const Group& replicate() const { return replicate_; }
-  // This rank's first and last pipeline stage, where they lie on different ranks and share a tied
-  // weight; of one elsewhere.
-  [[nodiscard]] const Group& tie() const { return tie_; }
+  // The embedding group: the ranks of the first and the last pipeline stage, where they differ and
+  // share a tied weight. A group of one on every other rank.
+  [[nodiscard]] const Group& embedding() const { return embedding_; }
   [[nodiscard]] Trace& trace() const { return *trace_; }
 
   // For one collective of a step.
@@ -70,25 +70,26 @@ class Job {
   Mesh mesh_;
   std::shared_ptr<Trace> trace_;
   Session session_;
-  Group data_, tensor_, pipeline_, shard_, replicate_, tie_;
+  Group data_, tensor_, pipeline_, shard_, replicate_, embedding_;
 };
 
 // The mesh that a resolved recipe asks for.
 [[nodiscard]] Mesh mesh_of(const Recipe& recipe);
 
 // World ranks of the groups that a rank of a resolved recipe's job is in, ascending; of one where
-// there is nobody to talk to.
+// an axis has no other rank.
 struct GroupRanks {
-  std::vector<int> data, tensor, pipeline, shard, replicate, tie;
+  std::vector<int> data, tensor, pipeline, shard, replicate, embedding;
 };
-// Whether the first and the last stage of the pipeline, on different ranks, share a tied weight.
-[[nodiscard]] bool ties_stages(const Recipe& recipe);
+// Returns true if the first and the last stage of the pipeline lie on different ranks and share a
+// tied weight.
+[[nodiscard]] bool has_embedding_group(const Recipe& recipe);
 [[nodiscard]] GroupRanks groups_of(const Recipe& recipe, int rank);
-// How sums have to be folded. What several ranks hold alike, each of them updates by itself, from
-// sums over groups of its own, which have to have the same bits; an engine that folds host by host
-// gives them to groups that are spread over the hosts in the same way. `hosts`, by world rank:
-// equal for those who share one.
-[[nodiscard]] EngineOptions::Fold fold_of(const Recipe& recipe,
-                                          const std::vector<std::string>& hosts);
+// Returns the order that reductions need. Replicas update themselves from sums over their own
+// groups, and these sums must have the same bits. An engine that reduces host by host gives the
+// same bits to groups that are spread over the hosts in the same pattern. `hosts`, by world rank,
+// are equal for ranks that share one.
+[[nodiscard]] EngineOptions::ReductionOrder reduction_order_of(
+    const Recipe& recipe, const std::vector<std::string>& hosts);
 
 }  // namespace troika

@@ -1,10 +1,10 @@
 #include <troika/base/error.h>
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 #include <troika/base/text.h>
 #include <troika/config/layout.h>
 #include <troika/train/layout_text.h>
 #include <troika/train/layouts.h>
-#include <troika/train/pair_cover.h>
+#include <troika/train/pairwise.h>
 
 #include <algorithm>
 #include <string>
@@ -44,7 +44,7 @@ std::vector<ZeroChoice> zeros_for(std::int64_t data) {
 
 // Samples of the first rank of a data axis, which has the most.
 std::int64_t most_samples(const Recipe& recipe, std::int64_t data) {
-  return share_of(recipe.train.global_batch_size, 0, data).count;
+  return even_split(recipe.train.global_batch_size, 0, data).count;
 }
 
 // All of a rank's samples at once, and in several parts.
@@ -151,12 +151,12 @@ std::vector<int> settings_of(const TrialLayout& layout, const Recipe& recipe) {
           one_microbatch ? 0 : 1};
 }
 
-std::vector<TrialLayout> covering_layouts(const Recipe& recipe, int most_ranks) {
+std::vector<TrialLayout> pairwise_layouts(const Recipe& recipe, int most_ranks) {
   const std::vector<TrialLayout> all = all_layouts(recipe, most_ranks);
   std::vector<std::vector<int>> rows;
   for (const TrialLayout& layout : all) rows.push_back(settings_of(layout, recipe));
   std::vector<TrialLayout> layouts;
-  for (const std::size_t i : cover_pairs(rows)) layouts.push_back(all[i]);
+  for (const std::size_t i : pairwise_subset(rows)) layouts.push_back(all[i]);
   return layouts;
 }
 
@@ -195,15 +195,15 @@ Tolerance tolerance_of(const TrialLayout& layout) {
   return tolerance;
 }
 
-std::optional<TrialLayout> bit_twin(const TrialLayout& layout, const Recipe& recipe) {
-  TrialLayout twin = layout;
-  twin.parallel.zero_stage = 0;
-  twin.parallel.activation_checkpoint = ActivationCheckpoint::kNone;
+std::optional<TrialLayout> bit_reference_layout(const TrialLayout& layout, const Recipe& recipe) {
+  TrialLayout reference = layout;
+  reference.parallel.zero_stage = 0;
+  reference.parallel.activation_checkpoint = ActivationCheckpoint::kNone;
   const bool tied = recipe.model.kind == ModelKind::kGpt && recipe.model.tied_embeddings;
-  if (!tied) twin.parallel.pipeline = 1;
-  twin = simplified(twin);
-  if (twin == layout) return std::nullopt;
-  return twin;
+  if (!tied) reference.parallel.pipeline = 1;
+  reference = simplified(reference);
+  if (reference == layout) return std::nullopt;
+  return reference;
 }
 
 }  // namespace troika

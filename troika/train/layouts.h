@@ -1,5 +1,5 @@
 // The layouts on which a recipe's model is trained to see that its numbers stay the same: all that
-// fit a number of ranks, a small part of them in which every two settings meet, and what each of
+// fit a number of ranks, a pairwise selection of them, and what each of
 // them promises.
 #pragma once
 
@@ -34,15 +34,15 @@ struct TrialLayout {
 // where it is "auto".
 [[nodiscard]] TrialLayout simplified(TrialLayout layout);
 
-// Every combination of the axes (1 to 4 each), schedules, chunks, stages of ZeRO, shard groups,
-// activation checkpointing, and microbatches (one a rank, and several) that this recipe can have
-// on at most `most_ranks` ranks; smaller worlds first. resolve_recipe() decides what can be.
+// Every combination of the axes (1 to 4 each), schedules, virtual stages, stages of ZeRO, shard
+// groups, activation checkpointing, and microbatches (one a rank, and several) that this recipe can
+// have on at most `most_ranks` ranks; smaller worlds first. resolve_recipe() decides what can be.
 [[nodiscard]] std::vector<TrialLayout> all_layouts(const Recipe& recipe, int most_ranks);
 
 // What a layout is made of, one number a setting: two layouts with the same number have the same.
 [[nodiscard]] std::vector<int> settings_of(const TrialLayout& layout, const Recipe& recipe);
-// Few of them in which any two settings meet that meet in any: see cover_pairs().
-[[nodiscard]] std::vector<TrialLayout> covering_layouts(const Recipe& recipe, int most_ranks);
+// Few of them that contain every pair of settings that any layout has: see pairwise_subset().
+[[nodiscard]] std::vector<TrialLayout> pairwise_layouts(const Recipe& recipe, int most_ranks);
 
 // What a data axis that is "auto" is on `most_ranks` ranks: as many as fit, at least 1.
 [[nodiscard]] std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks);
@@ -62,6 +62,7 @@ struct OwnLayout {
 [[nodiscard]] Tolerance tolerance_of(const TrialLayout& layout);
 // The layout with which it must share every bit, if that is another one: without ZeRO and
 // activation checkpointing, and, where no weight is tied across stages, without a pipeline.
-[[nodiscard]] std::optional<TrialLayout> bit_twin(const TrialLayout& layout, const Recipe& recipe);
+[[nodiscard]] std::optional<TrialLayout> bit_reference_layout(const TrialLayout& layout,
+                                                              const Recipe& recipe);
 
 }  // namespace troika

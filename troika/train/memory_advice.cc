@@ -39,7 +39,7 @@ Change zero(int stage) {
           [stage](Recipe& recipe) { recipe.parallel.zero_stage = stage; }};
 }
 
-Change both(const Change& first, const Change& second) {
+Change combined(const Change& first, const Change& second) {
   return {first.text + (first.text.empty() || second.text.empty() ? "" : ", ") + second.text,
           [first, second](Recipe& recipe) {
             if (first.apply) first.apply(recipe);
@@ -111,14 +111,14 @@ std::vector<Change> combinations_of(const Recipe& recipe, int ranks) {
   if (now.activation_checkpoint != ActivationCheckpoint::kFull) {
     cheap = checkpoint(ActivationCheckpoint::kFull);
   }
-  if (recipe.train.micro_batch_size > 1) cheap = both(cheap, microbatch(1));
+  if (recipe.train.micro_batch_size > 1) cheap = combined(cheap, microbatch(1));
   std::vector<Change> combinations;
   const auto combine = [&](const Change& axes) {
-    const Change change = both(cheap, axes);
+    const Change change = combined(cheap, axes);
     if (!change.text.empty()) combinations.push_back(change);
     const int best_zero = data_ranks(axes, recipe, ranks) > 1 ? 3 : 0;
     if (now.zero_stage != best_zero)
-      combinations.push_back(both(both(cheap, zero(best_zero)), axes));
+      combinations.push_back(combined(combined(cheap, zero(best_zero)), axes));
   };
   combine({});
   for (std::int64_t times = 2; now.tensor * now.pipeline * times <= ranks; times *= 2) {
@@ -135,7 +135,7 @@ std::optional<std::int64_t> bytes_with(const Change& change, Recipe recipe, int 
                                        int ranks_per_node, std::int64_t limit) {
   change.apply(recipe);
   const auto bytes_of = [=](const std::vector<RankKind>& kinds) {
-    return bytes_of_neediest_host(kinds, ranks, ranks_per_node);
+    return max_host_bytes(kinds, ranks, ranks_per_node);
   };
   try {
     const Recipe resolved = resolve_for_run(recipe, ranks);
@@ -209,8 +209,7 @@ std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
   return "use a smaller model or seq_len, or more hosts" + how;
 }
 
-void refuse_unless_it_fits(const Recipe& loaded, int ranks, HostRanks here,
-                           std::uint64_t host_bytes) {
+void check_memory_fits(const Recipe& loaded, int ranks, HostRanks here, std::uint64_t host_bytes) {
   if (host_bytes == 0) return;
   const auto kinds = predict_if_possible(resolve_for_run(loaded, ranks));
   const std::int64_t needed = bytes_of_ranks(kinds, here.first, here.count);

@@ -21,7 +21,6 @@ namespace troika {
 
 // Throws UsageError with that advice as its hint if ranks `here` are going to need more than
 // `host_bytes`. Allocates nothing of what it counts.
-void refuse_unless_it_fits(const Recipe& loaded, int ranks, HostRanks here,
-                           std::uint64_t host_bytes);
+void check_memory_fits(const Recipe& loaded, int ranks, HostRanks here, std::uint64_t host_bytes);
 
 }  // namespace troika

@@ -8,7 +8,7 @@ namespace troika {
 
 // While one is alive, every tensor that this thread makes is a meta tensor, which has a shape but
 // no memory, and is counted by tensor_memory(kMeta). Operators for which LibTorch has no meta
-// version outside of Python get one, with the memory that their CPU version takes in passing. One
+// version outside of Python get one, with the temporary memory of their CPU version. One
 // at a time in a process.
 class MetaTensors {
  public:

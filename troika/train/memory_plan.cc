@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 #include <troika/comm/engines.h>
 #include <troika/data/random_dataset.h>
 #include <troika/observe/machine.h>
@@ -33,18 +33,18 @@ std::int64_t live_bytes() {
 Group group_of(const std::string& axis, const std::vector<int>& ranks, int rank) {
   EngineOptions options;
   options.kind = EngineKind::kFake;
-  const auto place = std::ranges::find(ranks, rank) - ranks.begin();
-  return make_group(axis, ranks, static_cast<int>(place), options);
+  const auto index = std::ranges::find(ranks, rank) - ranks.begin();
+  return make_group(axis, ranks, static_cast<int>(index), options);
 }
 
-ModelPlace place_of(const Recipe& recipe, const GroupRanks& groups, int rank) {
-  ModelPlace place;
-  place.tensor = TensorAxis(group_of("tensor", groups.tensor, rank), kNoWait);
-  place.pipeline_rank =
+ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int rank) {
+  ModelPlacement placement;
+  placement.tensor = TensorAxis(group_of("tensor", groups.tensor, rank), kNoWait);
+  placement.pipeline_rank =
       static_cast<int>(std::ranges::find(groups.pipeline, rank) - groups.pipeline.begin());
-  place.sharding = sharding_of(recipe, group_of("data shard", groups.shard, rank),
-                               group_of("data replica", groups.replicate, rank));
-  return place;
+  placement.sharding = sharding_of(recipe, group_of("data shard", groups.shard, rank),
+                                   group_of("data replica", groups.replicate, rank));
+  return placement;
 }
 
 Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index) {
@@ -93,8 +93,8 @@ std::int64_t enough_microbatches(const Recipe& recipe, Mode mode) {
   return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
 }
 
-// Of a rank that has so many samples. At ZeRO stage 3 some are without samples: those that a rank
-// has to keep the others company (Trainer).
+// Of a rank that has so many samples. At ZeRO stage 3 some are empty: those that a rank
+// is padded with (Trainer).
 std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::int64_t samples) {
   const std::int64_t size = recipe.train.micro_batch_size;
   const std::int64_t enough = enough_microbatches(recipe, mode);
@@ -106,35 +106,35 @@ std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::
     add(std::min(left, size));
   }
   if (recipe.parallel.zero_stage != 3) return microbatches;
-  const std::int64_t company =
+  const std::int64_t padded_count =
       std::min<std::int64_t>(most_microbatches(recipe, samples_of(recipe, mode)), enough);
-  while (std::ssize(microbatches) < company) add(0);
+  while (std::ssize(microbatches) < padded_count) add(0);
   return microbatches;
 }
 
-// Passes everything on to the data axis, and looks at what is alive between units.
-class Watch final : public UnitHooks {
+// Forwards every hook to the data axis and samples the live bytes between units.
+class PeakMemoryHooks final : public UnitHooks {
  public:
-  explicit Watch(DataAxis& axis) : axis_(axis) {}
+  explicit PeakMemoryHooks(DataAxis& axis) : axis_(axis) {}
 
-  void need_values(int unit, Direction direction) override {
-    axis_.need_values(unit, direction);
-    look();
+  void unshard(int unit, Direction direction) override {
+    axis_.unshard(unit, direction);
+    sample();
   }
-  void release_values(int unit) override {
-    look();
-    axis_.release_values(unit);
+  void reshard(int unit) override {
+    sample();
+    axis_.reshard(unit);
   }
-  void need_gradients(int unit) override { axis_.need_gradients(unit); }
-  void unit_ready(int unit) override { axis_.unit_ready(unit); }
+  void prepare_gradients(int unit) override { axis_.prepare_gradients(unit); }
+  void gradients_ready(int unit) override { axis_.gradients_ready(unit); }
 
-  [[nodiscard]] std::int64_t most() const { return most_; }
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
 
  private:
-  void look() { most_ = std::max(most_, live_bytes()); }
+  void sample() { peak_ = std::max(peak_, live_bytes()); }
 
   DataAxis& axis_;
-  std::int64_t most_ = 0;
+  std::int64_t peak_ = 0;
 };
 
 std::int64_t bytes_of(const Microbatch& microbatch) {
@@ -162,14 +162,14 @@ int state_storages(const OptimizerRecipe& optimizer) {
 }
 
 // One rank, as Trainer makes it and takes it through its steps.
-class DryRank {
+class DryRunRank {
  public:
-  DryRank(const Recipe& recipe, int rank)
+  DryRunRank(const Recipe& recipe, int rank)
       : recipe_(recipe),
         rank_(rank),
         groups_(groups_of(recipe, rank)),
         before_(live_bytes()),
-        model_(recipe, place_of(recipe, groups_, rank)),
+        model_(recipe, placement_of(recipe, groups_, rank)),
         tensor_(group_of("tensor", groups_.tensor, rank)),
         pipeline_group_(group_of("pipeline", groups_.pipeline, rank)) {}
 
@@ -185,7 +185,8 @@ class DryRank {
 
   const MemoryPlan& run() {
     DataAxis axis(model_.arena(),
-                  PartialGroups{tensor_, group_of("tied stages", groups_.tie, rank_)}, kNoWait);
+                  PartialGroups{tensor_, group_of("tied stages", groups_.embedding, rank_)},
+                  kNoWait);
     PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
     step(pipeline, axis);
     evaluate(pipeline, axis);
@@ -202,17 +203,17 @@ class DryRank {
   // drawn, too, there is a copy in the masters' type.
   void count_start() {
     const Arena& arena = model_.arena();
-    plan_.values = arena.bytes(Storage::kValues);
+    plan_.values = arena.bytes(Storage::kWorkingWeights);
     plan_.masters = arena.bytes(Storage::kMasters);
     plan_.gradients = arena.bytes(Storage::kGradients);
-    const bool draws_others = arena.sharding().stage > 0 && arena.keeps_values();
+    const bool draws_others = arena.sharding().stage > 0 && arena.keeps_working_weights();
     std::int64_t most = 0;
     if (draws_others) {
       for (const auto& parameter : arena.parameters()) {
         most = std::max(most, parameter->spec().local_count());
       }
     } else {
-      for (const Piece& piece : arena.pieces()) most = std::max(most, piece.count);
+      for (const LocalShard& shard : arena.local_shards()) most = std::max(most, shard.count);
     }
     const auto drawn =
         static_cast<std::int64_t>(sizeof(double)) + (draws_others ? element_size() : 0);
@@ -220,9 +221,10 @@ class DryRank {
   }
 
   [[nodiscard]] std::int64_t samples(Mode mode) const {
-    return share_of(samples_of(recipe_, mode),
-                    static_cast<int>(std::ranges::find(groups_.data, rank_) - groups_.data.begin()),
-                    static_cast<int>(groups_.data.size()))
+    return even_split(
+               samples_of(recipe_, mode),
+               static_cast<int>(std::ranges::find(groups_.data, rank_) - groups_.data.begin()),
+               static_cast<int>(groups_.data.size()))
         .count;
   }
 
@@ -238,15 +240,15 @@ class DryRank {
         make_microbatches(recipe_, Mode::kTrain, samples(Mode::kTrain));
     const std::int64_t inputs = live_bytes() - without;
     std::int64_t most_between = 0;
-    forget_peak(at::kMeta);
+    reset_peak(at::kMeta);
     for (int pass = 0; pass < 2; ++pass) {
-      Watch watch(axis);
+      PeakMemoryHooks hooks(axis);
       axis.begin_step(static_cast<int>(microbatches.size()), kNoWait);
-      const PipelineReport report = pipeline.train(microbatches, 1, watch, kNoWait, {});
-      plan_.peak_chunk_activations = report.peak_chunk_activations;
+      const PipelineReport report = pipeline.train(microbatches, 1, hooks, kNoWait, {});
+      plan_.peak_stage_activations = report.peak_stage_activations;
       axis.finish();
       axis.after_update();
-      most_between = watch.most();
+      most_between = hooks.peak();
     }
     const std::int64_t lasting = live_bytes() - inputs;
     plan_.buffers = lasting - before_ - plan_.storages();
@@ -261,7 +263,7 @@ class DryRank {
         make_microbatches(recipe_, Mode::kEvaluate, samples(Mode::kEvaluate));
     if (microbatches.empty()) return;
     const std::int64_t inputs = live_bytes() - without;
-    forget_peak(at::kMeta);
+    reset_peak(at::kMeta);
     pipeline.evaluate(microbatches, axis, kNoWait);
     plan_.evaluation = plan_.batches + bytes_of_samples(samples(Mode::kEvaluate)) +
                        tensor_memory(at::kMeta).peak_bytes - inputs - before_;
@@ -272,8 +274,8 @@ class DryRank {
                                [&](std::int64_t step) { return step <= recipe_.train.steps; });
   }
 
-  // WholeTensors: a rank brings its pieces together, but for copies; rank 0 has the whole model
-  // beside them. A rank that has everything has nothing to bring together. Gradients, which a dump
+  // WholeTensors: a rank gathers its shards, but not tied replicas; rank 0 has the whole model
+  // beside them. A rank that has everything gathers nothing. Gradients, which a dump
   // has too, are copied before, to scale them.
   void count_saving() {
     const Arena& arena = model_.arena();
@@ -289,16 +291,16 @@ class DryRank {
       }
       return;
     }
-    const bool gives = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
-                                                  : groups_.data.front() == rank_;
+    const bool contributes = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
+                                                        : groups_.data.front() == rank_;
     std::int64_t own = 0, scaled = 0, whole = 0;
-    for (const Piece& piece : arena.pieces()) {
-      const ParameterSpec& spec = arena.parameters()[piece.parameter]->spec();
-      if (!gives || spec.copy) continue;
+    for (const LocalShard& shard : arena.local_shards()) {
+      const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
+      if (!contributes || spec.tied_replica) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
-      const auto count = std::clamp<std::int64_t>(owned - piece.begin, 0, piece.count);
+      const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
       own += count;
-      if (dumps() && count > 0) scaled += piece.count;
+      if (dumps() && count > 0) scaled += shard.count;
     }
     for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
     plan_.gathering += (own + scaled) * element_size();
@@ -324,21 +326,21 @@ class DryRank {
 std::vector<RankKind> kinds_of(const Recipe& recipe) {
   const Mesh mesh = mesh_of(recipe);
   // Stages, place of the tensor axis, samples; and what rank 0 alone does.
-  using Place = std::tuple<int, int, std::int64_t, std::int64_t, bool, bool>;
-  std::map<Place, std::size_t> places;
+  using KindKey = std::tuple<int, int, std::int64_t, std::int64_t, bool, bool>;
+  std::map<KindKey, std::size_t> kind_of_key;
   std::vector<RankKind> kinds;
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const int data = mesh.coordinate(rank, Axis::kData);
     const auto samples = [&](Mode mode) {
-      return share_of(samples_of(recipe, mode), data, mesh.size(Axis::kData)).count;
+      return even_split(samples_of(recipe, mode), data, mesh.size(Axis::kData)).count;
     };
-    const Place place{mesh.coordinate(rank, Axis::kPipeline),
+    const KindKey key{mesh.coordinate(rank, Axis::kPipeline),
                       mesh.coordinate(rank, Axis::kTensor),
                       samples(Mode::kTrain),
                       samples(Mode::kEvaluate),
                       rank == 0,
                       data == 0};
-    const auto [found, is_new] = places.try_emplace(place, kinds.size());
+    const auto [found, is_new] = kind_of_key.try_emplace(key, kinds.size());
     if (is_new) kinds.emplace_back();
     kinds[found->second].ranks.push_back(rank);
   }
@@ -350,7 +352,7 @@ enum class Steps { kNone, kAll };
 MemoryPlan dry_run(const Recipe& recipe, int rank, Steps steps) {
   const c10::InferenceMode no_autograd;
   const MetaTensors meta;
-  DryRank dry(recipe, rank);
+  DryRunRank dry(recipe, rank);
   const MemoryPlan& start = dry.start();
   return steps == Steps::kNone ? start : dry.run();
 }
@@ -365,25 +367,25 @@ MemoryPlan predict_memory(const Recipe& recipe, int rank) {
   return dry_run(recipe, rank, Steps::kAll);
 }
 
-ThreadsOfRank::ThreadsOfRank(int ranks_per_node) : before_(at::get_num_threads()) {
+ScopedRankThreads::ScopedRankThreads(int ranks_per_node) : before_(at::get_num_threads()) {
   if (std::getenv("OMP_NUM_THREADS")) return;  // which the ranks have as well
   at::set_num_threads(threads_of_rank(usable_cores(), ranks_per_node));
 }
 
-ThreadsOfRank::~ThreadsOfRank() {
+ScopedRankThreads::~ScopedRankThreads() {
   at::set_num_threads(before_);
 }
 
-std::vector<RankKind> predict_job(const Recipe& recipe, const GoesOn& goes_on) {
+std::vector<RankKind> predict_job(const Recipe& recipe, const ShouldContinue& should_continue) {
   std::vector<RankKind> kinds = kinds_of(recipe);
-  if (goes_on) {
+  if (should_continue) {
     // Takes a moment, where the steps may take seconds.
     for (RankKind& kind : kinds) kind.plan = dry_run(recipe, kind.ranks.front(), Steps::kNone);
-    if (!goes_on(kinds)) return kinds;
+    if (!should_continue(kinds)) return kinds;
   }
   for (RankKind& kind : kinds) {
     kind.plan = predict_memory(recipe, kind.ranks.front());
-    if (goes_on && !goes_on(kinds)) return kinds;
+    if (should_continue && !should_continue(kinds)) return kinds;
   }
   // Rank 0 has what one other rank has sent at a time.
   std::int64_t most = 0;

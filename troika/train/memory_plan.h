@@ -15,7 +15,7 @@ namespace troika {
 
 // Bytes of tensors on one rank.
 struct MemoryPlan {
-  // Storages of parameters (docs/zero.md). Masters that serve as values count as masters.
+  // Storages of parameters (docs/zero.md). Masters that serve as working weights count as masters.
   std::int64_t values = 0;
   std::int64_t masters = 0;
   std::int64_t gradients = 0;
@@ -26,20 +26,20 @@ struct MemoryPlan {
   std::int64_t batches = 0;
   // What forward passes keep for their backward passes, at most, with what is on its way.
   std::int64_t activations = 0;
-  // What units use in passing, at the moment when the most is alive.
+  // Temporary tensors of units, at the moment when the most is alive.
   std::int64_t transient = 0;
   // The most while initial values are drawn.
   std::int64_t start = 0;
   // The most during an evaluation; 0 where none is made.
   std::int64_t evaluation = 0;
-  // The most while the model, or a step's dump, is brought together (rank 0 then has all of it in
+  // The most while the model, or a step's dump, is gathered (rank 0 then has all of it in
   // one piece), and while that and a dump's samples are written.
   std::int64_t gathering = 0;
   std::int64_t writing = 0;
-  // What this rank sends to rank 0 when it is brought together.
+  // What this rank sends to rank 0 when it is gathered.
   std::int64_t sent = 0;
-  // Forward passes of a single chunk of the pipeline whose backward pass is to come, at most.
-  int peak_chunk_activations = 0;
+  // Forward passes of a single virtual stage whose backward pass is to come, at most.
+  int peak_stage_activations = 0;
 
   [[nodiscard]] std::int64_t storages() const { return values + masters + gradients + optimizer; }
   // The most during a step.
@@ -56,19 +56,19 @@ inline constexpr std::int64_t kProcessBytes = std::int64_t{192} << 20;
 
 // While it lives this process has the threads that the launcher gives each of so many ranks of a
 // host, for predictions on behalf of them: kernels take scratch memory for each thread.
-class ThreadsOfRank {
+class ScopedRankThreads {
  public:
-  explicit ThreadsOfRank(int ranks_per_node);
-  ~ThreadsOfRank();
-  ThreadsOfRank(const ThreadsOfRank&) = delete;
-  ThreadsOfRank& operator=(const ThreadsOfRank&) = delete;
+  explicit ScopedRankThreads(int ranks_per_node);
+  ~ScopedRankThreads();
+  ScopedRankThreads(const ScopedRankThreads&) = delete;
+  ScopedRankThreads& operator=(const ScopedRankThreads&) = delete;
 
  private:
   int before_;
 };
 
 // `recipe` is resolved; counts on as many threads as this process has. One call at a time in a
-// process. What rank 0 receives while the model is brought together is not in its plan:
+// process. What rank 0 receives while the model is gathered is not in its plan:
 // predict_job() knows the others. Throws UsageError for a model that cannot be split as the recipe
 // says.
 [[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank);
@@ -81,10 +81,11 @@ struct RankKind {
 
 // Asked with what is known so far, once of all kinds and then after the steps of each: a plan whose
 // steps are to come has storages and start alone. False ends the prediction.
-using GoesOn = std::function<bool(const std::vector<RankKind>&)>;
+using ShouldContinue = std::function<bool(const std::vector<RankKind>&)>;
 
 // Every rank of a resolved recipe is in exactly one.
-[[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe, const GoesOn& goes_on = {});
+[[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe,
+                                                const ShouldContinue& should_continue = {});
 
 // Of ranks [first, first + count), processes included.
 [[nodiscard]] std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count);

@@ -54,8 +54,7 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
-std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int ranks,
-                                    int ranks_per_node) {
+std::int64_t max_host_bytes(const std::vector<RankKind>& kinds, int ranks, int ranks_per_node) {
   std::vector<std::int64_t> hosts(static_cast<std::size_t>((ranks - 1) / ranks_per_node + 1));
   for (const RankKind& kind : kinds) {
     const std::int64_t bytes = kind.plan.peak() + kProcessBytes;
@@ -67,7 +66,7 @@ std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int rank
 
 DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes) {
   DryRun run{recipe, predict_job(recipe), ranks_per_node, host_bytes};
-  run.needed_bytes = bytes_of_neediest_host(run.kinds, mesh_of(recipe).size(), ranks_per_node);
+  run.needed_bytes = max_host_bytes(run.kinds, mesh_of(recipe).size(), ranks_per_node);
   return run;
 }
 
@@ -107,7 +106,7 @@ std::string to_json(const DryRun& run, const std::string& advice) {
   json["host_memory_bytes"] = run.host_bytes;
   json["fits"] = run.fits();
   if (!advice.empty()) json["advice"] = advice;
-  const auto chunks = static_cast<double>(chunks_per_rank(run.recipe.parallel));
+  const auto virtual_stages = static_cast<double>(virtual_stages_per_rank(run.recipe.parallel));
   std::map<int, const MemoryPlan*> plans;
   for (const RankKind& kind : run.kinds) {
     for (const int rank : kind.ranks) plans[rank] = &kind.plan;
@@ -118,7 +117,7 @@ std::string to_json(const DryRun& run, const std::string& advice) {
     for (const auto& [name, bytes] : parts_of(*plan)) own[name] = bytes;
     for (const auto& [name, bytes] : moments_of(*plan)) own[name] = bytes;
     own["peak_tensor_bytes"] = plan->peak();
-    own["peak_activations"] = plan->peak_chunk_activations / chunks;
+    own["peak_activations"] = plan->peak_stage_activations / virtual_stages;
     json["ranks"].push_back(std::move(own));
   }
   return json.dump();

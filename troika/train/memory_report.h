@@ -29,11 +29,11 @@ struct DryRun {
 };
 
 // Of the host whose ranks need the most, with `ranks_per_node` neighbouring ranks on each.
-[[nodiscard]] std::int64_t bytes_of_neediest_host(const std::vector<RankKind>& kinds, int ranks,
-                                                  int ranks_per_node);
+[[nodiscard]] std::int64_t max_host_bytes(const std::vector<RankKind>& kinds, int ranks,
+                                          int ranks_per_node);
 
 // `recipe` is resolved; neighbouring ranks share a host, all like this machine; the
-// caller sees to the threads of such a rank (ThreadsOfRank). Throws UsageError.
+// caller sees to the threads of such a rank (ScopedRankThreads). Throws UsageError.
 [[nodiscard]] DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes);
 
 // A table with a line for each kind of rank.

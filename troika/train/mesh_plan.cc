@@ -3,7 +3,7 @@
 #include <troika/base/units.h>
 #include <troika/comm/engines.h>
 #include <troika/models/model.h>
-#include <troika/param/layout.h>
+#include <troika/param/arena_layout.h>
 #include <troika/train/mesh_plan.h>
 #include <troika/train/model_part.h>
 #include <troika/train/precision.h>
@@ -30,11 +30,11 @@ std::string unit_name(const ModelRecipe& model, int unit, int units) {
 Model model_at(const Recipe& recipe, int tensor_rank) {
   std::vector<int> ranks(static_cast<std::size_t>(recipe.parallel.tensor));
   std::iota(ranks.begin(), ranks.end(), 0);
-  EngineOptions nobody;
-  nobody.kind = EngineKind::kFake;
-  const TensorAxis axis(make_group("tensor", ranks, tensor_rank, nobody), Seconds(1));
+  EngineOptions fake;
+  fake.kind = EngineKind::kFake;
+  const TensorAxis axis(make_group("tensor", ranks, tensor_rank, fake), Seconds(1));
   return build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed),
-                     {axis, recipe.parallel.activation_checkpoint, ties_stages(recipe)});
+                     {axis, recipe.parallel.activation_checkpoint, has_embedding_group(recipe)});
 }
 
 // Declarations of the parameters on a rank's stages, with units counted as its arena counts them.
@@ -56,15 +56,15 @@ void count_parameters(const Recipe& recipe, std::span<const ParameterSpec> specs
     pointers.push_back(&spec);
     plan.parameters += spec.local_count();
   }
-  const auto place = std::ranges::find(plan.groups.shard, plan.rank) - plan.groups.shard.begin();
-  LayoutOptions options;
+  const auto index = std::ranges::find(plan.groups.shard, plan.rank) - plan.groups.shard.begin();
+  ArenaLayoutOptions options;
   options.stage = static_cast<int>(recipe.parallel.zero_stage);
   if (options.stage > 0) {
     options.shards = static_cast<int>(plan.groups.shard.size());
-    options.shard = static_cast<int>(place);
+    options.shard = static_cast<int>(index);
   }
-  const Layout layout(pointers, numeric_types(recipe.train.precision), options);
-  for (const PieceRange& piece : layout.pieces()) plan.updated += piece.count;
+  const ArenaLayout layout(pointers, numeric_types(recipe.train.precision), options);
+  for (const ShardRange& shard : layout.shard_ranges()) plan.updated += shard.count;
   plan.kept = options.stage == 3 ? plan.updated : plan.parameters;
 }
 
@@ -89,7 +89,7 @@ std::string units_text(const std::vector<std::string>& units) {
 
 // Of more than itself, under the names that operations of a run have (Job): shards of the whole
 // data axis are that axis.
-std::vector<std::pair<std::string, std::vector<int>>> groups_it_talks_in(const GroupRanks& groups) {
+std::vector<std::pair<std::string, std::vector<int>>> groups_with_peers(const GroupRanks& groups) {
   std::vector<std::pair<std::string, std::vector<int>>> all;
   if (groups.shard == groups.data || groups.replicate == groups.data) {
     all.emplace_back("data", groups.data);
@@ -99,7 +99,7 @@ std::vector<std::pair<std::string, std::vector<int>>> groups_it_talks_in(const G
   }
   all.emplace_back("tensor", groups.tensor);
   all.emplace_back("pipeline", groups.pipeline);
-  all.emplace_back("tied stages", groups.tie);
+  all.emplace_back("tied stages", groups.embedding);
   std::erase_if(all, [](const auto& group) { return group.second.size() < 2; });
   return all;
 }
@@ -119,12 +119,12 @@ std::string ranks_text(const std::vector<int>& ranks) {
          (step == 1 ? "" : " by " + std::to_string(step));
 }
 
-std::string talks_text(const GroupRanks& groups) {
+std::string groups_text(const GroupRanks& groups) {
   std::vector<std::string> parts;
-  for (const auto& [name, ranks] : groups_it_talks_in(groups)) {
+  for (const auto& [name, ranks] : groups_with_peers(groups)) {
     parts.push_back(name + " " + ranks_text(ranks));
   }
-  return parts.empty() ? "nobody" : join(parts, "; ");
+  return parts.empty() ? "no other rank" : join(parts, "; ");
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ std::string to_text(const MeshPlan& plan) {
     for (const std::int64_t count : {rank.parameters, rank.kept, rank.updated}) {
       row.push_back(format_count(static_cast<double>(count)));
     }
-    row.push_back(talks_text(rank.groups));
+    row.push_back(groups_text(rank.groups));
   }
   return text + text_table(rows);
 }
@@ -206,7 +206,7 @@ std::string to_json(const MeshPlan& plan) {
     own["kept"] = rank.kept;
     own["updated"] = rank.updated;
     own["groups"] = Json::object();
-    for (const auto& [name, ranks] : groups_it_talks_in(rank.groups)) own["groups"][name] = ranks;
+    for (const auto& [name, ranks] : groups_with_peers(rank.groups)) own["groups"][name] = ranks;
     json["ranks"].push_back(std::move(own));
   }
   return json.dump();

@@ -1,4 +1,4 @@
-// Who holds what and who talks to whom in a job of a recipe, worked out without a job: what
+// The stages, units, parameters and groups of every rank of a recipe, computed without a job: what
 // `troika mesh` prints.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 #include <troika/config/choices.h>
 #include <troika/config/layout.h>
 #include <troika/parallel/pipeline/cut.h>
@@ -14,14 +14,14 @@ namespace troika {
 namespace {
 
 Recompute recompute_of(ActivationCheckpoint checkpoint) {
-  return checkpoint == ActivationCheckpoint::kFull ? Recompute::kBlocks : Recompute::kNone;
+  return checkpoint == ActivationCheckpoint::kFull ? Recompute::kUnits : Recompute::kNone;
 }
 
 // Of one microbatch: enough to see where stages lie and what is computed apart.
 Schedule smallest_schedule(const ParallelRecipe& parallel) {
-  return make_schedule(
-      name_of(parallel.pipeline_schedule),
-      {static_cast<int>(parallel.pipeline), static_cast<int>(chunks_per_rank(parallel)), 1});
+  return make_schedule(name_of(parallel.pipeline_schedule),
+                       {static_cast<int>(parallel.pipeline),
+                        static_cast<int>(virtual_stages_per_rank(parallel)), 1});
 }
 
 }  // namespace
@@ -31,14 +31,14 @@ std::vector<int> cut_of(const ParallelRecipe& parallel, const ModelFacts& facts)
     return cut_by_hand(parallel.stage_units);
   }
   return cut_by_cost(facts.unit_flops,
-                     static_cast<int>(parallel.pipeline * chunks_per_rank(parallel)));
+                     static_cast<int>(parallel.pipeline * virtual_stages_per_rank(parallel)));
 }
 
 std::vector<ParameterSpec> parameters_of(const Model& model) {
   std::vector<ParameterSpec> parameters;
   for (const auto& unit : model.units) {
     for (ParameterSpec& spec : unit->specs()) {
-      if (spec.tied_to.empty() && !spec.copy) parameters.push_back(std::move(spec));
+      if (spec.tied_to.empty() && !spec.tied_replica) parameters.push_back(std::move(spec));
     }
   }
   std::ranges::sort(parameters, {}, &ParameterSpec::name);
@@ -62,7 +62,7 @@ Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate) {
 }
 
 int most_microbatches(const Recipe& recipe, std::int64_t samples) {
-  const std::int64_t most = share_of(samples, 0, recipe.parallel.data.value_or(1)).count;
+  const std::int64_t most = even_split(samples, 0, recipe.parallel.data.value_or(1)).count;
   const std::int64_t size = recipe.train.micro_batch_size;
   return static_cast<int>((most + size - 1) / size);
 }
@@ -71,17 +71,17 @@ int microbatches_per_step(const Recipe& recipe) {
   return most_microbatches(recipe, recipe.train.global_batch_size);
 }
 
-ModelPart::ModelPart(const Recipe& recipe, ModelPlace place) {
-  Model model = build_model(
-      recipe.model, static_cast<std::uint64_t>(recipe.seed),
-      {std::move(place.tensor), recipe.parallel.activation_checkpoint, ties_stages(recipe)});
+ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
+  Model model = build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed),
+                            {std::move(placement.tensor), recipe.parallel.activation_checkpoint,
+                             has_embedding_group(recipe)});
   facts_ = model.facts;
   cut_ = cut_of(recipe.parallel, model.facts);
   parameters_ = parameters_of(model);
 
   std::vector<ParameterSpec> specs;
   int first_unit = 0;
-  for (const int stage : stages_of(recipe.parallel, place.pipeline_rank)) {
+  for (const int stage : stages_of(recipe.parallel, placement.pipeline_rank)) {
     const auto begin = model.units.begin() + cut_[static_cast<std::size_t>(stage)];
     const auto end = model.units.begin() + cut_[static_cast<std::size_t>(stage) + 1];
     std::vector<std::unique_ptr<Unit>> units(std::make_move_iterator(begin),
@@ -94,7 +94,7 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlace place) {
     specs.insert(specs.end(), more.begin(), more.end());
   }
   arena_ = std::make_unique<Arena>(specs, numeric_types(recipe.train.precision),
-                                   std::move(place.sharding));
+                                   std::move(placement.sharding));
   for (const auto& stage : stages_) stage->bind(*arena_);
 }
 

@@ -15,8 +15,8 @@
 
 namespace troika {
 
-// Where a rank stands in the layout of a job, and whom it talks to there.
-struct ModelPlace {
+// Position of a rank in the layout of a job, with the groups that it belongs to.
+struct ModelPlacement {
   TensorAxis tensor;
   int pipeline_rank = 0;
   Sharding sharding;
@@ -25,7 +25,7 @@ struct ModelPlace {
 class ModelPart {
  public:
   // `recipe` is resolved. Parameters are not drawn: call arena().initialize() or load.
-  ModelPart(const Recipe& recipe, ModelPlace place);
+  ModelPart(const Recipe& recipe, ModelPlacement placement);
 
   [[nodiscard]] Arena& arena() { return *arena_; }
   [[nodiscard]] const Arena& arena() const { return *arena_; }

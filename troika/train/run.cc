@@ -32,7 +32,7 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::ranges::find(steps, step) != steps.end();
 }
 
-void tell(Claim claim, const std::string& folder) {
+void log_claim(Claim claim, const std::string& folder) {
   if (claim == Claim::kOverwritten) log_info("overwriting the run in " + folder);
   if (claim == Claim::kRestarted) {
     log_info(folder + " holds an unfinished run without a checkpoint: starting it again");
@@ -46,16 +46,16 @@ void tell(Claim claim, const std::string& folder) {
 double gemm_rate_of(const Recipe& recipe) {
   const double rate =
       measure_gemm_rate(numeric_types(recipe.train.precision).compute, Seconds(0.02));
-  forget_peak(at::kCPU);
+  reset_peak(at::kCPU);
   return rate;
 }
 
-// One rank's run once everybody has met.
-class Run {
+// One rank's run after the rendezvous.
+class TrainingRun {
  public:
   // Collective. What was in the run's folder is cleared away (`claim`, on rank 0) once every rank
   // has its model and its data.
-  Run(const Recipe& recipe, Job& job, const RunOptions& options, const RunClaim* claim)
+  TrainingRun(const Recipe& recipe, Job& job, const RunOptions& options, const RunClaim* claim)
       : recipe_(recipe),
         job_(job),
         folder_(run_folder(recipe)),
@@ -64,9 +64,9 @@ class Run {
         trainer_(recipe, dataset_, job),
         whole_(job, trainer_.model()) {
     agree_on_data();
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     reporter_.emplace(recipe_, options.progress);
-    tell(claim->kind(), folder_.string());
+    log_claim(claim->kind(), folder_.string());
     claim->clear(job_.size());
     write_recipe(recipe_, provenance());
     reporter_->open(recipe_, folder_);
@@ -78,7 +78,7 @@ class Run {
     trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
       if (!contains(recipe_.debug.dump_steps, batch.step)) return;
       const std::vector<NamedTensor> gradients = whole_.gradients(scale);
-      if (leads()) dump(batch, gradients);
+      if (is_rank_zero()) dump(batch, gradients);
       wait_for_files("gradients dumped");
     });
     const auto started = Clock::now();
@@ -90,9 +90,9 @@ class Run {
   }
 
  private:
-  [[nodiscard]] bool leads() const { return job_.rank() == 0; }
+  [[nodiscard]] bool is_rank_zero() const { return job_.rank() == 0; }
 
-  // A sample is to be the same whichever rank reads it.
+  // Checks that every rank reads the same data.
   void agree_on_data() const {
     const auto own = static_cast<std::int64_t>(content_hash(dataset_->fingerprint()));
     const auto all = job_.gather(own, {"data of all ranks", job_.start_deadline()});
@@ -113,7 +113,7 @@ class Run {
     const std::int64_t next = trainer_.state().step + 1;
     if (contains(recipe_.debug.dump_steps, next)) {
       const std::vector<NamedTensor> parameters = whole_.masters();
-      if (leads()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
+      if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }
     const ResourceUse before = resource_use();
@@ -124,7 +124,7 @@ class Run {
       metrics.evaluation = trainer_.evaluate();
     }
     if (reporter_) reporter_->record(metrics);
-    if (leads() && !metrics.skipped.empty()) {
+    if (is_rank_zero() && !metrics.skipped.empty()) {
       log_warning("step " + std::to_string(next) + " was skipped: " + metrics.skipped);
     }
     if (job_.trace().complete() && !trace_written_) finish_trace();
@@ -157,7 +157,7 @@ class Run {
     make_folders(folder_);
     job_.trace().write(trace_path(folder_, job_.rank()));
     wait_for_files("traces written");
-    if (leads()) merge_trace();
+    if (is_rank_zero()) merge_trace();
     wait_for_files("traces merged");
   }
 
@@ -174,11 +174,11 @@ class Run {
     const std::vector<NamedTensor> parameters = whole_.masters();
     const std::string json = summary_json(recipe_, job_, trainer_, last, seconds,
                                           {kept, tensor_memory(at::kCPU).peak_bytes});
-    if (leads()) {
+    if (is_rank_zero()) {
       save_parameters(model_path(folder_), parameters);
       reporter_->finish();
       write_file_atomically(summary_path(folder_), json + "\n");
-      conclude(last, seconds);
+      log_result(last, seconds);
     }
     wait_for_files("end of the run");
     return json;
@@ -203,7 +203,7 @@ class Run {
     return count;
   }
 
-  void conclude(const StepMetrics& last, Seconds seconds) const {
+  void log_result(const StepMetrics& last, Seconds seconds) const {
     std::string line = "done: loss " + format_fixed(last.loss, 4);
     if (last.evaluation) {
       const auto bits = last.evaluation->held_out_bits_per_byte;
@@ -256,14 +256,14 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
   count_tensor_memory(at::kCPU);
   const Recipe recipe = resolve_for_run(loaded, world.size);
   const std::filesystem::path folder = run_folder(recipe);
-  Rendezvous rendezvous = meet(world, recipe);
+  Rendezvous rendezvous = join_rendezvous(world, recipe);
   std::optional<RunClaim> claim;
-  const Claim kind = claim_together(rendezvous, recipe, options.existing, claim);
+  const Claim kind = claim_on_all_ranks(rendezvous, recipe, options.existing, claim);
   RunReport report;
   if (kind == Claim::kFinished) {
     report.finished_before = true;
     if (world.rank == 0) {
-      tell(kind, folder.string());
+      log_claim(kind, folder.string());
       report.json = read_summary(folder);
     }
     rendezvous.leave(Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
@@ -271,7 +271,7 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
   }
   Job job(std::move(rendezvous), recipe, flight_folder(folder));
   try {
-    Run run(recipe, job, options, claim ? &*claim : nullptr);
+    TrainingRun run(recipe, job, options, claim ? &*claim : nullptr);
     report.json = run.train();
   } catch (const Error& error) {
     job.abort(error);

@@ -36,18 +36,18 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   const auto peak_memory = of_all_ranks(static_cast<std::int64_t>(resource_use().peak_memory_bytes),
                                         "peak memory of all ranks");
   std::map<std::string, std::vector<std::int64_t>> input_bytes;  // by axis, by rank
-  for (const Group* group :
-       {&job.data(), &job.tensor(), &job.pipeline(), &job.shard(), &job.replicate(), &job.tie()}) {
+  for (const Group* group : {&job.data(), &job.tensor(), &job.pipeline(), &job.shard(),
+                             &job.replicate(), &job.embedding()}) {
     auto bytes =
         of_all_ranks(static_cast<std::int64_t>(group->input_bytes()), "input bytes of all ranks");
     const bool any = std::ranges::any_of(bytes, [](std::int64_t count) { return count > 0; });
-    if (any || group == &job.data()) input_bytes[group->axis()] = std::move(bytes);
+    if (any || group == &job.data()) input_bytes[group->name()] = std::move(bytes);
   }
   const auto peak_tensors = of_all_ranks(tensors.peak_bytes, "peak of tensors of all ranks");
   const auto kept_tensors = of_all_ranks(tensors.live_bytes, "tensors that all ranks keep");
-  const auto chunks = static_cast<double>(chunks_per_rank(recipe.parallel));
+  const auto virtual_stages = static_cast<double>(virtual_stages_per_rank(recipe.parallel));
   const auto peak_activations =
-      of_all_ranks(trainer.peak_chunk_activations(), "activations of all ranks");
+      of_all_ranks(trainer.peak_stage_activations(), "activations of all ranks");
   for (const Member& member : job.members()) {
     const auto rank = static_cast<std::size_t>(member.rank);
     summary["ranks"].push_back(
@@ -57,7 +57,7 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
          {"peak_memory_bytes", peak_memory[rank]},
          {"peak_tensor_bytes", peak_tensors[rank]},
          {"kept_tensor_bytes", kept_tensors[rank]},
-         {"peak_activations", static_cast<double>(peak_activations[rank]) / chunks}});
+         {"peak_activations", static_cast<double>(peak_activations[rank]) / virtual_stages}});
     for (const auto& [axis, bytes] : input_bytes) {
       summary["ranks"].back()["input_bytes"][axis] = bytes[rank];
     }

@@ -74,8 +74,8 @@ TensorMemory tensor_memory(at::DeviceType device) {
   return {counted.live(), counted.peak()};
 }
 
-void forget_peak(at::DeviceType device) {
-  counter(device).forget_peak();
+void reset_peak(at::DeviceType device) {
+  counter(device).reset_peak();
 }
 
 }  // namespace troika

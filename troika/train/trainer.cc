@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <troika/base/error.h>
-#include <troika/base/share.h>
+#include <troika/base/index_range.h>
 #include <troika/base/text.h>
 #include <troika/config/choices.h>
 #include <troika/config/layout.h>
@@ -20,12 +20,12 @@ namespace {
 // Enough samples for a steady figure, few enough to be quick.
 constexpr std::int64_t kEvaluationSamples = 64;
 
-ModelPlace place_of(const Recipe& recipe, const Job& job) {
-  ModelPlace place;
-  place.tensor = TensorAxis(job.tensor(), job.timeout());
-  place.pipeline_rank = job.pipeline().rank();
-  place.sharding = sharding_of(recipe, job.shard(), job.replicate());
-  return place;
+ModelPlacement placement_of(const Recipe& recipe, const Job& job) {
+  ModelPlacement placement;
+  placement.tensor = TensorAxis(job.tensor(), job.timeout());
+  placement.pipeline_rank = job.pipeline().rank();
+  placement.sharding = sharding_of(recipe, job.shard(), job.replicate());
+  return placement;
 }
 
 LoaderOptions loader_options(const Recipe& recipe, const Job& job) {
@@ -44,7 +44,7 @@ PipelineOptions pipeline_options(const Recipe& recipe) {
   options.type = numeric_types(recipe.train.precision).compute;
   if (recipe.parallel.pipeline == 1) return options;  // every schedule is the plain one
   options.schedule = name_of(recipe.parallel.pipeline_schedule);
-  options.chunks = static_cast<int>(chunks_per_rank(recipe.parallel));
+  options.virtual_stages = static_cast<int>(virtual_stages_per_rank(recipe.parallel));
   return options;
 }
 
@@ -56,12 +56,12 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, J
     : recipe_(recipe),
       dataset_(std::move(dataset)),
       job_(job),
-      model_(recipe, place_of(recipe, job)),
+      model_(recipe, placement_of(recipe, job)),
       pipeline_(model_.stages(), job.pipeline(), pipeline_options(recipe), &job.trace()) {
   const c10::InferenceMode no_autograd;
   model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
-  data_axis_ = std::make_unique<DataAxis>(model_.arena(), PartialGroups{job_.tensor(), job_.tie()},
-                                          job_.timeout());
+  data_axis_ = std::make_unique<DataAxis>(
+      model_.arena(), PartialGroups{job_.tensor(), job_.embedding()}, job_.timeout());
   sums_ = std::make_shared<ParameterSums>(
       model_.arena(),
       SumGroups{job_.tensor(), job_.pipeline(), model_.parameter_names(), job_.timeout()});
@@ -84,7 +84,8 @@ StepMetrics Trainer::step() {
   const double loss_scale =
       loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
   if (recipe_.parallel.zero_stage == 3) {
-    keep_company(batch.microbatches, static_cast<std::size_t>(microbatches_per_step(recipe_)));
+    pad_with_empty_microbatches(batch.microbatches,
+                                static_cast<std::size_t>(microbatches_per_step(recipe_)));
   }
   data_axis_->begin_step(static_cast<int>(batch.microbatches.size()), job_.timeout());
   const LossSum loss = run_microbatches(batch, loss_scale);
@@ -122,33 +123,34 @@ LossSum Trainer::run_microbatches(const StepBatch& batch, double loss_scale) {
   const PipelineReport report =
       pipeline_.train(batch.microbatches, loss_scale, *data_axis_, job_.timeout(),
                       [&](double loss) { sum = sum_over_ranks(loss, batch.valid, "loss"); });
-  peak_chunk_activations_ = report.peak_chunk_activations;
+  peak_stage_activations_ = report.peak_stage_activations;
   return *sum;
 }
 
-bool Trainer::tells_loss() const {
+bool Trainer::contributes_loss() const {
   return pipeline_.has_last_stage() && job_.tensor().rank() == 0;
 }
 
 LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const {
-  if (!tells_loss()) loss = 0, valid = 0;
+  if (!contributes_loss()) loss = 0, valid = 0;
   // The first stage has its last forward pass long before the last stage has.
-  const double patience = job_.pipeline().size() > 1 ? 2 : 1;
-  return {job_.world(), loss, valid, {label, Deadline::in(patience * job_.timeout())}};
+  const double transfer_factor = job_.pipeline().size() > 1 ? 2 : 1;
+  return {job_.world(), loss, valid, {label, Deadline::in(transfer_factor * job_.timeout())}};
 }
 
-void Trainer::keep_company(std::vector<Microbatch>& microbatches, std::size_t count) const {
+void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
+                                          std::size_t count) const {
   if (microbatches.size() >= count) return;
-  Microbatch nobody =
+  Microbatch empty =
       microbatches.empty()
           ? build_microbatches(*dataset_, Split::kHeldOut, {0, 1}, 1, state_.step).front()
           : microbatches.front();
   for (at::Tensor* tensor :
-       {&nobody.inputs, &nobody.targets, &nobody.sample_ids, &nobody.document_ids}) {
+       {&empty.inputs, &empty.targets, &empty.sample_ids, &empty.document_ids}) {
     if (tensor->defined()) *tensor = tensor->narrow(0, 0, 0);
   }
-  nobody.valid = 0;
-  microbatches.resize(count, nobody);
+  empty.valid = 0;
+  microbatches.resize(count, empty);
 }
 
 std::string Trainer::reason_to_skip(const Sums& sums, double norm) {
@@ -178,9 +180,9 @@ std::string Trainer::describe_nonfinite(const Sums& sums, const std::string& whe
 std::string Trainer::first_nonfinite_gradient() const {
   const std::vector<ParameterSpec>& parameters = model_.parameters();
   std::int64_t first = std::ssize(parameters);
-  for (const Piece& piece : model_.arena().pieces()) {
-    if (at::isfinite(piece.gradient).all().item<bool>()) continue;
-    const auto& name = model_.arena().parameters()[piece.parameter]->spec().name;
+  for (const LocalShard& shard : model_.arena().local_shards()) {
+    if (at::isfinite(shard.gradient).all().item<bool>()) continue;
+    const auto& name = model_.arena().parameters()[shard.parameter]->spec().name;
     const auto found = std::ranges::lower_bound(parameters, name, {}, &ParameterSpec::name);
     first = std::min<std::int64_t>(first, found - parameters.begin());
   }
@@ -207,12 +209,13 @@ std::optional<Evaluation> Trainer::evaluate() {
   const std::int64_t samples = evaluation_samples(recipe_, dataset_->samples(Split::kHeldOut));
   if (samples == 0) return std::nullopt;
   std::vector<Microbatch> microbatches = build_microbatches(
-      *dataset_, Split::kHeldOut, share_of(samples, job_.data().rank(), job_.data().size()),
+      *dataset_, Split::kHeldOut, even_split(samples, job_.data().rank(), job_.data().size()),
       recipe_.train.micro_batch_size, state_.step);
   std::int64_t valid = 0;
   for (const Microbatch& microbatch : microbatches) valid += microbatch.valid;
   if (recipe_.parallel.zero_stage == 3) {
-    keep_company(microbatches, static_cast<std::size_t>(most_microbatches(recipe_, samples)));
+    pad_with_empty_microbatches(microbatches,
+                                static_cast<std::size_t>(most_microbatches(recipe_, samples)));
   }
   const double loss = pipeline_.evaluate(microbatches, *data_axis_, job_.timeout()).loss_sum;
   const Sums sums = sum_over_ranks(loss, valid, "held-out loss").wait();

@@ -54,9 +54,9 @@ class Trainer {
   // The part of the model that this rank holds.
   [[nodiscard]] const ModelPart& model() const { return model_; }
   [[nodiscard]] const PipelineExecutor& pipeline() const { return pipeline_; }
-  // The most activations that were alive at once in the last step, of a single chunk of the
-  // pipeline and microbatch.
-  [[nodiscard]] int peak_chunk_activations() const { return peak_chunk_activations_; }
+  // The most activations that were alive at once in the last step, of a single virtual
+  // stage and microbatch.
+  [[nodiscard]] int peak_stage_activations() const { return peak_stage_activations_; }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
 
  private:
@@ -65,12 +65,12 @@ class Trainer {
   // backward pass begins.
   [[nodiscard]] LossSum run_microbatches(const StepBatch& batch, double loss_scale);
   // Whether this rank's loss counts: every rank of a tensor axis has the same one.
-  [[nodiscard]] bool tells_loss() const;
+  [[nodiscard]] bool contributes_loss() const;
   [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t valid,
                                        std::string_view label) const;
   // At ZeRO stage 3 all ranks of the data axis pass their units equally often: appends microbatches
   // without samples until there are `count`.
-  void keep_company(std::vector<Microbatch>& microbatches, std::size_t count) const;
+  void pad_with_empty_microbatches(std::vector<Microbatch>& microbatches, std::size_t count) const;
   // Why the step's gradients may not be applied; empty where they may.
   [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);
   // Collective: the name of the first parameter, by name, with such a gradient; empty: none.
@@ -90,7 +90,7 @@ class Trainer {
   std::unique_ptr<Loader> loader_;
   std::optional<LossScaler> scaler_;  // fp16 only
   TrainState state_;
-  int peak_chunk_activations_ = 0;
+  int peak_stage_activations_ = 0;
   GradientHook gradient_hook_;
 };
 

@@ -27,9 +27,9 @@ std::size_t add_trial(const Recipe& recipe, const TrialLayout& layout, std::vect
   trial.name = name;
   trial.ranks = layout.ranks();
   trial.tolerance = tolerance_of(layout);
-  if (const auto twin = bit_twin(layout, recipe)) {
-    trial.twin = add_trial(recipe, *twin, trials);
-    trials[*trial.twin].is_needed_later = true;
+  if (const auto bit_reference = bit_reference_layout(layout, recipe)) {
+    trial.bit_reference = add_trial(recipe, *bit_reference, trials);
+    trials[*trial.bit_reference].is_needed_later = true;
   }
   trial.recipe = recipe_on(recipe, layout);
   trial.recipe.name = "trial-" + std::to_string(trials.size());
@@ -38,23 +38,23 @@ std::size_t add_trial(const Recipe& recipe, const TrialLayout& layout, std::vect
 }
 
 // The first ranks of a job, as a job of their own.
-World part_of(const World& world, const Trial& trial) {
-  World part = world;
-  part.size = part.local_size = trial.ranks;
-  part.job += "/" + trial.recipe.name;
-  return part;
+World subworld_of(const World& world, const Trial& trial) {
+  World subworld = world;
+  subworld.size = subworld.local_size = trial.ranks;
+  subworld.job += "/" + trial.recipe.name;
+  return subworld;
 }
 
-// The ends of trials, told through the job's store: no rank goes on to the rendezvous of the next
-// trial before, so that what a trial takes never counts as being late there.
-class TrialEnds {
+// Announces the end of each trial through the job's store: no rank goes on to the rendezvous of the
+// next trial before, so that what a trial takes never counts as being late there.
+class TrialCompletion {
  public:
-  TrialEnds(const World& world, const Recipe& recipe) {
+  TrialCompletion(const World& world, const Recipe& recipe) {
     if (world.size == 1) return;
     const auto deadline = Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds));
     store_ = Store::connect(world.store, deadline).with_prefix(key_prefix(world.job));
   }
-  void tell(const Trial& trial) {
+  void announce(const Trial& trial) {
     if (store_) store_->set(key_of(trial), "");
   }
   void wait(const Trial& trial, Seconds timeout) {
@@ -83,10 +83,12 @@ TrialResult compare(std::span<const Trial> trials, const Trial& trial) {
   result.layout = trial.name;
   result.ranks = trial.ranks;
   result.with_reference = compare_with(reference, trial.tolerance);
-  if (trial.twin && std::filesystem::exists(summary_path(run_folder(trials[*trial.twin].recipe)))) {
-    result.with_twin = compare_with(trials[*trial.twin], Tolerance::same_bits());
-  } else if (trial.twin) {
-    result.error = "'" + trials[*trial.twin].name + "', whose bits it must have, has failed";
+  if (trial.bit_reference &&
+      std::filesystem::exists(summary_path(run_folder(trials[*trial.bit_reference].recipe)))) {
+    result.with_bit_reference = compare_with(trials[*trial.bit_reference], Tolerance::same_bits());
+  } else if (trial.bit_reference) {
+    result.error =
+        "'" + trials[*trial.bit_reference].name + "', whose bits it must have, has failed";
   }
   return result;
 }
@@ -151,13 +153,15 @@ std::vector<Trial> plan_trials(const Recipe& recipe, std::span<const TrialLayout
 }
 
 bool TrialResult::agrees() const {
-  return error.empty() && with_reference.agrees() && (!with_twin || with_twin->agrees());
+  return error.empty() && with_reference.agrees() &&
+         (!with_bit_reference || with_bit_reference->agrees());
 }
 
-std::string TrialResult::complaint() const {
+std::string TrialResult::describe_failure() const {
   if (!error.empty()) return "FAILED: " + error;
   if (!with_reference.agrees()) return "DIFFERS: " + with_reference.first_difference;
-  if (with_twin && !with_twin->agrees()) return "OTHER BITS: " + with_twin->first_difference;
+  if (with_bit_reference && !with_bit_reference->agrees())
+    return "OTHER BITS: " + with_bit_reference->first_difference;
   return "";
 }
 
@@ -167,7 +171,7 @@ std::string to_json(const TrialResult& result) {
             {"agrees", result.agrees()},
             {"error", result.error},
             {"reference", json_of(result.with_reference)}};
-  if (result.with_twin) json["twin"] = json_of(*result.with_twin);
+  if (result.with_bit_reference) json["twin"] = json_of(*result.with_bit_reference);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -176,7 +180,7 @@ TrialResult trial_result_of(std::string_view text) {
     const Json json = Json::parse(text);
     TrialResult result{json.at("layout"), json.at("ranks"), comparison_of(json.at("reference")),
                        std::nullopt, json.at("error")};
-    if (json.contains("twin")) result.with_twin = comparison_of(json.at("twin"));
+    if (json.contains("twin")) result.with_bit_reference = comparison_of(json.at("twin"));
     return result;
   } catch (const Json::exception&) {
     throw DataError("a line is no result of a trial");
@@ -187,19 +191,19 @@ void run_trials(std::span<const Trial> trials, std::size_t first, const World& w
                 const TrialOptions& options, const std::function<void(const TrialResult&)>& done) {
   RunOptions run;
   run.progress.style = ProgressStyle::kSilent;
-  TrialEnds ends(world, trials.front().recipe);
+  TrialCompletion completion(world, trials.front().recipe);
   const Seconds longest = options.step_timeout * static_cast<double>(options.steps + 1);
   for (const Trial& trial : trials.subspan(first)) {
     if (world.rank < trial.ranks) {
-      static_cast<void>(run_training(trial.recipe, part_of(world, trial), run));
+      static_cast<void>(run_training(trial.recipe, subworld_of(world, trial), run));
     }
     if (world.rank != 0) {
-      ends.wait(trial, longest);
+      completion.wait(trial, longest);
       continue;
     }
     done(compare(trials, trial));
     if (!trial.is_needed_later) std::filesystem::remove_all(options.folder / trial.recipe.name);
-    ends.tell(trial);
+    completion.announce(trial);
   }
 }
 

@@ -39,7 +39,7 @@ struct Trial {
   Recipe recipe;
   int ranks = 1;
   Tolerance tolerance;
-  std::optional<std::size_t> twin;  // among the trials before it: must have the same bits
+  std::optional<std::size_t> bit_reference;  // among the trials before it: must have the same bits
   bool is_needed_later = false;
 };
 
@@ -52,13 +52,13 @@ struct TrialResult {
   std::string layout;
   int ranks = 1;
   Comparison with_reference;
-  // With the twin's; empty where there is none.
-  std::optional<Comparison> with_twin;
+  // With the bit reference; empty where there is none.
+  std::optional<Comparison> with_bit_reference;
   std::string error;  // why it did not come to its end
 
   [[nodiscard]] bool agrees() const;
   // "DIFFERS in ...", in words for one line; empty where it agrees.
-  [[nodiscard]] std::string complaint() const;
+  [[nodiscard]] std::string describe_failure() const;
 };
 
 // One line of JSON, and back. Throws DataError on anything else.

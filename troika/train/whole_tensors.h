@@ -1,4 +1,4 @@
-// Whole parameters and gradients under their global names, put together on rank 0 from the pieces
+// Whole parameters and gradients under their global names, assembled on rank 0 from the shards
 // that the ranks of any layout hold: for dumps and saved models.
 #pragma once
 
@@ -25,25 +25,26 @@ class WholeTensors {
   [[nodiscard]] std::vector<NamedTensor> gradients(double scale) const;
 
  private:
-  // A run of elements that a rank holds, of one parameter.
-  struct Run {
+  // A flat range of elements of one parameter that a rank holds.
+  struct OwnedRange {
     std::int64_t parameter;                    // among ModelPart::parameters()
     std::int64_t dim, slice_begin, slice_end;  // what part of it the rank holds
     std::int64_t begin, count;                 // elements of that part
   };
-  static constexpr std::int64_t kRunFields = 6;
+  static constexpr std::int64_t kRangeFields = 6;
 
-  // Also fills own_pieces_.
-  [[nodiscard]] std::vector<Run> find_own_runs();
+  // Also fills owned_shards_.
+  [[nodiscard]] std::vector<OwnedRange> find_owned_ranges();
   [[nodiscard]] std::vector<NamedTensor> gather(const std::vector<at::Tensor>& own,
                                                 std::string_view label) const;
-  void place(const Run& run, const at::Tensor& values, const at::Tensor& whole) const;
+  void copy_into_whole(const OwnedRange& range, const at::Tensor& values,
+                       const at::Tensor& whole) const;
 
   const Job& job_;
   const ModelPart& model_;
-  bool alone_;                           // rank 0 holds everything
-  std::vector<std::size_t> own_pieces_;  // in Arena::pieces(), by own run
-  std::vector<std::vector<Run>> runs_;   // by rank
+  bool alone_;                                   // rank 0 holds everything
+  std::vector<std::size_t> owned_shards_;        // in Arena::local_shards(), by owned range
+  std::vector<std::vector<OwnedRange>> ranges_;  // by rank
 };
 
 }  // namespace troika

@@ -14,7 +14,7 @@ void expect_same_training(Rank& rank, Module module, Module alone,
   const auto sgd = torch::optim::SGDOptions(0.1).momentum(0.9);
   torch::optim::SGD optimizer(module->parameters(), sgd), reference(alone->parameters(), sgd);
   for (std::uint64_t step = 0; step < 4; ++step) {
-    const Samples all(12, step, shape), own = all.part(rank);
+    const Samples all(12, step, shape), own = all.slice(rank);
     optimizer.zero_grad();
     squared_error(model(own.x), own.y).backward();
     reference.zero_grad();
@@ -81,7 +81,7 @@ RANK_TEST(OwnModule, OrdersBucketsAsGradientsBecomeReady, 2) {
   DataParallelOptions options;
   options.buckets = {.first_bytes = 1, .bytes = 1};  // a bucket for each parameter
   DataParallel model(module, session_of(rank), options);
-  const Samples own = Samples(6).part(rank);
+  const Samples own = Samples(6).slice(rank);
   for (int step = 0; step < 2; ++step) {
     module->zero_grad();
     squared_error(model(own.x), own.y).backward();
@@ -98,7 +98,7 @@ RANK_TEST(OwnModule, GradientsAreViewsOfOneArena, 2) {
   Mlp module;
   DataParallel model(module, session_of(rank));
   torch::optim::SGD optimizer(module->parameters(), 0.1);
-  const Samples own = Samples(6).part(rank);
+  const Samples own = Samples(6).slice(rank);
   std::vector<const void*> before;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
@@ -121,7 +121,7 @@ RANK_TEST(OwnModule, GradientsAreViewsOfOneArena, 2) {
 // Peers read the arena: a large bucket takes 2 steps, and ordinary memory 2 a window
 // (docs/engines.md).
 RANK_FUNCTION(reduces_buckets_in_place) {
-  const Recorded recorded(rank);
+  const RecordedSession recorded(rank);
   const torch::nn::Linear module(512, 512);
   DataParallel model(module, recorded.session());
   model(torch::ones({2, 512})).sum().backward();
@@ -147,7 +147,7 @@ TEST(OwnModule, ReducesLargeBucketsInMemoryForAll) {
 RANK_TEST(OwnModule, SameBitsInAnyBuckets, 3) {
   Mlp one, many;
   DataParallel whole(one, session_of(rank)), cut(many, session_of(rank), small_buckets());
-  const Samples own = Samples(6).part(rank);
+  const Samples own = Samples(6).slice(rank);
   for (int step = 0; step < 2; ++step) {
     one->zero_grad();
     many->zero_grad();
@@ -185,7 +185,7 @@ RANK_TEST(OwnModule, AccumulatesWithoutSynchronising, 2) {
     alone->zero_grad();
     const std::uint64_t sent_before = model.session().world().input_bytes();
     for (std::uint64_t part = 0; part < 3; ++part) {
-      const Samples all(6, part), own = all.part(rank);
+      const Samples all(6, part), own = all.slice(rank);
       if (part < 2) {
         const auto guard = model.no_sync();
         squared_error(model(own.x), own.y).backward();
@@ -203,7 +203,7 @@ RANK_TEST(OwnModule, AccumulatesOverSynchronisingPasses, 2) {
   Mlp module, alone;
   DataParallel model(module, session_of(rank));
   for (std::uint64_t part = 0; part < 3; ++part) {
-    const Samples all(6, part), own = all.part(rank);
+    const Samples all(6, part), own = all.slice(rank);
     squared_error(model(own.x), own.y).backward();
     squared_error(alone(all.x), all.y).backward();
   }
@@ -217,7 +217,7 @@ void expect_same_rounds(Rank& rank, Module module, Module alone) {
   for (std::uint64_t round = 0; round < 3; ++round) {
     module->zero_grad();
     alone->zero_grad();
-    const Samples all(6, round), own = all.part(rank);
+    const Samples all(6, round), own = all.slice(rank);
     squared_error(model(own.x), own.y).backward();
     squared_error(alone(all.x), all.y).backward();
     expect_same_gradients(*module, *alone);
@@ -328,7 +328,7 @@ RANK_TEST(OwnModule, CalledTwiceInAStep, 2) {
       const Samples some(6, step), more(6, 10 + step);
       module->zero_grad();
       alone->zero_grad();
-      train(model, some.part(rank), more.part(rank));
+      train(model, some.slice(rank), more.slice(rank));
       train(*alone, some, more);
       expect_same_gradients(*module, *alone);
     }
@@ -354,7 +354,7 @@ TORCH_MODULE(Convolutional);
 RANK_TEST(OwnModule, ChannelsLast, 2) {
   Convolutional module;
   DataParallel model(module, session_of(rank));
-  const Samples own = Samples(6, 0, {3, 5, 5}).part(rank);
+  const Samples own = Samples(6, 0, {3, 5, 5}).slice(rank);
   squared_error(model(own.x), own.y).backward();
   EXPECT_EQ(module->conv->weight.grad().strides(), module->conv->weight.strides());
   EXPECT_FALSE(module->conv->weight.is_contiguous());
@@ -383,13 +383,13 @@ TORCH_MODULE(Mixed);
 RANK_TEST(OwnModule, SeveralDtypes, 2) {
   Mixed module, alone;
   DataParallel model(module, session_of(rank), small_buckets());
-  const Samples all(6), own = all.part(rank);
+  const Samples all(6), own = all.slice(rank);
   for (int step = 0; step < 2; ++step) {
     module->zero_grad();
     alone->zero_grad();
     squared_error(model(own.x), own.y).backward();
     for (std::int64_t part = 0; part < rank.size(); ++part) {  // rounds as the ranks do
-      const Samples theirs = all.part(part * 3, 3);
+      const Samples theirs = all.slice(part * 3, 3);
       (squared_error(alone(theirs.x), theirs.y) / rank.size()).backward();
     }
     const auto wanted = alone->named_parameters();
@@ -403,7 +403,7 @@ RANK_TEST(OwnModule, SeveralDtypes, 2) {
   }
 }
 
-class Doubled final : public BucketHook {
+class DoublingHook final : public BucketHook {
  public:
   Work start(const GradientBucket& bucket) override {
     bucket.gradients.mul_(2);
@@ -415,18 +415,18 @@ class Doubled final : public BucketHook {
 
 RANK_TEST(OwnModule, CallsBucketHooks, 2) {
   Mlp module, alone;
-  const auto hook = std::make_shared<Doubled>();
+  const auto hook = std::make_shared<DoublingHook>();
   DataParallelOptions options = small_buckets();
   options.hook = hook;
   DataParallel model(module, session_of(rank), options);
-  const Samples all(6), own = all.part(rank);
+  const Samples all(6), own = all.slice(rank);
   squared_error(model(own.x), own.y).backward();
   EXPECT_EQ(hook->finished, model.buckets());
   (2 * squared_error(alone(all.x), all.y)).backward();
   expect_same_gradients(*module, *alone);
 }
 
-class Started final : public BucketHook {
+class CountingHook final : public BucketHook {
  public:
   Work start(const GradientBucket& bucket) override {
     ++started;
@@ -438,12 +438,12 @@ class Started final : public BucketHook {
 
 RANK_TEST(OwnModule, StartsBucketsDuringTheBackwardPass, 2) {
   Mlp module;
-  const auto hook = std::make_shared<Started>();
+  const auto hook = std::make_shared<CountingHook>();
   DataParallelOptions options = small_buckets();
   options.buckets.bytes = 300;  // the second layer's weight alone
   options.hook = hook;
   DataParallel model(module, session_of(rank), options);
-  const Samples own = Samples(6).part(rank);
+  const Samples own = Samples(6).slice(rank);
   for (int step = 0; step < 3; ++step) {
     int half_way = 0;
     const int before = hook->started;
@@ -465,7 +465,7 @@ void expect_compressed(Rank& rank, std::shared_ptr<BucketHook> hook, double boun
   DataParallelOptions options = small_buckets();
   options.hook = std::move(hook);
   DataParallel model(module, session_of(rank), options);
-  const Samples all(6), own = all.part(rank);
+  const Samples all(6), own = all.slice(rank);
   const auto loss = [](auto& net, const Samples& samples) {
     return squared_error(net->forward(samples.x.to(torch::kFloat)), samples.y.to(torch::kFloat));
   };

@@ -1,6 +1,6 @@
 // A row of units of the user's own on pipeline and data ranks: the gradients of one process under
 // every schedule, the same bits at every stage of ZeRO, and the memory that docs/zero.md promises.
-#include <troika/param/layout.h>
+#include <troika/param/arena_layout.h>
 #include <troika/train/tensor_memory.h>
 
 #include <cmath>
@@ -18,24 +18,26 @@ using testing::HasSubstr;
 void expect_one_process(const PipelineGroups& groups, const ModulePipelineOptions& options) {
   const std::vector<std::int64_t> shape = {2, 6, 6};
   ModulePipeline model(small_net(), loss_sum, groups, options);
-  Alone alone;
+  SingleProcessNet alone;
   std::vector<torch::Tensor> theirs;
   for (const auto& [name, tensor] : alone.parameters) theirs.push_back(tensor);
   const auto sgd = torch::optim::SGDOptions(0.05).momentum(0.9);
   torch::optim::SGD optimizer(model.parameters(), sgd), reference(theirs, sgd);
   const std::string what = options.schedule + ", stage " + std::to_string(options.zero_stage);
   for (std::uint64_t step = 0; step < 2; ++step) {
-    const Samples all(11, step, shape), own = part_of(all, model);  // uneven
+    const Samples all(11, step, shape), own = slice_of(all, model);  // uneven
     reference.zero_grad();
     const torch::Tensor loss = alone.loss(all);
     loss.backward();
     EXPECT_NEAR(model.evaluate(own.x, own.y), loss.item<double>(), 1e-12) << what;
     EXPECT_NEAR(model.train(own.x, own.y), loss.item<double>(), 1e-12) << what;
-    for (const ParameterPart& part : model.parts()) {
-      const torch::Tensor wanted = alone.parameters.at(part.name).grad().reshape({-1}).narrow(
-          0, part.begin, part.tensor.numel());
-      EXPECT_LE(largest(part.tensor.grad() - wanted), 1e-12 * largest(wanted) + 1e-14)
-          << what << ", " << part.name;
+    for (const ParameterShard& shard : model.shards()) {
+      const torch::Tensor wanted = alone.parameters.at(shard.name)
+                                       .grad()
+                                       .reshape({-1})
+                                       .narrow(0, shard.begin, shard.tensor.numel());
+      EXPECT_LE(largest(shard.tensor.grad() - wanted), 1e-12 * largest(wanted) + 1e-14)
+          << what << ", " << shard.name;
     }
     optimizer.step();
     reference.step();
@@ -54,8 +56,8 @@ RANK_TEST(ModulePipeline, TrainsAsOneProcessUnderEverySchedule, 2, 4) {
     const PipelineGroups groups = groups_over(rank, pipeline);
     for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"}) {
       ModulePipelineOptions options = doubles_in(schedule, 4);
-      if (options.schedule == "interleaved-1f1b") options.chunks = 2;
-      if (options.schedule == "zb-v") options.chunks = 1;  // means its two, as in a recipe
+      if (options.schedule == "interleaved-1f1b") options.virtual_stages = 2;
+      if (options.schedule == "zb-v") options.virtual_stages = 1;  // means its two, as in a recipe
       expect_one_process(groups, options);
     }
   }
@@ -78,7 +80,7 @@ RANK_TEST(ModulePipeline, TrainsAsOneProcessAtEveryStage, 2, 3, 4) {
   }
 }
 
-// Several chunks a matrix, uneven, fp32, with dropout and batch-norm.
+// Several chunks of elements a matrix, uneven, fp32, with dropout and batch-norm.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(std::int64_t in, std::int64_t out) {
     torch::manual_seed(static_cast<std::uint64_t>(in));
@@ -114,7 +116,7 @@ Bits bits_after_training(const Rank& rank, const PipelineGroups& groups,
   Bits bits;
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Samples all(24, step, {100});
-    const Samples own = part_of({all.x.to(torch::kFloat), all.y.to(torch::kFloat)}, model);
+    const Samples own = slice_of({all.x.to(torch::kFloat), all.y.to(torch::kFloat)}, model);
     optimizer.zero_grad();
     bits["loss " + std::to_string(step)] = torch::tensor(model.train(own.x, own.y));
     bits["norm " + std::to_string(step)] = torch::tensor(model.clip_grad_norm(0.3));
@@ -150,7 +152,7 @@ RANK_TEST(ModulePipeline, GivesTheSameBitsAtEveryStage, 2, 3, 4) {
   for (const int microbatches : {1, 2}) {
     for (const bool adam : {false, true}) {
       const Bits expected = train(0, microbatches, Recompute::kNone, adam);
-      expect_same(train(0, microbatches, Recompute::kBlocks, adam), expected, "recomputed");
+      expect_same(train(0, microbatches, Recompute::kUnits, adam), expected, "recomputed");
       for (const int stage : {1, 2, 3}) {
         expect_same(train(stage, microbatches, Recompute::kNone, adam), expected,
                     "stage " + std::to_string(stage));
@@ -159,7 +161,7 @@ RANK_TEST(ModulePipeline, GivesTheSameBitsAtEveryStage, 2, 3, 4) {
   }
 }
 
-// Units enough for two chunks on each of two ranks.
+// Units enough for two virtual stages on each of two ranks.
 std::vector<NamedUnit> deep_net() {
   return {
       unit("a", [] { return Block(100, 60); }, {60}), unit("b", [] { return Block(60, 50); }, {50}),
@@ -175,7 +177,7 @@ RANK_TEST(ModulePipeline, RepeatsTheDrawsOfEveryMicrobatchInFlight, 2, 4) {
     const auto train = [&](Recompute recompute, int stage) {
       ModulePipelineOptions options;
       options.schedule = schedule;
-      if (options.schedule == "interleaved-1f1b") options.chunks = 2;
+      if (options.schedule == "interleaved-1f1b") options.virtual_stages = 2;
       options.microbatches = 4;
       options.recompute = recompute;
       options.zero_stage = stage;
@@ -184,7 +186,7 @@ RANK_TEST(ModulePipeline, RepeatsTheDrawsOfEveryMicrobatchInFlight, 2, 4) {
     };
     const Bits kept = train(Recompute::kNone, 0);
     const std::string what = schedule;
-    expect_same(train(Recompute::kBlocks, 0), kept, what + ", recomputed");
+    expect_same(train(Recompute::kUnits, 0), kept, what + ", recomputed");
     expect_same(train(Recompute::kNone, 3), kept, what + ", stage 3");  // which recomputes
   }
 }
@@ -288,7 +290,7 @@ RANK_TEST(ModulePipeline, NamesWhatDoesNotFit, 2) {
       "second", [] { return torch::nn::Sequential(torch::nn::ReLU(torch::nn::ReLUOptions(true))); },
       {4, 4, 4});
   ModulePipelineOptions again = options;
-  again.recompute = Recompute::kBlocks;
+  again.recompute = Recompute::kUnits;
   EXPECT_THAT(usage_error_of([&] { make(units, again, data); }),
               HasSubstr("unit 'second' writes to its input"));
   units = small_net();
@@ -300,9 +302,9 @@ RANK_TEST(ModulePipeline, NamesWhatDoesNotFit, 2) {
   EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, pipeline); }),
               HasSubstr("stage_units must be 2 numbers"));
   wrong = doubles_in("zb-v", 2);
-  wrong.chunks = 3;
+  wrong.virtual_stages = 3;
   EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, pipeline); }),
-              HasSubstr("2 chunks a rank, not 3"));
+              HasSubstr("2 virtual stages a rank, not 3"));
   for (const double cost : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     for (const std::vector<std::int64_t>& by_hand :
          {std::vector<std::int64_t>(), std::vector<std::int64_t>{5, 3}}) {

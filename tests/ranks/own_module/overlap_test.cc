@@ -1,5 +1,5 @@
 // Buckets of gradients are reduced while the backward pass goes on: how large they are, when they
-// set out and are there, and in which order, as the flight recorder has it.
+// start and end, and in which order, as the flight recorder has it.
 #include <span>
 #include <thread>
 
@@ -29,7 +29,7 @@ TORCH_MODULE(Deep);
 // As docs/own-module.md has it: 1 MiB, then 16 MiB each. The last one has what ranks tell each
 // other, too.
 RANK_TEST(OwnModuleOverlap, TheFirstBucketIsSmall, 2) {
-  const Recorded recorded(rank);
+  const RecordedSession recorded(rank);
   Deep module(20);
   DataParallel model(module, recorded.session());
   model(torch::ones({1, 512})).sum().backward();
@@ -44,7 +44,7 @@ RANK_TEST(OwnModuleOverlap, TheFirstBucketIsSmall, 2) {
 // A backward pass that takes its time: it does not come to the first layer before the first bucket,
 // which has the last one's gradient, has been averaged, on every rank.
 RANK_FUNCTION(averages_during_the_backward_pass) {
-  const Recorded recorded(rank);
+  const RecordedSession recorded(rank);
   Deep module(3);
   DataParallel model(module, recorded.session());
   for (std::size_t pass = 0; pass < 3; ++pass) {
@@ -106,13 +106,13 @@ std::vector<std::int64_t> elements_of(std::span<const RecordedOperation> buckets
 // The first pass takes parameters for used in the order in which they were registered. Ranks that
 // have seen other orders follow rank 0; gradients are those of one process all the same.
 RANK_TEST(OwnModuleOverlap, BucketsFollowTheOrderThatRankZeroHasSeen, 2, 3) {
-  const Recorded recorded(rank);
+  const RecordedSession recorded(rank);
   DataParallelOptions options;
   options.buckets = {.first_bytes = 1, .bytes = 1};  // a bucket for each parameter
   Either module, alone;
   module->narrow_last = rank.index() == 0;  // its gradient comes first there, and last elsewhere
   DataParallel model(module, recorded.session(), options);
-  const Samples all(6), own = all.part(rank);
+  const Samples all(6), own = all.slice(rank);
   squared_error(alone(all.x), all.y).backward();
   for (int step = 0; step < 3; ++step) {
     module->zero_grad();

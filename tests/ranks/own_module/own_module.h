@@ -56,13 +56,13 @@ struct Samples {
     y = doubles({count, outputs}, 200 + step);
   }
   Samples(torch::Tensor the_x, torch::Tensor the_y) : x(std::move(the_x)), y(std::move(the_y)) {}
-  [[nodiscard]] Samples part(std::int64_t begin, std::int64_t count) const {
+  [[nodiscard]] Samples slice(std::int64_t begin, std::int64_t count) const {
     return {x.narrow(0, begin, count), y.narrow(0, begin, count)};
   }
-  // This rank's of equal parts.
-  [[nodiscard]] Samples part(const Rank& rank) const {
+  // This rank's of equal slices.
+  [[nodiscard]] Samples slice(const Rank& rank) const {
     const std::int64_t count = x.size(0) / rank.size();
-    return part(rank.index() * count, count);
+    return slice(rank.index() * count, count);
   }
 };
 

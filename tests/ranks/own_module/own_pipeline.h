@@ -15,7 +15,7 @@ namespace troika::test {
 // A group of every `pipeline` ranks apart, and one of neighbours, as ModulePipeline makes them.
 inline PipelineGroups groups_over(const Rank& rank, int pipeline) {
   EngineOptions options = rank.options();
-  options.fold = EngineOptions::Fold::kInOrder;
+  options.reduction_order = EngineOptions::ReductionOrder::kInOrder;
   const int width = rank.size() / pipeline;
   std::vector<int> along, beside;
   for (int i = 0; i < rank.size(); ++i) {
@@ -64,8 +64,8 @@ inline std::vector<NamedUnit> small_net() {
 }
 
 // The same in one process.
-struct Alone {
-  Alone() {
+struct SingleProcessNet {
+  SingleProcessNet() {
     for (const NamedUnit& each : small_net()) {
       modules.push_back(each.make());
       for (const auto& item : modules.back().module->named_parameters()) {
@@ -82,10 +82,10 @@ struct Alone {
   std::map<std::string, torch::Tensor> parameters;
 };
 
-inline Samples part_of(const Samples& all, const ModulePipeline& model) {
+inline Samples slice_of(const Samples& all, const ModulePipeline& model) {
   const std::int64_t count = all.x.size(0), ranks = model.data_ranks(), rank = model.data_rank();
   const std::int64_t begin = count * rank / ranks;
-  return all.part(begin, count * (rank + 1) / ranks - begin);
+  return all.slice(begin, count * (rank + 1) / ranks - begin);
 }
 
 inline ModulePipelineOptions doubles_in(const std::string& schedule, int microbatches) {

@@ -13,14 +13,14 @@
 namespace troika::test {
 
 // A session whose operations can be read while they run.
-class Recorded {
+class RecordedSession {
  public:
-  explicit Recorded(Rank& rank) : path_(recorder_path(rank.folder(), rank.index())) {
-    std::vector<int> everybody(static_cast<std::size_t>(rank.size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
+  explicit RecordedSession(Rank& rank) : path_(recorder_path(rank.folder(), rank.index())) {
+    std::vector<int> all_ranks(static_cast<std::size_t>(rank.size()));
+    std::iota(all_ranks.begin(), all_ranks.end(), 0);
     EngineOptions options = rank.options();
     options.observers.recorder = Recorder::create(path_, rank.index(), "here");
-    group_ = make_group("data", everybody, rank.index(), options);
+    group_ = make_group("data", all_ranks, rank.index(), options);
   }
   [[nodiscard]] Session session() const { return Session::on(group_, Seconds(30)); }
   // Those so far, in the order in which they were started.
@@ -33,7 +33,7 @@ class Recorded {
                   [](const auto& each) { return !each.label.starts_with("gradient bucket"); });
     return found;
   }
-  // Whether there is such a one, and it ends before long. It is nobody's call that waits for it.
+  // Whether there is such a one, and it ends before long. No call waits for it.
   [[nodiscard]] bool ends(std::size_t index) const {
     const Deadline deadline = Deadline::in(Seconds(20));
     while (!deadline.passed()) {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
+#include <troika/observe/saved_error.h>
 #include <troika/session/session.h>
 
 #include <algorithm>
@@ -92,7 +92,7 @@ RANK_TEST(Session, DuplicatesItsWorldOnceForEachAxis, 2) {
   EXPECT_THROW(session.duplicate_world("norms").barrier(session.call("norms")).wait(), PeerError);
   other.barrier(session.call("other")).wait();
   session.barrier("world");
-  const auto left = left_error(options.recorders, rank.index());
+  const auto left = read_saved_error(options.recorders, rank.index());
   ASSERT_TRUE(left);
   EXPECT_THAT(left->message, testing::HasSubstr("no more norms"));
   session.leave();
@@ -167,7 +167,7 @@ TEST(Session, TimeOutsThatAreNoneAreRefused) {
   }
 }
 
-// As an engine's own, which nobody has checked.
+// As an engine's own, which no code has checked.
 TEST(Session, DeadlinesThatAreTooFarAreFar) {
   EXPECT_FALSE(Deadline::in(Seconds(std::numeric_limits<double>::infinity())).passed());
   EXPECT_FALSE(Deadline::in(Seconds(1e300)).passed());

@@ -28,18 +28,18 @@ struct NetImpl : torch::nn::Module {
   Norm norm{nullptr};
   torch::nn::Linear fc{nullptr};
 };
-using Alone = NetImpl<torch::nn::BatchNorm2d>;
-using Together = NetImpl<SyncBatchNorm>;
+using SingleProcessNet = NetImpl<torch::nn::BatchNorm2d>;
+using SyncedNet = NetImpl<SyncBatchNorm>;
 
 // Rank r has r + 1 samples of `all`.
 Samples uneven_part(const Samples& all, int rank) {
-  return all.part(rank * (rank + 1) / 2, rank + 1);
+  return all.slice(rank * (rank + 1) / 2, rank + 1);
 }
 
 RANK_TEST(SyncBatchNorm, WeighedIsOneBatch, 1, 2, 3) {
   const Session session = session_of(rank);
-  const auto together = std::make_shared<Together>(SyncBatchNorm(4, session));
-  const auto alone = std::make_shared<Alone>(torch::nn::BatchNorm2d(4));
+  const auto together = std::make_shared<SyncedNet>(SyncBatchNorm(4, session));
+  const auto alone = std::make_shared<SingleProcessNet>(torch::nn::BatchNorm2d(4));
   DataParallel model(together, session, small_buckets());
   torch::optim::SGD optimizer(together->parameters(), 0.1), reference(alone->parameters(), 0.1);
   for (std::uint64_t step = 0; step < 3; ++step) {
@@ -65,8 +65,8 @@ RANK_TEST(SyncBatchNorm, WeighedIsOneBatch, 1, 2, 3) {
 // Without weights: the mean of the ranks' mean losses, whatever their sizes.
 RANK_TEST(SyncBatchNorm, UnweighedIsTheMeanOfLosses, 2, 3) {
   const Session session = session_of(rank);
-  const auto together = std::make_shared<Together>(SyncBatchNorm(4, session));
-  const auto alone = std::make_shared<Alone>(torch::nn::BatchNorm2d(4));
+  const auto together = std::make_shared<SyncedNet>(SyncBatchNorm(4, session));
+  const auto alone = std::make_shared<SingleProcessNet>(torch::nn::BatchNorm2d(4));
   DataParallel model(together, session);
   const Samples all(rank.size() * (rank.size() + 1) / 2, 0, {2, 5, 5});
   const Samples own = uneven_part(all, rank.index());
@@ -91,7 +91,7 @@ RANK_TEST(SyncBatchNorm, OtherShapesAndOptions, 2) {
   alone->to(torch::kDouble);
   for (std::uint64_t step = 0; step < 2; ++step) {
     const Samples all(6, step);
-    const torch::Tensor own = together(all.part(rank).x);
+    const torch::Tensor own = together(all.slice(rank).x);
     const torch::Tensor wanted = alone(all.x).narrow(0, 3 * rank.index(), 3);
     EXPECT_LE(largest(own - wanted), 1e-12);
   }
@@ -105,10 +105,10 @@ RANK_TEST(SyncBatchNorm, OtherShapesAndOptions, 2) {
 
 RANK_TEST(SyncBatchNorm, ARankWithoutSamples, 2) {
   const Session session = session_of(rank);
-  const auto together = std::make_shared<Together>(SyncBatchNorm(4, session));
-  const auto alone = std::make_shared<Alone>(torch::nn::BatchNorm2d(4));
+  const auto together = std::make_shared<SyncedNet>(SyncBatchNorm(4, session));
+  const auto alone = std::make_shared<SingleProcessNet>(torch::nn::BatchNorm2d(4));
   DataParallel model(together, session);
-  const Samples all(4, 0, {2, 5, 5}), own = rank.index() == 0 ? all : all.part(0, 0);
+  const Samples all(4, 0, {2, 5, 5}), own = rank.index() == 0 ? all : all.slice(0, 0);
   model.weigh(static_cast<double>(own.x.size(0)));
   squared_error(model(own.x), own.y).backward();
   squared_error(alone->forward(all.x), all.y).backward();
@@ -117,7 +117,7 @@ RANK_TEST(SyncBatchNorm, ARankWithoutSamples, 2) {
 
 RANK_TEST(SyncBatchNorm, RefusesToJoin, 2) {
   const Session session = session_of(rank);
-  const auto together = std::make_shared<Together>(SyncBatchNorm(4, session));
+  const auto together = std::make_shared<SyncedNet>(SyncBatchNorm(4, session));
   DataParallel model(together, session);
   EXPECT_THAT(usage_error_of([&] { model.join(); }), testing::HasSubstr("join() in a module with"));
 }
@@ -146,18 +146,20 @@ struct BranchingImpl : torch::nn::Module {
     to(torch::kDouble);
   }
   torch::Tensor features(const torch::Tensor& x) { return torch::tanh(norm(conv(x))).mean({2, 3}); }
-  torch::Tensor head(const torch::Tensor& features, bool both) {
+  torch::Tensor head(const torch::Tensor& features, bool uses_branch) {
     const torch::Tensor y = fc(features);
-    return both ? branch(torch::tanh(y)) : y;
+    return uses_branch ? branch(torch::tanh(y)) : y;
   }
-  torch::Tensor forward(const torch::Tensor& x, bool both) { return head(features(x), both); }
+  torch::Tensor forward(const torch::Tensor& x, bool uses_branch) {
+    return head(features(x), uses_branch);
+  }
   torch::nn::Conv2d conv{nullptr};
   Norm norm{nullptr};
   torch::nn::Linear fc{nullptr}, branch{nullptr};
 };
-using BranchingTogether = BranchingImpl<SyncBatchNorm>;
+using BranchingSyncedNet = BranchingImpl<SyncBatchNorm>;
 
-class Plain final : public BucketHook {
+class AveragingHook final : public BucketHook {
  public:
   Work start(const GradientBucket& bucket) override {
     return bucket.group->all_reduce(bucket.gradients, ReduceOp::kAverage, bucket.call);
@@ -165,17 +167,17 @@ class Plain final : public BucketHook {
   void finish(const GradientBucket& bucket) override {}
 };
 
-// The same in one process, where rank r uses the branch if `both(r)`.
-class BranchingAlone {
+// The same in one process, where rank r uses the branch if `uses_branch(r)`.
+class SingleProcessBranchingNet {
  public:
-  explicit BranchingAlone(const Rank& rank) : ranks_(rank.size()) {}
-  template <class Both>
-  void backward(const Samples& all, const Both& both) {
+  explicit SingleProcessBranchingNet(const Rank& rank) : ranks_(rank.size()) {}
+  template <class UsesBranch>
+  void backward(const Samples& all, const UsesBranch& uses_branch) {
     const torch::Tensor features = net->features(all.x);
     const std::int64_t count = all.x.size(0) / ranks_;
     torch::Tensor loss = torch::zeros({}, torch::kDouble);
     for (int r = 0; r < ranks_; ++r) {
-      const torch::Tensor output = net->head(features.narrow(0, r * count, count), both(r));
+      const torch::Tensor output = net->head(features.narrow(0, r * count, count), uses_branch(r));
       loss = loss + squared_error(output, all.y.narrow(0, r * count, count)) / ranks_;
     }
     loss.backward();
@@ -190,32 +192,32 @@ class BranchingAlone {
 DataParallelOptions bucket_for_each(bool hooked) {
   DataParallelOptions options;
   options.buckets = {.first_bytes = 1, .bytes = 1};
-  if (hooked) options.hook = std::make_shared<Plain>();
+  if (hooked) options.hook = std::make_shared<AveragingHook>();
   return options;
 }
 
 void expect_unused_allowed(Rank& rank, const Session& session, DataParallelOptions options) {
   options.unused = DataParallelOptions::Unused::kAllow;
-  const auto together = std::make_shared<BranchingTogether>(SyncBatchNorm(4, session));
-  BranchingAlone alone(rank);
+  const auto together = std::make_shared<BranchingSyncedNet>(SyncBatchNorm(4, session));
+  SingleProcessBranchingNet alone(rank);
   DataParallel model(together, session, options);
   ASSERT_GE(model.buckets(), 4);
   for (std::uint64_t step = 0; step < 4; ++step) {
     together->zero_grad();
     alone.net->zero_grad();
-    const auto both = [&](int r) { return step == 2 || r == 0; };
-    const Samples all(6, step, {2, 5, 5}), own = all.part(rank);
-    squared_error(model(own.x, both(rank.index())), own.y).backward();
-    alone.backward(all, both);
+    const auto uses_branch = [&](int r) { return step == 2 || r == 0; };
+    const Samples all(6, step, {2, 5, 5}), own = all.slice(rank);
+    squared_error(model(own.x, uses_branch(rank.index())), own.y).backward();
+    alone.backward(all, uses_branch);
     expect_same_gradients(*together, *alone.net);
   }
 }
 
 void expect_unused_refused(Rank& rank, const Session& session, const DataParallelOptions& options) {
-  const auto together = std::make_shared<BranchingTogether>(SyncBatchNorm(4, session));
-  BranchingAlone alone(rank);
+  const auto together = std::make_shared<BranchingSyncedNet>(SyncBatchNorm(4, session));
+  SingleProcessBranchingNet alone(rank);
   DataParallel model(together, session, options);
-  const Samples all(6, 0, {2, 5, 5}), own = all.part(rank);
+  const Samples all(6, 0, {2, 5, 5}), own = all.slice(rank);
   for (int step = 0; step < 2; ++step) {
     together->zero_grad();
     alone.net->zero_grad();
@@ -255,9 +257,9 @@ RANK_TEST(SyncBatchNorm, UnusedParametersAfterIt, 2) {
 
 RANK_TEST(SyncBatchNorm, BucketsSetOutBeforeItsBackwardPass, 2) {
   const Session session = joined(rank);
-  const auto together = std::make_shared<BranchingTogether>(SyncBatchNorm(4, session));
+  const auto together = std::make_shared<BranchingSyncedNet>(SyncBatchNorm(4, session));
   DataParallel model(together, session, bucket_for_each(false));
-  const Samples own = Samples(6, 0, {2, 5, 5}).part(rank);
+  const Samples own = Samples(6, 0, {2, 5, 5}).slice(rank);
   const torch::Tensor features = together->features(own.x);
   const std::uint64_t before = session.world().input_bytes();
   std::uint64_t sent = 0;
@@ -267,24 +269,24 @@ RANK_TEST(SyncBatchNorm, BucketsSetOutBeforeItsBackwardPass, 2) {
   session.leave();
 }
 
-// Stage 2 lends buckets memory, and takes it back when they have been reduced.
+// At stage 2 buckets acquire buffers, and release them when they have been reduced.
 RANK_TEST(SyncBatchNorm, UnusedParametersAfterItAtZero2, 2) {
   const Session session = joined(rank);
   DataParallelOptions options = bucket_for_each(false);
   options.unused = DataParallelOptions::Unused::kAllow;
   options.zero_stage = 2;
-  const auto together = std::make_shared<BranchingTogether>(SyncBatchNorm(4, session));
-  BranchingAlone alone(rank);
+  const auto together = std::make_shared<BranchingSyncedNet>(SyncBatchNorm(4, session));
+  SingleProcessBranchingNet alone(rank);
   DataParallel model(together, session, options);
   ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1));
   torch::optim::SGD reference(alone.net->parameters(), 0.1);
   for (std::uint64_t step = 0; step < 3; ++step) {
     optimizer.zero_grad();
     reference.zero_grad();
-    const auto both = [&](int r) { return step == 1 || r == 0; };
-    const Samples all(6, step, {2, 5, 5}), own = all.part(rank);
-    squared_error(model(own.x, both(rank.index())), own.y).backward();
-    alone.backward(all, both);
+    const auto uses_branch = [&](int r) { return step == 1 || r == 0; };
+    const Samples all(6, step, {2, 5, 5}), own = all.slice(rank);
+    squared_error(model(own.x, uses_branch(rank.index())), own.y).backward();
+    alone.backward(all, uses_branch);
     optimizer.step();
     reference.step();
   }

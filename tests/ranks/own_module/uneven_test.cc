@@ -29,7 +29,7 @@ TORCH_MODULE(Branches);
 RANK_TEST(OwnModuleUneven, RefusesUnusedParametersByName, 1, 2, 3) {
   Branches module;
   DataParallel model(module, session_of(rank), small_buckets());
-  const Samples own = Samples(6).part(rank);
+  const Samples own = Samples(6).slice(rank);
   const auto pass = [&](bool left, bool right) {
     module->zero_grad();
     squared_error(model(own.x, left, right), own.y).backward();
@@ -55,10 +55,10 @@ RANK_TEST(OwnModuleUneven, AllowsUnusedParametersWhenAsked, 1, 2, 3) {
   for (const bool both : {false, true, false}) {
     module->zero_grad();
     alone->zero_grad();
-    const Samples own = all.part(rank);
+    const Samples own = all.slice(rank);
     squared_error(model(own.x, both || rank.index() > 0, both), own.y).backward();
     for (int other = 0; other < rank.size(); ++other) {
-      const Samples theirs = all.part(other * count, count);
+      const Samples theirs = all.slice(other * count, count);
       (squared_error(alone->forward(theirs.x, both || other > 0, both), theirs.y) / rank.size())
           .backward();
     }
@@ -78,7 +78,7 @@ RANK_TEST(OwnModuleUneven, WeighsBySamples, 2, 3) {
     const std::int64_t begin =
         std::accumulate(counts.begin(), counts.begin() + rank.index(), std::int64_t{0});
     const std::int64_t count = counts[static_cast<std::size_t>(rank.index())];
-    const Samples all(total, step), own = all.part(begin, count);
+    const Samples all(total, step), own = all.slice(begin, count);
     module->zero_grad();
     alone->zero_grad();
     model.weigh(static_cast<double>(count));
@@ -92,7 +92,7 @@ RANK_TEST(OwnModuleUneven, WeighsBySamples, 2, 3) {
 RANK_TEST(OwnModuleUneven, RefusesWeightsThatAreAllZero, 1, 2) {
   Mlp module, alone;
   DataParallel model(module, session_of(rank), small_buckets());
-  const Samples all(6), own = all.part(rank);
+  const Samples all(6), own = all.slice(rank);
   for (int step = 0; step < 2; ++step) {
     module->zero_grad();
     model.weigh(0);
@@ -116,7 +116,7 @@ void expect_weighed(Rank& rank, torch::Dtype dtype, std::shared_ptr<BucketHook> 
   const std::int64_t fewer = most / 2;
   for (std::uint64_t step = 0; step < 2; ++step) {
     const Samples all(most + fewer, step);
-    const Samples own = rank.index() == 0 ? all.part(0, most) : all.part(most, fewer);
+    const Samples own = rank.index() == 0 ? all.slice(0, most) : all.slice(most, fewer);
     module->zero_grad();
     alone->zero_grad();
     model.weigh(static_cast<double>(own.x.size(0)));
@@ -149,7 +149,7 @@ void train_uneven(Rank& rank, bool with_step) {
   for (int epoch = 0; epoch < 2; ++epoch) {
     const int own_batches = 2 * rank.index() + 1;
     for (int batch = 0; batch < own_batches; ++batch) {
-      const Samples own = Samples(6, static_cast<std::uint64_t>(batch)).part(rank);
+      const Samples own = Samples(6, static_cast<std::uint64_t>(batch)).slice(rank);
       optimizer.zero_grad();
       squared_error(model(own.x), own.y).backward();
       optimizer.step();
@@ -161,7 +161,7 @@ void train_uneven(Rank& rank, bool with_step) {
       const std::int64_t count = 6 / rank.size();
       reference.zero_grad();
       for (int other = first; other < rank.size(); ++other) {
-        const Samples theirs = all.part(other * count, count);
+        const Samples theirs = all.slice(other * count, count);
         (squared_error(alone(theirs.x), theirs.y) / (rank.size() - first)).backward();
       }
       reference.step();
@@ -178,7 +178,7 @@ RANK_TEST(OwnModuleUneven, JoinsWithoutOne, 2, 3) {
   train_uneven(rank, false);
 }
 
-// Nobody has a batch; then one rank has none at all from the start.
+// No rank has a batch; then one rank has none at all from the start.
 RANK_TEST(OwnModuleUneven, JoinsWithoutAnyBatch, 2) {
   Mlp module, alone;
   DataParallel model(module, session_of(rank), small_buckets());

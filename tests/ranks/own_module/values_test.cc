@@ -168,7 +168,7 @@ RANK_TEST(OwnModuleValues, MayDifferForAWhile, 2) {
     DataParallelOptions options = small_buckets();
     options.check_values = check;
     DataParallel model(module, session_of(rank), options);
-    const Samples own = Samples(6).part(rank);
+    const Samples own = Samples(6).slice(rank);
     const auto train = [&] {
       for (int i = 0; i < 8; ++i) {
         module->zero_grad();
@@ -196,13 +196,13 @@ RANK_TEST(OwnModuleValues, MayDifferForAWhile, 2) {
   }
 }
 
-// Nobody looks for what is not there.
+// No rank looks for what is not there.
 RANK_TEST(OwnModuleValues, NoFalseAlarm, 2, 3) {
-  const Recorded recorded(rank);
+  const RecordedSession recorded(rank);
   const auto train = [&](auto module, const DataParallelOptions& options, at::ScalarType dtype) {
     DataParallel model(module, recorded.session(), options);
     torch::optim::AdamW optimizer(module->parameters(), torch::optim::AdamWOptions(1e-2));
-    const torch::Tensor x = Samples(6).part(rank).x.to(dtype);
+    const torch::Tensor x = Samples(6).slice(rank).x.to(dtype);
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();
       {

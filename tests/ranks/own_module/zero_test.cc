@@ -1,5 +1,5 @@
 // ZeRO 1 and 2 under DataParallel: the same bits as stage 0 whatever a training loop does, the
-// memory that docs/zero.md promises, and errors for habits that cannot be right.
+// memory that docs/zero.md promises, and errors for uses that cannot be right.
 #include <troika/parallel/data/zero_redundancy_optimizer.h>
 #include <troika/train/tensor_memory.h>
 
@@ -46,7 +46,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-struct Habits {
+struct TrainingCase {
   bool several_dtypes = false;
   int accumulate = 1;  // passes a step
   bool weighed = false;
@@ -63,7 +63,7 @@ void expect_cut(const DataParallel<Net>& model, int stage) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     if (parameter.requires_grad()) all += parameter.numel();
   }
-  for (const auto& part : model.parts()) own += part.numel();
+  for (const auto& shard : model.shards()) own += shard.numel();
   const double wanted = static_cast<double>(stage == 0 ? all * model.session().size() : all);
   EXPECT_EQ(model.session().sum(static_cast<double>(own), "own elements"), wanted);
   const double share = wanted / model.session().size();
@@ -71,41 +71,41 @@ void expect_cut(const DataParallel<Net>& model, int stage) {
 }
 
 template <class Optimizer, class Options>
-Bits bits_after(const Rank& rank, const Session& session, int stage, const Habits& habits,
+Bits bits_after(const Rank& rank, const Session& session, int stage, const TrainingCase& training,
                 const Options& hyper) {
-  Net net(habits.several_dtypes);
+  Net net(training.several_dtypes);
   DataParallelOptions options;
   options.buckets = {.first_bytes = 1000, .bytes = 20000};
   options.zero_stage = stage;
-  if (habits.leaves_out) options.unused = DataParallelOptions::Unused::kAllow;
+  if (training.leaves_out) options.unused = DataParallelOptions::Unused::kAllow;
   DataParallel model(net, session, options);
   expect_cut(model, stage);
   ZeroRedundancyOptimizer<Optimizer> optimizer(model, hyper);
   const auto update = [&] {
-    if (habits.clip > 0) static_cast<void>(optimizer.clip_grad_norm(habits.clip));
+    if (training.clip > 0) static_cast<void>(optimizer.clip_grad_norm(training.clip));
     optimizer.step();
   };
-  const std::uint64_t steps = habits.joins && rank.index() == 0 ? 2 : 3;
+  const std::uint64_t steps = training.joins && rank.index() == 0 ? 2 : 3;
   for (std::uint64_t step = 0; step < steps; ++step) {
-    const std::int64_t count = habits.weighed ? 2 + rank.index() : 4;
+    const std::int64_t count = training.weighed ? 2 + rank.index() : 4;
     const auto backward = [&](std::uint64_t pass) {
       const std::uint64_t seed = 1000 * (pass + 1) + 10 * step;
       const torch::Tensor x = doubles({count, 37}, seed + static_cast<std::uint64_t>(rank.index()));
-      const torch::Tensor y = model(x.to(torch::kFloat), !habits.leaves_out || rank.index() > 0);
+      const torch::Tensor y = model(x.to(torch::kFloat), !training.leaves_out || rank.index() > 0);
       squared_error(y, torch::ones_like(y)).backward();
     };
     step % 2 == 0 ? optimizer.zero_grad() : optimizer.zero_grad(false);
     {
       const auto guard = model.no_sync();
-      for (int pass = 1; pass < habits.accumulate; ++pass) {
+      for (int pass = 1; pass < training.accumulate; ++pass) {
         backward(static_cast<std::uint64_t>(pass));
       }
     }
-    if (habits.weighed) model.weigh(static_cast<double>(count));
+    if (training.weighed) model.weigh(static_cast<double>(count));
     backward(0);
     update();
   }
-  if (habits.joins) model.join(update);
+  if (training.joins) model.join(update);
   Bits bits;
   for (const auto& item : net->named_parameters()) bits[item.key()] = item.value().detach().clone();
   for (const auto& item : net->named_buffers()) bits[item.key()] = item.value().clone();
@@ -113,21 +113,21 @@ Bits bits_after(const Rank& rank, const Session& session, int stage, const Habit
 }
 
 template <class Optimizer, class Options>
-void expect_same_bits(const Rank& rank, const Habits& habits, const Options& hyper) {
+void expect_same_bits(const Rank& rank, const TrainingCase& training, const Options& hyper) {
   const Session session = session_of(rank);
-  const Bits expected = bits_after<Optimizer>(rank, session, 0, habits, hyper);
+  const Bits expected = bits_after<Optimizer>(rank, session, 0, training, hyper);
   for (const int stage : {1, 2}) {
-    const Bits actual = bits_after<Optimizer>(rank, session, stage, habits, hyper);
+    const Bits actual = bits_after<Optimizer>(rank, session, stage, training, hyper);
     for (const auto& [name, tensor] : expected) {
       EXPECT_TRUE(torch::equal(actual.at(name), tensor)) << "stage " << stage << ", " << name;
     }
   }
 }
 
-void expect_same_bits(const Rank& rank, const Habits& habits) {
+void expect_same_bits(const Rank& rank, const TrainingCase& training) {
   expect_same_bits<torch::optim::SGD>(
-      rank, habits, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01));
-  expect_same_bits<torch::optim::AdamW>(rank, habits, torch::optim::AdamWOptions(0.01));
+      rank, training, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01));
+  expect_same_bits<torch::optim::AdamW>(rank, training, torch::optim::AdamWOptions(0.01));
 }
 
 RANK_TEST(OwnModuleZero, GivesTheBitsOfStage0, 1, 2, 3, 4) {
@@ -155,12 +155,12 @@ RANK_TEST(OwnModuleZero, ClipsTheNormOfTheModel, 2, 3) {
   // Squares are added up in another order.
   const Session session = session_of(rank);
   const auto sgd = torch::optim::SGDOptions(0.05);
-  const Habits habits{.clip = 0.1};
-  const Bits expected = bits_after<torch::optim::SGD>(rank, session, 0, habits, sgd);
+  const TrainingCase training{.clip = 0.1};
+  const Bits expected = bits_after<torch::optim::SGD>(rank, session, 0, training, sgd);
   const Bits free = bits_after<torch::optim::SGD>(rank, session, 0, {}, sgd);
   EXPECT_GT(largest(free.at("first.weight") - expected.at("first.weight")), 1e-4);
   for (const int stage : {1, 2}) {
-    const Bits actual = bits_after<torch::optim::SGD>(rank, session, stage, habits, sgd);
+    const Bits actual = bits_after<torch::optim::SGD>(rank, session, stage, training, sgd);
     for (const auto& [name, tensor] : expected) {
       EXPECT_TRUE(torch::allclose(actual.at(name), tensor, 1e-6, 1e-7)) << stage << ", " << name;
     }
@@ -303,7 +303,7 @@ RANK_TEST(OwnModuleZero, RefusesWhatCannotBeRight, 2) {
     backward();
     optimizer.step();
     EXPECT_THAT(usage_error_of([&] { model.join(); }), HasSubstr("without the optimiser's step"));
-    EXPECT_THAT(usage_error_of([&] { (void)model.parts_of({torch::ones({2})}); }),
+    EXPECT_THAT(usage_error_of([&] { (void)model.shards_of({torch::ones({2})}); }),
                 HasSubstr("no trained parameter of the module"));
     // A step between forward and backward.
     const torch::Tensor loss = squared_error(model(batch.x), batch.y);
@@ -314,13 +314,13 @@ RANK_TEST(OwnModuleZero, RefusesWhatCannotBeRight, 2) {
 }
 
 // 128 elements, of which ranks 1 and 3 update 64 each, and ranks 0 and 2 none.
-RANK_TEST(OwnModuleZero, RefusesASecondAverageOnRanksWithoutAPart, 4) {
+RANK_TEST(OwnModuleZero, RefusesASecondAverageOnRanksWithoutAShard, 4) {
   for (const int stage : {1, 2}) {
     const torch::nn::Linear net(8, 8);
     DataParallelOptions options;
     options.zero_stage = stage;
     DataParallel model(net, session_of(rank), options);
-    EXPECT_EQ(model.parts().empty(), rank.index() % 2 == 0);
+    EXPECT_EQ(model.shards().empty(), rank.index() % 2 == 0);
     ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model, 0.1);
     const auto backward = [&] { model(torch::ones({2, 8})).sum().backward(); };
     backward();

@@ -1,4 +1,4 @@
-// A result that is wrong fails the measurement. The engine `fake` gives such: it has nobody to
+// A result that is wrong fails the measurement. The engine `fake` gives such: it has no peer to
 // exchange anything with.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,15 +19,15 @@ Group fake_group(int index) {
 }
 
 void run_once(BenchOperation operation, const Group& group, BenchMemory memory) {
-  const auto trial = BenchTrial::make(operation, group, kBytes, memory);
-  trial->prepare();
-  trial->start({"bench", Deadline::in(Seconds(5))}).wait();
-  trial->verify(1);
+  const auto benchmark = OperationBenchmark::make(operation, group, kBytes, memory);
+  benchmark->prepare();
+  benchmark->start({"bench", Deadline::in(Seconds(5))}).wait();
+  benchmark->verify(1);
 }
 
-TEST(BenchTrial, RefusesAWrongResultOfEveryOperation) {
+TEST(OperationBenchmark, RefusesAWrongResultOfEveryOperation) {
   for (const BenchOperationFacts& facts : bench_operations()) {
-    // The root's tensor is right from the start in a broadcast, and nobody else gets what is
+    // The root's tensor is right from the start in a broadcast, and no other rank gets what is
     // gathered.
     const int index = facts.operation == BenchOperation::kGather ? 0 : 1;
     for (const BenchMemory memory : {BenchMemory::kOwn, BenchMemory::kGroup}) {
@@ -43,17 +43,17 @@ TEST(BenchTrial, RefusesAWrongResultOfEveryOperation) {
   }
 }
 
-TEST(BenchTrial, AcceptsARightResult) {
+TEST(OperationBenchmark, AcceptsARightResult) {
   EXPECT_NO_THROW(run_once(BenchOperation::kBroadcast, fake_group(0), BenchMemory::kOwn));
   // Nothing comes out on a rank that is not the root.
   EXPECT_NO_THROW(run_once(BenchOperation::kGather, fake_group(1), BenchMemory::kOwn));
 }
 
-TEST(BenchTrial, RefusesAnOutputThatNobodyHasWritten) {
-  const auto trial =
-      BenchTrial::make(BenchOperation::kBroadcast, fake_group(1), kBytes, BenchMemory::kOwn);
-  trial->prepare();
-  EXPECT_THROW(trial->verify(1), InternalError);
+TEST(OperationBenchmark, RefusesAnOutputThatIsNotWritten) {
+  const auto benchmark = OperationBenchmark::make(BenchOperation::kBroadcast, fake_group(1), kBytes,
+                                                  BenchMemory::kOwn);
+  benchmark->prepare();
+  EXPECT_THROW(benchmark->verify(1), InternalError);
 }
 
 TEST(BenchComm, FailsWithAWrongResult) {

@@ -33,7 +33,7 @@ TrialResult failed() {
 
 TEST(VerifyReport, SaysInALineHowATrialCameOut) {
   TrialResult same_bits = result_of("pipeline=2");
-  same_bits.with_twin = Comparison();
+  same_bits.with_bit_reference = Comparison();
   EXPECT_THAT(line_of(result_of("data=1")), HasSubstr("agrees  "));
   EXPECT_THAT(line_of(same_bits), HasSubstr("agrees, bits"));
   EXPECT_THAT(line_of(same_bits), EndsWith("  pipeline=2\n"));
@@ -47,14 +47,14 @@ TEST(VerifyReport, ConcludesFromAllResults) {
   const std::vector<TrialResult> bad = {result_of("data=1"), failed(), differing(),
                                         result_of("data=2,tensor=2")};
   EXPECT_TRUE(all_agree(good));
-  EXPECT_EQ(conclusion_of(good), "it agrees with one rank\n");
+  EXPECT_EQ(summary_of(good), "it agrees with one rank\n");
   const std::vector<TrialResult> more = {result_of("data=1"), result_of("data=2"),
                                          result_of("data=3")};
-  EXPECT_EQ(conclusion_of(more), "all 2 agree with one rank\n");
+  EXPECT_EQ(summary_of(more), "all 2 agree with one rank\n");
   const std::vector<TrialResult> one_bad = {result_of("data=1"), failed()};
-  EXPECT_EQ(conclusion_of(one_bad), "1 of 1 does not agree with one rank\n");
+  EXPECT_EQ(summary_of(one_bad), "1 of 1 does not agree with one rank\n");
   EXPECT_FALSE(all_agree(bad));
-  EXPECT_EQ(conclusion_of(bad), "2 of 3 do not agree with one rank\n");
+  EXPECT_EQ(summary_of(bad), "2 of 3 do not agree with one rank\n");
   VerifyOptions options;
   options.steps = 5;
   const auto json = nlohmann::json::parse(to_json(options, VerifyPlan(), bad));

@@ -9,13 +9,13 @@
 #include <numeric>
 #include <thread>
 
-#include "unit/comm/memory_link.h"
+#include "unit/comm/memory_transport.h"
 
 namespace troika {
 namespace {
 
-using test::MemoryLink;
-using test::MemoryLinks;
+using test::MemoryTransport;
+using test::MemoryTransports;
 
 constexpr Collectives::Tuning kTiny{.at_once_bytes = 64, .block_bytes = 16};
 const OperationScope kScope{10, Deadline::in(Seconds(100))};
@@ -23,18 +23,18 @@ const OperationScope kScope{10, Deadline::in(Seconds(100))};
 // Runs `body` as every member of a group; returns the bytes that each has sent.
 std::vector<std::int64_t> run(int size, Collectives::Tuning tuning,
                               const std::function<void(Collectives&, int rank)>& body) {
-  MemoryLinks links;
+  MemoryTransports transports;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      MemoryLink link(links, rank, size);
-      Collectives collectives(link, tuning);
+      MemoryTransport transport(transports, rank, size);
+      Collectives collectives(transport, tuning);
       body(collectives, rank);
     });
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<std::int64_t> sent;
-  for (int rank = 0; rank < size; ++rank) sent.push_back(links.sent_bytes(rank));
+  for (int rank = 0; rank < size; ++rank) sent.push_back(transports.sent_bytes(rank));
   return sent;
 }
 
@@ -45,7 +45,7 @@ at::Tensor values(int rank, std::int64_t elements) {
       .to(at::kFloat);
 }
 
-at::Tensor folded(int size, std::int64_t elements) {
+at::Tensor reduced(int size, std::int64_t elements) {
   at::Tensor sum = values(0, elements);
   for (int rank = 1; rank < size; ++rank) sum = sum + values(rank, elements);
   return sum;
@@ -54,7 +54,7 @@ at::Tensor folded(int size, std::int64_t elements) {
 TEST(Collectives, AllReduceFoldsInOrderAtEverySize) {
   for (const int size : {2, 3, 5}) {
     for (std::int64_t elements = 0; elements < 70; ++elements) {
-      const at::Tensor expected = folded(size, elements);
+      const at::Tensor expected = reduced(size, elements);
       run(size, kTiny, [&](Collectives& collectives, int rank) {
         const at::Tensor tensor = values(rank, elements);
         collectives.all_reduce(tensor, ReduceOp::kSum, kScope);
@@ -70,7 +70,7 @@ TEST(Collectives, ReduceScatterTakesUnevenParts) {
   for (const auto& counts : cases) {
     const int size = static_cast<int>(counts.size());
     const std::int64_t elements = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    const at::Tensor expected = folded(size, elements);
+    const at::Tensor expected = reduced(size, elements);
     run(size, kTiny, [&](Collectives& collectives, int rank) {
       const std::int64_t start =
           std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});

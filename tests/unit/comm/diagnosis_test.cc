@@ -9,7 +9,7 @@ using State = RecordedOperation::State;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kNow = 100 * kSecond;
-const Wait kWait{"all_reduce 'gradients'", 7, 42, Seconds(60)};
+const BlockedOperation kWait{"all_reduce 'gradients'", 7, 42, Seconds(60)};
 
 Members four() {
   return {.axis = "data",
@@ -193,7 +193,7 @@ TEST(Diagnosis, ComparesWhatRecordersHaveCut) {
   Members members = four();
   members.axis = "an axis whose name is longer than that";
   const std::string label(70, 'l');
-  Wait wait = kWait;
+  BlockedOperation wait = kWait;
   wait.name = "all_reduce '" + label + "'";
   RecordedOperation ours = operation("all_reduce", label.substr(0, 64), 7, 42, State::kRunning);
   ours.axis = members.axis.substr(0, 24);
@@ -233,7 +233,7 @@ TEST(Diagnosis, DoesNotBlameWhoIsAhead) {
 TEST(Diagnosis, OfAnExchange) {
   const std::vector<std::optional<RankSnapshot>> snapshots(
       4, snapshot(4711, {kLoss}, ProcessState::kRuns));
-  const Wait wait{"exchange 'activations'", 0, 0, Seconds(2)};
+  const BlockedOperation wait{"exchange 'activations'", 0, 0, Seconds(2)};
   const Diagnosis found = diagnose(four(), wait, snapshots, {1});
   EXPECT_EQ(found.message,
             "nothing from rank 1 (host b, pid 4711) in exchange 'activations' on axis data; rank 0 "

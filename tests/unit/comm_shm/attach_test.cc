@@ -32,7 +32,7 @@ Deadline soon() {
   return Deadline::in(Seconds(20));
 }
 
-std::pair<UniqueFd, UniqueFd> connection() {
+std::pair<UniqueFd, UniqueFd> socket_pair() {
   int ends[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
@@ -42,121 +42,121 @@ bool is_told(pollfd end) {
   return poll(&end, 1, 0) > 0;
 }
 
-// Three members in threads, each with its door.
+// Three members in threads, each with its listener.
 std::vector<Attached> attach_three(const Shape& shape) {
-  std::vector<Door> doors(3);
+  std::vector<Listener> listeners(3);
   std::vector<std::string> names;
-  for (const Door& door : doors) names.push_back(door.name());
+  for (const Listener& listener : listeners) names.push_back(listener.name());
   std::vector<Attached> attached(3);
   std::vector<std::thread> threads;
   for (int index = 0; index < 3; ++index) {
     threads.emplace_back([&, index] {
       attached[static_cast<std::size_t>(index)] =
-          attach(doors[static_cast<std::size_t>(index)], names, index, shape, soon());
+          attach(listeners[static_cast<std::size_t>(index)], names, index, shape, soon());
     });
   }
   for (std::thread& thread : threads) thread.join();
   return attached;
 }
 
-TEST(Attach, GivesEveryMemberTheSameBoards) {
+TEST(Attach, GivesEveryMemberTheSameControlBlocks) {
   Shape shape;
   shape.members = 3;
   std::vector<Attached> all = attach_three(shape);
   for (std::size_t member = 0; member < 3; ++member) {
-    all[member].boards[member].give_up("I am " + std::to_string(member));
+    all[member].control_blocks[member].set_abort_reason("I am " + std::to_string(member));
   }
   for (const Attached& attached : all) {
     for (std::size_t member = 0; member < 3; ++member) {
-      EXPECT_EQ(attached.boards[member].reason(), "I am " + std::to_string(member));
+      EXPECT_EQ(attached.control_blocks[member].reason(), "I am " + std::to_string(member));
     }
   }
 }
 
 TEST(Attach, NamesWhoDoesNotCome) {
-  const Door own, absent;
+  const Listener own, absent;
   Shape shape;
   shape.members = 2;
   try {
     (void)attach(own, {own.name(), absent.name()}, 0, shape, Deadline::in(Seconds(0.05)));
     ADD_FAILURE();
-  } catch (const Late& late) {
+  } catch (const TimedOut& late) {
     EXPECT_THAT(late.missing(), ::testing::ElementsAre(1));
   }
 }
 
-TEST(Attach, FindsNobodyAtADoorThatIsNotThere) {
-  EXPECT_FALSE(call_at("troika-nobody-has-this-door").valid());
+TEST(Attach, FindsNoListenerThatIsNotThere) {
+  EXPECT_FALSE(connect_to_listener("troika-no-listener-has-this-name").valid());
 }
 
-TEST(Wire, CarriesDescriptorsAndWordsInOrder) {
-  auto [one, other] = connection();
-  const Wire sender(std::move(one)), receiver(std::move(other));
+TEST(PeerConnection, CarriesDescriptorsAndMessagesInOrder) {
+  auto [one, other] = socket_pair();
+  const PeerConnection sender(std::move(one)), receiver(std::move(other));
   const MemoryFile memory = MemoryFile::create(4096);
   std::memcpy(memory.data(), "shared", 6);
   ASSERT_TRUE(sender.send(7, 4096, memory.descriptor()));
   ASSERT_TRUE(sender.send(8, 0, -1));
-  Wire::Parcel parcel = receiver.receive(0, soon());
-  EXPECT_EQ(parcel.key, 7u);
-  const MemoryFile same = MemoryFile::attach(std::move(parcel.descriptor), parcel.value);
+  PeerConnection::FdMessage message = receiver.receive(0, soon());
+  EXPECT_EQ(message.key, 7u);
+  const MemoryFile same = MemoryFile::attach(std::move(message.descriptor), message.value);
   EXPECT_EQ(std::memcmp(same.data(), "shared", 6), 0);
-  parcel = receiver.receive(0, soon());
-  EXPECT_EQ(parcel.key, 8u);
-  EXPECT_FALSE(parcel.descriptor.valid());
-  EXPECT_THROW((void)receiver.receive(0, Deadline::in(Seconds(0.01))), Late);
+  message = receiver.receive(0, soon());
+  EXPECT_EQ(message.key, 8u);
+  EXPECT_FALSE(message.descriptor.valid());
+  EXPECT_THROW((void)receiver.receive(0, Deadline::in(Seconds(0.01))), TimedOut);
 }
 
 // Where a peer's process cannot be watched, the end of its connection tells; what it sends does
 // not.
-TEST(Wire, TellsAParcelFromADeath) {
-  auto [one, other] = connection();
-  const Wire watching(std::move(one), Wire::Watch::kConnection);
+TEST(PeerConnection, TellsAMessageFromAnExit) {
+  auto [one, other] = socket_pair();
+  const PeerConnection watching(std::move(one), PeerConnection::Watch::kConnection);
   {
-    const Wire peer(std::move(other));
+    const PeerConnection peer(std::move(other));
     ASSERT_TRUE(peer.send(1, 0, -1));
-    EXPECT_FALSE(is_told(watching.death()));
+    EXPECT_FALSE(is_told(watching.exit_fd()));
   }
-  EXPECT_TRUE(is_told(watching.death()));
+  EXPECT_TRUE(is_told(watching.exit_fd()));
 }
 
-TEST(Wire, WatchesTheProcessOfItsPeer) {
-  auto [one, other] = connection();
-  const Wire wire(std::move(one));
-  EXPECT_EQ(wire.pid(), getpid());
-  EXPECT_FALSE(is_told(wire.death()));
+TEST(PeerConnection, WatchesTheProcessOfItsPeer) {
+  auto [one, other] = socket_pair();
+  const PeerConnection connection(std::move(one));
+  EXPECT_EQ(connection.pid(), getpid());
+  EXPECT_FALSE(is_told(connection.exit_fd()));
 }
 
-// A child that comes in through the door, and a child of its own that has the same end of the
+// A child that connects to the listener, and a child of its own that has the same end of the
 // connection and says so. Both go when this process closes the other end.
-pid_t fork_caller(const Door& door) {
+pid_t fork_caller(const Listener& listener) {
   const pid_t child = fork();
   if (child != 0) return child;
-  const Wire wire(call_at(door.name()));
+  const PeerConnection connection(connect_to_listener(listener.name()));
   const pid_t grandchild = fork();
-  if (grandchild == 0) (void)wire.send(7, 0, -1);
-  (void)wire.await_parcel(soon());
+  if (grandchild == 0) (void)connection.send(7, 0, -1);
+  (void)connection.await_message(soon());
   _exit(grandchild < 0 ? 1 : 0);
 }
 
 // Through the process, not the connection: a helper that the peer has started may keep that open.
-TEST(Wire, TellsOfADeathThatLeavesTheConnectionOpen) {
-  const Door door;
-  const pid_t child = fork_caller(door);
+TEST(PeerConnection, TellsOfAnExitThatLeavesTheConnectionOpen) {
+  const Listener listener;
+  const pid_t child = fork_caller(listener);
   ASSERT_GT(child, 0);
-  UniqueFd socket = door.answer(soon());
-  const Wire connection(UniqueFd(dup(socket.get())), Wire::Watch::kConnection);
-  const Wire wire(std::move(socket));
-  EXPECT_EQ(wire.receive(0, soon()).key, 7u);  // the grandchild is there
-  EXPECT_EQ(wire.pid(), child);
-  EXPECT_TRUE(wire.watches_process());
-  EXPECT_FALSE(is_told(wire.death()));
-  EXPECT_FALSE(wire.has_ended());
+  UniqueFd socket = listener.accept(soon());
+  const PeerConnection duplicate(UniqueFd(dup(socket.get())), PeerConnection::Watch::kConnection);
+  const PeerConnection connection(std::move(socket));
+  EXPECT_EQ(connection.receive(0, soon()).key, 7u);  // the grandchild is there
+  EXPECT_EQ(connection.pid(), child);
+  EXPECT_TRUE(connection.watches_process());
+  EXPECT_FALSE(is_told(connection.exit_fd()));
+  EXPECT_FALSE(connection.has_ended());
 
   ASSERT_EQ(kill(child, SIGKILL), 0);
-  pollfd death = wire.death();
-  EXPECT_EQ(poll(&death, 1, 10'000), 1);
-  EXPECT_TRUE(wire.has_ended());
-  EXPECT_FALSE(is_told(connection.death()));
+  pollfd exit_event = connection.exit_fd();
+  EXPECT_EQ(poll(&exit_event, 1, 10'000), 1);
+  EXPECT_TRUE(connection.has_ended());
+  EXPECT_FALSE(is_told(duplicate.exit_fd()));
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
@@ -231,15 +231,15 @@ TEST(MemoryFile, RefusesWhatAPeerMayShrinkOrHasCutShort) {
 class SegmentsOfTwo : public ::testing::Test {
  protected:
   SegmentsOfTwo() {
-    auto [one, other] = connection();
-    wires_[0].resize(2);
-    wires_[1].resize(2);
-    wires_[0][1].emplace(std::move(one));
-    wires_[1][0].emplace(std::move(other));
+    auto [one, other] = socket_pair();
+    connections_[0].resize(2);
+    connections_[1].resize(2);
+    connections_[0][1].emplace(std::move(one));
+    connections_[1][0].emplace(std::move(other));
   }
-  std::vector<std::optional<Wire>> wires_[2];
-  std::shared_ptr<Segments> own_ = std::make_shared<Segments>(wires_[0], 0);
-  Segments theirs_{wires_[1], 1};
+  std::vector<std::optional<PeerConnection>> connections_[2];
+  std::shared_ptr<Segments> own_ = std::make_shared<Segments>(connections_[0], 0);
+  Segments theirs_{connections_[1], 1};
 };
 
 TEST_F(SegmentsOfTwo, AreFoundByTheirNumber) {
@@ -251,7 +251,7 @@ TEST_F(SegmentsOfTwo, AreFoundByTheirNumber) {
   EXPECT_EQ(location->segment, 2u);
   EXPECT_EQ(location->offset, 100u);
   EXPECT_FALSE(own_->locate(second.get() + 8000, 1000));
-  EXPECT_THROW((void)theirs_.find(0, 3, Deadline::in(Seconds(0.01))), Late);
+  EXPECT_THROW((void)theirs_.find(0, 3, Deadline::in(Seconds(0.01))), TimedOut);
 }
 
 TEST_F(SegmentsOfTwo, AreLetGoOf) {
@@ -285,7 +285,7 @@ TEST_F(SegmentsOfTwo, MayBeMany) {
     ASSERT_NE(arenas.back(), nullptr) << i;
     *arenas.back() = static_cast<std::byte>(i);
     if (i % 100 == 0) {
-      EXPECT_TRUE(theirs_.take_parcels(0));
+      EXPECT_TRUE(theirs_.take_messages(0));
     }
   }
   for (std::uint32_t i = 1; i <= arenas.size(); ++i) {
@@ -295,14 +295,14 @@ TEST_F(SegmentsOfTwo, MayBeMany) {
 }
 
 TEST_F(SegmentsOfTwo, AreNotToldToOneThatIsGone) {
-  wires_[1].clear();
+  connections_[1].clear();
   EXPECT_EQ(Segments::allocate(own_, 4096), nullptr);
 }
 
 TEST_F(SegmentsOfTwo, OutliveTheirConnection) {
   auto arena = Segments::allocate(own_, 4096);
   own_->disconnect();
-  wires_[0].clear();
+  connections_[0].clear();
   *arena = std::byte{1};
   arena.reset();
   EXPECT_EQ(Segments::allocate(own_, 4096), nullptr);

@@ -14,13 +14,13 @@ class Early : public ::testing::Test {
 
   Collective announced(int member, bool in_memory_for_all = true) {
     arenas_.of(member) = values_of(member, kCount, 1);
-    Collective collective(members_.party(member), find_, 1, signed_as(kCount),
+    Collective collective(members_.group(member), find_, 1, signed_as(kCount),
                           contribution(arenas_.of(member), in_memory_for_all));
     collective.announce("sum", soon());
     return collective;
   }
   static bool early(Collective& collective) {
-    return collective.reduce_early(kFold, sizeof(std::uint32_t), soon());
+    return collective.reduce_early(kReduce, sizeof(std::uint32_t), soon());
   }
 
   Members members_{2};
@@ -46,18 +46,18 @@ TEST_F(Early, IsOnesOwnPartAndLastOfAllEverything) {
     EXPECT_EQ(values[0], value_of(member, 0, 1));
   }
   EXPECT_TRUE(early(first));
-  second.reduce(kFold, sizeof(std::uint32_t), soon());
+  second.reduce(kReduce, sizeof(std::uint32_t), soon());
   EXPECT_EQ(arenas_.of(0), sums);
   EXPECT_EQ(arenas_.of(1), sums);
 }
 
-// Its copy does the rest, as the lane's does.
+// Its copy does the rest, as the queue's does.
 TEST_F(Early, IsKnownToCopies) {
   Collective first = announced(0), second = announced(1);
   EXPECT_FALSE(early(second));
   Collective copy = second;
-  first.reduce(kFold, sizeof(std::uint32_t), soon());
-  copy.reduce(kFold, sizeof(std::uint32_t), soon());
+  first.reduce(kReduce, sizeof(std::uint32_t), soon());
+  copy.reduce(kReduce, sizeof(std::uint32_t), soon());
   EXPECT_EQ(arenas_.of(1), sums_of(2, kCount, 1));
 }
 
@@ -72,7 +72,7 @@ TEST_F(Early, IsNothingWhereOthersHaveMemoryOfTheirOwn) {
 TEST_F(Early, FindsAnotherOperation) {
   Collective first = announced(0);
   arenas_.of(1) = values_of(1, kCount, 1);
-  Collective other(members_.party(1), find_, 1, signed_as(1), contribution(arenas_.of(1), true));
+  Collective other(members_.group(1), find_, 1, signed_as(1), contribution(arenas_.of(1), true));
   other.announce("another", soon());
   EXPECT_THROW((void)early(first), Mismatch);
   EXPECT_EQ(arenas_.of(1), values_of(1, kCount, 1));
@@ -82,20 +82,20 @@ TEST_F(Early, IsFollowedByWhatHasBecomeOfTheOthers) {
   (void)announced(0);
   Collective second = announced(1);
   EXPECT_FALSE(early(second));
-  EXPECT_THROW(second.reduce(kFold, sizeof(std::uint32_t), Deadline::in(Seconds(0))), Late);
-  members_.party(0).give_up("an exchange has failed");
-  EXPECT_THROW(second.reduce(kFold, sizeof(std::uint32_t), soon()), Broken);
+  EXPECT_THROW(second.reduce(kReduce, sizeof(std::uint32_t), Deadline::in(Seconds(0))), TimedOut);
+  members_.group(0).abort("an exchange has failed");
+  EXPECT_THROW(second.reduce(kReduce, sizeof(std::uint32_t), soon()), Broken);
 }
 
 // Its owner has been given its memory back: neither writes to it, nor takes that for a sum.
 TEST_F(Early, LeavesClosedMemoryAlone) {
   (void)announced(0);
   Collective second = announced(1);
-  members_.party(0).give_up("an exchange has failed");
-  members_.party(0).close();
+  members_.group(0).abort("an exchange has failed");
+  members_.group(0).close();
   EXPECT_FALSE(early(second));
   EXPECT_EQ(arenas_.of(0), values_of(0, kCount, 1));
-  EXPECT_THROW(second.reduce(kFold, sizeof(std::uint32_t), soon()), Broken);
+  EXPECT_THROW(second.reduce(kReduce, sizeof(std::uint32_t), soon()), Broken);
 }
 
 }  // namespace

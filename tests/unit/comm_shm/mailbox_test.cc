@@ -20,8 +20,8 @@ Bytes bytes_of(int from, int to, std::size_t size, std::uint64_t round) {
 TEST(Mailbox, CarriesMessagesInOrderBothWaysAtOnce) {
   Members members(2);
   const std::vector<std::size_t> sizes = {1, 0x10000, 3'000'001, 8, 700'000};
-  members.run([&](int member, Party& party) {
-    Mailbox mailbox(party);
+  members.run([&](int member, ShmGroup& group) {
+    Mailbox mailbox(group);
     const int peer = 1 - member;
     const auto batch = std::make_shared<Mailbox::Batch>();
     std::vector<Bytes> sent, received;
@@ -42,8 +42,8 @@ TEST(Mailbox, Stress) {
   Shape shape;
   shape.channel_bytes = 4096;
   Members members(4, Seconds(0), shape);
-  members.run([&](int member, Party& party) {
-    Mailbox mailbox(party);
+  members.run([&](int member, ShmGroup& group) {
+    Mailbox mailbox(group);
     std::mt19937 shared(3);
     for (std::uint64_t round = 0; round < 300; ++round) {
       const std::size_t size = shared() % 20000 + 1;
@@ -68,8 +68,8 @@ TEST(Mailbox, Stress) {
 
 TEST(Mailbox, NamesASizeThatDiffers) {
   Members members(2);
-  members.run([&](int member, Party& party) {
-    Mailbox mailbox(party);
+  members.run([&](int member, ShmGroup& group) {
+    Mailbox mailbox(group);
     Bytes bytes(member == 0 ? 10 : 20);
     const auto batch = std::make_shared<Mailbox::Batch>();
     if (member == 0) return mailbox.send(batch, 1, bytes.data(), bytes.size());

@@ -19,30 +19,31 @@ inline Deadline soon() {
 
 class Members {
  public:
-  // Members that sleep do not look up before soon(): a wake-up that is lost fails the test.
+  // Members that sleep do not wake by themselves before soon(): a wake-up that is lost fails the
+  // test.
   explicit Members(int count, Seconds spin = Seconds(20e-6), Shape shape = {},
-                   Fences fences = Fences::kAtSleep) {
+                   Fences fences = Fences::kOnWait) {
     shape.members = count;
-    std::vector<Board> boards;
-    for (int i = 0; i < count; ++i) boards.push_back(Board::create(shape, fences));
+    std::vector<ControlBlock> control_blocks;
+    for (int i = 0; i < count; ++i) control_blocks.push_back(ControlBlock::create(shape, fences));
     for (int i = 0; i < count; ++i) {
-      parties_.push_back(
-          std::make_unique<Party>(boards, shape, i, Party::Patience{spin, spin, Seconds(60)}));
+      groups_.push_back(std::make_unique<ShmGroup>(control_blocks, shape, i,
+                                                   ShmGroup::Backoff{spin, spin, Seconds(60)}));
     }
   }
 
-  [[nodiscard]] int size() const { return static_cast<int>(parties_.size()); }
-  [[nodiscard]] Party& party(int member) { return *parties_[static_cast<std::size_t>(member)]; }
+  [[nodiscard]] int size() const { return static_cast<int>(groups_.size()); }
+  [[nodiscard]] ShmGroup& group(int member) { return *groups_[static_cast<std::size_t>(member)]; }
 
   // Runs `body` once a member, in threads; what one throws is thrown here, the first member's
   // first.
-  void run(const std::function<void(int member, Party& party)>& body) {
-    std::vector<std::exception_ptr> errors(parties_.size());
+  void run(const std::function<void(int member, ShmGroup& group)>& body) {
+    std::vector<std::exception_ptr> errors(groups_.size());
     std::vector<std::thread> threads;
     for (int member = 0; member < size(); ++member) {
       threads.emplace_back([&, member] {
         try {
-          body(member, party(member));
+          body(member, group(member));
         } catch (...) {
           errors[static_cast<std::size_t>(member)] = std::current_exception();
         }
@@ -55,7 +56,7 @@ class Members {
   }
 
  private:
-  std::vector<std::unique_ptr<Party>> parties_;
+  std::vector<std::unique_ptr<ShmGroup>> groups_;
 };
 
 }  // namespace troika::shm::testing

@@ -36,8 +36,8 @@ inline Values sums_of(int members, std::size_t count, std::uint64_t round) {
   return sums;
 }
 
-inline constexpr auto kFold = [](std::span<const std::byte* const> views, std::byte* out,
-                                 std::size_t bytes) {
+inline constexpr auto kReduce = [](std::span<const std::byte* const> views, std::byte* out,
+                                   std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
     std::uint32_t sum = 0;
     for (const std::byte* view : views) {

@@ -206,12 +206,12 @@ TEST(Combinations, OfAxesAndSchedules) {
         for (int pipeline = 1; pipeline <= 6; ++pipeline) {
           for (const std::string schedule :
                {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v"}) {
-            for (int chunks = 1; chunks <= 4; ++chunks) {
+            for (int virtual_stages = 1; virtual_stages <= 4; ++virtual_stages) {
               examine({kModel,
                        {"parallel.data=" + data, parallel_setting("tensor", tensor),
                         parallel_setting("pipeline", pipeline),
                         "parallel.pipeline_schedule=" + schedule,
-                        parallel_setting("virtual_stages", chunks)},
+                        parallel_setting("virtual_stages", virtual_stages)},
                        ranks},
                       count);
               if (HasFailure()) return;  // the others say the same

@@ -127,9 +127,9 @@ TEST(Layout, WhatAHintSaysIsNotRefused) {
         const std::string stages = "pipeline=" + std::to_string(pipeline);
         follow({data, stages, "tensor=4"}, ranks);
         for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "zb-v"}) {
-          for (const std::string chunks : {"1", "2", "3"}) {
+          for (const std::string virtual_stages : {"1", "2", "3"}) {
             follow({data, stages, "tensor=2", "pipeline_schedule=" + schedule,
-                    "virtual_stages=" + chunks},
+                    "virtual_stages=" + virtual_stages},
                    ranks);
           }
         }

@@ -229,18 +229,18 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[train]\nsteps = 10", "[parallel]\ntensor = 5",
                 "recipe.toml:17: [parallel] tensor = 5: the model has 4 heads, and each rank needs "
                 "one"},
-        Mistake{
-            "[train]\nsteps = 10", "[parallel]\npipeline = 3",
-            "recipe.toml:17: [parallel] pipeline = 3 with 1 chunk a rank makes 3 stages, and the "
-            "model has 2 layers"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 3",
+                "recipe.toml:17: [parallel] pipeline = 3 with 1 virtual stage a rank makes 3 "
+                "stages, and the "
+                "model has 2 layers"},
         Mistake{
             "[train]\nsteps = 10", "[parallel]\npipeline = 2\nvirtual_stages = 2",
             "recipe.toml:18: [parallel] virtual_stages = 2: pipeline_schedule = \"1f1b\" has one "
-            "chunk a rank"},
-        Mistake{
-            "[train]\nsteps = 10", "[parallel]\npipeline = 2\npipeline_schedule = \"zb-v\"",
-            "recipe.toml:17: [parallel] pipeline = 2 with 2 chunks a rank makes 4 stages, and the "
-            "model has 2 layers"},
+            "virtual stage a rank"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\npipeline_schedule = \"zb-v\"",
+                "recipe.toml:17: [parallel] pipeline = 2 with 2 virtual stages a rank makes 4 "
+                "stages, and the "
+                "model has 2 layers"},
         Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\nstage_units = [1, 2]",
                 "recipe.toml:18: [parallel] stage_units: expected 2 numbers that add up to 4 units "
                 "(embedding, layers, head)"},
@@ -397,18 +397,18 @@ TEST(RecipeErrors, TooManyStagesNameTheNearestThatFit) {
 }
 
 TEST(RecipeErrors, OtherSchedulesAreNamedWhereThereAreLayersForTheirStages) {
-  const auto hint_for = [](int layers, const std::string& schedule, int chunks) {
+  const auto hint_for = [](int layers, const std::string& schedule, int virtual_stages) {
     return hint_of(kGptRecipe, {"model.layers=" + std::to_string(layers), "parallel.pipeline=4",
                                 "parallel.pipeline_schedule=" + schedule,
-                                "parallel.virtual_stages=" + std::to_string(chunks)});
+                                "parallel.virtual_stages=" + std::to_string(virtual_stages)});
   };
   const std::string interleaved = "write pipeline_schedule = \"interleaved-1f1b\"";
   EXPECT_EQ(hint_for(8, "1f1b", 2), interleaved + ", or virtual_stages = 1");
   EXPECT_EQ(hint_for(8, "zb-h1", 2), interleaved + " or \"zb-v\", or virtual_stages = 1");
   EXPECT_EQ(hint_for(12, "zb-h2", 3), interleaved + ", or virtual_stages = 1");
-  for (const std::string one_chunk : {"1f1b", "zb-h1", "zb-h2"}) {
-    EXPECT_EQ(hint_for(4, one_chunk, 2), "write virtual_stages = 1");
-    EXPECT_EQ(hint_for(3, one_chunk, 2), "write pipeline = 3 and virtual_stages = 1");
+  for (const std::string single_stage_schedule : {"1f1b", "zb-h1", "zb-h2"}) {
+    EXPECT_EQ(hint_for(4, single_stage_schedule, 2), "write virtual_stages = 1");
+    EXPECT_EQ(hint_for(3, single_stage_schedule, 2), "write pipeline = 3 and virtual_stages = 1");
   }
   EXPECT_EQ(hint_for(8, "zb-v", 3), "write virtual_stages = 2");
   EXPECT_EQ(hint_for(4, "zb-v", 3), "write pipeline_schedule = \"zb-h1\" and virtual_stages = 1");

@@ -245,7 +245,7 @@ TEST_F(DatasetTest, ReadsShardsAsTheTextTheyWereMadeFrom) {
     EXPECT_NEAR(*a->bytes_per_token(), *b->bytes_per_token(), 1e-9);
     for (const Split split : {Split::kTrain, Split::kHeldOut}) {
       ASSERT_EQ(a->samples(split), b->samples(split));
-      const Share all{0, a->samples(split)};
+      const IndexRange all{0, a->samples(split)};
       const auto from_text = build_microbatches(*a, split, all, 7, 1);
       const auto from_shards = build_microbatches(*b, split, all, 7, 1);
       ASSERT_EQ(from_text.size(), from_shards.size());

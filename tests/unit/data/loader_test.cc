@@ -45,11 +45,11 @@ TEST_F(LoaderTest, GivesEveryRankItsPartOfEveryStep) {
                 loaders[static_cast<std::size_t>(rank)]->next(Deadline::in(kPatience));
             EXPECT_EQ(batch.step, step);
             EXPECT_EQ(batch.first_ordinal, consumed);
-            Share share = share_of(global_batch, rank, ranks);
-            share.first += consumed;
-            EXPECT_EQ(batch.share, share);
+            IndexRange range = even_split(global_batch, rank, ranks);
+            range.first += consumed;
+            EXPECT_EQ(batch.range, range);
             EXPECT_GE(batch.waited_seconds, 0);
-            const auto expected = build_microbatches(*dataset, Split::kTrain, share, 3, step);
+            const auto expected = build_microbatches(*dataset, Split::kTrain, range, 3, step);
             ASSERT_EQ(batch.microbatches.size(), expected.size());
             for (std::size_t i = 0; i < expected.size(); ++i) {
               expect_same(batch.microbatches[i], expected[i]);

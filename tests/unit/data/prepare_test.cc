@@ -93,7 +93,7 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
   const auto a = open_dataset(text, gpt_model(16, 320), 1);
   const auto b = open_dataset(tokens, gpt_model(16, 320), 1);
   EXPECT_EQ(a->fingerprint(), b->fingerprint());
-  const Share some{0, 20};
+  const IndexRange some{0, 20};
   const auto first = build_microbatches(*a, Split::kTrain, some, 20, 1);
   const auto second = build_microbatches(*b, Split::kTrain, some, 20, 1);
   expect_same(first.front(), second.front());

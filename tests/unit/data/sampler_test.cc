@@ -162,7 +162,7 @@ TEST(Sampler, IsTheSameForEveryLayoutAndBatchSize) {
   for (const auto& [batch, ranks] : phases) {
     for (int step = 0; step < 3; ++step) {
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        for (const Share part : microbatches_of(share_of(batch, rank, ranks), 2)) {
+        for (const IndexRange part : microbatches_of(even_split(batch, rank, ranks), 2)) {
           for (std::int64_t i = 0; i < part.count; ++i) {
             seen.push_back(sampler.at(consumed + part.first + i).index);
           }
@@ -176,16 +176,16 @@ TEST(Sampler, IsTheSameForEveryLayoutAndBatchSize) {
   EXPECT_TRUE(holds_each_once(seen));
 }
 
-TEST(Share, CoversTheBatchInBalance) {
+TEST(IndexRange, CoversTheBatchInBalance) {
   for (std::int64_t batch = 1; batch <= 20; ++batch) {
     for (std::int64_t ranks = 1; ranks <= 6; ++ranks) {
       std::int64_t next = 0, least = batch, most = 0;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const Share share = share_of(batch, rank, ranks);
-        EXPECT_EQ(share.first, next);
-        next += share.count;
-        least = std::min(least, share.count);
-        most = std::max(most, share.count);
+        const IndexRange range = even_split(batch, rank, ranks);
+        EXPECT_EQ(range.first, next);
+        next += range.count;
+        least = std::min(least, range.count);
+        most = std::max(most, range.count);
       }
       EXPECT_EQ(next, batch);
       EXPECT_LE(most - least, 1);
@@ -193,9 +193,9 @@ TEST(Share, CoversTheBatchInBalance) {
   }
 }
 
-TEST(Share, IsCutIntoMicrobatches) {
-  EXPECT_EQ(microbatches_of({10, 7}, 3), (std::vector<Share>{{10, 3}, {13, 3}, {16, 1}}));
-  EXPECT_EQ(microbatches_of({0, 4}, 8), (std::vector<Share>{{0, 4}}));
+TEST(IndexRange, IsCutIntoMicrobatches) {
+  EXPECT_EQ(microbatches_of({10, 7}, 3), (std::vector<IndexRange>{{10, 3}, {13, 3}, {16, 1}}));
+  EXPECT_EQ(microbatches_of({0, 4}, 8), (std::vector<IndexRange>{{0, 4}}));
   EXPECT_TRUE(microbatches_of({5, 0}, 8).empty());
 }
 

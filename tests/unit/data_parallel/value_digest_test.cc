@@ -11,7 +11,7 @@ std::vector<std::uint64_t> digests(const std::vector<NamedTensor>& tensors) {
   const ValueDigest digest(tensors);
   std::vector<std::uint64_t> digests;
   for (std::uint64_t pass = 0; pass < ValueDigest::kPasses; ++pass) {
-    digests.push_back(digest.of_part(pass));
+    digests.push_back(digest.of_segment(pass));
   }
   return digests;
 }
@@ -60,13 +60,13 @@ TEST(ValueDigestOfAPart, IsTheSameInWhateverOrderOfMemory) {
 TEST(ValueDigestOfAPart, SeesAnotherDtypeOrSize) {
   at::Tensor tensor = at::ones({10});
   const ValueDigest digest(std::vector<NamedTensor>{{"a", tensor}});
-  const std::uint64_t before = digest.of_part(0);
+  const std::uint64_t before = digest.of_segment(0);
   for (const auto& other : {at::ones({10}, at::kDouble), at::ones({0}), at::ones({11})}) {
     tensor.set_data(other);
-    EXPECT_NE(digest.of_part(0), before);
+    EXPECT_NE(digest.of_segment(0), before);
   }
   tensor.set_data(at::ones({10}));
-  EXPECT_EQ(digest.of_part(0), before);
+  EXPECT_EQ(digest.of_segment(0), before);
 }
 
 }  // namespace

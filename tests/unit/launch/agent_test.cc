@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/recorder.h>
+#include <troika/observe/saved_error.h>
 #include <troika/rendezvous/endpoint.h>
 #include <troika/rendezvous/store.h>
 
@@ -25,7 +25,7 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// "Within seconds", with room for a busy machine: a second to settle, two of grace.
+// "Within seconds", with room for a busy machine: a second to report, two of grace.
 constexpr double kSeconds = 10;
 
 std::vector<std::string> lines_of(const std::string& text, const std::string& start = "") {
@@ -162,14 +162,14 @@ TEST(Agent, SurvivorsAreToldThroughTheStore) {
 TEST(Agent, ADeathIsToldWithWhatTheRankDidLast) {
   const TemporaryFolder folder;
   const Finished finished =
-      launched({"told-of-a-death", "--ranks", "2", "--recorders", folder.path().string()});
+      launched({"told-of-an-exit", "--ranks", "2", "--recorders", folder.path().string()});
   EXPECT_EQ(finished.exit_code, 5);
-  const std::string death =
+  const std::string exit_message =
       "rank 1 \\(host [^ ]+, pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it last completed "
       "all_reduce 'loss' [^ ]+ [mun]?s ago";
-  EXPECT_THAT(lines_of(finished.out, "told: "), ElementsAre(MatchesRegex("told: " + death)));
+  EXPECT_THAT(lines_of(finished.out, "told: "), ElementsAre(MatchesRegex("told: " + exit_message)));
   EXPECT_THAT(finished.out, HasSubstr("\nthe kernel kills processes when memory runs out"));
-  EXPECT_THAT(finished.last_line, MatchesRegex("troika: " + death));
+  EXPECT_THAT(finished.last_line, MatchesRegex("troika: " + exit_message));
 }
 
 // Of another job that has used the folder before.
@@ -185,7 +185,7 @@ TEST(Agent, AnOldRecordIsNotToldOfADeath) {
 
 TEST(Agent, AnErrorOfAnOldJobIsNotToldOfThis) {
   const TemporaryFolder folder;
-  for (const int rank : {0, 1}) leave_error(folder.path(), rank, PeerError("of an old job"));
+  for (const int rank : {0, 1}) save_error(folder.path(), rank, PeerError("of an old job"));
   const Finished finished = launched(
       {"stubborn", "--ranks", "2", "--recorders", folder.path().string(), "--words", "optional"});
   EXPECT_THAT(finished.last_line, HasSubstr("exit status 3"));
@@ -214,7 +214,7 @@ TEST(Agent, GrandchildrenEndToo) {
   EXPECT_EQ(finished.exit_code, 5);
   ASSERT_EQ(finished.pids.size(), 2U);
   // Somebody else reaps it.
-  EXPECT_TRUE(Witness(finished.pids[1]).ends_within(Seconds(kSeconds)));
+  EXPECT_TRUE(WatchedProcess(finished.pids[1]).ends_within(Seconds(kSeconds)));
 }
 
 TEST(Agent, ACommandThatCannotStartIsAUsageError) {
@@ -272,7 +272,7 @@ TEST(Agent, RanksDieWithTheirLauncher) {
   EXPECT_EQ(finished.exit_code, 137);
   ASSERT_EQ(finished.pids.size(), 2U);
   for (const int pid : finished.pids) {
-    EXPECT_TRUE(Witness(pid).ends_within(Seconds(kSeconds)));
+    EXPECT_TRUE(WatchedProcess(pid).ends_within(Seconds(kSeconds)));
   }
 }
 

@@ -29,7 +29,7 @@ struct Launched::Pipes {
 
 namespace {
 
-constexpr Seconds kPatience{60};
+constexpr Seconds kTimeout{60};
 
 std::vector<std::string> command_of(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {"/proc/self/exe", "launch"};
@@ -93,13 +93,13 @@ bool Launched::read_some(const Deadline& deadline) {
 }
 
 void Launched::wait_for(const std::string& text, int times) {
-  const Deadline deadline = Deadline::in(kPatience);
+  const Deadline deadline = Deadline::in(kTimeout);
   while (count(out_text_ + err_text_, text) < times && read_some(deadline)) {
   }
 }
 
 Finished Launched::wait() {
-  const Deadline deadline = Deadline::in(kPatience);
+  const Deadline deadline = Deadline::in(kTimeout);
   while (read_some(deadline)) {
   }
   if (deadline.passed()) child_.signal(SIGKILL);
@@ -122,9 +122,10 @@ bool exists(int pid) {
   return kill(pid, 0) == 0;
 }
 
-Witness::Witness(int pid) : pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+WatchedProcess::WatchedProcess(int pid)
+    : pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
 
-bool Witness::ends_within(Seconds time) const {
+bool WatchedProcess::ends_within(Seconds time) const {
   if (!pidfd_.valid()) return true;
   pollfd ended{pidfd_.get(), POLLIN, 0};
   return poll(&ended, 1, static_cast<int>(time.count() * 1e3)) > 0;

@@ -47,9 +47,9 @@ class Launched {
 [[nodiscard]] bool exists(int pid);
 
 // A process that is to end on its own.
-class Witness {
+class WatchedProcess {
  public:
-  explicit Witness(int pid);
+  explicit WatchedProcess(int pid);
   [[nodiscard]] bool ends_within(Seconds time) const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Seconds kPatience{30};
+constexpr Seconds kTimeout{30};
 
 // Node 0 of two; the other launcher is played by the test, at the store.
 class NodeZero {
@@ -23,17 +23,17 @@ class NodeZero {
     outcome_ = outcome_of_the_other;
   }
 
-  std::optional<Cause> settle(const std::optional<Cause>& mine) {
+  std::optional<Cause> agree_on_cause(const std::optional<Cause>& mine) {
     auto other = std::async(std::launch::async, [this] { play_other(); });
-    Nodes nodes(plan_, "1.0", Deadline::in(kPatience));
-    const auto cause = nodes.settle(mine, Deadline::in(kPatience), [] { return false; });
+    Nodes nodes(plan_, "1.0", Deadline::in(kTimeout));
+    const auto cause = nodes.agree_on_cause(mine, Deadline::in(kTimeout), [] { return false; });
     other.get();
     return cause;
   }
 
  private:
   void play_other() const {
-    const Deadline deadline = Deadline::in(kPatience);
+    const Deadline deadline = Deadline::in(kTimeout);
     Store store = Store::connect(*plan_.rendezvous, deadline);
     const std::string prefix = "launchers/";
     store.set(prefix + "terms/1", store.get(prefix + "terms/0", deadline));
@@ -50,14 +50,14 @@ class NodeZero {
 TEST(Nodes, TheFirstCauseOfAllIsTold) {
   const Cause theirs{CauseKind::kDied, 0, ExitCode::kRankDied, "rank 1 was killed", ""};
   const Cause mine{CauseKind::kConsequence, 0, ExitCode::kRendezvous, "rank 1 is gone", ""};
-  EXPECT_EQ(NodeZero(encode(theirs)).settle(mine)->message, "rank 1 was killed");
-  EXPECT_FALSE(NodeZero("fine").settle(std::nullopt).has_value());
+  EXPECT_EQ(NodeZero(encode(theirs)).agree_on_cause(mine)->message, "rank 1 was killed");
+  EXPECT_FALSE(NodeZero("fine").agree_on_cause(std::nullopt).has_value());
 }
 
 TEST(Nodes, WhatCannotBeReadHidesNoCause) {
   const Cause mine{CauseKind::kFailed, 0, ExitCode::kData, "rank 0: no data", ""};
-  EXPECT_EQ(NodeZero("garbage").settle(mine)->message, "rank 0: no data");
-  const std::optional<Cause> theirs = NodeZero("garbage").settle(std::nullopt);
+  EXPECT_EQ(NodeZero("garbage").agree_on_cause(mine)->message, "rank 0: no data");
+  const std::optional<Cause> theirs = NodeZero("garbage").agree_on_cause(std::nullopt);
   ASSERT_TRUE(theirs.has_value());
   EXPECT_EQ(theirs->code, ExitCode::kRankDied);
   EXPECT_THAT(theirs->message, HasSubstr("node 1 has failed, and why cannot be read"));

@@ -5,7 +5,7 @@
 #include <spawn.h>
 #include <troika/base/error.h>
 #include <troika/launch/agent.h>
-#include <troika/launch/report.h>
+#include <troika/launch/exit_report.h>
 #include <troika/observe/progress.h>
 #include <troika/observe/recorder.h>
 #include <troika/rendezvous/rendezvous.h>
@@ -146,7 +146,7 @@ const std::map<std::string, Role>& roles() {
          return told_by_the_store(self,
                                   [&] { return fail(self, DataError("no data", "get some")); });
        }},
-      {"told-of-a-death",
+      {"told-of-an-exit",
        [](Self& self) {
          return told_by_the_store(self, [&] { return die_after_an_operation(self); });
        }},
@@ -262,7 +262,7 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
       options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
     if (arguments[i] == "--recorders") options.recorders = arguments[i + 1];
     if (arguments[i] == "--cores") options.usable_cores = std::stoi(arguments[i + 1]);
-    if (arguments[i] == "--words") options.last_words = LastWords::kOptional;
+    if (arguments[i] == "--words") options.report_policy = ReportPolicy::kOptional;
     if (arguments[i] == "--version") options.version = arguments[i + 1];
   }
   return options;

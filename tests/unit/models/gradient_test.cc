@@ -11,7 +11,7 @@ namespace {
 
 class NoSink final : public UnitHooks {
  public:
-  void unit_ready(int unit) override { order.push_back(unit); }
+  void gradients_ready(int unit) override { order.push_back(unit); }
   std::vector<int> order;
 };
 

@@ -107,21 +107,21 @@ TEST(ModelLayout, SpecsSayWhoseGradientsArePartialSums) {
     EXPECT_TRUE(specs.at(name).slice) << name;
     EXPECT_FALSE(specs.at(name).owned) << name;
   }
-  EXPECT_TRUE(specs.at("model.norm.weight").precise);
+  EXPECT_TRUE(specs.at("model.norm.weight").keep_fp32);
 }
 
-TEST(ModelLayout, ATiedWeightOfAnotherStageIsACopy) {
+TEST(ModelLayout, ATiedWeightOfAnotherStageIsAReplica) {
   const Model model = build_model(gpt(), 1, {.tensor = {}, .tied_across_stages = true});
   const ParameterSpec original = model.units.front()->specs().front();
-  const ParameterSpec copy = model.units.back()->specs().back();
-  EXPECT_EQ(copy.name, original.name);
-  EXPECT_TRUE(copy.copy);
-  EXPECT_FALSE(original.copy);
-  EXPECT_TRUE(copy.tied_to.empty());
-  for (const ParameterSpec& spec : {original, copy}) {
+  const ParameterSpec replica = model.units.back()->specs().back();
+  EXPECT_EQ(replica.name, original.name);
+  EXPECT_TRUE(replica.tied_replica);
+  EXPECT_FALSE(original.tied_replica);
+  EXPECT_TRUE(replica.tied_to.empty());
+  for (const ParameterSpec& spec : {original, replica}) {
     EXPECT_THAT(spec.partial_over, testing::ElementsAre(Axis::kPipeline));
   }
-  EXPECT_TRUE(initial_values(copy, 3).equal(initial_values(original, 3)));
+  EXPECT_TRUE(initial_values(replica, 3).equal(initial_values(original, 3)));
 
   ModelRecipe untied = gpt();
   untied.tied_embeddings = false;
@@ -130,7 +130,7 @@ TEST(ModelLayout, ATiedWeightOfAnotherStageIsACopy) {
   EXPECT_TRUE(apart.units.front()->specs().front().partial_over.empty());
 }
 
-TEST(ModelLayout, UnitsTellTheShapeOfTheirShare) {
+TEST(ModelLayout, UnitsTellTheShapeOfTheirSlice) {
   const Model model = build_model(gpt(), 1, {.tensor = axis(2, 1)});
   Microbatch batch;
   batch.inputs = at::zeros({3, 37}, at::kLong);

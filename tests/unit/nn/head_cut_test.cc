@@ -46,12 +46,12 @@ TEST(HeadCut, CutsAnyHeadsOverAsManyRanks) {
 TEST(HeadCut, NeighboursMayReadTheSameHead) {
   // 8 heads on 3 ranks, two of which read each of 4 heads of keys and values.
   const HeadCut first = cut_heads(8, 4, 0, 3), second = cut_heads(8, 4, 1, 3);
-  EXPECT_EQ(first.query, (Share{0, 3}));
-  EXPECT_EQ(first.key_value, (Share{0, 2}));
+  EXPECT_EQ(first.query, (IndexRange{0, 3}));
+  EXPECT_EQ(first.key_value, (IndexRange{0, 2}));
   EXPECT_EQ(first.reads, (std::vector<std::int64_t>{0, 0, 1}));
   EXPECT_EQ(first.counted, 1);  // the second one reads the other head, too, and counts it
   EXPECT_TRUE(first.overlapping);
-  EXPECT_EQ(second.key_value, (Share{1, 2}));
+  EXPECT_EQ(second.key_value, (IndexRange{1, 2}));
   EXPECT_EQ(second.reads, (std::vector<std::int64_t>{0, 1, 1}));
   EXPECT_EQ(second.counted, 2);
 }

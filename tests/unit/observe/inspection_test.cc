@@ -3,8 +3,8 @@
 #include <sys/wait.h>
 #include <troika/base/error.h>
 #include <troika/observe/inspection.h>
-#include <troika/observe/left_error.h>
 #include <troika/observe/machine.h>
+#include <troika/observe/saved_error.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -122,7 +122,7 @@ TEST_F(Run, SaysWhatARankWasInWhenItEnded) {
 TEST_F(Run, ShowsWhatEndedTheRanksOperations) {
   const auto first = rank(0, "a"), second = rank(1, "a");
   for (const auto& recorder : {first, second}) recorder->fail(begin(*recorder, "loss", 1));
-  leave_error(folder_.path(), 1, PeerError("lost rank 0", "look there"));
+  save_error(folder_.path(), 1, PeerError("lost rank 0", "look there"));
   const Inspection inspection = inspect();
   EXPECT_THAT(to_text(inspection, 10), HasSubstr("\nrank 1: lost rank 0\n"));
   const auto ranks = nlohmann::json::parse(to_json(inspection)).at("ranks");

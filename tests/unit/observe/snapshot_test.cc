@@ -98,9 +98,9 @@ TEST(Snapshot, RefusesWhatIsNone) {
 TEST(Snapshot, SaysWhatTheRankDidLast) {
   RankSnapshot snapshot;
   snapshot.taken = 70'000'000'000;
-  EXPECT_EQ(last_deed(snapshot), "it keeps no flight recorder");
+  EXPECT_EQ(describe_last_operation(snapshot), "it keeps no flight recorder");
   snapshot.recording.created = 1;
-  EXPECT_EQ(last_deed(snapshot), "it has begun no operation");
+  EXPECT_EQ(describe_last_operation(snapshot), "it has begun no operation");
   RecordedOperation loss;
   loss.operation = "all_reduce";
   loss.label = "loss";
@@ -110,14 +110,17 @@ TEST(Snapshot, SaysWhatTheRankDidLast) {
   earlier.label = "bucket";
   earlier.finished = 8'000'000'000;
   snapshot.recording.operations = {loss, earlier};
-  EXPECT_EQ(last_deed(snapshot), "it last completed all_reduce 'loss' 1 min 01 s ago");
+  EXPECT_EQ(describe_last_operation(snapshot),
+            "it last completed all_reduce 'loss' 1 min 01 s ago");
   earlier.state = RecordedOperation::State::kRunning;
   earlier.axis = "tensor";
   earlier.started = 10'000'000'000;
   snapshot.recording.operations.push_back(earlier);
-  EXPECT_EQ(last_deed(snapshot), "it is in all_reduce 'bucket' (axis tensor) for 1 min 00 s");
+  EXPECT_EQ(describe_last_operation(snapshot),
+            "it is in all_reduce 'bucket' (axis tensor) for 1 min 00 s");
   snapshot.process = ProcessState::kEnded;
-  EXPECT_EQ(last_deed(snapshot), "it was in all_reduce 'bucket' (axis tensor) when it ended");
+  EXPECT_EQ(describe_last_operation(snapshot),
+            "it was in all_reduce 'bucket' (axis tensor) when it ended");
 }
 
 }  // namespace

@@ -101,17 +101,17 @@ SplitLoss split_loss(const at::Tensor& logits, const at::Tensor& targets,
   std::vector<at::Tensor> gradients, numbers;
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     gradients.push_back(logits.narrow(1, borders[i], borders[i + 1] - borders[i]).clone());
-    numbers.push_back(ops::cross_entropy_part_(gradients[i], targets, borders[i]));
+    numbers.push_back(ops::cross_entropy_slice_(gradients[i], targets, borders[i]));
   }
-  const at::Tensor parts = at::stack(numbers);
+  const at::Tensor slices = at::stack(numbers);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    ops::cross_entropy_gradient_of_part_(gradients[i], targets, borders[i], parts,
-                                         static_cast<std::int64_t>(i), scale);
+    ops::cross_entropy_gradient_of_slice_(gradients[i], targets, borders[i], slices,
+                                          static_cast<std::int64_t>(i), scale);
   }
-  return {ops::cross_entropy_of_parts(parts, targets), at::cat(gradients, 1)};
+  return {ops::cross_entropy_of_slices(slices, targets), at::cat(gradients, 1)};
 }
 
-TEST(SplitCrossEntropy, IsThatOfAllClassesWhateverTheParts) {
+TEST(SplitCrossEntropy, IsThatOfAllClassesWhateverTheSlices) {
   const at::Tensor targets = at::tensor({0, 250, -100, 83, 84, -100, 167, 100, 7}, at::kLong);
   for (const double spread : {1.0, 50.0, 1e4}) {
     const at::Tensor logits = values({9, 251}, "logits") * spread;
@@ -167,7 +167,7 @@ TEST(Dropout, KeepsTheExpectationAndRepeats) {
   EXPECT_GT(distance(y, ops::dropout(x, ids, 0.25, {key.stream, 4})), 0);
 }
 
-TEST(Dropout, OfAShareIsTheShareOfAll) {
+TEST(Dropout, OfASliceIsTheSliceOfAll) {
   constexpr std::int64_t kSamples = 3, kLength = 37, kDim = 7;  // no block of four ends with a row
   const at::Tensor x = values({kSamples * kLength, kDim}, "x");
   const at::Tensor ids = at::tensor({5, 9, 2}, at::kLong);
@@ -175,13 +175,13 @@ TEST(Dropout, OfAShareIsTheShareOfAll) {
   const at::Tensor all = ops::dropout(x, ids, 0.3, key);
   for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {0, 111}, {0, 56}, {56, 55}, {36, 2}, {37, 37}, {110, 1}, {50, 0}, {111, 0}}) {
-    const at::Tensor share =
+    const at::Tensor slice =
         ops::dropout_rows(x.narrow(0, first, count), {first, kLength}, ids, 0.3, key);
-    EXPECT_TRUE(share.equal(all.narrow(0, first, count))) << first;
+    EXPECT_TRUE(slice.equal(all.narrow(0, first, count))) << first;
   }
 }
 
-TEST(Dropout, DependsOnTheSampleAndNotOnItsCompany) {
+TEST(Dropout, DependsOnTheSampleAndNotOnItsMicrobatch) {
   const at::Tensor x = at::ones({4, 37}, at::kDouble);
   const ops::DropoutKey key{stream_key(1, "place"), 3};
   const at::Tensor together = ops::dropout(x, at::tensor({5, 6, 7, 8}, at::kLong), 0.5, key);

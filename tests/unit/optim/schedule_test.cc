@@ -7,14 +7,14 @@
 namespace troika {
 namespace {
 
-struct Case {
+struct ScheduleCase {
   OptimizerRecipe optimizer;
   TrainRecipe train;
   [[nodiscard]] double at(std::int64_t step) const { return learning_rate(optimizer, train, step); }
 };
 
-Case case_of(ScheduleKind kind, std::int64_t warmup, std::int64_t steps) {
-  Case c;
+ScheduleCase case_of(ScheduleKind kind, std::int64_t warmup, std::int64_t steps) {
+  ScheduleCase c;
   c.optimizer.schedule = kind;
   c.optimizer.lr = 1;
   c.optimizer.min_lr = 0.1;
@@ -29,7 +29,7 @@ constexpr std::array kKinds = {ScheduleKind::kConstant, ScheduleKind::kLinear,
 
 TEST(LearningRate, WarmsUpEvenly) {
   for (const ScheduleKind kind : kKinds) {
-    const Case c = case_of(kind, 10, 100);
+    const ScheduleCase c = case_of(kind, 10, 100);
     for (std::int64_t step = 1; step <= 10; ++step) {
       EXPECT_DOUBLE_EQ(c.at(step), 0.1 * static_cast<double>(step));
     }
@@ -42,7 +42,7 @@ TEST(LearningRate, FollowsItsShape) {
   EXPECT_DOUBLE_EQ(case_of(ScheduleKind::kLinear, 10, 110).at(60), 0.55);
   EXPECT_DOUBLE_EQ(case_of(ScheduleKind::kCosine, 10, 110).at(60), 0.55);
   EXPECT_DOUBLE_EQ(case_of(ScheduleKind::kCosine, 0, 90).at(30), 0.1 + 0.9 * 0.75);
-  const Case wsd = case_of(ScheduleKind::kWsd, 10, 100);
+  const ScheduleCase wsd = case_of(ScheduleKind::kWsd, 10, 100);
   EXPECT_EQ(wsd.at(11), 1);
   EXPECT_EQ(wsd.at(80), 1);
   EXPECT_LT(wsd.at(81), 1);
@@ -51,7 +51,7 @@ TEST(LearningRate, FollowsItsShape) {
 
 TEST(LearningRate, EndsAtTheMinimumAndStaysThere) {
   for (const ScheduleKind kind : kKinds) {
-    const Case c = case_of(kind, 7, 93);
+    const ScheduleCase c = case_of(kind, 7, 93);
     const double last = kind == ScheduleKind::kConstant ? 1 : 0.1;
     EXPECT_NEAR(c.at(93), last, 1e-15);
     EXPECT_EQ(c.at(1000), c.at(93));
@@ -60,7 +60,7 @@ TEST(LearningRate, EndsAtTheMinimumAndStaysThere) {
 
 TEST(LearningRate, NeverRisesAfterWarmUp) {
   for (const ScheduleKind kind : kKinds) {
-    const Case c = case_of(kind, 5, 60);
+    const ScheduleCase c = case_of(kind, 5, 60);
     for (std::int64_t step = 5; step < 60; ++step) EXPECT_LE(c.at(step + 1), c.at(step));
   }
 }
@@ -79,8 +79,8 @@ TEST(LearningRate, HandlesShortRuns) {
 
 TEST(LearningRate, ScalesWithTheBatch) {
   for (const ScheduleKind kind : kKinds) {
-    Case c = case_of(kind, 0, 100);
-    const Case plain = c;
+    ScheduleCase c = case_of(kind, 0, 100);
+    const ScheduleCase plain = c;
     c.optimizer.lr_base_batch_size = 16;
     for (const std::int64_t step : {1, 50, 99, 100}) {
       EXPECT_DOUBLE_EQ(c.at(step), 4 * plain.at(step));
@@ -89,7 +89,7 @@ TEST(LearningRate, ScalesWithTheBatch) {
 }
 
 TEST(LearningRate, ScaledWarmUpStartsFromTheUnscaledRate) {
-  Case c = case_of(ScheduleKind::kConstant, 4, 100);
+  ScheduleCase c = case_of(ScheduleKind::kConstant, 4, 100);
   c.optimizer.lr_base_batch_size = 16;
   EXPECT_DOUBLE_EQ(c.at(1), 1);
   EXPECT_DOUBLE_EQ(c.at(2), 2);
@@ -101,7 +101,7 @@ TEST(LearningRate, ScaledWarmUpStartsFromTheUnscaledRate) {
 }
 
 TEST(LearningRate, ASmallerBatchNeedsNoWarmUp) {
-  Case c = case_of(ScheduleKind::kConstant, 4, 100);
+  ScheduleCase c = case_of(ScheduleKind::kConstant, 4, 100);
   c.optimizer.lr_base_batch_size = 128;
   for (std::int64_t step = 1; step < 8; ++step) EXPECT_DOUBLE_EQ(c.at(step), 0.5);
 }

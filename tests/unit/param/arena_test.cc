@@ -53,11 +53,11 @@ TEST(Arena, LaysOutUnitsInOrderWithAlignedSlots) {
     for (const auto& parameter : arena.parameters()) {
       names.push_back(parameter->spec().name);
       EXPECT_TRUE(is_aligned(parameter->master()));
-      EXPECT_TRUE(is_aligned(parameter->value()));
+      EXPECT_TRUE(is_aligned(parameter->working_weight()));
       EXPECT_TRUE(is_aligned(parameter->gradient()));
       EXPECT_EQ(parameter->master().scalar_type(), types.master);
       EXPECT_EQ(parameter->gradient().scalar_type(), types.master);
-      EXPECT_EQ(parameter->value().scalar_type(), types.compute);
+      EXPECT_EQ(parameter->working_weight().scalar_type(), types.compute);
       const auto* begin = static_cast<const char*>(parameter->master().const_data_ptr());
       EXPECT_GE(begin, end) << parameter->spec().name;
       end = begin + parameter->master().nbytes();
@@ -71,10 +71,10 @@ TEST(Arena, LaysOutUnitsInOrderWithAlignedSlots) {
 TEST(Arena, MastersServeAsValuesInFullPrecision) {
   const std::vector specs = {spec_of("w", {4})};
   const Arena single(specs, kSingle, Group());
-  EXPECT_EQ(single.parameter("w").value().const_data_ptr(),
+  EXPECT_EQ(single.parameter("w").working_weight().const_data_ptr(),
             single.parameter("w").master().const_data_ptr());
   const Arena mixed(specs, kMixed, Group());
-  EXPECT_NE(mixed.parameter("w").value().const_data_ptr(),
+  EXPECT_NE(mixed.parameter("w").working_weight().const_data_ptr(),
             mixed.parameter("w").master().const_data_ptr());
 }
 
@@ -127,10 +127,10 @@ TEST(Arena, HoldsNothingWithoutParameters) {
   EXPECT_EQ(arena.gradients(0, 0).numel(), 0);
 }
 
-TEST(Arena, StateStoragesAreZeroAndViewedByPiece) {
+TEST(Arena, StateStoragesAreZeroAndViewedByShard) {
   const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3, 2}, 1)};
   Arena arena(specs, kMixed, Group());
-  ASSERT_EQ(arena.pieces().size(), 2U);
+  ASSERT_EQ(arena.local_shards().size(), 2U);
   EXPECT_EQ(arena.bytes(Storage::kState), 0);
   const at::Tensor state = arena.allocate_state();
   EXPECT_EQ(state.scalar_type(), at::kFloat);
@@ -144,33 +144,33 @@ TEST(Arena, StateStoragesAreZeroAndViewedByPiece) {
   EXPECT_EQ(state.sum().item<float>(), 6);
 }
 
-TEST(Arena, APieceIsAllOfItsParameterWhereNothingIsCut) {
+TEST(Arena, AShardIsAllOfItsParameterWhereNothingIsCut) {
   const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3, 2}, 1)};
   for (const NumericTypes types : {kSingle, kMixed}) {
     const Arena arena(specs, types, Group());
     for (std::size_t i = 0; i < specs.size(); ++i) {
-      const Piece& piece = arena.pieces()[i];
+      const LocalShard& shard = arena.local_shards()[i];
       const Parameter& parameter = *arena.parameters()[i];
-      EXPECT_EQ(piece.parameter, i);
-      EXPECT_EQ(piece.begin, 0);
-      EXPECT_EQ(piece.count, parameter.spec().local_count());
-      EXPECT_EQ(piece.master.const_data_ptr(), parameter.master().const_data_ptr());
-      EXPECT_EQ(piece.value.const_data_ptr(), parameter.value().const_data_ptr());
-      EXPECT_EQ(piece.gradient.const_data_ptr(), parameter.gradient().const_data_ptr());
+      EXPECT_EQ(shard.parameter, i);
+      EXPECT_EQ(shard.begin, 0);
+      EXPECT_EQ(shard.count, parameter.spec().local_count());
+      EXPECT_EQ(shard.master.const_data_ptr(), parameter.master().const_data_ptr());
+      EXPECT_EQ(shard.working_weight.const_data_ptr(), parameter.working_weight().const_data_ptr());
+      EXPECT_EQ(shard.gradient.const_data_ptr(), parameter.gradient().const_data_ptr());
     }
   }
 }
 
 TEST(Arena, PreciseParametersKeepTheMastersType) {
   std::vector specs = {spec_of("norm", {40}), spec_of("w", {40})};
-  specs[0].precise = true;
+  specs[0].keep_fp32 = true;
   const Arena arena(specs, kMixed, Group());
   const Parameter& norm = arena.parameter("norm");
-  EXPECT_EQ(norm.value().const_data_ptr(), norm.master().const_data_ptr());
-  EXPECT_EQ(arena.parameter("w").value().scalar_type(), at::kBFloat16);
+  EXPECT_EQ(norm.working_weight().const_data_ptr(), norm.master().const_data_ptr());
+  EXPECT_EQ(arena.parameter("w").working_weight().scalar_type(), at::kBFloat16);
 }
 
-// A shard group of two, in which nobody ever says anything.
+// A shard group of two, in which no rank ever sends anything.
 class SilentEngine final : public GroupEngine {
  public:
   [[nodiscard]] std::string_view name() const override { return "silent"; }
@@ -207,11 +207,12 @@ TEST(Arena, NamesWhatZeroHasTakenAway) {
   for (const NumericTypes types : {kSingle, kMixed}) {
     Arena arena(specs, types, sharding_of(3, 1, 2));
     Parameter& w = arena.parameter("w");
-    for (const auto& look : std::vector<std::function<void()>>{
-             [&] { (void)w.value(); }, [&] { (void)w.master(); }, [&] { (void)w.gradient(); },
-             [&] {
-               w.add_gradient(at::ones({200, 300}));
-             }}) {
+    for (const auto& look :
+         std::vector<std::function<void()>>{[&] { (void)w.working_weight(); },
+                                            [&] { (void)w.master(); }, [&] { (void)w.gradient(); },
+                                            [&] {
+                                              w.add_gradient(at::ones({200, 300}));
+                                            }}) {
       EXPECT_THAT(message_of(look), testing::HasSubstr("'w'"));
     }
     EXPECT_THROW((void)arena.masters(0, 1), InternalError);
@@ -219,30 +220,30 @@ TEST(Arena, NamesWhatZeroHasTakenAway) {
   }
 }
 
-TEST(Arena, LendsMemoryToABlock) {
+TEST(Arena, GivesMemoryToABucket) {
   std::vector specs = {spec_of("norm", {40}), spec_of("w", {200, 300}), spec_of("late", {7}, 1)};
-  specs[0].precise = true;
+  specs[0].keep_fp32 = true;
   Arena arena(specs, kMixed, sharding_of(3, 0, 2));
-  const Block& block = arena.layout().blocks()[0];
-  const at::Tensor values = at::zeros({block.value_bytes()}, at::kByte);
-  const at::Tensor gradients = at::zeros({block.count()});
-  arena.set_values(block, values);
-  arena.set_gradients(block, gradients);
-  EXPECT_EQ(arena.parameter("norm").value().scalar_type(), at::kFloat);
-  EXPECT_EQ(arena.parameter("w").value().scalar_type(), at::kBFloat16);
-  arena.parameter("w").value().fill_(1);
-  arena.parameter("norm").value().fill_(1);
+  const Bucket& bucket = arena.layout().buckets()[0];
+  const at::Tensor values = at::zeros({bucket.working_bytes()}, at::kByte);
+  const at::Tensor gradients = at::zeros({bucket.count()});
+  arena.set_working_weights(bucket, values);
+  arena.set_gradients(bucket, gradients);
+  EXPECT_EQ(arena.parameter("norm").working_weight().scalar_type(), at::kFloat);
+  EXPECT_EQ(arena.parameter("w").working_weight().scalar_type(), at::kBFloat16);
+  arena.parameter("w").working_weight().fill_(1);
+  arena.parameter("norm").working_weight().fill_(1);
   EXPECT_EQ(values.count_nonzero().item<std::int64_t>(), 2 * 60000 + 2 * 40);
   arena.parameter("w").add_gradient(at::ones({200, 300}));
   EXPECT_EQ(gradients.sum().item<float>(), 60000);
-  EXPECT_THROW((void)arena.parameter("late").value(), InternalError);
-  arena.set_values(block, {});
-  EXPECT_THROW((void)arena.parameter("w").value(), InternalError);
+  EXPECT_THROW((void)arena.parameter("late").working_weight(), InternalError);
+  arena.set_working_weights(bucket, {});
+  EXPECT_THROW((void)arena.parameter("w").working_weight(), InternalError);
 }
 
 TEST(Arena, DrawsTheSameValuesHoweverItIsCut) {
   std::vector specs = {spec_of("norm", {40}), spec_of("w", {200, 300}), spec_of("v", {99, 98}, 1)};
-  specs[0].precise = true;
+  specs[0].keep_fp32 = true;
   for (const NumericTypes types : {kSingle, kMixed}) {
     Arena whole(specs, types, Group());
     whole.initialize(5);
@@ -250,16 +251,17 @@ TEST(Arena, DrawsTheSameValuesHoweverItIsCut) {
       for (const int rank : {0, 1, 2}) {
         Arena arena(specs, types, sharding_of(stage, rank, 3));
         arena.initialize(5);
-        for (const Piece& piece : arena.pieces()) {
-          const Parameter& same = *whole.parameters()[piece.parameter];
+        for (const LocalShard& shard : arena.local_shards()) {
+          const Parameter& same = *whole.parameters()[shard.parameter];
           const auto part = [&](const at::Tensor& tensor) {
-            return tensor.flatten().narrow(0, piece.begin, piece.count);
+            return tensor.flatten().narrow(0, shard.begin, shard.count);
           };
-          EXPECT_TRUE(piece.master.equal(part(same.master())));
-          EXPECT_TRUE(piece.value.equal(part(same.value())));
+          EXPECT_TRUE(shard.master.equal(part(same.master())));
+          EXPECT_TRUE(shard.working_weight.equal(part(same.working_weight())));
         }
         for (std::size_t i = 0; stage < 3 && i < specs.size(); ++i) {
-          EXPECT_TRUE(arena.parameters()[i]->value().equal(whole.parameters()[i]->value()));
+          EXPECT_TRUE(arena.parameters()[i]->working_weight().equal(
+              whole.parameters()[i]->working_weight()));
         }
       }
     }
@@ -289,7 +291,7 @@ TEST(Arena, KeepsWhatTheStageSays) {
         for (int i = 0; i < 2; ++i) (void)arena.allocate_state();
         double bytes = 0;
         for (const Storage kind :
-             {Storage::kValues, Storage::kMasters, Storage::kGradients, Storage::kState}) {
+             {Storage::kWorkingWeights, Storage::kMasters, Storage::kGradients, Storage::kState}) {
           bytes += static_cast<double>(arena.bytes(kind));
         }
         const auto y = static_cast<double>(arena.parameter_count());
@@ -316,16 +318,16 @@ TEST(Arena, TellsWhatAUnitComputesWith) {
                        spec_of("norm", {300}, 3), tied("head", {300, 300}, "embed")};
   specs[3].unit = 3;
   const Arena arena(specs, kSingle, sharding_of(3, 0, 2));
-  const auto blocks = [&](int unit) {
-    const auto found = arena.blocks_of(unit);
+  const auto buckets = [&](int unit) {
+    const auto found = arena.buckets_of(unit);
     return std::vector<std::size_t>(found.begin(), found.end());
   };
-  EXPECT_EQ(arena.layout().blocks().size(), 3U);
-  EXPECT_THAT(blocks(0), testing::ElementsAre(0));
-  EXPECT_THAT(blocks(1), testing::IsEmpty());
-  EXPECT_THAT(blocks(2), testing::ElementsAre(1));
-  EXPECT_THAT(blocks(3), testing::ElementsAre(0, 2));
-  EXPECT_THAT(blocks(9), testing::IsEmpty());
+  EXPECT_EQ(arena.layout().buckets().size(), 3U);
+  EXPECT_THAT(buckets(0), testing::ElementsAre(0));
+  EXPECT_THAT(buckets(1), testing::IsEmpty());
+  EXPECT_THAT(buckets(2), testing::ElementsAre(1));
+  EXPECT_THAT(buckets(3), testing::ElementsAre(0, 2));
+  EXPECT_THAT(buckets(9), testing::IsEmpty());
 }
 
 TEST(Arena, PublishesMastersRoundedToNearest) {
@@ -334,10 +336,10 @@ TEST(Arena, PublishesMastersRoundedToNearest) {
   arena.initialize(7);
   const Parameter& w = arena.parameter("w");
   EXPECT_GT(w.master().abs().max().item<float>(), 0);
-  EXPECT_TRUE(w.value().equal(w.master().to(at::kBFloat16)));
+  EXPECT_TRUE(w.working_weight().equal(w.master().to(at::kBFloat16)));
   w.master().mul_(3);
   arena.publish();
-  EXPECT_TRUE(w.value().equal(w.master().to(at::kBFloat16)));
+  EXPECT_TRUE(w.working_weight().equal(w.master().to(at::kBFloat16)));
 }
 
 TEST(Arena, ANewStepReleasesEveryGradient) {

@@ -132,8 +132,8 @@ TEST(Rendezvous, DisagreementReachesAllWhenRankZeroKeepsTheStore) {
 TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
   const Store store = Store::host(0, Reach::kThisHost);
   World world = world_at(store.endpoint(), 0, 2);
-  const auto error_of_join = [&](Seconds patience = Seconds(30)) {
-    return outcome_of([&] { return Rendezvous::join(world, kSame, Deadline::in(patience)); }).error;
+  const auto error_of_join = [&](Seconds timeout = Seconds(30)) {
+    return outcome_of([&] { return Rendezvous::join(world, kSame, Deadline::in(timeout)); }).error;
   };
   world.job = "of this process";
   EXPECT_THAT(error_of_join(Seconds(2)), HasSubstr("rank 1 of 2 has not come"));

@@ -33,7 +33,7 @@ std::string refusal(Environment::Variables variables) {
 TEST(World, NobodyLaunchedThis) {
   EXPECT_FALSE(world_from_environment(environment_of({{"HOME", "/home/a"}})).has_value());
   EXPECT_FALSE(world_from_environment(environment_of({{"RANK", ""}})).has_value());
-  const World alone = lone_world(environment_of({}));
+  const World alone = single_process_world(environment_of({}));
   EXPECT_EQ(alone.rank, 0);
   EXPECT_EQ(alone.size, 1);
   EXPECT_EQ(alone.host, "a");

@@ -41,9 +41,10 @@ TEST(Draw, ShowsWhoDoesWhatWhen) {
                                                             "F forward, B backward\n"));
 }
 
-TEST(Draw, TellsChunksApart) {
+TEST(Draw, TellsVirtualStagesApart) {
   EXPECT_THAT(Drawn("zb-v", {1, 2, 1}).text(60), StartsWith("rank 0  F0    f0    b0    w0    B0"));
-  EXPECT_THAT(Drawn("zb-v", {1, 2, 1}).text(60), HasSubstr("lower case: chunk 1, else chunk 0"));
+  EXPECT_THAT(Drawn("zb-v", {1, 2, 1}).text(60),
+              HasSubstr("lower case: virtual stage 1, else virtual stage 0"));
 }
 
 TEST(Draw, KeepsToTheWidth) {
@@ -108,9 +109,10 @@ TEST(Trace, IsAProcessForEachRankAndASpanForEachAction) {
       return line.find(word) != std::string::npos;
     });
   };
-  EXPECT_EQ(with(R"("ph":"X")"), 2 * 2 * 3 * 3);  // ranks x chunks x microbatches x kinds
+  EXPECT_EQ(with(R"("ph":"X")"), 2 * 2 * 3 * 3);  // ranks x virtual stages x microbatches x kinds
   EXPECT_EQ(with(R"("name":"process_name")"), 2);
-  // Stage 3 is chunk 1 of rank 0, and starts once three others have done half a millisecond each.
+  // Stage 3 is virtual stage 1 of rank 0, and starts once three others have done half a millisecond
+  // each.
   EXPECT_EQ(with(R"_({"ph":"X","name":"F0 (stage 3)","pid":0,"tid":0,)_"
                  R"("ts":1500.0,"dur":500.0})"),
             1);

@@ -27,8 +27,8 @@ inline Symbol mix(Symbol a, Symbol b, Symbol c = 0) {
   return hash ^ (hash >> 32);
 }
 
-enum class What { kInput, kOutput, kOutputGradient, kInputGradient };
-using Slot = std::tuple<What, int, int>;  // of a stage and microbatch
+enum class SlotKind { kInput, kOutput, kOutputGradient, kInputGradient };
+using Slot = std::tuple<SlotKind, int, int>;  // of a stage and microbatch
 
 inline Symbol sample(int microbatch) {
   return mix(11, static_cast<Symbol>(microbatch) + 1);
@@ -83,7 +83,7 @@ class Execution {
       : schedule_(&schedule),
         memory_(schedule.programs.size()),
         at_(schedule.programs.size(), 0),
-        under_way_(schedule.programs.size()),
+        in_flight_(schedule.programs.size()),
         sums_(schedule.stages()) {}
 
   [[nodiscard]] const std::vector<std::size_t>& positions() const { return at_; }
@@ -96,7 +96,7 @@ class Execution {
     return progress;
   }
 
-  // Once every rank is done: the same result as the plain loop, nothing under way, nothing kept.
+  // Once every rank is done: the same result as the plain loop, nothing in flight, nothing kept.
   [[nodiscard]] bool right() const {
     for (const Memory& memory : memory_) {
       if (!memory.saved.empty()) return false;
@@ -124,7 +124,7 @@ class Execution {
     std::size_t moved = 0;
   };
 
-  [[nodiscard]] int place(int stage) const {
+  [[nodiscard]] int rank_of(int stage) const {
     return schedule_->rank_of_stage[static_cast<std::size_t>(stage)];
   }
   [[nodiscard]] bool inside(int stage) const { return stage >= 0 && stage < schedule_->stages(); }
@@ -150,13 +150,13 @@ class Execution {
       case ActionKind::kBackwardWeight:
         return weight(memory, stage, i);
       case ActionKind::kSendActivation:
-        return send(rank, memory, {What::kOutput, source, i}, place(stage));
+        return send(rank, memory, {SlotKind::kOutput, source, i}, rank_of(stage));
       case ActionKind::kSendGradient:
-        return send(rank, memory, {What::kInputGradient, source, i}, place(stage));
+        return send(rank, memory, {SlotKind::kInputGradient, source, i}, rank_of(stage));
       case ActionKind::kReceiveActivation:
-        return receive(rank, {What::kInput, stage, i}, place(source));
+        return receive(rank, {SlotKind::kInput, stage, i}, rank_of(source));
       case ActionKind::kReceiveGradient:
-        return receive(rank, {What::kOutputGradient, stage, i}, place(source));
+        return receive(rank, {SlotKind::kOutputGradient, stage, i}, rank_of(source));
     }
     return Progress::kWrong;
   }
@@ -168,20 +168,20 @@ class Execution {
   }
 
   Progress forward(int rank, Memory& memory, int stage, int i) {
-    if (place(stage) != rank) return Progress::kWrong;
-    if (stage == 0) memory.values[{What::kInput, 0, i}] = sample(i);
-    const Slot slot = {What::kInput, stage, i};
+    if (rank_of(stage) != rank) return Progress::kWrong;
+    if (stage == 0) memory.values[{SlotKind::kInput, 0, i}] = sample(i);
+    const Slot slot = {SlotKind::kInput, stage, i};
     const Progress progress = await(memory, slot);
     if (progress != Progress::kMoved) return progress;
     Symbol& sum = sums_.forwards[static_cast<std::size_t>(stage)];
     sum = mix(sum, memory.values[slot]);
     const Symbol output = forward_of(stage, memory.values[slot]);
     memory.saved[{stage, i}] = {memory.values[slot], 0, false};
-    memory.values[{What::kOutput, stage, i}] = output;
+    memory.values[{SlotKind::kOutput, stage, i}] = output;
     if (stage + 1 == schedule_->stages()) {
-      memory.values[{What::kOutputGradient, stage, i}] = loss_gradient(output);
-    } else if (place(stage + 1) == rank) {
-      memory.values[{What::kInput, stage + 1, i}] = output;
+      memory.values[{SlotKind::kOutputGradient, stage, i}] = loss_gradient(output);
+    } else if (rank_of(stage + 1) == rank) {
+      memory.values[{SlotKind::kInput, stage + 1, i}] = output;
     }
     return Progress::kMoved;
   }
@@ -189,7 +189,7 @@ class Execution {
   Progress backward(int rank, Memory& memory, int stage, int i) {
     const auto saved = memory.saved.find({stage, i});
     if (saved == memory.saved.end()) return Progress::kWrong;
-    const Slot slot = {What::kOutputGradient, stage, i};
+    const Slot slot = {SlotKind::kOutputGradient, stage, i};
     const Progress progress = await(memory, slot);
     if (progress != Progress::kMoved) return progress;
     saved->second.gradient = memory.values[slot];
@@ -197,9 +197,9 @@ class Execution {
     Symbol& sum = sums_.inputs[static_cast<std::size_t>(stage)];
     sum = mix(sum, saved->second.gradient);
     const Symbol gradient = input_gradient(stage, saved->second.input, saved->second.gradient);
-    memory.values[{What::kInputGradient, stage, i}] = gradient;
-    if (stage > 0 && place(stage - 1) == rank) {
-      memory.values[{What::kOutputGradient, stage - 1, i}] = gradient;
+    memory.values[{SlotKind::kInputGradient, stage, i}] = gradient;
+    if (stage > 0 && rank_of(stage - 1) == rank) {
+      memory.values[{SlotKind::kOutputGradient, stage - 1, i}] = gradient;
     }
     return Progress::kMoved;
   }
@@ -216,13 +216,13 @@ class Execution {
   Progress send(int rank, const Memory& memory, const Slot& slot, int to) {
     const auto value = memory.values.find(slot);
     if (value == memory.values.end() || to == rank) return Progress::kWrong;
-    auto& under_way = under_way_[static_cast<std::size_t>(rank)];
-    while (!under_way.empty() &&
-           channels_[{rank, under_way.front().first}].moved > under_way.front().second) {
-      under_way.pop_front();
+    auto& in_flight = in_flight_[static_cast<std::size_t>(rank)];
+    while (!in_flight.empty() &&
+           channels_[{rank, in_flight.front().first}].moved > in_flight.front().second) {
+      in_flight.pop_front();
     }
-    if (static_cast<int>(under_way.size()) == schedule_->most_sends()) return Progress::kWaits;
-    under_way.emplace_back(to, channels_[{rank, to}].sends.size());
+    if (static_cast<int>(in_flight.size()) == schedule_->most_sends()) return Progress::kWaits;
+    in_flight.emplace_back(to, channels_[{rank, to}].sends.size());
     channels_[{rank, to}].sends.push_back(value->second);
     move(rank, to);
     return Progress::kMoved;
@@ -251,7 +251,7 @@ class Execution {
   std::vector<std::size_t> at_;
   std::map<std::pair<int, int>, Channel> channels_;
   // By rank: sends that may not have been received, to whom and as which of those to it.
-  std::vector<std::deque<std::pair<int, std::size_t>>> under_way_;
+  std::vector<std::deque<std::pair<int, std::size_t>>> in_flight_;
   Sums sums_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// "F0 F1 B0 W0" of one rank; chunks above 0 in lower case.
+// "F0 F1 B0 W0" of one rank; virtual stages above 0 in lower case.
 std::string computing(const Schedule& schedule, int rank) {
   const int first = schedule.stages_of(rank).front();
   std::string text;
@@ -51,7 +51,7 @@ TEST(Generate, OneForwardOneBackwardWarmsUpByItsPlace) {
   EXPECT_EQ(computing(schedule, 2), "F0 B0 F1 B1 F2 B2 F3 B3");
 }
 
-TEST(Generate, InterleavedTakesGroupsChunkByChunk) {
+TEST(Generate, InterleavedTakesGroupsByVirtualStage) {
   const Schedule schedule = make_schedule("interleaved-1f1b", {2, 2, 4});
   EXPECT_EQ(computing(schedule, 0), "F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 b2 b3 B2 B3");
   EXPECT_EQ(computing(schedule, 1), "F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3");
@@ -73,7 +73,7 @@ TEST(Generate, InterleavedLeavesOutWhatTheLastGroupLacks) {
   }
 }
 
-TEST(Generate, OneChunkInterleavedIs1F1B) {
+TEST(Generate, InterleavedWithOneVirtualStageIs1F1B) {
   EXPECT_EQ(make_schedule("interleaved-1f1b", {4, 1, 7}).programs,
             make_schedule("1f1b", {4, 1, 7}).programs);
 }
@@ -104,36 +104,38 @@ TEST(Generate, ZeroBubbleVGoesDownAndUp) {
             "F0 f0 F1 f1 b0 w0 F2 B0 W0 f2 b1 w1 F3 B1 W1 f3 b2 w2 B2 b3 B3 W2 w3 W3");
 }
 
-TEST(Generate, RefusesChunksThatAScheduleCannotHave) {
-  const auto refused = [](std::string_view name, int chunks, const std::string& what,
+TEST(Generate, RefusesVirtualStagesThatAScheduleCannotHave) {
+  const auto refused = [](std::string_view name, int virtual_stages, const std::string& what,
                           const std::string& instead) {
     try {
-      check_schedule(name, {4, chunks, 8});
-      ADD_FAILURE() << name << " with " << chunks;
+      check_schedule(name, {4, virtual_stages, 8});
+      ADD_FAILURE() << name << " with " << virtual_stages;
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr(what));
       EXPECT_THAT(error.what(), HasSubstr(std::string(name)));
       EXPECT_THAT(error.hint(), HasSubstr(instead));
     }
-    EXPECT_THROW((void)make_schedule(name, {4, chunks, 8}), UsageError);
+    EXPECT_THROW((void)make_schedule(name, {4, virtual_stages, 8}), UsageError);
   };
-  refused("1f1b", 2, "1 chunk a rank, not 2", "interleaved-1f1b");
-  refused("zb-h1", 2, "1 chunk a rank, not 2", "zb-v");
-  refused("zb-h2", 4, "1 chunk a rank, not 4", "zb-v");
-  refused("zb-v", 1, "2 chunks a rank, not 1", "zb-h1");
-  refused("zb-v", 3, "2 chunks a rank, not 3", "set virtual_stages = 2 (--virtual-stages 2)");
-  EXPECT_EQ(fewest_chunks("zb-v"), 2);
-  EXPECT_EQ(fewest_chunks("gpipe"), 1);
+  refused("1f1b", 2, "1 virtual stage a rank, not 2", "interleaved-1f1b");
+  refused("zb-h1", 2, "1 virtual stage a rank, not 2", "zb-v");
+  refused("zb-h2", 4, "1 virtual stage a rank, not 4", "zb-v");
+  refused("zb-v", 1, "2 virtual stages a rank, not 1", "zb-h1");
+  refused("zb-v", 3, "2 virtual stages a rank, not 3",
+          "set virtual_stages = 2 (--virtual-stages 2)");
+  EXPECT_EQ(min_virtual_stages("zb-v"), 2);
+  EXPECT_EQ(min_virtual_stages("gpipe"), 1);
 }
 
-TEST(Generate, OneChunkStandsForTheFewestThatAScheduleHas) {
+TEST(Generate, OneVirtualStageMeansTheFewestThatAScheduleHas) {
   for (const std::string_view name : schedule_names()) {
     for (const int asked : {0, 1}) {
-      EXPECT_EQ(settled_chunks(name, asked), name == "zb-v" ? 2 : 1) << name;
+      EXPECT_EQ(resolve_virtual_stages(name, asked), name == "zb-v" ? 2 : 1) << name;
     }
-    for (const int asked : {-1, 2, 3}) EXPECT_EQ(settled_chunks(name, asked), asked) << name;
+    for (const int asked : {-1, 2, 3})
+      EXPECT_EQ(resolve_virtual_stages(name, asked), asked) << name;
   }
-  EXPECT_THROW((void)settled_chunks("nothing", 2), UsageError);
+  EXPECT_THROW((void)resolve_virtual_stages("nothing", 2), UsageError);
 }
 
 TEST(Generate, RefusesNamesAndSizesThatMakeNoSense) {
@@ -144,7 +146,7 @@ TEST(Generate, RefusesNamesAndSizesThatMakeNoSense) {
     EXPECT_THAT(error.what(), HasSubstr("'zb-h3'"));
     EXPECT_THAT(error.hint(), HasSubstr("did you mean zb-h"));
   }
-  EXPECT_THROW((void)fewest_chunks("nothing"), UsageError);
+  EXPECT_THROW((void)min_virtual_stages("nothing"), UsageError);
   EXPECT_THROW(check_schedule("1f1b", {0, 1, 8}), UsageError);
   EXPECT_THROW(check_schedule("gpipe", {4, 0, 8}), UsageError);
   EXPECT_THROW(check_schedule("1f1b", {4, 1, 0}), UsageError);

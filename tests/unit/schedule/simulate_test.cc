@@ -38,12 +38,13 @@ TEST(ClosedForm, Of1F1BAndGpipe) {
   }
 }
 
-// Chunk by chunk: a rank waits between two of them where there are fewer microbatches than ranks.
-TEST(ClosedForm, OfGpipeWithSeveralChunks) {
+// One virtual stage after the other: a rank waits between two of them where there are fewer
+// microbatches than ranks.
+TEST(ClosedForm, OfGpipeWithSeveralVirtualStages) {
   for (int p = 1; p <= 16; ++p) {
     for (const int v : {1, 2, 4}) {
       for (int m = 1; m <= 64; ++m) {
-        const int turns = m >= p ? v * m + p - 1 : v * p + m - 1;  // F, B and W of a chunk
+        const int turns = m >= p ? v * m + p - 1 : v * p + m - 1;  // F, B and W of a virtual stage
         const Simulation simulation = simulated("gpipe", {p, v, m});
         const double bubble = static_cast<double>(turns - v * m) / turns;
         ASSERT_DOUBLE_EQ(simulation.makespan, 3.0 * turns / v) << p << " " << v << " " << m;
@@ -83,11 +84,13 @@ TEST(ClosedForm, OfZbH1FromAsManyMicrobatchesAsRanks) {
 TEST(ClosedForm, ZbH2AndZbVHaveNoBubbleFromTwiceTheRanksLessOne) {
   for (int p = 1; p <= 16; ++p) {
     for (int m = 2 * p - 1; m <= 64; ++m) {
-      for (const auto& [name, chunks] : std::map<std::string, int>{{"zb-h2", 1}, {"zb-v", 2}}) {
-        const Simulation simulation = simulated(name, {p, chunks, m});
+      for (const auto& [name, virtual_stages] :
+           std::map<std::string, int>{{"zb-h2", 1}, {"zb-v", 2}}) {
+        const Simulation simulation = simulated(name, {p, virtual_stages, m});
         ASSERT_EQ(simulation.bubble_cost, 0) << name << " " << p << " " << m;
         // The last rank begins when the first microbatch is there.
-        ASSERT_EQ(simulation.makespan, 3 * m + (p - 1.0) / chunks) << name << " " << p << " " << m;
+        ASSERT_EQ(simulation.makespan, 3 * m + (p - 1.0) / virtual_stages)
+            << name << " " << p << " " << m;
       }
     }
   }
@@ -96,8 +99,9 @@ TEST(ClosedForm, ZbH2AndZbVHaveNoBubbleFromTwiceTheRanksLessOne) {
 // Times that binary fractions do not hold.
 TEST(ClosedForm, NoBubbleIsNoneWhateverTheTime) {
   for (const double time : {0.7, 0.1, 1.3, 1e-3, 12345.6}) {
-    for (const auto& [name, chunks] : std::map<std::string, int>{{"zb-h2", 1}, {"zb-v", 2}}) {
-      const Simulation simulation = simulated(name, {8, chunks, 32}, {time, time, time, 0});
+    for (const auto& [name, virtual_stages] :
+         std::map<std::string, int>{{"zb-h2", 1}, {"zb-v", 2}}) {
+      const Simulation simulation = simulated(name, {8, virtual_stages, 32}, {time, time, time, 0});
       EXPECT_EQ(simulation.bubble_cost, 0) << name << " " << time;
       EXPECT_EQ(to_table(simulation).find("-0.0"), std::string::npos) << name << " " << time;
     }
@@ -128,8 +132,8 @@ TEST(ClosedForm, NoScheduleIsSlowerThan1F1B) {
   for (int p = 1; p <= 16; ++p) {
     for (int m = 1; m <= 64; m += 1 + m / 8) {
       const double longest = simulated("1f1b", {p, 1, m}).makespan;
-      for (const auto& [name, chunks] : kOthers) {
-        ASSERT_LE(simulated(name, {p, chunks, m}).makespan, longest)
+      for (const auto& [name, virtual_stages] : kOthers) {
+        ASSERT_LE(simulated(name, {p, virtual_stages, m}).makespan, longest)
             << name << " " << p << " " << m;
       }
     }
@@ -142,15 +146,17 @@ TEST(Simulate, CountsActivationsAsTheValidatorDoes) {
   for (const std::string_view name : schedule_names()) {
     for (const int p : {1, 2, 3, 5, 8}) {
       for (const int m : {1, 2, 5, 8, 21}) {
-        const int chunks = name == "gpipe" || name == "interleaved-1f1b" ? 3 : fewest_chunks(name);
-        const Schedule schedule = make_schedule(name, {p, chunks, m});
+        const int virtual_stages =
+            name == "gpipe" || name == "interleaved-1f1b" ? 3 : min_virtual_stages(name);
+        const Schedule schedule = make_schedule(name, {p, virtual_stages, m});
         const Simulation simulation = simulate(schedule, even_costs(schedule, {1, 2, 0.5, 0.25}));
-        const std::vector<int> peaks = peak_chunk_activations(schedule);
+        const std::vector<int> peaks = peak_stage_activations(schedule);
         double most = 0;
         for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
           const RankTimes& times = simulation.ranks[rank];
-          EXPECT_EQ(times.peak_chunk_activations, peaks[rank]) << name;
-          EXPECT_EQ(times.peak_activations, static_cast<double>(peaks[rank]) / chunks) << name;
+          EXPECT_EQ(times.peak_stage_activations, peaks[rank]) << name;
+          EXPECT_EQ(times.peak_activations, static_cast<double>(peaks[rank]) / virtual_stages)
+              << name;
           most = std::max(most, times.peak_activations);
         }
         EXPECT_EQ(simulation.peak_activations, most);
@@ -213,8 +219,8 @@ TEST(Simulate, StartsEveryActionAsEarlyAsPossible) {
   for (const std::string_view name : schedule_names()) {
     for (const int p : {1, 2, 3, 6}) {
       for (const int m : {1, 2, 4, 11}) {
-        const int chunks = name == "interleaved-1f1b" ? 2 : fewest_chunks(name);
-        const Schedule schedule = make_schedule(name, {p, chunks, m});
+        const int virtual_stages = name == "interleaved-1f1b" ? 2 : min_virtual_stages(name);
+        const Schedule schedule = make_schedule(name, {p, virtual_stages, m});
         ScheduleCosts costs = even_costs(schedule, {2, 4, 1, 0.5});
         expect_as_early_as_possible(schedule, costs, simulate(schedule, costs));
         for (std::size_t stage = 0; stage < costs.forward.size(); ++stage) {
@@ -227,7 +233,7 @@ TEST(Simulate, StartsEveryActionAsEarlyAsPossible) {
   }
 }
 
-TEST(Simulate, TransfersDelayAndOccupyNobody) {
+TEST(Simulate, TransfersDelayAndOccupyNoRank) {
   const Simulation simulation = simulated("1f1b", {2, 1, 1}, {1, 2, 3, 10});
   // F, 10, F, B with W, 10, B with W.
   EXPECT_EQ(simulation.makespan, 1 + 10 + 1 + 5 + 10 + 5);

@@ -87,7 +87,7 @@ TEST(Transfers, AreReceivedEarlierWhereTheirOrderAsksForIt) {
                   "B1 (stage 1)", "send gradient 1 (for stage 0)"));
 }
 
-TEST(Transfers, OfWhatNobodyUsesAreABugOfTheGenerator) {
+TEST(Transfers, OfAnUnusedTensorAreABugOfTheGenerator) {
   Schedule schedule = make_schedule("1f1b", {2, 1, 1});
   schedule.programs[0] = {{ActionKind::kForward, 0, 0}};
   schedule.programs[1].clear();

@@ -19,7 +19,7 @@ using testing_support::Verdict;
 using testing_support::works;
 using testing_support::works_in_every_order;
 
-std::vector<int> chunks_of(std::string_view name) {
+std::vector<int> virtual_stages_of(std::string_view name) {
   if (name == "zb-v") return {2};
   if (name == "gpipe" || name == "interleaved-1f1b") return {1, 2, 3, 4};
   return {1};
@@ -38,48 +38,50 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule,
 // ---- whole range ----
 
 TEST_P(EverySchedule, IsProvenForEveryShape) {
-  for (const int chunks : chunks_of(GetParam())) {
+  for (const int virtual_stages : virtual_stages_of(GetParam())) {
     for (int ranks = 1; ranks <= 16; ++ranks) {
       for (int microbatches = 1; microbatches <= 64; ++microbatches) {
-        const auto fault = find_fault(make_schedule(GetParam(), {ranks, chunks, microbatches}));
-        ASSERT_FALSE(fault) << microbatches << " microbatches, " << chunks
-                            << " chunks: " << fault->message;
+        const auto fault =
+            find_fault(make_schedule(GetParam(), {ranks, virtual_stages, microbatches}));
+        ASSERT_FALSE(fault) << microbatches << " microbatches, " << virtual_stages
+                            << " virtual stages: " << fault->message;
       }
     }
   }
 }
 
-// The most activations of a chunk that rank r may hold, from the papers.
+// The most activations of a virtual stage that rank r may hold, from the papers.
 int most_alive(std::string_view name, const ScheduleShape& shape, int rank) {
   const int ahead = shape.ranks - 1 - rank;
-  if (name == "gpipe") return shape.chunks * shape.microbatches;
-  if (name == "1f1b" || shape.chunks == 1) {
+  if (name == "gpipe") return shape.virtual_stages * shape.microbatches;
+  if (name == "1f1b" || shape.virtual_stages == 1) {
     if (name == "zb-h1") return shape.ranks;
     if (name == "zb-h2") return 2 * shape.ranks - 1;
     return ahead + 1;
   }
   if (name == "zb-v") return 2 * shape.ranks;
-  return 2 * ahead + (shape.chunks - 1) * shape.ranks + 1;
+  return 2 * ahead + (shape.virtual_stages - 1) * shape.ranks + 1;
 }
 
 TEST_P(EverySchedule, KeepsToItsMemory) {
-  for (const int chunks : chunks_of(GetParam())) {
+  for (const int virtual_stages : virtual_stages_of(GetParam())) {
     for (int ranks = 1; ranks <= 16; ranks += 3) {
       for (int microbatches = 1; microbatches <= 64; microbatches += 1 + microbatches / 8) {
-        const ScheduleShape shape{ranks, chunks, microbatches};
+        const ScheduleShape shape{ranks, virtual_stages, microbatches};
         const Schedule schedule = make_schedule(GetParam(), shape);
-        const std::vector<int> peaks = peak_chunk_activations(schedule);
+        const std::vector<int> peaks = peak_stage_activations(schedule);
         for (int rank = 0; rank < ranks; ++rank) {
           const int peak = peaks[static_cast<std::size_t>(rank)];
-          const int most = std::min(most_alive(GetParam(), shape, rank), chunks * microbatches);
+          const int most =
+              std::min(most_alive(GetParam(), shape, rank), virtual_stages * microbatches);
           ASSERT_LE(peak, most) << ranks << " ranks, " << microbatches << ", rank " << rank;
           const bool fills = microbatches >= 3 * ranks;
           ASSERT_TRUE(peak == most || !fills) << ranks << " ranks, rank " << rank;
         }
-        // The bound is told apart to a single chunk.
+        // The bound is told apart to a single virtual stage.
         const int peak = *std::max_element(peaks.begin(), peaks.end());
         const auto bound = [&](int alive) {
-          return ScheduleBounds{static_cast<double>(alive) / chunks};
+          return ScheduleBounds{static_cast<double>(alive) / virtual_stages};
         };
         ASSERT_FALSE(find_fault(schedule, bound(peak)));
         const auto fault = find_fault(schedule, bound(peak - 1));
@@ -91,30 +93,32 @@ TEST_P(EverySchedule, KeepsToItsMemory) {
 }
 
 TEST_P(EverySchedule, DoesTheWorkOfAPlainLoop) {
-  for (const int chunks : chunks_of(GetParam())) {
+  for (const int virtual_stages : virtual_stages_of(GetParam())) {
     for (const int ranks : {1, 2, 3, 4, 7}) {
       for (const int microbatches : {1, 2, 3, 5, 8, 13}) {
-        ASSERT_TRUE(works(make_schedule(GetParam(), {ranks, chunks, microbatches})))
-            << ranks << " ranks, " << chunks << " chunks, " << microbatches << " microbatches";
+        ASSERT_TRUE(works(make_schedule(GetParam(), {ranks, virtual_stages, microbatches})))
+            << ranks << " ranks, " << virtual_stages << " virtual stages, " << microbatches
+            << " microbatches";
       }
     }
   }
 }
 
-TEST_P(EverySchedule, WorksWhoeverGoesFirst) {
-  for (const int chunks : chunks_of(GetParam())) {
-    if (chunks > 2) continue;
+TEST_P(EverySchedule, WorksWhicheverRankGoesFirst) {
+  for (const int virtual_stages : virtual_stages_of(GetParam())) {
+    if (virtual_stages > 2) continue;
     for (int ranks = 1; ranks <= 3; ++ranks) {
       for (int microbatches = 1; microbatches <= 3; ++microbatches) {
-        if (ranks * chunks * microbatches > 9) continue;  // the number of orders explodes
+        if (ranks * virtual_stages * microbatches > 9) continue;  // the number of orders explodes
         EXPECT_TRUE(
-            works_in_every_order(make_schedule(GetParam(), {ranks, chunks, microbatches})).always);
+            works_in_every_order(make_schedule(GetParam(), {ranks, virtual_stages, microbatches}))
+                .always);
       }
     }
   }
 }
 
-// ---- programs that somebody has spoilt ----
+// ---- corrupted programs ----
 
 using Random = std::mt19937;
 
@@ -171,10 +175,11 @@ void hand_to_another_rank(Schedule& schedule, Random& random) {
 }
 
 Schedule small_schedule(std::string_view name, Random& random) {
-  const std::vector<int> chunks = chunks_of(name);
-  return make_schedule(name, {2 + static_cast<int>(below(random, 3)),
-                              chunks[below(random, std::min<std::size_t>(2, chunks.size()))],
-                              1 + static_cast<int>(below(random, 6))});
+  const std::vector<int> virtual_stages = virtual_stages_of(name);
+  return make_schedule(
+      name, {2 + static_cast<int>(below(random, 3)),
+             virtual_stages[below(random, std::min<std::size_t>(2, virtual_stages.size()))],
+             1 + static_cast<int>(below(random, 6))});
 }
 
 TEST_P(EverySchedule, IsRejectedOnceActionsAreSwappedUnlessItStillWorks) {
@@ -223,10 +228,10 @@ TEST_P(EverySchedule, IsRejectedOnceAnActionIsChangedOrMovedUnlessItStillWorks) 
 
 TEST_P(EverySchedule, OfAnyShapeIsRejectedOnceItIsSpoiltUnlessItStillWorks) {
   Random random(5);
-  const std::vector<int> chunks = chunks_of(GetParam());
+  const std::vector<int> virtual_stages = virtual_stages_of(GetParam());
   for (int i = 0; i < 50; ++i) {
     const ScheduleShape shape{2 + static_cast<int>(below(random, 15)),
-                              chunks[below(random, chunks.size())],
+                              virtual_stages[below(random, virtual_stages.size())],
                               1 + static_cast<int>(below(random, 64))};
     const Schedule schedule = make_schedule(GetParam(), shape);
     for (const auto& spoil : {swap_actions, hand_to_another_rank}) {
@@ -449,7 +454,7 @@ TEST(Validate, BoundsMemoryInMicrobatches) {
   const Schedule schedule = make_schedule("zb-v", {4, 2, 8});
   EXPECT_FALSE(find_fault(schedule, {4.0}));
   EXPECT_THAT(fault_of(schedule, {3.5}).message,
-              HasSubstr("makes 8 activations of a chunk, of 2 a microbatch"));
+              HasSubstr("makes 8 activations of a virtual stage, of 2 a microbatch"));
 }
 
 }  // namespace

@@ -98,13 +98,13 @@ TEST(Comparison, OrdersParametersAsTheModelDoes) {
   Recipe recipe;
   recipe.model.layers = 11;
   const std::vector<std::string> order = parameter_order(recipe);
-  const auto place = [&](const std::string& name) {
+  const auto index_of = [&](const std::string& name) {
     return std::ranges::find(order, name) - order.begin();
   };
   EXPECT_EQ(order.front(), "model.embed_tokens.weight");
-  EXPECT_LT(place("model.layers.2.mlp.down_proj.weight"),
-            place("model.layers.10.mlp.down_proj.weight"));
-  EXPECT_LT(place("model.norm.weight"), std::ssize(order));
+  EXPECT_LT(index_of("model.layers.2.mlp.down_proj.weight"),
+            index_of("model.layers.10.mlp.down_proj.weight"));
+  EXPECT_LT(index_of("model.norm.weight"), std::ssize(order));
 }
 
 }  // namespace

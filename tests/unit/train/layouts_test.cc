@@ -48,7 +48,7 @@ std::vector<std::set<int>> settings_in(const std::vector<TrialLayout>& layouts) 
 
 TEST(Layouts, AFewHaveEverySettingThatThereIs) {
   const Recipe recipe = small_recipe();
-  const std::vector<TrialLayout> all = all_layouts(recipe, 8), few = covering_layouts(recipe, 8);
+  const std::vector<TrialLayout> all = all_layouts(recipe, 8), few = pairwise_layouts(recipe, 8);
   EXPECT_EQ(settings_in(few), settings_in(all));
   EXPECT_LT(few.size() * 10, all.size());
 }
@@ -66,7 +66,7 @@ TEST(Layouts, AreThoseThatTheModelAndTheRanksAllow) {
 
 TEST(Layouts, AreReadAsTheyAreWritten) {
   const Recipe recipe = small_recipe();
-  for (const TrialLayout& layout : covering_layouts(recipe, 8)) {
+  for (const TrialLayout& layout : pairwise_layouts(recipe, 8)) {
     const std::string text = describe(layout, recipe);
     EXPECT_EQ(layout_called(text), layout) << text;
   }
@@ -82,26 +82,26 @@ TEST(Layouts, RefusesWhatNoRecipeMaySay) {
 }
 
 // What a recipe may say, and what can be generated, are told in two folders.
-TEST(Layouts, HaveTheChunksThatTheirScheduleCanHave) {
+TEST(Layouts, HaveTheVirtualStagesThatTheirScheduleCanHave) {
   Recipe recipe = small_recipe();
   recipe.model.layers = 16;
   int taken = 0;
   for (const std::string_view name : schedule_names()) {
     for (const int ranks : {2, 3, 4}) {
-      for (int chunks = 1; chunks <= 4; ++chunks) {
+      for (int virtual_stages = 1; virtual_stages <= 4; ++virtual_stages) {
         const std::string text = "pipeline=" + std::to_string(ranks) +
                                  ",pipeline_schedule=" + std::string(name) +
-                                 ",virtual_stages=" + std::to_string(chunks);
-        const int settled = settled_chunks(name, chunks);
+                                 ",virtual_stages=" + std::to_string(virtual_stages);
+        const int resolved = resolve_virtual_stages(name, virtual_stages);
         bool can_be = true;
         try {
-          static_cast<void>(make_schedule(name, {ranks, settled, 3}));
+          static_cast<void>(make_schedule(name, {ranks, resolved, 3}));
         } catch (const UsageError&) {
           can_be = false;
         }
         if (can_be) {
           const TrialLayout layout = parse_layouts(text, recipe, 8).at(0);
-          EXPECT_EQ(chunks_per_rank(layout.parallel), settled) << text;
+          EXPECT_EQ(virtual_stages_per_rank(layout.parallel), resolved) << text;
           ++taken;
         } else {
           EXPECT_THROW(static_cast<void>(parse_layouts(text, recipe, 8)), UsageError) << text;
@@ -225,11 +225,11 @@ TEST(Layouts, PromiseBitsWhereTheDesignDoes) {
       "data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1,zero_stage=2,"
       "activation_checkpoint=full");
   recipe.model.tied_embeddings = false;
-  EXPECT_EQ(bit_twin(full, recipe), layout_called("data=2,tensor=2"));
+  EXPECT_EQ(bit_reference_layout(full, recipe), layout_called("data=2,tensor=2"));
   recipe.model.tied_embeddings = true;
-  EXPECT_EQ(bit_twin(full, recipe),
+  EXPECT_EQ(bit_reference_layout(full, recipe),
             layout_called("data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1"));
-  EXPECT_EQ(bit_twin(layout_called("data=2"), recipe), std::nullopt);
+  EXPECT_EQ(bit_reference_layout(layout_called("data=2"), recipe), std::nullopt);
   EXPECT_EQ(tolerance_of(full).tau, 1e-11);
   EXPECT_EQ(tolerance_of(layout_called("data=4,pipeline=2")).tau, 1e-12);
 }
@@ -241,7 +241,7 @@ TEST(Layouts, TrialsBeginWithTheReferenceAndPutTwinsFirst) {
   EXPECT_EQ(trials[0].ranks, 1);
   EXPECT_EQ(trials[1].name, "data=2");
   EXPECT_EQ(trials[2].name, "data=2,zero_stage=3");
-  EXPECT_EQ(trials[2].twin, 1);
+  EXPECT_EQ(trials[2].bit_reference, 1);
   EXPECT_TRUE(trials[1].is_needed_later);
 }
 
@@ -250,42 +250,42 @@ TEST(Layouts, ResultsComeBackFromTheirLine) {
   result.layout = "data=2";
   result.ranks = 2;
   result.with_reference = {false, "loss of step 1", 3, 1e-9, "gradients of step 1: a"};
-  result.with_twin = Comparison();
+  result.with_bit_reference = Comparison();
   const TrialResult back = trial_result_of(to_json(result));
   EXPECT_EQ(to_json(back), to_json(result));
   EXPECT_FALSE(back.agrees());
-  EXPECT_EQ(back.complaint(), "DIFFERS: loss of step 1");
+  EXPECT_EQ(back.describe_failure(), "DIFFERS: loss of step 1");
   EXPECT_THROW(static_cast<void>(trial_result_of("{}")), DataError);
 }
 
 // Ranks are laid out with the tensor axis next to each other, then data, then pipeline.
-class FoldOf : public testing::Test {
+class ReductionOrderOf : public testing::Test {
  protected:
-  FoldOf() { recipe_.model.kind = ModelKind::kMlp; }  // which ties nothing
+  ReductionOrderOf() { recipe_.model.kind = ModelKind::kMlp; }  // which ties nothing
   void set_axes(std::int64_t pipeline, std::int64_t data, std::int64_t tensor) {
     recipe_.parallel.pipeline = pipeline;
     recipe_.parallel.data = data;
     recipe_.parallel.tensor = tensor;
   }
   // "aab": ranks 0 and 1 on one host, 2 on another.
-  [[nodiscard]] EngineOptions::Fold on(const std::string& hosts) const {
+  [[nodiscard]] EngineOptions::ReductionOrder on(const std::string& hosts) const {
     std::vector<std::string> by_rank;
     for (const char host : hosts) by_rank.emplace_back(1, host);
-    return fold_of(recipe_, by_rank);
+    return reduction_order_of(recipe_, by_rank);
   }
-  static constexpr auto kFastest = EngineOptions::Fold::kFastest;
-  static constexpr auto kInOrder = EngineOptions::Fold::kInOrder;
+  static constexpr auto kFastest = EngineOptions::ReductionOrder::kFastest;
+  static constexpr auto kInOrder = EngineOptions::ReductionOrder::kInOrder;
   Recipe recipe_;
 };
 
-TEST_F(FoldOf, DataGroupsOfOneTensorGroup) {
+TEST_F(ReductionOrderOf, DataGroupsOfOneTensorGroup) {
   set_axes(1, 3, 2);  // {0, 2, 4}, {1, 3, 5}
   EXPECT_EQ(on("aaaaaa"), kFastest);
   EXPECT_EQ(on("aaaabb"), kFastest);
   EXPECT_EQ(on("aaabbb"), kInOrder);  // aab, abb
 }
 
-TEST_F(FoldOf, TensorGroupsOfOneStage) {
+TEST_F(ReductionOrderOf, TensorGroupsOfOneStage) {
   set_axes(1, 2, 4);  // {0, 1, 2, 3}, {4, 5, 6, 7}
   EXPECT_EQ(on("aaaabbbb"), kFastest);
   EXPECT_EQ(on("aaaaaabb"), kInOrder);  // aaaa, aabb
@@ -293,17 +293,17 @@ TEST_F(FoldOf, TensorGroupsOfOneStage) {
   EXPECT_EQ(on("aaaaaabb"), kFastest);
 }
 
-TEST_F(FoldOf, StagesHoldNothingAlike) {
+TEST_F(ReductionOrderOf, StagesHoldNothingAlike) {
   set_axes(2, 3, 1);  // {0, 1, 2}, {3, 4, 5}
   EXPECT_EQ(on("aaaabb"), kFastest);
 }
 
-TEST_F(FoldOf, OfTwoTermsThereIsOneSum) {
+TEST_F(ReductionOrderOf, OfTwoTermsThereIsOneSum) {
   set_axes(2, 2, 2);
   EXPECT_EQ(on("abbbaaab"), kFastest);
 }
 
-TEST_F(FoldOf, ReplicasThatEachAddTheirOwnHalves) {
+TEST_F(ReductionOrderOf, ReplicasThatEachAddTheirOwnHalves) {
   set_axes(1, 6, 1);
   recipe_.parallel.shard = 2;  // then {0, 2, 4}, {1, 3, 5}
   EXPECT_EQ(on("aaabbb"), kInOrder);
@@ -312,7 +312,7 @@ TEST_F(FoldOf, ReplicasThatEachAddTheirOwnHalves) {
   EXPECT_EQ(on("aaabbb"), kFastest);
 }
 
-TEST_F(FoldOf, WhatAsksForOrder) {
+TEST_F(ReductionOrderOf, WhatAsksForOrder) {
   set_axes(1, 4, 1);
   EXPECT_EQ(on("aabb"), kFastest);
   recipe_.train.deterministic = true;

@@ -66,7 +66,7 @@ TEST(TensorMemory, CountsWhatIsAliveAndTheMostThatWas) {
   tensor.reset();
   EXPECT_EQ(tensor_memory(at::kCPU).live_bytes, before.live_bytes);
   EXPECT_GE(tensor_memory(at::kCPU).peak_bytes, before.live_bytes + (4 << 20));
-  forget_peak(at::kCPU);
+  reset_peak(at::kCPU);
   EXPECT_EQ(tensor_memory(at::kCPU).peak_bytes, before.live_bytes);
 }
 
@@ -108,15 +108,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(MemoryPlan, KeepsAsManyActivationsAsTheSimulatorSays) {
   for (const std::string_view name : schedule_names()) {
-    const int chunks = name == "zb-v" || name == "interleaved-1f1b" ? 2 : 1;
-    const Recipe recipe = resolved(
-        2, {"parallel.pipeline=2", "parallel.pipeline_schedule=" + std::string(name),
-            "parallel.virtual_stages=" + std::to_string(chunks), "model.tied_embeddings=false"});
-    const Schedule schedule = make_schedule(name, {2, chunks, 8});
+    const int virtual_stages = name == "zb-v" || name == "interleaved-1f1b" ? 2 : 1;
+    const Recipe recipe =
+        resolved(2, {"parallel.pipeline=2", "parallel.pipeline_schedule=" + std::string(name),
+                     "parallel.virtual_stages=" + std::to_string(virtual_stages),
+                     "model.tied_embeddings=false"});
+    const Schedule schedule = make_schedule(name, {2, virtual_stages, 8});
     const Simulation simulation = simulate(schedule, even_costs(schedule, {}));
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(predict_memory(recipe, rank).peak_chunk_activations,
-                simulation.ranks[static_cast<std::size_t>(rank)].peak_chunk_activations)
+      EXPECT_EQ(predict_memory(recipe, rank).peak_stage_activations,
+                simulation.ranks[static_cast<std::size_t>(rank)].peak_stage_activations)
           << name << ", rank " << rank;
     }
   }
@@ -177,18 +178,18 @@ TEST(MemoryPlan, CountsTheCopiesThatADumpTakes) {
 }
 
 // At ZeRO stage 3 the rank with fewer samples passes its units as often as the others.
-TEST(MemoryPlan, KeepsTheOtherRanksCompany) {
+TEST(MemoryPlan, PadsWithEmptyMicrobatches) {
   const Recipe recipe = resolved(
       4, {"parallel.pipeline=2", "parallel.pipeline_schedule=gpipe", "parallel.zero_stage=3",
           "train.global_batch_size=5", "train.micro_batch_size=1"});
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(predict_memory(recipe, rank).peak_chunk_activations, 3) << rank;
+    EXPECT_EQ(predict_memory(recipe, rank).peak_stage_activations, 3) << rank;
   }
 }
 
 TEST(MemoryPlan, AllocatesNothingWhateverTheSize) {
   count_tensor_memory(at::kCPU);
-  forget_peak(at::kCPU);
+  reset_peak(at::kCPU);
   const std::int64_t before = tensor_memory(at::kCPU).peak_bytes;
   const MemoryPlan plan =
       predict_memory(resolved(1, {"model.dim=1000000", "model.ffn_dim=1000000",
@@ -247,7 +248,7 @@ TEST(MemoryPlan, EveryRankIsInOneKind) {
   EXPECT_EQ(bytes_of_ranks(kinds, 0, 8), all);
 }
 
-TEST(MemoryPlan, EndsWhenNobodyWantsMore) {
+TEST(MemoryPlan, EndsWhenTheCallerWantsNoMore) {
   const Recipe recipe = resolved(8, {"parallel.pipeline=4"});
   int asked = 0;
   // First of what all have before any steps, then once more for each.
@@ -272,14 +273,14 @@ TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, all)), 0, 2));
   };
-  EXPECT_NO_THROW(refuse_unless_it_fits(recipe, 2, {0, 2}, needs({})));
+  EXPECT_NO_THROW(check_memory_fits(recipe, 2, {0, 2}, needs({})));
   const std::uint64_t selective = needs({"parallel.activation_checkpoint=selective"});
   EXPECT_THAT(memory_advice(recipe, 2, 2, selective),
               HasSubstr("write activation_checkpoint = \"selective\""));
   EXPECT_THAT(memory_advice(recipe, 2, 2, selective - 1),
               HasSubstr("write activation_checkpoint = \"full\""));
   try {
-    refuse_unless_it_fits(recipe, 2, {0, 2}, 1000);
+    check_memory_fits(recipe, 2, {0, 2}, 1000);
     FAIL() << "it is to be refused";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("out of memory: ranks 0 to 1 need "));
@@ -305,7 +306,7 @@ std::vector<std::string> advised(const std::string& advice) {
 std::optional<std::int64_t> bytes_if_taken(const std::vector<std::string>& keys, int ranks,
                                            int ranks_per_node) {
   try {
-    return bytes_of_neediest_host(predict_job(resolved(ranks, keys)), ranks, ranks_per_node);
+    return max_host_bytes(predict_job(resolved(ranks, keys)), ranks, ranks_per_node);
   } catch (const UsageError&) {
     return std::nullopt;
   }
@@ -341,7 +342,7 @@ std::int64_t least_possible(const std::vector<std::string>& keys, int ranks, int
 std::set<std::string> followed_advice(const std::vector<std::string>& keys, int ranks,
                                       int ranks_per_node) {
   const auto bytes_with = [&](const std::vector<std::string>& overrides) {
-    return bytes_of_neediest_host(predict_job(resolved(ranks, overrides)), ranks, ranks_per_node);
+    return max_host_bytes(predict_job(resolved(ranks, overrides)), ranks, ranks_per_node);
   };
   const auto now = static_cast<double>(bytes_with(keys));
   std::set<std::string> kinds;
@@ -411,17 +412,17 @@ TEST(PredictedMemory, HasTheThreadsOfARank) {
   ::unsetenv("OMP_NUM_THREADS");
   const int before = at::get_num_threads(), cores = usable_cores();
   {
-    const ThreadsOfRank threads(2);
+    const ScopedRankThreads threads(2);
     EXPECT_EQ(at::get_num_threads(), std::max(1, cores / 2));
   }
   EXPECT_EQ(at::get_num_threads(), before);
   {
-    const ThreadsOfRank threads(1000);
+    const ScopedRankThreads threads(1000);
     EXPECT_EQ(at::get_num_threads(), 1);
   }
   ::setenv("OMP_NUM_THREADS", "3", 1);
   {
-    const ThreadsOfRank threads(1000);
+    const ScopedRankThreads threads(1000);
     EXPECT_EQ(at::get_num_threads(), before);
   }
   ::unsetenv("OMP_NUM_THREADS");
@@ -430,7 +431,7 @@ TEST(PredictedMemory, HasTheThreadsOfARank) {
 TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
   const std::vector<std::string> keys = {"parallel.pipeline=2", "model.vocab_size=20000"};
   const auto kinds = predict_job(resolved(2, keys));
-  const std::int64_t most = bytes_of_neediest_host(kinds, 2, 1);
+  const std::int64_t most = max_host_bytes(kinds, 2, 1);
   EXPECT_EQ(most, std::max(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1)));
   EXPECT_NE(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
   const auto least = std::min(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
@@ -444,7 +445,7 @@ TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
                                   "needs "));
   std::vector<std::string> selective = keys;
   selective.emplace_back("parallel.activation_checkpoint=selective");
-  const std::int64_t needed = bytes_of_neediest_host(predict_job(resolved(2, selective)), 2, 1);
+  const std::int64_t needed = max_host_bytes(predict_job(resolved(2, selective)), 2, 1);
   EXPECT_GT(needed, least);
   EXPECT_THAT(advice_for(needed),
               testing::StartsWith("write activation_checkpoint = \"selective\": "));

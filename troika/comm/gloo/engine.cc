@@ -1,9 +1,9 @@
 // The engine gloo: collectives.h over Gloo's connections.
 #include <troika/comm/factory.h>
-#include <troika/comm/gloo/link.h>
-#include <troika/comm/meeting.h>
-#include <troika/comm/message_engine.h>
+#include <troika/comm/gloo/transport.h>
+#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/network.h>
+#include <troika/comm/point_to_point_engine.h>
 #include <troika/rendezvous/endpoint.h>
 
 namespace troika::detail {
@@ -27,16 +27,18 @@ EngineFacts gloo_facts() {
           .reason = "TCP, within a host and between hosts"};
 }
 
-std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context, Meeting& meeting) {
+std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context,
+                                              GroupRendezvous& rendezvous) {
   const GlooDevice device = choose_device(context);
-  Members members = meeting.members();
+  Members members = rendezvous.members();
   // Gloo's waits must not hold the connection that is used to tell why things went wrong.
-  std::unique_ptr<Link> link = connect_gloo(meeting.store().clone().with_prefix("gloo"), device,
-                                            context.index, members.size(), meeting.deadline());
-  return std::make_shared<MessageEngine>(
-      "gloo", std::move(members), std::move(link),
-      ReasonBoard(meeting.store().with_prefix("reason"), context.index),
-      Witness(context.options.store->share()));
+  std::unique_ptr<Transport> transport =
+      connect_gloo(rendezvous.store().clone().with_prefix("gloo"), device, context.index,
+                   members.size(), rendezvous.deadline());
+  return std::make_shared<PointToPointEngine>(
+      "gloo", std::move(members), std::move(transport),
+      AbortStore(rendezvous.store().with_prefix("reason"), context.index),
+      SnapshotCollector(context.options.store->share()));
 }
 
 }  // namespace troika::detail

@@ -1,7 +1,7 @@
 // The algorithms of the engine across hosts.
 #include <troika/comm/hierarchy/arithmetic.h>
 #include <troika/comm/hierarchy/engine.h>
-#include <troika/comm/messages.h>
+#include <troika/comm/pending_transfers.h>
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@
 namespace troika::detail {
 namespace {
 
-// Less than this goes through one carrier and in one step: there, another step takes longer than
+// Less than this goes through one leader and in one step: there, another step takes longer than
 // what it saves.
 constexpr std::int64_t kSmallBytes = std::int64_t{64} << 10;
 
@@ -33,12 +33,12 @@ at::ScalarType summed_in(at::ScalarType dtype, ReduceOp op) {
 }
 
 // The last touch of a reduction: the average, and the rounding.
-void finish(const at::Tensor& rounded, const at::Tensor& folded, ReduceOp op, int members) {
-  if (op == ReduceOp::kAverage) divide(folded, members);
-  if (rounded.scalar_type() != folded.scalar_type()) {
-    narrow(rounded, folded);
+void finish(const at::Tensor& rounded, const at::Tensor& reduced, ReduceOp op, int members) {
+  if (op == ReduceOp::kAverage) divide(reduced, members);
+  if (rounded.scalar_type() != reduced.scalar_type()) {
+    narrow(rounded, reduced);
   } else {
-    copy_values(rounded, folded);
+    copy_values(rounded, reduced);
   }
 }
 
@@ -50,49 +50,50 @@ std::int64_t sum(std::span<const std::int64_t> counts) {
 
 template <class Start>
 void HierarchyEngine::inside(const Start& start) {
-  if (!parts_.inside) return;
+  if (!engines_.inside) return;
   Work work;
   {
     const std::lock_guard lock(inside_mutex_);
-    work = start(*parts_.inside);
+    work = start(*engines_.inside);
   }
   work.wait();
 }
 
 std::vector<std::int64_t> HierarchyEngine::shards(std::int64_t elements, std::int64_t bytes) const {
   std::vector<std::int64_t> counts =
-      even_counts(elements, bytes <= kSmallBytes ? 1 : hosts_.carriers());
+      even_counts(elements, bytes <= kSmallBytes ? 1 : hosts_.leaders());
   counts.resize(neighbours().size(), 0);
   return counts;
 }
 
-void HierarchyEngine::reduce_all(const at::Tensor& tensor, ReduceOp op, const Named& named) {
+void HierarchyEngine::all_reduce_across_hosts(const at::Tensor& tensor, ReduceOp op,
+                                              const OperationContext& context) {
   const at::Tensor values = tensor.view({-1});
   if (values.numel() == 0) return;
-  at::Tensor folded = values;
+  at::Tensor reduced = values;
   if (const auto dtype = summed_in(values.scalar_type(), op); dtype != values.scalar_type()) {
-    folded = at::empty({values.numel()}, dtype);
-    widen(folded, values);
+    reduced = at::empty({values.numel()}, dtype);
+    widen(reduced, values);
   }
-  const auto counts = shards(folded.numel(), static_cast<std::int64_t>(folded.nbytes()));
-  const Range own = ranges_of(counts)[static_cast<std::size_t>(place())];
-  const at::Tensor shard = part(folded, own);
+  const auto counts = shards(reduced.numel(), static_cast<std::int64_t>(reduced.nbytes()));
+  const Range own = ranges_of(counts)[static_cast<std::size_t>(local_index())];
+  const at::Tensor shard = part(reduced, own);
   inside([&](GroupEngine& engine) {
-    return engine.reduce_scatter(shard, folded, counts, without_average(op),
-                                 named.step_inside(Step::kFirst));
+    return engine.reduce_scatter(shard, reduced, counts, without_average(op),
+                                 context.step_inside(Step::kFirst));
   });
-  if (own.size() > 0) reduce_between(shard, part(values, own), op, named);
+  if (own.size() > 0) reduce_between(shard, part(values, own), op, context);
   inside([&](GroupEngine& engine) {
-    return engine.all_gather(values, part(values, own), counts, named.step_inside(Step::kLast));
+    return engine.all_gather(values, part(values, own), counts, context.step_inside(Step::kLast));
   });
 }
 
-// The carriers' shards between hosts. `rounded` takes the result, of the user's dtype: where that
+// The leaders' shards between hosts. `rounded` takes the result, of the user's dtype: where that
 // is not the one of `shard`, the result is rounded before it travels back.
 void HierarchyEngine::reduce_between(const at::Tensor& shard, const at::Tensor& rounded,
-                                     ReduceOp op, const Named& named) {
-  const Call call = named.step(Step::kBetween);
-  GroupEngine& between = *parts_.between;
+                                     ReduceOp op, const OperationContext& context) {
+  const Call call = context.step(Step::kBetween);
+  GroupEngine& between = *engines_.between;
   const bool same = rounded.scalar_type() == shard.scalar_type();
   if (same || static_cast<std::int64_t>(shard.nbytes()) <= kSmallBytes) {
     between.all_reduce(shard, without_average(op), call).wait();
@@ -105,9 +106,9 @@ void HierarchyEngine::reduce_between(const at::Tensor& shard, const at::Tensor& 
   between.all_gather(rounded, part(rounded, own), counts, call).wait();
 }
 
-void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor& input,
-                                      std::span<const std::int64_t> counts, ReduceOp op,
-                                      const Named& named) {
+void HierarchyEngine::reduce_scatter_across_hosts(const at::Tensor& output, const at::Tensor& input,
+                                                  std::span<const std::int64_t> counts, ReduceOp op,
+                                                  const OperationContext& context) {
   // Host by host, so that what goes to a host lies together.
   const at::Tensor values = input.view({-1});
   const auto dtype = summed_in(values.scalar_type(), op);
@@ -128,11 +129,11 @@ void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor
 
   const auto shard_counts = shards(packed.numel(), static_cast<std::int64_t>(packed.nbytes()));
   const auto shard_ranges = ranges_of(shard_counts);
-  const Range own = shard_ranges[static_cast<std::size_t>(place())];
-  const at::Tensor shard = parts_.inside ? at::empty({own.size()}, dtype) : packed;
+  const Range own = shard_ranges[static_cast<std::size_t>(local_index())];
+  const at::Tensor shard = engines_.inside ? at::empty({own.size()}, dtype) : packed;
   inside([&](GroupEngine& engine) {
     return engine.reduce_scatter(shard, packed, shard_counts, without_average(op),
-                                 named.step_inside(Step::kFirst));
+                                 context.step_inside(Step::kFirst));
   });
 
   const auto host_ranges = ranges_of(hosts_.sums(counts));
@@ -141,35 +142,38 @@ void HierarchyEngine::reduce_to_parts(const at::Tensor& output, const at::Tensor
   if (own.size() > 0) {
     std::vector<std::int64_t> to_hosts;
     for (const Range& range : host_ranges) to_hosts.push_back(own.shared_with(range).size());
-    parts_.between
-        ->reduce_scatter(piece, shard, to_hosts, without_average(op), named.step(Step::kBetween))
+    engines_.between
+        ->reduce_scatter(piece, shard, to_hosts, without_average(op), context.step(Step::kBetween))
         .wait();
   }
   const at::Tensor rounded = at::empty({piece.numel()}, values.scalar_type());
   finish(rounded, piece, op, size());
-  std::vector<Range> pieces;  // of each carrier of this host
+  std::vector<Range> pieces;  // of each leader of this host
   for (const Range& range : shard_ranges) pieces.push_back(range.shared_with(here));
-  hand_out(output.view({-1}), rounded, parts[static_cast<std::size_t>(index())], pieces, parts, named);
+  distribute_parts(output.view({-1}), rounded, parts[static_cast<std::size_t>(index())], pieces,
+                   parts, context);
 }
 
-// What the carriers of this host have, to the members whose parts it is in.
-void HierarchyEngine::hand_out(const at::Tensor& output, const at::Tensor& piece, Range own_part,
-                               std::span<const Range> pieces, std::span<const Range> parts,
-                               const Named& named) {
-  if (!parts_.inside) return copy_values(output, piece);
+// What the leaders of this host have, to the members whose parts it is in.
+void HierarchyEngine::distribute_parts(const at::Tensor& output, const at::Tensor& piece,
+                                       Range own_part, std::span<const Range> pieces,
+                                       std::span<const Range> parts,
+                                       const OperationContext& context) {
+  if (!engines_.inside) return copy_values(output, piece);
   std::vector<std::int64_t> from, to;
   for (const Range& range : pieces) from.push_back(range.shared_with(own_part).size());
   for (const int member : neighbours()) {
-    const Range& own_piece = pieces[static_cast<std::size_t>(place())];
+    const Range& own_piece = pieces[static_cast<std::size_t>(local_index())];
     to.push_back(own_piece.shared_with(parts[static_cast<std::size_t>(member)]).size());
   }
   inside([&](GroupEngine& engine) {
-    return engine.all_to_all(output, from, piece, to, named.step_inside(Step::kLast));
+    return engine.all_to_all(output, from, piece, to, context.step_inside(Step::kLast));
   });
 }
 
-void HierarchyEngine::gather_all(const at::Tensor& output, const at::Tensor& input,
-                                 std::span<const std::int64_t> counts, const Named& named) {
+void HierarchyEngine::all_gather_across_hosts(const at::Tensor& output, const at::Tensor& input,
+                                              std::span<const std::int64_t> counts,
+                                              const OperationContext& context) {
   const at::Tensor all = output.view({-1});
   const at::Tensor packed = hosts_.in_order() ? all : at::empty_like(all);
   const auto host_counts = hosts_.sums(counts);
@@ -178,15 +182,16 @@ void HierarchyEngine::gather_all(const at::Tensor& output, const at::Tensor& inp
   for (const int member : neighbours()) {
     counts_here.push_back(counts[static_cast<std::size_t>(member)]);
   }
-  if (!parts_.inside) copy_values(here, input.view({-1}));
+  if (!engines_.inside) copy_values(here, input.view({-1}));
   inside([&](GroupEngine& engine) {
-    return engine.all_gather(here, input.view({-1}), counts_here, named.step_inside(Step::kFirst));
+    return engine.all_gather(here, input.view({-1}), counts_here,
+                             context.step_inside(Step::kFirst));
   });
-  if (place() == 0) {
-    parts_.between->all_gather(packed, here, host_counts, named.step(Step::kBetween)).wait();
+  if (local_index() == 0) {
+    engines_.between->all_gather(packed, here, host_counts, context.step(Step::kBetween)).wait();
   }
   inside([&](GroupEngine& engine) {
-    return engine.broadcast(packed, 0, named.step_inside(Step::kLast));
+    return engine.broadcast(packed, 0, context.step_inside(Step::kLast));
   });
   if (hosts_.in_order()) return;
   const auto wanted = ranges_of(counts);
@@ -198,27 +203,29 @@ void HierarchyEngine::gather_all(const at::Tensor& output, const at::Tensor& inp
   }
 }
 
-void HierarchyEngine::send_to_all(const at::Tensor& tensor, int root, const Named& named) {
+void HierarchyEngine::broadcast_across_hosts(const at::Tensor& tensor, int root,
+                                             const OperationContext& context) {
   const bool at_home = hosts_.host_of(root) == host();
   if (at_home) {
     inside([&](GroupEngine& engine) {
-      return engine.broadcast(tensor, hosts_.place_of(root), named.step_inside(Step::kFirst));
+      return engine.broadcast(tensor, hosts_.local_index_of(root),
+                              context.step_inside(Step::kFirst));
     });
   }
-  if (place() == 0) {
-    parts_.between->broadcast(tensor, hosts_.host_of(root), named.step(Step::kBetween)).wait();
+  if (local_index() == 0) {
+    engines_.between->broadcast(tensor, hosts_.host_of(root), context.step(Step::kBetween)).wait();
   }
   if (!at_home) {
     inside([&](GroupEngine& engine) {
-      return engine.broadcast(tensor, 0, named.step_inside(Step::kLast));
+      return engine.broadcast(tensor, 0, context.step_inside(Step::kLast));
     });
   }
 }
 
-void HierarchyEngine::meet(const Named& named) {
-  inside([&](GroupEngine& engine) { return engine.barrier(named.step_inside(Step::kFirst)); });
-  if (place() == 0) parts_.between->barrier(named.step(Step::kBetween)).wait();
-  inside([&](GroupEngine& engine) { return engine.barrier(named.step_inside(Step::kLast)); });
+void HierarchyEngine::barrier_across_hosts(const OperationContext& context) {
+  inside([&](GroupEngine& engine) { return engine.barrier(context.step_inside(Step::kFirst)); });
+  if (local_index() == 0) engines_.between->barrier(context.step(Step::kBetween)).wait();
+  inside([&](GroupEngine& engine) { return engine.barrier(context.step_inside(Step::kLast)); });
 }
 
 namespace {
@@ -265,9 +272,11 @@ void put_back(const Selection& selection, std::span<const int> members, const at
 
 // Each pair's elements straight from one to the other, inside a host and between hosts at the same
 // time.
-void HierarchyEngine::deliver(const at::Tensor& output, std::span<const std::int64_t> output_counts,
-                              const at::Tensor& input, std::span<const std::int64_t> input_counts,
-                              const Named& named) {
+void HierarchyEngine::all_to_all_across_hosts(const at::Tensor& output,
+                                              std::span<const std::int64_t> output_counts,
+                                              const at::Tensor& input,
+                                              std::span<const std::int64_t> input_counts,
+                                              const OperationContext& context) {
   const at::Tensor to = output.view({-1}), from = input.view({-1});
   std::vector<int> far(static_cast<std::size_t>(size()));
   for (int member = 0; member < size(); ++member) {
@@ -277,13 +286,13 @@ void HierarchyEngine::deliver(const at::Tensor& output, std::span<const std::int
   const Selection far_out = select(to, output_counts, far, Fill::kLater);
   const Selection near_in = select(from, input_counts, neighbours(), Fill::kWithValues);
   const Selection near_out = select(to, output_counts, neighbours(), Fill::kLater);
-  const Work between_hosts = parts_.all->all_to_all(
-      far_out.elements, far_out.counts, far_in.elements, far_in.counts, named.step(Step::kFirst));
+  const Work between_hosts = engines_.all->all_to_all(
+      far_out.elements, far_out.counts, far_in.elements, far_in.counts, context.step(Step::kFirst));
   inside([&](GroupEngine& engine) {
     return engine.all_to_all(near_out.elements, near_out.counts, near_in.elements, near_in.counts,
-                             named.step_inside(Step::kFirst));
+                             context.step_inside(Step::kFirst));
   });
-  if (!parts_.inside) copy_values(near_out.elements, near_in.elements);
+  if (!engines_.inside) copy_values(near_out.elements, near_in.elements);
   between_hosts.wait();
   put_back(far_out, far, to, output_counts);
   put_back(near_out, neighbours(), to, output_counts);

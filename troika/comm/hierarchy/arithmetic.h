@@ -1,5 +1,5 @@
-// What a reduction in two steps adds to fold.h: 16-bit floats are widened before the first step and
-// rounded after the last, so that they are rounded once.
+// What a reduction in two steps adds to reduce.h: 16-bit floats are widened before the first step
+// and rounded after the last, so that they are rounded once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 // Makes the engine across hosts: its parts are groups of their own, which meet under their own
 // keys.
 #include <troika/comm/factory.h>
+#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/hierarchy/engine.h>
-#include <troika/comm/meeting.h>
 
 #include <string>
 
@@ -20,33 +20,34 @@ std::vector<int> ranks_of(const EngineContext& context, const std::vector<int>& 
 
 }  // namespace
 
-std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context, Meeting& meeting,
+std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context,
+                                                   GroupRendezvous& rendezvous,
                                                    std::span<const int> numbers,
                                                    MakeEngine make_between, std::string_view name) {
   const Hosts hosts(numbers);
-  const int host = hosts.host_of(context.index), place = hosts.place_of(context.index);
-  HierarchyEngine::Parts parts;
+  const int host = hosts.host_of(context.index), local_index = hosts.local_index_of(context.index);
+  HierarchyEngine::SubEngines engines;
   if (const auto& neighbours = hosts.members(host); neighbours.size() > 1) {
     const std::vector<int> ranks = ranks_of(context, neighbours);
-    const EngineContext inside{context.axis, ranks, place, context.options};
-    Meeting there(inside, meeting, "host/" + std::to_string(host));
-    parts.inside = make_shm_engine(inside, there);
+    const EngineContext inside{context.axis, ranks, local_index, context.options};
+    GroupRendezvous there(inside, rendezvous, "host/" + std::to_string(host));
+    engines.inside = make_shm_engine(inside, there);
   }
-  if (place < hosts.carriers()) {
-    std::vector<int> carriers;
+  if (local_index < hosts.leaders()) {
+    std::vector<int> leaders;
     for (int each = 0; each < hosts.count(); ++each) {
-      carriers.push_back(hosts.members(each)[static_cast<std::size_t>(place)]);
+      leaders.push_back(hosts.members(each)[static_cast<std::size_t>(local_index)]);
     }
-    const std::vector<int> ranks = ranks_of(context, carriers);
+    const std::vector<int> ranks = ranks_of(context, leaders);
     const EngineContext between{context.axis, ranks, host, context.options};
-    Meeting there(between, meeting, "place/" + std::to_string(place));
-    parts.between = make_between(between, there);
+    GroupRendezvous there(between, rendezvous, "place/" + std::to_string(local_index));
+    engines.between = make_between(between, there);
   }
-  parts.all = make_between(context, meeting);
-  parts.recorder = context.options.observers.recorder;
+  engines.all = make_between(context, rendezvous);
+  engines.recorder = context.options.observers.recorder;
   return std::make_shared<HierarchyEngine>(
-      name, meeting.members(), hosts, std::move(parts),
-      ReasonBoard(meeting.store().with_prefix("reason/hosts"), context.index));
+      name, rendezvous.members(), hosts, std::move(engines),
+      AbortStore(rendezvous.store().with_prefix("reason/hosts"), context.index));
 }
 
 }  // namespace troika::detail

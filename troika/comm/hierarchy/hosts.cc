@@ -1,6 +1,6 @@
 #include <troika/comm/factory.h>
+#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/hierarchy/hosts.h>
-#include <troika/comm/meeting.h>
 #include <troika/comm/shm/attach.h>
 
 #include <algorithm>
@@ -38,12 +38,12 @@ Hosts::Hosts(std::span<const int> numbers) {
     if (host == count()) members_.emplace_back();
     auto& there = members_[index(host)];
     host_of_.push_back(host);
-    place_of_.push_back(static_cast<int>(there.size()));
+    local_index_of_.push_back(static_cast<int>(there.size()));
     there.push_back(static_cast<int>(member));
   }
-  carriers_ = static_cast<int>(numbers.size());
+  leaders_ = static_cast<int>(numbers.size());
   for (const auto& there : members_) {
-    carriers_ = std::min(carriers_, static_cast<int>(there.size()));
+    leaders_ = std::min(leaders_, static_cast<int>(there.size()));
     by_host_.insert(by_host_.end(), there.begin(), there.end());
   }
   in_order_ = std::ranges::is_sorted(by_host_);
@@ -59,20 +59,20 @@ std::vector<std::int64_t> Hosts::sums(std::span<const std::int64_t> counts) cons
   return sums;
 }
 
-std::vector<int> find_hosts(Meeting& meeting, int index) {
-  // A member without shared memory is reached by nobody, and so alone on its host.
-  std::optional<shm::Door> door;
-  if (shm_facts().usable) door.emplace();
-  const auto doors = meeting.exchange("probe", door ? door->name() : "");
+std::vector<int> find_hosts(GroupRendezvous& rendezvous, int index) {
+  // A member without shared memory cannot be reached, and so is alone on its host.
+  std::optional<shm::Listener> listener;
+  if (shm_facts().usable) listener.emplace();
+  const auto names = rendezvous.exchange("probe", listener ? listener->name() : "");
   std::string reached;
-  for (std::size_t member = 0; member < doors.size(); ++member) {
+  for (std::size_t member = 0; member < names.size(); ++member) {
     const bool self = member == static_cast<std::size_t>(index);
-    const bool there =
-        self || (door && !doors[member].empty() && shm::call_at(doors[member]).valid());
+    const bool there = self || (listener && !names[member].empty() &&
+                                shm::connect_to_listener(names[member]).valid());
     reached += there ? '1' : '0';
   }
-  // Nobody's door closes before everybody has tried it.
-  const auto rows = meeting.exchange("reach", reached);
+  // No listener closes before all members have tried it.
+  const auto rows = rendezvous.exchange("reach", reached);
   std::vector<int> numbers;
   for (std::size_t member = 0; member < rows.size(); ++member) {
     const auto shares = [&](std::size_t other) {

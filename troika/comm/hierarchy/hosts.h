@@ -8,7 +8,7 @@
 
 namespace troika::detail {
 
-class Meeting;
+class GroupRendezvous;
 
 // [begin, end) of elements.
 struct Range {
@@ -31,12 +31,12 @@ class Hosts {
   [[nodiscard]] int count() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int host_of(int member) const { return host_of_[index(member)]; }
   // Position among the members of its host.
-  [[nodiscard]] int place_of(int member) const { return place_of_[index(member)]; }
+  [[nodiscard]] int local_index_of(int member) const { return local_index_of_[index(member)]; }
   // Of a host, ascending.
   [[nodiscard]] const std::vector<int>& members(int host) const { return members_[index(host)]; }
   // How many members of each host speak with other hosts: as many as the smallest host has. The one
-  // at place p speaks with those at place p.
-  [[nodiscard]] int carriers() const { return carriers_; }
+  // with local index p speaks with those that have it, too.
+  [[nodiscard]] int leaders() const { return leaders_; }
   // The members host by host, and whether that is their own order.
   [[nodiscard]] const std::vector<int>& by_host() const { return by_host_; }
   [[nodiscard]] bool in_order() const { return in_order_; }
@@ -46,15 +46,15 @@ class Hosts {
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   std::vector<int> host_of_;
-  std::vector<int> place_of_;
+  std::vector<int> local_index_of_;
   std::vector<std::vector<int>> members_;
   std::vector<int> by_host_;
-  int carriers_ = 0;
+  int leaders_ = 0;
   bool in_order_ = false;
 };
 
 // Collective: a number for each member, equal for those who can reach each other's memory, which
 // they find out by trying.
-[[nodiscard]] std::vector<int> find_hosts(Meeting& meeting, int index);
+[[nodiscard]] std::vector<int> find_hosts(GroupRendezvous& rendezvous, int index);
 
 }  // namespace troika::detail

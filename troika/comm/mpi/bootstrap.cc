@@ -1,9 +1,9 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/comm/mpi/backoff.h>
 #include <troika/comm/mpi/bootstrap.h>
 #include <troika/comm/mpi/library.h>
-#include <troika/comm/mpi/patience.h>
 #include <troika/comm/network.h>
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace troika {
 namespace {
 
 // What a member tells the others.
-struct Card {
+struct PeerInfo {
   static constexpr std::size_t kBytes = 1024;
   std::string host_identity;
   std::string address;  // of rank 0: where the store will be
@@ -26,7 +26,7 @@ struct Card {
   [[nodiscard]] std::string text() const {
     return host_identity + "\n" + address + "\n" + job + "\n";
   }
-  static Card from(std::string_view text) {
+  static PeerInfo from(std::string_view text) {
     std::array<std::string, 3> lines;
     for (std::string& line : lines) {
       const std::size_t end = std::min(text.find('\n'), text.size());
@@ -53,24 +53,24 @@ std::string outside_address(const std::string& host) {
 }
 
 // `listening`: the port of the store, on rank 0.
-Card own_card(const ListeningSocket* listening, const std::string& host) {
-  Card card{.host_identity = host_identity(), .address = {}, .job = {}};
-  if (listening == nullptr) return card;
+PeerInfo own_info(const ListeningSocket* listening, const std::string& host) {
+  PeerInfo info{.host_identity = host_identity(), .address = {}, .job = {}};
+  if (listening == nullptr) return info;
   const std::uint16_t port = listening->port;
-  card.address = Endpoint{outside_address(host), port}.describe();
-  card.job = "mpi-" + host + "-" + std::to_string(getpid()) + "-" + std::to_string(port);
-  return card;
+  info.address = Endpoint{outside_address(host), port}.describe();
+  info.job = "mpi-" + host + "-" + std::to_string(getpid()) + "-" + std::to_string(port);
+  return info;
 }
 
-std::vector<Card> gather_cards(mpi::Communicator& communicator, const Card& own,
-                               const Deadline& deadline) {
+std::vector<PeerInfo> gather_infos(mpi::Communicator& communicator, const PeerInfo& own,
+                                   const Deadline& deadline) {
   std::string sent = own.text();
-  sent.resize(Card::kBytes, '\0');
-  std::string all(Card::kBytes * static_cast<std::size_t>(communicator.size()), '\0');
-  const auto request = communicator.all_gather(all.data(), sent.data(), Card::kBytes);
-  mpi::Patience patience;
+  sent.resize(PeerInfo::kBytes, '\0');
+  std::string all(PeerInfo::kBytes * static_cast<std::size_t>(communicator.size()), '\0');
+  const auto request = communicator.all_gather(all.data(), sent.data(), PeerInfo::kBytes);
+  mpi::Backoff backoff;
   while (!request->test()) {
-    patience.pause();
+    backoff.pause();
     if (!deadline.passed()) continue;
     communicator.keep();
     throw RendezvousError("not all ranks of the communicator (" +
@@ -79,25 +79,26 @@ std::vector<Card> gather_cards(mpi::Communicator& communicator, const Card& own,
                           "opening a session is collective: every rank of the communicator must "
                           "do it");
   }
-  std::vector<Card> cards;
-  for (std::size_t start = 0; start < all.size(); start += Card::kBytes) {
-    cards.push_back(Card::from(std::string_view(all).substr(start, Card::kBytes)));
+  std::vector<PeerInfo> infos;
+  for (std::size_t start = 0; start < all.size(); start += PeerInfo::kBytes) {
+    infos.push_back(PeerInfo::from(std::string_view(all).substr(start, PeerInfo::kBytes)));
   }
-  return cards;
+  return infos;
 }
 
-World make_world(int rank, const std::string& host, const std::vector<Card>& cards) {
+World make_world(int rank, const std::string& host, const std::vector<PeerInfo>& infos) {
   World world;
   world.rank = rank;
-  world.size = static_cast<int>(cards.size());
+  world.size = static_cast<int>(infos.size());
   world.host = host;
-  world.store = parse_endpoint(cards.front().address, "the address of rank 0");
-  const bool one_host = std::ranges::all_of(
-      cards, [&](const Card& card) { return card.host_identity == cards.front().host_identity; });
+  world.store = parse_endpoint(infos.front().address, "the address of rank 0");
+  const bool one_host = std::ranges::all_of(infos, [&](const PeerInfo& info) {
+    return info.host_identity == infos.front().host_identity;
+  });
   if (one_host) world.store.host = "127.0.0.1";
   world.store_host = StoreHost::kRankZero;
   world.source = "mpi";
-  world.job = cards.front().job;
+  world.job = infos.front().job;
   return world;
 }
 
@@ -116,12 +117,12 @@ World world_of_communicator(int fortran_handle, const Deadline& deadline) {
     if (communicator->rank() == 0) {
       listening = std::make_shared<ListeningSocket>(bind_port(0, Reach::kEveryHost));
     }
-    const Card own = own_card(listening.get(), host);
+    const PeerInfo own = own_info(listening.get(), host);
     World world =
-        make_world(communicator->rank(), host, gather_cards(*communicator, own, deadline));
+        make_world(communicator->rank(), host, gather_infos(*communicator, own, deadline));
     world.listening = std::move(listening);
     return world;
-  } catch (const mpi::Failure& failure) {
+  } catch (const mpi::MpiError& failure) {
     throw UsageError(std::string("the communicator cannot be used: ") + failure.what(),
                      "hand in what MPI_Comm_c2f returns, or the integer of a Fortran program");
   }

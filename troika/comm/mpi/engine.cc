@@ -1,12 +1,13 @@
 // The engine mpi: collectives.h over MPI's messages. MPI's own collectives are not used: those that
-// do not block, which deadlines need, are slower than ours, and they fold in an order of their own.
+// do not block, which deadlines need, are slower than ours, and they reduce in an order of their
+// own.
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/meeting.h>
-#include <troika/comm/message_engine.h>
+#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/mpi/library.h>
-#include <troika/comm/mpi/link.h>
+#include <troika/comm/mpi/transport.h>
+#include <troika/comm/point_to_point_engine.h>
 
 #include <algorithm>
 #include <span>
@@ -16,25 +17,25 @@ namespace troika::detail {
 namespace {
 
 // What a member tells the others about its MPI.
-struct Standing {
+struct MpiInfo {
   int rank = -1;  // in MPI_COMM_WORLD
   int size = 0;
   std::string text;  // the library, or why not
 };
 
-std::string write(const Standing& standing) {
-  return std::to_string(standing.rank) + " " + std::to_string(standing.size) + " " + standing.text;
+std::string write(const MpiInfo& info) {
+  return std::to_string(info.rank) + " " + std::to_string(info.size) + " " + info.text;
 }
 
-Standing read(const std::string& word) {
-  Standing standing;
-  std::istringstream text(word);
-  text >> standing.rank >> standing.size;
-  std::getline(text >> std::ws, standing.text);
-  return standing;
+MpiInfo read(const std::string& answer) {
+  MpiInfo info;
+  std::istringstream text(answer);
+  text >> info.rank >> info.size;
+  std::getline(text >> std::ws, info.text);
+  return info;
 }
 
-Standing start_mpi() {
+MpiInfo start_mpi() {
   mpi::Plugin& plugin = mpi::plugin();
   try {
     plugin.start();
@@ -46,37 +47,37 @@ Standing start_mpi() {
           "SessionOptions::engine)");
     }
     return {plugin.rank(), plugin.size(), plugin.library()};
-  } catch (const mpi::Failure& failure) {
+  } catch (const mpi::MpiError& failure) {
     throw RendezvousError(std::string("MPI does not start: ") + failure.what());
   }
 }
 
 // Every member's position in the MPI job, once all agree that it is one job.
-std::vector<int> positions(const std::vector<std::string>& words, const Members& members) {
+std::vector<int> positions(const std::vector<std::string>& answers, const Members& members) {
   const std::string hint =
       "start all ranks with one mpirun, or use the engine gloo (comm.engine, "
       "SessionOptions::engine)";
   std::vector<int> ranks;
-  const Standing first = read(words.front());
+  const MpiInfo first = read(answers.front());
   for (int member = 0; member < members.size(); ++member) {
-    const Standing standing = read(words[static_cast<std::size_t>(member)]);
+    const MpiInfo info = read(answers[static_cast<std::size_t>(member)]);
     const std::string who = members.name(member);
-    if (standing.rank < 0) throw UsageError(who + " cannot use MPI: " + standing.text, hint);
-    if (standing.text != first.text) {
+    if (info.rank < 0) throw UsageError(who + " cannot use MPI: " + info.text, hint);
+    if (info.text != first.text) {
       throw UsageError(
-          who + " has " + standing.text + ", and " + members.name(0) + " has " + first.text,
+          who + " has " + info.text + ", and " + members.name(0) + " has " + first.text,
           "use the same MPI on all hosts");
     }
-    const auto taken = std::ranges::find(ranks, standing.rank);
-    if (standing.size != first.size || taken != ranks.end()) {
+    const auto taken = std::ranges::find(ranks, info.rank);
+    if (info.size != first.size || taken != ranks.end()) {
       const int other = taken == ranks.end() ? 0 : static_cast<int>(taken - ranks.begin());
       throw UsageError(who + " and " + members.name(other) + " are not in the same MPI job: rank " +
-                           std::to_string(standing.rank) + " of " + std::to_string(standing.size) +
+                           std::to_string(info.rank) + " of " + std::to_string(info.size) +
                            ", and rank " + std::to_string(ranks[static_cast<std::size_t>(other)]) +
                            " of " + std::to_string(first.size),
                        hint);
     }
-    ranks.push_back(standing.rank);
+    ranks.push_back(info.rank);
   }
   return ranks;
 }
@@ -99,20 +100,21 @@ EngineFacts mpi_facts() {
   return facts;
 }
 
-bool can_use_mpi(Meeting& meeting) {
+bool can_use_mpi(GroupRendezvous& rendezvous) {
   bool works = mpi_facts().usable;
   try {
     if (works) (void)start_mpi();
   } catch (const Error&) {
     works = false;
   }
-  const auto words = meeting.exchange("mpi works", works ? "yes" : "no");
-  return std::ranges::all_of(words, [](const std::string& word) { return word == "yes"; });
+  const auto answers = rendezvous.exchange("mpi works", works ? "yes" : "no");
+  return std::ranges::all_of(answers, [](const std::string& answer) { return answer == "yes"; });
 }
 
-std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context, Meeting& meeting) {
-  Members members = meeting.members();
-  Standing own;
+std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context,
+                                             GroupRendezvous& rendezvous) {
+  Members members = rendezvous.members();
+  MpiInfo own;
   std::exception_ptr error;
   try {
     own = start_mpi();
@@ -120,17 +122,18 @@ std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context, Meeti
     error = std::current_exception();
     own.text = failure.what();
   }
-  const auto words = meeting.exchange("mpi", write(own));  // the others shall not wait for nothing
+  const auto answers =
+      rendezvous.exchange("mpi", write(own));  // the others shall not wait for nothing
   if (error) std::rethrow_exception(error);
-  const std::vector<int> ranks = positions(words, members);
+  const std::vector<int> ranks = positions(answers, members);
   try {
-    auto link = std::make_unique<mpi::MpiLink>(mpi::plugin().communicator_of(ranks),
-                                               trace_of(context, ranks));
-    return std::make_shared<MessageEngine>(
-        "mpi", std::move(members), std::move(link),
-        ReasonBoard(meeting.store().with_prefix("reason"), context.index),
-        Witness(context.options.store->share()));
-  } catch (const mpi::Failure& failure) {
+    auto transport = std::make_unique<mpi::MpiTransport>(mpi::plugin().communicator_of(ranks),
+                                                         trace_of(context, ranks));
+    return std::make_shared<PointToPointEngine>(
+        "mpi", std::move(members), std::move(transport),
+        AbortStore(rendezvous.store().with_prefix("reason"), context.index),
+        SnapshotCollector(context.options.store->share()));
+  } catch (const mpi::MpiError& failure) {
     throw RendezvousError("MPI cannot connect axis " + context.axis + ": " + failure.what());
   }
 }

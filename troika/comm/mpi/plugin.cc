@@ -28,7 +28,7 @@ std::string text_of(int code) {
 }
 
 void must(int code, const char* call) {
-  if (code != MPI_SUCCESS) throw Failure(std::string(call) + ": " + text_of(code));
+  if (code != MPI_SUCCESS) throw MpiError(std::string(call) + ": " + text_of(code));
 }
 
 // Whether the end of the process may wait for the others. MPI itself is one for each process.
@@ -128,7 +128,7 @@ class PluginCommunicator final : public Communicator {
     must(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found),
          "MPI_Comm_get_attr");
     if (found == 0 || *static_cast<int*>(limit) < kTags - 1) {
-      throw Failure("this MPI has too few tags (MPI_TAG_UB)");
+      throw MpiError("this MPI has too few tags (MPI_TAG_UB)");
     }
   }
   ~PluginCommunicator() override {
@@ -159,7 +159,7 @@ class PluginCommunicator final : public Communicator {
   }
 
   int sender_of(int tag) override {
-    if (has_ended()) throw Failure("the program has ended MPI already (MPI_Finalize)");
+    if (has_ended()) throw MpiError("the program has ended MPI already (MPI_Finalize)");
     int found = 0;
     MPI_Status status;
     must(MPI_Iprobe(MPI_ANY_SOURCE, tag, communicator_, &found, &status), "MPI_Iprobe");
@@ -167,7 +167,7 @@ class PluginCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Request> all_gather(void* output, const void* input, std::size_t size) override {
-    if (size > kPiece) throw Failure("all_gather of more than 1 GiB");
+    if (size > kPiece) throw MpiError("all_gather of more than 1 GiB");
     const int count = static_cast<int>(size);
     auto requests = std::make_unique<Requests>();
     must(MPI_Iallgather(input, count, MPI_BYTE, output, count, MPI_BYTE, communicator_,
@@ -211,7 +211,7 @@ class PluginOfThisMpi final : public Plugin {
     int initialized = 0, finalized = 0;
     must(MPI_Initialized(&initialized), "MPI_Initialized");
     must(MPI_Finalized(&finalized), "MPI_Finalized");
-    if (finalized != 0) throw Failure("the program has ended MPI already (MPI_Finalize)");
+    if (finalized != 0) throw MpiError("the program has ended MPI already (MPI_Finalize)");
     return initialized != 0;
   }
 
@@ -222,7 +222,7 @@ class PluginOfThisMpi final : public Plugin {
     for (const MPI_Comm each : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
       must(MPI_Comm_set_errhandler(each, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     }
-    if (std::atexit(finalize_at_exit) != 0) throw Failure("atexit has no room");
+    if (std::atexit(finalize_at_exit) != 0) throw MpiError("atexit has no room");
   }
 
   [[nodiscard]] Threads threads() const override {
@@ -265,7 +265,7 @@ class PluginOfThisMpi final : public Plugin {
 
   std::unique_ptr<Communicator> of_program(int fortran_handle) override {
     const MPI_Comm theirs = MPI_Comm_f2c(static_cast<MPI_Fint>(fortran_handle));
-    if (theirs == MPI_COMM_NULL) throw Failure("the communicator is MPI_COMM_NULL");
+    if (theirs == MPI_COMM_NULL) throw MpiError("the communicator is MPI_COMM_NULL");
     // An invalid handle is told by this first call, through the program's error handler of the
     // world: which would end the program.
     MPI_Errhandler handler{};
@@ -276,7 +276,7 @@ class PluginOfThisMpi final : public Plugin {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
     MPI_Errhandler_free(&handler);
     must(code, "MPI_Comm_test_inter");
-    if (between != 0) throw Failure("the communicator is an inter-communicator");
+    if (between != 0) throw MpiError("the communicator is an inter-communicator");
     return std::make_unique<PluginCommunicator>(theirs, PluginCommunicator::Owned::kByProgram);
   }
 };

@@ -19,14 +19,14 @@ inline constexpr int kPluginVersion = 3;
 inline constexpr const char* kPluginEntry = "troika_mpi_plugin";
 
 // What MPI says when a call fails. Visible, since it crosses from one library to another.
-class __attribute__((visibility("default"))) Failure : public std::runtime_error {
+class __attribute__((visibility("default"))) MpiError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // A message of another size than is expected: "sends 12 B where 16 B are expected".
-class __attribute__((visibility("default"))) WrongSize : public Failure {
+class __attribute__((visibility("default"))) WrongSize : public MpiError {
  public:
-  using Failure::Failure;
+  using MpiError::MpiError;
 };
 
 // Which threads of this process may call MPI.
@@ -37,14 +37,14 @@ class Request {
  public:
   // Before it is complete, this gives the operation up: its memory must stay for good.
   virtual ~Request() = default;
-  // Whether it is complete; not called again then. Throws Failure.
+  // Whether it is complete; not called again then. Throws MpiError.
   [[nodiscard]] virtual bool test() = 0;
   // Takes a receive back: test() tells when its memory is free. It may stay under way for as long
-  // as its sender takes, if the message has begun to come. Throws Failure.
+  // as its sender takes, if the message has begun to come. Throws MpiError.
   virtual void cancel() = 0;
 };
 
-// All functions but the destructor are thread-safe if Threads::kAll. Throw Failure.
+// All functions but the destructor are thread-safe if Threads::kAll. Throw MpiError.
 class Communicator {
  public:
   // Frees the communicator, unless keep() was called. Collective.
@@ -78,7 +78,7 @@ class Plugin {
   [[nodiscard]] virtual std::string library() const = 0;
   [[nodiscard]] virtual bool started() const = 0;
   // Initialises MPI for all threads, unless the program has done so. Collective over all processes
-  // of the job. What is initialised here is finalised when the process exits. Throws Failure.
+  // of the job. What is initialised here is finalised when the process exits. Throws MpiError.
   virtual void start() = 0;
   [[nodiscard]] virtual Threads threads() const = 0;
   // Moves what is under way on any communicator. Whether MPI still runs. Thread-safe if
@@ -89,11 +89,11 @@ class Plugin {
   [[nodiscard]] virtual int size() const = 0;
 
   // A communicator of its own for some processes of the job, by position there. Collective among
-  // them. Throws Failure.
+  // them. Throws MpiError.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator_of(
       std::span<const int> ranks) = 0;
   // A communicator of the program's, from its Fortran handle (MPI_Comm_c2f), to be used while the
-  // program does not. Throws Failure.
+  // program does not. Throws MpiError.
   [[nodiscard]] virtual std::unique_ptr<Communicator> of_program(int fortran_handle) = 0;
 };
 

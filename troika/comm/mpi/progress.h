@@ -1,7 +1,7 @@
 // MPI moves messages only while it is called, and may call one sent before all of it has left: Open
-// MPI over TCP keeps back the word that ends a long message if the socket is full, MPICH the answer
-// to one. A member whose operation has ended, and that now computes or waits for something else,
-// would keep its peers waiting for that. So a thread calls MPI when nobody else does.
+// MPI over TCP keeps back the packet that ends a long message if the socket is full, MPICH the
+// answer to one. A member whose operation has ended, and that now computes or waits for something
+// else, would keep its peers waiting for that. So a thread calls MPI when nobody else does.
 #pragma once
 
 #include <troika/comm/mpi/plugin.h>

@@ -5,13 +5,13 @@
 #include <troika/base/plugin_folder.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/comm/abort_store.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/lane.h>
-#include <troika/comm/meeting.h>
-#include <troika/comm/mpi/patience.h>
+#include <troika/comm/group_rendezvous.h>
+#include <troika/comm/mpi/backoff.h>
 #include <troika/comm/nccl/plugin.h>
 #include <troika/comm/overdue.h>
-#include <troika/comm/reason_board.h>
+#include <troika/comm/work_queue.h>
 #include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>
@@ -87,13 +87,13 @@ void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
 class NcclEngine final : public GroupEngine {
  public:
   NcclEngine(Members members, std::unique_ptr<nccl::Communicator> communicator, int device,
-             ReasonBoard board)
+             AbortStore abort_store)
       : members_(std::move(members)),
         communicator_(std::move(communicator)),
         flag_(at::zeros({1}, at::device(at::Device(at::kCUDA, static_cast<char>(device))))),
-        board_(std::move(board)),
-        lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)) {}
-  ~NcclEngine() override { lane_.reset(); }
+        abort_store_(std::move(abort_store)),
+        queue_(std::make_unique<WorkQueue>(WorkQueue::Order::kAsAdded)) {}
+  ~NcclEngine() override { queue_.reset(); }
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
   [[nodiscard]] bool accepts(at::DeviceType device) const override { return device == at::kCUDA; }
@@ -189,9 +189,9 @@ class NcclEngine final : public GroupEngine {
     {
       const std::lock_guard lock(mutex_);
       if (broken_) return;
-      broken_ = Reason::from(reason);
+      broken_ = AbortReason::from(reason);
     }
-    board_.post(Reason::from(reason));
+    abort_store_.post(AbortReason::from(reason));
     communicator_->abort();
   }
 
@@ -230,13 +230,13 @@ class NcclEngine final : public GroupEngine {
     const std::string named = std::string(operation) + " " + quote(call.label);
     throw_if_broken(named);
     const Deadline deadline = call.deadline;
-    return lane_->add(
+    return queue_->add(
         {.deadline = deadline,
          .run = [this, named, deadline, start = std::move(start)] { run(named, deadline, start); },
          .overdue =
              [this, named, deadline, record = call.record] {
                return overdue_error(named + " on axis " + members_.axis, deadline.timeout(), record,
-                                    [this](const Reason& reason) { abort(reason.message); });
+                                    [this](const AbortReason& reason) { abort(reason.message); });
              }});
   }
 
@@ -246,15 +246,15 @@ class NcclEngine final : public GroupEngine {
     try {
       Requests requests;
       start(requests);
-      mpi::Patience patience;
+      mpi::Backoff backoff;
       for (const auto& request : requests) {
         while (!request->test()) {
-          patience.pause();
+          backoff.pause();
           throw_if_broken(named);
           if (deadline.passed()) std::rethrow_exception(late(named, deadline));
         }
       }
-    } catch (const nccl::Failure& failure) {
+    } catch (const nccl::NcclError& failure) {
       throw_if_broken(named);
       const std::string message = named + " on axis " + members_.axis + ": " + failure.what();
       abort(message);
@@ -279,10 +279,10 @@ class NcclEngine final : public GroupEngine {
   Members members_;
   std::unique_ptr<nccl::Communicator> communicator_;
   at::Tensor flag_;
-  ReasonBoard board_;
+  AbortStore abort_store_;
   std::mutex mutex_;
-  std::optional<Reason> broken_;  // why; guarded by the mutex
-  std::unique_ptr<Lane> lane_;
+  std::optional<AbortReason> broken_;  // why; guarded by the mutex
+  std::unique_ptr<WorkQueue> queue_;
 };
 
 }  // namespace
@@ -313,28 +313,29 @@ EngineFacts nccl_facts() {
   return facts;
 }
 
-std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context, Meeting& meeting) {
-  Members members = meeting.members();
+std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
+                                              GroupRendezvous& rendezvous) {
+  Members members = rendezvous.members();
   nccl::Plugin& plugin = load_nccl(*find_plugin(kFile));
   try {
     const int device =
         Environment::of_process().number("LOCAL_RANK").value_or(0) % plugin.devices();
     const std::string own =
         plugin.library() + "\n" + (context.index == 0 ? plugin.unique_id() : "");
-    const std::string first = meeting.exchange("nccl", own).front();
+    const std::string first = rendezvous.exchange("nccl", own).front();
     auto communicator =
         plugin.connect(first.substr(first.find('\n') + 1), context.index, members.size(), device);
-    mpi::Patience patience;
+    mpi::Backoff backoff;
     while (!communicator->connected()) {
-      patience.pause();
-      if (!meeting.deadline().passed()) continue;
+      backoff.pause();
+      if (!rendezvous.deadline().passed()) continue;
       throw RendezvousError("NCCL has not connected axis " + context.axis + " in time",
                             "set NCCL_DEBUG=INFO to read what NCCL has to say");
     }
     return std::make_shared<NcclEngine>(
         std::move(members), std::move(communicator), device,
-        ReasonBoard(meeting.store().with_prefix("reason"), context.index));
-  } catch (const nccl::Failure& failure) {
+        AbortStore(rendezvous.store().with_prefix("reason"), context.index));
+  } catch (const nccl::NcclError& failure) {
     throw RendezvousError("NCCL cannot connect axis " + context.axis + ": " + failure.what());
   }
 }

@@ -14,13 +14,13 @@ namespace {
 constexpr std::chrono::minutes kToAccept(1);
 
 void must(cudaError_t code, const char* call) {
-  if (code != cudaSuccess) throw Failure(std::string(call) + ": " + cudaGetErrorString(code));
+  if (code != cudaSuccess) throw NcclError(std::string(call) + ": " + cudaGetErrorString(code));
 }
 
 // A communicator that does not block says so of most calls.
 void must(ncclResult_t code, const char* call) {
   if (code != ncclSuccess && code != ncclInProgress) {
-    throw Failure(std::string(call) + ": " + ncclGetErrorString(code));
+    throw NcclError(std::string(call) + ": " + ncclGetErrorString(code));
   }
 }
 
@@ -64,7 +64,7 @@ class Handle {
   void connect(int size, const ncclUniqueId& id, int rank, ncclConfig_t& config) {
     must(ncclCommInitRankConfig(&communicator_, size, id, rank, &config), "ncclCommInitRankConfig");
   }
-  // Whether NCCL has done what it was last told. Throws Failure, also once aborted.
+  // Whether NCCL has done what it was last told. Throws NcclError, also once aborted.
   [[nodiscard]] bool settled() {
     const std::lock_guard lock(mutex_);
     refuse_if_aborted();
@@ -88,7 +88,7 @@ class Handle {
 
  private:
   void refuse_if_aborted() const {
-    if (aborted_) throw Failure("the communicator was aborted");
+    if (aborted_) throw NcclError("the communicator was aborted");
   }
 
   std::mutex mutex_;
@@ -126,7 +126,7 @@ class PluginCommunicator final : public Communicator {
   PluginCommunicator(const std::string& unique_id, int rank, int size, int device)
       : device_(device) {
     ncclUniqueId id{};
-    if (unique_id.size() != sizeof(id)) throw Failure("the unique id has the wrong size");
+    if (unique_id.size() != sizeof(id)) throw NcclError("the unique id has the wrong size");
     std::memcpy(&id, unique_id.data(), sizeof(id));
     must(cudaSetDevice(device_), "cudaSetDevice");
     must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -197,7 +197,7 @@ class PluginCommunicator final : public Communicator {
     const auto start = std::chrono::steady_clock::now();
     while (!handle_.settled()) {
       if (std::chrono::steady_clock::now() - start > kToAccept) {
-        throw Failure("NCCL has not accepted a call in a minute");
+        throw NcclError("NCCL has not accepted a call in a minute");
       }
       std::this_thread::yield();
     }
@@ -216,8 +216,8 @@ class PluginOfNccl final : public Plugin {
     int version = 0;
     must(ncclGetVersion(&version), "ncclGetVersion");
     if (version != NCCL_VERSION_CODE) {
-      throw Failure("NCCL is version " + std::to_string(version) + ", and its header is of " +
-                    std::to_string(NCCL_VERSION_CODE));
+      throw NcclError("NCCL is version " + std::to_string(version) + ", and its header is of " +
+                      std::to_string(NCCL_VERSION_CODE));
     }
     return "NCCL " + std::to_string(NCCL_MAJOR) + "." + std::to_string(NCCL_MINOR) + "." +
            std::to_string(NCCL_PATCH);

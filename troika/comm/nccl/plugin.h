@@ -18,7 +18,7 @@ inline constexpr int kPluginVersion = 1;
 inline constexpr const char* kPluginEntry = "troika_nccl_plugin";
 
 // What NCCL or CUDA says when a call fails. Visible, since it crosses from one library to another.
-class __attribute__((visibility("default"))) Failure : public std::runtime_error {
+class __attribute__((visibility("default"))) NcclError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -30,7 +30,7 @@ class Request {
  public:
   virtual ~Request() = default;
   // Whether it is complete, so that its memory may be used, by the default stream of the device
-  // too. Throws Failure.
+  // too. Throws NcclError.
   [[nodiscard]] virtual bool test() = 0;
 };
 
@@ -43,7 +43,7 @@ struct Leg {
 };
 
 // Operations start after what the default stream of the device has been given, in the order of
-// calls, which is the same on all members. One thread at a time, but for abort(). Throw Failure.
+// calls, which is the same on all members. One thread at a time, but for abort(). Throw NcclError.
 class Communicator {
  public:
   virtual ~Communicator() = default;

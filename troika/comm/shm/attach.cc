@@ -2,7 +2,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/milliseconds.h>
 #include <troika/comm/shm/attach.h>
-#include <troika/comm/shm/party.h>
+#include <troika/comm/shm/shm_group.h>
 
 #include <poll.h>
 #include <sys/random.h>
@@ -61,7 +61,7 @@ UniqueFd make_socket() {
 
 }  // namespace
 
-Door::Door() : name_(random_name()), socket_(make_socket()) {
+Listener::Listener() : name_(random_name()), socket_(make_socket()) {
   socklen_t size = 0;
   const sockaddr_un address = address_of(name_, size);
   check(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
@@ -69,37 +69,37 @@ Door::Door() : name_(random_name()), socket_(make_socket()) {
         "a Unix socket cannot listen");
 }
 
-UniqueFd Door::answer(const Deadline& deadline) const {
+UniqueFd Listener::accept(const Deadline& deadline) const {
   while (readable(socket_.get(), deadline)) {
     UniqueFd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const auto peer = caller.valid() ? credentials_of(caller.get()) : std::nullopt;
-    if (peer && peer->uid == geteuid()) return caller;  // strangers are turned away
+    if (peer && peer->uid == geteuid()) return caller;  // other users are refused
   }
-  throw Late({});
+  throw TimedOut({});
 }
 
-UniqueFd call_at(const std::string& door) {
+UniqueFd connect_to_listener(const std::string& name) {
   UniqueFd caller = make_socket();
   socklen_t size = 0;
-  const sockaddr_un address = address_of(door, size);
+  const sockaddr_un address = address_of(name, size);
   if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return {};
   const auto peer = credentials_of(caller.get());
   if (!peer || peer->uid != geteuid()) return {};
   return caller;
 }
 
-Wire::Wire(UniqueFd socket, Watch watch) : socket_(std::move(socket)) {
+PeerConnection::PeerConnection(UniqueFd socket, Watch watch) : socket_(std::move(socket)) {
   if (const auto peer = credentials_of(socket_.get())) pid_ = peer->pid;
   if (pid_ > 0 && watch == Watch::kProcess)
-    death_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+    exit_fd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
 }
 
-bool Wire::has_ended() const {
-  std::array<pollfd, 2> ends = {death(), pollfd{socket_.get(), 0, 0}};
+bool PeerConnection::has_ended() const {
+  std::array<pollfd, 2> ends = {exit_fd(), pollfd{socket_.get(), 0, 0}};
   return poll(ends.data(), ends.size(), 0) > 0;
 }
 
-bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
+bool PeerConnection::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
   std::array<std::uint64_t, 2> words = {key, value};
   iovec bytes{words.data(), sizeof(words)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -122,18 +122,19 @@ bool Wire::send(std::uint64_t key, std::uint64_t value, int descriptor) const {
   return sent == static_cast<ssize_t>(sizeof(words));
 }
 
-Wire::Parcel Wire::receive(int member, const Deadline& deadline) const {
-  while (await_parcel(deadline)) {
-    if (auto parcel = take()) return *std::move(parcel);  // nothing if another thread was faster
+PeerConnection::FdMessage PeerConnection::receive(int member, const Deadline& deadline) const {
+  while (await_message(deadline)) {
+    if (auto message = try_receive())
+      return *std::move(message);  // nothing if another thread was faster
   }
-  throw Late({member});
+  throw TimedOut({member});
 }
 
-bool Wire::await_parcel(const Deadline& deadline) const {
+bool PeerConnection::await_message(const Deadline& deadline) const {
   return readable(socket_.get(), deadline);
 }
 
-std::optional<Wire::Parcel> Wire::take() const {
+std::optional<PeerConnection::FdMessage> PeerConnection::try_receive() const {
   std::array<std::uint64_t, 2> words{};
   iovec bytes{words.data(), sizeof(words)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -148,62 +149,65 @@ std::optional<Wire::Parcel> Wire::take() const {
   } while (size < 0 && errno == EINTR);
   if (size < 0 && errno == EAGAIN) return std::nullopt;
   if (size != static_cast<ssize_t>(sizeof(words))) throw Broken("a peer is gone");
-  const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  const bool is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr) return Parcel{words[0], words[1], {}, is_cut};
+  if (header == nullptr) return FdMessage{words[0], words[1], {}, is_truncated};
   if (header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
     throw Broken("a peer is gone");
   }
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-  return Parcel{words[0], words[1], UniqueFd(descriptor), is_cut};
+  return FdMessage{words[0], words[1], UniqueFd(descriptor), is_truncated};
 }
 
-Attached attach(const Door& own, const std::vector<std::string>& doors, int index,
+Attached attach(const Listener& own, const std::vector<std::string>& names, int index,
                 const Shape& shape, const Deadline& deadline) {
-  const int members = static_cast<int>(doors.size());
+  const int members = static_cast<int>(names.size());
   Attached attached;
-  std::vector<std::optional<Board>> boards(doors.size());
-  attached.wires.resize(doors.size());
-  boards[static_cast<std::size_t>(index)] = Board::create(shape);
-  const MemoryFile& memory = boards[static_cast<std::size_t>(index)]->memory();
-  const auto greet = [&](const Wire& wire, int member) {
-    if (!wire.send(kHello, static_cast<std::uint64_t>(index), memory.descriptor())) {
-      throw Late({member});
+  std::vector<std::optional<ControlBlock>> control_blocks(names.size());
+  attached.connections.resize(names.size());
+  control_blocks[static_cast<std::size_t>(index)] = ControlBlock::create(shape);
+  const MemoryFile& memory = control_blocks[static_cast<std::size_t>(index)]->memory();
+  const auto greet = [&](const PeerConnection& connection, int member) {
+    if (!connection.send(kHello, static_cast<std::uint64_t>(index), memory.descriptor())) {
+      throw TimedOut({member});
     }
   };
-  // Each calls at the doors of those before it, and answers those after it.
+  // Each member connects to the listeners of those before it, and accepts those after it.
   for (int member = 0; member < index; ++member) {
-    Wire wire(call_at(doors[static_cast<std::size_t>(member)]));
-    greet(wire, member);
-    attached.wires[static_cast<std::size_t>(member)] = std::move(wire);
+    PeerConnection connection(connect_to_listener(names[static_cast<std::size_t>(member)]));
+    greet(connection, member);
+    attached.connections[static_cast<std::size_t>(member)] = std::move(connection);
   }
   for (int left = members - 1 - index; left > 0; --left) {
     const auto missing = [&] {
       std::vector<int> absent;
       for (int member = index + 1; member < members; ++member) {
-        if (!boards[static_cast<std::size_t>(member)]) absent.push_back(member);
+        if (!control_blocks[static_cast<std::size_t>(member)]) absent.push_back(member);
       }
       return absent;
     };
     try {
-      Wire wire(own.answer(deadline));
-      Wire::Parcel hello = wire.receive(index, deadline);
+      PeerConnection connection(own.accept(deadline));
+      PeerConnection::FdMessage hello = connection.receive(index, deadline);
       const auto member = static_cast<std::size_t>(hello.value);
-      if (hello.key != kHello || hello.value >= doors.size() || boards[member]) throw Late({});
-      greet(wire, static_cast<int>(member));
-      boards[member] = Board::attach(std::move(hello.descriptor), shape);
-      attached.wires[member] = std::move(wire);
-    } catch (const Late&) {
-      throw Late(missing());
+      if (hello.key != kHello || hello.value >= names.size() || control_blocks[member])
+        throw TimedOut({});
+      greet(connection, static_cast<int>(member));
+      control_blocks[member] = ControlBlock::attach(std::move(hello.descriptor), shape);
+      attached.connections[member] = std::move(connection);
+    } catch (const TimedOut&) {
+      throw TimedOut(missing());
     }
   }
   for (int member = 0; member < index; ++member) {
-    Wire::Parcel hello =
-        attached.wires[static_cast<std::size_t>(member)]->receive(member, deadline);
-    boards[static_cast<std::size_t>(member)] = Board::attach(std::move(hello.descriptor), shape);
+    PeerConnection::FdMessage hello =
+        attached.connections[static_cast<std::size_t>(member)]->receive(member, deadline);
+    control_blocks[static_cast<std::size_t>(member)] =
+        ControlBlock::attach(std::move(hello.descriptor), shape);
   }
-  for (auto& board : boards) attached.boards.push_back(*std::move(board));
+  for (auto& control_block : control_blocks)
+    attached.control_blocks.push_back(*std::move(control_block));
   return attached;
 }
 

@@ -5,7 +5,7 @@
 
 #include <troika/base/file.h>
 #include <troika/base/time.h>
-#include <troika/comm/shm/board.h>
+#include <troika/comm/shm/control_block.h>
 
 #include <poll.h>
 
@@ -19,71 +19,72 @@
 namespace troika::shm {
 
 // A listening socket with a random name, which only processes of this user are let in through.
-class Door {
+class Listener {
  public:
-  Door();
+  Listener();
   // To be told to the peers.
   [[nodiscard]] const std::string& name() const { return name_; }
-  // The next caller. Throws Late without one by the deadline.
-  [[nodiscard]] UniqueFd answer(const Deadline& deadline) const;
+  // Accepts the next connection. Throws TimedOut without one by the deadline.
+  [[nodiscard]] UniqueFd accept(const Deadline& deadline) const;
 
  private:
   std::string name_;
   UniqueFd socket_;
 };
 
-// Calls at a peer's door; invalid if there is none of this name on this host.
-[[nodiscard]] UniqueFd call_at(const std::string& door);
+// Connects to a peer's listener; invalid if there is none of this name on this host.
+[[nodiscard]] UniqueFd connect_to_listener(const std::string& name);
 
-// A connection to a peer: carries the descriptors of memory files, in order, and tells of its
-// death.
-class Wire {
+// A connection to a peer: carries the descriptors of memory files, in order, and tells of the exit
+// of its process.
+class PeerConnection {
  public:
   enum class Watch { kProcess, kConnection };
-  explicit Wire(UniqueFd socket, Watch watch = Watch::kProcess);
+  explicit PeerConnection(UniqueFd socket, Watch watch = Watch::kProcess);
 
-  // Sends a word with a descriptor, or none (-1). Never blocks: the first few hundred fit into the
-  // socket. False when the peer is gone or does not read.
+  // Sends a message with a descriptor, or none (-1). Never blocks: the first few hundred fit into
+  // the socket. False when the peer is gone or does not read.
   [[nodiscard]] bool send(std::uint64_t key, std::uint64_t value, int descriptor) const;
-  struct Parcel {
+  struct FdMessage {
     std::uint64_t key = 0;
     std::uint64_t value = 0;
-    UniqueFd descriptor;  // invalid where none was sent, or this process has too many open
-    bool is_cut = false;  // the latter
+    UniqueFd descriptor;        // invalid where none was sent, or this process has too many open
+    bool is_truncated = false;  // the latter
   };
-  // The next parcel. Throws Late by the deadline, Broken when the peer is gone.
-  [[nodiscard]] Parcel receive(int member, const Deadline& deadline) const;
+  // The next message. Throws TimedOut by the deadline, Broken when the peer is gone.
+  [[nodiscard]] FdMessage receive(int member, const Deadline& deadline) const;
   // The next, if one is there. Throws Broken when the peer is gone.
-  [[nodiscard]] std::optional<Parcel> take() const;
+  [[nodiscard]] std::optional<FdMessage> try_receive() const;
   // False where none comes by the deadline, unless the peer is gone.
-  [[nodiscard]] bool await_parcel(const Deadline& deadline) const;
-  // For poll(2): tells of parcels, and of the end of the connection.
-  [[nodiscard]] pollfd parcels() const { return {socket_.get(), POLLIN, 0}; }
+  [[nodiscard]] bool await_message(const Deadline& deadline) const;
+  // For poll(2): ready when there are messages, and at the end of the connection.
+  [[nodiscard]] pollfd message_fd() const { return {socket_.get(), POLLIN, 0}; }
 
   // Tells that the peer's process has ended: by its pidfd, or, where that cannot be had, by the end
-  // of the connection. For poll(2): parcels that arrive are no news of it.
-  [[nodiscard]] pollfd death() const {
-    return death_.valid() ? pollfd{death_.get(), POLLIN, 0} : pollfd{socket_.get(), 0, 0};
+  // of the connection. For poll(2): messages that arrive do not make it ready.
+  [[nodiscard]] pollfd exit_fd() const {
+    return exit_fd_.valid() ? pollfd{exit_fd_.get(), POLLIN, 0} : pollfd{socket_.get(), 0, 0};
   }
   // Whether the peer's process, or its connection, has ended by now.
   [[nodiscard]] bool has_ended() const;
-  [[nodiscard]] bool watches_process() const { return death_.valid(); }
+  [[nodiscard]] bool watches_process() const { return exit_fd_.valid(); }
   // The peer's process, 0 where it lies in another name space.
   [[nodiscard]] int pid() const { return pid_; }
 
  private:
   UniqueFd socket_;
   int pid_ = 0;
-  UniqueFd death_;
+  UniqueFd exit_fd_;
 };
 
-// All boards of a group, and the wires to its members (invalid for `index`). Collective: `doors`
-// are the names of all, by member. Throws Late naming who does not come.
+// All control blocks of a group, and the connections to its members (invalid for `index`).
+// Collective: `names` are those of all listeners, by member. Throws TimedOut naming the members
+// that do not come.
 struct Attached {
-  std::vector<Board> boards;
-  std::vector<std::optional<Wire>> wires;
+  std::vector<ControlBlock> control_blocks;
+  std::vector<std::optional<PeerConnection>> connections;
 };
-[[nodiscard]] Attached attach(const Door& own, const std::vector<std::string>& doors, int index,
+[[nodiscard]] Attached attach(const Listener& own, const std::vector<std::string>& names, int index,
                               const Shape& shape, const Deadline& deadline);
 
 }  // namespace troika::shm

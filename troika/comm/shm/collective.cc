@@ -1,4 +1,4 @@
-#include <troika/base/fetch_line.h>
+#include <troika/base/prefetch_line.h>
 #include <troika/base/short_copy.h>
 #include <troika/comm/shm/collective.h>
 
@@ -8,7 +8,7 @@
 namespace troika::shm {
 namespace {
 
-// Up to so many bytes from all others together, everybody folds all: a second step, in which the
+// Up to so many bytes from all others together, all members reduce all: a second step, in which the
 // others must come again, takes longer than reading them.
 constexpr std::size_t kAtOnce = std::size_t{128} << 10;
 
@@ -19,24 +19,24 @@ bool Collective::reduces_at_once(std::size_t bytes, int members, const Shape& sh
                                        bytes * static_cast<std::size_t>(members - 1) <= kAtOnce);
 }
 
-Place Collective::place_of(const Contribution& own, const Shape& shape) {
-  if (own.bytes == 0) return Place::kNone;
-  if (own.bytes <= shape.slot_bytes) return Place::kSlot;
-  if (own.location) return Place::kMemory;
-  return own.at_once <= shape.large_slot_bytes ? Place::kLargeSlot : Place::kStream;
+Placement Collective::placement_of(const Contribution& own, const Shape& shape) {
+  if (own.bytes == 0) return Placement::kNone;
+  if (own.bytes <= shape.slot_bytes) return Placement::kSlot;
+  if (own.location) return Placement::kMemory;
+  return own.at_once <= shape.large_slot_bytes ? Placement::kLargeSlot : Placement::kStream;
 }
 
 void Collective::announce(std::string_view name, const Deadline& deadline) {
-  party_.take_entry(number_, deadline);
-  Operation& entry = party_.own().operation(number_);
+  group_.take_entry(number_, deadline);
+  Operation& entry = group_.own().operation(number_);
   std::uint64_t offset = own_.location ? own_.location->offset : 0;
-  if (own_place_ == Place::kSlot) {
-    std::memcpy(party_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
-  } else if (own_place_ == Place::kLargeSlot) {
-    offset = party_.take_large_slot(number_, deadline);
-    std::memcpy(party_.own().large_slot(offset), own_.data, own_.bytes);
-  } else if (own_place_ == Place::kStream) {
-    party_.take_windows(number_, deadline);
+  if (own_placement_ == Placement::kSlot) {
+    std::memcpy(group_.own().slot(number_, own_.bytes), own_.data, own_.bytes);
+  } else if (own_placement_ == Placement::kLargeSlot) {
+    offset = group_.take_large_slot(number_, deadline);
+    std::memcpy(group_.own().large_slot(offset), own_.data, own_.bytes);
+  } else if (own_placement_ == Placement::kStream) {
+    group_.take_windows(number_, deadline);
     fill(0);
   }
   entry.name[copy_short({entry.name, sizeof(entry.name) - 1}, name)] = '\0';
@@ -44,46 +44,46 @@ void Collective::announce(std::string_view name, const Deadline& deadline) {
   // looks between two stores has the second wait until the line is back.
   entry.signature = record_.signature();
   entry.bytes = own_.bytes;
-  entry.place = own_place_;
+  entry.placement = own_placement_;
   entry.segment = own_.location ? own_.location->segment : 0;
   entry.offset = offset;
-  party_.advance(number_, kEntered);
+  group_.advance(number_, kEntered);
   // The next operation's, in case it is as small: the others have that line from its last use.
   if (own_.bytes <= sizeof(Operation::tiny)) {
-    fetch_line_to_write(&party_.own().operation(number_ + 1));
+    prefetch_line_to_write(&group_.own().operation(number_ + 1));
   }
 }
 
 const Operation& Collective::entry(int member) const {
-  return party_.board(member).operation(number_);
+  return group_.control_block(member).operation(number_);
 }
 
-Place Collective::place(int member) const {
-  return member == party_.index() ? own_place_ : entry(member).place;
+Placement Collective::placement(int member) const {
+  return member == group_.index() ? own_placement_ : entry(member).placement;
 }
 
 std::size_t Collective::bytes(int member) const {
-  return member == party_.index() ? own_.bytes : entry(member).bytes;
+  return member == group_.index() ? own_.bytes : entry(member).bytes;
 }
 
 void Collective::enter_all(const Deadline& deadline) {
   await_all(kEntered, deadline, in_slot());
-  for (int member = 0; member < party_.size(); ++member) {
-    if (member == party_.index() || entry(member).signature == record_.signature()) continue;
+  for (int member = 0; member < group_.size(); ++member) {
+    if (member == group_.index() || entry(member).signature == record_.signature()) continue;
     throw Mismatch(member, entry(member).name);
   }
 }
 
-bool Collective::any(Place place) const {
-  for (int member = 0; member < party_.size(); ++member) {
-    if (this->place(member) == place) return true;
+bool Collective::any(Placement placement) const {
+  for (int member = 0; member < group_.size(); ++member) {
+    if (this->placement(member) == placement) return true;
   }
   return false;
 }
 
 std::size_t Collective::largest() const {
   std::size_t largest = 0;
-  for (int member = 0; member < party_.size(); ++member) {
+  for (int member = 0; member < group_.size(); ++member) {
     largest = std::max(largest, bytes(member));
   }
   return largest;
@@ -91,30 +91,30 @@ std::size_t Collective::largest() const {
 
 const std::byte* Collective::view(int member, std::size_t begin, std::uint64_t window,
                                   const Deadline& deadline) const {
-  if (member == party_.index()) {
-    if (own_place_ == Place::kStream) return party_.own().window_in(window);
-    return own_place_ == Place::kNone ? nullptr : own_.data + begin;
+  if (member == group_.index()) {
+    if (own_placement_ == Placement::kStream) return group_.own().window_in(window);
+    return own_placement_ == Placement::kNone ? nullptr : own_.data + begin;
   }
   const Operation& operation = entry(member);
-  const Board& board = party_.board(member);
-  switch (operation.place) {
-    case Place::kNone:
+  const ControlBlock& control_block = group_.control_block(member);
+  switch (operation.placement) {
+    case Placement::kNone:
       return nullptr;
-    case Place::kSlot:
-      return board.slot(number_, operation.bytes) + begin;
-    case Place::kLargeSlot:
-      return board.large_slot(operation.offset) + begin;
-    case Place::kStream:
-      return board.window_in(window);
-    case Place::kMemory:
+    case Placement::kSlot:
+      return control_block.slot(number_, operation.bytes) + begin;
+    case Placement::kLargeSlot:
+      return control_block.large_slot(operation.offset) + begin;
+    case Placement::kStream:
+      return control_block.window_in(window);
+    case Placement::kMemory:
       return find_(member, operation.segment, deadline) + operation.offset + begin;
   }
   return nullptr;
 }
 
 Views Collective::views(std::size_t begin, std::uint64_t window, const Deadline& deadline) const {
-  Views views(party_.size());
-  for (int member = 0; member < party_.size(); ++member) {
+  Views views(group_.size());
+  for (int member = 0; member < group_.size(); ++member) {
     views[member] = view(member, begin, window, deadline);
   }
   return views;
@@ -124,94 +124,96 @@ Views Collective::views(std::size_t begin, std::uint64_t window, const Deadline&
 // memory, whose same part nobody else reads.
 std::byte* Collective::result(int member, std::size_t begin, std::uint64_t window,
                               const Deadline& deadline) const {
-  if (place(member) != Place::kMemory) return party_.board(member).window_out(window);
-  if (member == party_.index()) return own_.data + begin;
+  if (placement(member) != Placement::kMemory)
+    return group_.control_block(member).window_out(window);
+  if (member == group_.index()) return own_.data + begin;
   const Operation& operation = entry(member);
   return find_(member, operation.segment, deadline) + operation.offset + begin;
 }
 
 void Collective::fill(std::uint64_t window) {
-  const std::size_t begin = window * party_.shape().window_bytes;
+  const std::size_t begin = window * group_.shape().window_bytes;
   if (begin >= own_.bytes) return;
-  std::memcpy(party_.own().window_in(window), own_.data + begin,
-              std::min(party_.shape().window_bytes, own_.bytes - begin));
+  std::memcpy(group_.own().window_in(window), own_.data + begin,
+              std::min(group_.shape().window_bytes, own_.bytes - begin));
 }
 
 void Collective::await_all(std::uint64_t phase, const Deadline& deadline, std::size_t in_slot) {
-  party_.await_all(number_, phase, deadline, in_slot);
+  group_.await_all(number_, phase, deadline, in_slot);
   record_.step();
 }
 
 void Collective::finish() {
   // Where all contributions are in the slots of the ring, nobody waits for others to be done.
-  if (!own_.is_small(party_.shape())) party_.advance(number_, Progress::kDone);
-  party_.finish(number_);
+  if (!own_.is_small(group_.shape())) group_.advance(number_, Progress::kDone);
+  group_.finish(number_);
 }
 
 void Collective::gather(Take take, const Deadline& deadline) {
   enter_all(deadline);
-  const bool in_place = !own_.is_small(party_.shape()) && any(Place::kMemory);
+  const bool in_place = !own_.is_small(group_.shape()) && any(Placement::kMemory);
   take_all(take, deadline);
   if (in_place) check_still_open();
 }
 
 void Collective::take_all(Take take, const Deadline& deadline) {
   const std::size_t whole = largest();
-  if (!any(Place::kStream)) {
+  if (!any(Placement::kStream)) {
     if (whole > 0) take(views(0, 0, deadline), 0, whole);
-    const bool in_memory = own_place_ == Place::kMemory;
+    const bool in_memory = own_placement_ == Placement::kMemory;
     finish();
     // What lies in the caller's own memory must not change while others read it.
     if (in_memory) await_all(Progress::kDone, deadline);
     return;
   }
-  const bool streams = own_place_ == Place::kStream;
-  const std::size_t size = party_.shape().window_bytes;
+  const bool streams = own_placement_ == Placement::kStream;
+  const std::size_t size = group_.shape().window_bytes;
   const std::uint64_t windows = (whole + size - 1) / size;
   for (std::uint64_t w = 0; w < windows; ++w) {
     if (w + 1 < windows) {
       if (w > 0) await_all(taken(w - 1), deadline);
       if (streams) fill(w + 1);
-      party_.advance(number_, filled(w + 1));
+      group_.advance(number_, filled(w + 1));
     }
     await_all(filled(w), deadline);
     take(views(w * size, w, deadline), w * size, std::min(whole, (w + 1) * size));
-    if (w + 1 < windows) party_.advance(number_, taken(w));
+    if (w + 1 < windows) group_.advance(number_, taken(w));
   }
   finish();
   if (!streams) await_all(Progress::kDone, deadline);
 }
 
-bool Collective::reduce_early(Fold fold, std::size_t grain, const Deadline& deadline) {
-  if (own_place_ != Place::kMemory || !party_.soon([&] { return ready(); })) return false;
-  for (int member = 0; member < party_.size(); ++member) {
-    if (place(member) != Place::kMemory) return false;
+bool Collective::reduce_early(Reducer reducer, std::size_t grain, const Deadline& deadline) {
+  if (own_placement_ != Placement::kMemory || !group_.ready_soon([&] { return ready(); }))
+    return false;
+  for (int member = 0; member < group_.size(); ++member) {
+    if (placement(member) != Placement::kMemory) return false;
   }
   enter_all(deadline);
-  fold_in_memory(fold, grain, deadline);
-  folded_ = true;
-  if (!party_.soon([&] { return party_.all_at(number_, Progress::kDone); })) return false;
-  conclude_in_memory(deadline);
+  reduce_in_memory(reducer, grain, deadline);
+  reduced_ = true;
+  if (!group_.ready_soon([&] { return group_.all_at(number_, Progress::kDone); })) return false;
+  finalize_in_memory(deadline);
   return true;
 }
 
-void Collective::reduce(Fold fold, std::size_t grain, const Deadline& deadline) {
-  if (folded_) return conclude_in_memory(deadline);
+void Collective::reduce(Reducer reducer, std::size_t grain, const Deadline& deadline) {
+  if (reduced_) return finalize_in_memory(deadline);
   enter_all(deadline);
   if (own_.bytes == 0) return finish();
-  if (own_.is_small(party_.shape())) return reduce_at_once(fold, deadline);
-  const bool in_place = any(Place::kMemory);
-  if (any(Place::kSlot) || any(Place::kLargeSlot)) {
-    reduce_at_once(fold, deadline);
-  } else if (any(Place::kStream)) {
-    if (party_.size() == 2 && !in_place) {
-      reduce_whole_windows(fold, deadline);
+  if (own_.is_small(group_.shape())) return reduce_at_once(reducer, deadline);
+  const bool in_place = any(Placement::kMemory);
+  if (any(Placement::kSlot) || any(Placement::kLargeSlot)) {
+    reduce_at_once(reducer, deadline);
+  } else if (any(Placement::kStream)) {
+    if (group_.size() == 2 && !in_place) {
+      reduce_whole_windows(reducer, deadline);
     } else {
-      reduce_in_windows(fold, grain, deadline);
+      reduce_in_windows(reducer, grain, deadline);
     }
   } else {
-    fold_in_memory(fold, grain, deadline);
-    return conclude_in_memory(deadline);
+    reduce_in_memory(reducer, grain, deadline);
+    return finalize_in_memory(deadline);
   }
   if (in_place) check_still_open();
 }
@@ -222,7 +224,7 @@ namespace {
 // elements.
 struct Part {
   Part(std::size_t bytes, int part, int parts, std::size_t grain) {
-    const std::size_t step = std::max(kLine, grain);
+    const std::size_t step = std::max(kCacheLine, grain);
     const std::size_t steps = (bytes + step - 1) / step;
     const auto edge = [&](int index) {
       return std::min(
@@ -234,113 +236,113 @@ struct Part {
   std::size_t begin, end;
 };
 
-// What stays in the second-level cache while it is folded and handed out.
+// What stays in the second-level cache while it is reduced and written out.
 constexpr std::size_t kBlock = std::size_t{32} << 10;
 
 }  // namespace
 
-// Everybody folds everything: one step, and one more for those whose contribution the others read
-// where it lies.
-void Collective::reduce_at_once(Fold fold, const Deadline& deadline) {
-  record_.sent(own_.bytes * static_cast<std::size_t>(party_.size() - 1));
-  if (own_place_ != Place::kMemory) {
-    fold(views(0, 0, deadline), own_.data, own_.bytes);
+// All members reduce everything: one step, and one more for those whose contribution the others
+// read where it lies.
+void Collective::reduce_at_once(Reducer reducer, const Deadline& deadline) {
+  record_.sent(own_.bytes * static_cast<std::size_t>(group_.size() - 1));
+  if (own_placement_ != Placement::kMemory) {
+    reducer(views(0, 0, deadline), own_.data, own_.bytes);
     return finish();
   }
   std::vector<std::byte> result(own_.bytes);
-  fold(views(0, 0, deadline), result.data(), own_.bytes);
+  reducer(views(0, 0, deadline), result.data(), own_.bytes);
   finish();
   await_all(Progress::kDone, deadline);
   std::memcpy(own_.data, result.data(), own_.bytes);
 }
 
 void Collective::await_reason_of(int member) const {
-  constexpr Seconds kForTheReason{2};
+  constexpr Seconds kReasonTimeout{2};
   try {
-    party_.wait([] { return false; }, [member] { return std::vector{member}; },
-                Deadline::in(kForTheReason));
+    group_.wait([] { return false; }, [member] { return std::vector{member}; },
+                Deadline::in(kReasonTimeout));
     // The caller has more to say. NOLINTNEXTLINE(bugprone-empty-catch)
-  } catch (const Late&) {
+  } catch (const TimedOut&) {
   }
 }
 
 void Collective::check_still_open() const {
-  const std::optional<int> closed = party_.closed();
+  const std::optional<int> closed = group_.closed();
   if (!closed) return;
-  party_.throw_if_broken();
+  group_.throw_if_broken();
   await_reason_of(*closed);
-  throw Late({*closed});
+  throw TimedOut({*closed});
 }
 
 // Part of the result, to where the member's contribution was.
 void Collective::write(int member, const std::byte* view, std::size_t at, std::size_t bytes) const {
-  const Party::Writing writing(party_, member);
+  const ShmGroup::Writing writing(group_, member);
   if (!writing.allowed()) return;  // check_still_open() comes later
   // This member's memory, which its owner has made for all to write to.
   std::memcpy(const_cast<std::byte*>(view + at), own_.data + at, bytes);
 }
 
-// Everybody folds one part, and writes it into everybody's memory.
-void Collective::fold_in_memory(Fold fold, std::size_t grain, const Deadline& deadline) {
-  Views all = views(0, 0, deadline), block(party_.size());
-  const Part part(own_.bytes, party_.index(), party_.size(), grain);
+// Each member reduces one part, and writes it into the memory of all.
+void Collective::reduce_in_memory(Reducer reducer, std::size_t grain, const Deadline& deadline) {
+  Views all = views(0, 0, deadline), block(group_.size());
+  const Part part(own_.bytes, group_.index(), group_.size(), grain);
   for (std::size_t at = part.begin; at < part.end; at += kBlock) {
     const std::size_t size = std::min(kBlock, part.end - at);
-    for (int member = 0; member < party_.size(); ++member) block[member] = all[member] + at;
-    fold(block, own_.data + at, size);
-    for (int member = 0; member < party_.size(); ++member) {
-      if (member != party_.index()) write(member, all[member], at, size);
+    for (int member = 0; member < group_.size(); ++member) block[member] = all[member] + at;
+    reducer(block, own_.data + at, size);
+    for (int member = 0; member < group_.size(); ++member) {
+      if (member != group_.index()) write(member, all[member], at, size);
     }
   }
   // Read, and written.
-  record_.sent(2 * (part.end - part.begin) * static_cast<std::size_t>(party_.size() - 1));
+  record_.sent(2 * (part.end - part.begin) * static_cast<std::size_t>(group_.size() - 1));
   finish();
 }
 
-void Collective::conclude_in_memory(const Deadline& deadline) {
+void Collective::finalize_in_memory(const Deadline& deadline) {
   await_all(Progress::kDone, deadline);
   check_still_open();
 }
 
-// Window by window: both fold all. To fold half and take the other half is as much reading, and one
-// step more for each window.
-void Collective::reduce_whole_windows(Fold fold, const Deadline& deadline) {
+// Window by window: both reduce all. To reduce half and take the other half is as much reading, and
+// one step more for each window.
+void Collective::reduce_whole_windows(Reducer reducer, const Deadline& deadline) {
   const auto take = [&](std::span<const std::byte* const> views, std::size_t begin,
                         std::size_t end) {
-    fold(views, own_.data + begin, end - begin);
+    reducer(views, own_.data + begin, end - begin);
     record_.sent(end - begin);
   };
   take_all(take, deadline);
 }
 
-// Window by window: everybody folds one part, and takes the others'.
-void Collective::reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline) {
-  const bool streams = own_place_ == Place::kStream;
-  const std::size_t window = party_.shape().window_bytes;
+// Window by window: each member reduces one part, and takes the others'.
+void Collective::reduce_in_windows(Reducer reducer, std::size_t grain, const Deadline& deadline) {
+  const bool streams = own_placement_ == Placement::kStream;
+  const std::size_t window = group_.shape().window_bytes;
   const std::uint64_t windows = (own_.bytes + window - 1) / window;
   for (std::uint64_t w = 0; w < windows; ++w) {
     const std::size_t begin = w * window, size = std::min(window, own_.bytes - begin);
     if (w + 1 < windows) {
-      if (streams) fill(w + 1);  // free: everybody has folded w - 1
-      party_.advance(number_, filled(w + 1));
+      if (streams) fill(w + 1);  // free: all members have reduced w - 1
+      group_.advance(number_, filled(w + 1));
     }
     await_all(filled(w), deadline);
-    const Part part(size, party_.index(), party_.size(), grain);
+    const Part part(size, group_.index(), group_.size(), grain);
     Views views = this->views(begin, w, deadline);
-    for (int member = 0; member < party_.size(); ++member) views[member] += part.begin;
-    // Free: everybody has taken w - 2, before they folded w - 1.
-    fold(views, result(party_.index(), begin, w, deadline) + part.begin, part.end - part.begin);
-    party_.advance(number_, taken(w));
+    for (int member = 0; member < group_.size(); ++member) views[member] += part.begin;
+    // Free: all members have taken w - 2, before they reduced w - 1.
+    reducer(views, result(group_.index(), begin, w, deadline) + part.begin, part.end - part.begin);
+    group_.advance(number_, taken(w));
     await_all(taken(w), deadline);
-    for (int member = 0; member < party_.size(); ++member) {
-      const Part theirs(size, member, party_.size(), grain);
+    for (int member = 0; member < group_.size(); ++member) {
+      const Part theirs(size, member, group_.size(), grain);
       const std::byte* from = result(member, begin, w, deadline) + theirs.begin;
       std::byte* to = own_.data + begin + theirs.begin;
       if (from != to) std::memcpy(to, from, theirs.end - theirs.begin);
     }
-    // Read to be folded, and read as sums.
+    // Read to be reduced, and read as sums.
     const std::size_t own = part.end - part.begin;
-    record_.sent(own * static_cast<std::size_t>(party_.size() - 1) + size - own);
+    record_.sent(own * static_cast<std::size_t>(group_.size() - 1) + size - own);
   }
   finish();
   // What others read in this member's own memory must not change before.

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <troika/base/function_ref.h>
-#include <troika/comm/shm/party.h>
+#include <troika/comm/shm/shm_group.h>
 #include <troika/observe/recorder.h>
 
 #include <array>
@@ -39,7 +39,7 @@ struct Location {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
 };
-// Finds a member's segment here. Throws Late, Broken.
+// Finds a member's segment here. Throws TimedOut, Broken.
 using FindSegment =
     std::function<std::byte*(int member, std::uint32_t segment, const Deadline& deadline)>;
 
@@ -82,25 +82,25 @@ class Collective {
   // `number` counts the group's operations. The record is told of each wait for the others, and of
   // the bytes that a reduction reads from the others' memory or writes to it; what a gather takes
   // is its caller's to tell.
-  Collective(Party& party, const FindSegment& find, std::uint64_t number,
+  Collective(ShmGroup& group, const FindSegment& find, std::uint64_t number,
              const OperationRecord& record, const Contribution& own)
-      : party_(party),
+      : group_(group),
         find_(find),
         number_(number),
         record_(record),
         own_(own),
-        own_place_(place_of(own, party.shape())) {}
+        own_placement_(placement_of(own, group.shape())) {}
 
   // Comes first: makes the contribution visible, as far as that goes without waiting for the
   // others to take it. A ring entry that they still need is waited for.
   void announce(std::string_view name, const Deadline& deadline);
 
   // Whether reduce() of so many bytes, the same from each, takes one step, where they are not in
-  // memory for all: everybody folds all.
+  // memory for all: all members reduce all.
   [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members, const Shape& shape);
   // How a contribution becomes visible. Those in large slots and windows are made one at a time, in
   // order; the caller sees to it.
-  [[nodiscard]] static Place place_of(const Contribution& own, const Shape& shape);
+  [[nodiscard]] static Placement placement_of(const Contribution& own, const Shape& shape);
 
   // Bytes [begin, end) of every member's contribution: views[m] is where member m's byte `begin`
   // lies; past `bytes(m)` there is nothing. Called window by window.
@@ -111,21 +111,21 @@ class Collective {
   void gather(Take take, const Deadline& deadline);
 
   // Bytes [begin, end) of the result from the same bytes of all; `out` may be one of `views`.
-  using Fold =
+  using Reducer =
       FunctionRef<void(std::span<const std::byte* const> views, std::byte* out, std::size_t bytes)>;
   // All contributions have the same size; the result takes the place of each. `grain` bytes are
   // never cut.
-  void reduce(Fold fold, std::size_t grain, const Deadline& deadline);
+  void reduce(Reducer reducer, std::size_t grain, const Deadline& deadline);
   // If all members are there, does what needs nothing more of them: its part, for which they would
   // otherwise wait until somebody here comes to reduce(). Whether that was everything; else
   // reduce() does the rest. A segment of another member that is new here is waited for.
-  [[nodiscard]] bool reduce_early(Fold fold, std::size_t grain, const Deadline& deadline);
+  [[nodiscard]] bool reduce_early(Reducer reducer, std::size_t grain, const Deadline& deadline);
 
   // Whether gather() or reduce() would find all members there.
-  [[nodiscard]] bool ready() const { return party_.all_at(number_, kEntered, in_slot()); }
+  [[nodiscard]] bool ready() const { return group_.all_at(number_, kEntered, in_slot()); }
   // Whether they would throw by now instead of waiting for those who are not.
   [[nodiscard]] bool is_over(const Deadline& deadline) const {
-    return party_.is_over([&] { return party_.missing_at(number_, kEntered); }, deadline);
+    return group_.is_over([&] { return group_.missing_at(number_, kEntered); }, deadline);
   }
   // Of a member that has entered.
   [[nodiscard]] std::size_t bytes(int member) const;
@@ -135,17 +135,19 @@ class Collective {
  private:
   static constexpr std::uint64_t kEntered = 1;
   // Phases of window w: its owner has filled it; the member has taken what it needs from
-  // everybody's (or, in a reduction, folded its part of them). A member fills w + 1 before it takes
-  // w.
+  // all contributions (or, in a reduction, reduced its part of them). A member fills w + 1 before
+  // it takes w.
   static std::uint64_t filled(std::uint64_t w) { return w == 0 ? kEntered : 2 * w; }
   static std::uint64_t taken(std::uint64_t w) { return 2 * w + 3; }
 
   // What the others are likely to have in their slots: as much as this member.
-  [[nodiscard]] std::size_t in_slot() const { return own_place_ == Place::kSlot ? own_.bytes : 0; }
-  // Of this member itself nothing is read back; Party::progress says why.
+  [[nodiscard]] std::size_t in_slot() const {
+    return own_placement_ == Placement::kSlot ? own_.bytes : 0;
+  }
+  // Of this member itself nothing is read back; ShmGroup::progress says why.
   [[nodiscard]] const Operation& entry(int member) const;
-  [[nodiscard]] Place place(int member) const;
-  [[nodiscard]] bool any(Place place) const;
+  [[nodiscard]] Placement placement(int member) const;
+  [[nodiscard]] bool any(Placement placement) const;
   [[nodiscard]] std::size_t largest() const;
   [[nodiscard]] const std::byte* view(int member, std::size_t begin, std::uint64_t window,
                                       const Deadline& deadline) const;
@@ -157,28 +159,28 @@ class Collective {
   void await_all(std::uint64_t phase, const Deadline& deadline, std::size_t in_slot = 0);
   // No entry is read after it: it may be another operation's.
   void finish();
-  void reduce_at_once(Fold fold, const Deadline& deadline);
+  void reduce_at_once(Reducer reducer, const Deadline& deadline);
   void write(int member, const std::byte* view, std::size_t at, std::size_t bytes) const;
   // Of a member whose memory is not as it was: waits for what it has to say. Returns if that is
   // nothing. Throws Broken.
   void await_reason_of(int member) const;
   // Comes after the last look at memory that its owner may have been given back because an
-  // operation of its has failed. Throws Broken, Late.
+  // operation of its has failed. Throws Broken, TimedOut.
   void check_still_open() const;
-  void fold_in_memory(Fold fold, std::size_t grain, const Deadline& deadline);
-  // Comes after it: waits until the others have folded their parts.
-  void conclude_in_memory(const Deadline& deadline);
+  void reduce_in_memory(Reducer reducer, std::size_t grain, const Deadline& deadline);
+  // Comes after it: waits until the others have reduced their parts.
+  void finalize_in_memory(const Deadline& deadline);
   void take_all(Take take, const Deadline& deadline);
-  void reduce_whole_windows(Fold fold, const Deadline& deadline);
-  void reduce_in_windows(Fold fold, std::size_t grain, const Deadline& deadline);
+  void reduce_whole_windows(Reducer reducer, const Deadline& deadline);
+  void reduce_in_windows(Reducer reducer, std::size_t grain, const Deadline& deadline);
 
-  Party& party_;
+  ShmGroup& group_;
   const FindSegment& find_;
   std::uint64_t number_;
   OperationRecord record_;
   Contribution own_;
-  Place own_place_;
-  bool folded_ = false;  // this member's part, in memory
+  Placement own_placement_;
+  bool reduced_ = false;  // this member's part, in memory
 };
 
 }  // namespace troika::shm

@@ -2,7 +2,7 @@
 #include <troika/base/short_copy.h>
 #include <troika/base/text.h>
 #include <troika/comm/collectives.h>
-#include <troika/comm/fold.h>
+#include <troika/comm/reduce.h>
 #include <troika/comm/shm/engine.h>
 #include <troika/comm/shm/engine_pending.h>
 #include <troika/comm/shm/parts.h>
@@ -25,16 +25,17 @@ std::size_t bytes(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.nbytes() : 0;
 }
 
-// For Collective::Fold.
-auto folding(at::ScalarType dtype, ReduceOp op) {
+// For Collective::Reducer.
+auto reducer_for(at::ScalarType dtype, ReduceOp op) {
   return [dtype, op](std::span<const std::byte* const> views, std::byte* out, std::size_t size) {
-    fold(dtype, op, views, out, static_cast<std::int64_t>(size / c10::elementSize(dtype)));
+    reduce_in_rank_order(dtype, op, views, out,
+                         static_cast<std::int64_t>(size / c10::elementSize(dtype)));
   };
 }
 
 // "all_reduce 'loss'" as peers read it, in `room`, cut where it is too long.
 std::string_view short_name(std::string_view operation, std::string_view label,
-                            std::array<char, kLine>& room) {
+                            std::array<char, kCacheLine>& room) {
   std::size_t size = 0;
   for (const std::string_view part :
        {operation, std::string_view(" '"), label, std::string_view("'")}) {
@@ -44,26 +45,26 @@ std::string_view short_name(std::string_view operation, std::string_view label,
 }
 
 // All-reduce as `finish` of Engine::start.
-template <class Fold>
+template <class Reducer>
 struct Reduction {
   void operator()(Collective& collective, const Deadline& deadline) const {
-    collective.reduce(fold, element, deadline);
+    collective.reduce(reducer, element, deadline);
   }
   // What can be done at once; whether that was all.
   [[nodiscard]] bool early(Collective& collective, const Deadline& deadline) const {
-    return collective.reduce_early(fold, element, deadline);
+    return collective.reduce_early(reducer, element, deadline);
   }
-  Fold fold;
+  Reducer reducer;
   std::size_t element;  // bytes
 };
 
 template <class Finish>
-concept ComesEarly = requires(const Finish& finish, Collective& collective, Deadline deadline) {
+concept HasEarlyStep = requires(const Finish& finish, Collective& collective, Deadline deadline) {
   { finish.early(collective, deadline) } -> std::same_as<bool>;
 };
 
 // Lets go of what is done: to ask again would take a lock.
-bool under_way(Work& work) {
+bool is_pending(Work& work) {
   if (!work.done()) return true;
   work = {};
   return false;
@@ -80,28 +81,28 @@ void compare_sizes(int peer, std::uint64_t sends, std::uint64_t expected, std::u
 
 }  // namespace
 
-Engine::Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience)
+Engine::Engine(Members members, Attached attached, const Shape& shape, ShmGroup::Backoff backoff)
     : members_(std::move(members)),
-      wires_(std::move(attached.wires)),
-      party_(std::move(attached.boards), shape, members_.index, patience),
-      segments_(std::make_shared<Segments>(wires_, members_.index)),
+      connections_(std::move(attached.connections)),
+      group_(std::move(attached.control_blocks), shape, members_.index, backoff),
+      segments_(std::make_shared<Segments>(connections_, members_.index)),
       find_([this](int member, std::uint32_t segment, const Deadline& deadline) {
         return segments_->find(member, segment, deadline);
       }),
-      mailbox_(party_),
-      lane_(std::make_unique<Lane>(Lane::Order::kAsAdded)),
-      exchange_lane_(std::make_unique<Lane>(Lane::Order::kIndependent)),
+      mailbox_(group_),
+      queue_(std::make_unique<WorkQueue>(WorkQueue::Order::kAsAdded)),
+      exchange_queue_(std::make_unique<WorkQueue>(WorkQueue::Order::kIndependent)),
       stop_watching_(eventfd(0, EFD_CLOEXEC)) {
   check(stop_watching_.valid(), "no eventfd for the engine shm");
   watcher_ = std::thread([this] { watch(); });
 }
 
 Engine::~Engine() {
-  lane_.reset();
-  exchange_lane_.reset();
-  for (const auto& pending : pending_) settle(*pending);
-  for (const auto& pending : pending_exchanges_) settle(*pending);
-  if (!party_.broken()) party_.leave();
+  queue_.reset();
+  exchange_queue_.reset();
+  for (const auto& pending : pending_) wait_ignoring_errors(*pending);
+  for (const auto& pending : pending_exchanges_) wait_ignoring_errors(*pending);
+  if (!group_.broken()) group_.leave();
   eventfd_write(stop_watching_.get(), 1);
   watcher_.join();
   segments_->disconnect();
@@ -110,9 +111,9 @@ Engine::~Engine() {
 Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto element = static_cast<std::size_t>(tensor.element_size());
   const std::size_t size = bytes(tensor);
-  const bool at_once = Collective::reduces_at_once(size, party_.size(), party_.shape());
+  const bool at_once = Collective::reduces_at_once(size, group_.size(), group_.shape());
   return start("all_reduce", call, tensor, {at_once ? size : kUnbounded, size},
-               Reduction{folding(tensor.scalar_type(), op), element}, Use::kInPlace);
+               Reduction{reducer_for(tensor.scalar_type(), op), element}, Use::kInPlace);
 }
 
 Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -120,8 +121,8 @@ Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
   const Range own = range_of(counts, members_.index, input.element_size());
   return start(
       "reduce_scatter", call, input, {bytes(input), bytes(input)},
-      [=, fold = folding(input.scalar_type(), op), record = call.record](Collective& collective,
-                                                                         const Deadline& deadline) {
+      [=, reducer = reducer_for(input.scalar_type(), op), record = call.record](
+          Collective& collective, const Deadline& deadline) {
         collective.gather(
             [&](std::span<const std::byte* const> views, std::size_t begin, std::size_t end) {
               const std::size_t low = std::max(begin, own.begin), high = std::min(end, own.end);
@@ -129,7 +130,7 @@ Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
               record.sent((views.size() - 1) * (high - low));
               std::vector<const std::byte*> shifted;
               for (const std::byte* view : views) shifted.push_back(view + (low - begin));
-              fold(shifted, data(output) + (low - own.begin), high - low);
+              reducer(shifted, data(output) + (low - own.begin), high - low);
             },
             deadline);
       });
@@ -169,7 +170,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
     std::uint64_t begin, end, expected;  // bytes
   };
   const auto element = static_cast<std::size_t>(input.element_size());
-  const std::size_t members = wires_.size(), table = members * sizeof(Cut);
+  const std::size_t members = connections_.size(), table = members * sizeof(Cut);
   const at::Tensor sent = at::empty({static_cast<std::int64_t>(table + bytes(input))}, at::kByte);
   std::vector<std::uint64_t> given(members);
   for (std::size_t member = 0; member < members; ++member) {
@@ -245,7 +246,7 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
 Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                      const Call& call) {
   const auto index = static_cast<std::size_t>(members_.index);
-  const std::size_t part = bytes(output), members = wires_.size();
+  const std::size_t part = bytes(output), members = connections_.size();
   const bool sends = root == members_.index;
   return start(
       "scatter", call, sends ? input : at::Tensor(), {part * members, part * members},
@@ -271,12 +272,12 @@ Work Engine::barrier(const Call& call) {
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
-  const Named named = Engine::named("exchange", call);
+  const OperationContext context = Engine::context_of("exchange", call);
   call.entered();
   auto batch = std::make_shared<Mailbox::Batch>(call.label);
   std::vector<at::Tensor> tensors;
-  run(named, [&] {
-    party_.throw_if_broken();
+  run(context, [&] {
+    group_.throw_if_broken();
     for (const Transfer& transfer : transfers) {
       const std::size_t size = bytes(transfer.tensor);
       if (size == 0) continue;
@@ -292,102 +293,103 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   });
   if (batch->done()) return {};
   // Whoever waits finishes it, where the others do not depend on that.
-  if (mailbox_.is_out_of_hand(batch)) {
-    auto pending = std::make_shared<SmallExchange>(*this, named, batch, std::move(tensors));
+  if (mailbox_.is_buffered(batch)) {
+    auto pending = std::make_shared<SmallExchange>(*this, context, batch, std::move(tensors));
     std::erase_if(pending_exchanges_, [](const auto& each) { return each->done(); });
     pending_exchanges_.push_back(pending);
     return Work(std::move(pending));
   }
-  const auto body = [this, name = Kept(named), batch, tensors = std::move(tensors)] {
+  const auto body = [this, name = OwnedContext(context), batch, tensors = std::move(tensors)] {
     finish_exchange(name.get(), batch);
   };
-  const auto overdue = [this, name = Kept(named)] { return this->overdue(name.get()); };
-  return exchange_lane_->add({.deadline = call.deadline, .run = body, .overdue = overdue});
+  const auto overdue = [this, name = OwnedContext(context)] { return this->overdue(name.get()); };
+  return exchange_queue_->add({.deadline = call.deadline, .run = body, .overdue = overdue});
 }
 
-void Engine::finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch) {
-  run(named, [&] { mailbox_.wait(batch, named.deadline); });
-  named.record.step();
+void Engine::finish_exchange(const OperationContext& context,
+                             const std::shared_ptr<Mailbox::Batch>& batch) {
+  run(context, [&] { mailbox_.wait(batch, context.deadline); });
+  context.record.step();
 }
 
 template <class Finish>
 Work Engine::start(std::string_view operation, const Call& call, const at::Tensor& contribution,
                    Amount amount, Finish finish, Use use) {
-  const Named named = Engine::named(operation, call);
+  const OperationContext context = Engine::context_of(operation, call);
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
                    std::nullopt, amount.at_once};
-  const Shape& shape = party_.shape();
+  const Shape& shape = group_.shape();
   const bool one_step =
       own.at_once <= (use == Use::kLargeSlots ? shape.large_slot_bytes : shape.slot_bytes);
   if (own.bytes > shape.slot_bytes && !one_step) {
     own.location = segments_->locate(own.data, own.bytes);
   }
-  const bool has_to_wait = announcing_waits(number, Collective::place_of(own, shape));
-  Collective collective(party_, find_, number, named.record, own);
+  const bool has_to_wait = announcing_waits(number, Collective::placement_of(own, shape));
+  Collective collective(group_, find_, number, context.record, own);
   // As early as can be: what follows goes on while the others come.
-  if (!has_to_wait) announce(collective, named);
+  if (!has_to_wait) announce(collective, context);
   call.entered();
   while (!pending_.empty() && pending_.front()->done()) pending_.pop_front();
-  const bool follows_the_lane = under_way(last_in_lane_);
+  const bool follows_queued = is_pending(last_queued_);
   // Where all are there, or about to be, that is all.
-  if (!has_to_wait && !follows_the_lane && pending_.empty()) {
-    if (one_step && party_.soon([&] { return collective.ready(); })) {
-      run(named, [&] { finish(collective, named.deadline); });
+  if (!has_to_wait && !follows_queued && pending_.empty()) {
+    if (one_step && group_.ready_soon([&] { return collective.ready(); })) {
+      run(context, [&] { finish(collective, context.deadline); });
       return {};
     }
-    if constexpr (ComesEarly<Finish>) {
+    if constexpr (HasEarlyStep<Finish>) {
       bool is_all = false;
       if (!one_step && amount.moved <= kWorthAThread) {
-        run(named, [&] { is_all = finish.early(collective, named.deadline); });
+        run(context, [&] { is_all = finish.early(collective, context.deadline); });
       }
       if (is_all) return {};
     }
   }
-  auto kept = std::make_shared<Operation<Finish>>(*this, named, collective, contribution,
-                                                  std::move(finish));
-  Lane::Job job{.deadline = named.deadline, .run = {}, .overdue = {}};
-  if (amount.moved <= kWorthAThread) job.start = Lane::Start::kSoon;
+  auto pending = std::make_shared<Operation<Finish>>(*this, context, collective, contribution,
+                                                     std::move(finish));
+  WorkQueue::Job job{.deadline = context.deadline, .run = {}, .overdue = {}};
+  if (amount.moved <= kWorthAThread) job.start = WorkQueue::Start::kSoon;
   if (has_to_wait) {
     // What it waits for may be that this member is done with earlier ones, as it may be at a peer.
     for (const auto& each : pending_) job.latest = std::max(job.latest, each->deadline().at());
-    job.run = [this, kept, earlier = pending_] {
-      for (const auto& each : earlier) settle(*each);
-      kept->announce();
-      kept->body();
+    job.run = [this, pending, earlier = pending_] {
+      for (const auto& each : earlier) wait_ignoring_errors(*each);
+      pending->announce();
+      pending->body();
     };
-    return last_to_announce_ = in_lane(std::move(job), kept->name());
+    return last_to_announce_ = enqueue(std::move(job), pending->name());
   }
-  // Operations end in the order in which they were called: none overtakes what is in the lane.
-  if (!one_step || follows_the_lane) {
-    job.run = [kept] { kept->body(); };
-    return in_lane(std::move(job), kept->name());
+  // Operations end in the order in which they were called: none overtakes what is in the queue.
+  if (!one_step || follows_queued) {
+    job.run = [pending] { pending->body(); };
+    return enqueue(std::move(job), pending->name());
   }
-  pending_.push_back(kept);
-  return Work(std::move(kept));
+  pending_.push_back(pending);
+  return Work(std::move(pending));
 }
 
-bool Engine::announcing_waits(std::uint64_t number, Place place) {
-  if (place == Place::kStream || !party_.entry_is_free(number)) return true;
+bool Engine::announcing_waits(std::uint64_t number, Placement placement) {
+  if (placement == Placement::kStream || !group_.entry_is_free(number)) return true;
   // Large slots are taken in order, by one thread at a time.
-  return place == Place::kLargeSlot &&
-         (under_way(last_to_announce_) || !party_.large_slot_is_free());
+  return placement == Placement::kLargeSlot &&
+         (is_pending(last_to_announce_) || !group_.large_slot_is_free());
 }
 
-void Engine::announce(Collective& collective, const Named& named) {
-  run(named, [&] {
-    party_.throw_if_broken();
-    std::array<char, kLine> room;
-    collective.announce(short_name(named.operation, named.label, room), named.deadline);
+void Engine::announce(Collective& collective, const OperationContext& context) {
+  run(context, [&] {
+    group_.throw_if_broken();
+    std::array<char, kCacheLine> room;
+    collective.announce(short_name(context.operation, context.label, room), context.deadline);
   });
 }
 
-Work Engine::in_lane(Lane::Job job, const Kept& name) {
+Work Engine::enqueue(WorkQueue::Job job, const OwnedContext& name) {
   job.overdue = [this, name] { return overdue(name.get()); };
-  return last_in_lane_ = lane_->add(std::move(job));
+  return last_queued_ = queue_->add(std::move(job));
 }
 
-void Engine::settle(Pending& pending) {
+void Engine::wait_ignoring_errors(Pending& pending) {
   try {
     pending.wait();
     // Whoever has the handle is told. NOLINTNEXTLINE(bugprone-empty-catch)

@@ -1,19 +1,19 @@
 // The engine shm: collectives between the ranks of one host, over shared memory. Small operations,
 // in one step, are announced by the caller's thread when they start and finished by whoever waits
 // for them. In the others members wait for what each of them does halfway, so they go on in a
-// thread of their own where nobody waits (lane.h), after what can be done at once.
+// thread of their own where no caller waits (work_queue.h), after what can be done at once.
 #pragma once
 
 #include <troika/base/function_ref.h>
 #include <troika/base/text.h>
 #include <troika/comm/diagnosis.h>
 #include <troika/comm/group.h>
-#include <troika/comm/lane.h>
 #include <troika/comm/members.h>
 #include <troika/comm/shm/collective.h>
 #include <troika/comm/shm/mailbox.h>
 #include <troika/comm/shm/segments.h>
-#include <troika/comm/witness.h>
+#include <troika/comm/snapshot_collector.h>
+#include <troika/comm/work_queue.h>
 
 #include <deque>
 #include <limits>
@@ -26,7 +26,7 @@ namespace troika::shm {
 
 class Engine final : public GroupEngine {
  public:
-  Engine(Members members, Attached attached, const Shape& shape, Party::Patience patience);
+  Engine(Members members, Attached attached, const Shape& shape, ShmGroup::Backoff backoff);
   // Finishes what is under way.
   ~Engine() override;
 
@@ -56,7 +56,7 @@ class Engine final : public GroupEngine {
   class Operation;
   class SmallExchange;
   // What an operation is, in errors and to the others.
-  struct Named {
+  struct OperationContext {
     std::string_view operation;  // a literal
     std::string_view label;
     Deadline deadline;
@@ -64,20 +64,21 @@ class Engine final : public GroupEngine {
     // "all_reduce 'loss'"
     [[nodiscard]] std::string text() const { return std::string(operation) + " " + quote(label); }
   };
-  static Named named(std::string_view operation, const Call& call) {
+  static OperationContext context_of(std::string_view operation, const Call& call) {
     return {operation, call.label, call.deadline, call.record};
   }
   // For an operation that outlives the call: its label is the caller's.
-  class Kept {
+  class OwnedContext {
    public:
-    explicit Kept(const Named& named) : label_(named.label), named_(named) {}
-    [[nodiscard]] Named get() const {
-      return {named_.operation, label_, named_.deadline, named_.record};
+    explicit OwnedContext(const OperationContext& context)
+        : label_(context.label), context_(context) {}
+    [[nodiscard]] OperationContext get() const {
+      return {context_.operation, label_, context_.deadline, context_.record};
     }
 
    private:
     std::string label_;
-    Named named_;
+    OperationContext context_;
   };
 
   static constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
@@ -103,36 +104,39 @@ class Engine final : public GroupEngine {
              Amount amount, Finish finish, Use use = Use::kLargeSlots);
   // Whether to announce an operation may take until others have done something: then the caller
   // does not, since they may get round to that only after the caller has come to something else.
-  [[nodiscard]] bool announcing_waits(std::uint64_t number, Place place);
-  void announce(Collective& collective, const Named& named);
+  [[nodiscard]] bool announcing_waits(std::uint64_t number, Placement placement);
+  void announce(Collective& collective, const OperationContext& context);
   // Of short ones, whoever waits for them before long saves the change of thread.
-  Work in_lane(Lane::Job job, const Kept& name);
+  Work enqueue(WorkQueue::Job job, const OwnedContext& name);
   // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
   // operation that all have entered ends well even if a peer has left since.
-  void run(const Named& named, FunctionRef<void()> body);
-  [[nodiscard]] std::exception_ptr overdue(const Named& named);
+  void run(const OperationContext& context, FunctionRef<void()> body);
+  [[nodiscard]] std::exception_ptr overdue(const OperationContext& context);
   // "all_reduce 'gradients' on axis data".
-  [[nodiscard]] std::string place_of(const Named& named) const;
-  // Gives others a moment to say why they gave up, and throws PeerError if they do: this group's
+  [[nodiscard]] std::string describe(const OperationContext& context) const;
+  // Gives others a moment to say why they aborted, and throws PeerError if they do: this group's
   // members, and `held_up` also in another group.
-  void await_reason(const Named& named, int held_up);
-  [[noreturn]] void tell_reason(const Named& named, int member, const Reason& reason);
+  void await_reason(const OperationContext& context, int held_up);
+  [[noreturn]] void throw_abort_reason(const OperationContext& context, int member,
+                                       const AbortReason& reason);
   // Throws what the user is told of an operation that is late, or that a peer has broken.
-  [[noreturn]] void tell_late(const Named& named, const std::vector<int>& missing);
-  [[noreturn]] void tell_broken(const Named& named, const Broken& error);
+  [[noreturn]] void throw_deadline_error(const OperationContext& context,
+                                         const std::vector<int>& missing);
+  [[noreturn]] void throw_peer_error(const OperationContext& context, const Broken& error);
   // What holds the operation up.
-  [[nodiscard]] Diagnosis examine(const Named& named, std::vector<int> suspects);
-  [[nodiscard]] Diagnosis examine_mismatch(const Named& named, const Mismatch& error);
-  [[nodiscard]] std::string death_of(int member);
+  [[nodiscard]] Diagnosis examine(const OperationContext& context, std::vector<int> suspects);
+  [[nodiscard]] Diagnosis examine_mismatch(const OperationContext& context, const Mismatch& error);
+  [[nodiscard]] std::string describe_exit(int member);
   // Breaks the group; the tensors of this member are left alone from then on.
-  void give_up(const Reason& reason);
-  static void settle(Pending& pending);
-  void finish_exchange(const Named& named, const std::shared_ptr<Mailbox::Batch>& batch);
+  void fail(const AbortReason& reason);
+  static void wait_ignoring_errors(Pending& pending);
+  void finish_exchange(const OperationContext& context,
+                       const std::shared_ptr<Mailbox::Batch>& batch);
   void watch();
 
   Members members_;
-  std::vector<std::optional<Wire>> wires_;
-  Party party_;
+  std::vector<std::optional<PeerConnection>> connections_;
+  ShmGroup group_;
   std::shared_ptr<Segments> segments_;
   FindSegment find_;
   Mailbox mailbox_;
@@ -140,10 +144,10 @@ class Engine final : public GroupEngine {
   // In order; finished, at the latest, by later ones that wait for it.
   std::deque<std::shared_ptr<Pending>> pending_;
   std::vector<std::shared_ptr<Pending>> pending_exchanges_;
-  std::unique_ptr<Lane> lane_;
-  Work last_in_lane_;
+  std::unique_ptr<WorkQueue> queue_;
+  Work last_queued_;
   Work last_to_announce_;  // of those that are announced there
-  std::unique_ptr<Lane> exchange_lane_;
+  std::unique_ptr<WorkQueue> exchange_queue_;
   UniqueFd stop_watching_;
   std::thread watcher_;
 };

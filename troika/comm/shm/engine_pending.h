@@ -89,20 +89,20 @@ class Engine::Pending : public Work::State {
 template <class Finish>
 class Engine::Operation final : public Engine::Pending {
  public:
-  Operation(Engine& engine, const Named& named, const Collective& collective,
+  Operation(Engine& engine, const OperationContext& context, const Collective& collective,
             at::Tensor contribution, Finish finish)
       : engine_(engine),
-        name_(named),
+        name_(context),
         collective_(collective),
         contribution_(std::move(contribution)),
         finish_(std::move(finish)) {}
 
-  [[nodiscard]] const Kept& name() const { return name_; }
+  [[nodiscard]] const OwnedContext& name() const { return name_; }
   [[nodiscard]] Deadline deadline() const override { return name_.get().deadline; }
   void announce() { engine_.announce(collective_, name_.get()); }
   void body() override {
-    const Named named = name_.get();
-    engine_.run(named, [&] { (*finish_)(collective_, named.deadline); });
+    const OperationContext context = name_.get();
+    engine_.run(context, [&] { (*finish_)(collective_, context.deadline); });
     finish_.reset();
     contribution_ = at::Tensor();
   }
@@ -113,7 +113,7 @@ class Engine::Operation final : public Engine::Pending {
   }
 
   Engine& engine_;
-  Kept name_;
+  OwnedContext name_;
   Collective collective_;
   at::Tensor contribution_;
   std::optional<Finish> finish_;
@@ -122,9 +122,9 @@ class Engine::Operation final : public Engine::Pending {
 // An exchange that lacks nothing but what others send.
 class Engine::SmallExchange final : public Engine::Pending {
  public:
-  SmallExchange(Engine& engine, const Named& named, std::shared_ptr<Mailbox::Batch> batch,
-                std::vector<at::Tensor> tensors)
-      : engine_(engine), name_(named), batch_(std::move(batch)), tensors_(std::move(tensors)) {}
+  SmallExchange(Engine& engine, const OperationContext& context,
+                std::shared_ptr<Mailbox::Batch> batch, std::vector<at::Tensor> tensors)
+      : engine_(engine), name_(context), batch_(std::move(batch)), tensors_(std::move(tensors)) {}
 
   [[nodiscard]] Deadline deadline() const override { return name_.get().deadline; }
   void body() override {
@@ -140,7 +140,7 @@ class Engine::SmallExchange final : public Engine::Pending {
   }
 
   Engine& engine_;
-  Kept name_;
+  OwnedContext name_;
   std::shared_ptr<Mailbox::Batch> batch_;
   std::vector<at::Tensor> tensors_;
 };

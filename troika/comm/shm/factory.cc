@@ -1,9 +1,9 @@
 // Makes the engine shm: its members find each other's sockets through the store.
 #include <troika/base/error.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/meeting.h>
+#include <troika/comm/group_rendezvous.h>
+#include <troika/comm/shm/backoff.h>
 #include <troika/comm/shm/engine.h>
-#include <troika/comm/shm/patience.h>
 #include <troika/observe/machine.h>
 
 #include <algorithm>
@@ -25,10 +25,11 @@ EngineFacts shm_facts() {
   return facts;
 }
 
-std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeting& meeting) {
-  Members members = meeting.members();
-  const shm::Door door;
-  const auto doors = meeting.exchange("door", door.name());
+std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context,
+                                             GroupRendezvous& rendezvous) {
+  Members members = rendezvous.members();
+  const shm::Listener listener;
+  const auto names = rendezvous.exchange("door", listener.name());
   shm::Shape shape;
   shape.members = members.size();
   // A channel to each peer: less for each where there are many.
@@ -37,11 +38,11 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context, Meeti
     shape.channel_bytes /= 2;
   }
   try {
-    shm::Attached attached = attach(door, doors, context.index, shape, meeting.deadline());
+    shm::Attached attached = attach(listener, names, context.index, shape, rendezvous.deadline());
     const int ranks = std::max(members.size(), context.options.ranks_on_host);
     return std::make_shared<shm::Engine>(std::move(members), std::move(attached), shape,
-                                         shm::patience_of(ranks, usable_cores()));
-  } catch (const shm::Late& late) {
+                                         shm::backoff_for(ranks, usable_cores()));
+  } catch (const shm::TimedOut& late) {
     const int member = late.missing().empty() ? 0 : late.missing().front();
     throw RendezvousError(
         members.name(member) + " cannot be reached in shared memory from " +

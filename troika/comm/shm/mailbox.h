@@ -1,9 +1,9 @@
-// Messages between pairs of a shared-memory group, in order, through the channels of the boards. A
-// message that fits into what is free of the channel is gone at once; longer ones move while sender
-// and receiver, in whatever thread, call progress().
+// Messages between pairs of a shared-memory group, in order, through the channels of the control
+// blocks. A message that fits into what is free of the channel is gone at once; longer ones move
+// while sender and receiver, in whatever thread, call progress().
 #pragma once
 
-#include <troika/comm/shm/party.h>
+#include <troika/comm/shm/shm_group.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -52,17 +52,17 @@ class Mailbox {
     std::atomic<int> left_ = 0;
   };
 
-  explicit Mailbox(Party& party);
+  explicit Mailbox(ShmGroup& group);
 
   // Post a message; `data` must stay as it is until the batch is done. Thread-safe.
   void send(const std::shared_ptr<Batch>& batch, int to, const std::byte* data, std::size_t bytes);
   void receive(const std::shared_ptr<Batch>& batch, int from, std::byte* data, std::size_t bytes);
   // Moves what can be moved, of all batches. Thread-safe. Throws WrongSize, whosever it is.
   void progress();
-  // Whether all of the batch that others need is theirs already: what it sends has left, and what
+  // Whether peers need nothing more of this member for the batch: what it sends has left, and what
   // it receives fits into the channels.
-  [[nodiscard]] bool is_out_of_hand(const std::shared_ptr<Batch>& batch);
-  // Throws Late naming whose messages are missing, Broken, WrongSize.
+  [[nodiscard]] bool is_buffered(const std::shared_ptr<Batch>& batch);
+  // Throws TimedOut naming whose messages are missing, Broken, WrongSize.
   void wait(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
   // Whether wait() would throw by now, rather than go on.
   [[nodiscard]] bool is_over(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
@@ -75,22 +75,24 @@ class Mailbox {
     std::uint64_t moved = 0;
     bool announced = false;  // its size has been written, or read
   };
-  // One way of one pair. Positions count all bytes that ever passed.
-  struct Way {
-    Channel* channel;
+  // One direction of one pair. Positions count all bytes that ever passed.
+  struct ChannelQueue {
+    Channel* positions;
     std::byte* ring;
     std::deque<Message> queue;
   };
   [[nodiscard]] bool send_some(int to);
   [[nodiscard]] bool receive_some(int from);
   [[nodiscard]] std::vector<int> missing(const std::shared_ptr<Batch>& batch);
-  void copy_in(const Way& way, std::uint64_t at, const std::byte* from, std::size_t bytes) const;
-  void copy_out(const Way& way, std::uint64_t at, std::byte* to, std::size_t bytes) const;
+  void copy_in(const ChannelQueue& channel, std::uint64_t at, const std::byte* from,
+               std::size_t bytes) const;
+  void copy_out(const ChannelQueue& channel, std::uint64_t at, std::byte* to,
+                std::size_t bytes) const;
 
-  Party& party_;
+  ShmGroup& group_;
   std::size_t capacity_;
   std::mutex mutex_;
-  std::vector<Way> outgoing_, incoming_;  // by member
+  std::vector<ChannelQueue> outgoing_, incoming_;  // by member
 };
 
 }  // namespace troika::shm

@@ -10,12 +10,13 @@ std::shared_ptr<std::byte> Segments::allocate(const std::shared_ptr<Segments>& s
   auto memory = std::make_shared<MemoryFile>(MemoryFile::create(bytes));
   const std::lock_guard lock(segments->mutex_);
   const std::uint32_t segment = ++segments->allocated_;
-  if (segments->wires_ == nullptr) return nullptr;
+  if (segments->connections_ == nullptr) return nullptr;
   const auto tell = [segments, segment](std::size_t size, int descriptor) {
-    return segments->wires_ != nullptr &&
-           std::ranges::count_if(*segments->wires_, [&](const std::optional<Wire>& wire) {
-             return wire && !wire->send(segment, size, descriptor);
-           }) == 0;
+    return segments->connections_ != nullptr &&
+           std::ranges::count_if(
+               *segments->connections_, [&](const std::optional<PeerConnection>& connection) {
+                 return connection && !connection->send(segment, size, descriptor);
+               }) == 0;
   };
   if (!tell(bytes, memory->descriptor())) {
     (void)tell(0, -1);  // those who could be told have it for nothing
@@ -33,7 +34,7 @@ std::shared_ptr<std::byte> Segments::allocate(const std::shared_ptr<Segments>& s
 
 void Segments::disconnect() {
   const std::lock_guard lock(mutex_);
-  wires_ = nullptr;
+  connections_ = nullptr;
 }
 
 std::optional<Location> Segments::locate(const std::byte* data, std::size_t bytes) {
@@ -57,48 +58,48 @@ std::byte* Segments::find(int member, std::uint32_t segment, const Deadline& dea
   constexpr Seconds kTurn(0.01);  // where another thread was faster
   const Key key(member, segment);
   while (!theirs_.contains(key)) {
-    check(wires_ != nullptr, "a group that has ended looks for memory");
+    check(connections_ != nullptr, "a group that has ended looks for memory");
     const bool is_there = take(member);
     if (theirs_.contains(key)) break;
     if (!is_there) throw Broken("a peer is gone");
-    const Wire& wire = *(*wires_)[static_cast<std::size_t>(member)];
+    const PeerConnection& connection = *(*connections_)[static_cast<std::size_t>(member)];
     lock.unlock();
     const bool is_late = deadline.passed();
-    (void)wire.await_parcel(Deadline::in(std::min(deadline.left(), kTurn)));
+    (void)connection.await_message(Deadline::in(std::min(deadline.left(), kTurn)));
     lock.lock();
-    if (is_late && !theirs_.contains(key)) throw Late({member});
+    if (is_late && !theirs_.contains(key)) throw TimedOut({member});
   }
   Theirs& found = theirs_.at(key);
   if (found.error) std::rethrow_exception(found.error);
   if (!std::exchange(found.is_known, true)) {
-    for (const Key& each : std::exchange(let_go_, {})) {
+    for (const Key& each : std::exchange(released_, {})) {
       if (each != key) theirs_.erase(each);
     }
   }
   return found.memory.data();
 }
 
-bool Segments::take_parcels(int member) {
+bool Segments::take_messages(int member) {
   const std::lock_guard lock(mutex_);
-  return wires_ != nullptr && take(member);
+  return connections_ != nullptr && take(member);
 }
 
 bool Segments::take(int member) {
-  const Wire& wire = *(*wires_)[static_cast<std::size_t>(member)];
+  const PeerConnection& connection = *(*connections_)[static_cast<std::size_t>(member)];
   try {
-    while (auto parcel = wire.take()) {
-      const Key key(member, static_cast<std::uint32_t>(parcel->key));
-      if (!parcel->descriptor.valid() && !parcel->is_cut) {
-        let_go_.push_back(key);
+    while (auto message = connection.try_receive()) {
+      const Key key(member, static_cast<std::uint32_t>(message->key));
+      if (!message->descriptor.valid() && !message->is_truncated) {
+        released_.push_back(key);
         continue;
       }
       Theirs& theirs = theirs_[key];
       try {
-        if (parcel->is_cut) {
+        if (message->is_truncated) {
           throw StorageError("too many open files to map a peer's shared memory",
                              "raise the limit: ulimit -n");
         }
-        theirs.memory = MemoryFile::attach(std::move(parcel->descriptor), parcel->value);
+        theirs.memory = MemoryFile::attach(std::move(message->descriptor), message->value);
       } catch (const Error&) {
         theirs.error = std::current_exception();
       }

@@ -17,22 +17,24 @@ namespace troika::shm {
 
 class Segments {
  public:
-  Segments(std::vector<std::optional<Wire>>& wires, int index) : wires_(&wires), index_(index) {}
-  // The wires go; memory that is in use may stay.
+  Segments(std::vector<std::optional<PeerConnection>>& connections, int index)
+      : connections_(&connections), index_(index) {}
+  // The connections go; memory that is in use may stay.
   void disconnect();
 
   // Zeroed memory that peers can read and write; it goes when the last handle does, and the peers
-  // let go of it when an operation next names a new one. Null when a peer cannot be told. Throws
+  // release it when an operation next names a new one. Null when a peer cannot be told. Throws
   // StorageError when there is no room for it.
   [[nodiscard]] static std::shared_ptr<std::byte> allocate(
       const std::shared_ptr<Segments>& segments, std::size_t bytes);
   // Where [data, data + bytes) lies, if it lies in one of this member's segments.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, std::size_t bytes);
-  // A member's segment, mapped here. Throws Late, Broken, StorageError where it cannot be mapped.
+  // A member's segment, mapped here. Throws TimedOut, Broken, StorageError where it cannot be
+  // mapped.
   [[nodiscard]] std::byte* find(int member, std::uint32_t segment, const Deadline& deadline);
-  // Takes what the member has told by now, so that it can go on telling: a connection holds a few
-  // hundred parcels. Returns false when the member is gone. Any thread.
-  bool take_parcels(int member);
+  // Receives what the member has sent by now, so that it can go on sending: a connection holds a
+  // few hundred messages. Returns false when the member is gone. Any thread.
+  bool take_messages(int member);
 
  private:
   struct Own {
@@ -48,14 +50,15 @@ class Segments {
   // The mutex is held.
   bool take(int member);
 
-  std::vector<std::optional<Wire>>* wires_;  // guarded by the mutex; null once disconnected
+  std::vector<std::optional<PeerConnection>>*
+      connections_;  // guarded by the mutex; null once disconnected
   int index_;
   std::mutex mutex_;
   std::uint32_t allocated_ = 0;
   std::map<const std::byte*, Own> own_;  // by address
   std::map<Key, Theirs> theirs_;
-  // Whose owners have let go of them. Operations that failed there may still be reading them here.
-  std::vector<Key> let_go_;
+  // Whose owners have released them. Operations that failed there may still be reading them here.
+  std::vector<Key> released_;
 };
 
 }  // namespace troika::shm

@@ -16,7 +16,7 @@ struct GptBlock::AttentionInputs {
 };
 
 // Everything with a gradient of a weight to come keeps the input of that weight, or this rank's
-// share of it; `d_` are gradients of outputs, left by backward_input for backward_weight, those of
+// slice of it; `d_` are gradients of outputs, left by backward_input for backward_weight, those of
 // attended and down for all tokens. What the backward pass has used is let go at once.
 struct GptBlock::State final : UnitState {
   Pass pass = {};
@@ -48,8 +48,8 @@ Initializer residual_start(const ModelRecipe& recipe) {
   return Initializer::normal(0.02 / std::sqrt(2.0 * static_cast<double>(recipe.layers)));
 }
 
-Share scaled(const Share& share, std::int64_t factor) {
-  return {share.first * factor, share.count * factor};
+IndexRange scaled(const IndexRange& slice, std::int64_t factor) {
+  return {slice.first * factor, slice.count * factor};
 }
 
 // Makes the linear layers of a block, each with its cut.
@@ -64,7 +64,7 @@ class Projections {
                 LinearCut::columns(axis_, scaled(heads_.query, recipe_.head_dim)));
   }
   [[nodiscard]] Linear key_or_value(const std::string& part) const {
-    const Share held = scaled(heads_.key_value, recipe_.head_dim);
+    const IndexRange held = scaled(heads_.key_value, recipe_.head_dim);
     return into(part, recipe_.kv_heads * recipe_.head_dim,
                 heads_.overlapping
                     ? LinearCut::overlapping_columns(axis_, held, heads_.counted * recipe_.head_dim)
@@ -75,10 +75,10 @@ class Projections {
                   scaled(heads_.query, recipe_.head_dim));
   }
   [[nodiscard]] Linear inner(const std::string& part) const {
-    return into(part, recipe_.ffn_dim, LinearCut::columns(axis_, axis_.share(recipe_.ffn_dim)));
+    return into(part, recipe_.ffn_dim, LinearCut::columns(axis_, axis_.slice_of(recipe_.ffn_dim)));
   }
   [[nodiscard]] Linear feed_forward_output() const {
-    return out_of("mlp.down_proj", recipe_.ffn_dim, axis_.share(recipe_.ffn_dim));
+    return out_of("mlp.down_proj", recipe_.ffn_dim, axis_.slice_of(recipe_.ffn_dim));
   }
 
  private:
@@ -89,7 +89,7 @@ class Projections {
             Initializer::constant(0), cut};
   }
   [[nodiscard]] Linear out_of(const std::string& part, std::int64_t width,
-                              const Share& held) const {
+                              const IndexRange& held) const {
     return {layer_name(layer_, part),
             width,
             recipe_.dim,
@@ -157,24 +157,24 @@ void GptBlock::bind(const Arena& arena) {
 }
 
 std::vector<std::int64_t> GptBlock::output_shape(const Microbatch& microbatch) const {
-  return {axis_.share(microbatch.inputs.numel()).count, recipe_.dim};
+  return {axis_.slice_of(microbatch.inputs.numel()).count, recipe_.dim};
 }
 
-at::Tensor GptBlock::gather(const at::Tensor& share, const State& state,
-                            std::string_view what) const {
-  return axis_.gather_tokens(share, state.tokens, {label_, what, state.pass});
+at::Tensor GptBlock::all_gather_slices(const at::Tensor& slice, const State& state,
+                                       std::string_view what) const {
+  return axis_.all_gather_tokens(slice, state.tokens, {label_, what, state.pass});
 }
 
-at::Tensor GptBlock::scatter(const at::Tensor& partial, const State& state,
-                             std::string_view what) const {
-  return axis_.scatter_sum(partial, {label_, what, state.pass});
+at::Tensor GptBlock::reduce_scatter_slices(const at::Tensor& partial, const State& state,
+                                           std::string_view what) const {
+  return axis_.reduce_scatter_tokens(partial, {label_, what, state.pass});
 }
 
 at::Tensor GptBlock::dropped(const at::Tensor& tensor, const Saved& saved,
                              std::uint64_t stream) const {
   if (saved.mode == Mode::kEvaluate) return tensor;
   const Microbatch& microbatch = saved.microbatch;
-  const Share tokens = axis_.share(microbatch.inputs.numel());
+  const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
   return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
                            recipe_.dropout, {stream, microbatch.step});
 }
@@ -197,8 +197,8 @@ at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State&
   state.shape = {ids.size(0),      ids.size(1), heads_.query.count, heads_.key_value.count,
                  recipe_.head_dim, heads_.reads};
   state.attention_input = attention_norm_.forward(hidden, state.attention_norm);
-  const AttentionInputs inputs =
-      project(gather(state.attention_input, state, "attention input"), saved.microbatch, state);
+  const AttentionInputs inputs = project(
+      all_gather_slices(state.attention_input, state, "attention input"), saved.microbatch, state);
   core_attention(inputs, saved.microbatch, state);
   const at::Tensor partial = output_.forward(state.attended);
   if (recompute_attention_) {
@@ -206,7 +206,7 @@ at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State&
     state.attention = {};
     state.attended.reset();
   }
-  at::Tensor output = scatter(partial, state, "attention output");
+  at::Tensor output = reduce_scatter_slices(partial, state, "attention output");
   output_.add_bias_(output);
   return output;
 }
@@ -234,7 +234,8 @@ void GptBlock::core_attention(const AttentionInputs& inputs, const Microbatch& m
 
 at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const {
   state.feed_forward_input = feed_forward_norm_.forward(hidden, state.feed_forward_norm);
-  const at::Tensor tokens = gather(state.feed_forward_input, state, "feed-forward input");
+  const at::Tensor tokens =
+      all_gather_slices(state.feed_forward_input, state, "feed-forward input");
   state.up = up_.forward(tokens);
   if (gate_) {
     state.gate = gate_->forward(tokens);
@@ -242,7 +243,8 @@ at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const 
   } else {
     state.activated = apply(recipe_.activation, state.up);
   }
-  at::Tensor output = scatter(down_.forward(state.activated), state, "feed-forward output");
+  at::Tensor output =
+      reduce_scatter_slices(down_.forward(state.activated), state, "feed-forward output");
   down_.add_bias_(output);
   return output;
 }
@@ -256,7 +258,7 @@ at::Tensor GptBlock::backward_input(UnitState& state, const Saved& saved, at::Te
 
 at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradient) const {
   down_.add_bias_gradient(gradient);
-  state.d_down = gather(gradient, state, "feed-forward output gradient");
+  state.d_down = all_gather_slices(gradient, state, "feed-forward output gradient");
   const at::Tensor activated = down_.backward_input(state.d_down);
   at::Tensor input;
   if (gate_) {
@@ -270,8 +272,8 @@ at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradi
   }
   state.gate.reset();
   state.up.reset();
-  input = feed_forward_norm_.backward(state.feed_forward_norm,
-                                      scatter(input, state, "feed-forward input gradient"));
+  input = feed_forward_norm_.backward(
+      state.feed_forward_norm, reduce_scatter_slices(input, state, "feed-forward input gradient"));
   state.feed_forward_norm = {};
   return input;
 }
@@ -281,7 +283,7 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
   if (recompute_attention_) core_attention(state.attention_inputs, saved.microbatch, state);
   state.attention_inputs = {};
   output_.add_bias_gradient(gradient);
-  state.d_attended = gather(gradient, state, "attention output gradient");
+  state.d_attended = all_gather_slices(gradient, state, "attention output gradient");
   auto [query, key, value] =
       attention_backward(state.attention, state.shape, output_.backward_input(state.d_attended));
   state.attention = {};
@@ -296,7 +298,7 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
   state.d_key = std::move(key);
   state.d_value = std::move(value);
   input = attention_norm_.backward(state.attention_norm,
-                                   scatter(input, state, "attention input gradient"));
+                                   reduce_scatter_slices(input, state, "attention input gradient"));
   state.attention_norm = {};
   return input;
 }
@@ -305,11 +307,12 @@ void GptBlock::backward_weight(UnitState& state) {
   auto& own = static_cast<State&>(state);
   down_.backward_weight(own.d_down, own.activated);
   const at::Tensor feed_forward_input =
-      gather(own.feed_forward_input, own, "feed-forward input again");
+      all_gather_slices(own.feed_forward_input, own, "feed-forward input again");
   up_.backward_weight(own.d_up, feed_forward_input);
   if (gate_) gate_->backward_weight(own.d_gate, feed_forward_input);
   output_.backward_weight(own.d_attended, own.attended);
-  const at::Tensor attention_input = gather(own.attention_input, own, "attention input again");
+  const at::Tensor attention_input =
+      all_gather_slices(own.attention_input, own, "attention input again");
   query_.backward_weight(own.d_query, attention_input);
   key_.backward_weight(own.d_key, attention_input);
   value_.backward_weight(own.d_value, attention_input);

@@ -14,7 +14,7 @@
 
 namespace troika {
 
-// Over a tensor axis: norms, dropout and residual additions work on this rank's share of the
+// Over a tensor axis: norms, dropout and residual additions work on this rank's slice of the
 // tokens; projections into attention and feed-forward layers are cut by columns, those out of them
 // by rows. The tokens come together before the first kind and sums are scattered after the second,
 // and the other way round in the backward pass. What all ranks would keep alike, the tokens
@@ -27,7 +27,7 @@ class GptBlock final : public Unit {
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // Hidden states are this rank's share of the tokens, [share(samples x seq_len).count, dim].
+  // Hidden states are this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
@@ -49,10 +49,10 @@ class GptBlock final : public Unit {
   at::Tensor feed_forward_backward(State& state, const at::Tensor& gradient) const;
   [[nodiscard]] at::Tensor dropped(const at::Tensor& tensor, const Saved& saved,
                                    std::uint64_t stream) const;
-  [[nodiscard]] at::Tensor gather(const at::Tensor& share, const State& state,
-                                  std::string_view what) const;
-  [[nodiscard]] at::Tensor scatter(const at::Tensor& partial, const State& state,
-                                   std::string_view what) const;
+  [[nodiscard]] at::Tensor all_gather_slices(const at::Tensor& slice, const State& state,
+                                             std::string_view what) const;
+  [[nodiscard]] at::Tensor reduce_scatter_slices(const at::Tensor& partial, const State& state,
+                                                 std::string_view what) const;
 
   ModelRecipe recipe_;
   TensorAxis axis_;

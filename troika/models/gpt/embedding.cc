@@ -18,7 +18,7 @@ struct LocalIds {
   at::Tensor ids, held;
 };
 
-LocalIds local_ids(const at::Tensor& inputs, const Share& rows) {
+LocalIds local_ids(const at::Tensor& inputs, const IndexRange& rows) {
   at::Tensor ids = inputs.reshape({-1}) - rows.first;
   at::Tensor held = ids.ge(0).logical_and_(ids.lt(rows.count));
   return {std::move(ids), std::move(held)};
@@ -30,7 +30,7 @@ GptEmbedding::GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed, const 
     : recipe_(recipe),
       axis_(layout.tensor),
       tied_across_stages_(recipe.tied_embeddings && layout.tied_across_stages),
-      rows_(axis_.share(recipe.vocab_size)),
+      rows_(axis_.slice_of(recipe.vocab_size)),
       dropout_stream_(stream_key(seed, "dropout embedding")) {}
 
 std::vector<ParameterSpec> GptEmbedding::specs() const {
@@ -52,9 +52,9 @@ void GptEmbedding::bind(const Arena& arena) {
   }
 }
 
-// [share of the tokens, dim].
+// [slice of the tokens, dim].
 at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
-  const at::Tensor& table = tokens_->value();
+  const at::Tensor& table = tokens_->working_weight();
   if (!axis_.split()) return at::index_select(table, 0, microbatch.inputs.reshape({-1}));
   at::Tensor rows;
   if (rows_.count == 0) {
@@ -64,18 +64,18 @@ at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
     rows = at::index_select(table, 0, local.ids.clamp(0, rows_.count - 1));
     rows.masked_fill_(local.held.logical_not().unsqueeze(1), 0);
   }
-  return axis_.scatter_sum(rows, {"embedding", "rows", microbatch.pass()});
+  return axis_.reduce_scatter_tokens(rows, {"embedding", "rows", microbatch.pass()});
 }
 
 at::Tensor GptEmbedding::position_ids(const Microbatch& microbatch) const {
-  const Share tokens = axis_.share(microbatch.inputs.numel());
+  const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
   return token_positions(microbatch.inputs.size(0), microbatch.inputs.size(1),
                          microbatch.document_ids)
       .narrow(0, tokens.first, tokens.count);
 }
 
 at::Tensor GptEmbedding::dropped(const at::Tensor& tensor, const Microbatch& microbatch) const {
-  const Share tokens = axis_.share(microbatch.inputs.numel());
+  const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
   return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
                            recipe_.dropout, {dropout_stream_, microbatch.step});
 }
@@ -86,7 +86,7 @@ Activation GptEmbedding::forward(Activation, const Saved& saved,
   auto own = std::make_unique<EmbeddingState>();
   if (positions_) {
     own->position_ids = position_ids(saved.microbatch);
-    hidden.add_(at::index_select(positions_->value(), 0, own->position_ids));
+    hidden.add_(at::index_select(positions_->working_weight(), 0, own->position_ids));
   }
   if (saved.mode == Mode::kTrain) {
     hidden = dropped(hidden, saved.microbatch);
@@ -96,7 +96,7 @@ Activation GptEmbedding::forward(Activation, const Saved& saved,
 }
 
 std::vector<std::int64_t> GptEmbedding::output_shape(const Microbatch& microbatch) const {
-  return {axis_.share(microbatch.inputs.numel()).count, recipe_.dim};
+  return {axis_.slice_of(microbatch.inputs.numel()).count, recipe_.dim};
 }
 
 // `gradient` [tokens, dim]: rows of ids held here are added in the order of the tokens.
@@ -121,8 +121,8 @@ at::Tensor GptEmbedding::backward_input(UnitState& state, const Saved& saved, at
     ops::add_rows_(positions_->gradient(), static_cast<EmbeddingState&>(state).position_ids,
                    gradient);
   }
-  gradient = axis_.gather_tokens(gradient, microbatch.inputs.numel(),
-                                 {"embedding", "output gradient", microbatch.pass()});
+  gradient = axis_.all_gather_tokens(gradient, microbatch.inputs.numel(),
+                                     {"embedding", "output gradient", microbatch.pass()});
   add_token_gradients(microbatch, gradient);
   return {};
 }

@@ -7,7 +7,7 @@
 
 namespace troika {
 
-// Over a tensor axis each rank has a share of the vocabulary's rows: ids of others look up zeros,
+// Over a tensor axis each rank has a slice of the vocabulary's rows: ids of others look up zeros,
 // and the sum over the ranks, which adds nothing else to a row, is scattered over the tokens.
 class GptEmbedding final : public Unit {
  public:
@@ -15,7 +15,7 @@ class GptEmbedding final : public Unit {
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // Gives this rank's share of the tokens, [share(samples x seq_len).count, dim].
+  // Gives this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
@@ -31,7 +31,7 @@ class GptEmbedding final : public Unit {
   ModelRecipe recipe_;
   TensorAxis axis_;
   bool tied_across_stages_;
-  Share rows_;  // of the vocabulary, held here
+  IndexRange rows_;  // of the vocabulary, held here
   std::uint64_t dropout_stream_;
   Parameter* tokens_ = nullptr;
   Parameter* positions_ = nullptr;

@@ -16,17 +16,17 @@ struct HeadState final : UnitState {
 GptHead::GptHead(const ModelRecipe& recipe, const ModelLayout& layout)
     : recipe_(recipe),
       axis_(layout.tensor),
-      holds_copy_(recipe.tied_embeddings && layout.tied_across_stages),
+      holds_tied_replica_(recipe.tied_embeddings && layout.tied_across_stages),
       norm_("model.norm", recipe.dim, recipe.norm, recipe.bias, recipe.norm_eps, axis_) {}
 
 std::vector<ParameterSpec> GptHead::specs() const {
   std::vector<ParameterSpec> specs;
   norm_.declare(specs);
-  if (holds_copy_) {
-    ParameterSpec copy = vocabulary_weight(kTokenEmbedding, recipe_, axis_);
-    copy.copy = true;
-    copy.partial_over.push_back(Axis::kPipeline);
-    specs.push_back(std::move(copy));
+  if (holds_tied_replica_) {
+    ParameterSpec replica = vocabulary_weight(kTokenEmbedding, recipe_, axis_);
+    replica.tied_replica = true;
+    replica.partial_over.push_back(Axis::kPipeline);
+    specs.push_back(std::move(replica));
     return specs;
   }
   ParameterSpec output = vocabulary_weight(kOutputWeight, recipe_, axis_);
@@ -37,7 +37,7 @@ std::vector<ParameterSpec> GptHead::specs() const {
 
 void GptHead::bind(const Arena& arena) {
   norm_.bind(arena);
-  output_ = &arena.parameter(holds_copy_ ? kTokenEmbedding : kOutputWeight);
+  output_ = &arena.parameter(holds_tied_replica_ ? kTokenEmbedding : kOutputWeight);
 }
 
 HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) const {
@@ -52,10 +52,11 @@ HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved
   const at::Tensor targets = saved.microbatch.targets.reshape({-1});
   const VocabularyCut cut{axis_, recipe_.vocab_size, pass};
   const at::Tensor input =
-      axis_.gather_tokens(normalised, targets.numel(), {"head", "input", pass});
+      axis_.all_gather_tokens(normalised, targets.numel(), {"head", "input", pass});
   if (saved.mode == Mode::kEvaluate) return evaluate_split_head(input, *output_, targets, cut);
   HeadLoss loss = differentiate_split_head(input, *output_, targets, saved.loss_scale, cut);
-  loss.input_gradient = axis_.scatter_sum(loss.input_gradient, {"head", "input gradient", pass});
+  loss.input_gradient =
+      axis_.reduce_scatter_tokens(loss.input_gradient, {"head", "input gradient", pass});
   return loss;
 }
 
@@ -79,7 +80,8 @@ at::Tensor GptHead::backward_input(UnitState& state, const Saved&, at::Tensor) {
 at::Tensor GptHead::logits(const at::Tensor& hidden) const {
   check(!axis_.split(), "whole logits of a split vocabulary");
   Normalization::State unused;
-  return at::mm(norm_.forward(hidden, unused), output_->value().t()).to(output_->master_type());
+  return at::mm(norm_.forward(hidden, unused), output_->working_weight().t())
+      .to(output_->master_type());
 }
 
 }  // namespace troika

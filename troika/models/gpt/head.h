@@ -9,7 +9,7 @@
 
 namespace troika {
 
-// Over a tensor axis each rank has a share of the vocabulary's rows and all tokens' logits of it;
+// Over a tensor axis each rank has a slice of the vocabulary's rows and all tokens' logits of it;
 // the loss that it gives is that of all ranks, on each of them.
 class GptHead final : public Unit {
  public:
@@ -18,14 +18,14 @@ class GptHead final : public Unit {
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
   // In training, the gradient of the logits is taken in the same pass and the output weight's slot
-  // is added to at once. `input` is this rank's share of the tokens, [share, dim].
+  // is added to at once. `input` is this rank's slice of the tokens, [slice, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
   void backward_weight(UnitState&) override {}
   [[nodiscard]] bool forward_adds_gradients() const override { return true; }
   [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
-    return {axis_.share(microbatch.inputs.numel()).count, recipe_.dim};
+    return {axis_.slice_of(microbatch.inputs.numel()).count, recipe_.dim};
   }
   [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch&) const override {
     return {};  // a loss
@@ -35,13 +35,13 @@ class GptHead final : public Unit {
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
 
  private:
-  // The sum of losses and, in training, the gradient of this rank's share of the normalised input.
+  // The sum of losses and, in training, the gradient of this rank's slice of the normalised input.
   [[nodiscard]] HeadLoss loss_of(const at::Tensor& normalised, const Saved& saved) const;
   [[nodiscard]] HeadLoss split_loss_of(const at::Tensor& normalised, const Saved& saved) const;
 
   ModelRecipe recipe_;
   TensorAxis axis_;
-  bool holds_copy_;  // of the token embedding, which is in another stage
+  bool holds_tied_replica_;  // of the token embedding, which is in another stage
   Normalization norm_;
   Parameter* output_ = nullptr;
 };

@@ -20,7 +20,7 @@ inline constexpr const char* kOutputWeight = "lm_head.weight";
   spec.name = name;
   spec.shape = {recipe.vocab_size, recipe.dim};
   spec.initializer = Initializer::normal(0.02);
-  const Share rows = axis.share(recipe.vocab_size);
+  const IndexRange rows = axis.slice_of(recipe.vocab_size);
   if (axis.split()) spec.slice = Slice{0, rows.first, rows.end()};
   return spec;
 }

@@ -57,7 +57,7 @@ std::vector<ParameterSpec> MlpHiddenLayer::specs() const {
 Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
                                    std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<LayerState>();
-  own->input = input_of(first_, input, saved, linear_.value_type());
+  own->input = input_of(first_, input, saved, linear_.working_type());
   own->before = linear_.forward(own->input);
   own->after = apply(activation_, own->before);
   at::Tensor hidden = own->after;
@@ -86,13 +86,13 @@ std::vector<ParameterSpec> MlpLossLayer::specs() const {
 Activation MlpLossLayer::forward(Activation input, const Saved& saved,
                                  std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<LayerState>();
-  own->input = input_of(first_, input, saved, linear_.value_type());
+  own->input = input_of(first_, input, saved, linear_.working_type());
   const at::Tensor output = linear_.forward(own->input).to(linear_.master_type());
   const at::Tensor& targets = saved.microbatch.targets;
   const double sum = loss_ == Loss::kCrossEntropy
                          ? ops::cross_entropy_with_gradient_(output, targets, saved.loss_scale)
                          : mean_square_with_gradient_(output, targets, saved.loss_scale);
-  own->gradient = output.to(linear_.value_type());
+  own->gradient = output.to(linear_.working_type());
   if (saved.mode == Mode::kTrain) state = std::move(own);
   return {{}, sum, saved.microbatch.valid};
 }

@@ -28,7 +28,7 @@ class MlpHiddenLayer final : public Unit {
   }
 
  private:
-  bool first_;  // nobody wants the gradient of the features
+  bool first_;  // the gradient of the features is not needed
   std::int64_t in_, out_;
   ActivationFunction activation_;
   Linear linear_;

@@ -10,7 +10,7 @@ namespace {
 Linear last_layer(const ModelRecipe& recipe) {
   const std::size_t hidden = recipe.hidden_dims.size();
   const std::int64_t in = hidden == 0 ? recipe.input_dim : recipe.hidden_dims.back();
-  // The initial values are build_mlp()'s affair.
+  // build_mlp() sets the initial values.
   return {"layers." + std::to_string(hidden), in, recipe.output_dim, Bias::kPresent,
           Initializer::constant(0)};
 }
@@ -28,7 +28,7 @@ at::Tensor MlpOutputs::of(const at::Tensor& inputs) const {
   Saved saved;
   saved.mode = Mode::kEvaluate;
   saved.microbatch.inputs = inputs;
-  Activation activation{inputs.to(last_.value_type())};
+  Activation activation{inputs.to(last_.working_type())};
   for (const auto& unit : hidden_) {
     std::unique_ptr<UnitState> unused;
     activation = unit->forward(std::move(activation), saved, unused);

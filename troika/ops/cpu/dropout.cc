@@ -72,10 +72,10 @@ at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, double
                           key);
 }
 
-at::Tensor dropout_rows(const at::Tensor& input, const RowShare& share,
+at::Tensor dropout_rows(const at::Tensor& input, const RowSlice& slice,
                         const at::Tensor& sample_ids, double probability, const DropoutKey& key) {
   const std::int64_t dim = input.size(1);
-  return dropout_elements(input, share.first_row * dim, share.rows_per_sample * dim, sample_ids,
+  return dropout_elements(input, slice.first_row * dim, slice.rows_per_sample * dim, sample_ids,
                           probability, key);
 }
 

@@ -1,5 +1,5 @@
 // What happens to a bucket of gradients between the backward pass and the optimiser: an average
-// over the ranks, or something of one's own. Given to DataParallel in its options.
+// over the ranks, or a custom reduction. Given to DataParallel in its options.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,7 +11,7 @@ namespace troika {
 BufferPool::Buffer* BufferPool::best_free(std::int64_t bytes) {
   Buffer* best = nullptr;
   for (Buffer& buffer : buffers_) {
-    if (buffer.taken || buffer.memory.numel() < bytes) continue;
+    if (buffer.in_use || buffer.memory.numel() < bytes) continue;
     if (best == nullptr || buffer.memory.numel() < best->memory.numel()) best = &buffer;
   }
   return best;
@@ -19,26 +19,26 @@ BufferPool::Buffer* BufferPool::best_free(std::int64_t bytes) {
 
 BufferPool::Buffer& BufferPool::make(std::int64_t bytes) {
   if (buffers_.size() >= usual_) {
-    const auto outgrown = std::ranges::find(buffers_, false, &Buffer::taken);
+    const auto outgrown = std::ranges::find(buffers_, false, &Buffer::in_use);
     if (outgrown != buffers_.end()) buffers_.erase(outgrown);
   }
   buffers_.push_back({group_.allocate(static_cast<std::size_t>(bytes))});
   return buffers_.back();
 }
 
-at::Tensor BufferPool::take(std::int64_t bytes) {
+at::Tensor BufferPool::acquire(std::int64_t bytes) {
   Buffer* buffer = best_free(bytes);
   const bool exact = buffer != nullptr && buffer->memory.numel() == bytes;
   if (buffer == nullptr || (!exact && buffers_.size() < usual_)) buffer = &make(bytes);
-  buffer->taken = true;
+  buffer->in_use = true;
   return buffer->memory.narrow(0, 0, bytes);
 }
 
-void BufferPool::give_back(const at::Tensor& buffer) {
+void BufferPool::release(const at::Tensor& buffer) {
   const auto found = std::ranges::find_if(
-      buffers_, [&](const Buffer& own) { return own.taken && own.memory.is_alias_of(buffer); });
-  check(found != buffers_.end(), "a buffer given back that was not taken");
-  found->taken = false;
+      buffers_, [&](const Buffer& own) { return own.in_use && own.memory.is_alias_of(buffer); });
+  check(found != buffers_.end(), "a buffer is released that was not acquired");
+  found->in_use = false;
   if (buffers_.size() > usual_) buffers_.erase(found);
 }
 

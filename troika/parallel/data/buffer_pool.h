@@ -1,4 +1,4 @@
-// A few buffers that are handed out, given back and handed out again, so that memory which exists
+// A few buffers that are acquired, released and acquired again, so that memory which exists
 // only while it is used costs no allocation in a step.
 #pragma once
 
@@ -13,14 +13,14 @@ namespace troika {
 class BufferPool {
  public:
   // Memory comes from `group.allocate`. `usual`: up to so many buffers are made before one is
-  // handed out that is larger than it need be.
+  // given that is larger than it need be.
   BufferPool(Group group, std::size_t usual) : group_(std::move(group)), usual_(usual) {}
 
   // `bytes` bytes with whatever is in them. A buffer of that size if one is free, then a new one up
   // to the usual number, then a larger one, then a new one in place of a smaller one.
-  [[nodiscard]] at::Tensor take(std::int64_t bytes);
-  // What take() gave, which nobody uses any more. Beyond the usual number it is freed.
-  void give_back(const at::Tensor& buffer);
+  [[nodiscard]] at::Tensor acquire(std::int64_t bytes);
+  // What acquire() gave, which is not used any more. Beyond the usual number it is freed.
+  void release(const at::Tensor& buffer);
 
   // Buffers there are, free or not, and their bytes.
   [[nodiscard]] std::size_t count() const { return buffers_.size(); }
@@ -29,7 +29,7 @@ class BufferPool {
  private:
   struct Buffer {
     at::Tensor memory;
-    bool taken = false;
+    bool in_use = false;
   };
   [[nodiscard]] Buffer* best_free(std::int64_t bytes);
   [[nodiscard]] Buffer& make(std::int64_t bytes);

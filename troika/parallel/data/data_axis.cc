@@ -31,20 +31,20 @@ void DataAxis::after_update() {
   gatherer_.refresh();
 }
 
-void DataAxis::need_values(int unit, Direction direction) {
-  gatherer_.need(unit, direction);
+void DataAxis::unshard(int unit, Direction direction) {
+  gatherer_.unshard(unit, direction);
 }
 
-void DataAxis::release_values(int unit) {
-  gatherer_.release(unit);
+void DataAxis::reshard(int unit) {
+  gatherer_.reshard(unit);
 }
 
-void DataAxis::need_gradients(int unit) {
-  reducer_.need_gradients(unit);
+void DataAxis::prepare_gradients(int unit) {
+  reducer_.prepare_gradients(unit);
 }
 
-void DataAxis::unit_ready(int unit) {
-  reducer_.unit_ready(unit);
+void DataAxis::gradients_ready(int unit) {
+  reducer_.gradients_ready(unit);
 }
 
 }  // namespace troika

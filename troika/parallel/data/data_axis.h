@@ -23,19 +23,19 @@ class DataAxis final : public UnitHooks {
   explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60));
 
   // A new step, in which every unit with parameters is going to be ready `microbatches` times on
-  // this rank (none: it has no share in the step, and its gradients count as zero).
+  // this rank (none: it has no microbatch in the step, and its gradients count as zero).
   void begin_step(int microbatches, Seconds timeout);
-  // Waits for the sums over the data axis: the gradients of Arena::pieces() are whole then, and own
-  // values may be written. Throws DeadlineError, PeerError.
+  // Waits for the sums over the data axis: the gradients of Arena::local_shards() are whole then,
+  // and own values may be written. Throws DeadlineError, PeerError.
   void finish();
   // Own values have changed, by the optimiser or by a file: gathers them, without waiting for them.
   void after_update();
 
   void begin_pass(int microbatch, int stage) override;
-  void need_values(int unit, Direction direction) override;
-  void release_values(int unit) override;
-  void need_gradients(int unit) override;
-  void unit_ready(int unit) override;
+  void unshard(int unit, Direction direction) override;
+  void reshard(int unit) override;
+  void prepare_gradients(int unit) override;
+  void gradients_ready(int unit) override;
 
   // Memory beside the arena's.
   [[nodiscard]] std::int64_t buffer_bytes() const {

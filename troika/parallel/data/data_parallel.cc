@@ -17,13 +17,13 @@
 
 namespace troika {
 
-using detail::Complaint;
 using detail::GradientAverager;
 using detail::NamedTensor;
+using detail::ValidationError;
 
 namespace {
 
-Complaint complaint_of(const DataParallelOptions& options) {
+ValidationError validate_options(const DataParallelOptions& options) {
   const std::string stage = "zero_stage = " + std::to_string(options.zero_stage);
   if (options.zero_stage == 3) {
     return {stage + ": DataParallel has 0 to 2",
@@ -40,20 +40,20 @@ Complaint complaint_of(const DataParallelOptions& options) {
   return {};
 }
 
-Complaint first_complaint(const torch::nn::Module* module) {
+ValidationError validate_module(const torch::nn::Module* module) {
   if (module == nullptr) {
     return {"DataParallel is given no module", "make it first: a holder made of nullptr is empty"};
   }
   for (const NamedTensor& each : detail::parameters_of(*module)) {
-    Complaint complaint = detail::complaint_of_values("parameter", each);
-    if (complaint.text.empty() && each.tensor.requires_grad()) {
-      complaint = GradientAverager::complaint(each);
+    ValidationError problem = detail::validate_tensor("parameter", each);
+    if (problem.text.empty() && each.tensor.requires_grad()) {
+      problem = GradientAverager::validate_parameter(each);
     }
-    if (!complaint.text.empty()) return complaint;
+    if (!problem.text.empty()) return problem;
   }
   for (const NamedTensor& each : detail::buffers_of(*module)) {
-    Complaint complaint = detail::complaint_of_values("buffer", each);
-    if (!complaint.text.empty()) return complaint;
+    ValidationError problem = detail::validate_tensor("buffer", each);
+    if (!problem.text.empty()) return problem;
   }
   if (!detail::trained_of(*module).empty()) return {};
   return {"the module has no parameters to train",
@@ -81,15 +81,15 @@ struct Replica::Impl {
   Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_session,
        DataParallelOptions options);
   // An optimiser may keep the averager, and with it hooks on the parameters.
-  ~Impl() { averager->let_go(); }
+  ~Impl() { averager->remove_hooks(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   [[nodiscard]] std::vector<NamedTensor> values() const;
-  // The norms of the module that are synchronised get a group of their own, where there can be one.
-  void take_in(const std::vector<SyncBatchNormImpl*>& norms);
+  // The norms of the module that are synchronised get their own group, where there can be one.
+  void attach_norms(const std::vector<SyncBatchNormImpl*>& norms);
   // Throws naming a parameter that is trained now and was not when this was made.
-  static void look_again(const torch::nn::Module& module,
-                         const std::unordered_set<const void*>& known);
+  static void check_for_new_parameters(const torch::nn::Module& module,
+                                       const std::unordered_set<const void*>& known);
 
   Session session;
   std::shared_ptr<torch::nn::Module> module;
@@ -101,8 +101,8 @@ struct Replica::Impl {
 Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_session,
                     DataParallelOptions options)
     : session(std::move(the_session)), module(std::move(the_module)) {
-  detail::complain_together(session, complaint_of(options), "options");
-  detail::complain_together(session, first_complaint(module.get()), "module");
+  detail::throw_on_all_ranks(session, validate_options(options), "options");
+  detail::throw_on_all_ranks(session, validate_module(module.get()), "module");
   detail::compare_modules(session, detail::parameters_of(*module), detail::buffers_of(*module));
   detail::broadcast_tensors(session, values(), 0);
   std::unordered_set<const void*> known;
@@ -112,15 +112,15 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_s
   zero_stage = options.zero_stage;
   averager = std::make_shared<GradientAverager>(
       detail::parameters_of(*module), session, std::move(options),
-      [module = module, known = std::move(known)] { look_again(*module, known); });
+      [module = module, known = std::move(known)] { check_for_new_parameters(*module, known); });
   std::vector<SyncBatchNormImpl*> norms;
   for (const auto& each : module->modules()) {
     if (auto* norm = dynamic_cast<SyncBatchNormImpl*>(each.get())) norms.push_back(norm);
   }
-  take_in(norms);
+  attach_norms(norms);
 }
 
-void Replica::Impl::take_in(const std::vector<SyncBatchNormImpl*>& norms) {
+void Replica::Impl::attach_norms(const std::vector<SyncBatchNormImpl*>& norms) {
   const auto count = static_cast<double>(norms.size());
   std::array<double, 2> most_and_least = {count, -count};
   session.reduce(most_and_least, ReduceOp::kMax, "synchronised norms");
@@ -132,9 +132,9 @@ void Replica::Impl::take_in(const std::vector<SyncBatchNormImpl*>& norms) {
   if (norms.empty()) return;
   const bool apart = !session.members().empty();  // a session on a group has that one alone
   const Group group = apart ? session.duplicate_world("batch norm") : session.world();
-  for (SyncBatchNormImpl* norm : norms) norm->take_part(averager->weight(), group);
-  averager->expect(apart ? GradientAverager::Company::kApart
-                         : GradientAverager::Company::kInTheSameGroup);
+  for (SyncBatchNormImpl* norm : norms) norm->set_data_parallel(averager->weight(), group);
+  averager->expect_concurrent(apart ? GradientAverager::ConcurrentCollectives::kSeparateGroup
+                                    : GradientAverager::ConcurrentCollectives::kSameGroup);
 }
 
 std::vector<NamedTensor> Replica::Impl::values() const {
@@ -143,8 +143,8 @@ std::vector<NamedTensor> Replica::Impl::values() const {
   return all;
 }
 
-void Replica::Impl::look_again(const torch::nn::Module& module,
-                               const std::unordered_set<const void*>& known) {
+void Replica::Impl::check_for_new_parameters(const torch::nn::Module& module,
+                                             const std::unordered_set<const void*>& known) {
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad() || known.contains(item.value().unsafeGetTensorImpl())) {
       continue;
@@ -189,7 +189,7 @@ void Replica::join(const std::function<void()>& step) {
   if (!step && impl_->zero_stage > 0) {
     throw UsageError("join() without the optimiser's step, with zero_stage = " +
                          std::to_string(impl_->zero_stage),
-                     "write model.join([&] { optimizer.step(); }): every rank updates its part");
+                     "write model.join([&] { optimizer.step(); }): every rank updates its shard");
   }
   double steps = 0;
   while (impl_->averager->average_without_batch()) {
@@ -228,11 +228,11 @@ int Replica::buckets() const {
   return impl_->averager->buckets();
 }
 
-std::vector<at::Tensor> Replica::parts() const {
-  return impl_->averager->parts();
+std::vector<at::Tensor> Replica::shards() const {
+  return impl_->averager->shards();
 }
 
-std::vector<at::Tensor> Replica::parts_of(const std::vector<at::Tensor>& parameters) const {
+std::vector<at::Tensor> Replica::shards_of(const std::vector<at::Tensor>& parameters) const {
   std::unordered_set<const void*> frozen;
   for (const at::Tensor& each : base_module()->parameters()) {
     if (!each.requires_grad()) frozen.insert(each.unsafeGetTensorImpl());
@@ -240,7 +240,7 @@ std::vector<at::Tensor> Replica::parts_of(const std::vector<at::Tensor>& paramet
   std::vector<at::Tensor> all;
   for (const at::Tensor& parameter : parameters) {
     if (frozen.contains(parameter.unsafeGetTensorImpl())) continue;
-    for (at::Tensor& part : impl_->averager->parts_of(parameter)) all.push_back(std::move(part));
+    for (at::Tensor& shard : impl_->averager->shards_of(parameter)) all.push_back(std::move(shard));
   }
   return all;
 }

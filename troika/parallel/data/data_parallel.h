@@ -149,19 +149,19 @@ class Replica {
   // stay in the reverse of the order in which parameters were registered.
   [[nodiscard]] int buckets() const;
 
-  // What this rank updates: at zero_stage 0 the parameters that are trained, else parts of them,
+  // What this rank updates: at zero_stage 0 the parameters that are trained, else shards of them,
   // flat; and what it updates of some of them (nothing of frozen ones). For
   // ZeroRedundancyOptimizer, which updates them.
-  [[nodiscard]] std::vector<at::Tensor> parts() const;
-  [[nodiscard]] std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& parameters) const;
+  [[nodiscard]] std::vector<at::Tensor> shards() const;
+  [[nodiscard]] std::vector<at::Tensor> shards_of(const std::vector<at::Tensor>& parameters) const;
   [[nodiscard]] detail::UpdateAccess update_access();
   // Of gradients, and from zero_stage 1 on of values, with buffers; what an optimiser keeps for
-  // parts() comes to it. At stage 0 values have memory of their own.
+  // shards() comes to it. At stage 0 values have memory of their own.
   [[nodiscard]] std::int64_t memory_bytes() const;
 
  protected:
-  // Sees to it that a parameter which is written to before the backward pass of `output` is named:
-  // of a tensor, or of those in tuples, pairs, arrays, vectors and optionals of them.
+  // Makes the backward pass of `output` throw if a parameter was written to before it, naming the
+  // parameter: of a tensor, or of those in tuples, pairs, arrays, vectors and optionals of them.
   template <class Output>
   Output watch(Output output) {
     detail::each_tensor(output, [this](const at::Tensor& tensor) { watch_tensor(tensor); });
@@ -213,7 +213,7 @@ class DataParallel : public Replica {
   Module module_;
 };
 
-// Collective: rank 0 writes the module as torch::save does, and nobody returns before the file is
+// Collective: rank 0 writes the module as torch::save does, and all ranks return after the file is
 // there, whole; torch::load reads it. Throws StorageError on every rank if rank 0 cannot write.
 void save_from_rank_0(const Replica& replica, const std::filesystem::path& path);
 

@@ -54,7 +54,7 @@ bool is_copy_of_bytes(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-Complaint GradientAverager::complaint(const NamedTensor& parameter) {
+ValidationError GradientAverager::validate_parameter(const NamedTensor& parameter) {
   const at::Tensor& tensor = parameter.tensor;
   const std::string name = "parameter " + quote(parameter.name, 200);
   const at::ScalarType dtype = tensor.scalar_type();
@@ -70,12 +70,13 @@ Complaint GradientAverager::complaint(const NamedTensor& parameter) {
 }
 
 GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session session,
-                                   DataParallelOptions options, std::function<void()> look_again)
+                                   DataParallelOptions options,
+                                   std::function<void()> check_for_new_parameters)
     : parameters_(std::move(parameters)),
       session_(std::move(session)),
       group_(session_.world()),
       options_(std::move(options)),
-      look_again_(std::move(look_again)) {
+      check_for_new_parameters_(std::move(check_for_new_parameters)) {
   for (const NamedTensor& each : parameters_) {
     if (!each.tensor.requires_grad()) continue;
     GradientSlot& slot = slots_.emplace_back();
@@ -90,11 +91,11 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
   // What is used last is ready first: a guess until the first backward pass has been seen.
   std::vector<int> order(slots_.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  shares_ = options_.hook != nullptr || !is_exact(slots_);
+  normalises_weights_ = options_.hook != nullptr || !is_exact(slots_);
   buckets_ = make_buckets(order);
   if (options_.zero_stage > 0) {
     shards_ = std::make_unique<ParameterShards>(slots_, buckets_->all(), session_);
-    order_.reset();  // parts stay what they are
+    order_.reset();  // shards stay what they are
   }
   if (options_.unused == DataParallelOptions::Unused::kAllow) {
     used_ = group_.allocate(slots_.size() * sizeof(std::int32_t)).view(at::kInt);
@@ -108,18 +109,18 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
 
 // With ZeRO the facts are the same numbers as in padding, in the same dtype.
 std::unique_ptr<GradientBuckets> GradientAverager::make_buckets(std::span<const int> order) {
-  const bool apart = shares_ || options_.zero_stage > 0;
+  const bool apart = normalises_weights_ || options_.zero_stage > 0;
   return std::make_unique<GradientBuckets>(
       slots_, order, options_.buckets,
-      apart ? GradientBuckets::Facts::kApart : GradientBuckets::Facts::kInPadding, group_,
-      options_.zero_stage, shares_ ? at::kDouble : slots_.front().dtype);
+      apart ? GradientBuckets::Facts::kSeparate : GradientBuckets::Facts::kInPadding, group_,
+      options_.zero_stage, normalises_weights_ ? at::kDouble : slots_.front().dtype);
 }
 
 GradientAverager::~GradientAverager() {
-  let_go();
+  remove_hooks();
 }
 
-void GradientAverager::let_go() {
+void GradientAverager::remove_hooks() {
   if (!hooked_) return;
   hooked_ = false;
   for (const GradientSlot& slot : slots_) {
@@ -127,20 +128,20 @@ void GradientAverager::let_go() {
   }
 }
 
-void GradientAverager::expect(Company company) {
-  holds_back_ = company == Company::kInTheSameGroup || shares_;
-  buckets_->lend_without_waiting();
+void GradientAverager::expect_concurrent(ConcurrentCollectives collectives) {
+  launches_at_end_ = collectives == ConcurrentCollectives::kSameGroup || normalises_weights_;
+  buckets_->acquire_without_waiting();
 }
 
 void GradientAverager::ready(int index) {
   const int task = autograd::get_current_graph_task_id();
   if (!in_pass_ || task != task_) begin_pass(task);
   GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
-  Bucket& bucket = buckets_->all()[static_cast<std::size_t>(slot.bucket)];
+  ModuleBucket& bucket = buckets_->all()[static_cast<std::size_t>(slot.bucket)];
   const bool again = averages_ && slot.pass == pass_;
   if (!again || !bucket.started) {
-    buckets_->lend(bucket, slots_);
-    adopt(slot);
+    buckets_->acquire_buffer(bucket, slots_);
+    copy_into_bucket(slot);
   }
   if (!averages_) return;
   if (again) {
@@ -152,16 +153,16 @@ void GradientAverager::ready(int index) {
   }
   slot.pass = pass_;
   if (order_) order_->push_back(index);
-  if (--bucket.missing == 0) set_out_in_turn();
+  if (--bucket.missing == 0) launch_ready_buckets();
 }
 
 void GradientAverager::begin_pass(int task) {
-  if (in_pass_) abandon_pass();
+  if (in_pass_) abort_pass();
   refuse_unused_gradients();
-  look_at_parameters();
+  check_parameter_memory();
   const auto* nodes = autograd::get_current_graph_task_nodes_in_graph();
   if (nodes != nullptr && nodes->size() != graph_size_) {
-    look_again_();
+    check_for_new_parameters_();
     graph_size_ = nodes->size();
   }
   autograd::Engine::get_default_engine().queue_callback([this] { end_pass(); });
@@ -170,7 +171,7 @@ void GradientAverager::begin_pass(int task) {
   ++pass_;
   averages_ = synchronises_;
   if (order_) order_->clear();
-  for (Bucket& bucket : buckets_->all()) {
+  for (ModuleBucket& bucket : buckets_->all()) {
     bucket.missing = static_cast<int>(bucket.slots.size());
     bucket.started = false;
   }
@@ -178,15 +179,15 @@ void GradientAverager::begin_pass(int task) {
 }
 
 // The pass before has ended in an exception: what it has started must end before it is used again.
-void GradientAverager::abandon_pass() {
+void GradientAverager::abort_pass() {
   in_pass_ = false;
-  for (Bucket& bucket : buckets_->all()) {
-    if (bucket.started) buckets_->take_back(bucket, slots_);
+  for (ModuleBucket& bucket : buckets_->all()) {
+    if (bucket.started) buckets_->release_buffer(bucket, slots_);
   }
 }
 
 // torch::load and to() give a parameter other memory.
-void GradientAverager::look_at_parameters() {
+void GradientAverager::check_parameter_memory() {
   for (GradientSlot& slot : slots_) {
     const at::Tensor& parameter = slot.parameter;
     if (parameter.const_data_ptr() == slot.data) [[likely]]
@@ -198,7 +199,7 @@ void GradientAverager::look_at_parameters() {
                            "was made",
                        "call to() before DataParallel, and the optimiser, are made");
     }
-    if (shards_) ParameterShards::adopt_values(slot);
+    if (shards_) ParameterShards::copy_values_into_bucket(slot);
     slot.data = parameter.const_data_ptr();
     ++slot.moves;
     rebound_ = true;
@@ -206,7 +207,7 @@ void GradientAverager::look_at_parameters() {
 }
 
 // A gradient that autograd has put elsewhere (the first after zero_grad()) moves into the arena.
-void GradientAverager::adopt(GradientSlot& slot) const {
+void GradientAverager::copy_into_bucket(GradientSlot& slot) const {
   at::Tensor& gradient = slot.parameter.mutable_grad();
   if (gradient.is_same(slot.view)) return;
   if (gradient.requires_grad()) {
@@ -225,16 +226,16 @@ void GradientAverager::adopt(GradientSlot& slot) const {
   gradient = slot.view;
 }
 
-void GradientAverager::set_out_in_turn() {
-  if (holds_back_) return;
-  std::vector<Bucket>& buckets = buckets_->all();
-  while (next_ < buckets.size() && buckets[next_].missing == 0) set_out(buckets[next_++]);
+void GradientAverager::launch_ready_buckets() {
+  if (launches_at_end_) return;
+  std::vector<ModuleBucket>& buckets = buckets_->all();
+  while (next_ < buckets.size() && buckets[next_].missing == 0) launch(buckets[next_++]);
 }
 
 // The weight; where gradients may be of 16 bits, too few for numbers of samples, over their mean.
 void GradientAverager::weigh_gradients() {
   factor_ = present_ ? *weight_ : 0;
-  if (!shares_) return;
+  if (!normalises_weights_) return;
   std::array<double, 1> sum = {factor_};
   session_.reduce(sum, ReduceOp::kSum, "weight of the step");
   if (factor_ == 0) return;
@@ -242,17 +243,17 @@ void GradientAverager::weigh_gradients() {
   if (std::abs(factor_ - 1) < 1e-12) factor_ = 1;
 }
 
-void GradientAverager::set_out(Bucket& bucket) {
+void GradientAverager::launch(ModuleBucket& bucket) {
   const int index = static_cast<int>(&bucket - buckets_->all().data());
   if (index == 0) weigh_gradients();
-  buckets_->lend(bucket, slots_);
+  buckets_->acquire_buffer(bucket, slots_);
   if (factor_ == 0) {
     bucket.flat.zero_();
   } else if (factor_ != 1) {
     bucket.flat.mul_(factor_);
   }
   const bool last = static_cast<std::size_t>(index) + 1 == buckets_->all().size();
-  if (last && !buckets_->facts_apart().defined()) buckets_->write(own_facts());
+  if (last && !buckets_->separate_facts().defined()) buckets_->write(own_facts());
   bucket.started = true;
   const Call call = session_.call(bucket.label);
   if (options_.hook) {
@@ -269,17 +270,17 @@ StepFacts GradientAverager::own_facts() const {
   // Writes tell at once, and cost nothing to count; values tell in time, also of writes that are
   // not counted.
   const std::uint64_t writes = sum_of_versions() - base_version_;
-  const bool looks = digest_ && present_ && averages_done_ >= quiet_until_;
-  const std::uint64_t digest = looks ? digest_->of_part(averages_done_) : 0;
+  const bool looks = digest_ && present_ && averages_done_ >= digest_skipped_until_;
+  const std::uint64_t digest = looks ? digest_->of_segment(averages_done_) : 0;
   // Few bits, so that sums over many ranks are exact; others in each step, so that two sums which
   // share them do so once.
-  const auto tally =
+  const auto checksum =
       static_cast<double>(mix_bits(writes + (averages_done_ << 32) + mix_bits(digest)) & 15);
   const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
   return {.weight = present_ ? *weight_ : 0,
           .present = present_ ? 1.0 : 0.0,
-          .tally = tally,
-          .tally_squared = tally * tally,
+          .checksum = checksum,
+          .checksum_squared = checksum * checksum,
           .alarm = refused || rebound_ ? 1.0 : 0.0};
 }
 
@@ -290,32 +291,33 @@ std::uint64_t GradientAverager::sum_of_versions() const {
 }
 
 void GradientAverager::end_pass() {
-  if (averages_) complete();
+  if (averages_) launch_remaining_buckets();
   in_pass_ = false;
   if (!averages_) return;
   start_side_operations();
-  conclude(await());
+  finalize(wait_for_buckets());
 }
 
 // What has had no gradient in this pass: earlier ones, or none.
-void GradientAverager::complete() {
+void GradientAverager::launch_remaining_buckets() {
   unused_.clear();
-  std::vector<Bucket>& buckets = buckets_->all();
+  std::vector<ModuleBucket>& buckets = buckets_->all();
   if (next_ == buckets.size()) return;
   for (int index = 0; index < static_cast<int>(slots_.size()); ++index) {
     GradientSlot& slot = slots_[static_cast<std::size_t>(index)];
     if (slot.pass == pass_) continue;
-    buckets_->lend(buckets[static_cast<std::size_t>(slot.bucket)], slots_);
+    buckets_->acquire_buffer(buckets[static_cast<std::size_t>(slot.bucket)], slots_);
     if (slot.parameter.grad().defined()) {
-      adopt(slot);
+      copy_into_bucket(slot);
     } else {
       slot.view.zero_();
       unused_.push_back(index);
     }
   }
-  // Else the complaint about unused parameters comes, on all ranks.
-  if (unused_.empty() || options_.unused == DataParallelOptions::Unused::kAllow) look_again_();
-  while (next_ < buckets.size()) set_out(buckets[next_++]);
+  // Else all ranks throw the error about unused parameters.
+  if (unused_.empty() || options_.unused == DataParallelOptions::Unused::kAllow)
+    check_for_new_parameters_();
+  while (next_ < buckets.size()) launch(buckets[next_++]);
 }
 
 std::vector<std::uint32_t> GradientAverager::versions() const {
@@ -336,7 +338,7 @@ void GradientAverager::throw_if_written(std::span<const std::uint32_t> versions)
 }
 
 void GradientAverager::forget_writes() {
-  if (shards_) look_at_parameters();
+  if (shards_) check_parameter_memory();
   base_version_ = sum_of_versions();
   base_versions_ = versions();
   writes_before_update_.clear();

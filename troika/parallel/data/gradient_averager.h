@@ -1,14 +1,14 @@
 // Internal. Averages the gradients of a set of parameters over the ranks during each backward pass.
 // A hook on every parameter hears when its gradient has been added up; gradients lie in the buckets
-// of an arena; a bucket sets out when its last gradient is there and all buckets before it have;
+// of an arena; a bucket is launched when its last gradient is there and all buckets before it are;
 // the end of the backward pass waits for all of them.
 //
 // In the normal case a step costs one all-reduce a bucket and nothing else: what ranks have to tell
 // each other beside gradients travels in the padding of the last bucket (StepFacts). Only when
-// those say that something is out of order do the ranks talk it over.
+// those tell of a divergence do the ranks run further collectives.
 //
-// With ZeRO (options.zero_stage) a bucket is reduced into each rank's own part, facts travel apart,
-// and the parts' gradients are for the optimiser to use before the next average.
+// With ZeRO (options.zero_stage) a bucket is reduced into each rank's own shard, facts travel by
+// themselves, and the shards' gradients are for the optimiser to use before the next average.
 #pragma once
 
 #include <troika/parallel/data/bucket_hook.h>
@@ -32,17 +32,17 @@ namespace troika::detail {
 class GradientAverager {
  public:
   // `parameters` are all of the module's, each once, equal on all ranks; those that require a
-  // gradient are trained. `look_again` is called in a backward pass whose graph is not the size of
-  // the one before, before anything is averaged; and in one that leaves parameters out, before what
-  // is left is averaged: another parameter may have taken their place.
+  // gradient are trained. `check_for_new_parameters` is called in a backward pass whose graph is
+  // not the size of the one before, before anything is averaged; and in one that leaves parameters
+  // out, before what is left is averaged: another parameter may have taken their place.
   GradientAverager(std::vector<NamedTensor> parameters, Session session,
-                   DataParallelOptions options, std::function<void()> look_again);
+                   DataParallelOptions options, std::function<void()> check_for_new_parameters);
   ~GradientAverager();
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
 
   // Why a parameter cannot be taken in; empty if it can.
-  [[nodiscard]] static Complaint complaint(const NamedTensor& parameter);
+  [[nodiscard]] static ValidationError validate_parameter(const NamedTensor& parameter);
 
   // Whether backward passes end in an average.
   [[nodiscard]] bool synchronises() const { return synchronises_; }
@@ -53,10 +53,10 @@ class GradientAverager {
 
   // Something else in the backward pass waits for all ranks, so nothing here may wait for a bucket
   // before the pass has ended: ranks that leave parameters out have sent fewer. Where that goes
-  // through the same group, or weights have to be known before the first bucket, all buckets set
-  // out at the end of the pass. To be said before the first pass.
-  enum class Company { kInTheSameGroup, kApart };
-  void expect(Company company);
+  // through the same group, or weights have to be known before the first bucket, all buckets are
+  // launched at the end of the pass. Call before the first backward pass.
+  enum class ConcurrentCollectives { kSameGroup, kSeparateGroup };
+  void expect_concurrent(ConcurrentCollectives collectives);
 
   // Takes part in an average without a batch. False when no rank had one: then there are no
   // gradients.
@@ -70,18 +70,19 @@ class GradientAverager {
 
   // What an optimiser updates on this rank of a parameter; at stage 0 the parameter. Throws
   // UsageError if it is none of those that are trained.
-  [[nodiscard]] std::vector<at::Tensor> parts_of(const at::Tensor& parameter) const;
-  [[nodiscard]] std::vector<at::Tensor> parts() const;
+  [[nodiscard]] std::vector<at::Tensor> shards_of(const at::Tensor& parameter) const;
+  [[nodiscard]] std::vector<at::Tensor> shards() const;
   // Around an optimiser's step. The second is collective from stage 1 on: values are whole again.
   void begin_update();
   void end_update();
   void zero_grad();
   // Collective from stage 1 on.
   double clip_grad_norm(double max_norm);
-  // Somebody is going to update parts().
+  // An optimiser is going to update shards().
   void expect_updates() { updated_ = true; }
-  // The model is gone: backward passes are not its any more, whoever has this still.
-  void let_go();
+  // The model is gone: backward passes are not its any more, though an optimiser may keep this
+  // object.
+  void remove_hooks();
   // Bytes for gradients, and from stage 1 on for values.
   [[nodiscard]] std::int64_t bytes() const { return buckets_->bytes(); }
 
@@ -89,43 +90,44 @@ class GradientAverager {
   class Hook;
   void ready(int index);
   void begin_pass(int task);
-  void abandon_pass();
-  void look_at_parameters();
-  void adopt(GradientSlot& slot) const;
+  void abort_pass();
+  void check_parameter_memory();
+  void copy_into_bucket(GradientSlot& slot) const;
   void weigh_gradients();
-  void set_out(Bucket& bucket);
-  void set_out_in_turn();
+  void launch(ModuleBucket& bucket);
+  void launch_ready_buckets();
   void refuse_unused_gradients() const;
   void end_pass();
-  void complete();
+  void launch_remaining_buckets();
   void start_side_operations();
-  StepFacts await();
-  void conclude(const StepFacts& facts);
-  void settle();
+  StepFacts wait_for_buckets();
+  void finalize(const StepFacts& facts);
+  void resolve_divergence();
   void compare_writes() const;
-  void hand_out();
-  void reorder();
+  void publish_gradients();
+  void rebuild_buckets();
   [[nodiscard]] std::unique_ptr<GradientBuckets> make_buckets(std::span<const int> order);
   [[nodiscard]] StepFacts own_facts() const;
   [[nodiscard]] std::uint64_t sum_of_versions() const;
   [[nodiscard]] std::vector<std::uint32_t> writes() const;
 
-  std::vector<NamedTensor> parameters_;  // also those that are not trained
-  std::optional<ValueDigest> digest_;    // of these; if values are to be checked
-  std::uint64_t quiet_until_ = 0;        // this average: values have just been made equal
+  std::vector<NamedTensor> parameters_;     // also those that are not trained
+  std::optional<ValueDigest> digest_;       // of these; if values are to be checked
+  std::uint64_t digest_skipped_until_ = 0;  // this average: values have just been made equal
   std::vector<GradientSlot> slots_;
   Session session_;
   Group group_;
   DataParallelOptions options_;
-  std::function<void()> look_again_;
-  bool shares_;  // weights are over their mean before gradients are reduced: weigh_gradients()
+  std::function<void()> check_for_new_parameters_;
+  bool normalises_weights_;  // weights are over their mean before gradients are reduced:
+                             // weigh_gradients()
   std::unique_ptr<GradientBuckets> buckets_;
   std::unique_ptr<ParameterShards> shards_;  // from ZeRO stage 1 on
-  bool updated_ = false;                     // by an optimiser of parts()
-  bool pending_ = false;                     // gradients of parts() wait for it
+  bool updated_ = false;                     // by an optimiser of shards()
+  bool pending_ = false;                     // gradients of shards() wait for it
   std::shared_ptr<double> weight_ = std::make_shared<double>(1.0);
   bool synchronises_ = true;
-  bool holds_back_ = false;  // buckets set out at the end of the pass
+  bool launches_at_end_ = false;  // buckets are launched at the end of the pass
 
   // Of the backward pass under way.
   bool in_pass_ = false;

@@ -43,7 +43,7 @@ class Absence {
 }  // namespace
 
 void GradientAverager::start_side_operations() {
-  if (const at::Tensor& facts = buckets_->facts_apart(); facts.defined()) {
+  if (const at::Tensor& facts = buckets_->separate_facts(); facts.defined()) {
     buckets_->write(own_facts());
     facts_work_ = group_.all_reduce(facts, ReduceOp::kAverage, session_.call("step facts"));
   }
@@ -54,11 +54,11 @@ void GradientAverager::start_side_operations() {
   }
 }
 
-StepFacts GradientAverager::await() {
-  std::vector<Bucket>& buckets = buckets_->all();
+StepFacts GradientAverager::wait_for_buckets() {
+  std::vector<ModuleBucket>& buckets = buckets_->all();
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    Bucket& bucket = buckets[i];
-    buckets_->take_back(bucket, slots_);
+    ModuleBucket& bucket = buckets[i];
+    buckets_->release_buffer(bucket, slots_);
     if (options_.hook) {
       options_.hook->finish(
           {static_cast<int>(i), bucket.flat, &group_, session_.call(bucket.label)});
@@ -71,51 +71,51 @@ StepFacts GradientAverager::await() {
 }
 
 // The weights are sums over ranks divided by their number, as the gradients are.
-void GradientAverager::conclude(const StepFacts& facts) {
+void GradientAverager::finalize(const StepFacts& facts) {
   *weight_ = 1;
   if (facts.present > 0 && facts.weight == 0) {
     throw UsageError("every rank said weigh(0): there is nothing to average",
                      "leave out a step for which no rank has a sample, on all ranks");
   }
   constexpr double kSame = 1e-6;  // above the rounding of fp32, below one rank in a million
-  if (!shares_ && facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
-    for (Bucket& bucket : buckets_->all()) {
+  if (!normalises_weights_ && facts.weight > 0 && std::abs(facts.weight - 1) > kSame) {
+    for (ModuleBucket& bucket : buckets_->all()) {
       (shards_ ? bucket.own : bucket.flat).mul_(1 / facts.weight);
     }
   }
-  // Of one rank whose tally is another by one, among n: (n - 1) / n^2.
-  const double spread = facts.tally_squared - facts.tally * facts.tally;
+  // Of one rank whose checksum is another by one, among n: (n - 1) / n^2.
+  const double spread = facts.checksum_squared - facts.checksum * facts.checksum;
   const bool all_present = facts.present > 1 - 0.5 / group_.size();
   const bool apart = all_present && spread > 0.25 / group_.size();
-  if (facts.alarm > 0 || apart) settle();
-  if (facts.present > 0) hand_out();
-  if (order_) reorder();
+  if (facts.alarm > 0 || apart) resolve_divergence();
+  if (facts.present > 0) publish_gradients();
+  if (order_) rebuild_buckets();
 }
 
-// Finds out, together, what is out of order: throws, or all is well.
-void GradientAverager::settle() {
+// Collective: compares the ranks, and throws or makes them equal.
+void GradientAverager::resolve_divergence() {
   const bool refused = !unused_.empty() && options_.unused == DataParallelOptions::Unused::kRefuse;
-  Complaint own;
+  ValidationError own;
   if (refused) {
     own = {name_all(slots_, unused_) + " got no gradient in the backward pass",
            "leave them out of the module, freeze them with requires_grad_(false) before "
            "DataParallel is made, or allow it with options.unused = Unused::kAllow"};
   }
-  complain_together(session_, own, "unused parameters");
+  throw_on_all_ranks(session_, own, "unused parameters");
   const CountedWrites counted{static_cast<std::int64_t>(sum_of_versions() - base_version_),
                               rebound_};
-  if (agree_on_values(session_, parameters_, counted) == Agreement::kMade) {
-    quiet_until_ = averages_done_ + ValueDigest::kPasses;
+  if (agree_on_values(session_, parameters_, counted) == Agreement::kSynchronised) {
+    digest_skipped_until_ = averages_done_ + ValueDigest::kPasses;
   }
   if (shards_) compare_writes();
   forget_writes();
 }
 
-// Gives the parameters whose gradients come from other ranks alone their part of the arena.
-void GradientAverager::hand_out() {
+// Gives the parameters whose gradients come from other ranks alone their view of the arena.
+void GradientAverager::publish_gradients() {
   if (shards_) {
     const std::int32_t* used = used_.defined() ? used_.const_data_ptr<std::int32_t>() : nullptr;
-    shards_->hand_out({used, used == nullptr ? 0 : slots_.size()});
+    shards_->publish_gradients({used, used == nullptr ? 0 : slots_.size()});
     pending_ = true;
     return;
   }
@@ -131,7 +131,7 @@ void GradientAverager::hand_out() {
 }
 
 // Buckets in the order in which gradients became ready in the first pass, on rank 0.
-void GradientAverager::reorder() {
+void GradientAverager::rebuild_buckets() {
   std::vector<int> seen(slots_.size(), 0);
   std::vector<int> order = *order_;
   order_.reset();
@@ -143,7 +143,7 @@ void GradientAverager::reorder() {
       at::from_blob(order.data(), {static_cast<std::int64_t>(order.size())}, at::kInt);
   group_.broadcast(agreed, 0, session_.call("order of gradients")).wait();
   std::vector<std::vector<int>> now;
-  for (const Bucket& bucket : buckets_->all()) now.push_back(bucket.slots);
+  for (const ModuleBucket& bucket : buckets_->all()) now.push_back(bucket.slots);
   if (GradientBuckets::plan(slots_, order, options_.buckets) == now) return;
   std::vector<at::Tensor> before;
   for (const GradientSlot& slot : slots_) before.push_back(slot.view);
@@ -157,18 +157,18 @@ void GradientAverager::reorder() {
 }
 
 bool GradientAverager::average_without_batch() {
-  if (in_pass_) abandon_pass();
+  if (in_pass_) abort_pass();
   refuse_unused_gradients();
   ++pass_;
   const Absence absence(present_);
   unused_.clear();
   next_ = buckets_->all().size();
-  look_at_parameters();
-  for (Bucket& bucket : buckets_->all()) set_out(bucket);
+  check_parameter_memory();
+  for (ModuleBucket& bucket : buckets_->all()) launch(bucket);
   start_side_operations();
-  const StepFacts facts = await();
+  const StepFacts facts = wait_for_buckets();
   const bool any = facts.present > 0.5 / group_.size();
-  if (any || order_) conclude(facts);
+  if (any || order_) finalize(facts);
   return any;
 }
 

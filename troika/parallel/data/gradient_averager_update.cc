@@ -1,4 +1,4 @@
-// What an optimiser asks for: parts of parameters, and what goes around its step.
+// What an optimiser asks for: shards of parameters, and what goes around its step.
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/optim/gradient_norm.h>
@@ -33,19 +33,19 @@ void GradientAverager::refuse_unused_gradients() const {
                    "add gradients up inside no_sync()");
 }
 
-std::vector<at::Tensor> GradientAverager::parts_of(const at::Tensor& parameter) const {
+std::vector<at::Tensor> GradientAverager::shards_of(const at::Tensor& parameter) const {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].parameter.is_same(parameter)) continue;
-    return shards_ ? shards_->parts_of(i) : std::vector<at::Tensor>{parameter};
+    return shards_ ? shards_->shards_of(i) : std::vector<at::Tensor>{parameter};
   }
   throw UsageError("an optimiser is given a tensor that is no trained parameter of the module",
                    "give it parameters of the module that DataParallel has");
 }
 
-std::vector<at::Tensor> GradientAverager::parts() const {
+std::vector<at::Tensor> GradientAverager::shards() const {
   std::vector<at::Tensor> all;
   for (const GradientSlot& slot : slots_) {
-    for (at::Tensor& part : parts_of(slot.parameter)) all.push_back(std::move(part));
+    for (at::Tensor& shard : shards_of(slot.parameter)) all.push_back(std::move(shard));
   }
   return all;
 }
@@ -56,7 +56,7 @@ void GradientAverager::begin_update() {
     throw UsageError("a step of a ZeroRedundancyOptimizer whose DataParallel is gone",
                      "make a new optimiser with each DataParallel");
   }
-  look_at_parameters();
+  check_parameter_memory();
   writes_before_update_ = writes();
 }
 
@@ -68,7 +68,7 @@ void GradientAverager::end_update() {
 void GradientAverager::zero_grad() {
   if (!shards_ || !hooked_) return;
   pending_ = false;
-  for (Bucket& bucket : buckets_->all()) buckets_->take_back(bucket, slots_);
+  for (ModuleBucket& bucket : buckets_->all()) buckets_->release_buffer(bucket, slots_);
   for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
 }
 
@@ -108,7 +108,7 @@ std::vector<std::uint32_t> GradientAverager::writes() const {
 }
 
 // An update gathers values, and with them makes equal what was written to on some ranks only before
-// it: each rank's own parts of it have stayed. The numbers of writes still tell.
+// it: each rank's own shards of it have stayed. The numbers of writes still tell.
 void GradientAverager::compare_writes() const {
   std::string own;
   for (const std::uint32_t count : writes_before_update_) own += std::to_string(count) + "\n";

@@ -10,10 +10,10 @@ namespace troika::detail {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes
-// A part begins at a whole number of these: two vectors of the narrowest type on the widest
-// machine, which is what LibTorch's loops take at a time, so that an update of a part treats each
+// A shard begins at a whole number of these: two vectors of the narrowest type on the widest
+// machine, which is what LibTorch's loops take at a time, so that an update of a shard treats each
 // element as an update of the whole does.
-constexpr std::int64_t kPartElements = 64;
+constexpr std::int64_t kShardAlignment = 64;
 constexpr std::int64_t kFactsBytes = 64;
 static_assert(StepFacts::kCount * sizeof(double) <= kFactsBytes);
 // One that is being reduced, one that is being written, one that waits for its turn.
@@ -23,7 +23,7 @@ std::int64_t byte_size(const GradientSlot& slot) {
   return slot.parameter.numel() * static_cast<std::int64_t>(c10::elementSize(slot.dtype));
 }
 
-std::int64_t byte_size(const Bucket& bucket) {
+std::int64_t byte_size(const ModuleBucket& bucket) {
   return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
 }
 
@@ -38,8 +38,8 @@ void store(void* to, const StepFacts& facts) {
   auto* values = static_cast<T*>(to);
   values[0] = static_cast<T>(facts.weight);
   values[1] = static_cast<T>(facts.present);
-  values[2] = static_cast<T>(facts.tally);
-  values[3] = static_cast<T>(facts.tally_squared);
+  values[2] = static_cast<T>(facts.checksum);
+  values[3] = static_cast<T>(facts.checksum_squared);
   values[4] = static_cast<T>(facts.alarm);
 }
 
@@ -48,8 +48,8 @@ StepFacts load(const void* from) {
   const auto* values = static_cast<const T*>(from);
   return {.weight = values[0],
           .present = values[1],
-          .tally = values[2],
-          .tally_squared = values[3],
+          .checksum = values[2],
+          .checksum_squared = values[3],
           .alarm = values[4]};
 }
 
@@ -95,7 +95,7 @@ GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const 
                                  int stage, at::ScalarType facts_dtype)
     : stage_(stage), facts_(facts), facts_dtype_(facts_dtype), pool_(group, kUsualBuffers) {
   for (std::vector<int>& members : plan(slots, order, sizes)) {
-    Bucket& bucket = buckets_.emplace_back();
+    ModuleBucket& bucket = buckets_.emplace_back();
     bucket.label = "gradient bucket " + std::to_string(buckets_.size());
     bucket.slots = std::move(members);
   }
@@ -103,16 +103,16 @@ GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const 
   lay_out(slots, group);
 }
 
-// With ZeRO slots, and with them parts of parameters, begin at a whole number of kPartElements.
+// With ZeRO slots, and with them shards of parameters, begin at a whole number of kShardAlignment.
 std::int64_t GradientBuckets::aligned(std::int64_t bytes, at::ScalarType dtype) const {
   const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
-  const std::int64_t unit = stage_ == 0 ? kAlignment : kPartElements * size;
+  const std::int64_t unit = stage_ == 0 ? kAlignment : kShardAlignment * size;
   return (bytes + unit - 1) / unit * unit;
 }
 
 void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    Bucket& bucket = buckets_[i];
+    ModuleBucket& bucket = buckets_[i];
     bucket.dtype = slots[static_cast<std::size_t>(bucket.slots.front())].dtype;
     const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
     std::int64_t end = 0;
@@ -125,7 +125,7 @@ void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
     bucket.elements = end / size;
   }
   if (facts_ == Facts::kInPadding) {
-    Bucket& last = buckets_.back();
+    ModuleBucket& last = buckets_.back();
     facts_dtype_ = last.dtype;
     const auto size = static_cast<std::int64_t>(c10::elementSize(last.dtype));
     last.elements += aligned(kFactsBytes, last.dtype) / size;
@@ -135,36 +135,36 @@ void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
 void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group) {
   std::int64_t end = 0;
   if (stage_ < 2) {
-    for (const Bucket& bucket : buckets_) end += byte_size(bucket);
+    for (const ModuleBucket& bucket : buckets_) end += byte_size(bucket);
   }
   const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - kFactsBytes : end;
-  if (facts_ == Facts::kApart) end += kFactsBytes;
+  if (facts_ == Facts::kSeparate) end += kFactsBytes;
   arena_ = group.allocate(static_cast<std::size_t>(end));
   std::int64_t begin = 0;
-  for (Bucket& bucket : buckets_) {
+  for (ModuleBucket& bucket : buckets_) {
     if (stage_ < 2) {
       bucket.flat = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
       begin += byte_size(bucket);
-      give_views(bucket, slots);
+      set_views(bucket, slots);
     }
     if (stage_ == 0) continue;
-    share_out(bucket, group);
+    cut_into_shards(bucket, group);
     for (const int index : bucket.slots) {
       GradientSlot& slot = slots[static_cast<std::size_t>(index)];
       slot.value = view_of(slot, bucket.values);
     }
   }
   facts_data_ = static_cast<std::byte*>(arena_.data_ptr()) + facts_at;
-  if (facts_ == Facts::kApart) {
-    facts_apart_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, facts_dtype_);
+  if (facts_ == Facts::kSeparate) {
+    separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, facts_dtype_);
   }
 }
 
-// Equal parts, but for rounding to where a part may begin.
-void GradientBuckets::share_out(Bucket& bucket, const Group& group) const {
+// Equal shards, but for rounding to where a shard may begin.
+void GradientBuckets::cut_into_shards(ModuleBucket& bucket, const Group& group) const {
   const auto border = [&](std::int64_t rank) {
-    const std::int64_t share = bucket.elements * rank / group.size();
-    return share / kPartElements * kPartElements;  // all of them at the last one
+    const std::int64_t even = bucket.elements * rank / group.size();
+    return even / kShardAlignment * kShardAlignment;  // all of them at the last one
   };
   for (std::int64_t rank = 0; rank < group.size(); ++rank) {
     bucket.counts.push_back(border(rank + 1) - border(rank));
@@ -179,26 +179,26 @@ void GradientBuckets::share_out(Bucket& bucket, const Group& group) const {
                           : group.allocate(static_cast<std::size_t>(own * size)).view(bucket.dtype);
 }
 
-void GradientBuckets::give_views(const Bucket& bucket, std::span<GradientSlot> slots) const {
+void GradientBuckets::set_views(const ModuleBucket& bucket, std::span<GradientSlot> slots) const {
   for (const int index : bucket.slots) {
     GradientSlot& slot = slots[static_cast<std::size_t>(index)];
     slot.view = view_of(slot, bucket.flat);
   }
 }
 
-void GradientBuckets::lend(Bucket& bucket, std::span<GradientSlot> slots) {
+void GradientBuckets::acquire_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots) {
   if (bucket.flat.defined()) return;
-  Bucket* last = nullptr;
-  for (Bucket& other : buckets_) {
+  ModuleBucket* last = nullptr;
+  for (ModuleBucket& other : buckets_) {
     if (!other.started || !other.flat.defined()) continue;
-    if (last != nullptr && (lend_waits_ || last->work.done())) take_back(*last, slots);
+    if (last != nullptr && (acquire_waits_ || last->work.done())) release_buffer(*last, slots);
     last = &other;
   }
-  bucket.flat = pool_.take(byte_size(bucket)).view(bucket.dtype);
-  give_views(bucket, slots);
+  bucket.flat = pool_.acquire(byte_size(bucket)).view(bucket.dtype);
+  set_views(bucket, slots);
 }
 
-void GradientBuckets::take_back(Bucket& bucket, std::span<GradientSlot> slots) {
+void GradientBuckets::release_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots) {
   bucket.work.wait();
   bucket.work = Work();
   if (stage_ < 2 || !bucket.flat.defined()) return;
@@ -208,13 +208,13 @@ void GradientBuckets::take_back(Bucket& bucket, std::span<GradientSlot> slots) {
     if (gradient.is_same(slot.view)) gradient = at::Tensor();
     slot.view = at::Tensor();
   }
-  pool_.give_back(bucket.flat);
+  pool_.release(bucket.flat);
   bucket.flat = at::Tensor();
 }
 
 std::int64_t GradientBuckets::bytes() const {
   std::int64_t bytes = arena_.numel() + pool_.bytes();
-  for (const Bucket& bucket : buckets_) {
+  for (const ModuleBucket& bucket : buckets_) {
     if (stage_ > 0) bytes += static_cast<std::int64_t>(bucket.values.nbytes());
     if (stage_ > 1) bytes += static_cast<std::int64_t>(bucket.own.nbytes());
   }

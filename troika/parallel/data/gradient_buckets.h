@@ -1,7 +1,7 @@
 // Internal. The gradients of a module's parameters as views of one arena that peers can read, cut
 // into buckets: slices of the arena that are reduced as a whole. A bucket is of one dtype. With
-// ZeRO (docs/zero.md) values lie in buckets, too, each rank keeps its own part of every bucket, and
-// at stage 2 a bucket has memory for whole gradients only while they are being made.
+// ZeRO (docs/zero.md) values lie in buckets, too, each rank keeps its own shard of every bucket,
+// and at stage 2 a bucket has memory for whole gradients only while they are being made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ struct GradientSlot {
 // "parameter 'fc.weight'"
 [[nodiscard]] std::string title_of(const GradientSlot& slot);
 
-struct Bucket {
+struct ModuleBucket {
   std::vector<int> slots;
   at::Tensor flat;  // all of it, in one dimension; undefined at stage 2 while it has no memory
   std::int64_t elements = 0;
@@ -60,21 +60,21 @@ struct StepFacts {
   static constexpr std::int64_t kCount = 5;
   double weight = 1;   // of this rank
   double present = 1;  // 0 in join(): a rank that has no batch, and does not look at its parameters
-  double tally = 0;    // of parameters and writes to them, in 0..15: equal on all ranks
-  double tally_squared = 0;
+  double checksum = 0;  // of parameters and writes to them, in 0..15: equal on all ranks
+  double checksum_squared = 0;
   double alarm = 0;  // not 0: there is something to tell the others
 };
 
 class GradientBuckets {
  public:
-  enum class Facts { kInPadding, kApart };
+  enum class Facts { kInPadding, kSeparate };
   // Lays out `slots` in the order of their indices in `order`; their views move. `stage` of ZeRO, 0
   // to 2; from 1 on facts are apart, in `facts_dtype`.
   GradientBuckets(std::span<GradientSlot> slots, std::span<const int> order,
                   const BucketSizes& sizes, Facts facts, const Group& group, int stage = 0,
                   at::ScalarType facts_dtype = at::kDouble);
 
-  [[nodiscard]] std::vector<Bucket>& all() { return buckets_; }
+  [[nodiscard]] std::vector<ModuleBucket>& all() { return buckets_; }
   // Which slots would share a bucket, bucket by bucket in their order, each in ascending order.
   [[nodiscard]] static std::vector<std::vector<int>> plan(std::span<const GradientSlot> slots,
                                                           std::span<const int> order,
@@ -83,31 +83,31 @@ class GradientBuckets {
   // Stage 2: gives the bucket memory, with whatever is in it, and its slots their views; first
   // takes back that of reductions which have ended, but for the last one. Nothing to do where it
   // has some.
-  void lend(Bucket& bucket, std::span<GradientSlot> slots);
+  void acquire_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots);
   // Takes back only what is done already: there may be more buffers than usual.
-  void lend_without_waiting() { lend_waits_ = false; }
+  void acquire_without_waiting() { acquire_waits_ = false; }
   // Stage 2: its reduction has ended, or is not to be.
-  void take_back(Bucket& bucket, std::span<GradientSlot> slots);
+  void release_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots);
   // Bytes for values and gradients that this rank holds, buffers included.
   [[nodiscard]] std::int64_t bytes() const;
 
   // The facts' own tensor, where they are not in the last bucket's padding; else undefined.
-  [[nodiscard]] const at::Tensor& facts_apart() const { return facts_apart_; }
+  [[nodiscard]] const at::Tensor& separate_facts() const { return separate_facts_; }
   void write(const StepFacts& facts);
   [[nodiscard]] StepFacts read() const;
 
  private:
   void lay_out(std::span<GradientSlot> slots, const Group& group);
   void place_slots(std::span<GradientSlot> slots);
-  void share_out(Bucket& bucket, const Group& group) const;
-  void give_views(const Bucket& bucket, std::span<GradientSlot> slots) const;
+  void cut_into_shards(ModuleBucket& bucket, const Group& group) const;
+  void set_views(const ModuleBucket& bucket, std::span<GradientSlot> slots) const;
   [[nodiscard]] std::int64_t aligned(std::int64_t bytes, at::ScalarType dtype) const;
 
   int stage_;
-  bool lend_waits_ = true;
-  std::vector<Bucket> buckets_;
+  bool acquire_waits_ = true;
+  std::vector<ModuleBucket> buckets_;
   Facts facts_;
-  at::Tensor facts_apart_;
+  at::Tensor separate_facts_;
   void* facts_data_ = nullptr;
   at::ScalarType facts_dtype_ = at::kDouble;
   at::Tensor arena_;

@@ -11,9 +11,9 @@ namespace {
 // way.
 constexpr std::size_t kUsualBuffers = 3;
 
-std::vector<const Parameter*> partial_over(const Arena& arena, const Block& block, Axis axis) {
+std::vector<const Parameter*> partial_over(const Arena& arena, const Bucket& bucket, Axis axis) {
   std::vector<const Parameter*> found;
-  for (std::size_t i = block.first_parameter; i < block.last_parameter; ++i) {
+  for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) {
     const Parameter& parameter = *arena.parameters()[i];
     if (std::ranges::count(parameter.spec().partial_over, axis) > 0) found.push_back(&parameter);
   }
@@ -27,41 +27,42 @@ GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial)
       shard_(arena.sharding().shard),
       replicate_(arena.sharding().replicate),
       pool_(shard_, kUsualBuffers) {
-  const std::size_t blocks = arena.layout().blocks().size();
-  bucket_of_.resize(blocks);
+  const std::size_t buckets = arena.layout().buckets().size();
+  reduction_of_.resize(buckets);
   for (const bool tied : {false, true}) {
-    for (std::size_t block = blocks; block-- > 0;) {
-      if (is_tied(block, partial) == tied) add_bucket(block, partial);
+    for (std::size_t bucket = buckets; bucket-- > 0;) {
+      if (is_tied(bucket, partial) == tied) add_reduction(bucket, partial);
     }
   }
   for (int unit = 0; unit < arena.units(); ++unit) {
-    for (const std::size_t block : arena.blocks_of(unit)) {
-      ++buckets_[bucket_of_[block]].contributors;
+    for (const std::size_t bucket : arena.buckets_of(unit)) {
+      ++reductions_[reduction_of_[bucket]].contributors;
     }
   }
 }
 
-bool GradientReducer::is_tied(std::size_t block, const PartialGroups& partial) const {
-  return partial.tie.size() > 1 &&
-         !partial_over(arena_, arena_.layout().blocks()[block], Axis::kPipeline).empty();
+bool GradientReducer::is_tied(std::size_t bucket, const PartialGroups& partial) const {
+  return partial.embedding.size() > 1 &&
+         !partial_over(arena_, arena_.layout().buckets()[bucket], Axis::kPipeline).empty();
 }
 
-void GradientReducer::add_bucket(std::size_t block, const PartialGroups& partial) {
-  const Block& place = arena_.layout().blocks()[block];
-  bucket_of_[block] = buckets_.size();
-  buckets_.push_back({.block = block,
-                      .is_tied = is_tied(block, partial),
-                      .memory = {},
-                      .label = "gradient bucket " + std::to_string(buckets_.size() + 1),
-                      .work = {},
-                      .tensor_sum = {partial.tensor, partial_over(arena_, place, Axis::kTensor),
-                                     PackedSum::Slices::kOverlapping},
-                      .tie_sum = {partial.tie, partial_over(arena_, place, Axis::kPipeline),
-                                  PackedSum::Slices::kSame}});
+void GradientReducer::add_reduction(std::size_t bucket, const PartialGroups& partial) {
+  const Bucket& bounds = arena_.layout().buckets()[bucket];
+  reduction_of_[bucket] = reductions_.size();
+  reductions_.push_back(
+      {.bucket = bucket,
+       .is_tied = is_tied(bucket, partial),
+       .memory = {},
+       .label = "gradient bucket " + std::to_string(reductions_.size() + 1),
+       .work = {},
+       .tensor_all_reduce = {partial.tensor, partial_over(arena_, bounds, Axis::kTensor),
+                             CoalescedAllReduce::Slices::kOverlapping},
+       .embedding_all_reduce = {partial.embedding, partial_over(arena_, bounds, Axis::kPipeline),
+                                CoalescedAllReduce::Slices::kSame}});
 }
 
-const Block& GradientReducer::block_of(const Bucket& bucket) const {
-  return arena_.layout().blocks()[bucket.block];
+const Bucket& GradientReducer::bucket_of(const BucketReduction& reduction) const {
+  return arena_.layout().buckets()[reduction.bucket];
 }
 
 void GradientReducer::begin_step(int microbatches, Seconds timeout) {
@@ -69,105 +70,109 @@ void GradientReducer::begin_step(int microbatches, Seconds timeout) {
         "a step of several microbatches, where the arena was made for one");
   timeout_ = timeout;
   arena_.release_gradients();
-  next_ = followed_ = 0;
-  for (Bucket& bucket : buckets_) {
-    bucket.missing = bucket.contributors * microbatches;
-    bucket.started = false;
-    bucket.work = Work();
+  next_ = replica_reductions_started_ = 0;
+  for (BucketReduction& reduction : reductions_) {
+    reduction.missing = reduction.contributors * microbatches;
+    reduction.started = false;
+    reduction.work = Work();
   }
 }
 
-void GradientReducer::need_gradients(int unit) {
+void GradientReducer::prepare_gradients(int unit) {
   if (arena_.keeps_gradients()) return;
-  for (const std::size_t block : arena_.blocks_of(unit)) lend(buckets_[bucket_of_[block]]);
+  for (const std::size_t bucket : arena_.buckets_of(unit))
+    acquire_buffer(reductions_[reduction_of_[bucket]]);
 }
 
-void GradientReducer::lend(Bucket& bucket) {
-  if (arena_.keeps_gradients() || bucket.memory.defined()) return;
-  check(!bucket.started, "gradients are needed that have been reduced");
-  follow_up(1);  // memory is wanted back, but the last one may still be on its way
-  const Block& block = block_of(bucket);
+void GradientReducer::acquire_buffer(BucketReduction& reduction) {
+  if (arena_.keeps_gradients() || reduction.memory.defined()) return;
+  check(!reduction.started, "gradients are needed that have been reduced");
+  start_replica_reductions(1);  // memory is wanted back, but the last one may still be on its way
+  const Bucket& bucket = bucket_of(reduction);
   const at::ScalarType type = arena_.types().master;
   const auto size = static_cast<std::int64_t>(c10::elementSize(type));
-  bucket.memory = pool_.take(block.count() * size);
-  arena_.set_gradients(block, bucket.memory.view(type));
+  reduction.memory = pool_.acquire(bucket.count() * size);
+  arena_.set_gradients(bucket, reduction.memory.view(type));
 }
 
-void GradientReducer::unit_ready(int unit) {
-  for (const std::size_t block : arena_.blocks_of(unit)) {
-    Bucket& bucket = buckets_[bucket_of_[block]];
-    check(bucket.missing > 0, "a unit was ready once too often");
-    --bucket.missing;
+void GradientReducer::gradients_ready(int unit) {
+  for (const std::size_t bucket : arena_.buckets_of(unit)) {
+    BucketReduction& reduction = reductions_[reduction_of_[bucket]];
+    check(reduction.missing > 0, "a unit was ready once too often");
+    --reduction.missing;
   }
-  while (next_ < buckets_.size() && buckets_[next_].missing == 0 && !buckets_[next_].is_tied) {
-    start(buckets_[next_++]);
+  while (next_ < reductions_.size() && reductions_[next_].missing == 0 &&
+         !reductions_[next_].is_tied) {
+    start(reductions_[next_++]);
   }
 }
 
-void GradientReducer::start(Bucket& bucket) {
-  if (replicate_.size() > 1) follow_up(0);
-  lend(bucket);
-  const Block& block = block_of(bucket);
-  for (std::size_t i = block.first_parameter; i < block.last_parameter; ++i) {
+void GradientReducer::start(BucketReduction& reduction) {
+  if (replicate_.size() > 1) start_replica_reductions(0);
+  acquire_buffer(reduction);
+  const Bucket& bucket = bucket_of(reduction);
+  for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) {
     arena_.parameters()[i]->claim_zeroed();
   }
-  bucket.tensor_sum.run(bucket.label + ", tensor axis" + pass_, timeout_);
-  bucket.tie_sum.run(bucket.label + ", tied" + pass_, timeout_);
-  bucket.started = true;
-  const at::Tensor gradients = bucket.memory.defined() ? bucket.memory.view(arena_.types().master)
-                                                       : arena_.gradients_of(block);
+  reduction.tensor_all_reduce.run(reduction.label + ", tensor axis" + pass_, timeout_);
+  reduction.embedding_all_reduce.run(reduction.label + ", tied" + pass_, timeout_);
+  reduction.started = true;
+  const at::Tensor gradients = reduction.memory.defined()
+                                   ? reduction.memory.view(arena_.types().master)
+                                   : arena_.gradients_of(bucket);
   if (gradients.numel() == 0) return;
-  const std::string label = bucket.label + pass_;
+  const std::string label = reduction.label + pass_;
   const Call call{label, Deadline::in(timeout_)};
   if (arena_.sharding().stage == 0) {
-    bucket.work = shard_.all_reduce(gradients, ReduceOp::kSum, call);
+    reduction.work = shard_.all_reduce(gradients, ReduceOp::kSum, call);
     return;
   }
   std::vector<std::int64_t> counts;
-  for (std::size_t i = 1; i < block.borders.size(); ++i) {
-    counts.push_back(block.borders[i] - block.borders[i - 1]);
+  for (std::size_t i = 1; i < bucket.borders.size(); ++i) {
+    counts.push_back(bucket.borders[i] - bucket.borders[i - 1]);
   }
-  bucket.work = shard_.reduce_scatter(arena_.own_gradients_of(block), gradients, ReduceOp::kSum,
-                                      call, counts);
+  reduction.work = shard_.reduce_scatter(arena_.own_gradients_of(bucket), gradients, ReduceOp::kSum,
+                                         call, counts);
 }
 
-void GradientReducer::follow_up(std::size_t but_last) {
+void GradientReducer::start_replica_reductions(std::size_t but_last) {
   std::size_t started = next_;
-  while (started > followed_ && !buckets_[started - 1].started) --started;
-  for (; followed_ + but_last < started; ++followed_) replicate(buckets_[followed_]);
+  while (started > replica_reductions_started_ && !reductions_[started - 1].started) --started;
+  for (; replica_reductions_started_ + but_last < started; ++replica_reductions_started_)
+    reduce_over_replicas(reductions_[replica_reductions_started_]);
 }
 
-void GradientReducer::replicate(Bucket& bucket) {
-  bucket.work.wait();
-  bucket.work = Work();
-  if (bucket.memory.defined()) {
-    arena_.set_gradients(block_of(bucket), {});
-    pool_.give_back(bucket.memory);
-    bucket.memory = at::Tensor();
+void GradientReducer::reduce_over_replicas(BucketReduction& reduction) {
+  reduction.work.wait();
+  reduction.work = Work();
+  if (reduction.memory.defined()) {
+    arena_.set_gradients(bucket_of(reduction), {});
+    pool_.release(reduction.memory);
+    reduction.memory = at::Tensor();
   }
-  const at::Tensor own = arena_.own_gradients_of(block_of(bucket));
+  const at::Tensor own = arena_.own_gradients_of(bucket_of(reduction));
   if (own.numel() > 0) {
-    bucket.work =
-        replicate_.all_reduce(own, ReduceOp::kSum, {bucket.label + pass_, Deadline::in(timeout_)});
+    reduction.work = replicate_.all_reduce(own, ReduceOp::kSum,
+                                           {reduction.label + pass_, Deadline::in(timeout_)});
   }
 }
 
 void GradientReducer::finish() {
-  while (next_ < buckets_.size()) start(buckets_[next_++]);
-  follow_up(0);
-  for (const Bucket& bucket : buckets_) bucket.work.wait();
+  while (next_ < reductions_.size()) start(reductions_[next_++]);
+  start_replica_reductions(0);
+  for (const BucketReduction& reduction : reductions_) reduction.work.wait();
 }
 
 std::vector<std::size_t> GradientReducer::order() const {
-  std::vector<std::size_t> blocks;
-  for (const Bucket& bucket : buckets_) blocks.push_back(bucket.block);
-  return blocks;
+  std::vector<std::size_t> buckets;
+  for (const BucketReduction& reduction : reductions_) buckets.push_back(reduction.bucket);
+  return buckets;
 }
 
 std::int64_t GradientReducer::buffer_bytes() const {
   std::int64_t bytes = pool_.bytes();
-  for (const Bucket& bucket : buckets_) {
-    bytes += bucket.tensor_sum.bytes() + bucket.tie_sum.bytes();
+  for (const BucketReduction& reduction : reductions_) {
+    bytes += reduction.tensor_all_reduce.bytes() + reduction.embedding_all_reduce.bytes();
   }
   return bytes;
 }

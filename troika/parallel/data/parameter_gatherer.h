@@ -1,8 +1,8 @@
-// Gathers values of which ranks keep their own shards. At ZeRO stages 1 and 2 once a step: after
-// the optimiser has updated the own shard, all blocks set out at once and are waited for where they
-// are first read. At stage 3 a unit at a time, into a few buffers: the one that is needed, the one
-// after it ahead of time, and the one before it, since the last of the forward pass is the first of
-// the backward pass.
+// Gathers working weights of which ranks keep their own shards. At ZeRO stages 1 and 2 once a step:
+// after the optimiser has updated the own shard, all gathers start at once and are waited for where
+// they are first read. At stage 3 a unit at a time, into a few buffers: the one that is needed, the
+// one after it ahead of time, and the one before it, since the last of the forward pass is the
+// first of the backward pass.
 //
 // The order of gathers follows from the order of the calls, which is the same on all ranks of the
 // shard group; never from what has arrived. Where a pass leaves its stage of a pipeline, the unit
@@ -34,9 +34,9 @@ class ParameterGatherer {
   void label_with(const std::string& pass) { pass_ = pass; }
   // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
   // `direction`. Throws DeadlineError, PeerError.
-  void need(int unit, Direction direction);
+  void unshard(int unit, Direction direction);
   // Stage 3: the unit's buffer may be used for another one.
-  void release(int unit);
+  void reshard(int unit);
   // Waits for every gather that has been started: own values may be written afterwards. At stages 1
   // and 2, all values can be read.
   void wait();
@@ -45,35 +45,35 @@ class ParameterGatherer {
   void refresh();
 
   // Stage 3: memory of the buffers, the most that were in use at once, and the positions in the
-  // arena's blocks of what has been gathered since the last refresh(), in order.
+  // arena's buckets of what has been gathered since the last refresh(), in order.
   [[nodiscard]] std::int64_t buffer_bytes() const { return pool_.bytes(); }
   [[nodiscard]] std::size_t most_buffers() const { return most_; }
   [[nodiscard]] const std::vector<std::size_t>& gathers() const { return gathers_; }
 
  private:
-  // A block whose values are in a buffer, or on their way there.
+  // A bucket whose values are in a buffer, or on their way there.
   struct Resident {
-    std::size_t block;
+    std::size_t bucket;
     at::Tensor buffer;
     Work work;
-    int users = 0;  // of its parameters' values, which are there while somebody uses them
+    int users = 0;  // of its parameters' values, which are there while there is a user
   };
-  [[nodiscard]] Work gather(std::size_t block, const at::Tensor& output);
-  [[nodiscard]] Resident* find(std::size_t block);
-  // Starts the gather of a block that is not resident.
-  void fetch(std::size_t block);
-  void fetch_ahead(int unit, Direction direction);
+  [[nodiscard]] Work gather(std::size_t bucket, const at::Tensor& output);
+  [[nodiscard]] Resident* find(std::size_t bucket);
+  // Starts the gather of a bucket that is not resident.
+  void fetch(std::size_t bucket);
+  void prefetch(int unit, Direction direction);
   // The gathers of what is not resident of the unit.
   void fetch_unit(int unit);
-  // Waits for the block, and gives its parameters their values.
-  void hand_out(std::size_t block);
-  // Drops the block that was wanted the longest ago, unless it is in use; tells if there was one.
-  bool drop_oldest();
+  // Waits for the bucket, and gives its parameters their values.
+  void attach_working_weights(std::size_t bucket);
+  // Drops the bucket that was wanted the longest ago, unless it is in use; tells if there was one.
+  bool evict_oldest();
 
   Arena& arena_;
   Group group_;
   Seconds timeout_;
-  std::vector<Work> works_;          // stages 1 and 2, by block
+  std::vector<Work> works_;          // stages 1 and 2, by bucket
   std::vector<Resident> residents_;  // stage 3; the one wanted last comes last
   BufferPool pool_;
   std::size_t most_ = 0;

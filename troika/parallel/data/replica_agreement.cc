@@ -88,7 +88,7 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
 
 }  // namespace
 
-Complaint complaint_of_values(std::string_view kind, const NamedTensor& named) {
+ValidationError validate_tensor(std::string_view kind, const NamedTensor& named) {
   const at::Tensor& tensor = named.tensor;
   const std::string name = std::string(kind) + " " + quote(named.name, 200);
   const std::string hint = "parameters and buffers are dense tensors in host memory";
@@ -113,14 +113,15 @@ std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::str
   return ranks;
 }
 
-void complain_together(const Session& session, const Complaint& own, std::string_view label) {
+void throw_on_all_ranks(const Session& session, const ValidationError& own,
+                        std::string_view label) {
   const std::string mine = own.text.empty() ? "" : own.text + "\n" + own.hint;
   std::string message, hint;
-  for (const auto& [complaint, ranks] : ranks_by_text(session.gather(mine, label))) {
-    const std::size_t end = complaint.find('\n');
-    if (message.empty()) hint = complaint.substr(end + 1);
+  for (const auto& [problem, ranks] : ranks_by_text(session.gather(mine, label))) {
+    const std::size_t end = problem.find('\n');
+    if (message.empty()) hint = problem.substr(end + 1);
     message +=
-        (message.empty() ? "" : "; ") + complaint.substr(0, end) + ", on " + ranks_in_words(ranks);
+        (message.empty() ? "" : "; ") + problem.substr(0, end) + ", on " + ranks_in_words(ranks);
   }
   if (!message.empty()) throw UsageError(message, hint);
 }

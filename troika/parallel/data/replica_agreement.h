@@ -19,13 +19,13 @@ struct NamedTensor {
 };
 
 // What a rank finds wrong: one line, and one that says what to do. Empty: nothing.
-struct Complaint {
+struct ValidationError {
   std::string text = {};
   std::string hint = {};
 };
 
 // Of a parameter or buffer (`kind`) whose values broadcast_tensors() could not read, or write to.
-[[nodiscard]] Complaint complaint_of_values(std::string_view kind, const NamedTensor& named);
+[[nodiscard]] ValidationError validate_tensor(std::string_view kind, const NamedTensor& named);
 
 // "rank 1", "ranks 1, 3-5"
 [[nodiscard]] std::string ranks_in_words(const std::vector<int>& ranks);
@@ -33,9 +33,9 @@ struct Complaint {
 // What ranks say (nothing if empty), with the ranks that say the same.
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all);
 
-// Throws UsageError on every rank if any of them has something to complain of. Complaints are told
-// with the ranks that have them, and with the first one's hint.
-void complain_together(const Session& session, const Complaint& own, std::string_view label);
+// Throws UsageError on every rank if any of them has an error. Errors name the
+// ranks that have them, and with the first one's hint.
+void throw_on_all_ranks(const Session& session, const ValidationError& own, std::string_view label);
 
 // Throws UsageError naming the first parameter or buffer that is not of the same name, shape, dtype
 // and kind on all ranks.

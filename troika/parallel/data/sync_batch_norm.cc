@@ -132,7 +132,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Session session)
     : NormImplBase(options), session_(std::move(session)), group_(session_.world()) {}
 
-void SyncBatchNormImpl::take_part(std::shared_ptr<double> weight, Group group) {
+void SyncBatchNormImpl::set_data_parallel(std::shared_ptr<double> weight, Group group) {
   weight_ = std::move(weight);
   group_ = std::move(group);
 }

@@ -29,9 +29,9 @@ class SyncBatchNormImpl
 
   // For DataParallel: the weight of this rank's loss in the next backward pass, and a group of all
   // ranks for the norms of its module. Theirs may be the one that carries gradients only where no
-  // bucket sets out before the backward pass has ended: ranks that leave parameters out come to a
-  // norm with fewer buckets behind them than others.
-  void take_part(std::shared_ptr<double> weight, Group group);
+  // bucket is launched before the backward pass has ended: ranks that leave parameters out come to
+  // a norm with fewer buckets behind them than others.
+  void set_data_parallel(std::shared_ptr<double> weight, Group group);
 
  protected:
   void _check_input_dim(const at::Tensor& input) override;

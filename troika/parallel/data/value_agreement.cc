@@ -157,7 +157,7 @@ Agreement agree_on_values(const Session& session, std::span<const NamedTensor> t
     // Not through the parameter: what a forward pass has kept of it is still good.
     if (session.rank() != 0) named.tensor.variable_data().copy_(first);
   }
-  return comparison.differences.empty() ? Agreement::kThere : Agreement::kMade;
+  return comparison.differences.empty() ? Agreement::kIdentical : Agreement::kSynchronised;
 }
 
 }  // namespace troika::detail

@@ -16,8 +16,8 @@ struct CountedWrites {
 };
 
 enum class Agreement {
-  kThere,  // all values have the same bits
-  kMade    // the ranks have taken those of rank 0
+  kIdentical,    // all values have the same bits
+  kSynchronised  // the ranks have taken those of rank 0
 };
 
 // Collective. Where no rank knows of a write that others have not made, differences that rounding

@@ -35,25 +35,25 @@ ValueDigest::ValueDigest(std::span<const NamedTensor> tensors) {
   std::size_t total = 0;
   for (const NamedTensor& each : tensors) {
     const std::size_t bytes = each.tensor.nbytes();
-    if (bytes > 0) places_.push_back({total, total + bytes, each.tensor});
+    if (bytes > 0) ranges_.push_back({total, total + bytes, each.tensor});
     total += bytes;
   }
-  parts_ = std::clamp<std::size_t>(total / kLeastBytes, 1, kPasses);
-  part_bytes_ = (total + parts_ - 1) / parts_;
+  segments_ = std::clamp<std::size_t>(total / kLeastBytes, 1, kPasses);
+  segment_bytes_ = (total + segments_ - 1) / segments_;
 }
 
-std::uint64_t ValueDigest::of_part(std::uint64_t pass) const {
-  const std::size_t begin = pass % parts_ * part_bytes_, end = begin + part_bytes_;
+std::uint64_t ValueDigest::of_segment(std::uint64_t pass) const {
+  const std::size_t begin = pass % segments_ * segment_bytes_, end = begin + segment_bytes_;
   ContentHash hash;
-  for (auto place = std::ranges::upper_bound(places_, begin, {}, &Place::end);
-       place != places_.end() && place->begin < end; ++place) {
-    const at::Tensor& tensor = place->tensor;
-    if (!tensor.is_cpu() || tensor.nbytes() != place->end - place->begin) {
+  for (auto range = std::ranges::upper_bound(ranges_, begin, {}, &TensorRange::end);
+       range != ranges_.end() && range->begin < end; ++range) {
+    const at::Tensor& tensor = range->tensor;
+    if (!tensor.is_cpu() || tensor.nbytes() != range->end - range->begin) {
       hash.update(c10::toString(tensor.scalar_type())).update(std::to_string(tensor.nbytes()));
       continue;
     }
-    const std::size_t low = std::max(begin, place->begin) - place->begin;
-    add_bytes(hash, tensor, low, std::min(end, place->end) - place->begin);
+    const std::size_t low = std::max(begin, range->begin) - range->begin;
+    add_bytes(hash, tensor, low, std::min(end, range->end) - range->begin);
   }
   return hash.digest();
 }

@@ -1,5 +1,5 @@
-// Internal. A look at the values of a module's parameters that takes a small part of what a pass
-// does with them: in each pass at another part of them, and at all within kPasses. Ranks with the
+// Internal. A hash of the values of a module's parameters whose cost is small beside that of a
+// pass: each pass hashes another segment of them, and all are hashed within kPasses. Ranks with the
 // same values have the same digests, in whatever order they have them in memory.
 #pragma once
 
@@ -19,16 +19,16 @@ class ValueDigest {
 
   explicit ValueDigest(std::span<const NamedTensor> tensors);
 
-  // Of the part that is looked at in this pass.
-  [[nodiscard]] std::uint64_t of_part(std::uint64_t pass) const;
+  // Of the segment that is hashed in this pass.
+  [[nodiscard]] std::uint64_t of_segment(std::uint64_t pass) const;
 
  private:
-  struct Place {
+  struct TensorRange {
     std::size_t begin, end;  // bytes, as if all lay one after another
     at::Tensor tensor;
   };
-  std::vector<Place> places_;
-  std::size_t parts_ = 1, part_bytes_ = 0;
+  std::vector<TensorRange> ranges_;
+  std::size_t segments_ = 1, segment_bytes_ = 0;
 };
 
 }  // namespace troika::detail

@@ -1,5 +1,5 @@
 // Extends LibTorch: for programs that include torch/torch.h. An optimiser of torch::optim over a
-// module that DataParallel has cut (options.zero_stage 1 or 2): each rank updates its own parts of
+// module that DataParallel has cut (options.zero_stage 1 or 2): each rank updates its own shards of
 // the parameters, and values are whole again when step() returns. What PyTorch calls
 // ZeroRedundancyOptimizer. At stage 0 it is the optimiser itself.
 //
@@ -18,7 +18,7 @@
 
 namespace troika {
 
-// `Optimizer` updates element by element, as all of torch::optim do but LBFGS: parts are flat.
+// `Optimizer` updates element by element, as all of torch::optim do but LBFGS: shards are flat.
 template <class Optimizer>
 class ZeroRedundancyOptimizer : public Optimizer {
   static_assert(!std::is_same_v<Optimizer, torch::optim::LBFGS>,
@@ -28,13 +28,13 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // Over all parameters that are trained. One optimiser a model.
   template <class Options>
   ZeroRedundancyOptimizer(Replica& model, Options defaults)
-      : Optimizer(model.parts(), std::move(defaults)), access_(model.update_access()) {}
+      : Optimizer(model.shards(), std::move(defaults)), access_(model.update_access()) {}
   // Over groups of the module's parameters, each with options of its own.
   template <class Options>
   ZeroRedundancyOptimizer(Replica& model,
                           const std::vector<torch::optim::OptimizerParamGroup>& groups,
                           Options defaults)
-      : Optimizer(parts_of(model, groups), std::move(defaults)), access_(model.update_access()) {}
+      : Optimizer(shards_of(model, groups), std::move(defaults)), access_(model.update_access()) {}
 
   // Collective. Throws DeadlineError, PeerError; at stages 1 and 2 UsageError if the model is gone.
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
@@ -56,10 +56,10 @@ class ZeroRedundancyOptimizer : public Optimizer {
   double clip_grad_norm(double max_norm) { return access_.clip_grad_norm(max_norm); }
 
  private:
-  static std::vector<torch::optim::OptimizerParamGroup> parts_of(
+  static std::vector<torch::optim::OptimizerParamGroup> shards_of(
       Replica& model, const std::vector<torch::optim::OptimizerParamGroup>& groups) {
     std::vector<torch::optim::OptimizerParamGroup> cut = groups;
-    for (auto& group : cut) group.params() = model.parts_of(group.params());
+    for (auto& group : cut) group.params() = model.shards_of(group.params());
     return cut;
   }
 

@@ -9,12 +9,12 @@ namespace troika {
 namespace {
 
 // The largest cost of a stage, then the sum of their squares: less is better.
-using Burden = std::pair<double, double>;
+using StageCost = std::pair<double, double>;
 
-constexpr Burden kImpossible = {std::numeric_limits<double>::infinity(), 0};
+constexpr StageCost kImpossible = {std::numeric_limits<double>::infinity(), 0};
 
 struct Best {
-  Burden burden = kImpossible;
+  StageCost cost_so_far = kImpossible;
   int start = 0;  // of the last stage
 };
 
@@ -29,14 +29,15 @@ std::vector<int> cut_by_cost(std::span<const double> costs, int stages) {
   // best[k][n]: the first n units on k stages.
   std::vector<std::vector<Best>> best(static_cast<std::size_t>(stages) + 1,
                                       std::vector<Best>(costs.size() + 1));
-  best[0][0].burden = {0, 0};
+  best[0][0].cost_so_far = {0, 0};
   for (std::size_t k = 1; k < best.size(); ++k) {
     for (std::size_t n = k; n <= costs.size(); ++n) {
       for (std::size_t start = k - 1; start < n; ++start) {
-        const Burden& rest = best[k - 1][start].burden;
+        const StageCost& rest = best[k - 1][start].cost_so_far;
         const double cost = before[n] - before[start];
-        const Burden burden = {std::max(rest.first, cost), rest.second + cost * cost};
-        if (burden < best[k][n].burden) best[k][n] = {burden, static_cast<int>(start)};
+        const StageCost cost_so_far = {std::max(rest.first, cost), rest.second + cost * cost};
+        if (cost_so_far < best[k][n].cost_so_far)
+          best[k][n] = {cost_so_far, static_cast<int>(start)};
       }
     }
   }

@@ -27,10 +27,10 @@ const Schedule* find_schedule(const std::deque<Schedule>& schedules, int microba
 }  // namespace
 
 // One pass of the program. What lies between two actions is kept by stage and microbatch.
-class PipelineExecutor::Run {
+class PipelineExecutor::Execution {
  public:
-  Run(PipelineExecutor& executor, const Schedule& schedule,
-      std::span<const Microbatch> microbatches, UnitHooks& hooks, Seconds timeout)
+  Execution(PipelineExecutor& executor, const Schedule& schedule,
+            std::span<const Microbatch> microbatches, UnitHooks& hooks, Seconds timeout)
       : executor_(executor),
         schedule_(schedule),
         own_stages_(schedule.stages_of(executor.pipeline_.rank())),
@@ -48,11 +48,11 @@ class PipelineExecutor::Run {
         schedule_.programs[static_cast<std::size_t>(executor_.pipeline_.rank())];
     forwards_left_ = std::ranges::count(program, ActionKind::kForward, &ScheduleAction::kind);
     for (const ScheduleAction& action : program) {
-      carry_out(action);
+      execute(action);
       if (action.kind != ActionKind::kForward || --forwards_left_ > 0) continue;
       if (after_forward) after_forward(report_.loss_sum);
     }
-    while (!sent_.empty()) finish_oldest_send();
+    while (!pending_sends_.empty()) finish_oldest_send();
     return report_;
   }
 
@@ -62,12 +62,12 @@ class PipelineExecutor::Run {
     at::Tensor tensor;
     Work work;
   };
-  struct Sent {
+  struct PendingSend {
     at::Tensor tensor;
     Work work;
   };
 
-  void carry_out(const ScheduleAction& action) {
+  void execute(const ScheduleAction& action) {
     switch (action.kind) {
       case ActionKind::kForward:
         return forward(action);
@@ -89,7 +89,7 @@ class PipelineExecutor::Run {
 
   void forward(const ScheduleAction& action) {
     at::Tensor input = action.stage > 0 ? take(inputs_, action) : at::Tensor();
-    const Span span(executor_.trace_, Track::kForward, name_of_span(action));
+    const Span span(executor_.trace_, Track::kForward, span_name(action));
     Saved& saved = saved_[cell_of(schedule_, action)].emplace();
     saved.microbatch = microbatch(action);
     saved.microbatch.stage = action.stage;
@@ -106,13 +106,13 @@ class PipelineExecutor::Run {
     if (mode_ == Mode::kEvaluate) {
       saved_[cell_of(schedule_, action)].reset();
     } else {
-      report_.peak_chunk_activations = std::max(report_.peak_chunk_activations, ++alive_);
+      report_.peak_stage_activations = std::max(report_.peak_stage_activations, ++alive_);
     }
   }
 
   void backward(const ScheduleAction& action) {
     at::Tensor gradient = is_last(action.stage) ? at::Tensor() : take(gradients_, action);
-    const Span span(executor_.trace_, Track::kBackward, name_of_span(action));
+    const Span span(executor_.trace_, Track::kBackward, span_name(action));
     Saved& saved = saved_of(action);
     const bool whole = action.kind == ActionKind::kBackward;
     hooks_.begin_pass(action.microbatch, action.stage);
@@ -126,7 +126,7 @@ class PipelineExecutor::Run {
   }
 
   void backward_weight(const ScheduleAction& action) {
-    const Span span(executor_.trace_, Track::kBackward, name_of_span(action));
+    const Span span(executor_.trace_, Track::kBackward, span_name(action));
     hooks_.begin_pass(action.microbatch, action.stage);
     stage(action).backward_weight(saved_of(action), hooks_);
     release(action);
@@ -139,15 +139,15 @@ class PipelineExecutor::Run {
 
   void send(const ScheduleAction& action, at::Tensor tensor) {
     if (microbatch(action).samples() == 0) return;
-    while (!sent_.empty() && sent_.front().work.done()) finish_oldest_send();
-    if (std::ssize(sent_) == schedule_.most_sends()) finish_oldest_send();
+    while (!pending_sends_.empty() && pending_sends_.front().work.done()) finish_oldest_send();
+    if (std::ssize(pending_sends_) == schedule_.most_sends()) finish_oldest_send();
     tensor = tensor.contiguous();
-    sent_.push_back({tensor, exchange(action, Transfer::Direction::kSend, tensor)});
+    pending_sends_.push_back({tensor, exchange(action, Transfer::Direction::kSend, tensor)});
   }
 
   void finish_oldest_send() {
-    sent_.front().work.wait();
-    sent_.pop_front();
+    pending_sends_.front().work.wait();
+    pending_sends_.pop_front();
   }
 
   void receive(const ScheduleAction& action, std::vector<std::optional<Arrival>>& arrivals,
@@ -181,7 +181,7 @@ class PipelineExecutor::Run {
   [[nodiscard]] Stage& stage(const ScheduleAction& action) const {
     const auto place = std::ranges::find(own_stages_, action.stage);
     check(place != own_stages_.end(), "an action of a stage that another rank has");
-    return *executor_.chunks_[static_cast<std::size_t>(place - own_stages_.begin())];
+    return *executor_.stages_[static_cast<std::size_t>(place - own_stages_.begin())];
   }
   [[nodiscard]] const Microbatch& microbatch(const ScheduleAction& action) const {
     return microbatches_[static_cast<std::size_t>(action.microbatch)];
@@ -192,8 +192,8 @@ class PipelineExecutor::Run {
     return *saved;
   }
   [[nodiscard]] bool is_last(int stage) const { return stage + 1 == schedule_.stages(); }
-  // Only where somebody reads it.
-  [[nodiscard]] std::string name_of_span(const ScheduleAction& action) const {
+  // Only where a trace is on.
+  [[nodiscard]] std::string span_name(const ScheduleAction& action) const {
     return executor_.trace_ != nullptr && executor_.trace_->on() ? describe(action) : "";
   }
 
@@ -208,29 +208,30 @@ class PipelineExecutor::Run {
   std::vector<std::optional<Arrival>> inputs_;     // of a stage
   std::vector<std::optional<Arrival>> gradients_;  // of a stage's output
   std::vector<std::optional<Saved>> saved_;
-  std::deque<Sent> sent_;
+  std::deque<PendingSend> pending_sends_;
   std::int64_t forwards_left_ = 0;
   int alive_ = 0;
   PipelineReport report_;
 };
 
-PipelineExecutor::PipelineExecutor(std::vector<Stage*> chunks, Group pipeline,
+PipelineExecutor::PipelineExecutor(std::vector<Stage*> stages, Group pipeline,
                                    PipelineOptions options, Trace* trace)
-    : chunks_(std::move(chunks)),
+    : stages_(std::move(stages)),
       pipeline_(std::move(pipeline)),
       options_(std::move(options)),
       trace_(trace),
       has_last_stage_(false) {
-  check(std::ssize(chunks_) == options_.chunks, "a pipeline rank without one of its chunks");
+  check(std::ssize(stages_) == options_.virtual_stages,
+        "a pipeline rank without one of its virtual stages");
   const Schedule smallest =
-      make_schedule(options_.schedule, {pipeline_.size(), options_.chunks, 1});
+      make_schedule(options_.schedule, {pipeline_.size(), options_.virtual_stages, 1});
   has_last_stage_ = smallest.rank_of_stage.back() == pipeline_.rank();
 }
 
 const Schedule& PipelineExecutor::schedule_for(int microbatches) {
   if (const Schedule* known = find_schedule(schedules_, microbatches)) return *known;
   Schedule schedule =
-      make_schedule(options_.schedule, {pipeline_.size(), options_.chunks, microbatches});
+      make_schedule(options_.schedule, {pipeline_.size(), options_.virtual_stages, microbatches});
   validate(schedule);
   schedules_.push_back(std::move(schedule));
   return schedules_.back();
@@ -244,7 +245,7 @@ PipelineReport PipelineExecutor::train(std::span<const Microbatch> microbatches,
     return {};
   }
   const Schedule& schedule = schedule_for(static_cast<int>(microbatches.size()));
-  return Run(*this, schedule, microbatches, hooks, timeout)
+  return Execution(*this, schedule, microbatches, hooks, timeout)
       .run(Mode::kTrain, loss_scale, after_forward);
 }
 
@@ -257,7 +258,7 @@ PipelineReport PipelineExecutor::evaluate(std::span<const Microbatch> microbatch
     forward_only_.push_back(without_backward(schedule_for(count)));
     schedule = &forward_only_.back();
   }
-  return Run(*this, *schedule, microbatches, hooks, timeout).run(Mode::kEvaluate, 1, {});
+  return Execution(*this, *schedule, microbatches, hooks, timeout).run(Mode::kEvaluate, 1, {});
 }
 
 }  // namespace troika

@@ -21,7 +21,7 @@ struct PipelineOptions {
   // As in the recipe: "1f1b", "zb-h1", ...
   std::string schedule = "1f1b";
   // Stages on each rank.
-  int chunks = 1;
+  int virtual_stages = 1;
   // What hidden states and their gradients are computed in.
   at::ScalarType type = at::kFloat;
 };
@@ -29,14 +29,14 @@ struct PipelineOptions {
 // What a pass over the microbatches of a step gave on this rank.
 struct PipelineReport {
   double loss_sum = 0;  // over the targets that count; zero unless the last stage is here
-  int peak_chunk_activations = 0;  // forward passes whose backward pass was to come, at most
+  int peak_stage_activations = 0;  // forward passes whose backward pass was to come, at most
 };
 
 class PipelineExecutor {
  public:
-  // `chunks`: this rank's stages in ascending order, as Schedule::stages_of() numbers them. All
+  // `stages`: this rank's stages in ascending order, as Schedule::stages_of() numbers them. All
   // ranks of `pipeline` get equal options. `trace` may be null. They must outlive this.
-  PipelineExecutor(std::vector<Stage*> chunks, Group pipeline, PipelineOptions options,
+  PipelineExecutor(std::vector<Stage*> stages, Group pipeline, PipelineOptions options,
                    Trace* trace);
 
   // Whether the last stage of the model, which gives the loss, is on this rank.
@@ -60,9 +60,9 @@ class PipelineExecutor {
   [[nodiscard]] const Schedule& schedule_for(int microbatches);
 
  private:
-  class Run;
+  class Execution;
 
-  std::vector<Stage*> chunks_;
+  std::vector<Stage*> stages_;
   Group pipeline_;
   PipelineOptions options_;
   Trace* trace_;

@@ -19,8 +19,8 @@
 namespace troika {
 namespace {
 
-using detail::Complaint;
 using detail::NamedTensor;
+using detail::ValidationError;
 
 // The modules of other ranks are in the same mode.
 class EvalMode {
@@ -48,16 +48,16 @@ struct ModulePipeline::Impl {
   Impl(const std::vector<NamedUnit>& all, const UnitLoss& loss, PipelineGroups the_groups,
        ModulePipelineOptions the_options);
   void make_stages(std::span<const NamedUnit> all, std::span<const int> cut, const UnitLoss& loss);
-  [[nodiscard]] Complaint complaint_of(std::span<const NamedTensor> parameters,
-                                       std::span<const NamedTensor> buffers) const;
+  [[nodiscard]] ValidationError validate_tensors(std::span<const NamedTensor> parameters,
+                                                 std::span<const NamedTensor> buffers) const;
   // The same modules with the same values on all data ranks; every parameter in one unit.
   void agree() const;
   void make_arena();
   // Around what is collective. An exception on the way leaves buffers in use and gradients halfway:
   // begin() throws from then on.
   void begin();
-  void end() { under_way = false; }
-  // What the optimiser, or anybody, has written to parts and modules is gathered.
+  void end() { in_step = false; }
+  // What the optimiser, or the caller, has written to shards and modules is gathered.
   void refresh();
   std::vector<Microbatch> split(const at::Tensor& inputs, const at::Tensor& targets);
   struct Sums {
@@ -77,43 +77,44 @@ struct ModulePipeline::Impl {
   std::unique_ptr<DataAxis> axis;
   std::unique_ptr<ParameterSums> norm_sums;
   std::unique_ptr<PipelineExecutor> executor;
-  std::vector<ParameterPart> parts;
+  std::vector<ParameterShard> shards;
   std::int64_t step = 0;
-  bool under_way = false;
+  bool in_step = false;
 };
 
 ModulePipeline::Impl::Impl(const std::vector<NamedUnit>& all, const UnitLoss& loss,
                            PipelineGroups the_groups, ModulePipelineOptions the_options)
     : groups(std::move(the_groups)),
-      options(detail::settled(std::move(the_options), groups.pipeline.size())),
+      options(detail::resolved(std::move(the_options), groups.pipeline.size())),
       timeout(options.timeout.value_or(Seconds(60))) {
   if (!loss) {
     throw UsageError("a ModulePipeline without a loss",
                      "give a function of the last unit's output and the targets");
   }
   const std::vector<int> cut = detail::cut_units(all, options);
-  Complaint complaint;
+  ValidationError problem;
   try {
     make_stages(all, cut, loss);
   } catch (const Error& error) {  // of one stage's units, that all stages have to hear of
-    complaint = {error.what(), error.hint()};
+    problem = {error.what(), error.hint()};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    complaint = {"a unit cannot be made: " + text.substr(0, text.find('\n')), ""};
+    problem = {"a unit cannot be made: " + text.substr(0, text.find('\n')), ""};
   }
-  detail::complain_over(groups, timeout, complaint);
+  detail::throw_on_all_ranks(groups, timeout, problem);
   agree();
   make_arena();
-  std::vector<Stage*> chunks;
-  for (const auto& stage : stages) chunks.push_back(stage.get());
+  std::vector<Stage*> stage_pointers;
+  for (const auto& stage : stages) stage_pointers.push_back(stage.get());
   executor = std::make_unique<PipelineExecutor>(
-      std::move(chunks), groups.pipeline,
-      PipelineOptions{options.schedule, options.chunks, options.type}, nullptr);
+      std::move(stage_pointers), groups.pipeline,
+      PipelineOptions{options.schedule, options.virtual_stages, options.type}, nullptr);
 }
 
 void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span<const int> cut,
                                        const UnitLoss& loss) {
-  const Schedule schedule = make_schedule(options.schedule, {options.pipeline, options.chunks, 1});
+  const Schedule schedule =
+      make_schedule(options.schedule, {options.pipeline, options.virtual_stages, 1});
   splits_backward = schedule.splits_backward();
   int first_unit = 0;
   for (const int stage : schedule.stages_of(groups.pipeline.rank())) {
@@ -132,8 +133,8 @@ void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span
   }
 }
 
-Complaint ModulePipeline::Impl::complaint_of(std::span<const NamedTensor> parameters,
-                                             std::span<const NamedTensor> buffers) const {
+ValidationError ModulePipeline::Impl::validate_tensors(std::span<const NamedTensor> parameters,
+                                                       std::span<const NamedTensor> buffers) const {
   if (std::ranges::none_of(parameters, [](const auto& e) { return e.tensor.requires_grad(); })) {
     return {"the units from " + quote(units.front()->name(), 200) + " to " +
                 quote(units.back()->name(), 200) + " have no parameters to train",
@@ -150,8 +151,8 @@ Complaint ModulePipeline::Impl::complaint_of(std::span<const NamedTensor> parame
   for (const auto& [kind, tensors] :
        {std::pair("parameter", parameters), std::pair("buffer", buffers)}) {
     for (const NamedTensor& each : tensors) {
-      Complaint complaint = detail::complaint_of_values(kind, each);
-      if (!complaint.text.empty()) return complaint;
+      ValidationError problem = detail::validate_tensor(kind, each);
+      if (!problem.text.empty()) return problem;
     }
   }
   return {};
@@ -169,15 +170,15 @@ void ModulePipeline::Impl::agree() const {
     add(parameters, *unit, detail::parameters_of(*unit->module()));
     add(buffers, *unit, detail::buffers_of(*unit->module()));
   }
-  detail::complain_over(groups, timeout, complaint_of(parameters, buffers));
+  detail::throw_on_all_ranks(groups, timeout, validate_tensors(parameters, buffers));
   const Session data = Session::on(groups.data, timeout);
-  Complaint difference;
+  ValidationError difference;
   try {
     detail::compare_modules(data, parameters, buffers);
   } catch (const UsageError& error) {  // on all data ranks; other stages have to hear of it
     difference = {error.what(), error.hint()};
   }
-  detail::complain_over(groups, timeout, difference);
+  detail::throw_on_all_ranks(groups, timeout, difference);
   detail::broadcast_tensors(data, parameters, 0);
   detail::broadcast_tensors(data, buffers, 0);
 }
@@ -204,22 +205,22 @@ void ModulePipeline::Impl::make_arena() {
     sum_groups.names = detail::names_of_all(*arena, groups.pipeline, timeout);
   }
   norm_sums = std::make_unique<ParameterSums>(*arena, sum_groups);
-  for (const Piece& piece : arena->pieces()) {
-    const std::string& name = arena->parameters()[piece.parameter]->spec().name;
-    parts.push_back({name, piece.begin, detail::leaf_on(piece.master)});
-    parts.back().tensor.requires_grad_(true);
+  for (const LocalShard& shard : arena->local_shards()) {
+    const std::string& name = arena->parameters()[shard.parameter]->spec().name;
+    shards.push_back({name, shard.begin, detail::leaf_on(shard.master)});
+    shards.back().tensor.requires_grad_(true);
   }
 }
 
 void ModulePipeline::Impl::begin() {
-  if (under_way) {
+  if (in_step) {
     throw UsageError("an earlier step of this ModulePipeline has failed",
                      "make a new ModulePipeline, and a new optimiser");
   }
-  under_way = true;
+  in_step = true;
 }
 
-// Always: writes of an optimiser to parts leave no trace.
+// Always: writes of an optimiser to shards leave no trace.
 void ModulePipeline::Impl::refresh() {
   for (ModuleUnit* unit : units) unit->store(*arena);
   axis->after_update();
@@ -230,7 +231,7 @@ std::vector<Microbatch> ModulePipeline::Impl::split(const at::Tensor& inputs,
   if (!inputs.defined() || !targets.defined() || inputs.dim() < 1 || targets.dim() < 1 ||
       inputs.size(0) != targets.size(0)) {
     const bool alone = groups.data.size() * groups.pipeline.size() == 1;
-    under_way = under_way || !alone;  // others are in this step
+    in_step = in_step || !alone;  // others are in this step
     throw UsageError("inputs and targets are not of the same number of samples",
                      "give tensors of [samples, ...] on every rank, of no samples where there are "
                      "none");
@@ -292,10 +293,10 @@ double ModulePipeline::train(const at::Tensor& inputs, const at::Tensor& targets
   const Impl::Sums sums = own.sums(report.loss_sum, inputs.size(0));
   own.end();
   const double mean = sums.mean();
-  for (std::size_t i = 0; i < own.parts.size(); ++i) {
-    const at::Tensor& gradient = own.arena->pieces()[i].gradient;
+  for (std::size_t i = 0; i < own.shards.size(); ++i) {
+    const at::Tensor& gradient = own.arena->local_shards()[i].gradient;
     gradient.div_(sums.samples);
-    own.parts[i].tensor.mutable_grad() = detail::leaf_on(gradient);
+    own.shards[i].tensor.mutable_grad() = detail::leaf_on(gradient);
   }
   return mean;
 }
@@ -325,7 +326,7 @@ double ModulePipeline::clip_grad_norm(double max_norm) {
   if (!std::isfinite(norm)) return norm;
   const double factor = clip_factor(norm, max_norm);
   if (factor == 1) return norm;
-  for (const Piece& piece : own.arena->pieces()) piece.gradient.mul_(factor);
+  for (const LocalShard& shard : own.arena->local_shards()) shard.gradient.mul_(factor);
   return norm;
 }
 
@@ -336,9 +337,9 @@ void ModulePipeline::each_value(
   own.refresh();
   for (std::size_t i = 0; i < own.units.size(); ++i) {
     const int number = static_cast<int>(i);
-    own.axis->need_values(number, Direction::kForward);
+    own.axis->unshard(number, Direction::kForward);
     own.units[i]->each_value(act);
-    own.axis->release_values(number);
+    own.axis->reshard(number);
   }
   own.end();
 }
@@ -353,12 +354,12 @@ void ModulePipeline::load_values(
 
 std::vector<at::Tensor> ModulePipeline::parameters() const {
   std::vector<at::Tensor> tensors;
-  for (const ParameterPart& part : impl_->parts) tensors.push_back(part.tensor);
+  for (const ParameterShard& shard : impl_->shards) tensors.push_back(shard.tensor);
   return tensors;
 }
 
-const std::vector<ParameterPart>& ModulePipeline::parts() const {
-  return impl_->parts;
+const std::vector<ParameterShard>& ModulePipeline::shards() const {
+  return impl_->shards;
 }
 
 std::vector<std::string> ModulePipeline::unit_names() const {
@@ -383,7 +384,7 @@ int ModulePipeline::data_ranks() const {
 
 std::int64_t ModulePipeline::memory_bytes() const {
   std::int64_t bytes = impl_->axis->buffer_bytes();
-  for (const Storage kind : {Storage::kValues, Storage::kMasters, Storage::kGradients}) {
+  for (const Storage kind : {Storage::kWorkingWeights, Storage::kMasters, Storage::kGradients}) {
     bytes += impl_->arena->bytes(kind);
   }
   return bytes;

@@ -24,38 +24,38 @@
 namespace troika {
 
 struct ModulePipelineOptions {
-  // Ranks that share out the units; the others are data ranks.
+  // Ranks among which the units are divided; the others are data ranks.
   int pipeline = 1;
   // "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v". A module's weight gradients come
   // with those of its input, so the zero-bubble schedules have empty W.
   std::string schedule = "1f1b";
-  // Stages on each pipeline rank, a recipe's virtual_stages; 0 and 1: as few as the schedule takes
+  // Stages on each pipeline rank, as in a recipe; 0 and 1: as few as the schedule takes
   // (2 for "zb-v", 1 for others).
-  int chunks = 0;
+  int virtual_stages = 0;
   // Units of each stage, first to last; empty: cut by their cost.
   std::vector<std::int64_t> stage_units = {};
   // That a data rank's batch is split into.
   int microbatches = 1;
   // 0 to 3 over the data ranks. 3 recomputes every unit.
   int zero_stage = 0;
-  // kBlocks: every unit runs again in the backward pass, a recipe's activation_checkpoint = "full".
+  // kUnits: every unit runs again in the backward pass, a recipe's activation_checkpoint = "full".
   Recompute recompute = Recompute::kNone;
   // fp32 or fp64, of parameters and hidden states.
   at::ScalarType type = at::kFloat;
   BucketSizes buckets = {};
-  // For one collective or transfer; by default the session's, over groups of one's own 60 s.
+  // For one collective or transfer; by default the session's, over the caller's groups 60 s.
   std::optional<Seconds> timeout = {};
 };
 
-// The ranks that share out units, and those that share a stage. Every pipeline has the same ranks
-// of the data axis at the same place.
+// The ranks among which units are divided, and those that share a stage. Every pipeline has the
+// same ranks of the data axis at the same place.
 struct PipelineGroups {
   Group pipeline = {};
   Group data = {};
 };
 
 // What this rank's optimiser updates: elements [begin, begin + tensor.numel()) of a parameter.
-struct ParameterPart {
+struct ParameterShard {
   std::string name;  // "stem.conv.weight"
   std::int64_t begin = 0;
   at::Tensor tensor;  // flat
@@ -81,12 +81,12 @@ class ModulePipeline {
   // For torch::optim: the tensors that this rank updates, in order. Their gradients are set by
   // train(). For optimisers that work element by element (all of torch::optim but LBFGS).
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
-  [[nodiscard]] const std::vector<ParameterPart>& parts() const;
+  [[nodiscard]] const std::vector<ParameterShard>& shards() const;
 
   // Forward and backward passes of this data rank's batch ([samples, ...], any number of samples,
   // none as well; the same on all ranks of a pipeline). Sets the gradient of the mean loss over the
-  // samples of all data ranks, and returns that mean. Values written to parts(), by an optimiser or
-  // by hand, or by torch::load to modules() are gathered first. A parameter that a forward pass
+  // samples of all data ranks, and returns that mean. Values written to shards(), by an optimiser
+  // or by hand, or by torch::load to modules() are gathered first. A parameter that a forward pass
   // leaves out has a gradient of zero. Throws UsageError where no rank has a sample (after which
   // the next step works), and naming a parameter that was frozen, set to be trained, added or
   // replaced since the model was made: on ranks that have the unit, while the others run into

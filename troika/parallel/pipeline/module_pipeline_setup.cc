@@ -31,7 +31,7 @@ void check_costs(std::span<const NamedUnit> units) {
 
 }  // namespace
 
-ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline) {
+ModulePipelineOptions resolved(ModulePipelineOptions options, int pipeline) {
   options.pipeline = pipeline;
   if (options.zero_stage < 0 || options.zero_stage > 3) {
     throw UsageError("zero_stage = " + std::to_string(options.zero_stage) + ": there are 0 to 3");
@@ -43,23 +43,23 @@ ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline) {
     throw UsageError(std::string("a ModulePipeline of ") + c10::toString(options.type),
                      "units compute in fp32 or fp64");
   }
-  if (options.zero_stage == 3) options.recompute = Recompute::kBlocks;
-  options.chunks = settled_chunks(options.schedule, options.chunks);
-  check_schedule(options.schedule, {pipeline, options.chunks, options.microbatches});
+  if (options.zero_stage == 3) options.recompute = Recompute::kUnits;
+  options.virtual_stages = resolve_virtual_stages(options.schedule, options.virtual_stages);
+  check_schedule(options.schedule, {pipeline, options.virtual_stages, options.microbatches});
   if (pipeline == 1) {
     options.schedule = "1f1b";
-    options.chunks = 1;
+    options.virtual_stages = 1;
     options.stage_units.clear();
   }
   return options;
 }
 
 std::vector<int> cut_units(std::span<const NamedUnit> units, const ModulePipelineOptions& options) {
-  const int stages = options.pipeline * options.chunks;
+  const int stages = options.pipeline * options.virtual_stages;
   const auto count = static_cast<std::int64_t>(units.size());
   if (count < stages) {
     throw UsageError(std::to_string(count) + " units for " + std::to_string(stages) + " stages",
-                     "name more units, or take fewer pipeline ranks or chunks");
+                     "name more units, or take fewer pipeline ranks or virtual stages");
   }
   std::set<std::string> names;
   for (const NamedUnit& each : units) {
@@ -118,18 +118,18 @@ ModulePipelineOptions with_timeout(ModulePipelineOptions options, Seconds usual)
   return options;
 }
 
-void complain_over(const PipelineGroups& groups, Seconds timeout, const Complaint& own) {
+void throw_on_all_ranks(const PipelineGroups& groups, Seconds timeout, const ValidationError& own) {
   // Of this rank's stages, by what they say.
   const std::string mine = own.text.empty() ? "" : own.text + "\n" + own.hint;
   const auto said = Session::on(groups.data, timeout).gather(mine, "units");
   std::string told;
-  for (const auto& [complaint, ranks] : ranks_by_text(said)) {
-    const std::size_t end = complaint.find('\n');
-    told += complaint.substr(0, end);
+  for (const auto& [problem, ranks] : ranks_by_text(said)) {
+    const std::size_t end = problem.find('\n');
+    told += problem.substr(0, end);
     if (ranks.size() < said.size()) {
       told += (ranks.size() == 1 ? ", on data rank " : ", on data ranks ") + list_ranks(ranks);
     }
-    told += complaint.substr(end) + "\n";
+    told += problem.substr(end) + "\n";
   }
   // Of all stages.
   std::string message, hint;

@@ -1,5 +1,5 @@
-// Internal. What a ModulePipeline settles before it has an arena: options as they are meant, the
-// cut into stages, groups, and complaints that every rank of the mesh hears of.
+// Internal. What a ModulePipeline resolves before it has an arena: options, the
+// cut into stages, groups, and errors that every rank of the mesh throws.
 #pragma once
 
 #include <troika/parallel/data/replica_agreement.h>
@@ -12,8 +12,8 @@
 
 namespace troika::detail {
 
-// As they are meant: a pipeline of one rank takes every setting. Throws UsageError.
-[[nodiscard]] ModulePipelineOptions settled(ModulePipelineOptions options, int pipeline);
+// Resolves the options: a pipeline of one rank takes every setting. Throws UsageError.
+[[nodiscard]] ModulePipelineOptions resolved(ModulePipelineOptions options, int pipeline);
 [[nodiscard]] ModulePipelineOptions with_timeout(ModulePipelineOptions options, Seconds usual);
 
 // Borders of the stages among the units. Throws UsageError, the same on all ranks.
@@ -27,8 +27,8 @@ namespace troika::detail {
 [[nodiscard]] std::vector<std::string> names_of_all(const Arena& arena, const Group& pipeline,
                                                     Seconds timeout);
 
-// Throws UsageError on every rank of the mesh, in the same words, if any of them has something to
-// complain of. Collective.
-void complain_over(const PipelineGroups& groups, Seconds timeout, const Complaint& own);
+// Throws UsageError on every rank of the mesh, in the same words, if any of them has an error.
+// Collective.
+void throw_on_all_ranks(const PipelineGroups& groups, Seconds timeout, const ValidationError& own);
 
 }  // namespace troika::detail

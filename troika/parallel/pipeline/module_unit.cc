@@ -52,7 +52,8 @@ class EarlierDraws {
   at::Tensor before_;
 };
 
-std::string complaint_of(const std::string& name, const at::Tensor& tensor, at::ScalarType type) {
+std::string validate_parameter(const std::string& name, const at::Tensor& tensor,
+                               at::ScalarType type) {
   const std::string title = "parameter " + quote(name, 200);
   if (!tensor.is_cpu()) return title + " is not in host memory";
   if (tensor.layout() != at::kStrided) return title + " is not a dense tensor";
@@ -100,9 +101,9 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_sh
   if (made_.module == nullptr) throw UsageError("unit " + quote(name_, 200) + " makes no module");
   for (NamedTensor& each : detail::trained_of(*made_.module)) {
     Bound bound{name_ + "." + each.name, std::move(each.tensor)};
-    if (const std::string complaint = complaint_of(bound.name, bound.tensor, type_);
-        !complaint.empty()) {
-      throw UsageError(complaint,
+    if (const std::string problem = validate_parameter(bound.name, bound.tensor, type_);
+        !problem.empty()) {
+      throw UsageError(problem,
                        "units take dense fp32 or fp64 parameters in host memory, all of "
                        "the type that the options name");
     }
@@ -123,7 +124,7 @@ std::vector<ParameterSpec> ModuleUnit::specs() const {
 }
 
 void ModuleUnit::bind(const Arena& arena) {
-  keeps_values_ = arena.keeps_values();
+  keeps_working_weights_ = arena.keeps_working_weights();
   for (Bound& each : bound_) each.parameter = &arena.parameter(each.name);
 }
 
@@ -159,17 +160,17 @@ void ModuleUnit::store(const Arena& arena) {
       throw UsageError("parameter " + quote(each.name, 200) + " has another shape than at first");
     }
     stored = true;
-    if (keeps_values_) {  // what others update as well: the module is whole at once
-      each.parameter->value().copy_(each.tensor);
+    if (keeps_working_weights_) {  // what others update as well: the module is whole at once
+      each.parameter->working_weight().copy_(each.tensor);
       continue;
     }
-    for (const Piece& piece : arena.pieces()) {
-      if (arena.parameters()[piece.parameter].get() != each.parameter) continue;
-      piece.master.copy_(each.tensor.reshape({-1}).narrow(0, piece.begin, piece.count));
+    for (const LocalShard& shard : arena.local_shards()) {
+      if (arena.parameters()[shard.parameter].get() != each.parameter) continue;
+      shard.master.copy_(each.tensor.reshape({-1}).narrow(0, shard.begin, shard.count));
     }
   }
   if (!stored) return;
-  keeps_values_ ? take_values() : drop_values();
+  keeps_working_weights_ ? set_module_values() : clear_module_values();
 }
 
 void ModuleUnit::each_value(
@@ -181,7 +182,7 @@ void ModuleUnit::each_value(
   for (const NamedTensor& each : detail::parameters_of(*made_.module)) {
     const auto found = trained.find(each.tensor.unsafeGetTensorImpl());
     act(name_ + "." + each.name,
-        found == trained.end() ? each.tensor.detach() : found->second->value());
+        found == trained.end() ? each.tensor.detach() : found->second->working_weight());
   }
   for (const NamedTensor& each : detail::buffers_of(*made_.module)) {
     act(name_ + "." + each.name, each.tensor);
@@ -216,17 +217,17 @@ void ModuleUnit::load_values(
   }
 }
 
-void ModuleUnit::take_values() {
+void ModuleUnit::set_module_values() {
   for (Bound& each : bound_) {
-    const at::Tensor& value = each.parameter->value();
+    const at::Tensor& value = each.parameter->working_weight();
     if (each.tensor.const_data_ptr() == value.const_data_ptr()) continue;
     each.tensor.set_data(value);
     each.given = value;
   }
 }
 
-void ModuleUnit::drop_values() {
-  if (keeps_values_) return;
+void ModuleUnit::clear_module_values() {
+  if (keeps_working_weights_) return;
   for (Bound& each : bound_) {
     each.given = nothing_like(each.tensor);
     each.tensor.set_data(each.given);
@@ -269,7 +270,7 @@ at::Tensor ModuleUnit::run(const at::Tensor& input, const Saved& saved) {
 Activation ModuleUnit::forward(Activation input, const Saved& saved,
                                std::unique_ptr<UnitState>& state) {
   if (saved.microbatch.step != std::exchange(step_, saved.microbatch.step)) generators_.clear();
-  take_values();
+  set_module_values();
   const bool training = saved.mode == Mode::kTrain;
   const int index = saved.microbatch.index;
   const bool again = training && generators_.contains(index);
@@ -298,7 +299,7 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
     result.hidden = own->output.detach();
   }
   if (keeps) state = std::move(own);
-  if (!keeps) drop_values();
+  if (!keeps) clear_module_values();
   return result;
 }
 
@@ -321,7 +322,7 @@ at::Tensor ModuleUnit::backward_input(UnitState& state, const Saved& saved, at::
   if (wants_input && !result.defined()) result = at::zeros_like(own.input);
   set_buffers(*made_.module, own.buffers);
   own = State();
-  drop_values();
+  clear_module_values();
   return result;
 }
 

@@ -18,7 +18,7 @@ namespace troika {
 class ModuleUnit final : public Unit {
  public:
   // `input_shape` is the output_shape of the unit before, ignored for the first of a model. `loss`
-  // is empty but for the last one. With Recompute::kBlocks, which ZeRO 3 needs, a forward pass
+  // is empty but for the last one. With Recompute::kUnits, which ZeRO 3 needs, a forward pass
   // keeps its input and the state of torch's random generator alone. Throws UsageError naming a
   // parameter that is not of `type` (fp32 or fp64), dense and in host memory.
   ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_shape, UnitLoss loss,
@@ -28,7 +28,7 @@ class ModuleUnit final : public Unit {
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
   // Copies values that are not the arena's (the first ones, or those of a torch::load) to the
-  // arena: all of them where it keeps all, else own parts. bind() comes first. Throws UsageError
+  // arena: all of them where it keeps all, else own shards. bind() comes first. Throws UsageError
   // naming a parameter that was frozen, set to be trained, added or replaced since then.
   void store(const Arena& arena);
   // Names and values of parameters, which must be there, and of buffers; and the way back, which
@@ -58,8 +58,8 @@ class ModuleUnit final : public Unit {
     at::Tensor given = {};           // what the tensor was set to last; keeps that memory its own
   };
   void check_trained() const;
-  void take_values();
-  void drop_values();
+  void set_module_values();
+  void clear_module_values();
   [[nodiscard]] at::Tensor call(const at::Tensor& input) const;
   [[nodiscard]] at::Tensor run(const at::Tensor& input, const Saved& saved);
 
@@ -70,7 +70,7 @@ class ModuleUnit final : public Unit {
   UnitLoss loss_;
   Recompute recompute_;
   at::ScalarType type_;
-  bool keeps_values_ = true;
+  bool keeps_working_weights_ = true;
   std::vector<Bound> bound_;
   // Of microbatches whose forward pass is to run again: the random generator's state before it.
   std::map<int, at::Tensor> generators_;

@@ -1,0 +1,43 @@
+// Lets the members of a group exchange data through the store before they are connected. Each
+// writes under keys that name axis, members, generation and how many such groups there were.
+#pragma once
+
+#include <troika/comm/factory.h>
+#include <troika/comm/members.h>
+#include <troika/rendezvous/store.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika::detail {
+
+class GroupRendezvous {
+ public:
+  // Collective, in the same order on all members. Opens a connection of its own.
+  explicit GroupRendezvous(const EngineContext& context);
+  // Of some members of `whole`, over its connection. `topic` differs between those that a member
+  // takes part in.
+  GroupRendezvous(const EngineContext& context, const GroupRendezvous& whole,
+                  std::string_view topic);
+
+  // Collective: each member's text on `topic`, by member. Throws RendezvousError naming the ranks
+  // that do not come by the deadline.
+  [[nodiscard]] std::vector<std::string> exchange(std::string_view topic, const std::string& own);
+  // Collective: the members with their hosts.
+  [[nodiscard]] Members members();
+
+  [[nodiscard]] Store& store() { return store_; }
+  // Of the group, for OperationFacts::group.
+  [[nodiscard]] std::uint32_t identity() const { return identity_; }
+  [[nodiscard]] const Deadline& deadline() const { return deadline_; }
+
+ private:
+  const EngineContext& context_;
+  Deadline deadline_;
+  std::uint32_t identity_ = 0;
+  Store store_;
+};
+
+}  // namespace troika::detail

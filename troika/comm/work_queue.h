@@ -1,0 +1,60 @@
+// Runs operations that block, so that their callers need not: in a thread of its own, or in that of
+// the caller who waits for one, if it comes first; that one then runs what comes before it, too.
+// The latter saves two changes of thread where nothing is overlapped.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/comm/group.h>
+
+#include <functional>
+#include <memory>
+
+namespace troika {
+
+class WorkQueue {
+ public:
+  enum class Order {
+    kAsAdded,     // one at a time; operations must not overtake each other
+    kIndependent  // whoever waits for an operation runs it at once
+  };
+
+  // When the queue's thread takes an operation that nobody waits for.
+  enum class Start {
+    kAtOnce,
+    kSoon  // within kSoon, so that short ones are left to whoever waits for them
+  };
+
+  // After its deadline `run` asks around for whose fault it is, for at most so long.
+  static constexpr Seconds kDiagnosisTimeout{3};
+  static constexpr Seconds kSoon{2e-3};
+
+  // What an operation does. `run` blocks until it is over, by its deadline and a little more, and
+  // throws the error that the user gets. `overdue` makes that error when the deadline passes before
+  // `run` was even reached, since an earlier operation hangs; it must see to it that nothing hangs
+  // any longer.
+  struct Job {
+    Deadline deadline;
+    std::function<void()> run;
+    std::function<std::exception_ptr()> overdue;
+    Start start = Start::kAtOnce;
+    // The latest deadline of other operations that `run` waits for, if that is later than its own:
+    // whoever waits is not held up by them.
+    Clock::time_point latest = Clock::time_point::min();
+  };
+
+  explicit WorkQueue(Order order);
+  // Waits for what is under way.
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  // Thread-safe. The Work may outlive the queue.
+  [[nodiscard]] Work add(Job job);
+
+ private:
+  struct State;
+  class Task;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace troika

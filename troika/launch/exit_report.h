@@ -1,0 +1,47 @@
+// A rank's exit report to the launcher that has started it: one line of JSON with the result or the
+// error, written just before the rank ends.
+#pragma once
+
+#include <troika/base/failure.h>
+#include <troika/base/file.h>
+#include <troika/rendezvous/environment.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// What a rank has reported: a failure, or a result (JSON, as the rank wrote it).
+struct ExitReport {
+  std::optional<Failure> failure;
+  std::string result;
+};
+
+// One line with its newline, and back. decode throws DataError on anything else.
+[[nodiscard]] std::string encode(const ExitReport& report);
+[[nodiscard]] ExitReport decode_exit_report(std::string_view line);
+
+// The rank's end of the line to the launcher.
+class Reporter {
+ public:
+  // Not connected when no launcher of ours has started this process.
+  explicit Reporter(const Environment& environment);
+
+  [[nodiscard]] bool connected() const { return socket_.valid(); }
+  // At most one of the two, once. Do nothing when not connected, or when the launcher is gone.
+  // `json` is one JSON value; throws InternalError when it is not.
+  void result(std::string_view json);
+  void error(const std::exception& error);
+
+ private:
+  void send(const ExitReport& report);
+  UniqueFd socket_;
+};
+
+// Has the kernel kill this process when the launcher of ours that has started it ends in whatever
+// way, so that no rank outlives it. Does nothing without such a launcher. Throws PeerError when the
+// launcher has ended already.
+void die_with_launcher(const Environment& environment);
+
+}  // namespace troika

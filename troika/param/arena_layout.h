@@ -1,0 +1,116 @@
+// Where parameters lie: in slots, in units, in buckets, and how each bucket is cut into shards for
+// ZeRO (Rajbhandari et al. 2020). Pure arithmetic on shapes, equal on all ranks that share buckets.
+//
+// A bucket is a run of whole units that moves between ranks as one: the unit in which gradients are
+// reduced and working weights gathered. Its shards are cut where a parameter begins or at a whole
+// number of chunks from there, so that what is summed by chunks has the same bits however it is
+// cut.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/param/bucket_sizes.h>
+#include <troika/param/spec.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troika {
+
+// The types of one run: what is computed in, and what masters, gradients and optimiser state are
+// kept in.
+struct NumericTypes {
+  at::ScalarType compute;
+  at::ScalarType master;
+  friend bool operator==(const NumericTypes&, const NumericTypes&) = default;
+};
+
+// Loops over elements and sums of theirs run over chunks of this size, counted from the start of a
+// parameter.
+inline constexpr std::int64_t kChunkElements = 8192;
+
+struct ArenaLayoutOptions {
+  int stage = 0;   // of ZeRO, 0 to 3; at 3 each unit is a bucket of its own
+  int shards = 1;  // that a bucket is cut into; 1 at stage 0
+  int shard = 0;   // the own one
+  BucketSizes buckets = {};
+};
+
+// The place of one parameter.
+struct Slot {
+  std::int64_t offset = 0;          // in elements, of a storage that holds all parameters
+  std::int64_t count = 0;           // elements
+  std::int64_t working_offset = 0;  // in bytes, of the storage of all working weights
+  std::int64_t working_element_size =
+      0;  // bytes of an element there; 0: the master is the working weight
+};
+
+struct Bucket {
+  int first_unit = 0;
+  int last_unit = 0;  // one past the end
+  std::size_t first_parameter = 0;
+  std::size_t last_parameter = 0;             // one past the end
+  std::vector<std::int64_t> borders;          // of the shards, in elements; one more than shards
+  std::vector<std::int64_t> working_borders;  // the same places in bytes of working weights
+  // Where the own shard begins in storages that hold own shards alone: in elements, and in bytes.
+  std::int64_t own_offset = 0;
+  std::int64_t own_working_offset = 0;
+
+  [[nodiscard]] std::int64_t begin() const { return borders.front(); }
+  [[nodiscard]] std::int64_t count() const { return borders.back() - borders.front(); }
+  [[nodiscard]] std::int64_t working_bytes() const {
+    return working_borders.back() - working_borders.front();
+  }
+};
+
+// Elements [begin, begin + count) of a parameter, in the own shard.
+struct ShardRange {
+  std::size_t parameter = 0;
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+class ArenaLayout {
+ public:
+  // `specs` are ordered by unit, none of them tied. Throws InternalError on impossible options.
+  ArenaLayout(std::span<const ParameterSpec* const> specs, NumericTypes types,
+              const ArenaLayoutOptions& options);
+
+  // By parameter.
+  [[nodiscard]] std::span<const Slot> slots() const { return slots_; }
+  // In storage order.
+  [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
+  // In storage order. Every element of every parameter is in one range of one shard.
+  [[nodiscard]] std::span<const ShardRange> shard_ranges() const { return shard_ranges_; }
+  // The own shard.
+  [[nodiscard]] int shard() const { return options_.shard; }
+  [[nodiscard]] int units() const { return static_cast<int>(unit_begin_.size()) - 1; }
+  // The first element of a unit; `unit` may be units().
+  [[nodiscard]] std::int64_t unit_begin(int unit) const {
+    return unit_begin_[static_cast<std::size_t>(unit)];
+  }
+  // Of whole storages, padding included: elements, and bytes of working weights.
+  [[nodiscard]] std::int64_t elements() const { return unit_begin_.back(); }
+  [[nodiscard]] std::int64_t working_bytes() const { return working_bytes_; }
+  // Of storages that hold own shards alone.
+  [[nodiscard]] std::int64_t own_elements() const { return own_elements_; }
+  [[nodiscard]] std::int64_t own_working_bytes() const { return own_working_bytes_; }
+
+ private:
+  void place(std::span<const ParameterSpec* const> specs, NumericTypes types);
+  void group_units(std::span<const ParameterSpec* const> specs, std::int64_t element_size);
+  void cut(std::span<const ParameterSpec* const> specs);
+  void collect_shard_ranges();
+
+  ArenaLayoutOptions options_;
+  std::vector<Slot> slots_;
+  std::vector<Bucket> buckets_;
+  std::vector<ShardRange> shard_ranges_;
+  std::vector<std::int64_t> unit_begin_ = {};
+  std::int64_t working_bytes_ = 0;
+  std::int64_t own_elements_ = 0;
+  std::int64_t own_working_bytes_ = 0;
+};
+
+}  // namespace troika
