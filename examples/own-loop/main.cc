@@ -5,8 +5,8 @@
 //   troika launch --ranks 2 -- own_loop
 #include <torch/torch.h>
 #include <troika/base/error.h>
-#include <troika/parallel/data/data_parallel.h>
-#include <troika/parallel/data/distributed_sampler.h>
+#include <troika/parallel/data_parallel/data_parallel.h>
+#include <troika/parallel/data_parallel/distributed_sampler.h>
 
 #include <iostream>
 #include <memory>

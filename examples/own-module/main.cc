@@ -7,8 +7,8 @@
 // Calls of troika without a number are conveniences.
 #include <torch/torch.h>
 #include <troika/base/error.h>
-#include <troika/parallel/data/data_parallel.h>
-#include <troika/parallel/data/distributed_sampler.h>
+#include <troika/parallel/data_parallel/data_parallel.h>
+#include <troika/parallel/data_parallel/distributed_sampler.h>
 
 #include <iostream>
 

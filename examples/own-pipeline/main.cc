@@ -5,7 +5,7 @@
 //   troika launch --ranks 4 -- own_pipeline 2 zb-v 1
 #include <torch/torch.h>
 #include <troika/base/error.h>
-#include <troika/parallel/data/distributed_sampler.h>
+#include <troika/parallel/data_parallel/distributed_sampler.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 
 #include <iostream>

@@ -6,10 +6,10 @@
 // Its batch-norm has the statistics of the batches of all ranks.
 #include <torch/torch.h>
 #include <troika/base/error.h>
-#include <troika/parallel/data/data_parallel.h>
-#include <troika/parallel/data/distributed_sampler.h>
-#include <troika/parallel/data/sync_batch_norm.h>
-#include <troika/parallel/data/zero_redundancy_optimizer.h>
+#include <troika/parallel/data_parallel/data_parallel.h>
+#include <troika/parallel/data_parallel/distributed_sampler.h>
+#include <troika/parallel/data_parallel/sync_batch_norm.h>
+#include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include <iostream>
 #include <string>

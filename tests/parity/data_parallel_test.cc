@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
-#include <troika/train/comparison.h>
+#include <troika/verify/comparison.h>
 
 #include <algorithm>
 #include <fstream>

@@ -6,7 +6,7 @@
 #include <support/temporary_folder.h>
 #include <troika/base/index_range.h>
 #include <troika/data/dataset.h>
-#include <troika/train/layout_text.h>
+#include <troika/verify/layout_text.h>
 
 #include <algorithm>
 #include <iterator>

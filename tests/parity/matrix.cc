@@ -5,8 +5,8 @@
 #include <troika/config/choices.h>
 #include <troika/config/recipe_file.h>
 #include <troika/data/shard_writer.h>
-#include <troika/train/layout_text.h>
-#include <troika/train/pairwise.h>
+#include <troika/verify/layout_text.h>
+#include <troika/verify/pairwise.h>
 
 #include <algorithm>
 #include <array>
@@ -137,7 +137,7 @@ std::vector<MatrixCase> cases_of_all_layouts(const std::filesystem::path& shards
   return cases;
 }
 
-std::string read(const std::filesystem::path& path) {
+std::string read_log(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -161,8 +161,8 @@ void verify_some(const MatrixCase& one, std::size_t first, std::size_t end,
                               " --layouts '" + list_of(one, first, end) + "' > " + out.string() +
                               " 2> " + log.string() + " < /dev/null";
   const int status = std::system(command.c_str());
-  const auto found = nlohmann::json::parse(read(out), nullptr, false);
-  if (!found.is_object()) throw std::runtime_error("failed: " + command + "\n" + read(log));
+  const auto found = nlohmann::json::parse(read_log(out), nullptr, false);
+  if (!found.is_object()) throw std::runtime_error("failed: " + command + "\n" + read_log(log));
   for (const auto& layout : found.at("layouts")) {
     if (layout.at("agrees").get<bool>()) continue;
     failures.push_back(one.name + ": " + layout.dump());

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troika/config/recipe.h>
-#include <troika/train/layouts.h>
+#include <troika/verify/layouts.h>
 
 #include <filesystem>
 #include <string>

@@ -27,15 +27,17 @@ lr = 0.1
 momentum = 0.9
 warmup_steps = 3
 )";
-constexpr std::int64_t kSamples = 23;  // of all ranks
+constexpr std::int64_t kArraySamples = 23;  // of all ranks
 
 struct Arrays {
   at::Tensor inputs, targets;
 };
 
 Arrays batch_of(std::int64_t step) {
-  const at::Tensor inputs =
-      at::arange(kSamples * 3, at::kDouble).add_(static_cast<double>(step)).sin_().view({-1, 3});
+  const at::Tensor inputs = at::arange(kArraySamples * 3, at::kDouble)
+                                .add_(static_cast<double>(step))
+                                .sin_()
+                                .view({-1, 3});
   return {inputs, at::stack({inputs.prod(1), inputs.sum(1)}, 1)};
 }
 
@@ -44,11 +46,11 @@ Arrays own_samples(const Arrays& all, const Rank& rank, std::int64_t step) {
   const std::int64_t each = 3;
   const bool idle = rank.size() > 1 && rank.index() == rank.size() - 1 && step % 3 == 0;
   const std::int64_t others = each * (rank.size() - 1 - (step % 3 == 0 && rank.size() > 1 ? 1 : 0));
-  const std::int64_t first = kSamples - others;
+  const std::int64_t first = kArraySamples - others;
   const std::int64_t begin = rank.index() == 0 ? 0 : first + each * (rank.index() - 1);
   const std::int64_t count = rank.index() == 0 ? first : (idle ? 0 : each);
-  return {all.inputs.narrow(0, std::min(begin, kSamples), count),
-          all.targets.narrow(0, std::min(begin, kSamples), count)};
+  return {all.inputs.narrow(0, std::min(begin, kArraySamples), count),
+          all.targets.narrow(0, std::min(begin, kArraySamples), count)};
 }
 
 RANK_TEST(ArrayModel, TrainsAsOneRankDoes, 1, 2, 3) {

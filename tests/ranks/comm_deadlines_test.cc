@@ -28,7 +28,7 @@ struct Size {
   std::int64_t elements;
   Seconds timeout;
 };
-constexpr Size kSmall{1'000, Seconds(0.3)}, kLarge{400'000, Seconds(1)};
+constexpr Size kSmallSize{1'000, Seconds(0.3)}, kLargeSize{400'000, Seconds(1)};
 
 // An operation in which rank 0 needs something of rank 1.
 struct Operation {
@@ -36,7 +36,7 @@ struct Operation {
   std::function<Work(const Group& group, const Call& call)> start;
 };
 
-std::vector<Operation> operations(std::int64_t elements = kSmall.elements) {
+std::vector<Operation> operations(std::int64_t elements = kSmallSize.elements) {
   const auto tensor = [=] { return at::ones({elements}); };
   const auto of_all = [=](const Group& group) { return at::ones({group.size(), elements}); };
   return {
@@ -183,10 +183,10 @@ void expect_deadlines(const TestedEngine& engine, const Size& each) {
 }
 
 TEST_P(Deadlines, OfEveryOperationThatARankDoesNotEnter) {
-  expect_deadlines(GetParam(), kSmall);
+  expect_deadlines(GetParam(), kSmallSize);
 }
 TEST_P(Deadlines, OfEveryLargeOperation) {
-  expect_deadlines(GetParam(), kLarge);
+  expect_deadlines(GetParam(), kLargeSize);
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Deadlines, testing::ValuesIn(tested_engines()),

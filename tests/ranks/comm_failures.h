@@ -53,7 +53,7 @@ inline Group watched_group(const Rank& rank) {
   return make_group("data", ranks, rank.index(), options);
 }
 
-// The engine across hosts, whose words differ, has comm_hierarchy_test.cc.
+// The engine across hosts, whose words differ, has comm_hierarchical_test.cc.
 inline std::vector<TestedEngine> engines_of_one_part() {
   std::vector<TestedEngine> engines = tested_engines();
   std::erase_if(engines, [](const TestedEngine& engine) {

@@ -2,7 +2,7 @@
 // comes short, and each starts as soon as it can.
 #include <ATen/ATen.h>
 #include <troika/observe/recorder.h>
-#include <troika/parallel/data/data_axis.h>
+#include <troika/sync/gradients/data_axis.h>
 
 #include <map>
 

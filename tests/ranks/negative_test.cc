@@ -6,13 +6,13 @@
 #include <troika/data/dataset.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/optimizer.h>
-#include <troika/parallel/data/data_axis.h>
 #include <troika/parallel/pipeline/executor.h>
-#include <troika/train/comparison.h>
+#include <troika/sync/gradients/data_axis.h>
 #include <troika/train/dump.h>
 #include <troika/train/loss_sum.h>
 #include <troika/train/model_part.h>
 #include <troika/train/saved_model.h>
+#include <troika/verify/comparison.h>
 
 #include <algorithm>
 #include <array>

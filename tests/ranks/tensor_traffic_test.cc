@@ -1,7 +1,7 @@
 // What a GPT puts on the wire over the tensor axis, layer by layer, as docs/parallelism.md states
 // it, read from the flight recorder.
 #include <troika/observe/recorder.h>
-#include <troika/parallel/data/data_axis.h>
+#include <troika/sync/gradients/data_axis.h>
 
 #include <numeric>
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
 #include <troika/rendezvous/world.h>
-#include <troika/train/layout_text.h>
-#include <troika/train/trials.h>
+#include <troika/verify/layout_text.h>
+#include <troika/verify/trials.h>
 
 #include "ranks/rank_helper.h"
 

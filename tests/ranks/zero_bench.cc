@@ -11,7 +11,7 @@
 namespace troika::test {
 namespace {
 
-constexpr std::int64_t kSamples = 2;
+constexpr std::int64_t kBenchSamples = 2;
 
 at::Tensor draw_numbers(const std::string& what, std::int64_t count, std::int64_t below) {
   const RandomStream stream(stream_key(7, what));
@@ -94,15 +94,15 @@ Microbatch ZeroBench::microbatch(int index) const {
   const ModelRecipe& model = run_.model;
   Microbatch batch;
   if (model.kind == ModelKind::kGpt) {
-    const std::int64_t tokens = kSamples * model.seq_len;
-    batch.inputs = draw_numbers("in " + key, tokens, model.vocab_size).view({kSamples, -1});
-    batch.targets = draw_numbers("out " + key, tokens, model.vocab_size).view({kSamples, -1});
+    const std::int64_t tokens = kBenchSamples * model.seq_len;
+    batch.inputs = draw_numbers("in " + key, tokens, model.vocab_size).view({kBenchSamples, -1});
+    batch.targets = draw_numbers("out " + key, tokens, model.vocab_size).view({kBenchSamples, -1});
   } else {
-    const at::Tensor numbers = draw_numbers("in " + key, kSamples * model.input_dim, 1000);
-    batch.inputs = (numbers.to(at::kFloat) / 500 - 1).view({kSamples, -1});
-    batch.targets = draw_numbers("out " + key, kSamples, model.output_dim);
+    const at::Tensor numbers = draw_numbers("in " + key, kBenchSamples * model.input_dim, 1000);
+    batch.inputs = (numbers.to(at::kFloat) / 500 - 1).view({kBenchSamples, -1});
+    batch.targets = draw_numbers("out " + key, kBenchSamples, model.output_dim);
   }
-  batch.sample_ids = at::arange(kSamples, at::kLong);
+  batch.sample_ids = at::arange(kBenchSamples, at::kLong);
   batch.valid = batch.targets.numel();
   batch.step = steps_;
   return batch;

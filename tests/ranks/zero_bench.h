@@ -5,7 +5,7 @@
 #include <troika/models/model.h>
 #include <troika/observe/recorder.h>
 #include <troika/optim/optimizer.h>
-#include <troika/parallel/data/data_axis.h>
+#include <troika/sync/gradients/data_axis.h>
 
 #include <memory>
 #include <string>

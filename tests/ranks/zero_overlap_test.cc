@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
 #include <troika/observe/recorder.h>
-#include <troika/parallel/data/data_axis.h>
+#include <troika/sync/gradients/data_axis.h>
 
 #include <filesystem>
 #include <map>

@@ -13,8 +13,8 @@
 namespace troika::test {
 namespace {
 
-constexpr NumericTypes kFp32{at::kFloat, at::kFloat};
-constexpr NumericTypes kBf16{at::kBFloat16, at::kFloat};
+constexpr NumericTypes kPlain{at::kFloat, at::kFloat};
+constexpr NumericTypes kHalfWidth{at::kBFloat16, at::kFloat};
 
 // Bytes on the wire in a step: of groups that share, across them, and for norms.
 struct Traffic {
@@ -96,7 +96,7 @@ RANK_FUNCTION(zero_bytes_of_a_step) {
   ModelRecipe model = small_mlp();
   model.input_dim = 512;
   model.hidden_dims = {1024, 512, 1024, 128};
-  for (const NumericTypes types : {kBf16, kFp32}) {
+  for (const NumericTypes types : {kHalfWidth, kPlain}) {
     for (int stage = groups == 1 ? 0 : 1; stage <= 3; ++stage) {
       for (const int microbatches : {1, 2}) {
         sharding.stage = stage;

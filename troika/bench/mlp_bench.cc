@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 #include <troika/base/function_ref.h>
 #include <troika/bench/mlp_bench.h>
-#include <troika/parallel/data/data_parallel.h>
+#include <troika/parallel/data_parallel/data_parallel.h>
 
 #include <algorithm>
 #include <chrono>

@@ -7,9 +7,9 @@
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
-#include <troika/parallel/data/data_axis.h>
 #include <troika/param/arena.h>
 #include <troika/session/session.h>
+#include <troika/sync/gradients/data_axis.h>
 #include <troika/train/loss_sum.h>
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // What `troika doctor` finds out, and how it tells.
 #pragma once
 
+#include <troika/comm/bootstrap/network.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/measure.h>
-#include <troika/comm/network.h>
 #include <troika/observe/machine.h>
 
 #include <optional>

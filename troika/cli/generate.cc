@@ -1,6 +1,6 @@
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
-#include <troika/train/generate.h>
+#include <troika/inference/generate.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>

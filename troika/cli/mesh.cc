@@ -4,7 +4,7 @@
 #include <troika/cli/recipe_flags.h>
 #include <troika/config/layout.h>
 #include <troika/config/recipe_file.h>
-#include <troika/train/mesh_plan.h>
+#include <troika/plan/mesh_plan.h>
 #include <troika/train/run.h>
 
 #include <CLI/CLI.hpp>

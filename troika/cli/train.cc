@@ -8,10 +8,10 @@
 #include <troika/config/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
+#include <troika/plan/memory_advice.h>
+#include <troika/plan/memory_plan.h>
+#include <troika/plan/memory_report.h>
 #include <troika/rendezvous/world.h>
-#include <troika/train/memory_advice.h>
-#include <troika/train/memory_plan.h>
-#include <troika/train/memory_report.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <unistd.h>

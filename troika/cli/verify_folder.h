@@ -2,7 +2,7 @@
 // results, which outlive a job of ranks that fails.
 #pragma once
 
-#include <troika/train/trials.h>
+#include <troika/verify/trials.h>
 
 #include <filesystem>
 #include <vector>

@@ -1,6 +1,6 @@
 #include <troika/cli/verify_options.h>
 #include <troika/config/layout.h>
-#include <troika/train/layout_text.h>
+#include <troika/verify/layout_text.h>
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 // command line, and so come to the same trials.
 #pragma once
 
-#include <troika/train/layouts.h>
-#include <troika/train/trials.h>
+#include <troika/verify/layouts.h>
+#include <troika/verify/trials.h>
 
 #include <cstddef>
 #include <cstdint>

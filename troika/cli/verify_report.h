@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troika/cli/verify_options.h>
-#include <troika/train/trials.h>
+#include <troika/verify/trials.h>
 
 #include <span>
 #include <string>

@@ -1,8 +1,8 @@
 #include <troika/base/error.h>
+#include <troika/comm/bootstrap/group_rendezvous.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/group_rendezvous.h>
-#include <troika/comm/hierarchy/hosts.h>
+#include <troika/comm/hierarchical/hosts.h>
 
 #include <algorithm>
 #include <set>
@@ -58,8 +58,8 @@ std::shared_ptr<GroupEngine> make_fastest_engine(const EngineContext& context,
       options.reduction_order == EngineOptions::ReductionOrder::kInOrder) {
     return make_between(context, rendezvous);
   }
-  return detail::make_hierarchy_engine(context, rendezvous, hosts, make_between,
-                                       mpi ? "shm+mpi" : "shm+gloo");
+  return detail::make_hierarchical_engine(context, rendezvous, hosts, make_between,
+                                          mpi ? "shm+mpi" : "shm+gloo");
 }
 
 std::shared_ptr<GroupEngine> make_engine(const EngineContext& context,

@@ -38,11 +38,11 @@ struct EngineContext {
 // Shared memory inside hosts, and what `make_between` makes between them. `hosts`, by member: equal
 // for those who share one, of which there are several. `name` is a literal.
 using MakeEngine = std::shared_ptr<GroupEngine> (*)(const EngineContext&, GroupRendezvous&);
-[[nodiscard]] std::shared_ptr<GroupEngine> make_hierarchy_engine(const EngineContext& context,
-                                                                 GroupRendezvous& rendezvous,
-                                                                 std::span<const int> hosts,
-                                                                 MakeEngine make_between,
-                                                                 std::string_view name);
+[[nodiscard]] std::shared_ptr<GroupEngine> make_hierarchical_engine(const EngineContext& context,
+                                                                    GroupRendezvous& rendezvous,
+                                                                    std::span<const int> hosts,
+                                                                    MakeEngine make_between,
+                                                                    std::string_view name);
 
 [[nodiscard]] EngineFacts gloo_facts();
 [[nodiscard]] EngineFacts fake_facts();

@@ -1,7 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/units.h>
 #include <troika/comm/checks.h>
-#include <troika/comm/fault_injector.h>
+#include <troika/comm/failure/fault_injector.h>
 #include <troika/comm/group.h>
 #include <troika/comm/signature.h>
 #include <troika/observe/recorder.h>

@@ -2,7 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
-#include <troika/comm/fault_injector.h>
+#include <troika/comm/failure/fault_injector.h>
 #include <troika/config/choices.h>
 #include <troika/config/longest_timeout.h>
 #include <troika/observe/recorder.h>

@@ -8,8 +8,8 @@
 #include <troika/observe/metrics.h>
 #include <troika/optim/loss_scaler.h>
 #include <troika/optim/optimizer.h>
-#include <troika/parallel/data/data_axis.h>
 #include <troika/parallel/pipeline/executor.h>
+#include <troika/sync/gradients/data_axis.h>
 #include <troika/train/job.h>
 #include <troika/train/loss_sum.h>
 #include <troika/train/model_part.h>

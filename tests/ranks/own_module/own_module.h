@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <troika/base/error.h>
-#include <troika/parallel/data/data_parallel.h>
+#include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/session/session.h>
 
 #include <string>

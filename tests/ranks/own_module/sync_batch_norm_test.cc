@@ -1,6 +1,6 @@
 // SyncBatchNorm with the batches of several ranks is torch::nn::BatchNorm with all of them.
-#include <troika/parallel/data/sync_batch_norm.h>
-#include <troika/parallel/data/zero_redundancy_optimizer.h>
+#include <troika/parallel/data_parallel/sync_batch_norm.h>
+#include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include "ranks/own_module/own_module.h"
 #include "ranks/own_module/own_world.h"
@@ -10,8 +10,8 @@ namespace {
 
 // A convolution, a norm of either kind, and what comes after it.
 template <class Norm>
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(Norm the_norm) {
+struct NormedNetImpl : torch::nn::Module {
+  explicit NormedNetImpl(Norm the_norm) {
     torch::manual_seed(1);
     conv = register_module("conv", torch::nn::Conv2d(2, 4, 3));
     norm = register_module("norm", std::move(the_norm));
@@ -28,8 +28,8 @@ struct NetImpl : torch::nn::Module {
   Norm norm{nullptr};
   torch::nn::Linear fc{nullptr};
 };
-using SingleProcessNet = NetImpl<torch::nn::BatchNorm2d>;
-using SyncedNet = NetImpl<SyncBatchNorm>;
+using SingleProcessNet = NormedNetImpl<torch::nn::BatchNorm2d>;
+using SyncedNet = NormedNetImpl<SyncBatchNorm>;
 
 // Rank r has r + 1 samples of `all`.
 Samples uneven_part(const Samples& all, int rank) {

@@ -1,6 +1,6 @@
 // ZeRO 1 and 2 under DataParallel: the same bits as stage 0 whatever a training loop does, the
 // memory that docs/zero.md promises, and errors for uses that cannot be right.
-#include <troika/parallel/data/zero_redundancy_optimizer.h>
+#include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 #include <troika/train/tensor_memory.h>
 
 #include <map>

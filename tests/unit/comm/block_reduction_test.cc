@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <troika/comm/block_reduction.h>
+#include <troika/comm/p2p/block_reduction.h>
 
 namespace troika::detail {
 namespace {

@@ -1,6 +1,6 @@
 // The algorithms, between threads: every size around the boundaries of tiny blocks, the exact order
 // of additions, and the bytes on the wire that the documentation promises.
-#include <troika/comm/collectives.h>
+#include <troika/comm/p2p/collectives.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 #include <gmock/gmock.h>
-#include <troika/comm/diagnosis.h>
+#include <troika/comm/failure/diagnosis.h>
 
 namespace troika {
 namespace {

@@ -8,7 +8,7 @@
 namespace troika {
 namespace {
 
-const Call kCall{"label", Deadline::in(Seconds(1))};
+const Call kFakeCall{"label", Deadline::in(Seconds(1))};
 
 Group fake_group(int size, int index) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
@@ -23,10 +23,10 @@ at::Tensor floats(std::initializer_list<float> values) {
 TEST(FakeEngine, ReducesToItsOwnValues) {
   const Group group = fake_group(3, 1);
   const at::Tensor tensor = floats({1, 2, 3});
-  group.all_reduce(tensor, ReduceOp::kSum, kCall).wait();
+  group.all_reduce(tensor, ReduceOp::kSum, kFakeCall).wait();
   EXPECT_TRUE(at::equal(tensor, floats({1, 2, 3})));
   const at::Tensor part = at::zeros({1});
-  group.reduce_scatter(part, tensor, ReduceOp::kSum, kCall).wait();
+  group.reduce_scatter(part, tensor, ReduceOp::kSum, kFakeCall).wait();
   EXPECT_TRUE(at::equal(part, floats({2})));
   EXPECT_EQ(group.input_bytes(), 24u);
 }
@@ -34,12 +34,12 @@ TEST(FakeEngine, ReducesToItsOwnValues) {
 TEST(FakeEngine, GathersCopiesOfItsOwn) {
   const Group group = fake_group(3, 1);
   const at::Tensor output = at::ones({6});
-  group.all_gather(output, floats({7, 8}), kCall).wait();
+  group.all_gather(output, floats({7, 8}), kFakeCall).wait();
   EXPECT_TRUE(at::equal(output, floats({7, 8, 7, 8, 7, 8})));
   const std::int64_t counts[] = {1, 2, 3};
-  group.all_gather(output, floats({7, 8}), kCall, counts).wait();
+  group.all_gather(output, floats({7, 8}), kFakeCall, counts).wait();
   EXPECT_TRUE(at::equal(output, floats({7, 7, 8, 7, 8, 0})));
-  group.gather(output, floats({5, 6}), 1, kCall).wait();
+  group.gather(output, floats({5, 6}), 1, kFakeCall).wait();
   EXPECT_TRUE(at::equal(output, floats({5, 6, 5, 6, 5, 6})));
 }
 
@@ -47,12 +47,12 @@ TEST(FakeEngine, MovesWhatIsMeantForThePeers) {
   const Group group = fake_group(2, 0);
   const at::Tensor output = at::ones({4});
   const std::int64_t from[] = {1, 3}, to[] = {1, 2};
-  group.all_to_all(output, from, floats({1, 2, 3}), to, kCall).wait();
+  group.all_to_all(output, from, floats({1, 2, 3}), to, kFakeCall).wait();
   EXPECT_TRUE(at::equal(output, floats({1, 2, 3, 0})));
   const at::Tensor received = at::ones({2});
   const Transfer transfers[] = {{Transfer::Direction::kSend, 1, at::ones({2})},
                                 {Transfer::Direction::kReceive, 1, received}};
-  group.exchange(transfers, kCall).wait();
+  group.exchange(transfers, kFakeCall).wait();
   EXPECT_TRUE(at::equal(received, at::zeros({2})));
 }
 
@@ -60,10 +60,10 @@ TEST(FakeEngine, TakesMetaTensorsAtAnySize) {
   const Group group = fake_group(4096, 4095);
   const auto meta = at::TensorOptions().device(at::kMeta);
   const at::Tensor input = at::empty({1 << 20}, meta);
-  group.all_reduce(input, ReduceOp::kAverage, kCall).wait();
-  group.reduce_scatter(at::empty({256}, meta), input, ReduceOp::kSum, kCall).wait();
-  group.all_gather(input, at::empty({256}, meta), kCall).wait();
-  group.barrier(kCall).wait();
+  group.all_reduce(input, ReduceOp::kAverage, kFakeCall).wait();
+  group.reduce_scatter(at::empty({256}, meta), input, ReduceOp::kSum, kFakeCall).wait();
+  group.all_gather(input, at::empty({256}, meta), kFakeCall).wait();
+  group.barrier(kFakeCall).wait();
   EXPECT_EQ(group.input_bytes(),
             (std::uint64_t{8} << 20) + 1024);  // inputs of 4 MiB, twice, and 1 KiB
 }
@@ -71,7 +71,7 @@ TEST(FakeEngine, TakesMetaTensorsAtAnySize) {
 TEST(FakeEngine, EndsWithAnAbort) {
   const Group group = fake_group(2, 0);
   group.abort("enough");
-  EXPECT_THROW((void)group.barrier(kCall), PeerError);
+  EXPECT_THROW((void)group.barrier(kFakeCall), PeerError);
 }
 
 TEST(Engines, AreListedAndRefusedByName) {

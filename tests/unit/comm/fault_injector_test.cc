@@ -1,5 +1,5 @@
 // An injected hang: what may be asked for, and that the process stops once.
-#include <troika/comm/fault_injector.h>
+#include <troika/comm/failure/fault_injector.h>
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>

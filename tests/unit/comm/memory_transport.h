@@ -2,7 +2,7 @@
 // both sides have posted it.
 #pragma once
 
-#include <troika/comm/transport.h>
+#include <troika/comm/p2p/transport.h>
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include <troika/comm/network.h>
+#include <troika/comm/bootstrap/network.h>
 
 #include <gmock/gmock.h>
 #include <troika/base/error.h>

@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <troika/base/error.h>
-#include <troika/comm/snapshot_collector.h>
+#include <troika/comm/failure/snapshot_collector.h>
 #include <troika/observe/saved_error.h>
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <troika/base/error.h>
-#include <troika/parallel/data/distributed_sampler.h>
+#include <troika/parallel/data_parallel/distributed_sampler.h>
 
 #include <algorithm>
 #include <sstream>

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <troika/parallel/data/value_digest.h>
+#include <troika/parallel/data_parallel/value_digest.h>
 
 #include <vector>
 

@@ -45,7 +45,7 @@ PrometheusOptions local_options() {
   return {.port = 0, .run = "a \"run\"", .rank = 3, .address = "127.0.0.1"};
 }
 
-StepMetrics some_metrics() {
+StepMetrics scraped_metrics() {
   StepMetrics metrics;
   metrics.step = 5;
   metrics.loss = 2.5;
@@ -62,7 +62,7 @@ TEST(PrometheusSink, ServesTheLastStep) {
   ASSERT_GT(sink.port(), 0);
   EXPECT_THAT(http_get(sink.port(), "/metrics"), Not(HasSubstr("troika_loss")));
 
-  sink.record(some_metrics());
+  sink.record(scraped_metrics());
   const std::string answer = http_get(sink.port(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("200 OK"));
   EXPECT_THAT(answer, HasSubstr("# TYPE troika_loss gauge"));
@@ -73,7 +73,7 @@ TEST(PrometheusSink, ServesTheLastStep) {
   EXPECT_THAT(answer, HasSubstr("troika_memory_bytes" + std::string(kLabels) + " 4096\n"));
   EXPECT_THAT(answer, Not(HasSubstr("troika_held_out_loss")));
 
-  StepMetrics next = some_metrics();
+  StepMetrics next = scraped_metrics();
   next.tokens = 1500;
   next.loss = std::numeric_limits<double>::quiet_NaN();
   next.evaluation = Evaluation{1.25, 1.5};
@@ -86,7 +86,7 @@ TEST(PrometheusSink, ServesTheLastStep) {
 
 TEST(PrometheusSink, ServesNothingElse) {
   PrometheusSink sink(local_options());
-  sink.record(some_metrics());
+  sink.record(scraped_metrics());
   for (const char* path :
        {"/", "/etc/passwd", "/../../../../etc/passwd", "/metric", "//etc/hostname"}) {
     const std::string answer = http_get(sink.port(), path);

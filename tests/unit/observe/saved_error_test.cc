@@ -34,10 +34,10 @@ TEST(SavedError, OfARecorderIsTheFirstOfItsOperations) {
   recorder->record_error(std::make_exception_ptr(UsageError("is the program's own")));
   EXPECT_FALSE(read_saved_error(folder.path(), 0));
   recorder->record_error(peer_error("first"));
-  OperationRecord(recorder.get(), 1, {}).leave(peer_error("second"));
+  OperationRecord(recorder.get(), 1, {}).record_error(peer_error("second"));
   EXPECT_EQ(read_saved_error(folder.path(), 0)->message, "first");
   EXPECT_EQ(read_saved_error(folder.path(), 0)->hint, "");
-  Recorder::none()->leave(peer_error("in memory"));
+  Recorder::none()->record_error(peer_error("in memory"));
 }
 
 TEST(SavedError, WithoutAFolderNothingHappens) {

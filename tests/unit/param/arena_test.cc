@@ -12,8 +12,8 @@
 namespace troika {
 namespace {
 
-constexpr NumericTypes kSingle{at::kFloat, at::kFloat};
-constexpr NumericTypes kMixed{at::kBFloat16, at::kFloat};
+constexpr NumericTypes kFp32Types{at::kFloat, at::kFloat};
+constexpr NumericTypes kBf16Types{at::kBFloat16, at::kFloat};
 
 ParameterSpec spec_of(std::string name, std::vector<std::int64_t> shape, int unit = 0) {
   ParameterSpec spec;
@@ -46,7 +46,8 @@ bool is_aligned(const at::Tensor& tensor) {
 TEST(Arena, LaysOutUnitsInOrderWithAlignedSlots) {
   const std::vector specs = {spec_of("late", {5, 3}, 2), spec_of("first", {7}, 0),
                              spec_of("second", {33}, 0), spec_of("scalar", {}, 2)};
-  for (const NumericTypes types : {kSingle, kMixed, NumericTypes{at::kDouble, at::kDouble}}) {
+  for (const NumericTypes types :
+       {kFp32Types, kBf16Types, NumericTypes{at::kDouble, at::kDouble}}) {
     const Arena arena(specs, types, Group());
     std::vector<std::string> names;
     const char* end = nullptr;
@@ -70,17 +71,17 @@ TEST(Arena, LaysOutUnitsInOrderWithAlignedSlots) {
 
 TEST(Arena, MastersServeAsValuesInFullPrecision) {
   const std::vector specs = {spec_of("w", {4})};
-  const Arena single(specs, kSingle, Group());
+  const Arena single(specs, kFp32Types, Group());
   EXPECT_EQ(single.parameter("w").working_weight().const_data_ptr(),
             single.parameter("w").master().const_data_ptr());
-  const Arena mixed(specs, kMixed, Group());
+  const Arena mixed(specs, kBf16Types, Group());
   EXPECT_NE(mixed.parameter("w").working_weight().const_data_ptr(),
             mixed.parameter("w").master().const_data_ptr());
 }
 
 TEST(Arena, FlatViewsCoverTheirUnitsAndShareMemory) {
   const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3}, 1), spec_of("c", {5}, 3)};
-  const Arena arena(specs, kSingle, Group());
+  const Arena arena(specs, kFp32Types, Group());
   ASSERT_EQ(arena.units(), 4);
   EXPECT_EQ(arena.gradients(2, 3).numel(), 0);  // a unit without parameters
   EXPECT_EQ(arena.gradients(0, 4).numel(),
@@ -98,7 +99,7 @@ TEST(Arena, TiedNamesGiveTheParameterTheyAreTiedTo) {
   const std::vector specs = {tied("z.head", {4, 2}, "m.embed"), tied("a.head", {4, 2}, "n.embed"),
                              spec_of("n.embed", {4, 2}, 1),     spec_of("m.embed", {4, 2}),
                              tied("k.head", {4, 2}, "m.embed"), tied("b.head", {4, 2}, "n.embed")};
-  const Arena arena(specs, kSingle, Group());
+  const Arena arena(specs, kFp32Types, Group());
   EXPECT_EQ(arena.parameters().size(), 2U);
   EXPECT_EQ(&arena.parameter("z.head"), &arena.parameter("m.embed"));
   EXPECT_EQ(&arena.parameter("k.head"), &arena.parameter("m.embed"));
@@ -109,19 +110,19 @@ TEST(Arena, TiedNamesGiveTheParameterTheyAreTiedTo) {
 
 TEST(Arena, NamesTheCulprit) {
   const auto build = [](std::vector<ParameterSpec> specs) {
-    return message_of([&] { const Arena arena(specs, kSingle, Group()); });
+    return message_of([&] { const Arena arena(specs, kFp32Types, Group()); });
   };
   EXPECT_THAT(build({spec_of("w", {2}), spec_of("w", {3})}), testing::HasSubstr("'w'"));
   EXPECT_THAT(build({spec_of("w", {2}), tied("v", {2}, "absent")}), testing::HasSubstr("'absent'"));
   EXPECT_THAT(build({spec_of("w", {2}), tied("v", {3}, "w")}), testing::HasSubstr("'v'"));
   EXPECT_THAT(build({spec_of("w", {2}), tied("w", {2}, "w")}), testing::HasSubstr("'w'"));
   const std::vector specs = {spec_of("w", {2})};
-  const Arena arena(specs, kSingle, Group());
+  const Arena arena(specs, kFp32Types, Group());
   EXPECT_THAT(message_of([&] { (void)arena.parameter("x"); }), testing::HasSubstr("'x'"));
 }
 
 TEST(Arena, HoldsNothingWithoutParameters) {
-  const Arena arena({}, kSingle, Group());
+  const Arena arena({}, kFp32Types, Group());
   EXPECT_EQ(arena.units(), 0);
   EXPECT_EQ(arena.parameter_count(), 0);
   EXPECT_EQ(arena.gradients(0, 0).numel(), 0);
@@ -129,7 +130,7 @@ TEST(Arena, HoldsNothingWithoutParameters) {
 
 TEST(Arena, StateStoragesAreZeroAndViewedByShard) {
   const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3, 2}, 1)};
-  Arena arena(specs, kMixed, Group());
+  Arena arena(specs, kBf16Types, Group());
   ASSERT_EQ(arena.local_shards().size(), 2U);
   EXPECT_EQ(arena.bytes(Storage::kState), 0);
   const at::Tensor state = arena.allocate_state();
@@ -146,7 +147,7 @@ TEST(Arena, StateStoragesAreZeroAndViewedByShard) {
 
 TEST(Arena, AShardIsAllOfItsParameterWhereNothingIsCut) {
   const std::vector specs = {spec_of("a", {40}, 0), spec_of("b", {3, 2}, 1)};
-  for (const NumericTypes types : {kSingle, kMixed}) {
+  for (const NumericTypes types : {kFp32Types, kBf16Types}) {
     const Arena arena(specs, types, Group());
     for (std::size_t i = 0; i < specs.size(); ++i) {
       const LocalShard& shard = arena.local_shards()[i];
@@ -164,7 +165,7 @@ TEST(Arena, AShardIsAllOfItsParameterWhereNothingIsCut) {
 TEST(Arena, PreciseParametersKeepTheMastersType) {
   std::vector specs = {spec_of("norm", {40}), spec_of("w", {40})};
   specs[0].keep_fp32 = true;
-  const Arena arena(specs, kMixed, Group());
+  const Arena arena(specs, kBf16Types, Group());
   const Parameter& norm = arena.parameter("norm");
   EXPECT_EQ(norm.working_weight().const_data_ptr(), norm.master().const_data_ptr());
   EXPECT_EQ(arena.parameter("w").working_weight().scalar_type(), at::kBFloat16);
@@ -204,7 +205,7 @@ Sharding sharding_of(int stage, int rank, int ranks, int microbatches = 1) {
 
 TEST(Arena, NamesWhatZeroHasTakenAway) {
   const std::vector specs = {spec_of("w", {200, 300})};
-  for (const NumericTypes types : {kSingle, kMixed}) {
+  for (const NumericTypes types : {kFp32Types, kBf16Types}) {
     Arena arena(specs, types, sharding_of(3, 1, 2));
     Parameter& w = arena.parameter("w");
     for (const auto& look :
@@ -223,7 +224,7 @@ TEST(Arena, NamesWhatZeroHasTakenAway) {
 TEST(Arena, GivesMemoryToABucket) {
   std::vector specs = {spec_of("norm", {40}), spec_of("w", {200, 300}), spec_of("late", {7}, 1)};
   specs[0].keep_fp32 = true;
-  Arena arena(specs, kMixed, sharding_of(3, 0, 2));
+  Arena arena(specs, kBf16Types, sharding_of(3, 0, 2));
   const Bucket& bucket = arena.layout().buckets()[0];
   const at::Tensor values = at::zeros({bucket.working_bytes()}, at::kByte);
   const at::Tensor gradients = at::zeros({bucket.count()});
@@ -244,7 +245,7 @@ TEST(Arena, GivesMemoryToABucket) {
 TEST(Arena, DrawsTheSameValuesHoweverItIsCut) {
   std::vector specs = {spec_of("norm", {40}), spec_of("w", {200, 300}), spec_of("v", {99, 98}, 1)};
   specs[0].keep_fp32 = true;
-  for (const NumericTypes types : {kSingle, kMixed}) {
+  for (const NumericTypes types : {kFp32Types, kBf16Types}) {
     Arena whole(specs, types, Group());
     whole.initialize(5);
     for (const int stage : {1, 2, 3}) {
@@ -284,7 +285,7 @@ TEST(Arena, KeepsWhatTheStageSays) {
     specs.push_back(spec_of("b" + std::to_string(unit), {384, 1024}, unit));
     specs.push_back(spec_of("c" + std::to_string(unit), {384}, unit));
   }
-  for (const NumericTypes types : {kSingle, kMixed}) {
+  for (const NumericTypes types : {kFp32Types, kBf16Types}) {
     for (int stage = 0; stage <= 3; ++stage) {
       for (int rank = 0; rank < 4; ++rank) {
         Arena arena(specs, types, sharding_of(stage, rank, 4));
@@ -295,7 +296,7 @@ TEST(Arena, KeepsWhatTheStageSays) {
           bytes += static_cast<double>(arena.bytes(kind));
         }
         const auto y = static_cast<double>(arena.parameter_count());
-        const double expected = expected_bytes(stage, types == kMixed, y, 4, 2);
+        const double expected = expected_bytes(stage, types == kBf16Types, y, 4, 2);
         // A shard is a chunk larger than its share at most.
         EXPECT_NEAR(bytes, expected, 18.0 * 2 * kChunkElements) << stage << " " << rank;
       }
@@ -305,8 +306,8 @@ TEST(Arena, KeepsWhatTheStageSays) {
 
 TEST(Arena, KeepsWholeGradientsWhileMicrobatchesAreAddedUp) {
   const std::vector specs = {spec_of("w", {200, 300})};
-  const Arena one(specs, kSingle, sharding_of(2, 0, 2, 1)),
-      two(specs, kSingle, sharding_of(2, 0, 2, 2));
+  const Arena one(specs, kFp32Types, sharding_of(2, 0, 2, 1)),
+      two(specs, kFp32Types, sharding_of(2, 0, 2, 2));
   EXPECT_FALSE(one.keeps_gradients());
   EXPECT_TRUE(two.keeps_gradients());
   EXPECT_EQ(two.bytes(Storage::kGradients), two.layout().elements() * 4);
@@ -317,7 +318,7 @@ TEST(Arena, TellsWhatAUnitComputesWith) {
   std::vector specs = {spec_of("embed", {300, 300}, 0), spec_of("w", {300, 300}, 2),
                        spec_of("norm", {300}, 3), tied("head", {300, 300}, "embed")};
   specs[3].unit = 3;
-  const Arena arena(specs, kSingle, sharding_of(3, 0, 2));
+  const Arena arena(specs, kFp32Types, sharding_of(3, 0, 2));
   const auto buckets = [&](int unit) {
     const auto found = arena.buckets_of(unit);
     return std::vector<std::size_t>(found.begin(), found.end());
@@ -332,7 +333,7 @@ TEST(Arena, TellsWhatAUnitComputesWith) {
 
 TEST(Arena, PublishesMastersRoundedToNearest) {
   const std::vector specs = {spec_of("w", {100})};
-  Arena arena(specs, kMixed, Group());
+  Arena arena(specs, kBf16Types, Group());
   arena.initialize(7);
   const Parameter& w = arena.parameter("w");
   EXPECT_GT(w.master().abs().max().item<float>(), 0);
@@ -344,7 +345,7 @@ TEST(Arena, PublishesMastersRoundedToNearest) {
 
 TEST(Arena, ANewStepReleasesEveryGradient) {
   const std::vector specs = {spec_of("a", {2}), spec_of("b", {2})};
-  Arena arena(specs, kSingle, Group());
+  Arena arena(specs, kFp32Types, Group());
   arena.parameter("a").claim_zeroed();
   arena.release_gradients();
   EXPECT_FALSE(arena.parameter("a").claimed());

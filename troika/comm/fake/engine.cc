@@ -8,8 +8,8 @@
 //   exchange               zero is received
 // Tensors may be on any device, the meta device among them.
 #include <troika/base/error.h>
-#include <troika/comm/abort_reason.h>
 #include <troika/comm/factory.h>
+#include <troika/comm/failure/abort_reason.h>
 
 #include <ATen/ATen.h>
 

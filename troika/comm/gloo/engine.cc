@@ -1,9 +1,9 @@
 // The engine gloo: collectives.h over Gloo's connections.
+#include <troika/comm/bootstrap/group_rendezvous.h>
+#include <troika/comm/bootstrap/network.h>
 #include <troika/comm/factory.h>
 #include <troika/comm/gloo/transport.h>
-#include <troika/comm/group_rendezvous.h>
-#include <troika/comm/network.h>
-#include <troika/comm/point_to_point_engine.h>
+#include <troika/comm/p2p/point_to_point_engine.h>
 #include <troika/rendezvous/endpoint.h>
 
 namespace troika::detail {

@@ -1,7 +1,7 @@
 // Messages over Gloo's TCP connections, as c10d sets them up.
 #pragma once
 
-#include <troika/comm/transport.h>
+#include <troika/comm/p2p/transport.h>
 #include <troika/rendezvous/store.h>
 
 #include <memory>

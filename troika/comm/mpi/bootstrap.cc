@@ -1,10 +1,10 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/comm/bootstrap/network.h>
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/mpi/bootstrap.h>
 #include <troika/comm/mpi/library.h>
-#include <troika/comm/network.h>
 
 #include <unistd.h>
 

@@ -3,11 +3,11 @@
 // own.
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/comm/bootstrap/group_rendezvous.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/mpi/library.h>
 #include <troika/comm/mpi/transport.h>
-#include <troika/comm/point_to_point_engine.h>
+#include <troika/comm/p2p/point_to_point_engine.h>
 
 #include <algorithm>
 #include <span>

@@ -1,6 +1,6 @@
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/mpi/transport.h>
-#include <troika/comm/pending_transfers.h>
+#include <troika/comm/p2p/pending_transfers.h>
 
 #include <exception>
 

@@ -5,7 +5,7 @@
 
 #include <troika/comm/mpi/plugin.h>
 #include <troika/comm/mpi/progress.h>
-#include <troika/comm/transport.h>
+#include <troika/comm/p2p/transport.h>
 
 #include <atomic>
 #include <cstdint>

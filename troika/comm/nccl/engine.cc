@@ -5,13 +5,13 @@
 #include <troika/base/plugin_folder.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
-#include <troika/comm/abort_store.h>
+#include <troika/comm/bootstrap/group_rendezvous.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/group_rendezvous.h>
+#include <troika/comm/failure/abort_store.h>
+#include <troika/comm/failure/overdue.h>
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/nccl/plugin.h>
-#include <troika/comm/overdue.h>
-#include <troika/comm/work_queue.h>
+#include <troika/comm/p2p/work_queue.h>
 #include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>

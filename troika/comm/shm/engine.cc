@@ -1,7 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/short_copy.h>
 #include <troika/base/text.h>
-#include <troika/comm/collectives.h>
+#include <troika/comm/p2p/collectives.h>
 #include <troika/comm/reduce.h>
 #include <troika/comm/shm/engine.h>
 #include <troika/comm/shm/engine_pending.h>

@@ -6,14 +6,14 @@
 
 #include <troika/base/function_ref.h>
 #include <troika/base/text.h>
-#include <troika/comm/diagnosis.h>
+#include <troika/comm/failure/diagnosis.h>
+#include <troika/comm/failure/snapshot_collector.h>
 #include <troika/comm/group.h>
 #include <troika/comm/members.h>
+#include <troika/comm/p2p/work_queue.h>
 #include <troika/comm/shm/collective.h>
 #include <troika/comm/shm/mailbox.h>
 #include <troika/comm/shm/segments.h>
-#include <troika/comm/snapshot_collector.h>
-#include <troika/comm/work_queue.h>
 
 #include <deque>
 #include <limits>

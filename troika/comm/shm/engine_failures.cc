@@ -3,12 +3,12 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
-#include <troika/comm/collectives.h>
-#include <troika/comm/diagnosis.h>
-#include <troika/comm/overdue.h>
+#include <troika/comm/failure/diagnosis.h>
+#include <troika/comm/failure/overdue.h>
+#include <troika/comm/failure/snapshot_collector.h>
+#include <troika/comm/p2p/collectives.h>
+#include <troika/comm/p2p/work_queue.h>
 #include <troika/comm/shm/engine.h>
-#include <troika/comm/snapshot_collector.h>
-#include <troika/comm/work_queue.h>
 
 #include <poll.h>
 

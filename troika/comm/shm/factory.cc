@@ -1,7 +1,7 @@
 // Makes the engine shm: its members find each other's sockets through the store.
 #include <troika/base/error.h>
+#include <troika/comm/bootstrap/group_rendezvous.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/group_rendezvous.h>
 #include <troika/comm/shm/backoff.h>
 #include <troika/comm/shm/engine.h>
 #include <troika/observe/machine.h>

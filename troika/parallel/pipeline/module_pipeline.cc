@@ -1,13 +1,13 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/optim/gradient_norm.h>
-#include <troika/parallel/data/data_axis.h>
-#include <troika/parallel/data/module_tensors.h>
+#include <troika/parallel/data_parallel/module_tensors.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 #include <troika/parallel/pipeline/module_pipeline_setup.h>
 #include <troika/parallel/pipeline/module_unit.h>
 #include <troika/schedule/generate.h>
+#include <troika/sync/gradients/data_axis.h>
 
 #include <torch/torch.h>
 

@@ -2,7 +2,7 @@
 // cut into stages, groups, and errors that every rank of the mesh throws.
 #pragma once
 
-#include <troika/parallel/data/replica_agreement.h>
+#include <troika/parallel/data_parallel/replica_agreement.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 #include <troika/param/arena.h>
 

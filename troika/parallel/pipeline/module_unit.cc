@@ -1,6 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
-#include <troika/parallel/data/module_tensors.h>
+#include <troika/parallel/data_parallel/module_tensors.h>
 #include <troika/parallel/pipeline/module_unit.h>
 
 #include <torch/torch.h>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/parallel/data/data_parallel.h>
+#include <troika/parallel/data_parallel/data_parallel.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,0 +1,40 @@
+// Publishes in the store the reason for which a member aborts, so that its peers can
+// tell the cause from its consequences.
+#pragma once
+
+#include <troika/base/time.h>
+#include <troika/comm/failure/abort_reason.h>
+#include <troika/rendezvous/store.h>
+
+#include <memory>
+#include <optional>
+
+namespace troika {
+
+class AbortStore {
+ public:
+  // `store` is a connection that only abort stores use by now, behind a prefix of its own.
+  AbortStore(Store store, int index);
+
+  // All are thread-safe; failures of the store are ignored, as they come with an error that matters
+  // more. The store may be part of a process that is stopped, or of a host that has lost its power:
+  // none of these waits much longer than `timeout`, or kAnswerTimeout.
+  static constexpr Seconds kAnswerTimeout{0.5};
+  // Publishes why this member aborts.
+  void post(const AbortReason& reason) noexcept;
+  // Why `member` aborted, if it says so in time.
+  [[nodiscard]] std::optional<AbortReason> reason_of(int member, Seconds timeout) noexcept;
+  // The first member that aborted, if any has, this one included.
+  struct Posted {
+    int member;
+    AbortReason reason;
+  };
+  [[nodiscard]] std::optional<Posted> first() noexcept;
+
+ private:
+  class Connection;
+  std::shared_ptr<Connection> connection_;  // stays for requests that have been abandoned
+  int index_;
+};
+
+}  // namespace troika

@@ -1,0 +1,31 @@
+#include <troika/comm/failure/abort_watcher.h>
+
+#include <utility>
+
+namespace troika {
+
+AbortWatcher::AbortWatcher(AbortStore& store, OnAbort on_abort)
+    : store_(store),
+      thread_([this, on_abort = std::move(on_abort)] { poll_until_stopped(on_abort); }) {}
+
+AbortWatcher::~AbortWatcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_.notify_one();
+  }
+  thread_.join();
+}
+
+void AbortWatcher::poll_until_stopped(const OnAbort& on_abort) {
+  std::uint64_t ended = 0;
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) {
+    if (std::exchange(ended, ended_) != ended_ || active_ == 0) continue;
+    lock.unlock();
+    if (const auto posted = store_.first()) return on_abort(posted->member, posted->reason);
+    lock.lock();
+  }
+}
+
+}  // namespace troika

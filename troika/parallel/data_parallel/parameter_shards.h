@@ -1,0 +1,47 @@
+// Internal. ZeRO 1 and 2 for a module of the user's own: the shards of its parameters that this
+// rank's optimiser updates, as tensors for torch::optim, and the gathering of values after its
+// step.
+#pragma once
+
+#include <troika/parallel/data_parallel/gradient_buckets.h>
+#include <troika/session/session.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troika::detail {
+
+class ParameterShards {
+ public:
+  // Moves the parameters' values into those of the buckets. Slots and buckets must outlive it.
+  ParameterShards(std::span<GradientSlot> slots, std::span<ModuleBucket> buckets, Session session);
+
+  // The shards that this rank updates of a parameter, by its index among the slots: leaves without
+  // memory of their own.
+  [[nodiscard]] std::vector<at::Tensor> shards_of(std::size_t slot) const;
+  // Sets the shards' gradients to the averages, but for slots that no rank has used (`used`, of
+  // each slot; empty: all are), and takes those of the parameters away.
+  void publish_gradients(std::span<const std::int32_t> used);
+  // The sum of the squares of the shards' gradients.
+  [[nodiscard]] double sum_of_squares() const;
+  void scale_gradients(double factor);
+  // Collective: own shards have been written to; returns when values are whole. Counts as a write
+  // to every parameter.
+  void gather();
+  // A parameter that has got other memory (torch::load) gives its values and is in the buckets
+  // again.
+  static void copy_values_into_bucket(GradientSlot& slot);
+
+ private:
+  struct Shard {
+    std::size_t slot;
+    at::Tensor values, gradient;
+  };
+  std::span<GradientSlot> slots_;
+  std::span<ModuleBucket> buckets_;
+  Session session_;
+  std::vector<Shard> shards_;
+};
+
+}  // namespace troika::detail

@@ -1,0 +1,407 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <troika/base/index_range.h>
+#include <troika/comm/engines.h>
+#include <troika/data/random_dataset.h>
+#include <troika/observe/machine.h>
+#include <troika/plan/memory_meta.h>
+#include <troika/plan/memory_plan.h>
+#include <troika/sync/gradients/data_axis.h>
+#include <troika/train/precision.h>
+#include <troika/train/tensor_memory.h>
+#include <troika/train/trainer.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace troika {
+namespace {
+
+// A step that the loader has ready, one that it makes ready, and the one that is computed.
+constexpr std::int64_t kStepsInMemory = 3;
+
+constexpr Seconds kNoWait(1);  // nothing is exchanged
+
+std::int64_t live_bytes() {
+  return tensor_memory(at::kMeta).live_bytes;
+}
+
+Group group_of(const std::string& axis, const std::vector<int>& ranks, int rank) {
+  EngineOptions options;
+  options.kind = EngineKind::kFake;
+  const auto index = std::ranges::find(ranks, rank) - ranks.begin();
+  return make_group(axis, ranks, static_cast<int>(index), options);
+}
+
+ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int rank) {
+  ModelPlacement placement;
+  placement.tensor = TensorAxis(group_of("tensor", groups.tensor, rank), kNoWait);
+  placement.pipeline_rank =
+      static_cast<int>(std::ranges::find(groups.pipeline, rank) - groups.pipeline.begin());
+  placement.sharding = sharding_of(recipe, group_of("data shard", groups.shard, rank),
+                                   group_of("data replica", groups.replicate, rank));
+  return placement;
+}
+
+Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index) {
+  const ModelRecipe& model = recipe.model;
+  Microbatch microbatch;
+  microbatch.index = index;
+  microbatch.step = 1;
+  microbatch.sample_ids = at::empty({samples}, at::kLong);
+  if (model.kind == ModelKind::kGpt) {
+    microbatch.inputs = at::empty({samples, model.seq_len}, at::kLong);
+    microbatch.targets = at::empty({samples, model.seq_len}, at::kLong);
+    if (recipe.data.pack == Pack::kIsolated && recipe.data.kind != DataKind::kRandom) {
+      microbatch.document_ids = at::empty({samples, model.seq_len}, at::kLong);
+    }
+    return microbatch;
+  }
+  microbatch.inputs = at::empty({samples, model.input_dim}, at::kFloat);
+  microbatch.targets = model.loss == Loss::kCrossEntropy
+                           ? at::empty({samples}, at::kLong)
+                           : at::empty({samples, model.output_dim}, at::kFloat);
+  return microbatch;
+}
+
+// Data files are not opened: they are taken to have enough.
+std::int64_t held_out_samples(const DataRecipe& data) {
+  if (data.held_out_fraction == 0) return 0;
+  return data.kind == DataKind::kRandom ? kRandomHeldOutSamples : kUnlimited;
+}
+
+// Over all ranks, in a step or in an evaluation; 0 where none is made. Where any is, the last step
+// has one.
+std::int64_t samples_of(const Recipe& recipe, Mode mode) {
+  if (mode == Mode::kTrain) return recipe.train.global_batch_size;
+  if (recipe.train.evaluate_every_steps == 0) return 0;
+  return evaluation_samples(recipe, held_out_samples(recipe.data));
+}
+
+// More microbatches than these do not make the peak higher: without a pipeline each leaves nothing
+// behind but claimed gradients, and a pipeline is full then. GPipe keeps them all to their backward
+// passes.
+std::int64_t enough_microbatches(const Recipe& recipe, Mode mode) {
+  const ParallelRecipe& parallel = recipe.parallel;
+  if (parallel.pipeline == 1) return 3;
+  if (mode == Mode::kTrain && parallel.pipeline_schedule == PipelineScheduleKind::kGpipe)
+    return microbatches_per_step(recipe);
+  return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
+}
+
+// Of a rank that has so many samples. At ZeRO stage 3 some are empty: those that a rank
+// is padded with (Trainer).
+std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::int64_t samples) {
+  const std::int64_t size = recipe.train.micro_batch_size;
+  const std::int64_t enough = enough_microbatches(recipe, mode);
+  std::vector<Microbatch> microbatches;
+  const auto add = [&](std::int64_t count) {
+    microbatches.push_back(make_microbatch(recipe, count, static_cast<int>(microbatches.size())));
+  };
+  for (std::int64_t left = std::min(samples, size * enough); left > 0; left -= size) {
+    add(std::min(left, size));
+  }
+  if (recipe.parallel.zero_stage != 3) return microbatches;
+  const std::int64_t padded_count =
+      std::min<std::int64_t>(most_microbatches(recipe, samples_of(recipe, mode)), enough);
+  while (std::ssize(microbatches) < padded_count) add(0);
+  return microbatches;
+}
+
+// Forwards every hook to the data axis and samples the live bytes between units.
+class PeakMemoryHooks final : public UnitHooks {
+ public:
+  explicit PeakMemoryHooks(DataAxis& axis) : axis_(axis) {}
+
+  void unshard(int unit, Direction direction) override {
+    axis_.unshard(unit, direction);
+    sample();
+  }
+  void reshard(int unit) override {
+    sample();
+    axis_.reshard(unit);
+  }
+  void prepare_gradients(int unit) override { axis_.prepare_gradients(unit); }
+  void gradients_ready(int unit) override { axis_.gradients_ready(unit); }
+
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+
+ private:
+  void sample() { peak_ = std::max(peak_, live_bytes()); }
+
+  DataAxis& axis_;
+  std::int64_t peak_ = 0;
+};
+
+std::int64_t bytes_of(const Microbatch& microbatch) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor* tensor : {&microbatch.inputs, &microbatch.targets, &microbatch.sample_ids,
+                                   &microbatch.document_ids}) {
+    if (tensor->defined()) bytes += static_cast<std::int64_t>(tensor->nbytes());
+  }
+  return bytes;
+}
+
+// Values of state for each element. An optimiser itself has lists of chunks, too long for a model
+// that no machine holds.
+int state_storages(const OptimizerRecipe& optimizer) {
+  switch (optimizer.kind) {
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kLamb:
+      return 2;
+    case OptimizerKind::kLars:
+      return 1;
+    case OptimizerKind::kSgd:
+      break;
+  }
+  return optimizer.momentum == 0 ? 0 : 1;
+}
+
+// One rank, as Trainer makes it and takes it through its steps.
+class DryRunRank {
+ public:
+  DryRunRank(const Recipe& recipe, int rank)
+      : recipe_(recipe),
+        rank_(rank),
+        groups_(groups_of(recipe, rank)),
+        before_(live_bytes()),
+        model_(recipe, placement_of(recipe, groups_, rank)),
+        tensor_(group_of("tensor", groups_.tensor, rank)),
+        pipeline_group_(group_of("pipeline", groups_.pipeline, rank)) {}
+
+  // Comes first. All that a plan has without any steps.
+  const MemoryPlan& start() {
+    count_start();
+    for (int i = 0; i < state_storages(recipe_.optimizer); ++i) {
+      state_.push_back(model_.arena().allocate_state());
+    }
+    plan_.optimizer = model_.arena().bytes(Storage::kState);
+    return plan_;
+  }
+
+  const MemoryPlan& run() {
+    DataAxis axis(model_.arena(),
+                  PartialGroups{tensor_, group_of("tied stages", groups_.embedding, rank_)},
+                  kNoWait);
+    PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
+    step(pipeline, axis);
+    evaluate(pipeline, axis);
+    count_saving();
+    return plan_;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t element_size() const {
+    return static_cast<std::int64_t>(c10::elementSize(model_.arena().types().master));
+  }
+
+  // Initial values are drawn in fp64, a parameter at a time; where the values of others' pieces are
+  // drawn, too, there is a copy in the masters' type.
+  void count_start() {
+    const Arena& arena = model_.arena();
+    plan_.values = arena.bytes(Storage::kWorkingWeights);
+    plan_.masters = arena.bytes(Storage::kMasters);
+    plan_.gradients = arena.bytes(Storage::kGradients);
+    const bool draws_others = arena.sharding().stage > 0 && arena.keeps_working_weights();
+    std::int64_t most = 0;
+    if (draws_others) {
+      for (const auto& parameter : arena.parameters()) {
+        most = std::max(most, parameter->spec().local_count());
+      }
+    } else {
+      for (const LocalShard& shard : arena.local_shards()) most = std::max(most, shard.count);
+    }
+    const auto drawn =
+        static_cast<std::int64_t>(sizeof(double)) + (draws_others ? element_size() : 0);
+    plan_.start = live_bytes() - before_ + most * drawn;
+  }
+
+  [[nodiscard]] std::int64_t samples(Mode mode) const {
+    return even_split(
+               samples_of(recipe_, mode),
+               static_cast<int>(std::ranges::find(groups_.data, rank_) - groups_.data.begin()),
+               static_cast<int>(groups_.data.size()))
+        .count;
+  }
+
+  [[nodiscard]] std::int64_t bytes_of_samples(std::int64_t count) const {
+    return count * bytes_of(make_microbatch(recipe_, 1, 0));
+  }
+
+  // Twice: buffers are made in the first step.
+  void step(PipelineExecutor& pipeline, DataAxis& axis) {
+    plan_.batches = kStepsInMemory * bytes_of_samples(samples(Mode::kTrain));
+    const std::int64_t without = live_bytes();
+    const std::vector<Microbatch> microbatches =
+        make_microbatches(recipe_, Mode::kTrain, samples(Mode::kTrain));
+    const std::int64_t inputs = live_bytes() - without;
+    std::int64_t most_between = 0;
+    reset_peak(at::kMeta);
+    for (int pass = 0; pass < 2; ++pass) {
+      PeakMemoryHooks hooks(axis);
+      axis.begin_step(static_cast<int>(microbatches.size()), kNoWait);
+      const PipelineReport report = pipeline.train(microbatches, 1, hooks, kNoWait, {});
+      plan_.peak_stage_activations = report.peak_stage_activations;
+      axis.finish();
+      axis.after_update();
+      most_between = hooks.peak();
+    }
+    const std::int64_t lasting = live_bytes() - inputs;
+    plan_.buffers = lasting - before_ - plan_.storages();
+    plan_.activations = most_between - lasting - inputs;
+    plan_.transient = tensor_memory(at::kMeta).peak_bytes - most_between;
+  }
+
+  // All its samples are there at once.
+  void evaluate(PipelineExecutor& pipeline, DataAxis& axis) {
+    const std::int64_t without = live_bytes();
+    const std::vector<Microbatch> microbatches =
+        make_microbatches(recipe_, Mode::kEvaluate, samples(Mode::kEvaluate));
+    if (microbatches.empty()) return;
+    const std::int64_t inputs = live_bytes() - without;
+    reset_peak(at::kMeta);
+    pipeline.evaluate(microbatches, axis, kNoWait);
+    plan_.evaluation = plan_.batches + bytes_of_samples(samples(Mode::kEvaluate)) +
+                       tensor_memory(at::kMeta).peak_bytes - inputs - before_;
+  }
+
+  [[nodiscard]] bool dumps() const {
+    return std::ranges::any_of(recipe_.debug.dump_steps,
+                               [&](std::int64_t step) { return step <= recipe_.train.steps; });
+  }
+
+  // WholeTensors: a rank gathers its shards, but not tied replicas; rank 0 has the whole model
+  // beside them. A rank that has everything gathers nothing. Gradients, which a dump
+  // has too, are copied before, to scale them.
+  void count_saving() {
+    const Arena& arena = model_.arena();
+    plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
+    plan_.writing = plan_.gathering;
+    if (dumps() && rank_ == 0) {
+      plan_.writing += bytes_of_samples(recipe_.train.global_batch_size);
+    }
+    if (tensor_.size() == 1 && pipeline_group_.size() == 1 && arena.sharding().stage == 0) {
+      if (!dumps()) return;
+      for (const auto& parameter : arena.parameters()) {
+        plan_.writing += parameter->spec().local_count() * element_size();
+      }
+      return;
+    }
+    const bool contributes = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
+                                                        : groups_.data.front() == rank_;
+    std::int64_t own = 0, scaled = 0, whole = 0;
+    for (const LocalShard& shard : arena.local_shards()) {
+      const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
+      if (!contributes || spec.tied_replica) continue;
+      const std::int64_t owned = spec.owned.value_or(spec.local_count());
+      const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
+      own += count;
+      if (dumps() && count > 0) scaled += shard.count;
+    }
+    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
+    plan_.gathering += (own + scaled) * element_size();
+    if (rank_ == 0) {
+      plan_.gathering += whole * element_size();
+      plan_.writing += whole * element_size();
+    } else {
+      plan_.sent = own * element_size();
+    }
+  }
+
+  const Recipe& recipe_;
+  int rank_;
+  GroupRanks groups_;
+  std::int64_t before_;
+  ModelPart model_;
+  Group tensor_, pipeline_group_;
+  std::vector<at::Tensor> state_;
+  MemoryPlan plan_;
+};
+
+// Without their plans.
+std::vector<RankKind> kinds_of(const Recipe& recipe) {
+  const Mesh mesh = mesh_of(recipe);
+  // Stages, place of the tensor axis, samples; and what rank 0 alone does.
+  using KindKey = std::tuple<int, int, std::int64_t, std::int64_t, bool, bool>;
+  std::map<KindKey, std::size_t> kind_of_key;
+  std::vector<RankKind> kinds;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const int data = mesh.coordinate(rank, Axis::kData);
+    const auto samples = [&](Mode mode) {
+      return even_split(samples_of(recipe, mode), data, mesh.size(Axis::kData)).count;
+    };
+    const KindKey key{mesh.coordinate(rank, Axis::kPipeline),
+                      mesh.coordinate(rank, Axis::kTensor),
+                      samples(Mode::kTrain),
+                      samples(Mode::kEvaluate),
+                      rank == 0,
+                      data == 0};
+    const auto [found, is_new] = kind_of_key.try_emplace(key, kinds.size());
+    if (is_new) kinds.emplace_back();
+    kinds[found->second].ranks.push_back(rank);
+  }
+  return kinds;
+}
+
+enum class Steps { kNone, kAll };
+
+MemoryPlan dry_run(const Recipe& recipe, int rank, Steps steps) {
+  const c10::InferenceMode no_autograd;
+  const MetaTensors meta;
+  DryRunRank dry(recipe, rank);
+  const MemoryPlan& start = dry.start();
+  return steps == Steps::kNone ? start : dry.run();
+}
+
+}  // namespace
+
+std::int64_t MemoryPlan::peak() const {
+  return std::max({step(), start, evaluation, saving()});
+}
+
+MemoryPlan predict_memory(const Recipe& recipe, int rank) {
+  return dry_run(recipe, rank, Steps::kAll);
+}
+
+ScopedRankThreads::ScopedRankThreads(int ranks_per_node) : before_(at::get_num_threads()) {
+  if (std::getenv("OMP_NUM_THREADS")) return;  // which the ranks have as well
+  at::set_num_threads(threads_of_rank(usable_cores(), ranks_per_node));
+}
+
+ScopedRankThreads::~ScopedRankThreads() {
+  at::set_num_threads(before_);
+}
+
+std::vector<RankKind> predict_job(const Recipe& recipe, const ShouldContinue& should_continue) {
+  std::vector<RankKind> kinds = kinds_of(recipe);
+  if (should_continue) {
+    // Takes a moment, where the steps may take seconds.
+    for (RankKind& kind : kinds) kind.plan = dry_run(recipe, kind.ranks.front(), Steps::kNone);
+    if (!should_continue(kinds)) return kinds;
+  }
+  for (RankKind& kind : kinds) {
+    kind.plan = predict_memory(recipe, kind.ranks.front());
+    if (should_continue && !should_continue(kinds)) return kinds;
+  }
+  // Rank 0 has what one other rank has sent at a time.
+  std::int64_t most = 0;
+  for (const RankKind& kind : kinds) most = std::max(most, kind.plan.sent);
+  kinds.front().plan.gathering += most;
+  return kinds;
+}
+
+std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count) {
+  std::int64_t bytes = 0;
+  for (const RankKind& kind : kinds) {
+    const auto begin = std::ranges::lower_bound(kind.ranks, first);
+    const auto end = std::ranges::lower_bound(kind.ranks, first + count);
+    bytes += (end - begin) * (kind.plan.peak() + kProcessBytes);
+  }
+  return bytes;
+}
+
+}  // namespace troika

@@ -1,0 +1,54 @@
+// Everything that a training step has to do with the data axis, for the recipe's models: the hooks
+// that gather values ahead of use and reduce gradients as they become ready, at every stage of ZeRO
+// (docs/zero.md). A step is
+//
+//   begin_step(); forward and backward passes with these hooks; finish();
+//   the optimiser's step; after_update()
+//
+// Passes for evaluation use the same hooks, outside steps. Collective: all ranks of the data axis
+// call the same in the same order; at stage 3 that goes for every hook.
+#pragma once
+
+#include <troika/nn/stage.h>
+#include <troika/sync/gradients/gradient_reducer.h>
+#include <troika/sync/gradients/parameter_gatherer.h>
+
+#include <string>
+
+namespace troika {
+
+class DataAxis final : public UnitHooks {
+ public:
+  // Over the groups of `arena.sharding()`, and `partial`. `timeout` is for each collective.
+  explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60));
+
+  // A new step, in which every unit with parameters is going to be ready `microbatches` times on
+  // this rank (none: it has no microbatch in the step, and its gradients count as zero).
+  void begin_step(int microbatches, Seconds timeout);
+  // Waits for the sums over the data axis: the gradients of Arena::local_shards() are whole then,
+  // and own values may be written. Throws DeadlineError, PeerError.
+  void finish();
+  // Own values have changed, by the optimiser or by a file: gathers them, without waiting for them.
+  void after_update();
+
+  void begin_pass(int microbatch, int stage) override;
+  void unshard(int unit, Direction direction) override;
+  void reshard(int unit) override;
+  void prepare_gradients(int unit) override;
+  void gradients_ready(int unit) override;
+
+  // Memory beside the arena's.
+  [[nodiscard]] std::int64_t buffer_bytes() const {
+    return reducer_.buffer_bytes() + gatherer_.buffer_bytes();
+  }
+  [[nodiscard]] const GradientReducer& reducer() const { return reducer_; }
+  [[nodiscard]] const ParameterGatherer& gatherer() const { return gatherer_; }
+
+ private:
+  void label_with(const std::string& pass);
+
+  GradientReducer reducer_;
+  ParameterGatherer gatherer_;
+};
+
+}  // namespace troika
