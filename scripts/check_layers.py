@@ -10,7 +10,7 @@ from tree import ROOT, cpp_files
 
 # A folder may include from itself and from the folders before it.
 ORDER = ["base", "observe", "config", "mesh", "schedule", "rendezvous", "comm", "session", "param", "ops", "nn", "optim", "data", "models",
-         "sync", "parallel", "checkpoint", "train", "plan", "verify", "inference", "launch", "capi", "bench", "cli"]
+         "sync", "parallel", "checkpoint", "recipe", "train", "plan", "verify", "inference", "launch", "capi", "bench", "cli"]
 LONGEST = 500  # lines
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")

@@ -3,7 +3,7 @@
 //
 //   troika launch --ranks 2 -- own_recipe recipe.toml parallel.tensor=2
 #include <troika/base/error.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/train/run.h>
 
 #include <iostream>

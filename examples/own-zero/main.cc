@@ -8,7 +8,7 @@
 #include <troika/base/error.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
-#include <troika/parallel/data_parallel/sync_batch_norm.h>
+#include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include <iostream>

@@ -88,6 +88,9 @@ class JudgedUpdates(CommandTest):
         self.judged_with_clipping("optimizer.kind=lars", "optimizer.momentum=0.9", "optimizer.nesterov=true",
                                   "optimizer.lr=5.0")
 
+    def test_lion(self):
+        self.judged_with_clipping("optimizer.kind=lion", "optimizer.lr=0.005")
+
     def test_fp16_skips_halves_and_recovers(self):
         # One letter: the gradients of all targets point the same way, and overflow at the first loss scales.
         for path in (self.folder / "text").iterdir():

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <troika/base/error.h>
-#include <troika/config/choices.h>
-#include <troika/config/recipe.h>
+#include <troika/comm/options.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // again as the same. Bytes after a NUL are an override.
 #include <fuzz/fuzz.h>
 #include <troika/base/error.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 
 #include <vector>
 

@@ -2,7 +2,7 @@
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
-#include <troika/data/token_shard.h>
+#include <troika/data/sources/tokens/token_shard.h>
 
 #include <algorithm>
 #include <vector>

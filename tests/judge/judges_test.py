@@ -175,17 +175,19 @@ def test_learning_rates_worked_out_by_hand():
     "optimizer, gradient, step, plain_step",
     [
         # Adam's first direction is the gradient's sign: |w| / |u| = 5 / sqrt(2).
-        ({"kind": "lamb", "weight_decay": 0.0}, [2.0, -7.0], [5 / 2**0.5, -5 / 2**0.5], [1.0, -1.0]),
+        ({"kind": "lamb", "betas": [0.9, 0.95], "eps": 0.0, "weight_decay": 0.0},
+         [2.0, -7.0], [5 / 2**0.5, -5 / 2**0.5], [1.0, -1.0]),
         # 0.001 |w| / (|g| + 0.1 |w|) = 1 / 300, times g + 0.1 w.
-        ({"kind": "lars", "weight_decay": 0.1}, [0.6, 0.8], [0.003, 0.004], [0.6, 0.8]),
+        ({"kind": "lars", "momentum": 0.9, "nesterov": False, "weight_decay": 0.1},
+         [0.6, 0.8], [0.003, 0.004], [0.6, 0.8]),
+        ({"kind": "lion", "betas": [0.9, 0.99], "weight_decay": 0.1}, [2.0, -7.0], [1.3, -0.6], [1.0, -1.0]),
     ],
 )
-def test_layer_wise_steps_worked_out_by_hand(optimizer, gradient, step, plain_step):
+def test_steps_worked_out_by_hand(optimizer, gradient, step, plain_step):
     """Of a weight, and of a norm's, which neither adapts nor decays."""
-    recipe = {"betas": [0.9, 0.95], "eps": 0.0, "momentum": 0.9, "nesterov": False, **optimizer}
     start, gradient, *steps = (torch.tensor(x, dtype=torch.float64) for x in ([3, 4], gradient, step, plain_step))
     parameters = {name: start.clone() for name in ("mlp.weight", "model.norm.weight")}
-    judge = update_reference.build(recipe, parameters)
+    judge = update_reference.build(optimizer, parameters)
     for value in parameters.values():
         value.grad = gradient.clone()
     for group in judge.param_groups:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Judges the updates of a run: what each step made of the parameters and gradients that it dumped.
 
-PyTorch's optimisers and its clipping, LAMB and LARS as their papers have them, and the recipe's schedule, all in
+PyTorch's optimisers and its clipping, LAMB, LARS and Lion as their papers have them, and the recipe's schedule, all in
 fp64, take each dump to the next one's parameters, and the last one to those of model.safetensors. An optimiser
 remembers, so every step has to be dumped. The defaults are the bounds for fp64 runs.
 """
@@ -55,6 +55,17 @@ class Lars(LayerWise):
         w -= step + momentum * velocity if group["nesterov"] else velocity
 
 
+class Lion(LayerWise):
+    """Chen et al. 2023, algorithm 2; takes betas."""
+
+    def update(self, w, group, state):
+        beta1, beta2 = group["betas"]
+        m = state.get("m", torch.zeros_like(w))
+        u = torch.sign(beta1 * m + (1 - beta1) * w.grad)
+        w -= group["lr"] * (u + group["weight_decay"] * w)
+        state["m"] = beta2 * m + (1 - beta2) * w.grad
+
+
 def trust(w, divisor, group, coefficient=1.0):
     usable = group["adapt"] and w.norm() > 0 and divisor > 0
     return coefficient * w.norm() / divisor if usable else 1.0
@@ -73,14 +84,13 @@ def build(recipe, parameters):
         }
         for decaying in (True, False)
     ]
-    momentum = {key: recipe[key] for key in ("momentum", "nesterov")}
-    adaptive = {"betas": tuple(recipe["betas"]), "eps": recipe["eps"]}
+    own = {key: recipe[key] for key in ("betas", "eps", "momentum", "nesterov") if key in recipe}
     if recipe["kind"] == "sgd":
-        return torch.optim.SGD(groups, lr=0.0, **momentum)
+        return torch.optim.SGD(groups, lr=0.0, **own)
     if recipe["kind"] == "adamw":
-        return torch.optim.AdamW(groups, lr=0.0, **adaptive)
+        return torch.optim.AdamW(groups, lr=0.0, **own)
     groups = [{**group, "adapt": decaying} for group, decaying in zip(groups, (True, False))]
-    return Lamb(groups, **adaptive) if recipe["kind"] == "lamb" else Lars(groups, **momentum)
+    return {"lamb": Lamb, "lars": Lars, "lion": Lion}[recipe["kind"]](groups, **own)
 
 
 def learning_rate(optimizer, train, step):

@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
 #include <troika/base/index_range.h>
-#include <troika/data/dataset.h>
+#include <troika/data/kind.h>
+#include <troika/models/gpt/options.h>
 #include <troika/verify/layout_text.h>
 
 #include <algorithm>
@@ -51,10 +52,11 @@ TEST_F(Matrix, OfTheMlpAgreesWithOneRank) {
 
 // The fewest targets that count on one of `ranks` data ranks in a step.
 std::int64_t fewest_targets(const Recipe& recipe, std::int64_t step, std::int64_t ranks) {
+  const SampleSpec sample = traits_of(recipe.model).sample;
   const auto dataset =
-      open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed));
+      open_dataset(recipe.data, sample, static_cast<std::uint64_t>(recipe.seed));
   const std::int64_t samples = recipe.train.global_batch_size;
-  std::int64_t fewest = samples * recipe.model.seq_len;
+  std::int64_t fewest = samples * sample.targets_per_sample;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     IndexRange range = even_split(samples, static_cast<int>(rank), static_cast<int>(ranks));
     range.first += (step - 1) * samples;
@@ -75,7 +77,7 @@ TEST_F(Matrix, AgreesWhereARankHasNoTargetAtAll) {
 TEST_F(Matrix, HasWhatItIsToHave) {
   int unequal = 0, many_ranks = 0, layouts = 0;
   for (const MatrixCase& one : pairwise_matrix(shards())) {
-    unequal += fewest_targets(one.recipe, 1, 4) < kFewestSamples * one.recipe.model.seq_len;
+    unequal += fewest_targets(one.recipe, 1, 4) < kFewestSamples * one.recipe.model.as<GptOptions>().seq_len;
     for (const TrialLayout& layout : one.layouts) {
       many_ranks += layout.ranks() == kMostRanks ? 1 : 0;
       ++layouts;
@@ -92,7 +94,7 @@ TEST_F(Matrix, HasEveryLayoutWhereItIsComplete) {
   for (const MatrixCase& one : complete_matrix(shards())) {
     for (const TrialLayout& layout : one.layouts) tried.insert(describe(layout, one.recipe));
     // Which layouts there are depends on these alone.
-    const ModelRecipe& model = one.recipe.model;
+    const auto& model = one.recipe.model.as<GptOptions>();
     const std::string kind = std::to_string(model.heads) + "/" + std::to_string(model.kv_heads);
     if (heads.insert(kind + ", " + std::to_string(model.layers)).second) {
       for (const TrialLayout& layout : all_layouts(one.recipe, kMostRanks)) {

@@ -2,9 +2,13 @@
 
 #include <sys/wait.h>
 #include <troika/base/random.h>
-#include <troika/config/choices.h>
-#include <troika/config/recipe_file.h>
-#include <troika/data/shard_writer.h>
+#include <troika/data/sources/documents.h>
+#include <troika/data/sources/random/random.h>
+#include <troika/data/sources/tokens/shard_writer.h>
+#include <troika/data/sources/tokens/tokens.h>
+#include <troika/models/gpt/options.h>
+#include <troika/models/mlp/options.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/verify/layout_text.h>
 #include <troika/verify/pairwise.h>
 
@@ -52,17 +56,15 @@ std::vector<Choices> product(const std::array<int, kCount>& sizes) {
   return all;
 }
 
-DataRecipe data_of(Data kind, const std::filesystem::path& shards) {
-  DataRecipe data;
-  data.kind = DataKind::kRandom;
+DataOptions data_of(Data kind, const std::filesystem::path& shards) {
+  if (kind == Data::kRandom) return DataOptions(random_kind(), RandomOptions{0});
+  DocumentOptions data;
   data.held_out_fraction = 0;
-  if (kind == Data::kRandom) return data;
-  data.kind = DataKind::kTokens;
   data.paths = {(shards / "*.tokens").string()};
   data.pack = kind == Data::kConcatenate ? Pack::kConcatenate
               : kind == Data::kIsolated  ? Pack::kIsolated
                                          : Pack::kPad;
-  return data;
+  return DataOptions(tokens_kind(), data);
 }
 
 Recipe base_recipe() {
@@ -76,7 +78,7 @@ Recipe base_recipe() {
 
 Recipe recipe_of(const Choices& choices, const std::filesystem::path& shards) {
   Recipe recipe = base_recipe();
-  ModelRecipe& model = recipe.model;
+  auto& model = recipe.model.as<GptOptions>();
   model.norm = static_cast<Norm>(choices[0]);
   model.position = static_cast<Position>(choices[1]);
   model.activation = static_cast<ActivationFunction>(choices[2]);
@@ -96,13 +98,16 @@ Recipe recipe_of(const Choices& choices, const std::filesystem::path& shards) {
 }
 
 std::string name_of_case(const Recipe& recipe) {
-  const ModelRecipe& model = recipe.model;
+  const auto& model = recipe.model.as<GptOptions>();
   std::ostringstream name;
   name << name_of(model.norm) << ", " << name_of(model.position) << ", "
        << name_of(model.activation) << (model.bias ? ", bias" : "")
        << (model.dropout > 0 ? ", dropout" : "") << (model.tied_embeddings ? ", tied" : "") << ", "
        << model.heads << " heads, " << model.kv_heads << " kv heads, " << model.layers
-       << " layers, " << name_of(recipe.data.kind) << " " << name_of(recipe.data.pack);
+       << " layers, " << recipe.data.name();
+  if (recipe.data.holds<DocumentOptions>()) {
+    name << " " << name_of(recipe.data.as<DocumentOptions>().pack);
+  }
   return name.str();
 }
 
@@ -250,14 +255,9 @@ std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards) {
 
 MatrixCase mlp_case() {
   MatrixCase one{"mlp", base_recipe(), {}};
-  ModelRecipe& model = one.recipe.model;
-  model.kind = ModelKind::kMlp;
-  model.activation = ActivationFunction::kTanh;
-  model.bias = true;
-  model.input_dim = 6;
-  model.hidden_dims = {8, 5, 9, 7, 4, 6, 5};
-  model.output_dim = 3;
-  one.recipe.data.kind = DataKind::kRandom;
+  one.recipe.model = ModelOptions(
+      mlp_kind(), MlpOptions{6, {8, 5, 9, 7, 4, 6, 5}, 3, ActivationFunction::kTanh});
+  one.recipe.data = DataOptions::named("random");
   one.layouts = pairwise_layouts(one.recipe, 4);
   return one;
 }

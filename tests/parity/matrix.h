@@ -1,7 +1,7 @@
 // The matrix of models and layouts on which the numbers must be those of one rank.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/verify/layouts.h>
 
 #include <filesystem>

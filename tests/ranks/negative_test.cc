@@ -3,9 +3,10 @@
 // written as a run folder, and judged as `troika verify` judges its runs.
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
-#include <troika/data/dataset.h>
+#include <troika/data/kind.h>
+#include <troika/models/gpt/options.h>
 #include <troika/optim/gradient_norm.h>
-#include <troika/optim/optimizer.h>
+#include <troika/optim/options.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/sync/gradients/data_axis.h>
 #include <troika/train/dump.h>
@@ -45,22 +46,28 @@ struct AxisGroups {
 Recipe small_recipe() {
   Recipe recipe;
   recipe.seed = 7;
-  recipe.model.layers = 2;
-  recipe.model.heads = 3;
-  recipe.model.kv_heads = 1;
-  recipe.model.head_dim = 4;
-  recipe.model.dim = 14;
-  recipe.model.ffn_dim = 11;
-  recipe.model.vocab_size = 251;
-  recipe.model.seq_len = 37;
-  recipe.data.kind = DataKind::kRandom;
+  auto& model = recipe.model.as<GptOptions>();
+  model.layers = 2;
+  model.heads = 3;
+  model.kv_heads = 1;
+  model.head_dim = 4;
+  model.dim = 14;
+  model.ffn_dim = 11;
+  model.vocab_size = 251;
+  model.seq_len = 37;
+  recipe.data = DataOptions::named("random");
   recipe.train.global_batch_size = 7;
   recipe.train.micro_batch_size = 2;
   recipe.train.precision = Precision::kFloat64;
   recipe.train.grad_clip = 0.05;  // so that the norm is in the update
-  recipe.optimizer.kind = OptimizerKind::kSgd;
+  recipe.optimizer.kind = Chosen<OptimizerKind>::named("sgd");
   recipe.parallel.data = 1;
   return recipe;
+}
+
+std::unique_ptr<Dataset> dataset_of(const Recipe& recipe) {
+  return open_dataset(recipe.data, traits_of(recipe.model).sample,
+                      static_cast<std::uint64_t>(recipe.seed));
 }
 
 // What a step leaves on a rank.
@@ -138,8 +145,7 @@ class Step {
   }
 
   [[nodiscard]] std::vector<Microbatch> microbatches() const {
-    const auto dataset =
-        open_dataset(recipe_.data, recipe_.model, static_cast<std::uint64_t>(recipe_.seed));
+    const auto dataset = dataset_of(recipe_);
     const IndexRange range =
         even_split(recipe_.train.global_batch_size, groups_.data.rank(), groups_.data.size());
     std::vector<Microbatch> batches =
@@ -201,8 +207,7 @@ void write_run(const std::filesystem::path& run, const Recipe& recipe, const Ste
   const std::filesystem::path dump = dump_folder(run, 1);
   dump_tensors(dump, "parameters", outcome.initial);
   dump_tensors(dump, "gradients", outcome.gradients);
-  const auto dataset =
-      open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed));
+  const auto dataset = dataset_of(recipe);
   dump_batch(dump, *dataset, {0, recipe.train.global_batch_size}, 1);
   save_parameters(model_path(run), outcome.parameters);
   std::ofstream(run / "metrics.jsonl") << std::setprecision(17) << "{\"loss\": " << outcome.loss
@@ -264,7 +269,7 @@ RANK_TEST(Negative, ATiedWeightThatCountsTwiceInTheNormIsFound, 2) {
   EXPECT_EQ(finding(rank, tied, groups, group, Fault::kCountTiedTwice), "grad_norm of step 1");
   // Without a replica there is nothing that could count twice: the naive norm is right.
   Recipe untied = tied;
-  untied.model.tied_embeddings = false;
+  untied.model.as<GptOptions>().tied_embeddings = false;
   EXPECT_EQ(finding(rank, untied, {.pipeline = group}, group, Fault::kCountTiedTwice), "");
 }
 

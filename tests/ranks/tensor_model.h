@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
-#include <troika/models/model.h>
+#include <troika/models/gpt/gpt.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,43 +18,43 @@ namespace troika::test {
 
 enum class Tokens { kPlain, kIsolatedDocuments, kSomeIgnored, kNoneValid };
 
-inline ModelRecipe small_gpt(std::int64_t heads, std::int64_t kv_heads) {
-  ModelRecipe recipe;
-  recipe.layers = 2;
-  recipe.heads = heads;
-  recipe.kv_heads = kv_heads;
-  recipe.head_dim = 4;
-  recipe.dim = 14;
-  recipe.ffn_dim = 11;
-  recipe.vocab_size = 251;
-  recipe.seq_len = 37;
-  return recipe;
+inline GptOptions small_gpt(std::int64_t heads, std::int64_t kv_heads) {
+  GptOptions options;
+  options.layers = 2;
+  options.heads = heads;
+  options.kv_heads = kv_heads;
+  options.head_dim = 4;
+  options.dim = 14;
+  options.ffn_dim = 11;
+  options.vocab_size = 251;
+  options.seq_len = 37;
+  return options;
 }
 
-inline at::Tensor draw_ids(const ModelRecipe& recipe, std::int64_t samples, std::string_view name) {
+inline at::Tensor draw_ids(const GptOptions& options, std::int64_t samples, std::string_view name) {
   const RandomStream stream(stream_key(11, name));
-  const at::Tensor ids = at::empty({samples, recipe.seq_len}, at::kLong);
+  const at::Tensor ids = at::empty({samples, options.seq_len}, at::kLong);
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
     ids.mutable_data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(
-        stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(recipe.vocab_size)));
+        stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(options.vocab_size)));
   }
   return ids;
 }
 
-inline Microbatch token_batch(const ModelRecipe& recipe, Tokens tokens, std::int64_t samples = 3) {
+inline Microbatch token_batch(const GptOptions& options, Tokens tokens, std::int64_t samples = 3) {
   Microbatch batch;
-  batch.inputs = draw_ids(recipe, samples, "inputs");
-  batch.targets = draw_ids(recipe, samples, "targets");
+  batch.inputs = draw_ids(options, samples, "inputs");
+  batch.targets = draw_ids(options, samples, "targets");
   if (tokens == Tokens::kSomeIgnored) {  // unequally many of each sample
     batch.targets.select(0, 0).narrow(0, 0, 30).fill_(kIgnoredTarget);
     batch.targets.select(0, samples - 1).narrow(0, 20, 17).fill_(kIgnoredTarget);
   }
   if (tokens == Tokens::kNoneValid) batch.targets.fill_(kIgnoredTarget);
   if (tokens == Tokens::kIsolatedDocuments) {
-    batch.document_ids = at::zeros({samples, recipe.seq_len}, at::kLong);
+    batch.document_ids = at::zeros({samples, options.seq_len}, at::kLong);
     for (std::int64_t i = 0; i < samples; ++i) {  // borders differ from sample to sample
-      batch.document_ids.select(0, i).narrow(0, 9 + i, recipe.seq_len - 9 - i).add_(1);
-      batch.document_ids.select(0, i).narrow(0, 20 + i, recipe.seq_len - 20 - i).add_(1);
+      batch.document_ids.select(0, i).narrow(0, 9 + i, options.seq_len - 9 - i).add_(1);
+      batch.document_ids.select(0, i).narrow(0, 20 + i, options.seq_len - 20 - i).add_(1);
     }
   }
   batch.sample_ids = at::arange(40, 40 + samples, at::kLong);
@@ -67,9 +67,9 @@ inline Microbatch token_batch(const ModelRecipe& recipe, Tokens tokens, std::int
 // A model with its parameters, all of which differ from zero and one.
 class TestModel {
  public:
-  TestModel(const ModelRecipe& recipe, const ModelLayout& layout,
+  TestModel(const GptOptions& options, const ModelLayout& layout,
             NumericTypes types = {at::kDouble, at::kDouble})
-      : stage_(build_model(recipe, 5, layout).units, 0,
+      : stage_(build_gpt(options, 5, layout).units, 0,
                layout.checkpoint == ActivationCheckpoint::kFull ? Recompute::kUnits
                                                                 : Recompute::kNone),
         arena_(stage_.specs(), types, Group()) {

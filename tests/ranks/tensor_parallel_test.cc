@@ -29,7 +29,7 @@ Choices choices_of(int number) {
 }
 
 struct GptCase {
-  ModelRecipe recipe;
+  GptOptions options;
   Tokens tokens;
   ActivationCheckpoint checkpoint;
   double loss_scale;
@@ -42,12 +42,12 @@ GptCase case_of(const Choices& choices) {
   const auto [heads, kv_heads] = kHeads[static_cast<std::size_t>(choices[6])];
   GptCase made{small_gpt(heads, kv_heads), static_cast<Tokens>(choices[7]),
                static_cast<ActivationCheckpoint>(choices[8]), choices[9] == 0 ? 1.0 : 64.0};
-  made.recipe.norm = choices[0] == 0 ? Norm::kRmsNorm : Norm::kLayerNorm;
-  made.recipe.position = choices[1] == 0 ? Position::kRope : Position::kLearned;
-  made.recipe.activation = kActivations[static_cast<std::size_t>(choices[2])];
-  made.recipe.bias = choices[3] == 1;
-  made.recipe.dropout = choices[4] == 0 ? 0 : 0.2;
-  made.recipe.tied_embeddings = choices[5] == 0;
+  made.options.norm = choices[0] == 0 ? Norm::kRmsNorm : Norm::kLayerNorm;
+  made.options.position = choices[1] == 0 ? Position::kRope : Position::kLearned;
+  made.options.activation = kActivations[static_cast<std::size_t>(choices[2])];
+  made.options.bias = choices[3] == 1;
+  made.options.dropout = choices[4] == 0 ? 0 : 0.2;
+  made.options.tied_embeddings = choices[5] == 0;
   return made;
 }
 
@@ -75,9 +75,9 @@ TEST(TensorParallel, CasesHoldEveryPairOfChoices) {
 }
 
 void expect_equal_to_one_rank(const GptCase& made, const Group& group) {
-  const Microbatch batch = token_batch(made.recipe, made.tokens);
-  TestModel single(made.recipe, {});
-  TestModel split(made.recipe, {.tensor = axis_of(group), .checkpoint = made.checkpoint});
+  const Microbatch batch = token_batch(made.options, made.tokens);
+  TestModel single(made.options, {});
+  TestModel split(made.options, {.tensor = axis_of(group), .checkpoint = made.checkpoint});
   const double expected = single.train(batch, made.loss_scale);
   const double loss = split.train(batch, made.loss_scale);
   EXPECT_LE(std::abs(loss - expected), 1e-11 * std::abs(expected));
@@ -94,7 +94,7 @@ RANK_FUNCTION(gpt_equals_one_rank) {
   for (int number = 0; number < kCases; number += stride) {
     SCOPED_TRACE("case " + std::to_string(number));
     const GptCase made = case_of(choices_of(number));
-    if (made.recipe.heads >= rank.size()) expect_equal_to_one_rank(made, group);
+    if (made.options.heads >= rank.size()) expect_equal_to_one_rank(made, group);
   }
 }
 
@@ -117,14 +117,14 @@ RANK_TEST(TensorParallel, SlicesMayBeEmpty, 3) {
   const Group group = rank.group("tensor");
   for (const bool tied : {true, false}) {
     GptCase made{small_gpt(3, 3), Tokens::kPlain, ActivationCheckpoint::kNone, 1};
-    made.recipe.tied_embeddings = tied;
-    made.recipe.bias = true;
-    made.recipe.vocab_size = 2;
-    made.recipe.ffn_dim = 2;
-    made.recipe.seq_len = 2;
-    TestModel single(made.recipe, {});
-    TestModel split(made.recipe, {.tensor = axis_of(group)});
-    const Microbatch batch = token_batch(made.recipe, made.tokens, 1);
+    made.options.tied_embeddings = tied;
+    made.options.bias = true;
+    made.options.vocab_size = 2;
+    made.options.ffn_dim = 2;
+    made.options.seq_len = 2;
+    TestModel single(made.options, {});
+    TestModel split(made.options, {.tensor = axis_of(group)});
+    const Microbatch batch = token_batch(made.options, made.tokens, 1);
     EXPECT_NEAR(split.train(batch), single.train(batch), 1e-12);
     sum_partial_gradients(split.arena(), group);
     const Comparison comparison = compare_gradients(split.arena(), single.arena(), group);
@@ -135,9 +135,9 @@ RANK_TEST(TensorParallel, SlicesMayBeEmpty, 3) {
 // The comparison above would notice: norms' gradients are partial sums until they are summed.
 RANK_TEST(TensorParallel, GradientsOfNormsAreWrongUntilSummed, 2) {
   const Group group = rank.group("tensor");
-  const ModelRecipe recipe = small_gpt(3, 3);
-  const Microbatch batch = token_batch(recipe, Tokens::kPlain);
-  TestModel single(recipe, {}), split(recipe, {.tensor = axis_of(group)});
+  const GptOptions options = small_gpt(3, 3);
+  const Microbatch batch = token_batch(options, Tokens::kPlain);
+  TestModel single(options, {}), split(options, {.tensor = axis_of(group)});
   (void)single.train(batch);
   (void)split.train(batch);
   const Comparison before = compare_gradients(split.arena(), single.arena(), group);
@@ -160,16 +160,16 @@ RANK_TEST(TensorParallel, CheckpointsGiveTheSameBits, 1, 2, 3) {
   const Group group = rank.group("tensor");
   for (const auto compute : {at::kDouble, at::kBFloat16}) {
     for (const bool rotary : {true, false}) {
-      ModelRecipe recipe = small_gpt(7, 1);
-      recipe.dropout = 0.2;
-      recipe.position = rotary ? Position::kRope : Position::kLearned;
-      const Microbatch batch = token_batch(recipe, Tokens::kIsolatedDocuments);
+      GptOptions options = small_gpt(7, 1);
+      options.dropout = 0.2;
+      options.position = rotary ? Position::kRope : Position::kLearned;
+      const Microbatch batch = token_batch(options, Tokens::kIsolatedDocuments);
       const NumericTypes types = {compute, compute == at::kDouble ? at::kDouble : at::kFloat};
-      TestModel kept(recipe, {.tensor = axis_of(group)}, types);
+      TestModel kept(options, {.tensor = axis_of(group)}, types);
       const auto expected = bits_of(kept, batch);
       for (const auto checkpoint :
            {ActivationCheckpoint::kSelective, ActivationCheckpoint::kFull}) {
-        TestModel again(recipe, {.tensor = axis_of(group), .checkpoint = checkpoint}, types);
+        TestModel again(options, {.tensor = axis_of(group), .checkpoint = checkpoint}, types);
         const auto found = bits_of(again, batch);
         for (std::size_t i = 0; i < expected.size(); ++i) {
           EXPECT_TRUE(found[i].equal(expected[i])) << i << " with " << static_cast<int>(checkpoint);
@@ -182,10 +182,10 @@ RANK_TEST(TensorParallel, CheckpointsGiveTheSameBits, 1, 2, 3) {
 // Every rank knows the loss of all tokens, and it has the same bits everywhere.
 RANK_TEST(TensorParallel, LossIsTheSameOnEveryRank, 3) {
   const Group group = rank.group("tensor");
-  const ModelRecipe recipe = small_gpt(3, 1);
-  TestModel model(recipe, {.tensor = axis_of(group)});
+  const GptOptions options = small_gpt(3, 1);
+  TestModel model(options, {.tensor = axis_of(group)});
   const at::Tensor own =
-      at::full({1}, model.train(token_batch(recipe, Tokens::kSomeIgnored)), at::kDouble);
+      at::full({1}, model.train(token_batch(options, Tokens::kSomeIgnored)), at::kDouble);
   const at::Tensor all = at::empty({3}, at::kDouble);
   group.all_gather(all, own, Rank::call("losses")).wait();
   EXPECT_TRUE(all.eq(own).all().item<bool>());
@@ -194,10 +194,10 @@ RANK_TEST(TensorParallel, LossIsTheSameOnEveryRank, 3) {
 // bf16 rounds differently on every layout: the loss agrees to its three digits.
 RANK_TEST(TensorParallel, LowPrecisionIsClose, 2) {
   const Group group = rank.group("tensor");
-  const ModelRecipe recipe = small_gpt(7, 7);
-  const Microbatch batch = token_batch(recipe, Tokens::kSomeIgnored);
+  const GptOptions options = small_gpt(7, 7);
+  const Microbatch batch = token_batch(options, Tokens::kSomeIgnored);
   const NumericTypes types = {at::kBFloat16, at::kFloat};
-  TestModel single(recipe, {}, types), split(recipe, {.tensor = axis_of(group)}, types);
+  TestModel single(options, {}, types), split(options, {.tensor = axis_of(group)}, types);
   const double expected = single.train(batch);
   EXPECT_NEAR(split.train(batch), expected, 0.003 * expected);
   sum_partial_gradients(split.arena(), group);

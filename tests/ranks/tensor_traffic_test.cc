@@ -132,15 +132,15 @@ void expect_operations(const Rank& rank, const std::vector<RecordedOperation>& o
 }
 
 void expect_traffic(const Rank& rank, const Group& group, ActivationCheckpoint checkpoint) {
-  const ModelRecipe recipe = small_gpt(7, 1);
-  const Microbatch batch = token_batch(recipe, Tokens::kPlain, 4);  // 148 tokens
-  TestModel model(recipe, {.tensor = {group, Seconds(30)}, .checkpoint = checkpoint});
+  const GptOptions options = small_gpt(7, 1);
+  const Microbatch batch = token_batch(options, Tokens::kPlain, 4);  // 148 tokens
+  TestModel model(options, {.tensor = {group, Seconds(30)}, .checkpoint = checkpoint});
   const auto trained = recorded(rank, [&] { (void)model.train(batch); });
-  expect_operations(rank, trained, operations_of(checkpoint, Halves::kTogether), batch, recipe.dim);
+  expect_operations(rank, trained, operations_of(checkpoint, Halves::kTogether), batch, options.dim);
   const auto apart = recorded(rank, [&] { (void)model.train_apart(batch); });
-  expect_operations(rank, apart, operations_of(checkpoint, Halves::kApart), batch, recipe.dim);
+  expect_operations(rank, apart, operations_of(checkpoint, Halves::kApart), batch, options.dim);
   const auto evaluated = recorded(rank, [&] { (void)model.evaluate(batch); });
-  expect_operations(rank, evaluated, forward_pass().all, batch, recipe.dim);
+  expect_operations(rank, evaluated, forward_pass().all, batch, options.dim);
 }
 
 RANK_FUNCTION(bytes_of_a_microbatch) {
@@ -166,28 +166,28 @@ TEST(TensorTraffic, OfMessages) {
 
 // 8 query heads on 3 ranks: the first and the second read the same key and value head. On 2 each
 // has its own.
-std::int64_t elements_summed_a_step(const ModelRecipe& recipe, int ranks) {
-  const std::int64_t norms_and_biases = (6 * recipe.layers + 2) * recipe.dim;
-  const std::int64_t key_value_width = recipe.kv_heads * recipe.head_dim;
-  const std::int64_t keys_and_values = recipe.layers * 2 * key_value_width * (recipe.dim + 1);
-  return norms_and_biases + recipe.seq_len * recipe.dim + (ranks == 3 ? keys_and_values : 0);
+std::int64_t elements_summed_a_step(const GptOptions& options, int ranks) {
+  const std::int64_t norms_and_biases = (6 * options.layers + 2) * options.dim;
+  const std::int64_t key_value_width = options.kv_heads * options.head_dim;
+  const std::int64_t keys_and_values = options.layers * 2 * key_value_width * (options.dim + 1);
+  return norms_and_biases + options.seq_len * options.dim + (ranks == 3 ? keys_and_values : 0);
 }
 
 RANK_FUNCTION(bytes_summed_once_a_step) {
   const Group group = recorded_group(rank);
-  ModelRecipe recipe = small_gpt(8, 4);
-  recipe.norm = Norm::kLayerNorm;
-  recipe.position = Position::kLearned;
-  recipe.bias = true;
-  TestModel model(recipe, {.tensor = {group, Seconds(30)}});
+  GptOptions options = small_gpt(8, 4);
+  options.norm = Norm::kLayerNorm;
+  options.position = Position::kLearned;
+  options.bias = true;
+  TestModel model(options, {.tensor = {group, Seconds(30)}});
   DataAxis axis(model.arena(), {.tensor = group});
   axis.begin_step(1, Seconds(30));
-  (void)model.train(token_batch(recipe, Tokens::kPlain));
+  (void)model.train(token_batch(options, Tokens::kPlain));
   const std::uint64_t before = group.input_bytes();
   const auto operations = recorded(rank, [&] { axis.finish(); });
   ASSERT_EQ(names_of(operations),
             std::vector<Expected>({{"all_reduce", "gradient bucket 1, tensor axis"}}));
-  const std::int64_t elements = elements_summed_a_step(recipe, rank.size());
+  const std::int64_t elements = elements_summed_a_step(options, rank.size());
   EXPECT_EQ(operations[0].elements, elements);
   const auto input = static_cast<std::uint64_t>(elements) * sizeof(double);
   EXPECT_EQ(group.input_bytes() - before, input);

@@ -1,6 +1,8 @@
 // Trials one after the other in the same processes: what those ranks do that a trial does not use.
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/data/sources/random/random.h>
+#include <troika/models/mlp/options.h>
 #include <troika/rendezvous/world.h>
 #include <troika/verify/layout_text.h>
 #include <troika/verify/trials.h>
@@ -32,13 +34,8 @@ World world_of(const Rank& rank, const Endpoint& store) {
 Recipe small_recipe(const TrialOptions& options) {
   Recipe recipe;
   recipe.name = "small";
-  recipe.model.kind = ModelKind::kMlp;
-  recipe.model.activation = ActivationFunction::kTanh;
-  recipe.model.input_dim = 6;
-  recipe.model.hidden_dims = {8, 5};
-  recipe.model.output_dim = 3;
-  recipe.data.kind = DataKind::kRandom;
-  recipe.data.held_out_fraction = 0;
+  recipe.model = ModelOptions(mlp_kind(), MlpOptions{6, {8, 5}, 3, ActivationFunction::kTanh});
+  recipe.data = DataOptions(random_kind(), RandomOptions{0});
   recipe.train.global_batch_size = 7;
   recipe.train.micro_batch_size = 2;
   recipe.comm.rendezvous_timeout_seconds = kRendezvous.count();

@@ -43,27 +43,27 @@ Sharding sharding_over(const Rank& rank, int stage, int width,
   return sharding;
 }
 
-ModelRecipe small_gpt() {
-  ModelRecipe recipe;
-  recipe.layers = 3;
-  recipe.dim = 64;
-  recipe.heads = recipe.kv_heads = 2;
-  recipe.head_dim = 32;
-  recipe.ffn_dim = 160;  // more than a chunk a matrix
-  recipe.vocab_size = 301;
-  recipe.seq_len = 16;
-  return recipe;
+ModelOptions small_gpt() {
+  GptOptions model;
+  model.layers = 3;
+  model.dim = 64;
+  model.heads = model.kv_heads = 2;
+  model.head_dim = 32;
+  model.ffn_dim = 160;  // more than a chunk a matrix
+  model.vocab_size = 301;
+  model.seq_len = 16;
+  return ModelOptions(gpt_kind(), model);
 }
 
-ModelRecipe small_mlp() {
-  ModelRecipe recipe;
-  recipe.kind = ModelKind::kMlp;
-  recipe.activation = ActivationFunction::kRelu;
-  recipe.bias = true;
-  recipe.input_dim = 100;
-  recipe.hidden_dims = {200, 150, 120, 90};
-  recipe.output_dim = 10;
-  return recipe;
+ModelOptions small_mlp() {
+  return ModelOptions(mlp_kind(), MlpOptions{100, {200, 150, 120, 90}, 10});
+}
+
+OptimizerOptions optimizer_of(std::string_view kind) {
+  OptimizerOptions options;
+  options.kind = Chosen<OptimizerKind>::named(kind);
+  if (options.kind.holds<MomentumOptions>()) options.kind.as<MomentumOptions>().momentum = 0.9;
+  return options;
 }
 
 std::string Outcome::difference_from(const Outcome& other) const {
@@ -91,16 +91,17 @@ ZeroBench::ZeroBench(const ZeroRun& run, Sharding sharding, int data_rank)
 Microbatch ZeroBench::microbatch(int index) const {
   const std::string key =
       std::to_string(steps_) + "/" + std::to_string(data_rank_) + "/" + std::to_string(index);
-  const ModelRecipe& model = run_.model;
+  const SampleSpec sample = traits_of(run_.model).sample;
+  const std::int64_t inputs = kBenchSamples * sample.input.shape.front();
   Microbatch batch;
-  if (model.kind == ModelKind::kGpt) {
-    const std::int64_t tokens = kBenchSamples * model.seq_len;
-    batch.inputs = draw_numbers("in " + key, tokens, model.vocab_size).view({kBenchSamples, -1});
-    batch.targets = draw_numbers("out " + key, tokens, model.vocab_size).view({kBenchSamples, -1});
+  if (sample.is_language()) {
+    const std::int64_t below = sample.input.range;
+    batch.inputs = draw_numbers("in " + key, inputs, below).view({kBenchSamples, -1});
+    batch.targets = draw_numbers("out " + key, inputs, below).view({kBenchSamples, -1});
   } else {
-    const at::Tensor numbers = draw_numbers("in " + key, kBenchSamples * model.input_dim, 1000);
+    const at::Tensor numbers = draw_numbers("in " + key, inputs, 1000);
     batch.inputs = (numbers.to(at::kFloat) / 500 - 1).view({kBenchSamples, -1});
-    batch.targets = draw_numbers("out " + key, kBenchSamples, model.output_dim);
+    batch.targets = draw_numbers("out " + key, kBenchSamples, sample.target.range);
   }
   batch.sample_ids = at::arange(kBenchSamples, at::kLong);
   batch.valid = batch.targets.numel();

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/models/model.h>
+#include <troika/models/gpt/options.h>
+#include <troika/models/mlp/options.h>
 #include <troika/observe/recorder.h>
-#include <troika/optim/optimizer.h>
+#include <troika/optim/options.h>
 #include <troika/sync/gradients/data_axis.h>
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranks/rank_helper.h"
@@ -20,15 +22,17 @@ namespace troika::test {
                                      const std::shared_ptr<Recorder>& recorder = nullptr);
 
 struct ZeroRun {
-  ModelRecipe model = {};
-  OptimizerRecipe optimizer = {};
+  ModelOptions model = {};
+  OptimizerOptions optimizer = {};
   NumericTypes types{at::kFloat, at::kFloat};
   int microbatches = 1;  // by this rank in a step
   double clip = 0.5;
 };
 
-[[nodiscard]] ModelRecipe small_gpt();
-[[nodiscard]] ModelRecipe small_mlp();
+[[nodiscard]] ModelOptions small_gpt();
+[[nodiscard]] ModelOptions small_mlp();
+// The default options with the optimiser of this name; momentum is 0.9 where it has any.
+[[nodiscard]] OptimizerOptions optimizer_of(std::string_view kind);
 
 // What a run leaves: whole tensors and figures, under names.
 struct Outcome {

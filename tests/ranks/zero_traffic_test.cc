@@ -93,9 +93,7 @@ RANK_FUNCTION(zero_bytes_of_a_step) {
   Sharding sharding =
       sharding_over(rank, 0, width, Recorder::create(path, rank.index(), "here", 4096));
   const Group all = rank.group("all");
-  ModelRecipe model = small_mlp();
-  model.input_dim = 512;
-  model.hidden_dims = {1024, 512, 1024, 128};
+  const ModelOptions model(mlp_kind(), MlpOptions{512, {1024, 512, 1024, 128}, 10});
   for (const NumericTypes types : {kHalfWidth, kPlain}) {
     for (int stage = groups == 1 ? 0 : 1; stage <= 3; ++stage) {
       for (const int microbatches : {1, 2}) {

@@ -1,11 +1,9 @@
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
 #include <troika/base/text.h>
 #include <troika/capi/array_model.h>
-#include <troika/config/choices.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/models/model.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
@@ -93,9 +91,9 @@ std::vector<std::string> fixed_keys() {
 }
 
 Recipe for_arrays(Recipe recipe, std::string_view source) {
-  if (recipe.model.kind != ModelKind::kMlp) {
+  if (!recipe.model.holds<MlpOptions>()) {
     throw UsageError(std::string(source) + ": model.kind \"" +
-                         std::string(name_of(recipe.model.kind)) +
+                         std::string(recipe.model.name()) +
                          "\" cannot be trained on arrays of one's own",
                      "write kind = \"mlp\"");
   }
@@ -125,14 +123,14 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
     : session_(std::move(session)),
       recipe_(agreed(session_, read)),
       stage_(build_model(recipe_.model, static_cast<std::uint64_t>(recipe_.seed)).units, 0) {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   arena_ = std::make_unique<Arena>(stage_.specs(), numeric_types(recipe_.train.precision),
                                    session_.world());
   stage_.bind(*arena_);
   arena_->initialize(static_cast<std::uint64_t>(recipe_.seed));
   optimizer_ = make_optimizer(recipe_.optimizer, *arena_);
   data_axis_ = std::make_unique<DataAxis>(*arena_);
-  outputs_.emplace(recipe_.model, *arena_);
+  outputs_.emplace(shape(), *arena_);
 }
 
 ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make, Mode mode) const {
@@ -149,8 +147,8 @@ Saved ArrayModel::saved_for(const ArrayBatch& batch, Mode mode) const {
   Saved saved;
   saved.mode = mode;
   saved.microbatch.inputs = batch.inputs;
-  saved.microbatch.targets = recipe_.model.loss == Loss::kCrossEntropy
-                                 ? class_numbers(batch.targets, recipe_.model.output_dim)
+  saved.microbatch.targets = shape().loss == Loss::kCrossEntropy
+                                 ? class_numbers(batch.targets, shape().output_dim)
                                  : batch.targets.to(arena_->types().master);
   saved.microbatch.valid = batch.inputs.size(0);
   saved.microbatch.step = steps_ + 1;
@@ -169,7 +167,7 @@ double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
 }
 
 double ArrayModel::step(const MakeBatch& make) {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   LocalBatch local = local_batch(make, Mode::kTrain);
   const bool has_samples = local.samples > 0;
   const double loss_scale = local.saved.loss_scale;
@@ -189,8 +187,10 @@ double ArrayModel::step(const MakeBatch& make) {
   if (!sums.nonfinite_ranks.empty() || !std::isfinite(norm)) {
     refuse_nonfinite(sums, norm);
   } else {
-    optimizer_->step({learning_rate(recipe_.optimizer, recipe_.train, steps_),
-                      scale * clip_factor(norm, recipe_.train.grad_clip), ++updates_});
+    const TrainOptions& train = recipe_.train;
+    optimizer_->step(
+        {learning_rate(recipe_.optimizer, train.steps, train.global_batch_size, steps_),
+         scale * clip_factor(norm, train.grad_clip), ++updates_});
   }
   return sums.loss / static_cast<double>(sums.valid);
 }
@@ -209,7 +209,7 @@ void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) cons
 }
 
 double ArrayModel::loss(const MakeBatch& make) {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   LocalBatch local = local_batch(make, Mode::kEvaluate);
   UnitHooks hooks;
   const double own = local.samples > 0 ? stage_.forward({}, local.saved, hooks).loss_sum : 0;
@@ -222,7 +222,7 @@ double ArrayModel::loss(const MakeBatch& make) {
 }
 
 at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   return outputs_->of(inputs).to(inputs.scalar_type());
 }
 
@@ -231,12 +231,12 @@ void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& 
 }
 
 void ArrayModel::save(const std::filesystem::path& path) const {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   on_rank_0("save", [&] { save_parameters(path, *arena_); });
 }
 
 void ArrayModel::load(const std::filesystem::path& path) {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   on_rank_0("load", [&] { load_parameters(path, *arena_); });
   session_.world()
       .broadcast(arena_->masters(0, arena_->units()), 0, session_.call("loaded parameters"))

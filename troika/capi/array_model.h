@@ -3,7 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
@@ -59,7 +59,7 @@ class ArrayModel {
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
-  [[nodiscard]] const ModelRecipe& shape() const { return recipe_.model; }
+  [[nodiscard]] const MlpOptions& shape() const { return recipe_.model.as<MlpOptions>(); }
 
  private:
   // This rank's part in a step: no samples where it refuses what it is given, and why.

@@ -8,7 +8,6 @@
 #include <troika/capi/array_model.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/mpi/bootstrap.h>
-#include <troika/config/choices.h>
 #include <troika/observe/machine.h>
 #include <troika/troika.h>
 
@@ -188,11 +187,11 @@ void create(troika_session* session, const std::function<Recipe()>& read, troika
   *result = new troika_model{ArrayModel(on, checked), session->lost};
 }
 
-at::Tensor inputs_of(const ModelRecipe& shape, const void* inputs, std::int64_t samples, int type) {
+at::Tensor inputs_of(const MlpOptions& shape, const void* inputs, std::int64_t samples, int type) {
   return view_of(inputs, {samples, shape.input_dim}, floating_type(type), "inputs");
 }
 
-ArrayBatch batch_of(const ModelRecipe& shape, const void* inputs, const void* targets,
+ArrayBatch batch_of(const MlpOptions& shape, const void* inputs, const void* targets,
                     std::int64_t samples, int type) {
   const at::ScalarType scalar = floating_type(type);
   const bool classes = shape.loss == Loss::kCrossEntropy;

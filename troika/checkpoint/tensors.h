@@ -1,7 +1,7 @@
 // Named tensors to and from a safetensors file: the saved model of a run, a dump, an import.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <troika/param/named_tensor.h>
 #include <troika/checkpoint/safetensors.h>
 
 #include <filesystem>
@@ -10,11 +10,6 @@
 #include <vector>
 
 namespace troika {
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
 
 // Writes the values of `tensors`, of any device, strides and autograd state, one copy at a time.
 // fp64, fp32, bf16, fp16, int64, int32, int16, int8, uint8 and bool; anything else, a tensor

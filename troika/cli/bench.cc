@@ -27,7 +27,7 @@ namespace {
 
 constexpr Seconds kToMeet{60};
 
-struct CommOptions {
+struct CommBenchArguments {
   LaunchFlags flags;
   std::vector<std::string> engines;
   std::vector<std::string> operations = {"all_reduce"};
@@ -80,7 +80,7 @@ BenchOperation operation_called(const std::string& name) {
                    "operations: all, " + join(names, ", "));
 }
 
-std::vector<BenchOperation> operations_of(const CommOptions& options) {
+std::vector<BenchOperation> operations_of(const CommBenchArguments& options) {
   std::vector<BenchOperation> operations;
   for (const std::string& name : options.operations) {
     if (name != "all") {
@@ -116,7 +116,7 @@ UsageError alone() {
 }
 
 // On one rank, with one engine.
-std::vector<CommTiming> measure_comm(const CommOptions& options, const std::string& engine) {
+std::vector<CommTiming> measure_comm(const CommBenchArguments& options, const std::string& engine) {
   CommBenchOptions bench;
   bench.operations = operations_of(options);
   bench.sizes = parse_sizes(options.sizes);
@@ -129,7 +129,7 @@ std::vector<CommTiming> measure_comm(const CommOptions& options, const std::stri
   return timings;
 }
 
-std::vector<std::string> comm_command(const CommOptions& options, const std::string& engine) {
+std::vector<std::string> comm_command(const CommBenchArguments& options, const std::string& engine) {
   std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                     "bench",
                                     "comm",
@@ -151,7 +151,7 @@ bool is_of_the_engine(const Failure& failure) {
 }
 
 // A job for each engine: one that cannot connect leaves the others alone.
-CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
+CommReport launch_comm(const CommBenchArguments& options, const LaunchPlan& plan) {
   CommReport report{host_name(), plan.ranks, {}, {}};
   std::vector<std::string> engines = options.engines;
   const bool every = engines.empty();
@@ -185,7 +185,7 @@ CommReport launch_comm(const CommOptions& options, const LaunchPlan& plan) {
 }
 
 // Before all that is measured would be lost.
-void check_plot(const CommOptions& options) {
+void check_plot(const CommBenchArguments& options) {
   if (options.plot.empty()) return;
   if (std::filesystem::is_directory(options.plot)) {
     throw UsageError("--plot: " + quote(options.plot) + " is a folder",
@@ -194,13 +194,13 @@ void check_plot(const CommOptions& options) {
   const AtomicFile trial(options.plot);
 }
 
-int show(const CommOptions& options, const CommReport& report) {
+int show(const CommBenchArguments& options, const CommReport& report) {
   if (!options.plot.empty()) write_file_atomically(options.plot, to_svg(report));
   std::cout << (options.json ? to_json(report) + "\n" : to_text(report)) << std::flush;
   return 0;
 }
 
-int run_comm(const CommOptions& options) {
+int run_comm(const CommBenchArguments& options) {
   (void)operations_of(options);
   (void)parse_sizes(options.sizes);
   for (const std::string& engine : options.engines) (void)engine_called(engine);
@@ -299,7 +299,7 @@ int run_mlp(const MlpOptions& options) {
 
 void add_comm(CLI::App& bench, Action& action) {
   CLI::App* command = bench.add_subcommand("comm", "Time the collectives, and check their results");
-  auto options = std::make_shared<CommOptions>();
+  auto options = std::make_shared<CommBenchArguments>();
   command
       ->add_option("--engine", options->engines,
                    "Engines, such as shm,gloo (default: all that can be used here)")

@@ -1,7 +1,7 @@
 // Shell completion, written from the command line's own description, so that it cannot fall behind.
 #include <troika/base/text.h>
 #include <troika/cli/command.h>
-#include <troika/config/fields.h>
+#include <troika/recipe/recipe.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -47,8 +47,8 @@ void collect(const CLI::App& app, const std::string& path, std::vector<Level>& l
 std::vector<std::string> recipe_keys() {
   std::vector<std::string> keys;
   std::set<std::string> seen;
-  for (const Field& field : fields()) {
-    if (seen.insert(field.full_key()).second) keys.push_back(field.full_key() + "=");
+  for (const SchemaKey& key : recipe_schema().all_keys()) {
+    if (seen.insert(key.full_name()).second) keys.push_back(key.full_name() + "=");
   }
   return keys;
 }

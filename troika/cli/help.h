@@ -2,7 +2,7 @@
 // folder: it sees the parser.
 #pragma once
 
-#include <troika/config/longest_timeout.h>
+#include <troika/config/key.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>

@@ -1,8 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/cli/command.h>
 #include <troika/cli/recipe_flags.h>
-#include <troika/config/recipe_file.h>
-#include <troika/config/reference.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>

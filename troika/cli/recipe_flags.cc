@@ -1,5 +1,5 @@
 #include <troika/cli/recipe_flags.h>
-#include <troika/config/warnings.h>
+#include <troika/recipe/warnings.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // What the subcommands that read a recipe have in common.
 #pragma once
 
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 
 #include <string>
 #include <vector>

@@ -4,8 +4,8 @@
 #include <troika/cli/command.h>
 #include <troika/cli/ranks.h>
 #include <troika/cli/recipe_flags.h>
-#include <troika/config/layout.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/resolve.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_advice.h>

@@ -6,7 +6,7 @@
 #include <troika/cli/verify_folder.h>
 #include <troika/cli/verify_jobs.h>
 #include <troika/cli/verify_report.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/rendezvous/world.h>
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 #include <troika/cli/verify_options.h>
-#include <troika/config/layout.h>
+#include <troika/recipe/resolve.h>
 #include <troika/verify/layout_text.h>
 
 #include <algorithm>

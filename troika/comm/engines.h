@@ -3,7 +3,7 @@
 
 #include <troika/base/time.h>
 #include <troika/comm/group.h>
-#include <troika/config/recipe.h>
+#include <troika/comm/options.h>
 #include <troika/rendezvous/store.h>
 
 #include <cstdint>

@@ -57,45 +57,60 @@ std::optional<std::string> choice_meant(std::string_view word,
 
 class Assigner {
  public:
-  Assigner(Recipe& recipe, const Field& field, const TomlEntry& entry)
-      : recipe_(recipe), field_(field), entry_(entry) {}
+  Assigner(const Schema& schema, void* document, const SchemaKey& key, const TomlEntry& entry)
+      : schema_(schema), key_(key), entry_(entry), options_(options_at(key, document)) {}
 
-  void operator()(const IntegerSpec& spec) const { spec.at.edit(recipe_) = one<std::int64_t>(); }
+  void operator()(const IntegerSpec& spec) const { spec.at.edit(options_) = one<std::int64_t>(); }
   void operator()(const AutoIntegerSpec& spec) const {
     if (as<std::string>(entry_.value) == "auto") {
-      spec.at.edit(recipe_) = std::nullopt;
+      spec.at.edit(options_) = std::nullopt;
     } else {
-      spec.at.edit(recipe_) = one<std::int64_t>();
+      spec.at.edit(options_) = one<std::int64_t>();
     }
   }
-  void operator()(const NumberSpec& spec) const { spec.at.edit(recipe_) = one<double>(); }
-  void operator()(const SecondsSpec& spec) const { spec.at.edit(recipe_) = one<double>(); }
-  void operator()(const BoolSpec& spec) const { spec.at.edit(recipe_) = one<bool>(); }
+  void operator()(const NumberSpec& spec) const { spec.at.edit(options_) = one<double>(); }
+  void operator()(const SecondsSpec& spec) const { spec.at.edit(options_) = one<double>(); }
+  void operator()(const BoolSpec& spec) const { spec.at.edit(options_) = one<bool>(); }
   void operator()(const TextSpec& spec) const {
     // `--set name=2026-11-20` means the text, though TOML has a date there.
     const bool typed_as_text = !entry_.raw.empty() && !as<std::string>(entry_.value);
-    spec.at.edit(recipe_) = typed_as_text ? entry_.raw : one<std::string>();
+    spec.at.edit(options_) = typed_as_text ? entry_.raw : one<std::string>();
   }
   void operator()(const ChoiceSpec& spec) const {
     const std::string word = one<std::string>();
     for (std::size_t i = 0; i < spec.names.size(); ++i) {
       if (spec.names[i] == word && (spec.allowed >> i & 1U) != 0) {
-        spec.write(recipe_, static_cast<int>(i));
+        spec.write(options_, static_cast<int>(i));
         return;
       }
     }
-    fail_choice(spec.allowed_names(), word);
+    fail_word(word);
+  }
+  void operator()(const WordSpec& spec) const {
+    std::string word = one<std::string>();
+    if (std::ranges::count(spec.names(), word) == 0) fail_word(word);
+    spec.at.edit(options_) = std::move(word);
+  }
+  void operator()(const KindSpec& spec) const {
+    const std::string word = one<std::string>();
+    for (const Component* kind : spec.all()) {
+      if (kind->name() == word) {
+        spec.write(options_, *kind);
+        return;
+      }
+    }
+    fail_word(word);
   }
   void operator()(const IntegerListSpec& spec) const {
-    spec.at.edit(recipe_) = list<std::int64_t>();
+    spec.at.edit(options_) = list<std::int64_t>();
   }
-  void operator()(const NumberListSpec& spec) const { spec.at.edit(recipe_) = list<double>(); }
+  void operator()(const NumberListSpec& spec) const { spec.at.edit(options_) = list<double>(); }
   void operator()(const NumberPairSpec& spec) const {
     const std::vector<double> values = list<double>();
     if (values.size() != 2) fail_type(entry_.value.describe());
-    spec.at.edit(recipe_) = {values[0], values[1]};
+    spec.at.edit(options_) = {values[0], values[1]};
   }
-  void operator()(const TextListSpec& spec) const { spec.at.edit(recipe_) = list<std::string>(); }
+  void operator()(const TextListSpec& spec) const { spec.at.edit(options_) = list<std::string>(); }
 
  private:
   template <class T>
@@ -122,18 +137,18 @@ class Assigner {
 
   [[nodiscard]] std::string label() const {
     std::string text = entry_.where + ": ";
-    if (!field_.section.empty()) text += "[" + std::string(field_.section) + "] ";
-    return text + std::string(field_.key);
+    if (!key_.section->name.empty()) text += "[" + std::string(key_.section->name) + "] ";
+    return text + std::string(key_.key->name);
   }
 
   [[noreturn]] void fail_type(const std::string& found) const {
-    throw UsageError(label() + ": expected " + type_name(field_.spec) + ", found " + found,
-                     "as in " + std::string(field_.key) + " = " +
-                         toml_value(default_recipe(recipe_.model.kind), field_));
+    throw UsageError(
+        label() + ": expected " + type_name(key_.key->spec) + ", found " + found,
+        "as in " + std::string(key_.key->name) + " = " + default_value(schema_, key_));
   }
 
-  [[noreturn]] void fail_choice(const std::vector<std::string_view>& names,
-                                const std::string& word) const {
+  [[noreturn]] void fail_word(const std::string& word) const {
+    const std::vector<std::string_view> names = allowed_words(key_.key->spec);
     std::string message = label() + ": " + quote(word, 40) + " is not one of " + join(names, ", ");
     if (const auto likely = choice_meant(word, names)) {
       message += "; did you mean '" + *likely + "'?";
@@ -141,15 +156,16 @@ class Assigner {
     throw UsageError(message);
   }
 
-  Recipe& recipe_;
-  const Field& field_;
+  const Schema& schema_;
+  const SchemaKey& key_;
   const TomlEntry& entry_;
+  void* options_;
 };
 
 }  // namespace
 
-void assign(Recipe& recipe, const Field& field, const TomlEntry& entry) {
-  std::visit(Assigner(recipe, field, entry), field.spec);
+void assign(const Schema& schema, void* document, const SchemaKey& key, const TomlEntry& entry) {
+  std::visit(Assigner(schema, document, key, entry), key.key->spec);
 }
 
 }  // namespace troika

@@ -36,38 +36,42 @@ std::string toml_list(const T& values, Writer writer) {
 }
 
 struct ValueWriter {
-  const Recipe& recipe;
+  const void* options;
 
   std::string operator()(const IntegerSpec& spec) const {
-    return std::to_string(spec.at.read(recipe));
+    return std::to_string(spec.at.read(options));
   }
   std::string operator()(const AutoIntegerSpec& spec) const {
-    const auto& value = spec.at.read(recipe);
+    const auto& value = spec.at.read(options);
     return value ? std::to_string(*value) : "\"auto\"";
   }
-  std::string operator()(const NumberSpec& spec) const { return toml_number(spec.at.read(recipe)); }
+  std::string operator()(const NumberSpec& spec) const { return toml_number(spec.at.read(options)); }
   std::string operator()(const SecondsSpec& spec) const {
-    return toml_seconds(spec.at.read(recipe));
+    return toml_seconds(spec.at.read(options));
   }
   std::string operator()(const BoolSpec& spec) const {
-    return spec.at.read(recipe) ? "true" : "false";
+    return spec.at.read(options) ? "true" : "false";
   }
-  std::string operator()(const TextSpec& spec) const { return toml_string(spec.at.read(recipe)); }
+  std::string operator()(const TextSpec& spec) const { return toml_string(spec.at.read(options)); }
   std::string operator()(const ChoiceSpec& spec) const {
-    return toml_string(spec.names[static_cast<std::size_t>(spec.read(recipe))]);
+    return toml_string(spec.names[static_cast<std::size_t>(spec.read(options))]);
+  }
+  std::string operator()(const WordSpec& spec) const { return toml_string(spec.at.read(options)); }
+  std::string operator()(const KindSpec& spec) const {
+    return toml_string(spec.read(options)->name());
   }
   std::string operator()(const IntegerListSpec& spec) const {
-    return toml_list(spec.at.read(recipe),
+    return toml_list(spec.at.read(options),
                      [](std::int64_t value) { return std::to_string(value); });
   }
   std::string operator()(const NumberListSpec& spec) const {
-    return toml_list(spec.at.read(recipe), toml_number);
+    return toml_list(spec.at.read(options), toml_number);
   }
   std::string operator()(const NumberPairSpec& spec) const {
-    return toml_list(spec.at.read(recipe), toml_number);
+    return toml_list(spec.at.read(options), toml_number);
   }
   std::string operator()(const TextListSpec& spec) const {
-    return toml_list(spec.at.read(recipe), toml_string);
+    return toml_list(spec.at.read(options), toml_string);
   }
 };
 
@@ -103,8 +107,17 @@ std::string toml_string(std::string_view text) {
   return result + "\"";
 }
 
-std::string toml_value(const Recipe& recipe, const Field& field) {
-  return std::visit(ValueWriter{recipe}, field.spec);
+std::string toml_value(const Key& key, const void* options) {
+  return std::visit(ValueWriter{options}, key.spec);
+}
+
+std::string toml_value(const SchemaKey& key, const void* document) {
+  return toml_value(*key.key, options_at(key, document));
+}
+
+std::string default_value(const Schema& schema, const SchemaKey& key) {
+  if (key.kind == nullptr) return toml_value(key, schema.make_default().get());
+  return toml_value(*key.key, key.kind->defaults().data());
 }
 
 }  // namespace troika

@@ -1,8 +1,7 @@
 // Values as TOML text, written so that reading it gives the same bits back.
 #pragma once
 
-#include <troika/config/fields.h>
-#include <troika/config/recipe.h>
+#include <troika/config/schema.h>
 
 #include <string>
 #include <string_view>
@@ -16,7 +15,11 @@ namespace troika {
 // `text` in double quotes, with quotes, backslashes and control characters escaped.
 [[nodiscard]] std::string toml_string(std::string_view text);
 
-// The value of a field in `recipe`.
-[[nodiscard]] std::string toml_value(const Recipe& recipe, const Field& field);
+// The value of a key in the options struct that its accessors take.
+[[nodiscard]] std::string toml_value(const Key& key, const void* options);
+// The value of a key in a document.
+[[nodiscard]] std::string toml_value(const SchemaKey& key, const void* document);
+// The value that a document starts from.
+[[nodiscard]] std::string default_value(const Schema& schema, const SchemaKey& key);
 
 }  // namespace troika

@@ -1,19 +1,6 @@
-#include <troika/base/error.h>
 #include <troika/data/dataset.h>
-#include <troika/data/packed_dataset.h>
-#include <troika/data/random_dataset.h>
 
 namespace troika {
-
-std::unique_ptr<Dataset> open_dataset(const DataRecipe& data, const ModelRecipe& model,
-                                      std::uint64_t seed) {
-  if (data.kind == DataKind::kRandom) return open_random_dataset(data, model, seed);
-  if (model.kind != ModelKind::kGpt) {
-    throw UsageError("data.kind = \"text\" and \"tokens\" need model.kind = \"gpt\"",
-                     "set data.kind = \"random\" for this model");
-  }
-  return open_packed_dataset(data, model, seed);
-}
 
 std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split, IndexRange range,
                                            std::int64_t micro_batch_size, std::int64_t step) {

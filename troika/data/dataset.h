@@ -2,7 +2,6 @@
 // order, on any rank, into microbatches.
 #pragma once
 
-#include <troika/config/recipe.h>
 #include <troika/data/packing.h>
 #include <troika/data/sampler.h>
 #include <troika/nn/microbatch.h>
@@ -55,12 +54,6 @@ class Dataset {
   // What the user should know, one line each, such as an empty held-out side.
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
 };
-
-// Opens what the recipe names, which is valid (config/validate.h). `seed` is the recipe's. Throws
-// DataError naming the file, the glob that matches nothing, or the tokenizer that did not make the
-// shards; UsageError for a kind of data that the model cannot read.
-[[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DataRecipe& data,
-                                                    const ModelRecipe& model, std::uint64_t seed);
 
 // Samples [range.first, range.first + range.count) of a side, by ordinal, as microbatches in
 // ascending order of which only the last may be smaller, numbered from 0.

@@ -5,6 +5,14 @@
 #include <algorithm>
 
 namespace troika {
+
+template <>
+std::span<const std::string_view> names_of<Pack>() {
+  static constexpr auto kNames =
+      std::to_array<std::string_view>({"concatenate", "isolated", "pad"});
+  return kNames;
+}
+
 namespace {
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {

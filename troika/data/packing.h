@@ -12,7 +12,7 @@
 // The rest of a sample that is not full holds the separator as input and kIgnoredTarget as target.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/config/key.h>
 #include <troika/data/document_source.h>
 
 #include <cstdint>
@@ -22,6 +22,12 @@
 #include <vector>
 
 namespace troika {
+
+// How documents become samples: see above.
+enum class Pack { kConcatenate, kIsolated, kPad };
+
+template <>
+std::span<const std::string_view> names_of<Pack>();
 
 // Which part of the data.
 enum class Split { kTrain, kHeldOut };

@@ -3,8 +3,8 @@
 #include <troika/base/hash.h>
 #include <troika/data/find_files.h>
 #include <troika/data/prepare.h>
-#include <troika/data/shard_writer.h>
-#include <troika/data/text_documents.h>
+#include <troika/data/sources/tokens/shard_writer.h>
+#include <troika/data/sources/text/text_documents.h>
 #include <troika/data/tokenize_files.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 // Enough for the statistics of some 100,000 pieces; SentencePiece needs about ten times that of
 // memory.
 constexpr std::int64_t kTrainingBytes = std::int64_t{64} << 20;
-constexpr std::uint64_t kMaxModelBytes = std::uint64_t{1} << 30;
+
 
 fs::path without_trailing_slash(const fs::path& path) {
   const fs::path normal = path.lexically_normal();
@@ -159,7 +159,7 @@ ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const 
   if (!train && options.tokenizer == "bytes") return {open_tokenizer(options.tokenizer), {}};
   std::string model =
       train ? train_sentencepiece(training_lines(files, kTrainingBytes), options.train_vocab_size)
-            : read_file(options.tokenizer, kMaxModelBytes);
+            : read_file(options.tokenizer, kMaxTokenizerBytes);
   auto tokenizer = load_sentencepiece(model, train ? "the trained model" : options.tokenizer);
   return {std::move(tokenizer), std::move(model)};
 }

@@ -1,7 +1,7 @@
 #include <ATen/Parallel.h>
 #include <troika/base/random.h>
 #include <troika/data/sampler.h>
-#include <troika/data/text_file.h>
+#include <troika/data/sources/text/text_file.h>
 #include <troika/data/tokenize_files.h>
 
 #include <algorithm>

@@ -5,8 +5,6 @@
 namespace troika {
 namespace {
 
-// A SentencePiece model of a million pieces is some 20 MB.
-constexpr std::uint64_t kMaxModelBytes = std::uint64_t{1} << 30;
 
 class ByteTokenizer final : public Tokenizer {
  public:
@@ -45,7 +43,7 @@ std::size_t part_length(std::string_view text, std::size_t max_bytes) {
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  return load_sentencepiece(read_file(name, kMaxModelBytes), name);
+  return load_sentencepiece(read_file(name, kMaxTokenizerBytes), name);
 }
 
 }  // namespace troika

@@ -14,6 +14,9 @@
 
 namespace troika {
 
+// The largest file of a tokenizer that is read. One of a million pieces is some 20 MB.
+inline constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 30;
+
 // Const access is thread safe.
 class Tokenizer {
  public:

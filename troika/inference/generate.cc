@@ -61,30 +61,31 @@ class GrowingText {
   std::size_t taken_ = 0;
 };
 
-void check_has_text(const Recipe& recipe, const std::filesystem::path& run) {
-  const std::string whose = "the model in " + shown_path(run);
-  if (recipe.model.kind != ModelKind::kGpt) {
-    throw UsageError(whose + " is no gpt: it cannot generate text");
-  }
-  if (recipe.data.kind == DataKind::kRandom) {
-    throw UsageError(whose + " was trained on data.kind = \"random\": its tokens stand for no text",
-                     "train on \"text\" or \"tokens\" to generate from it");
-  }
-}
-
 }  // namespace
 
 Generator::~Generator() = default;
 
 Generator::Generator(const std::filesystem::path& run, const std::string& tokenizer)
     : recipe_(recipe_of_run(run)) {
-  check_has_text(recipe_, run);
   const c10::InferenceMode no_autograd;
-  tokenizer_ = open_tokenizer(tokenizer.empty() ? recipe_.data.tokenizer : tokenizer);
-  const UnitStage stage(build_gpt(recipe_.model, 0).units, 0);
+  const UnitStage stage(build_model(recipe_.model, 0).units, 0);
   arena_ = std::make_unique<Arena>(stage.specs(), NumericTypes{at::kFloat, at::kFloat}, Group());
+  const ModelOptions& model = recipe_.model;
+  model_ = model.kind().language_model(model.options(), *arena_);
+  const std::string whose = "the model in " + shown_path(run);
+  if (!model_) {
+    throw UsageError(whose + " is of kind = \"" + std::string(model.name()) +
+                     "\": it cannot generate text");
+  }
+  const auto own_tokenizer = recipe_.data.kind().tokenizer(recipe_.data.options());
+  if (!own_tokenizer) {
+    throw UsageError(whose + " was trained on data.kind = \"" + std::string(recipe_.data.name()) +
+                         "\": its tokens stand for no text",
+                     "train on \"text\" or \"tokens\" to generate from it");
+  }
+  tokenizer_ = open_tokenizer(tokenizer.empty() ? *own_tokenizer : tokenizer);
+  tokens_ = traits_of(model).sample.input;
   load_model(run, *arena_);
-  logits_ = std::make_unique<GptLogits>(recipe_.model, *arena_);
 }
 
 std::vector<std::int64_t> Generator::ids_of(std::string_view prompt) const {
@@ -92,9 +93,9 @@ std::vector<std::int64_t> Generator::ids_of(std::string_view prompt) const {
   if (prompt.empty()) ids.push_back(tokenizer_->separator());  // what a document begins behind
   for (const std::int32_t id : tokenizer_->encode(prompt)) ids.push_back(id);
   for (const std::int64_t id : ids) {
-    if (id >= recipe_.model.vocab_size) {
+    if (id >= tokens_.range) {
       throw DataError("the prompt has token " + std::to_string(id) + ", the model knows " +
-                      std::to_string(recipe_.model.vocab_size));
+                      std::to_string(tokens_.range));
     }
   }
   return ids;
@@ -109,11 +110,11 @@ void Generator::generate(std::string_view prompt, const SamplingOptions& options
   GrowingText text(emit);
   text.grow_to(tokenizer_->decode(shown));
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto seen = std::min(ids.size(), static_cast<std::size_t>(recipe_.model.seq_len));
+    const auto seen = std::min(ids.size(), static_cast<std::size_t>(tokens_.shape.front()));
     const at::Tensor window =
         at::tensor(at::ArrayRef<std::int64_t>(ids).slice(ids.size() - seen, seen), at::kLong);
     ids.push_back(
-        draw(logits_->next(window), options, stream.uniform(static_cast<std::uint64_t>(i))));
+        draw(model_->next(window), options, stream.uniform(static_cast<std::uint64_t>(i))));
     if (ids.back() == tokenizer_->separator()) continue;
     shown.push_back(ids.back());
     // All of it: a piece may change how the one before it reads.

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <troika/data/tokenizer.h>
-#include <troika/models/gpt/logits.h>
+#include <troika/models/kind.h>
+#include <troika/recipe/recipe.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -41,7 +42,8 @@ class Generator {
   Recipe recipe_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Arena> arena_;
-  std::unique_ptr<GptLogits> logits_;
+  TensorSpec tokens_;
+  std::unique_ptr<LanguageModel> model_;
 };
 
 }  // namespace troika

@@ -1,9 +1,6 @@
-// A model is a row of units built from a recipe, and what planners and meters want to know of it.
-// Each kind of model is a folder with the same files: <kind>.h and <kind>.cc build it, further
-// files hold its units.
+// A model is a row of units, and what planners and meters want to know of them.
 #pragma once
 
-#include <troika/config/recipe.h>
 #include <troika/nn/stage.h>
 #include <troika/nn/tensor_axis.h>
 
@@ -19,6 +16,9 @@ struct ModelFacts {
   std::vector<double> unit_flops;
   // Targets of one sample that can count: seq_len, or 1.
   std::int64_t targets_per_sample = 1;
+  // Whether its units talk to the other data ranks: each rank then passes them equally often, with
+  // microbatches without samples where it has fewer.
+  bool pads_microbatches = false;
 };
 
 struct Model {
@@ -34,11 +34,12 @@ struct ModelLayout {
   // The first and the last unit are in stages of different ranks: with tied embeddings, the last
   // has a replica of the weight under the same name.
   bool tied_across_stages = false;
+  // What units that compute with autograd are given: the type of activations, whether they run
+  // their forward pass again, and the data ranks, whose batches a norm may see as one.
+  at::ScalarType type = at::kFloat;
+  Recompute recompute = Recompute::kNone;
+  Group data = {};
+  Seconds timeout = Seconds(60);
 };
-
-// `seed` keys the dropout masks; the arena draws initial values. check_split()
-// (config/layout.h) refuses a model that cannot be split over so many tensor ranks.
-[[nodiscard]] Model build_model(const ModelRecipe& recipe, std::uint64_t seed,
-                                const ModelLayout& layout = {});
 
 }  // namespace troika

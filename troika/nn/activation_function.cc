@@ -4,6 +4,12 @@
 
 namespace troika {
 
+template <>
+std::span<const std::string_view> names_of<ActivationFunction>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"swiglu", "gelu", "gelu_tanh", "relu", "tanh"});
+  return kNames;
+}
+
 at::Tensor apply(ActivationFunction kind, const at::Tensor& input) {
   switch (kind) {
     case ActivationFunction::kGelu:

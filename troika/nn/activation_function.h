@@ -2,9 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/config/recipe.h>
+#include <troika/config/key.h>
 
 namespace troika {
+
+enum class ActivationFunction { kSwiGlu, kGelu, kGeluTanh, kRelu, kTanh };
+
+template <>
+std::span<const std::string_view> names_of<ActivationFunction>();
 
 // gelu (exact), gelu_tanh, relu or tanh. swiglu takes two inputs: see below.
 [[nodiscard]] at::Tensor apply(ActivationFunction kind, const at::Tensor& input);

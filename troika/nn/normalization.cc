@@ -4,6 +4,12 @@
 
 namespace troika {
 
+template <>
+std::span<const std::string_view> names_of<Norm>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"rmsnorm", "layernorm"});
+  return kNames;
+}
+
 Normalization::Normalization(const std::string& name, std::int64_t dim, Norm kind, bool bias,
                              double eps, const TensorAxis& axis)
     : kind_(kind), has_bias_(bias && kind == Norm::kLayerNorm), eps_(eps) {

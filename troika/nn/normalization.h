@@ -4,7 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/config/recipe.h>
+#include <troika/config/key.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/arena.h>
 
@@ -12,6 +12,11 @@
 #include <vector>
 
 namespace troika {
+
+enum class Norm { kRmsNorm, kLayerNorm };
+
+template <>
+std::span<const std::string_view> names_of<Norm>();
 
 class Normalization {
  public:

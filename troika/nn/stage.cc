@@ -1,8 +1,34 @@
+#include <c10/core/InferenceMode.h>
 #include <troika/nn/stage.h>
 
+#include <optional>
 #include <utility>
 
 namespace troika {
+
+template <>
+std::span<const std::string_view> names_of<ActivationCheckpoint>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"none", "selective", "full"});
+  return kNames;
+}
+
+namespace {
+
+// Units that compute their gradients themselves run without what autograd keeps of each tensor.
+class UnitMode {
+ public:
+  explicit UnitMode(const Unit& unit) {
+    if (!unit.uses_autograd()) inference_.emplace();
+  }
+
+ private:
+  std::optional<c10::InferenceMode> inference_;
+};
+
+}  // namespace
+
+void Unit::for_each_buffer(
+    const std::function<void(const std::string&, const at::Tensor&)>&) const {}
 
 void UnitHooks::begin_pass(int, int) {}
 void UnitHooks::unshard(int, Direction) {}
@@ -24,6 +50,11 @@ void UnitStage::bind(const Arena& arena) {
   for (const auto& unit : units_) unit->bind(arena);
 }
 
+void UnitStage::for_each_buffer(
+    const std::function<void(const std::string&, const at::Tensor&)>& act) const {
+  for (const auto& unit : units_) unit->for_each_buffer(act);
+}
+
 bool UnitStage::recomputes(std::size_t index) const {
   return recompute_ == Recompute::kUnits && units_[index]->can_recompute();
 }
@@ -37,7 +68,8 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
     const bool training = saved.mode == Mode::kTrain;
     if (training && units_[i]->forward_adds_gradients()) hooks.prepare_gradients(number_of(i));
     if (training && recomputes(i)) saved.inputs[i] = input.hidden;
-    if (saved.microbatch.samples() > 0) {
+    if (runs(i, saved.microbatch)) {
+      const UnitMode mode(*units_[i]);
       input = units_[i]->forward(std::move(input), saved, saved.units[i]);
     }
     if (recomputes(i)) saved.units[i].reset();
@@ -50,7 +82,8 @@ at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Ten
                                         UnitHooks& hooks) {
   hooks.unshard(number_of(index), index == 0 ? Direction::kOut : Direction::kBackward);
   hooks.prepare_gradients(number_of(index));
-  if (saved.microbatch.samples() > 0) {
+  if (runs(index, saved.microbatch)) {
+    const UnitMode mode(*units_[index]);
     if (recomputes(index)) {
       static_cast<void>(
           units_[index]->forward({std::move(saved.inputs[index])}, saved, saved.units[index]));
@@ -63,7 +96,10 @@ at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Ten
 
 void UnitStage::backward_weight_of(std::size_t index, Saved& saved, UnitHooks& hooks) {
   hooks.prepare_gradients(number_of(index));
-  if (saved.microbatch.samples() > 0) units_[index]->backward_weight(*saved.units[index]);
+  if (runs(index, saved.microbatch)) {
+    const UnitMode mode(*units_[index]);
+    units_[index]->backward_weight(*saved.units[index]);
+  }
   saved.units[index].reset();
   hooks.gradients_ready(number_of(index));
 }

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/config/key.h>
 #include <troika/nn/microbatch.h>
 #include <troika/param/arena.h>
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace troika {
@@ -51,6 +54,13 @@ class UnitState {
   virtual ~UnitState() = default;
 };
 
+// How much of the forward pass is computed again in the backward pass, as recipes say it: nothing,
+// the attention of each block, or whole units.
+enum class ActivationCheckpoint { kNone, kSelective, kFull };
+
+template <>
+std::span<const std::string_view> names_of<ActivationCheckpoint>();
+
 // Which units run their forward pass again in the backward pass instead of keeping what it leaves.
 enum class Recompute { kNone, kUnits };
 
@@ -84,6 +94,13 @@ class Unit {
   // Whether forward() may run twice for one microbatch: it must then give the same bits, and leave
   // gradients alone.
   [[nodiscard]] virtual bool can_recompute() const { return false; }
+  // Whether its gradients come from autograd, which records nothing in inference mode.
+  [[nodiscard]] virtual bool uses_autograd() const { return false; }
+  // Whether microbatches without samples run it as well: it takes part in collectives.
+  [[nodiscard]] virtual bool runs_without_samples() const { return false; }
+  // Visits what it remembers beside parameters, such as running statistics, under global names.
+  virtual void for_each_buffer(
+      const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   // Whether forward() already adds to gradients, as a head does that never keeps its logits.
   [[nodiscard]] virtual bool forward_adds_gradients() const { return false; }
   // Shape of the hidden states that it gives for a microbatch, as they lie on this rank; empty for
@@ -126,6 +143,9 @@ class UnitStage final : public Stage {
   [[nodiscard]] std::span<const ParameterSpec> specs() const override { return specs_; }
   // To be called once before the first forward.
   void bind(const Arena& arena);
+  // Visits the buffers of all units.
+  void for_each_buffer(
+      const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   Activation forward(Activation input, Saved& saved, UnitHooks& hooks) override;
   at::Tensor backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
   at::Tensor backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
@@ -141,6 +161,10 @@ class UnitStage final : public Stage {
  private:
   [[nodiscard]] int number_of(std::size_t index) const {
     return first_unit_ + static_cast<int>(index);
+  }
+  // Whether unit `index` has something to do for this microbatch.
+  [[nodiscard]] bool runs(std::size_t index, const Microbatch& microbatch) const {
+    return microbatch.samples() > 0 || units_[index]->runs_without_samples();
   }
   // Whether unit `index` runs again in the backward pass.
   [[nodiscard]] bool recomputes(std::size_t index) const;

@@ -1,5 +1,6 @@
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
+#include <troika/optim/kinds.h>
 #include <troika/optim/moments.h>
 
 namespace troika {
@@ -21,14 +22,16 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict first,
 template <typename T>
 class AdamW final : public ArenaOptimizer<T> {
  public:
-  AdamW(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
+  AdamW(const MomentOptions& options, double weight_decay, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}),
+        options_(options),
+        weight_decay_(weight_decay) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
-    const Moments<T> moments(recipe_, input);
+    const Moments<T> moments(options_, input);
     const auto rate = static_cast<T>(input.learning_rate);
-    const auto shrink = static_cast<T>(1 - input.learning_rate * recipe_.weight_decay);
+    const auto shrink = static_cast<T>(1 - input.learning_rate * weight_decay_);
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       vectorized([&] {
         descend(p.master, p.gradient, p.state[0], p.state[1], p.count, moments, rate,
@@ -38,17 +41,21 @@ class AdamW final : public ArenaOptimizer<T> {
   }
 
  private:
-  OptimizerRecipe recipe_;
+  MomentOptions options_;
+  double weight_decay_;
+};
+
+class AdamWKind final : public RuleKind<MomentOptions, AdamW> {
+ public:
+  AdamWKind() : RuleKind("adamw", moment_keys()) {}
+  [[nodiscard]] int state_count(const Options&) const override { return 2; }
 };
 
 }  // namespace
 
-template <typename T>
-std::unique_ptr<Optimizer> make_adamw(const OptimizerRecipe& recipe, Arena& arena,
-                                      SharedSums sums) {
-  return std::make_unique<AdamW<T>>(recipe, arena, std::move(sums));
+const OptimizerKind& adamw_kind() {
+  static const AdamWKind kKind;
+  return kKind;
 }
-template std::unique_ptr<Optimizer> make_adamw<float>(const OptimizerRecipe&, Arena&, SharedSums);
-template std::unique_ptr<Optimizer> make_adamw<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

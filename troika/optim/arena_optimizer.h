@@ -102,14 +102,4 @@ class ArenaOptimizer : public Optimizer {
   std::vector<std::array<at::Tensor, kMaxKinds>> views_;  // by shard, by kind
 };
 
-// One factory a kind, for T = float and double.
-template <typename T>
-std::unique_ptr<Optimizer> make_sgd(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
-template <typename T>
-std::unique_ptr<Optimizer> make_adamw(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
-template <typename T>
-std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
-template <typename T>
-std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums);
-
 }  // namespace troika

@@ -1,5 +1,6 @@
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
+#include <troika/optim/kinds.h>
 #include <troika/optim/moments.h>
 #include <troika/optim/square_sum.h>
 
@@ -35,12 +36,14 @@ class Lamb final : public ArenaOptimizer<T> {
   using Buffer = std::array<T, kChunkElements>;
 
  public:
-  Lamb(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}), recipe_(recipe) {}
+  Lamb(const MomentOptions& options, double weight_decay, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}),
+        options_(options),
+        weight_decay_(weight_decay) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
-    const Moments<T> moments(recipe_, input);
+    const Moments<T> moments(options_, input);
     const std::vector<double> ratios = advance_and_measure(moments);
     this->update_chunks([&](const ChunkView& p) {
       const auto rate = static_cast<T>(input.learning_rate * ratios[p.parameter]);
@@ -55,7 +58,7 @@ class Lamb final : public ArenaOptimizer<T> {
 
  private:
   [[nodiscard]] T decay(const ChunkView& p) const {
-    return p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
+    return p.decays ? static_cast<T>(weight_decay_) : T{0};
   }
 
   // Takes in the gradients; |w| / |u| by parameter. The updates u are computed anew by the second
@@ -81,16 +84,21 @@ class Lamb final : public ArenaOptimizer<T> {
     return ratios;
   }
 
-  OptimizerRecipe recipe_;
+  MomentOptions options_;
+  double weight_decay_;
+};
+
+class LambKind final : public RuleKind<MomentOptions, Lamb> {
+ public:
+  LambKind() : RuleKind("lamb", moment_keys()) {}
+  [[nodiscard]] int state_count(const Options&) const override { return 2; }
 };
 
 }  // namespace
 
-template <typename T>
-std::unique_ptr<Optimizer> make_lamb(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums) {
-  return std::make_unique<Lamb<T>>(recipe, arena, std::move(sums));
+const OptimizerKind& lamb_kind() {
+  static const LambKind kKind;
+  return kKind;
 }
-template std::unique_ptr<Optimizer> make_lamb<float>(const OptimizerRecipe&, Arena&, SharedSums);
-template std::unique_ptr<Optimizer> make_lamb<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

@@ -1,5 +1,6 @@
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
+#include <troika/optim/kinds.h>
 #include <troika/optim/square_sum.h>
 
 #include <cmath>
@@ -30,8 +31,10 @@ class Lars final : public ArenaOptimizer<T> {
   using ChunkView = typename ArenaOptimizer<T>::ChunkView;
 
  public:
-  Lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"momentum"}), recipe_(recipe) {}
+  Lars(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"momentum"}),
+        options_(options),
+        weight_decay_(weight_decay) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
@@ -39,10 +42,10 @@ class Lars final : public ArenaOptimizer<T> {
     this->update_chunks([&](const ChunkView& p) {
       const LarsCoefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
                                   static_cast<T>(input.gradient_scale),
-                                  static_cast<T>(recipe_.momentum),
-                                  p.decays ? static_cast<T>(recipe_.weight_decay) : T{0}};
+                                  static_cast<T>(options_.momentum),
+                                  p.decays ? static_cast<T>(weight_decay_) : T{0}};
       vectorized([&] {
-        if (recipe_.nesterov) {
+        if (options_.nesterov) {
           descend<true>(p.master, p.gradient, p.state[0], p.count, c);
         } else {
           descend<false>(p.master, p.gradient, p.state[0], p.count, c);
@@ -66,22 +69,30 @@ class Lars final : public ArenaOptimizer<T> {
       const double weight = std::sqrt(factors[i]);
       const double gradient = std::sqrt(squares[i]) * std::abs(gradient_scale);
       factors[i] = weight > 0 && gradient > 0
-                       ? kLarsTrust * weight / (gradient + recipe_.weight_decay * weight)
+                       ? kLarsTrust * weight / (gradient + weight_decay_ * weight)
                        : 1.0;
     }
     return factors;
   }
 
-  OptimizerRecipe recipe_;
+  MomentumOptions options_;
+  double weight_decay_;
+};
+
+class LarsKind final : public RuleKind<MomentumOptions, Lars> {
+ public:
+  LarsKind() : RuleKind("lars", momentum_keys()) {}
+  [[nodiscard]] int state_count(const Options&) const override { return 1; }
+  void check(const Options& options, const Origins& origins) const override {
+    check_momentum(options.as<MomentumOptions>(), origins);
+  }
 };
 
 }  // namespace
 
-template <typename T>
-std::unique_ptr<Optimizer> make_lars(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums) {
-  return std::make_unique<Lars<T>>(recipe, arena, std::move(sums));
+const OptimizerKind& lars_kind() {
+  static const LarsKind kKind;
+  return kKind;
 }
-template std::unique_ptr<Optimizer> make_lars<float>(const OptimizerRecipe&, Arena&, SharedSums);
-template std::unique_ptr<Optimizer> make_lars<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

@@ -2,7 +2,7 @@
 // LAMB share them. Internal to this folder.
 #pragma once
 
-#include <troika/optim/optimizer.h>
+#include <troika/optim/options.h>
 
 #include <array>
 #include <cmath>
@@ -12,19 +12,19 @@ namespace troika {
 
 // What one update needs. The bias corrections c1 = 1 - beta1^t and c2 = 1 - beta2^t are folded in:
 // (m / c1) / (sqrt(v / c2) + eps) = correction m / (sqrt(v) + eps), with
-// correction = sqrt(c2) / c1 and eps = sqrt(c2) times the recipe's.
+// correction = sqrt(c2) / c1 and eps = sqrt(c2) times the option.
 template <typename T>
 struct Moments {
-  Moments(const OptimizerRecipe& recipe, const StepInput& input)
+  Moments(const MomentOptions& options, const StepInput& input)
       : scale(static_cast<T>(input.gradient_scale)),
-        keep_first(static_cast<T>(recipe.betas[0])),
-        take_first(static_cast<T>(1 - recipe.betas[0])),
-        keep_second(static_cast<T>(recipe.betas[1])),
-        take_second(static_cast<T>(1 - recipe.betas[1])) {
+        keep_first(static_cast<T>(options.betas[0])),
+        take_first(static_cast<T>(1 - options.betas[0])),
+        keep_second(static_cast<T>(options.betas[1])),
+        take_second(static_cast<T>(1 - options.betas[1])) {
     const auto t = static_cast<double>(input.step);
-    const double root = std::sqrt(1 - std::pow(recipe.betas[1], t));
-    correction = static_cast<T>(root / (1 - std::pow(recipe.betas[0], t)));
-    eps = static_cast<T>(recipe.eps * root);
+    const double root = std::sqrt(1 - std::pow(options.betas[1], t));
+    correction = static_cast<T>(root / (1 - std::pow(options.betas[0], t)));
+    eps = static_cast<T>(options.eps * root);
   }
 
   // Takes in a gradient.

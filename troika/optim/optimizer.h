@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/config/recipe.h>
 #include <troika/optim/parameter_sums.h>
 #include <troika/param/arena.h>
 
@@ -48,10 +47,8 @@ class Optimizer {
   [[nodiscard]] virtual std::vector<NamedState> state() const = 0;
 };
 
-// The optimiser that `recipe.kind` names; its state is allocated here, zero. `arena` must outlive
-// it. `sums` are over that arena; null: a rank holds the whole model, but for what ZeRO cuts. With
-// g the scaled gradient, w a weight, t the update's number and wd the weight decay, which is zero
-// where ParameterSpec::decays is false (norms and biases):
+// The rules. With g the scaled gradient, w a weight, t the update's number and wd the weight decay,
+// which is zero where ParameterSpec::decays is false (norms and biases):
 //
 //   sgd    d = g + wd w;  b = momentum b + d;  w -= lr (nesterov ? d + momentum b : b)
 //   adamw  m, v: moving averages of g and g^2 (betas), bias-corrected by 1 - beta^t;
@@ -59,12 +56,12 @@ class Optimizer {
 //   lamb   u = m^ / (sqrt(v^) + eps) + wd w;  w -= lr |w| / |u| u      You et al. 2020, algorithm 2
 //   lars   r = lr eta |w| / (|g| + wd |w|);  b = momentum b + r (g + wd w);
 //          w -= nesterov ? momentum b + r (g + wd w) : b               You et al. 2017, algorithm 1
+//   lion   u = sign(beta1 m + (1 - beta1) g);  w -= lr (u + wd w);
+//          m = beta2 m + (1 - beta2) g                              Chen et al. 2023, algorithm 2
 //
 // Norms |.| are those of one parameter; where one of them is zero its factor is 1. LAMB's phi is
 // the identity, LARS's eta is kLarsTrust. As in the authors' own programs, norms and biases take no
 // part in the adaptation: their factor is 1 in LAMB, and r = lr in LARS.
-[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerRecipe& recipe, Arena& arena,
-                                                        SharedSums sums = nullptr);
 
 // LARS's trust coefficient, as in the paper's experiments.
 inline constexpr double kLarsTrust = 0.001;

@@ -9,18 +9,18 @@ namespace troika {
 namespace {
 
 // How much of the way from `lr` down to `min_lr` is left, in [0, 1], `step` being past the warm-up.
-double height(const OptimizerRecipe& optimizer, std::int64_t steps, std::int64_t step) {
-  const double past = static_cast<double>(step - optimizer.warmup_steps);
-  const double remaining = static_cast<double>(steps - optimizer.warmup_steps);
+double height(const OptimizerOptions& options, std::int64_t steps, std::int64_t step) {
+  const double past = static_cast<double>(step - options.warmup_steps);
+  const double remaining = static_cast<double>(steps - options.warmup_steps);
   const double x = past / remaining;
-  switch (optimizer.schedule) {
-    case ScheduleKind::kConstant:
+  switch (options.schedule) {
+    case LearningRateSchedule::kConstant:
       return 1;
-    case ScheduleKind::kLinear:
+    case LearningRateSchedule::kLinear:
       return 1 - x;
-    case ScheduleKind::kCosine:
+    case LearningRateSchedule::kCosine:
       return (1 + std::cos(std::numbers::pi * x)) / 2;
-    case ScheduleKind::kWsd: {
+    case LearningRateSchedule::kWsd: {
       const double decay =
           std::min(remaining, std::max(1.0, std::round(0.2 * static_cast<double>(steps))));
       const double over = past - (remaining - decay);
@@ -30,28 +30,28 @@ double height(const OptimizerRecipe& optimizer, std::int64_t steps, std::int64_t
   throw InternalError("internal error: a schedule without an implementation");
 }
 
-double warm_up(const OptimizerRecipe& optimizer, double factor, std::int64_t step) {
-  const auto steps = static_cast<double>(optimizer.warmup_steps);
+double warm_up(const OptimizerOptions& options, double factor, std::int64_t step) {
+  const auto steps = static_cast<double>(options.warmup_steps);
   const auto now = static_cast<double>(step);
-  const double peak = factor * optimizer.lr;
-  if (optimizer.lr_base_batch_size == 0) return peak * now / steps;
-  if (factor <= 1 || step == optimizer.warmup_steps) return peak;
-  return optimizer.lr + (peak - optimizer.lr) * (now - 1) / (steps - 1);
+  const double peak = factor * options.lr;
+  if (options.lr_base_batch_size == 0) return peak * now / steps;
+  if (factor <= 1 || step == options.warmup_steps) return peak;
+  return options.lr + (peak - options.lr) * (now - 1) / (steps - 1);
 }
 
 }  // namespace
 
-double learning_rate(const OptimizerRecipe& optimizer, const TrainRecipe& train,
-                     std::int64_t step) {
+double learning_rate(const OptimizerOptions& options, std::int64_t steps,
+                     std::int64_t global_batch_size, std::int64_t step) {
   check(step >= 1, "learning rate of a step before the first");
-  const double factor = optimizer.lr_base_batch_size > 0
-                            ? static_cast<double>(train.global_batch_size) /
-                                  static_cast<double>(optimizer.lr_base_batch_size)
+  const double factor = options.lr_base_batch_size > 0
+                            ? static_cast<double>(global_batch_size) /
+                                  static_cast<double>(options.lr_base_batch_size)
                             : 1.0;
-  step = std::min(step, std::max<std::int64_t>(train.steps, 1));
-  if (step <= optimizer.warmup_steps) return warm_up(optimizer, factor, step);
-  const double left = height(optimizer, train.steps, step);
-  return factor * (optimizer.min_lr + (optimizer.lr - optimizer.min_lr) * left);
+  step = std::min(step, std::max<std::int64_t>(steps, 1));
+  if (step <= options.warmup_steps) return warm_up(options, factor, step);
+  const double left = height(options, steps, step);
+  return factor * (options.min_lr + (options.lr - options.min_lr) * left);
 }
 
 }  // namespace troika

@@ -1,13 +1,13 @@
 // The learning rate of a step: a pure function of the recipe, so a resumed run needs no state.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/optim/options.h>
 
 #include <cstdint>
 
 namespace troika {
 
-// The rate of step `step`, from 1; steps beyond the last one keep its rate. Throws InternalError if
+// Returns the rate of step `step` of `steps`, from 1; steps beyond the last one keep its rate. Throws InternalError if
 // `step` is below 1.
 //
 // Warm-up rises evenly over the first W = warmup_steps steps and reaches `lr` at step W; its first
@@ -27,7 +27,7 @@ namespace troika {
 // their gradual one (section 2.2): it starts at the unscaled lr, at step 1, and reaches k lr at
 // step W in even steps. Where k <= 1 there is nothing to warm up to, and the rate is k lr from the
 // start.
-[[nodiscard]] double learning_rate(const OptimizerRecipe& optimizer, const TrainRecipe& train,
-                                   std::int64_t step);
+[[nodiscard]] double learning_rate(const OptimizerOptions& options, std::int64_t steps,
+                                   std::int64_t global_batch_size, std::int64_t step);
 
 }  // namespace troika

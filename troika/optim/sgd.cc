@@ -1,5 +1,6 @@
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
+#include <troika/optim/kinds.h>
 
 namespace troika {
 namespace {
@@ -30,20 +31,22 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std
 template <typename T>
 class Sgd final : public ArenaOptimizer<T> {
  public:
-  Sgd(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), kinds(recipe)), recipe_(recipe) {}
+  Sgd(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), kinds(options)),
+        options_(options),
+        weight_decay_(weight_decay) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const SgdCoefficients<T> c{static_cast<T>(input.learning_rate),
                                static_cast<T>(input.gradient_scale),
-                               static_cast<T>(recipe_.momentum)};
+                               static_cast<T>(options_.momentum)};
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
-      const T decay = p.decays ? static_cast<T>(recipe_.weight_decay) : T{0};
+      const T decay = p.decays ? static_cast<T>(weight_decay_) : T{0};
       T* const velocity = p.state[0];
       if (velocity == nullptr) {
         vectorized([&] { descend(p.master, p.gradient, p.count, decay, c); });
-      } else if (recipe_.nesterov) {
+      } else if (options_.nesterov) {
         vectorized([&] { descend<true>(p.master, p.gradient, velocity, p.count, decay, c); });
       } else {
         vectorized([&] { descend<false>(p.master, p.gradient, velocity, p.count, decay, c); });
@@ -52,21 +55,29 @@ class Sgd final : public ArenaOptimizer<T> {
   }
 
  private:
-  static std::vector<std::string_view> kinds(const OptimizerRecipe& recipe) {
-    if (recipe.momentum == 0) return {};
+  static std::vector<std::string_view> kinds(const MomentumOptions& options) {
+    if (options.momentum == 0) return {};
     return {"momentum"};
   }
 
-  OptimizerRecipe recipe_;
+  MomentumOptions options_;
+  double weight_decay_;
+};
+
+class SgdKind final : public RuleKind<MomentumOptions, Sgd> {
+ public:
+  SgdKind() : RuleKind("sgd", momentum_keys()) {}
+  [[nodiscard]] int state_count(const Options& options) const override { return options.as<MomentumOptions>().momentum == 0 ? 0 : 1; }
+  void check(const Options& options, const Origins& origins) const override {
+    check_momentum(options.as<MomentumOptions>(), origins);
+  }
 };
 
 }  // namespace
 
-template <typename T>
-std::unique_ptr<Optimizer> make_sgd(const OptimizerRecipe& recipe, Arena& arena, SharedSums sums) {
-  return std::make_unique<Sgd<T>>(recipe, arena, std::move(sums));
+const OptimizerKind& sgd_kind() {
+  static const SgdKind kKind;
+  return kKind;
 }
-template std::unique_ptr<Optimizer> make_sgd<float>(const OptimizerRecipe&, Arena&, SharedSums);
-template std::unique_ptr<Optimizer> make_sgd<double>(const OptimizerRecipe&, Arena&, SharedSums);
 
 }  // namespace troika

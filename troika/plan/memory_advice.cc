@@ -1,7 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
-#include <troika/config/choices.h>
 #include <troika/observe/log.h>
 #include <troika/plan/memory_advice.h>
 #include <troika/train/run.h>
@@ -50,12 +49,12 @@ Change combined(const Change& first, const Change& second) {
 // How many ranks the data axis has after the change.
 std::int64_t data_ranks(const Change& change, Recipe recipe, int ranks) {
   if (change.apply) change.apply(recipe);
-  const ParallelRecipe& parallel = recipe.parallel;
+  const ParallelOptions& parallel = recipe.parallel;
   return parallel.data.value_or(ranks / (parallel.context * parallel.tensor * parallel.pipeline));
 }
 
 // Axes so many times as long, whose ranks come from the data axis; nothing where that has too few.
-std::optional<Change> longer_axes(const ParallelRecipe& now, std::int64_t tensor_times,
+std::optional<Change> longer_axes(const ParallelOptions& now, std::int64_t tensor_times,
                                   std::int64_t pipeline_times) {
   const std::int64_t tensor = now.tensor * tensor_times, pipeline = now.pipeline * pipeline_times;
   std::optional<std::int64_t> data = now.data;
@@ -78,9 +77,9 @@ std::optional<Change> longer_axes(const ParallelRecipe& now, std::int64_t tensor
 // Only changes that change something.
 std::vector<Change> changes_of(const Recipe& recipe, int ranks) {
   std::vector<Change> changes;
-  const ParallelRecipe& now = recipe.parallel;
+  const ParallelOptions& now = recipe.parallel;
   if (now.activation_checkpoint == ActivationCheckpoint::kNone &&
-      recipe.model.kind == ModelKind::kGpt) {
+      traits_of(recipe.model).has_attention) {
     changes.push_back(checkpoint(ActivationCheckpoint::kSelective));
   }
   if (now.activation_checkpoint != ActivationCheckpoint::kFull) {
@@ -106,7 +105,7 @@ std::vector<Change> changes_of(const Recipe& recipe, int ranks) {
 // Several changes at once: all that is cheap, without and with ZeRO; then that on longer tensor and
 // pipeline axes, the shortest first. Where those leave one data rank, ZeRO only costs.
 std::vector<Change> combinations_of(const Recipe& recipe, int ranks) {
-  const ParallelRecipe& now = recipe.parallel;
+  const ParallelOptions& now = recipe.parallel;
   Change cheap;
   if (now.activation_checkpoint != ActivationCheckpoint::kFull) {
     cheap = checkpoint(ActivationCheckpoint::kFull);
@@ -210,6 +209,7 @@ std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
 }
 
 void check_memory_fits(const Recipe& loaded, int ranks, HostRanks here, std::uint64_t host_bytes) {
+  if (!traits_of(loaded.model).has_meta_kernels) return;  // the first step tells
   if (host_bytes == 0) return;
   const auto kinds = predict_if_possible(resolve_for_run(loaded, ranks));
   const std::int64_t needed = bytes_of_ranks(kinds, here.first, here.count);

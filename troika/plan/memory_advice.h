@@ -1,7 +1,7 @@
 // What to change in a recipe that needs more memory than a host has.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/plan/memory_report.h>
 
 #include <cstdint>

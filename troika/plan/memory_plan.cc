@@ -1,12 +1,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/InferenceMode.h>
 #include <troika/base/index_range.h>
 #include <troika/comm/engines.h>
-#include <troika/data/random_dataset.h>
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_meta.h>
 #include <troika/plan/memory_plan.h>
+#include <troika/schedule/generate.h>
 #include <troika/sync/gradients/data_axis.h>
 #include <troika/train/precision.h>
 #include <troika/train/tensor_memory.h>
@@ -47,31 +46,24 @@ ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int 
   return placement;
 }
 
+at::Tensor empty_like(const TensorSpec& spec, std::int64_t samples) {
+  std::vector<std::int64_t> shape = spec.shape;
+  shape.insert(shape.begin(), samples);
+  return at::empty(shape, spec.dtype);
+}
+
 Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index) {
-  const ModelRecipe& model = recipe.model;
+  const SampleSpec sample = traits_of(recipe.model).sample;
   Microbatch microbatch;
   microbatch.index = index;
   microbatch.step = 1;
   microbatch.sample_ids = at::empty({samples}, at::kLong);
-  if (model.kind == ModelKind::kGpt) {
-    microbatch.inputs = at::empty({samples, model.seq_len}, at::kLong);
-    microbatch.targets = at::empty({samples, model.seq_len}, at::kLong);
-    if (recipe.data.pack == Pack::kIsolated && recipe.data.kind != DataKind::kRandom) {
-      microbatch.document_ids = at::empty({samples, model.seq_len}, at::kLong);
-    }
-    return microbatch;
+  microbatch.inputs = empty_like(sample.input, samples);
+  microbatch.targets = empty_like(sample.target, samples);
+  if (recipe.data.kind().isolates_documents(recipe.data.options())) {
+    microbatch.document_ids = at::empty_like(microbatch.inputs);
   }
-  microbatch.inputs = at::empty({samples, model.input_dim}, at::kFloat);
-  microbatch.targets = model.loss == Loss::kCrossEntropy
-                           ? at::empty({samples}, at::kLong)
-                           : at::empty({samples, model.output_dim}, at::kFloat);
   return microbatch;
-}
-
-// Data files are not opened: they are taken to have enough.
-std::int64_t held_out_samples(const DataRecipe& data) {
-  if (data.held_out_fraction == 0) return 0;
-  return data.kind == DataKind::kRandom ? kRandomHeldOutSamples : kUnlimited;
 }
 
 // Over all ranks, in a step or in an evaluation; 0 where none is made. Where any is, the last step
@@ -79,16 +71,17 @@ std::int64_t held_out_samples(const DataRecipe& data) {
 std::int64_t samples_of(const Recipe& recipe, Mode mode) {
   if (mode == Mode::kTrain) return recipe.train.global_batch_size;
   if (recipe.train.evaluate_every_steps == 0) return 0;
-  return evaluation_samples(recipe, held_out_samples(recipe.data));
+  return evaluation_samples(
+      recipe, recipe.data.kind().max_held_out_samples(recipe.data.options()));
 }
 
 // More microbatches than these do not make the peak higher: without a pipeline each leaves nothing
 // behind but claimed gradients, and a pipeline is full then. GPipe keeps them all to their backward
 // passes.
 std::int64_t enough_microbatches(const Recipe& recipe, Mode mode) {
-  const ParallelRecipe& parallel = recipe.parallel;
+  const ParallelOptions& parallel = recipe.parallel;
   if (parallel.pipeline == 1) return 3;
-  if (mode == Mode::kTrain && parallel.pipeline_schedule == PipelineScheduleKind::kGpipe)
+  if (mode == Mode::kTrain && keeps_all_activations(parallel.pipeline_schedule))
     return microbatches_per_step(recipe);
   return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
 }
@@ -146,21 +139,6 @@ std::int64_t bytes_of(const Microbatch& microbatch) {
   return bytes;
 }
 
-// Values of state for each element. An optimiser itself has lists of chunks, too long for a model
-// that no machine holds.
-int state_storages(const OptimizerRecipe& optimizer) {
-  switch (optimizer.kind) {
-    case OptimizerKind::kAdamW:
-    case OptimizerKind::kLamb:
-      return 2;
-    case OptimizerKind::kLars:
-      return 1;
-    case OptimizerKind::kSgd:
-      break;
-  }
-  return optimizer.momentum == 0 ? 0 : 1;
-}
-
 // One rank, as Trainer makes it and takes it through its steps.
 class DryRunRank {
  public:
@@ -176,7 +154,9 @@ class DryRunRank {
   // Comes first. All that a plan has without any steps.
   const MemoryPlan& start() {
     count_start();
-    for (int i = 0; i < state_storages(recipe_.optimizer); ++i) {
+    // An optimiser itself has lists of chunks, too long for a model that no machine holds.
+    const auto& optimizer = recipe_.optimizer.kind;
+    for (int i = 0; i < optimizer.kind().state_count(optimizer.options()); ++i) {
       state_.push_back(model_.arena().allocate_state());
     }
     plan_.optimizer = model_.arena().bytes(Storage::kState);
@@ -350,7 +330,7 @@ std::vector<RankKind> kinds_of(const Recipe& recipe) {
 enum class Steps { kNone, kAll };
 
 MemoryPlan dry_run(const Recipe& recipe, int rank, Steps steps) {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   const MetaTensors meta;
   DryRunRank dry(recipe, rank);
   const MemoryPlan& start = dry.start();

@@ -3,7 +3,7 @@
 // (memory_meta.h), with the units, the schedule, the hooks and the buffers that train.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #include <troika/base/text_table.h>
 #include <troika/base/units.h>
 #include <troika/comm/engines.h>
-#include <troika/models/model.h>
+#include <troika/models/kind.h>
 #include <troika/param/arena_layout.h>
 #include <troika/plan/mesh_plan.h>
 #include <troika/train/model_part.h>
@@ -19,12 +19,6 @@ namespace troika {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string unit_name(const ModelRecipe& model, int unit, int units) {
-  if (model.kind == ModelKind::kGpt && unit == 0) return "embedding";
-  if (model.kind == ModelKind::kGpt && unit + 1 == units) return "head";
-  return "layer " + std::to_string(model.kind == ModelKind::kGpt ? unit - 1 : unit);
-}
 
 // The units as they lie on one place of the tensor axis; nothing is exchanged.
 Model model_at(const Recipe& recipe, int tensor_rank) {
@@ -150,7 +144,7 @@ MeshPlan plan_mesh(const Recipe& recipe) {
       for (int unit = cut[static_cast<std::size_t>(stage)];
            unit < cut[static_cast<std::size_t>(stage) + 1]; ++unit) {
         held.push_back(unit);
-        own.units.push_back(unit_name(recipe.model, unit, units));
+        own.units.push_back(recipe.model.kind().unit_name(recipe.model.options(), unit));
       }
     }
     const auto tensor = static_cast<std::size_t>(plan.mesh.coordinate(rank, Axis::kTensor));

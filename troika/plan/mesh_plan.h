@@ -2,7 +2,7 @@
 // `troika mesh` prints.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/mesh/mesh.h>
 #include <troika/train/job.h>
 

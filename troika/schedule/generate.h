@@ -4,8 +4,10 @@
 
 #include <troika/schedule/schedule.h>
 
+#include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace troika {
 
@@ -21,6 +23,23 @@ struct ScheduleShape {
 // Returns the fewest virtual stages a rank that the schedule can have: 2 for "zb-v", 1 for the
 // others. Throws UsageError for a name that is not known.
 [[nodiscard]] int min_virtual_stages(std::string_view name);
+
+// Returns the most virtual stages a rank that the schedule can have. Throws UsageError for a name
+// that is not known.
+[[nodiscard]] int max_virtual_stages(std::string_view name);
+
+// Whether input and weight gradients of a stage are computed apart. Throws UsageError for a name
+// that is not known.
+[[nodiscard]] bool splits_backward(std::string_view name);
+
+// Whether every microbatch's activations are kept until the last forward pass. Throws UsageError
+// for a name that is not known.
+[[nodiscard]] bool keeps_all_activations(std::string_view name);
+
+// Returns the schedules to take instead of this one for so many virtual stages a rank, the nearest
+// kin first.
+[[nodiscard]] std::vector<std::string_view> schedules_instead(std::string_view name,
+                                                              std::int64_t virtual_stages);
 
 // Returns the number of virtual stages a rank for a request of `asked`: 0 and 1, the default of a
 // recipe, mean the fewest that the schedule can have; others are returned as they are. Throws

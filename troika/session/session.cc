@@ -3,8 +3,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/version.h>
 #include <troika/comm/failure/fault_injector.h>
-#include <troika/config/choices.h>
-#include <troika/config/longest_timeout.h>
+#include <troika/config/key.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
 #include <troika/observe/trace.h>

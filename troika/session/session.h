@@ -11,7 +11,7 @@
 #include <troika/base/time.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/group.h>
-#include <troika/config/recipe.h>
+#include <troika/comm/options.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/world.h>
 

@@ -1,5 +1,5 @@
 #include <troika/base/error.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troika/base/file.h>
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/rendezvous/rendezvous.h>
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/version.h>
-#include <troika/config/layout.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/resolve.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/train/job.h>
 #include <troika/train/model_part.h>
 
@@ -86,7 +86,7 @@ bool has_uniform_placement(const Recipe& recipe, const std::vector<std::string>&
 }  // namespace
 
 Mesh mesh_of(const Recipe& recipe) {
-  const ParallelRecipe& parallel = recipe.parallel;
+  const ParallelOptions& parallel = recipe.parallel;
   return Mesh(Coordinates{static_cast<int>(parallel.pipeline),
                           static_cast<int>(parallel.data.value_or(1)),
                           static_cast<int>(parallel.context), static_cast<int>(parallel.tensor)});
@@ -116,7 +116,7 @@ GroupRanks groups_of(const Recipe& recipe, int rank) {
 
 bool has_embedding_group(const Recipe& recipe) {
   if (recipe.parallel.pipeline == 1) return false;
-  if (recipe.model.kind != ModelKind::kGpt || !recipe.model.tied_embeddings) return false;
+  if (!traits_of(recipe.model).ties_first_and_last) return false;
   const std::vector<int> first_ranks = stages_of(recipe.parallel, 0);
   const auto last = recipe.parallel.pipeline * virtual_stages_per_rank(recipe.parallel) - 1;
   return std::ranges::count(first_ranks, last) == 0;  // in a V they are on one rank

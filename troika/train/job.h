@@ -5,7 +5,7 @@
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/group.h>
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/mesh/mesh.h>
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/rendezvous.h>

@@ -8,7 +8,7 @@
 namespace troika {
 
 std::string unit_of(const Recipe& recipe) {
-  return recipe.model.kind == ModelKind::kGpt ? "tokens" : "samples";
+  return std::string(traits_of(recipe.model).sample.unit);
 }
 
 MetricReporter::MetricReporter(const Recipe& recipe, const ProgressOptions& progress)

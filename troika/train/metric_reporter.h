@@ -2,7 +2,7 @@
 // progress to the person who waits.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/observe/metrics.h>
 #include <troika/observe/progress.h>
 

@@ -1,6 +1,5 @@
 #include <troika/base/index_range.h>
-#include <troika/config/choices.h>
-#include <troika/config/layout.h>
+#include <troika/recipe/resolve.h>
 #include <troika/parallel/pipeline/cut.h>
 #include <troika/schedule/generate.h>
 #include <troika/train/job.h>
@@ -18,15 +17,15 @@ Recompute recompute_of(ActivationCheckpoint checkpoint) {
 }
 
 // Of one microbatch: enough to see where stages lie and what is computed apart.
-Schedule smallest_schedule(const ParallelRecipe& parallel) {
-  return make_schedule(name_of(parallel.pipeline_schedule),
+Schedule smallest_schedule(const ParallelOptions& parallel) {
+  return make_schedule(parallel.pipeline_schedule,
                        {static_cast<int>(parallel.pipeline),
                         static_cast<int>(virtual_stages_per_rank(parallel)), 1});
 }
 
 }  // namespace
 
-std::vector<int> cut_of(const ParallelRecipe& parallel, const ModelFacts& facts) {
+std::vector<int> cut_of(const ParallelOptions& parallel, const ModelFacts& facts) {
   if (parallel.pipeline > 1 && !parallel.stage_units.empty()) {
     return cut_by_hand(parallel.stage_units);
   }
@@ -45,7 +44,7 @@ std::vector<ParameterSpec> parameters_of(const Model& model) {
   return parameters;
 }
 
-std::vector<int> stages_of(const ParallelRecipe& parallel, int rank) {
+std::vector<int> stages_of(const ParallelOptions& parallel, int rank) {
   if (parallel.pipeline == 1) return {0};
   return smallest_schedule(parallel).stages_of(rank);
 }
@@ -72,23 +71,44 @@ int microbatches_per_step(const Recipe& recipe) {
 }
 
 ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
-  Model model = build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed),
-                            {std::move(placement.tensor), recipe.parallel.activation_checkpoint,
-                             has_embedding_group(recipe)});
+  ModelLayout layout{.tensor = std::move(placement.tensor),
+                     .checkpoint = recipe.parallel.activation_checkpoint,
+                     .tied_across_stages = has_embedding_group(recipe),
+                     .type = numeric_types(recipe.train.precision).compute,
+                     .recompute = recompute_of(recipe.parallel.activation_checkpoint),
+                     .data = std::move(placement.data),
+                     .timeout = placement.timeout};
+  // Autograd keeps working weights, which ZeRO 3 takes away between the passes.
+  if (recipe.parallel.zero_stage == 3) layout.recompute = Recompute::kUnits;
+  Model model = build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed), layout);
   facts_ = model.facts;
   cut_ = cut_of(recipe.parallel, model.facts);
   parameters_ = parameters_of(model);
 
+  const std::vector<int> own_stages = stages_of(recipe.parallel, placement.pipeline_rank);
+  for (int stage = 0; stage + 1 < std::ssize(cut_); ++stage) {
+    const bool is_here = std::ranges::count(own_stages, stage) > 0;
+    for (int unit = cut_[static_cast<std::size_t>(stage)];
+         unit < cut_[static_cast<std::size_t>(stage) + 1]; ++unit) {
+      model.units[static_cast<std::size_t>(unit)]->for_each_buffer(
+          [&](const std::string& name, const at::Tensor& tensor) {
+            buffers_.push_back({name, stage, tensor, is_here});
+          });
+    }
+  }
   std::vector<ParameterSpec> specs;
   int first_unit = 0;
-  for (const int stage : stages_of(recipe.parallel, placement.pipeline_rank)) {
+  for (const int stage : own_stages) {
     const auto begin = model.units.begin() + cut_[static_cast<std::size_t>(stage)];
     const auto end = model.units.begin() + cut_[static_cast<std::size_t>(stage) + 1];
     std::vector<std::unique_ptr<Unit>> units(std::make_move_iterator(begin),
                                              std::make_move_iterator(end));
     const auto count = static_cast<int>(units.size());
-    stages_.push_back(std::make_unique<UnitStage>(
-        std::move(units), first_unit, recompute_of(recipe.parallel.activation_checkpoint)));
+    const bool autograd =
+        std::ranges::any_of(units, [](const auto& unit) { return unit->uses_autograd(); });
+    const Recompute recompute = autograd ? layout.recompute
+                                         : recompute_of(recipe.parallel.activation_checkpoint);
+    stages_.push_back(std::make_unique<UnitStage>(std::move(units), first_unit, recompute));
     first_unit += count;
     const auto more = stages_.back()->specs();
     specs.insert(specs.end(), more.begin(), more.end());

@@ -2,8 +2,8 @@
 // its tensor axis, over an arena that ZeRO cuts over its data axis.
 #pragma once
 
-#include <troika/config/recipe.h>
-#include <troika/models/model.h>
+#include <troika/recipe/recipe.h>
+#include <troika/models/kind.h>
 #include <troika/nn/stage.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/arena.h>
@@ -20,6 +20,8 @@ struct ModelPlacement {
   TensorAxis tensor;
   int pipeline_rank = 0;
   Sharding sharding;
+  Group data = {};
+  Seconds timeout = Seconds(60);
 };
 
 class ModelPart {
@@ -36,6 +38,15 @@ class ModelPart {
   // Shapes are global; the rest is as on this rank's place of the tensor axis.
   [[nodiscard]] const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   [[nodiscard]] std::vector<std::string> parameter_names() const;
+  // What units remember beside parameters: of the whole model, in the order of its units. Values
+  // are there where this rank has the stage.
+  struct Buffer {
+    std::string name;
+    int stage;
+    at::Tensor tensor;
+    bool is_here;
+  };
+  [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
   // The first unit of each stage of the pipeline, and the number of units.
   [[nodiscard]] const std::vector<int>& cut() const { return cut_; }
 
@@ -43,19 +54,20 @@ class ModelPart {
   ModelFacts facts_;
   std::vector<int> cut_;
   std::vector<ParameterSpec> parameters_;
+  std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<UnitStage>> stages_;
   std::unique_ptr<Arena> arena_;
 };
 
 // Where the units of a model are cut into stages, as `parallel` says: the first unit of each, and
 // the number of units.
-[[nodiscard]] std::vector<int> cut_of(const ParallelRecipe& parallel, const ModelFacts& facts);
+[[nodiscard]] std::vector<int> cut_of(const ParallelOptions& parallel, const ModelFacts& facts);
 
 // Every parameter of a model, sorted by global name; those that share another's storage left out.
 [[nodiscard]] std::vector<ParameterSpec> parameters_of(const Model& model);
 
 // The stages that pipeline rank `rank` of a resolved recipe has, ascending.
-[[nodiscard]] std::vector<int> stages_of(const ParallelRecipe& parallel, int rank);
+[[nodiscard]] std::vector<int> stages_of(const ParallelOptions& parallel, int rank);
 
 // How ZeRO cuts what ranks of a resolved recipe keep, among the ranks of these groups.
 [[nodiscard]] Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate);

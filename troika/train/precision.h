@@ -1,7 +1,7 @@
 // From the recipe's precision to the types that a run computes and remembers in.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/param/arena.h>
 
 namespace troika {

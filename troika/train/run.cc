@@ -4,8 +4,8 @@
 #include <troika/base/hash.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
-#include <troika/config/layout.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/resolve.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/resources.h>
@@ -59,7 +59,7 @@ class TrainingRun {
       : recipe_(recipe),
         job_(job),
         folder_(run_folder(recipe)),
-        dataset_(open_dataset(recipe.data, recipe.model, static_cast<std::uint64_t>(recipe.seed))),
+        dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample, static_cast<std::uint64_t>(recipe.seed))),
         gemm_rate_(gemm_rate_of(recipe)),
         trainer_(recipe, dataset_, job),
         whole_(job, trainer_.model()) {
@@ -112,7 +112,8 @@ class TrainingRun {
   StepMetrics step() {
     const std::int64_t next = trainer_.state().step + 1;
     if (contains(recipe_.debug.dump_steps, next)) {
-      const std::vector<NamedTensor> parameters = whole_.masters();
+      std::vector<NamedTensor> parameters = whole_.masters();
+    for (NamedTensor& buffer : trainer_.whole_buffers()) parameters.push_back(std::move(buffer));
       if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }
@@ -171,7 +172,8 @@ class TrainingRun {
 
   std::string finish(const StepMetrics& last, Seconds seconds) {
     const std::int64_t kept = tensor_memory(at::kCPU).live_bytes;  // but for copies to save
-    const std::vector<NamedTensor> parameters = whole_.masters();
+    std::vector<NamedTensor> parameters = whole_.masters();
+    for (NamedTensor& buffer : trainer_.whole_buffers()) parameters.push_back(std::move(buffer));
     const std::string json = summary_json(recipe_, job_, trainer_, last, seconds,
                                           {kept, tensor_memory(at::kCPU).peak_bytes});
     if (is_rank_zero()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troika/config/origins.h>
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/observe/progress.h>
 #include <troika/rendezvous/world.h>
 #include <troika/train/claim.h>

@@ -1,6 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/train/run_folder.h>
 
 namespace troika {

@@ -1,7 +1,7 @@
 // The folder of a run, <runs_dir>/<name>, and its files. claim.h says who may write to it.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 
 #include <filesystem>
 #include <string>

@@ -1,4 +1,4 @@
-#include <troika/config/layout.h>
+#include <troika/recipe/resolve.h>
 #include <troika/observe/jsonl_sink.h>
 #include <troika/observe/resources.h>
 #include <troika/train/run_folder.h>

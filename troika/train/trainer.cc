@@ -1,10 +1,8 @@
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 #include <troika/base/error.h>
 #include <troika/base/index_range.h>
 #include <troika/base/text.h>
-#include <troika/config/choices.h>
-#include <troika/config/layout.h>
+#include <troika/recipe/resolve.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/train/precision.h>
@@ -25,6 +23,8 @@ ModelPlacement placement_of(const Recipe& recipe, const Job& job) {
   placement.tensor = TensorAxis(job.tensor(), job.timeout());
   placement.pipeline_rank = job.pipeline().rank();
   placement.sharding = sharding_of(recipe, job.shard(), job.replicate());
+  placement.data = job.data();
+  placement.timeout = job.timeout();
   return placement;
 }
 
@@ -43,7 +43,7 @@ PipelineOptions pipeline_options(const Recipe& recipe) {
   PipelineOptions options;
   options.type = numeric_types(recipe.train.precision).compute;
   if (recipe.parallel.pipeline == 1) return options;  // every schedule is the plain one
-  options.schedule = name_of(recipe.parallel.pipeline_schedule);
+  options.schedule = recipe.parallel.pipeline_schedule;
   options.virtual_stages = static_cast<int>(virtual_stages_per_rank(recipe.parallel));
   return options;
 }
@@ -58,7 +58,7 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, J
       job_(job),
       model_(recipe, placement_of(recipe, job)),
       pipeline_(model_.stages(), job.pipeline(), pipeline_options(recipe), &job.trace()) {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
   data_axis_ = std::make_unique<DataAxis>(
       model_.arena(), PartialGroups{job_.tensor(), job_.embedding()}, job_.timeout());
@@ -71,7 +71,7 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, J
 }
 
 StepMetrics Trainer::step() {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   const auto started = Clock::now();
   const std::int64_t step = state_.step + 1;
   job_.trace().begin_step(step);
@@ -83,7 +83,7 @@ StepMetrics Trainer::step() {
       static_cast<double>(recipe_.train.global_batch_size * model_.facts().targets_per_sample);
   const double loss_scale =
       loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
-  if (recipe_.parallel.zero_stage == 3) {
+  if (pads_microbatches()) {
     pad_with_empty_microbatches(batch.microbatches,
                                 static_cast<std::size_t>(microbatches_per_step(recipe_)));
   }
@@ -97,7 +97,8 @@ StepMetrics Trainer::step() {
   const double gradient_scale =
       1 / (loss_scale * static_cast<double>(std::max<std::int64_t>(sums.valid, 1)));
   metrics.loss = sums.loss / static_cast<double>(sums.valid);
-  metrics.learning_rate = learning_rate(recipe_.optimizer, recipe_.train, step);
+  metrics.learning_rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
+                                        recipe_.train.global_batch_size, step);
   metrics.grad_norm = [&] {
     const Span span(&job_.trace(), Track::kOptimizer, "gradient norm");
     return global_norm(model_.arena(), *sums_) * gradient_scale;
@@ -136,6 +137,34 @@ LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_vie
   // The first stage has its last forward pass long before the last stage has.
   const double transfer_factor = job_.pipeline().size() > 1 ? 2 : 1;
   return {job_.world(), loss, valid, {label, Deadline::in(transfer_factor * job_.timeout())}};
+}
+
+bool Trainer::pads_microbatches() const {
+  return recipe_.parallel.zero_stage == 3 || model_.facts().pads_microbatches;
+}
+
+void Trainer::average_buffers() {
+  // Units that talk to each other have the same ones already.
+  if (job_.data().size() == 1 || model_.facts().pads_microbatches) return;
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    if (!buffer.is_here || !buffer.tensor.is_floating_point()) continue;
+    at::Tensor tensor = buffer.tensor;
+    job_.data().all_reduce(tensor, ReduceOp::kAverage, {"running statistics", job_.deadline()}).wait();
+  }
+}
+
+std::vector<NamedTensor> Trainer::whole_buffers() {
+  const at::NoGradGuard no_autograd;
+  average_buffers();
+  std::vector<NamedTensor> whole;
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    at::Tensor tensor = buffer.tensor.clone();
+    int root = 0;
+    while (std::ranges::count(stages_of(recipe_.parallel, root), buffer.stage) == 0) ++root;
+    job_.pipeline().broadcast(tensor, root, {"running statistics", job_.deadline()}).wait();
+    whole.push_back({buffer.name, tensor});
+  }
+  return whole;
 }
 
 void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
@@ -205,7 +234,7 @@ void Trainer::update(const Sums& sums, double gradient_scale, double norm, doubl
 }
 
 std::optional<Evaluation> Trainer::evaluate() {
-  const c10::InferenceMode no_autograd;
+  const at::NoGradGuard no_autograd;
   const std::int64_t samples = evaluation_samples(recipe_, dataset_->samples(Split::kHeldOut));
   if (samples == 0) return std::nullopt;
   std::vector<Microbatch> microbatches = build_microbatches(
@@ -213,7 +242,8 @@ std::optional<Evaluation> Trainer::evaluate() {
       recipe_.train.micro_batch_size, state_.step);
   std::int64_t valid = 0;
   for (const Microbatch& microbatch : microbatches) valid += microbatch.valid;
-  if (recipe_.parallel.zero_stage == 3) {
+  average_buffers();
+  if (pads_microbatches()) {
     pad_with_empty_microbatches(microbatches,
                                 static_cast<std::size_t>(most_microbatches(recipe_, samples)));
   }

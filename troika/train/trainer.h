@@ -2,12 +2,13 @@
 // rank of a job runs the same steps; none of it prints or writes files.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/data/dataset.h>
 #include <troika/data/loader.h>
 #include <troika/observe/metrics.h>
 #include <troika/optim/loss_scaler.h>
 #include <troika/optim/optimizer.h>
+#include <troika/param/named_tensor.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/sync/gradients/data_axis.h>
 #include <troika/train/job.h>
@@ -50,6 +51,9 @@ class Trainer {
   // layout; nothing where there are none.
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
+  // Collective: the model's buffers, averaged over the data ranks, on every rank.
+  [[nodiscard]] std::vector<NamedTensor> whole_buffers();
+
   [[nodiscard]] const TrainState& state() const { return state_; }
   // The part of the model that this rank holds.
   [[nodiscard]] const ModelPart& model() const { return model_; }
@@ -68,8 +72,12 @@ class Trainer {
   [[nodiscard]] bool contributes_loss() const;
   [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t valid,
                                        std::string_view label) const;
-  // At ZeRO stage 3 all ranks of the data axis pass their units equally often: appends microbatches
-  // without samples until there are `count`.
+  // Whether all ranks of the data axis pass their units equally often: at ZeRO stage 3, and where
+  // units talk to each other.
+  [[nodiscard]] bool pads_microbatches() const;
+  // Collective: running statistics of several data ranks become their mean.
+  void average_buffers();
+  // Appends microbatches without samples until there are `count`.
   void pad_with_empty_microbatches(std::vector<Microbatch>& microbatches, std::size_t count) const;
   // Why the step's gradients may not be applied; empty where they may.
   [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <troika/checkpoint/tensors.h>
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 
 #include <cstdint>
 #include <filesystem>

@@ -1,11 +1,10 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/config/assign.h>
-#include <troika/config/choices.h>
-#include <troika/config/layout.h>
+#include <troika/recipe/resolve.h>
 #include <troika/config/nearest_key.h>
-#include <troika/config/support.h>
-#include <troika/config/validate.h>
+#include <troika/recipe/refusals.h>
+#include <troika/recipe/validate.h>
 #include <troika/verify/layout_text.h>
 
 #include <algorithm>
@@ -52,9 +51,7 @@ constexpr std::string_view kMicrobatch = "micro_batch_size";
 // The keys that a layout is made of.
 std::vector<std::string_view> layout_keys() {
   std::vector<std::string_view> keys;
-  for (const Field& field : fields()) {
-    if (field.section == "parallel") keys.push_back(field.key);
-  }
+  for (const Key& key : recipe_schema().find_section("parallel")->keys) keys.push_back(key.name);
   keys.push_back(kMicrobatch);
   return keys;
 }
@@ -88,12 +85,13 @@ TrialLayout parse_layout(const std::string& words, Recipe recipe, int most_ranks
       throw UsageError("--layouts " + quote(words) + ": " + entry.key + " is given twice",
                        "leave one of them out; semicolons separate layouts");
     }
-    assign(recipe, *find_field(entry.section, entry.key, recipe.model.kind), entry);
+    const Schema& schema = recipe_schema();
+    assign(schema, &recipe, *schema.find(&recipe, entry.section, entry.key), entry);
     origins.set(entry.section + "." + entry.key, entry.where);
   }
   validate(recipe, origins);
   refuse_unsupported(recipe, origins);
-  ParallelRecipe& parallel = recipe.parallel;
+  ParallelOptions& parallel = recipe.parallel;
   if (!parallel.data) parallel.data = largest_data_axis(parallel, most_ranks);
   const TrialLayout layout{parallel, recipe.train.micro_batch_size};
   static_cast<void>(resolve_recipe(recipe, layout.ranks(), origins));
@@ -103,8 +101,8 @@ TrialLayout parse_layout(const std::string& words, Recipe recipe, int most_ranks
 }  // namespace
 
 std::string describe(const TrialLayout& layout, const Recipe& recipe) {
-  const ParallelRecipe plain;
-  const ParallelRecipe& own = layout.parallel;
+  const ParallelOptions plain;
+  const ParallelOptions& own = layout.parallel;
   std::vector<std::string> words;
   const auto add = [&](const std::string& key, const std::string& value) {
     words.push_back(key + "=" + value);
@@ -113,7 +111,7 @@ std::string describe(const TrialLayout& layout, const Recipe& recipe) {
   if (own.tensor != 1) add("tensor", std::to_string(own.tensor));
   if (own.pipeline != 1) {
     add("pipeline", std::to_string(own.pipeline));
-    add("pipeline_schedule", std::string(name_of(own.pipeline_schedule)));
+    add("pipeline_schedule", own.pipeline_schedule);
     if (own.virtual_stages != 1) add("virtual_stages", std::to_string(own.virtual_stages));
     std::vector<std::string> units;
     for (const std::int64_t count : own.stage_units) units.push_back(std::to_string(count));

@@ -2,7 +2,7 @@
 // [parallel] that differ from one rank's.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/verify/layouts.h>
 
 #include <string>

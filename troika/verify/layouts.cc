@@ -1,7 +1,8 @@
 #include <troika/base/error.h>
 #include <troika/base/index_range.h>
 #include <troika/base/text.h>
-#include <troika/config/layout.h>
+#include <troika/recipe/resolve.h>
+#include <troika/schedule/generate.h>
 #include <troika/verify/layout_text.h>
 #include <troika/verify/layouts.h>
 #include <troika/verify/pairwise.h>
@@ -19,7 +20,7 @@ constexpr std::int64_t kLargestAxis = 4;
 constexpr double kTauOfTensor = 1e-11;
 
 struct ScheduleChoice {
-  PipelineScheduleKind kind = PipelineScheduleKind::k1F1B;
+  std::string name = ParallelOptions().pipeline_schedule;
   std::int64_t virtual_stages = 1;
 };
 
@@ -28,11 +29,23 @@ struct ZeroChoice {
   std::int64_t shard = 0;
 };
 
+// Whether the schedule with one virtual stage a rank is another one.
+bool equals_another(std::string_view name) {
+  return std::ranges::any_of(schedule_names(), [&](std::string_view other) {
+    const auto instead = schedules_instead(other, 2);
+    return std::ranges::count(instead, name) > 0;
+  });
+}
+
 std::vector<ScheduleChoice> schedules_for(std::int64_t pipeline) {
-  using Kind = PipelineScheduleKind;
   if (pipeline == 1) return {ScheduleChoice()};
-  return {{Kind::kGpipe, 1}, {Kind::kGpipe, 2}, {Kind::k1F1B, 1}, {Kind::kInterleaved1F1B, 2},
-          {Kind::kZbH1, 1},  {Kind::kZbH2, 1},  {Kind::kZbV, 1}};
+  std::vector<ScheduleChoice> choices;
+  for (const std::string_view name : schedule_names()) {
+    const bool takes_two = min_virtual_stages(name) == 1 && max_virtual_stages(name) > 1;
+    if (!takes_two || !equals_another(name)) choices.push_back({std::string(name), 1});
+    if (takes_two) choices.push_back({std::string(name), 2});
+  }
+  return choices;
 }
 
 std::vector<ZeroChoice> zeros_for(std::int64_t data) {
@@ -63,15 +76,15 @@ bool is_possible(const Recipe& recipe, const TrialLayout& layout) {
   }
 }
 
-void add_layouts(const Recipe& recipe, const ParallelRecipe& axes,
+void add_layouts(const Recipe& recipe, const ParallelOptions& axes,
                  std::vector<TrialLayout>& layouts) {
   using Checkpoint = ActivationCheckpoint;
-  for (const ScheduleChoice schedule : schedules_for(axes.pipeline)) {
+  for (const ScheduleChoice& schedule : schedules_for(axes.pipeline)) {
     for (const ZeroChoice zero : zeros_for(*axes.data)) {
       for (const auto checkpoint : {Checkpoint::kNone, Checkpoint::kSelective, Checkpoint::kFull}) {
         for (const std::int64_t samples : microbatches_for(recipe, *axes.data)) {
           TrialLayout layout{axes, samples};
-          layout.parallel.pipeline_schedule = schedule.kind;
+          layout.parallel.pipeline_schedule = schedule.name;
           layout.parallel.virtual_stages = schedule.virtual_stages;
           layout.parallel.zero_stage = zero.stage;
           layout.parallel.shard = zero.shard;
@@ -105,8 +118,8 @@ TrialLayout reference_layout(const Recipe& recipe) {
 }
 
 TrialLayout simplified(TrialLayout layout) {
-  const ParallelRecipe plain;
-  ParallelRecipe& parallel = layout.parallel;
+  const ParallelOptions plain;
+  ParallelOptions& parallel = layout.parallel;
   parallel.data = parallel.data.value_or(1);
   if (parallel.pipeline == 1) {
     parallel.pipeline_schedule = plain.pipeline_schedule;
@@ -126,7 +139,7 @@ std::vector<TrialLayout> all_layouts(const Recipe& recipe, int most_ranks) {
     for (std::int64_t tensor = 1; tensor <= kLargestAxis; ++tensor) {
       for (std::int64_t pipeline = 1; pipeline <= kLargestAxis; ++pipeline) {
         if (data * tensor * pipeline > most_ranks) continue;
-        ParallelRecipe axes;
+        ParallelOptions axes;
         axes.data = data;
         axes.tensor = tensor;
         axes.pipeline = pipeline;
@@ -138,14 +151,19 @@ std::vector<TrialLayout> all_layouts(const Recipe& recipe, int most_ranks) {
   return layouts;
 }
 
+// Its place among the schedules.
+std::int64_t index_of(std::string_view schedule) {
+  return std::ranges::find(schedule_names(), schedule) - schedule_names().begin();
+}
+
 std::vector<int> settings_of(const TrialLayout& layout, const Recipe& recipe) {
-  const ParallelRecipe& own = layout.parallel;
+  const ParallelOptions& own = layout.parallel;
   const auto number = [](std::int64_t value) { return static_cast<int>(value); };
   const bool one_microbatch = layout.micro_batch_size >= most_samples(recipe, own.data.value_or(1));
   return {number(own.data.value_or(1)),
           number(own.tensor),
           number(own.pipeline),
-          number(static_cast<std::int64_t>(own.pipeline_schedule) * 100 + own.virtual_stages),
+          number(index_of(own.pipeline_schedule) * 100 + own.virtual_stages),
           number(own.zero_stage * 100 + own.shard),
           number(static_cast<std::int64_t>(own.activation_checkpoint)),
           one_microbatch ? 0 : 1};
@@ -160,12 +178,12 @@ std::vector<TrialLayout> pairwise_layouts(const Recipe& recipe, int most_ranks) 
   return layouts;
 }
 
-std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks) {
+std::int64_t largest_data_axis(const ParallelOptions& parallel, int most_ranks) {
   const std::int64_t others = parallel.tensor * parallel.pipeline * parallel.context;
   return std::max<std::int64_t>(most_ranks / others, 1);
 }
 
-OwnLayout own_layout(const Recipe& recipe, const ParallelRecipe& asked, int most_ranks) {
+OwnLayout own_layout(const Recipe& recipe, const ParallelOptions& asked, int most_ranks) {
   TrialLayout layout{asked, recipe.train.micro_batch_size};
   const std::int64_t data = asked.data.value_or(largest_data_axis(asked, most_ranks));
   layout.parallel.data = data;
@@ -199,7 +217,7 @@ std::optional<TrialLayout> bit_reference_layout(const TrialLayout& layout, const
   TrialLayout reference = layout;
   reference.parallel.zero_stage = 0;
   reference.parallel.activation_checkpoint = ActivationCheckpoint::kNone;
-  const bool tied = recipe.model.kind == ModelKind::kGpt && recipe.model.tied_embeddings;
+  const bool tied = traits_of(recipe.model).ties_first_and_last;
   if (!tied) reference.parallel.pipeline = 1;
   reference = simplified(reference);
   if (reference == layout) return std::nullopt;

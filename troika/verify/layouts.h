@@ -3,7 +3,7 @@
 // them promises.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/verify/comparison.h>
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int kMostTrialRanks = 64;
 // How one step's work is laid out. Settings that have no effect are at their defaults, so that
 // equal layouts compare equal.
 struct TrialLayout {
-  ParallelRecipe parallel;  // the data axis is a number
+  ParallelOptions parallel;  // the data axis is a number
   std::int64_t micro_batch_size = 1;
 
   [[nodiscard]] int ranks() const;
@@ -45,7 +45,7 @@ struct TrialLayout {
 [[nodiscard]] std::vector<TrialLayout> pairwise_layouts(const Recipe& recipe, int most_ranks);
 
 // What a data axis that is "auto" is on `most_ranks` ranks: as many as fit, at least 1.
-[[nodiscard]] std::int64_t largest_data_axis(const ParallelRecipe& parallel, int most_ranks);
+[[nodiscard]] std::int64_t largest_data_axis(const ParallelOptions& parallel, int most_ranks);
 
 struct OwnLayout {
   std::string name;                   // as describe() writes it
@@ -55,7 +55,7 @@ struct OwnLayout {
 
 // What a recipe itself asks for in [parallel], with the microbatches of `recipe`, which are those
 // that it is tried with; a data axis that is "auto" fills `most_ranks` ranks.
-[[nodiscard]] OwnLayout own_layout(const Recipe& recipe, const ParallelRecipe& asked,
+[[nodiscard]] OwnLayout own_layout(const Recipe& recipe, const ParallelOptions& asked,
                                    int most_ranks);
 
 // What its numbers may differ by from the reference's.

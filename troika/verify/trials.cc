@@ -131,11 +131,11 @@ Recipe trial_recipe(const Recipe& user, std::int64_t most_samples, const TrialOp
   recipe.train.deterministic = true;
   recipe.train.on_nonfinite = OnNonFinite::kStop;
   recipe.optimizer = {};
-  recipe.optimizer.kind = OptimizerKind::kSgd;
+  recipe.optimizer.kind = Chosen<OptimizerKind>::named("sgd");
+  recipe.optimizer.kind.as<MomentumOptions>().momentum = 0.9;
   recipe.optimizer.lr = 0.1;
-  recipe.optimizer.momentum = 0.9;
   recipe.optimizer.weight_decay = user.optimizer.weight_decay;
-  recipe.optimizer.schedule = ScheduleKind::kConstant;
+  recipe.optimizer.schedule = LearningRateSchedule::kConstant;
   recipe.optimizer.warmup_steps = 0;
   recipe.observe = {};
   recipe.observe.tensorboard = false;

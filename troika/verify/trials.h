@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troika/base/time.h>
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 #include <troika/rendezvous/world.h>
 #include <troika/verify/comparison.h>
 #include <troika/verify/layouts.h>

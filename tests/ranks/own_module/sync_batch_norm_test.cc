@@ -1,5 +1,5 @@
 // SyncBatchNorm with the batches of several ranks is torch::nn::BatchNorm with all of them.
-#include <troika/parallel/data_parallel/sync_batch_norm.h>
+#include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include "ranks/own_module/own_module.h"

@@ -1,6 +1,6 @@
 // What programs do to a module besides training it: each is right, or an error that names the
 // parameter.
-#include <troika/parallel/data_parallel/sync_batch_norm.h>
+#include <troika/nn/sync_batch_norm.h>
 
 #include <fstream>
 

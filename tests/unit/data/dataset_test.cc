@@ -42,9 +42,9 @@ class Packing : public ::testing::Test {
     write_file(folder_ / "3.txt", "vwxyz");
   }
   std::unique_ptr<Dataset> open(Pack pack, std::int64_t seq_len) {
-    DataRecipe data = text_recipe({folder_ / "*.txt"});
+    DocumentOptions data = documents_in({folder_ / "*.txt"});
     data.pack = pack;
-    return open_dataset(data, gpt_model(seq_len), 1);
+    return open_text(data, token_samples(seq_len), 1);
   }
   TemporaryFolder folder_;
 };
@@ -95,16 +95,16 @@ TEST_F(Packing, MakesEachTokenATargetOnce) {
     stream += file_content(folder_ / ("more/file-" + std::to_string(1000 + i) + ".txt")) + ".";
   }
   for (const std::int64_t length : {1, 2, 7, 16, 64, 5000}) {
-    DataRecipe data = text_recipe({folder_ / "**/*.txt"});
+    DocumentOptions data = documents_in({folder_ / "**/*.txt"});
     std::string targets;
-    for (const Microbatch& batch : in_order(*open_dataset(data, gpt_model(length), 1))) {
+    for (const Microbatch& batch : in_order(*open_text(data, token_samples(length), 1))) {
       targets += as_text(batch.targets);
     }
     EXPECT_EQ(targets.substr(0, stream.size() - 1), stream.substr(1)) << length;
     EXPECT_EQ(targets.find_first_not_of('_', stream.size() - 1), std::string::npos) << length;
     for (const Pack pack : {Pack::kIsolated, Pack::kPad}) {
       data.pack = pack;
-      const auto dataset = open_dataset(data, gpt_model(length), 1);
+      const auto dataset = open_text(data, token_samples(length), 1);
       std::int64_t valid = 0;
       for (const Microbatch& batch : in_order(*dataset)) valid += batch.valid;
       EXPECT_EQ(valid, static_cast<std::int64_t>(stream.size()) - documents) << length;
@@ -139,9 +139,9 @@ TEST_F(DatasetTest, SplitsByDocument) {
     return texts;
   };
   const auto open = [&](double fraction, std::uint64_t seed = 1) {
-    DataRecipe data = text_recipe({folder_ / "x/*"}, fraction);
+    DocumentOptions data = documents_in({folder_ / "x/*"}, fraction);
     data.pack = Pack::kPad;
-    return open_dataset(data, gpt_model(64), seed);
+    return open_text(data, token_samples(64), seed);
   };
   const auto all = texts(*open(0), Split::kTrain);
   EXPECT_EQ(all.size(), 300U);
@@ -170,8 +170,8 @@ TEST_F(DatasetTest, SplitsByDocument) {
 
 TEST_F(DatasetTest, ShufflesTheHeldOutSideTheSameForEverySeed) {
   write_files(folder_ / "x", 200, 50);
-  const DataRecipe data = text_recipe({folder_ / "x/*"}, 0.5);
-  const auto one = open_dataset(data, gpt_model(8), 1), two = open_dataset(data, gpt_model(8), 2);
+  const DocumentOptions data = documents_in({folder_ / "x/*"}, 0.5);
+  const auto one = open_text(data, token_samples(8), 1), two = open_text(data, token_samples(8), 2);
   std::vector<std::int64_t> order, train_one, train_two;
   for (std::int64_t i = 0; i < one->samples(Split::kHeldOut); ++i) {
     EXPECT_EQ(one->at(Split::kHeldOut, i), two->at(Split::kHeldOut, i));
@@ -186,22 +186,22 @@ TEST_F(DatasetTest, ShufflesTheHeldOutSideTheSameForEverySeed) {
 TEST_F(DatasetTest, SaysWhenASideIsEmpty) {
   const auto text = write_file(folder_ / "one.txt", "the only document");
   EXPECT_THAT(message_of([&] {
-                static_cast<void>(open_dataset(text_recipe({text}, 0.999999), gpt_model(4), 1));
+                static_cast<void>(open_text(documents_in({text}, 0.999999), token_samples(4), 1));
               }),
               HasSubstr("held-out split takes its only document"));
-  const auto dataset = open_dataset(text_recipe({text}, 1e-9), gpt_model(4), 1);
+  const auto dataset = open_text(documents_in({text}, 1e-9), token_samples(4), 1);
   EXPECT_EQ(dataset->samples(Split::kHeldOut), 0);
   ASSERT_EQ(dataset->warnings().size(), 1U);
   EXPECT_THAT(dataset->warnings()[0], HasSubstr("evaluation is off"));
-  EXPECT_TRUE(open_dataset(text_recipe({text}, 0), gpt_model(4), 1)->warnings().empty());
+  EXPECT_TRUE(open_text(documents_in({text}, 0), token_samples(4), 1)->warnings().empty());
 }
 
 TEST_F(DatasetTest, MixesByWeight) {
   write_file(folder_ / "a.txt", std::string(4001, 'a'));
   write_file(folder_ / "b.txt", std::string(401, 'b'));
-  DataRecipe data = text_recipe({folder_ / "a.txt", folder_ / "b.txt"});
+  DocumentOptions data = documents_in({folder_ / "a.txt", folder_ / "b.txt"});
   data.weights = {1, 3};
-  const auto dataset = open_dataset(data, gpt_model(10), 5);
+  const auto dataset = open_text(data, token_samples(10), 5);
   EXPECT_EQ(dataset->samples(Split::kTrain), 401 + 41);
   std::map<std::int64_t, std::int64_t> from;
   std::map<std::pair<std::int64_t, std::int64_t>, std::set<std::int64_t>> seen;
@@ -222,7 +222,7 @@ TEST_F(DatasetTest, MixesBySizeWithoutWeights) {
   write_file(folder_ / "a.txt", std::string(899, 'a'));
   write_file(folder_ / "b.txt", std::string(99, 'b'));
   const auto dataset =
-      open_dataset(text_recipe({folder_ / "a.txt", folder_ / "b.txt"}), gpt_model(10), 5);
+      open_text(documents_in({folder_ / "a.txt", folder_ / "b.txt"}), token_samples(10), 5);
   std::set<std::int64_t> seen;
   for (std::int64_t i = 0; i < 100; ++i) seen.insert(dataset->at(Split::kTrain, i).index);
   EXPECT_EQ(seen.size(), 100U);  // one pass over both holds everything once
@@ -236,11 +236,10 @@ TEST_F(DatasetTest, ReadsShardsAsTheTextTheyWereMadeFrom) {
   options.shard_tokens = 1000;
   EXPECT_GT(prepare_tokens(options).shards.size(), 2U);
   for (const Pack pack : {Pack::kConcatenate, Pack::kIsolated, Pack::kPad}) {
-    DataRecipe text = text_recipe({folder_ / "x/*"}, 0.2), tokens = text;
+    DocumentOptions text = documents_in({folder_ / "x/*"}, 0.2), tokens = text;
     text.pack = tokens.pack = pack;
-    tokens.kind = DataKind::kTokens;
-    tokens.paths = {folder_ / "shards/*.tokens"};
-    const auto a = open_dataset(text, gpt_model(16), 3), b = open_dataset(tokens, gpt_model(16), 3);
+      tokens.paths = {folder_ / "shards/*.tokens"};
+    const auto a = open_text(text, token_samples(16), 3), b = open_tokens(tokens, token_samples(16), 3);
     EXPECT_EQ(a->fingerprint(), b->fingerprint());
     EXPECT_NEAR(*a->bytes_per_token(), *b->bytes_per_token(), 1e-9);
     for (const Split split : {Split::kTrain, Split::kHeldOut}) {
@@ -258,7 +257,7 @@ TEST_F(DatasetTest, TellsDataListsApart) {
   write_file(folder_ / "a.txt", "one");
   write_file(folder_ / "b.txt", "two");
   const auto fingerprint = [&](std::vector<std::string> paths) {
-    return open_dataset(text_recipe(std::move(paths)), gpt_model(2), 1)->fingerprint();
+    return open_text(documents_in(std::move(paths)), token_samples(2), 1)->fingerprint();
   };
   const std::string both = fingerprint({folder_ / "*.txt"});
   EXPECT_EQ(both.size(), 16U);
@@ -270,27 +269,25 @@ TEST_F(DatasetTest, TellsDataListsApart) {
 
 TEST_F(DatasetTest, RefusesWhatDoesNotGoTogether) {
   const std::string text = write_file(folder_ / "a.txt", "text with \xC3\xBC");
-  const auto error = [&](DataRecipe data, ModelRecipe model = gpt_model(4)) {
-    return message_of<Error>([&] { static_cast<void>(open_dataset(data, model, 1)); });
-  };
-  DataRecipe data = text_recipe({text});
-  data.weights = {1, 2};
-  EXPECT_THAT(error(data), HasSubstr("data.weights does not go with data.paths"));
-  ModelRecipe mlp;
-  mlp.kind = ModelKind::kMlp;
-  EXPECT_THAT(error(text_recipe({text}), mlp), HasSubstr("need model.kind = \"gpt\""));
-  data = text_recipe({text});
-  data.kind = DataKind::kTokens;
-  EXPECT_THAT(error(data), HasSubstr("a.txt' is not a token shard"));
-  const std::string beyond = error(text_recipe({text}), gpt_model(4, 128));
-  EXPECT_THAT(beyond, HasSubstr("a.txt' holds the token id 195, but model.vocab_size is 128"));
+  DocumentOptions weighted = documents_in({text});
+  weighted.weights = {1, 2};
+  EXPECT_THAT(message_of<InternalError>(
+                  [&] { static_cast<void>(open_text(weighted, token_samples(4), 1)); }),
+              HasSubstr("data.weights does not go with data.paths"));
+  EXPECT_THAT(
+      message_of([&] { static_cast<void>(open_tokens(documents_in({text}), token_samples(4), 1)); }),
+      HasSubstr("a.txt' is not a token shard"));
+  EXPECT_THAT(message_of([&] {
+                static_cast<void>(open_text(documents_in({text}), token_samples(4, 128), 1));
+              }),
+              HasSubstr("a.txt' holds the token id 195, but model.vocab_size is 128"));
   write_file(folder_ / "a.txt", "ascii only");
-  EXPECT_NO_THROW(static_cast<void>(open_dataset(text_recipe({text}), gpt_model(4, 128), 1)));
+  EXPECT_NO_THROW(static_cast<void>(open_text(documents_in({text}), token_samples(4, 128), 1)));
 }
 
 TEST_F(DatasetTest, NamesAFileThatChanged) {
   const std::string text = write_file(folder_ / "a.txt", std::string(100, 'a'));
-  const auto dataset = open_dataset(text_recipe({text}), gpt_model(99), 1);
+  const auto dataset = open_text(documents_in({text}), token_samples(99), 1);
   const std::vector<SampleRef> samples = {{0, 0, 0, 0}};
   fs::resize_file(text, 10);
   const auto read = [&] { static_cast<void>(dataset->microbatch(Split::kTrain, samples, 1)); };

@@ -16,9 +16,9 @@ class LoaderTest : public ::testing::Test {
  protected:
   LoaderTest() { write_files(folder_ / "x", 40, 90); }
   std::shared_ptr<const Dataset> open(Pack pack = Pack::kConcatenate) {
-    DataRecipe data = text_recipe({folder_ / "x/*"});
+    DocumentOptions data = documents_in({folder_ / "x/*"});
     data.pack = pack;
-    return open_dataset(data, gpt_model(16), 3);
+    return open_text(data, token_samples(16), 3);
   }
   TemporaryFolder folder_;
 };

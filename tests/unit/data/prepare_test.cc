@@ -1,7 +1,7 @@
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <troika/data/prepare.h>
-#include <troika/data/token_documents.h>
+#include <troika/data/sources/tokens/token_documents.h>
 #include <troika/data/tokenize_files.h>
 #include <troika/data/tokenizer.h>
 #include <unit/data/support.h>
@@ -86,12 +86,11 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
   EXPECT_EQ(contents(again.out), contents(options_.out));
 
   // The text read with the same tokenizer is the same data set.
-  DataRecipe text = text_recipe(options_.paths, 0.2), tokens = text;
+  DocumentOptions text = documents_in(options_.paths, 0.2), tokens = text;
   text.tokenizer = tokens.tokenizer = report.tokenizer;
-  tokens.kind = DataKind::kTokens;
   tokens.paths = {options_.out / "*.tokens"};
-  const auto a = open_dataset(text, gpt_model(16, 320), 1);
-  const auto b = open_dataset(tokens, gpt_model(16, 320), 1);
+  const auto a = open_text(text, token_samples(16, 320), 1);
+  const auto b = open_tokens(tokens, token_samples(16, 320), 1);
   EXPECT_EQ(a->fingerprint(), b->fingerprint());
   const IndexRange some{0, 20};
   const auto first = build_microbatches(*a, Split::kTrain, some, 20, 1);
@@ -108,17 +107,16 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
         },
         290);
   }());
-  EXPECT_THAT(message_of([&] { static_cast<void>(open_dataset(tokens, gpt_model(16, 320), 1)); }),
+  EXPECT_THAT(message_of([&] { static_cast<void>(open_tokens(tokens, token_samples(16, 320), 1)); }),
               HasSubstr("shard-00000.tokens' was not made by data.tokenizer = "));
 }
 
 TEST_F(Prepare, SaysWhichTokenizerMadeTheShards) {
   const auto hint = [&](const std::string& tokenizer) -> std::string {
-    DataRecipe data = text_recipe({options_.out / "*.tokens"});
-    data.kind = DataKind::kTokens;
+    DocumentOptions data = documents_in({options_.out / "*.tokens"});
     data.tokenizer = tokenizer;
     try {
-      static_cast<void>(open_dataset(data, gpt_model(16, 320), 1));
+      static_cast<void>(open_tokens(data, token_samples(16, 320), 1));
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(), HasSubstr("was not made by data.tokenizer = '" + tokenizer + "'"));
       return error.hint();

@@ -1,5 +1,5 @@
-#include <troika/data/random_dataset.h>
-#include <troika/data/random_features.h>
+#include <troika/data/sources/random/random.h>
+#include <troika/data/sources/random/random_features.h>
 #include <unit/data/support.h>
 
 #include <cmath>
@@ -8,24 +8,17 @@
 namespace troika {
 namespace {
 
-DataRecipe random_recipe(double held_out_fraction = 0) {
-  DataRecipe data;
-  data.kind = DataKind::kRandom;
-  data.held_out_fraction = held_out_fraction;
-  return data;
+std::unique_ptr<Dataset> open_random(const SampleSpec& sample, std::uint64_t seed,
+                                     double held_out_fraction = 0) {
+  return open_dataset(DataOptions(random_kind(), RandomOptions{held_out_fraction}), sample, seed);
 }
 
-ModelRecipe mlp(Loss loss) {
-  ModelRecipe model;
-  model.kind = ModelKind::kMlp;
-  model.input_dim = 10;
-  model.output_dim = 4;
-  model.loss = loss;
-  return model;
-}
+const TensorSpec kFeatures{"features", at::kFloat, {10}};
+const SampleSpec kClasses{kFeatures, {"targets", at::kLong, {}, 4}};
+const SampleSpec kScores{kFeatures, {"targets", at::kFloat, {4}}};
 
 TEST(RandomTokens, AreTheSameInEveryBatch) {
-  const auto dataset = open_dataset(random_recipe(), gpt_model(33, 1000), 7);
+  const auto dataset = open_random(token_samples(33, 1000), 7);
   const Microbatch all = build_microbatches(*dataset, Split::kTrain, {5, 6}, 6, 2).front();
   EXPECT_EQ(all.valid, 6 * 33);
   std::int64_t row = 0;
@@ -44,7 +37,7 @@ TEST(RandomTokens, AreTheSameInEveryBatch) {
 }
 
 TEST(RandomTokens, AreUniform) {
-  const auto dataset = open_dataset(random_recipe(), gpt_model(1000, 10), 7);
+  const auto dataset = open_random(token_samples(1000, 10), 7);
   const Microbatch batch = build_microbatches(*dataset, Split::kTrain, {0, 100}, 100, 1).front();
   const at::Tensor counts = at::bincount(batch.targets.flatten(), {}, 10).to(at::kDouble);
   EXPECT_EQ(counts.size(0), 10);
@@ -52,8 +45,8 @@ TEST(RandomTokens, AreUniform) {
 }
 
 TEST(RandomTokens, KeepStreamsApart) {
-  const auto one = open_dataset(random_recipe(0.1), gpt_model(64, 1000), 1);
-  const auto two = open_dataset(random_recipe(0.1), gpt_model(64, 1000), 2);
+  const auto one = open_random(token_samples(64, 1000), 1, 0.1);
+  const auto two = open_random(token_samples(64, 1000), 2, 0.1);
   const auto first = [](const Dataset& dataset, Split split) {
     return build_microbatches(dataset, split, {0, 1}, 1, 1).front().inputs;
   };
@@ -61,13 +54,13 @@ TEST(RandomTokens, KeepStreamsApart) {
   EXPECT_FALSE(at::equal(first(*one, Split::kTrain), first(*one, Split::kHeldOut)));
   EXPECT_EQ(one->samples(Split::kTrain), kUnlimited);
   EXPECT_EQ(one->samples(Split::kHeldOut), kRandomHeldOutSamples);
-  EXPECT_EQ(open_dataset(random_recipe(0), gpt_model(64), 1)->samples(Split::kHeldOut), 0);
+  EXPECT_EQ(open_random(token_samples(64), 1)->samples(Split::kHeldOut), 0);
   EXPECT_FALSE(one->bytes_per_token().has_value());
 }
 
 TEST(RandomFeatures, HaveTargetsOfALinearTeacher) {
-  const auto classes = open_dataset(random_recipe(), mlp(Loss::kCrossEntropy), 3);
-  const auto scores = open_dataset(random_recipe(), mlp(Loss::kMeanSquare), 3);
+  const auto classes = open_random(kClasses, 3);
+  const auto scores = open_random(kScores, 3);
   const Microbatch a = build_microbatches(*classes, Split::kTrain, {0, 500}, 500, 1).front();
   const Microbatch b = build_microbatches(*scores, Split::kTrain, {0, 500}, 500, 1).front();
   EXPECT_EQ(a.inputs.scalar_type(), at::kFloat);

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
 #include <troika/base/error.h>
-#include <troika/config/recipe.h>
 #include <troika/data/dataset.h>
+#include <troika/data/sources/documents.h>
+#include <troika/data/sources/text/text.h>
+#include <troika/data/sources/tokens/tokens.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -49,18 +51,27 @@ std::string message_of(const Body& body) {
   return {};
 }
 
-inline ModelRecipe gpt_model(std::int64_t seq_len, std::int64_t vocab_size = 256) {
-  ModelRecipe model;
-  model.seq_len = seq_len;
-  model.vocab_size = vocab_size;
-  return model;
+// The samples of a language model.
+inline SampleSpec token_samples(std::int64_t seq_len, std::int64_t vocab_size = 256) {
+  const TensorSpec tokens{"tokens", at::kLong, {seq_len}, vocab_size, "vocab_size"};
+  return {tokens, tokens, seq_len, "tokens"};
 }
 
-inline DataRecipe text_recipe(std::vector<std::string> paths, double held_out_fraction = 0) {
-  DataRecipe data;
+inline DocumentOptions documents_in(std::vector<std::string> paths, double held_out_fraction = 0) {
+  DocumentOptions data;
   data.paths = std::move(paths);
   data.held_out_fraction = held_out_fraction;
   return data;
+}
+
+inline std::unique_ptr<Dataset> open_text(const DocumentOptions& data, const SampleSpec& sample,
+                                          std::uint64_t seed) {
+  return open_dataset(DataOptions(text_kind(), data), sample, seed);
+}
+
+inline std::unique_ptr<Dataset> open_tokens(const DocumentOptions& data, const SampleSpec& sample,
+                                            std::uint64_t seed) {
+  return open_dataset(DataOptions(tokens_kind(), data), sample, seed);
 }
 
 // `count` files below `folder`, each another text of 1 to `max_bytes` printable bytes.

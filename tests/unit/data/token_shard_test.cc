@@ -1,8 +1,8 @@
 #include <troika/base/bytes.h>
 #include <troika/base/hash.h>
-#include <troika/data/shard_writer.h>
-#include <troika/data/token_documents.h>
-#include <troika/data/token_shard.h>
+#include <troika/data/sources/tokens/shard_writer.h>
+#include <troika/data/sources/tokens/token_documents.h>
+#include <troika/data/sources/tokens/token_shard.h>
 #include <unit/data/support.h>
 
 #include <cstring>
@@ -182,9 +182,8 @@ TEST_F(TokenDocuments, FindsAnIdThatTheHeaderHides) {
   shard("a", 0, 250);
   std::string file = changed(file_content(folder_ / "a"), 48, 5);
   write_file(folder_ / "b", file);
-  DataRecipe data = text_recipe({folder_ / "b"});
-  data.kind = DataKind::kTokens;
-  const auto dataset = open_dataset(data, gpt_model(4, 100), 1);
+  DocumentOptions data = documents_in({folder_ / "b"});
+  const auto dataset = open_tokens(data, token_samples(4, 100), 1);
   const std::vector<SampleRef> samples = {dataset->at(Split::kTrain, 0)};
   EXPECT_THAT(
       message_of([&] { static_cast<void>(dataset->microbatch(Split::kTrain, samples, 1)); }),

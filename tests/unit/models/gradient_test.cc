@@ -4,7 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <troika/base/random.h>
-#include <troika/models/model.h>
+#include <troika/models/gpt/gpt.h>
+#include <troika/models/mlp/mlp.h>
 
 namespace troika {
 namespace {
@@ -16,8 +17,8 @@ class NoSink final : public UnitHooks {
 };
 
 struct Bench {
-  explicit Bench(const ModelRecipe& recipe)
-      : model(build_model(recipe, 5)),
+  explicit Bench(Model built)
+      : model(std::move(built)),
         stage(std::move(model.units), 0),
         arena(stage.specs(), {at::kDouble, at::kDouble}, Group()) {
     stage.bind(arena);
@@ -46,29 +47,29 @@ struct Bench {
   NoSink sink;
 };
 
-Microbatch token_batch(const ModelRecipe& recipe) {
+Microbatch token_batch(const GptOptions& options) {
   constexpr std::int64_t kSamples = 3;
   const RandomStream stream(stream_key(11, "tokens"));
   Microbatch batch;
-  batch.inputs = at::empty({kSamples, recipe.seq_len}, at::kLong);
+  batch.inputs = at::empty({kSamples, options.seq_len}, at::kLong);
   batch.targets = at::empty_like(batch.inputs);
   const auto count = static_cast<std::uint64_t>(batch.inputs.numel());
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto vocabulary = static_cast<std::uint64_t>(recipe.vocab_size);
+    const auto vocabulary = static_cast<std::uint64_t>(options.vocab_size);
     batch.inputs.mutable_data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(stream.below(i, vocabulary));
     batch.targets.mutable_data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(stream.below(i + count, vocabulary));
   }
-  batch.targets.narrow(1, recipe.seq_len - 2, 2)[1].fill_(kIgnoredTarget);
+  batch.targets.narrow(1, options.seq_len - 2, 2)[1].fill_(kIgnoredTarget);
   batch.sample_ids = at::arange(kSamples, at::kLong);
   batch.valid = batch.targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
   batch.step = 1;
   return batch;
 }
 
-void expect_right_gradients(const ModelRecipe& recipe, const Microbatch& batch) {
-  Bench bench(recipe);
+void expect_right_gradients(Model model, const Microbatch& batch) {
+  Bench bench(std::move(model));
   Saved saved;
   saved.microbatch = batch;
   const Activation output = bench.stage.forward({}, saved, bench.sink);
@@ -98,8 +99,8 @@ void expect_right_gradients(const ModelRecipe& recipe, const Microbatch& batch) 
 
 // A pipeline's B and W: the gradients of a block's matrices are all left to the second, which takes
 // no second walk, and both together give the bits of backward().
-void expect_the_same_in_two_parts(const ModelRecipe& recipe, const Microbatch& batch) {
-  Bench whole(recipe), parts(recipe);
+void expect_the_same_in_two_parts(const GptOptions& options, const Microbatch& batch) {
+  Bench whole(build_gpt(options, 5)), parts(build_gpt(options, 5));
   Saved saved, kept;
   saved.microbatch = kept.microbatch = batch;
   (void)whole.stage.forward({}, saved, whole.sink);
@@ -113,7 +114,7 @@ void expect_the_same_in_two_parts(const ModelRecipe& recipe, const Microbatch& b
     EXPECT_FALSE(parameter->claimed()) << name;
     ++left_over;
   }
-  EXPECT_EQ(left_over % recipe.layers, 0);
+  EXPECT_EQ(left_over % options.layers, 0);
   EXPECT_GT(left_over, 0);
   parts.stage.backward_weight(kept, parts.sink);
   for (std::size_t i = 0; i < whole.arena.parameters().size(); ++i) {
@@ -124,80 +125,80 @@ void expect_the_same_in_two_parts(const ModelRecipe& recipe, const Microbatch& b
   }
 }
 
-ModelRecipe small_gpt() {
-  ModelRecipe recipe;
-  recipe.layers = 2;
-  recipe.dim = 12;
-  recipe.heads = recipe.kv_heads = 3;
-  recipe.head_dim = 4;
-  recipe.ffn_dim = 20;
-  recipe.vocab_size = 13;
-  recipe.seq_len = 7;
-  return recipe;
+GptOptions small_gpt() {
+  GptOptions options;
+  options.layers = 2;
+  options.dim = 12;
+  options.heads = options.kv_heads = 3;
+  options.head_dim = 4;
+  options.ffn_dim = 20;
+  options.vocab_size = 13;
+  options.seq_len = 7;
+  return options;
 }
 
 TEST(GptGradients, Llama) {
-  expect_right_gradients(small_gpt(), token_batch(small_gpt()));
+  expect_right_gradients(build_gpt(small_gpt(), 5), token_batch(small_gpt()));
 }
 
 TEST(GptGradients, UntiedWithBiasAndSharedKeyHeads) {
-  ModelRecipe recipe = small_gpt();
-  recipe.tied_embeddings = false;
-  recipe.bias = true;
-  recipe.kv_heads = 1;
-  recipe.head_dim = 6;
-  expect_right_gradients(recipe, token_batch(recipe));
+  GptOptions options = small_gpt();
+  options.tied_embeddings = false;
+  options.bias = true;
+  options.kv_heads = 1;
+  options.head_dim = 6;
+  expect_right_gradients(build_gpt(options, 5), token_batch(options));
 }
 
 TEST(GptGradients, InTwoParts) {
   for (const bool gpt2 : {false, true}) {
-    ModelRecipe recipe = small_gpt();
+    GptOptions options = small_gpt();
     if (gpt2) {
-      recipe.norm = Norm::kLayerNorm;
-      recipe.position = Position::kLearned;
-      recipe.activation = ActivationFunction::kGeluTanh;
-      recipe.bias = true;
+      options.norm = Norm::kLayerNorm;
+      options.position = Position::kLearned;
+      options.activation = ActivationFunction::kGeluTanh;
+      options.bias = true;
     }
-    expect_the_same_in_two_parts(recipe, token_batch(recipe));
+    expect_the_same_in_two_parts(options, token_batch(options));
   }
 }
 
 TEST(GptGradients, Gpt2) {
-  ModelRecipe recipe = small_gpt();
-  recipe.norm = Norm::kLayerNorm;
-  recipe.position = Position::kLearned;
-  recipe.activation = ActivationFunction::kGeluTanh;
-  recipe.bias = true;
-  expect_right_gradients(recipe, token_batch(recipe));
+  GptOptions options = small_gpt();
+  options.norm = Norm::kLayerNorm;
+  options.position = Position::kLearned;
+  options.activation = ActivationFunction::kGeluTanh;
+  options.bias = true;
+  expect_right_gradients(build_gpt(options, 5), token_batch(options));
 }
 
 TEST(GptGradients, ExactGeluLayerNormWithoutBias) {
-  ModelRecipe recipe = small_gpt();
-  recipe.norm = Norm::kLayerNorm;
-  recipe.activation = ActivationFunction::kGelu;
-  expect_right_gradients(recipe, token_batch(recipe));
+  GptOptions options = small_gpt();
+  options.norm = Norm::kLayerNorm;
+  options.activation = ActivationFunction::kGelu;
+  expect_right_gradients(build_gpt(options, 5), token_batch(options));
 }
 
 TEST(GptGradients, Dropout) {
-  ModelRecipe recipe = small_gpt();
-  recipe.dropout = 0.3;
-  expect_right_gradients(recipe, token_batch(recipe));
+  GptOptions options = small_gpt();
+  options.dropout = 0.3;
+  expect_right_gradients(build_gpt(options, 5), token_batch(options));
 }
 
 TEST(GptGradients, IsolatedDocuments) {
   for (const Position position : {Position::kRope, Position::kLearned}) {
-    ModelRecipe recipe = small_gpt();
-    recipe.position = position;
-    Microbatch batch = token_batch(recipe);
+    GptOptions options = small_gpt();
+    options.position = position;
+    Microbatch batch = token_batch(options);
     batch.document_ids = at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1});
-    expect_right_gradients(recipe, batch);
+    expect_right_gradients(build_gpt(options, 5), batch);
   }
 }
 
 TEST(GptForward, AnIsolatedDocumentDoesNotSeeTheOneBefore) {
-  const ModelRecipe recipe = small_gpt();
-  Bench bench(recipe);
-  Microbatch batch = token_batch(recipe);
+  const GptOptions options = small_gpt();
+  Bench bench(build_gpt(options, 5));
+  Microbatch batch = token_batch(options);
   batch.document_ids = at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1});
   batch.targets.narrow(1, 0, 3).fill_(kIgnoredTarget);  // only the second document counts
   const double before = bench.loss(batch);
@@ -205,14 +206,13 @@ TEST(GptForward, AnIsolatedDocumentDoesNotSeeTheOneBefore) {
   EXPECT_EQ(bench.loss(batch), before);
 }
 
-ModelRecipe small_mlp() {
-  ModelRecipe recipe;
-  recipe.kind = ModelKind::kMlp;
-  recipe.input_dim = 5;
-  recipe.hidden_dims = {7, 6};
-  recipe.output_dim = 4;
-  recipe.activation = ActivationFunction::kTanh;
-  return recipe;
+MlpOptions small_mlp() {
+  MlpOptions options;
+  options.input_dim = 5;
+  options.hidden_dims = {7, 6};
+  options.output_dim = 4;
+  options.activation = ActivationFunction::kTanh;
+  return options;
 }
 
 Microbatch feature_batch(Loss loss) {
@@ -234,18 +234,18 @@ TEST(MlpGradients, EveryLossAndActivation) {
   for (const Loss loss : {Loss::kCrossEntropy, Loss::kMeanSquare}) {
     for (const auto activation :
          {ActivationFunction::kTanh, ActivationFunction::kRelu, ActivationFunction::kGelu}) {
-      ModelRecipe recipe = small_mlp();
-      recipe.loss = loss;
-      recipe.activation = activation;
-      expect_right_gradients(recipe, feature_batch(loss));
+      MlpOptions options = small_mlp();
+      options.loss = loss;
+      options.activation = activation;
+      expect_right_gradients(build_mlp(options), feature_batch(loss));
     }
   }
 }
 
 TEST(MlpGradients, OneLayerAlone) {
-  ModelRecipe recipe = small_mlp();
-  recipe.hidden_dims.clear();
-  expect_right_gradients(recipe, feature_batch(Loss::kCrossEntropy));
+  MlpOptions options = small_mlp();
+  options.hidden_dims.clear();
+  expect_right_gradients(build_mlp(options), feature_batch(Loss::kCrossEntropy));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
-#include <troika/models/model.h>
+#include <troika/models/gpt/gpt.h>
+#include <troika/models/mlp/options.h>
 
 #include <map>
 #include <numeric>
@@ -17,20 +18,20 @@ TensorAxis axis(int size, int index) {
   return {make_group("tensor", ranks, index, {.kind = EngineKind::kFake}), Seconds(1)};
 }
 
-ModelRecipe gpt() {
-  ModelRecipe recipe;
-  recipe.layers = 1;
-  recipe.dim = 12;
-  recipe.heads = 6;
-  recipe.kv_heads = 2;
-  recipe.head_dim = 2;
-  recipe.ffn_dim = 10;
-  recipe.vocab_size = 251;
-  recipe.seq_len = 37;
-  recipe.bias = true;
-  recipe.norm = Norm::kLayerNorm;
-  recipe.position = Position::kLearned;
-  return recipe;
+GptOptions gpt() {
+  GptOptions options;
+  options.layers = 1;
+  options.dim = 12;
+  options.heads = 6;
+  options.kv_heads = 2;
+  options.head_dim = 2;
+  options.ffn_dim = 10;
+  options.vocab_size = 251;
+  options.seq_len = 37;
+  options.bias = true;
+  options.norm = Norm::kLayerNorm;
+  options.position = Position::kLearned;
+  return options;
 }
 
 std::map<std::string, ParameterSpec> specs_of(const Model& model) {
@@ -43,34 +44,32 @@ std::map<std::string, ParameterSpec> specs_of(const Model& model) {
 
 TEST(ModelLayout, RefusesMoreTensorRanksThanHeads) {
   try {
-    (void)build_model(gpt(), 1, {.tensor = axis(8, 0)});
+    (void)build_gpt(gpt(), 1, {.tensor = axis(8, 0)});
     FAIL();
   } catch (const InternalError& error) {
     EXPECT_STREQ(error.what(), "internal error: more tensor ranks than heads");
   }
-  EXPECT_EQ(build_model(gpt(), 1, {.tensor = axis(6, 5)}).units.size(), 3u);
+  EXPECT_EQ(build_gpt(gpt(), 1, {.tensor = axis(6, 5)}).units.size(), 3u);
 }
 
 TEST(ModelLayout, RefusesToSplitAPerceptron) {
-  ModelRecipe recipe;
-  recipe.kind = ModelKind::kMlp;
-  recipe.input_dim = recipe.output_dim = 3;
+  const ModelOptions perceptron(mlp_kind(), MlpOptions{3, {}, 3});
   try {
-    (void)build_model(recipe, 1, {.tensor = axis(2, 0)});
+    (void)build_model(perceptron, 1, {.tensor = axis(2, 0)});
     FAIL();
   } catch (const InternalError& error) {
-    EXPECT_STREQ(error.what(), "internal error: a perceptron on a tensor axis");
+    EXPECT_STREQ(error.what(), "internal error: more tensor ranks than a model has");
   }
 }
 
 // Whatever the cut, ranks together count every element of the model once.
 TEST(ModelLayout, EveryElementIsCountedOnce) {
-  const auto whole = specs_of(build_model(gpt(), 1));
+  const auto whole = specs_of(build_gpt(gpt(), 1));
   for (const int ranks : {2, 3, 4, 5, 6}) {
     std::map<std::string, std::int64_t> counted;
     for (int rank = 0; rank < ranks; ++rank) {
       for (const auto& [name, spec] :
-           specs_of(build_model(gpt(), 1, {.tensor = axis(ranks, rank)}))) {
+           specs_of(build_gpt(gpt(), 1, {.tensor = axis(ranks, rank)}))) {
         counted[name] += spec.owned.value_or(spec.local_count());
         EXPECT_EQ(spec.shape, whole.at(name).shape);
       }
@@ -80,7 +79,7 @@ TEST(ModelLayout, EveryElementIsCountedOnce) {
 }
 
 TEST(ModelLayout, SpecsSayWhoseGradientsArePartialSums) {
-  const auto specs = specs_of(build_model(gpt(), 1, {.tensor = axis(4, 1)}));
+  const auto specs = specs_of(build_gpt(gpt(), 1, {.tensor = axis(4, 1)}));
   const auto is_partial = [&](const std::string& name) {
     return std::ranges::count(specs.at(name).partial_over, Axis::kTensor) == 1;
   };
@@ -111,7 +110,7 @@ TEST(ModelLayout, SpecsSayWhoseGradientsArePartialSums) {
 }
 
 TEST(ModelLayout, ATiedWeightOfAnotherStageIsAReplica) {
-  const Model model = build_model(gpt(), 1, {.tensor = {}, .tied_across_stages = true});
+  const Model model = build_gpt(gpt(), 1, {.tensor = {}, .tied_across_stages = true});
   const ParameterSpec original = model.units.front()->specs().front();
   const ParameterSpec replica = model.units.back()->specs().back();
   EXPECT_EQ(replica.name, original.name);
@@ -123,15 +122,15 @@ TEST(ModelLayout, ATiedWeightOfAnotherStageIsAReplica) {
   }
   EXPECT_TRUE(initial_values(replica, 3).equal(initial_values(original, 3)));
 
-  ModelRecipe untied = gpt();
+  GptOptions untied = gpt();
   untied.tied_embeddings = false;
-  const Model apart = build_model(untied, 1, {.tensor = {}, .tied_across_stages = true});
+  const Model apart = build_gpt(untied, 1, {.tensor = {}, .tied_across_stages = true});
   EXPECT_EQ(apart.units.back()->specs().back().name, "lm_head.weight");
   EXPECT_TRUE(apart.units.front()->specs().front().partial_over.empty());
 }
 
 TEST(ModelLayout, UnitsTellTheShapeOfTheirSlice) {
-  const Model model = build_model(gpt(), 1, {.tensor = axis(2, 1)});
+  const Model model = build_gpt(gpt(), 1, {.tensor = axis(2, 1)});
   Microbatch batch;
   batch.inputs = at::zeros({3, 37}, at::kLong);
   for (const std::size_t unit : {0u, 1u}) {

@@ -3,9 +3,11 @@
 
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
-#include <troika/optim/optimizer.h>
+#include <troika/optim/options.h>
 #include <troika/param/arena.h>
 
+#include <array>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,30 @@ inline void give_gradients(Arena& arena, std::int64_t step, double factor = 1) {
   for (const auto& parameter : arena.parameters()) {
     parameter->add_gradient(random_like(*parameter, step) * factor);
   }
+}
+
+// The default options with the optimiser of this name.
+inline OptimizerOptions options_of(std::string_view kind) {
+  OptimizerOptions options;
+  options.kind = Chosen<OptimizerKind>::named(kind);
+  return options;
+}
+
+// The same of "sgd" or "lars", with momentum.
+inline OptimizerOptions with_momentum(std::string_view kind, double momentum) {
+  OptimizerOptions options = options_of(kind);
+  options.kind.as<MomentumOptions>().momentum = momentum;
+  return options;
+}
+
+// The key `betas` of any kind that has it, whose struct may be its own affair.
+inline std::array<double, 2>& betas_of(Chosen<OptimizerKind>& kind) {
+  for (const Key& key : kind.kind().keys()) {
+    if (key.name == "betas") {
+      return std::get<NumberPairSpec>(key.spec).at.edit(kind.options().data());
+    }
+  }
+  throw std::logic_error("no betas");
 }
 
 inline constexpr NumericTypes kFp64{at::kDouble, at::kDouble};

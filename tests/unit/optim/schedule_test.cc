@@ -8,27 +8,28 @@ namespace troika {
 namespace {
 
 struct ScheduleCase {
-  OptimizerRecipe optimizer;
-  TrainRecipe train;
-  [[nodiscard]] double at(std::int64_t step) const { return learning_rate(optimizer, train, step); }
+  OptimizerOptions optimizer;
+  std::int64_t steps;
+  [[nodiscard]] double at(std::int64_t step) const {
+    constexpr std::int64_t kGlobalBatchSize = 64;
+    return learning_rate(optimizer, steps, kGlobalBatchSize, step);
+  }
 };
 
-ScheduleCase case_of(ScheduleKind kind, std::int64_t warmup, std::int64_t steps) {
-  ScheduleCase c;
+ScheduleCase case_of(LearningRateSchedule kind, std::int64_t warmup, std::int64_t steps) {
+  ScheduleCase c{.optimizer = {}, .steps = steps};
   c.optimizer.schedule = kind;
   c.optimizer.lr = 1;
   c.optimizer.min_lr = 0.1;
   c.optimizer.warmup_steps = warmup;
-  c.train.steps = steps;
-  c.train.global_batch_size = 64;
   return c;
 }
 
-constexpr std::array kKinds = {ScheduleKind::kConstant, ScheduleKind::kLinear,
-                               ScheduleKind::kCosine, ScheduleKind::kWsd};
+constexpr std::array kKinds = {LearningRateSchedule::kConstant, LearningRateSchedule::kLinear,
+                               LearningRateSchedule::kCosine, LearningRateSchedule::kWsd};
 
 TEST(LearningRate, WarmsUpEvenly) {
-  for (const ScheduleKind kind : kKinds) {
+  for (const LearningRateSchedule kind : kKinds) {
     const ScheduleCase c = case_of(kind, 10, 100);
     for (std::int64_t step = 1; step <= 10; ++step) {
       EXPECT_DOUBLE_EQ(c.at(step), 0.1 * static_cast<double>(step));
@@ -37,12 +38,12 @@ TEST(LearningRate, WarmsUpEvenly) {
 }
 
 TEST(LearningRate, FollowsItsShape) {
-  EXPECT_EQ(case_of(ScheduleKind::kConstant, 10, 110).at(60), 1);
-  EXPECT_EQ(case_of(ScheduleKind::kConstant, 10, 110).at(110), 1);
-  EXPECT_DOUBLE_EQ(case_of(ScheduleKind::kLinear, 10, 110).at(60), 0.55);
-  EXPECT_DOUBLE_EQ(case_of(ScheduleKind::kCosine, 10, 110).at(60), 0.55);
-  EXPECT_DOUBLE_EQ(case_of(ScheduleKind::kCosine, 0, 90).at(30), 0.1 + 0.9 * 0.75);
-  const ScheduleCase wsd = case_of(ScheduleKind::kWsd, 10, 100);
+  EXPECT_EQ(case_of(LearningRateSchedule::kConstant, 10, 110).at(60), 1);
+  EXPECT_EQ(case_of(LearningRateSchedule::kConstant, 10, 110).at(110), 1);
+  EXPECT_DOUBLE_EQ(case_of(LearningRateSchedule::kLinear, 10, 110).at(60), 0.55);
+  EXPECT_DOUBLE_EQ(case_of(LearningRateSchedule::kCosine, 10, 110).at(60), 0.55);
+  EXPECT_DOUBLE_EQ(case_of(LearningRateSchedule::kCosine, 0, 90).at(30), 0.1 + 0.9 * 0.75);
+  const ScheduleCase wsd = case_of(LearningRateSchedule::kWsd, 10, 100);
   EXPECT_EQ(wsd.at(11), 1);
   EXPECT_EQ(wsd.at(80), 1);
   EXPECT_LT(wsd.at(81), 1);
@@ -50,27 +51,27 @@ TEST(LearningRate, FollowsItsShape) {
 }
 
 TEST(LearningRate, EndsAtTheMinimumAndStaysThere) {
-  for (const ScheduleKind kind : kKinds) {
+  for (const LearningRateSchedule kind : kKinds) {
     const ScheduleCase c = case_of(kind, 7, 93);
-    const double last = kind == ScheduleKind::kConstant ? 1 : 0.1;
+    const double last = kind == LearningRateSchedule::kConstant ? 1 : 0.1;
     EXPECT_NEAR(c.at(93), last, 1e-15);
     EXPECT_EQ(c.at(1000), c.at(93));
   }
 }
 
 TEST(LearningRate, NeverRisesAfterWarmUp) {
-  for (const ScheduleKind kind : kKinds) {
+  for (const LearningRateSchedule kind : kKinds) {
     const ScheduleCase c = case_of(kind, 5, 60);
     for (std::int64_t step = 5; step < 60; ++step) EXPECT_LE(c.at(step + 1), c.at(step));
   }
 }
 
 TEST(LearningRate, HandlesShortRuns) {
-  for (const ScheduleKind kind : kKinds) {
+  for (const LearningRateSchedule kind : kKinds) {
     EXPECT_DOUBLE_EQ(case_of(kind, 20, 5).at(5), 0.25);  // ends inside the warm-up
     EXPECT_EQ(case_of(kind, 20, 20).at(20), 1);
     EXPECT_EQ(case_of(kind, 1, 1).at(1), 1);
-    const double only = kind == ScheduleKind::kConstant ? 1 : 0.1;
+    const double only = kind == LearningRateSchedule::kConstant ? 1 : 0.1;
     EXPECT_NEAR(case_of(kind, 0, 1).at(1), only, 1e-15);
     EXPECT_TRUE(std::isfinite(case_of(kind, 95, 100).at(96)));  // less than the decay is left
     EXPECT_NEAR(case_of(kind, 95, 100).at(100), only, 1e-15);
@@ -78,7 +79,7 @@ TEST(LearningRate, HandlesShortRuns) {
 }
 
 TEST(LearningRate, ScalesWithTheBatch) {
-  for (const ScheduleKind kind : kKinds) {
+  for (const LearningRateSchedule kind : kKinds) {
     ScheduleCase c = case_of(kind, 0, 100);
     const ScheduleCase plain = c;
     c.optimizer.lr_base_batch_size = 16;
@@ -89,7 +90,7 @@ TEST(LearningRate, ScalesWithTheBatch) {
 }
 
 TEST(LearningRate, ScaledWarmUpStartsFromTheUnscaledRate) {
-  ScheduleCase c = case_of(ScheduleKind::kConstant, 4, 100);
+  ScheduleCase c = case_of(LearningRateSchedule::kConstant, 4, 100);
   c.optimizer.lr_base_batch_size = 16;
   EXPECT_DOUBLE_EQ(c.at(1), 1);
   EXPECT_DOUBLE_EQ(c.at(2), 2);
@@ -101,13 +102,13 @@ TEST(LearningRate, ScaledWarmUpStartsFromTheUnscaledRate) {
 }
 
 TEST(LearningRate, ASmallerBatchNeedsNoWarmUp) {
-  ScheduleCase c = case_of(ScheduleKind::kConstant, 4, 100);
+  ScheduleCase c = case_of(LearningRateSchedule::kConstant, 4, 100);
   c.optimizer.lr_base_batch_size = 128;
   for (std::int64_t step = 1; step < 8; ++step) EXPECT_DOUBLE_EQ(c.at(step), 0.5);
 }
 
 TEST(LearningRate, RefusesAStepBeforeTheFirst) {
-  EXPECT_THROW((void)case_of(ScheduleKind::kCosine, 0, 10).at(0), InternalError);
+  EXPECT_THROW((void)case_of(LearningRateSchedule::kCosine, 0, 10).at(0), InternalError);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
-#include <troika/optim/optimizer.h>
+#include <troika/optim/options.h>
 
 #include "arena_fixture.h"
 
@@ -32,9 +32,9 @@ struct Twin {
 };
 
 // The largest difference after ten steps in double precision.
-double difference(const OptimizerRecipe& recipe, Arena& arena, const Twin& twin,
+double difference(const OptimizerOptions& options, Arena& arena, const Twin& twin,
                   torch::optim::Optimizer& judge) {
-  const auto optimizer = make_optimizer(recipe, arena);
+  const auto optimizer = make_optimizer(options, arena);
   for (std::int64_t step = 1; step <= 10; ++step) {
     give_gradients(arena, step);
     for (std::size_t i = 0; i < twin.all.size(); ++i) {
@@ -42,7 +42,7 @@ double difference(const OptimizerRecipe& recipe, Arena& arena, const Twin& twin,
       parameter.mutable_grad() = arena.parameters()[i]->gradient() * 0.25;
     }
     judge.step();
-    optimizer->step({recipe.lr, 0.25, step});
+    optimizer->step({options.lr, 0.25, step});
   }
   double worst = 0;
   for (std::size_t i = 0; i < twin.all.size(); ++i) {
@@ -55,12 +55,13 @@ double difference(const OptimizerRecipe& recipe, Arena& arena, const Twin& twin,
 TEST(AgainstLibTorch, AdamW) {
   Arena arena = arena_of(mixed_specs(), kFp64);
   const Twin twin(arena);
-  OptimizerRecipe recipe;
-  recipe.lr = 0.01;
-  torch::optim::AdamWOptions options(recipe.lr);
-  options.betas({recipe.betas[0], recipe.betas[1]}).eps(recipe.eps);
-  torch::optim::AdamW judge(twin.groups(options, recipe.weight_decay), options);
-  EXPECT_LT(difference(recipe, arena, twin, judge), 1e-14);
+  OptimizerOptions options = options_of("adamw");
+  options.lr = 0.01;
+  const auto& own = options.kind.as<MomentOptions>();
+  torch::optim::AdamWOptions theirs(options.lr);
+  theirs.betas({own.betas[0], own.betas[1]}).eps(own.eps);
+  torch::optim::AdamW judge(twin.groups(theirs, options.weight_decay), theirs);
+  EXPECT_LT(difference(options, arena, twin, judge), 1e-14);
 }
 
 TEST(AgainstLibTorch, Sgd) {
@@ -69,15 +70,13 @@ TEST(AgainstLibTorch, Sgd) {
       if (nesterov && momentum == 0) continue;
       Arena arena = arena_of(mixed_specs(), kFp64);
       const Twin twin(arena);
-      OptimizerRecipe recipe;
-      recipe.kind = OptimizerKind::kSgd;
-      recipe.lr = 0.01;
-      recipe.momentum = momentum;
-      recipe.nesterov = nesterov;
-      torch::optim::SGDOptions options(recipe.lr);
-      options.momentum(momentum).nesterov(nesterov);
-      torch::optim::SGD judge(twin.groups(options, recipe.weight_decay), options);
-      EXPECT_LT(difference(recipe, arena, twin, judge), 1e-14) << momentum << " " << nesterov;
+      OptimizerOptions options = with_momentum("sgd", momentum);
+      options.kind.as<MomentumOptions>().nesterov = nesterov;
+      options.lr = 0.01;
+      torch::optim::SGDOptions theirs(options.lr);
+      theirs.momentum(momentum).nesterov(nesterov);
+      torch::optim::SGD judge(twin.groups(theirs, options.weight_decay), theirs);
+      EXPECT_LT(difference(options, arena, twin, judge), 1e-14) << momentum << " " << nesterov;
     }
   }
 }

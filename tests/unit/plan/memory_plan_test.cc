@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
-#include <troika/config/choices.h>
-#include <troika/config/layout.h>
-#include <troika/config/recipe_file.h>
+#include <troika/recipe/resolve.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_advice.h>
 #include <troika/plan/memory_plan.h>

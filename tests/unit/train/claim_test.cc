@@ -19,7 +19,7 @@ class ClaimOfARun : public testing::Test {
     Recipe recipe;
     recipe.name = "run";
     recipe.runs_dir = folder_.path().string();
-    recipe.data.kind = DataKind::kRandom;
+    recipe.data = DataOptions::named("random");
     recipe.optimizer.lr = lr;
     return recipe;
   }

@@ -13,7 +13,7 @@ TEST(RunFolder, GivesItsRecipeBack) {
   Recipe recipe;
   recipe.name = "run";
   recipe.runs_dir = folder.path().string();
-  recipe.data.kind = DataKind::kRandom;
+  recipe.data = DataOptions::named("random");
   make_folders(run_folder(recipe));
   write_recipe(recipe, {{"machine", "a test's"}});
   EXPECT_EQ(recipe_of_run(run_folder(recipe)), recipe);

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
+#include <troika/models/gpt/options.h>
 #include <troika/verify/comparison.h>
 
 #include <algorithm>
@@ -96,7 +97,7 @@ TEST(Comparison, RefusesRunsThatLeftNothing) {
 
 TEST(Comparison, OrdersParametersAsTheModelDoes) {
   Recipe recipe;
-  recipe.model.layers = 11;
+  recipe.model.as<GptOptions>().layers = 11;
   const std::vector<std::string> order = parameter_order(recipe);
   const auto index_of = [&](const std::string& name) {
     return std::ranges::find(order, name) - order.begin();

@@ -1,7 +1,9 @@
 // Which layouts there are to try, that few of them cover all pairs, and how they are written.
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
-#include <troika/config/layout.h>
+#include <troika/models/gpt/options.h>
+#include <troika/models/mlp/options.h>
+#include <troika/recipe/resolve.h>
 #include <troika/schedule/generate.h>
 #include <troika/train/job.h>
 #include <troika/verify/layout_text.h>
@@ -23,11 +25,12 @@ using testing::Not;
 Recipe small_recipe() {
   Recipe recipe;
   recipe.name = "small";
-  recipe.model.layers = 4;
-  recipe.model.heads = recipe.model.kv_heads = 3;
-  recipe.model.dim = 24;
-  recipe.model.head_dim = 8;
-  recipe.data.kind = DataKind::kRandom;
+  auto& model = recipe.model.as<GptOptions>();
+  model.layers = 4;
+  model.heads = model.kv_heads = 3;
+  model.dim = 24;
+  model.head_dim = 8;
+  recipe.data = DataOptions::named("random");
   recipe.train.global_batch_size = 7;
   recipe.train.micro_batch_size = 2;
   return recipe;
@@ -84,7 +87,7 @@ TEST(Layouts, RefusesWhatNoRecipeMaySay) {
 // What a recipe may say, and what can be generated, are told in two folders.
 TEST(Layouts, HaveTheVirtualStagesThatTheirScheduleCanHave) {
   Recipe recipe = small_recipe();
-  recipe.model.layers = 16;
+  recipe.model.as<GptOptions>().layers = 16;
   int taken = 0;
   for (const std::string_view name : schedule_names()) {
     for (const int ranks : {2, 3, 4}) {
@@ -152,7 +155,7 @@ TEST(Layouts, ErrorsNameTheFlagAndTheKeyThatWasMeant) {
             "100 ranks; the nearest that works is 100");
 }
 
-std::string own_called(const ParallelRecipe& asked, int most_ranks) {
+std::string own_called(const ParallelOptions& asked, int most_ranks) {
   const OwnLayout own = own_layout(small_recipe(), asked, most_ranks);
   EXPECT_EQ(own.layout.has_value(), own.left_out.empty()) << own.name << ": " << own.left_out;
   if (!own.layout) return own.left_out;
@@ -161,7 +164,7 @@ std::string own_called(const ParallelRecipe& asked, int most_ranks) {
 }
 
 TEST(Layouts, OfARecipeItselfFillTheRanks) {
-  ParallelRecipe asked;
+  ParallelOptions asked;
   asked.tensor = 2;
   asked.zero_stage = 3;
   asked.shard = 2;
@@ -172,14 +175,14 @@ TEST(Layouts, OfARecipeItselfFillTheRanks) {
   asked.data = 2;
   EXPECT_EQ(own_called(asked, 8), "data=2,tensor=2,zero_stage=3,shard=2");
   // One rank's, which may be the reference.
-  EXPECT_EQ(own_called(ParallelRecipe(), 1), "data=1");
-  ParallelRecipe one_rank;
+  EXPECT_EQ(own_called(ParallelOptions(), 1), "data=1");
+  ParallelOptions one_rank;
   one_rank.activation_checkpoint = ActivationCheckpoint::kFull;
   EXPECT_EQ(own_called(one_rank, 1), "activation_checkpoint=full");
 }
 
 TEST(Layouts, OfARecipeItselfThatCannotBeTriedSayWhy) {
-  ParallelRecipe asked;
+  ParallelOptions asked;
   asked.tensor = 2;
   EXPECT_EQ(own_called(asked, 1), "the recipe's own layout (tensor=2) needs 2 ranks: --ranks 2");
   asked.data = 2;
@@ -191,26 +194,22 @@ TEST(Layouts, OfARecipeItselfThatCannotBeTriedSayWhy) {
             "the recipe's own layout (data=40,tensor=2,zero_stage=3) needs 80 ranks, and --ranks "
             "takes at most 64");
   // Each axis at its largest: 10^12 ranks, which are not those of an int.
-  ParallelRecipe huge;
+  ParallelOptions huge;
   huge.data = huge.tensor = huge.pipeline = 10'000;
   EXPECT_THAT(own_called(huge, 64), testing::HasSubstr("needs 1000000000000 ranks"));
-  ParallelRecipe impossible;
+  ParallelOptions impossible;
   impossible.tensor = 4;
   EXPECT_EQ(own_called(impossible, 4),
             "the recipe's own layout (tensor=4): [parallel] tensor = 4: the model has 3 heads, and "
             "each rank needs one");
-  EXPECT_EQ(own_called(ParallelRecipe(), 8),
+  EXPECT_EQ(own_called(ParallelOptions(), 8),
             "the recipe's own layout (data=8): [train] global_batch_size = 7 is smaller than the "
             "data axis of 8 ranks; the nearest that works is 8");
 }
 
 TEST(Layouts, OfAnMlpHaveNoAttentionToRunAgain) {
   Recipe recipe = small_recipe();
-  recipe.model = {};
-  recipe.model.kind = ModelKind::kMlp;
-  recipe.model.input_dim = 6;
-  recipe.model.hidden_dims = {8, 5};
-  recipe.model.output_dim = 3;
+  recipe.model = ModelOptions(mlp_kind(), MlpOptions{6, {8, 5}, 3});
   std::set<ActivationCheckpoint> found;
   for (const TrialLayout& layout : all_layouts(recipe, 4)) {
     found.insert(layout.parallel.activation_checkpoint);
@@ -224,9 +223,9 @@ TEST(Layouts, PromiseBitsWhereTheDesignDoes) {
   const TrialLayout full = layout_called(
       "data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1,zero_stage=2,"
       "activation_checkpoint=full");
-  recipe.model.tied_embeddings = false;
+  recipe.model.as<GptOptions>().tied_embeddings = false;
   EXPECT_EQ(bit_reference_layout(full, recipe), layout_called("data=2,tensor=2"));
-  recipe.model.tied_embeddings = true;
+  recipe.model.as<GptOptions>().tied_embeddings = true;
   EXPECT_EQ(bit_reference_layout(full, recipe),
             layout_called("data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1"));
   EXPECT_EQ(bit_reference_layout(layout_called("data=2"), recipe), std::nullopt);
@@ -261,7 +260,7 @@ TEST(Layouts, ResultsComeBackFromTheirLine) {
 // Ranks are laid out with the tensor axis next to each other, then data, then pipeline.
 class ReductionOrderOf : public testing::Test {
  protected:
-  ReductionOrderOf() { recipe_.model.kind = ModelKind::kMlp; }  // which ties nothing
+  ReductionOrderOf() { recipe_.model = ModelOptions(mlp_kind()); }  // which ties nothing
   void set_axes(std::int64_t pipeline, std::int64_t data, std::int64_t tensor) {
     recipe_.parallel.pipeline = pipeline;
     recipe_.parallel.data = data;
@@ -320,8 +319,8 @@ TEST_F(ReductionOrderOf, WhatAsksForOrder) {
   recipe_.train.deterministic = false;
   set_axes(2, 2, 1);
   EXPECT_EQ(on("aabb"), kFastest);
-  recipe_.model.kind = ModelKind::kGpt;
-  recipe_.model.tied_embeddings = true;
+  recipe_.model = ModelOptions(gpt_kind());
+  recipe_.model.as<GptOptions>().tied_embeddings = true;
   EXPECT_EQ(on("aabb"), kInOrder);
 }
 

@@ -44,8 +44,8 @@ Initializer inner_start() {
 
 // Projections that write to the residual stream, of which there are two a layer (GPT-2,
 // section 2.3).
-Initializer residual_start(const ModelRecipe& recipe) {
-  return Initializer::normal(0.02 / std::sqrt(2.0 * static_cast<double>(recipe.layers)));
+Initializer residual_start(const GptOptions& options) {
+  return Initializer::normal(0.02 / std::sqrt(2.0 * static_cast<double>(options.layers)));
 }
 
 IndexRange scaled(const IndexRange& slice, std::int64_t factor) {
@@ -55,82 +55,82 @@ IndexRange scaled(const IndexRange& slice, std::int64_t factor) {
 // Makes the linear layers of a block, each with its cut.
 class Projections {
  public:
-  Projections(const ModelRecipe& recipe, std::int64_t layer, const TensorAxis& axis,
+  Projections(const GptOptions& options, std::int64_t layer, const TensorAxis& axis,
               const HeadCut& heads)
-      : recipe_(recipe), layer_(layer), axis_(axis), heads_(heads) {}
+      : options_(options), layer_(layer), axis_(axis), heads_(heads) {}
 
   [[nodiscard]] Linear query() const {
-    return into("self_attn.q_proj", recipe_.heads * recipe_.head_dim,
-                LinearCut::columns(axis_, scaled(heads_.query, recipe_.head_dim)));
+    return into("self_attn.q_proj", options_.heads * options_.head_dim,
+                LinearCut::columns(axis_, scaled(heads_.query, options_.head_dim)));
   }
   [[nodiscard]] Linear key_or_value(const std::string& part) const {
-    const IndexRange held = scaled(heads_.key_value, recipe_.head_dim);
-    return into(part, recipe_.kv_heads * recipe_.head_dim,
+    const IndexRange held = scaled(heads_.key_value, options_.head_dim);
+    return into(part, options_.kv_heads * options_.head_dim,
                 heads_.overlapping
-                    ? LinearCut::overlapping_columns(axis_, held, heads_.counted * recipe_.head_dim)
+                    ? LinearCut::overlapping_columns(axis_, held, heads_.counted * options_.head_dim)
                     : LinearCut::columns(axis_, held));
   }
   [[nodiscard]] Linear attention_output() const {
-    return out_of("self_attn.o_proj", recipe_.heads * recipe_.head_dim,
-                  scaled(heads_.query, recipe_.head_dim));
+    return out_of("self_attn.o_proj", options_.heads * options_.head_dim,
+                  scaled(heads_.query, options_.head_dim));
   }
   [[nodiscard]] Linear inner(const std::string& part) const {
-    return into(part, recipe_.ffn_dim, LinearCut::columns(axis_, axis_.slice_of(recipe_.ffn_dim)));
+    return into(part, options_.ffn_dim, LinearCut::columns(axis_, axis_.slice_of(options_.ffn_dim)));
   }
   [[nodiscard]] Linear feed_forward_output() const {
-    return out_of("mlp.down_proj", recipe_.ffn_dim, axis_.slice_of(recipe_.ffn_dim));
+    return out_of("mlp.down_proj", options_.ffn_dim, axis_.slice_of(options_.ffn_dim));
   }
 
  private:
-  [[nodiscard]] Bias bias() const { return recipe_.bias ? Bias::kPresent : Bias::kAbsent; }
+  [[nodiscard]] Bias bias() const { return options_.bias ? Bias::kPresent : Bias::kAbsent; }
   [[nodiscard]] Linear into(const std::string& part, std::int64_t width,
                             const LinearCut& cut) const {
-    return {layer_name(layer_, part), recipe_.dim, width, bias(), inner_start(),
+    return {layer_name(layer_, part), options_.dim, width, bias(), inner_start(),
             Initializer::constant(0), cut};
   }
   [[nodiscard]] Linear out_of(const std::string& part, std::int64_t width,
                               const IndexRange& held) const {
     return {layer_name(layer_, part),
             width,
-            recipe_.dim,
+            options_.dim,
             bias(),
-            residual_start(recipe_),
+            residual_start(options_),
             Initializer::constant(0),
             LinearCut::rows(axis_, held)};
   }
 
-  const ModelRecipe& recipe_;
+  const GptOptions& options_;
   std::int64_t layer_;
   const TensorAxis& axis_;
   const HeadCut& heads_;
 };
 
-Normalization norm_of(const ModelRecipe& recipe, std::int64_t layer, const std::string& part,
+Normalization norm_of(const GptOptions& options, std::int64_t layer, const std::string& part,
                       const TensorAxis& axis) {
-  return {layer_name(layer, part), recipe.dim, recipe.norm, recipe.bias, recipe.norm_eps, axis};
+  return {layer_name(layer, part), options.dim, options.norm, options.bias, options.norm_eps, axis};
 }
 
 }  // namespace
 
-GptBlock::GptBlock(const ModelRecipe& recipe, std::int64_t layer, std::uint64_t seed,
+GptBlock::GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t seed,
                    const ModelLayout& layout)
-    : recipe_(recipe),
+    : options_(options),
       axis_(layout.tensor),
-      heads_(cut_heads(recipe.heads, recipe.kv_heads, axis_.rank(), axis_.size())),
+      heads_(cut_heads(options.heads, options.kv_heads, axis_.rank(), axis_.size())),
       recompute_attention_(layout.checkpoint == ActivationCheckpoint::kSelective),
       label_("layer " + std::to_string(layer)),
       attention_dropout_(stream_key(seed, "dropout " + layer_name(layer, "self_attn"))),
       feed_forward_dropout_(stream_key(seed, "dropout " + layer_name(layer, "mlp"))),
-      attention_norm_(norm_of(recipe, layer, "input_layernorm", axis_)),
-      feed_forward_norm_(norm_of(recipe, layer, "post_attention_layernorm", axis_)),
-      query_(Projections(recipe, layer, axis_, heads_).query()),
-      key_(Projections(recipe, layer, axis_, heads_).key_or_value("self_attn.k_proj")),
-      value_(Projections(recipe, layer, axis_, heads_).key_or_value("self_attn.v_proj")),
-      output_(Projections(recipe, layer, axis_, heads_).attention_output()),
-      up_(Projections(recipe, layer, axis_, heads_).inner("mlp.up_proj")),
-      down_(Projections(recipe, layer, axis_, heads_).feed_forward_output()) {
-  if (recipe.activation == ActivationFunction::kSwiGlu) {
-    gate_ = Projections(recipe, layer, axis_, heads_).inner("mlp.gate_proj");
+      attention_norm_(norm_of(options, layer, "input_layernorm", axis_)),
+      feed_forward_norm_(norm_of(options, layer, "post_attention_layernorm", axis_)),
+      query_(Projections(options, layer, axis_, heads_).query()),
+      key_(Projections(options, layer, axis_, heads_).key_or_value("self_attn.k_proj")),
+      value_(Projections(options, layer, axis_, heads_).key_or_value("self_attn.v_proj")),
+      output_(Projections(options, layer, axis_, heads_).attention_output()),
+      up_(Projections(options, layer, axis_, heads_).inner("mlp.up_proj")),
+      down_(Projections(options, layer, axis_, heads_).feed_forward_output()) {
+  if (options.activation == ActivationFunction::kSwiGlu) {
+    gate_ = Projections(options, layer, axis_, heads_).inner("mlp.gate_proj");
   }
 }
 
@@ -150,14 +150,14 @@ void GptBlock::bind(const Arena& arena) {
   for (Linear* linear : {&query_, &key_, &value_, &output_, &up_, &down_}) linear->bind(arena);
   feed_forward_norm_.bind(arena);
   if (gate_) gate_->bind(arena);
-  if (recipe_.position == Position::kRope) {
-    rotary_ = ops::rotary_table(recipe_.seq_len, recipe_.head_dim, recipe_.rope_theta,
+  if (options_.position == Position::kRope) {
+    rotary_ = ops::rotary_table(options_.seq_len, options_.head_dim, options_.rope_theta,
                                 arena.types().master);
   }
 }
 
 std::vector<std::int64_t> GptBlock::output_shape(const Microbatch& microbatch) const {
-  return {axis_.slice_of(microbatch.inputs.numel()).count, recipe_.dim};
+  return {axis_.slice_of(microbatch.inputs.numel()).count, options_.dim};
 }
 
 at::Tensor GptBlock::all_gather_slices(const at::Tensor& slice, const State& state,
@@ -176,7 +176,7 @@ at::Tensor GptBlock::dropped(const at::Tensor& tensor, const Saved& saved,
   const Microbatch& microbatch = saved.microbatch;
   const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
   return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
-                           recipe_.dropout, {stream, microbatch.step});
+                           options_.dropout, {stream, microbatch.step});
 }
 
 Activation GptBlock::forward(Activation input, const Saved& saved,
@@ -195,7 +195,7 @@ Activation GptBlock::forward(Activation input, const Saved& saved,
 at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State& state) const {
   const at::Tensor& ids = saved.microbatch.inputs;
   state.shape = {ids.size(0),      ids.size(1), heads_.query.count, heads_.key_value.count,
-                 recipe_.head_dim, heads_.reads};
+                 options_.head_dim, heads_.reads};
   state.attention_input = attention_norm_.forward(hidden, state.attention_norm);
   const AttentionInputs inputs = project(
       all_gather_slices(state.attention_input, state, "attention input"), saved.microbatch, state);
@@ -241,7 +241,7 @@ at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const 
     state.gate = gate_->forward(tokens);
     state.activated = swiglu(state.gate, state.up);
   } else {
-    state.activated = apply(recipe_.activation, state.up);
+    state.activated = apply(options_.activation, state.up);
   }
   at::Tensor output =
       reduce_scatter_slices(down_.forward(state.activated), state, "feed-forward output");
@@ -267,7 +267,7 @@ at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradi
     state.d_up = std::move(up);
     input = up_.backward_input(state.d_up).add_(gate_->backward_input(state.d_gate));
   } else {
-    state.d_up = apply_backward(recipe_.activation, activated, state.up, state.activated);
+    state.d_up = apply_backward(options_.activation, activated, state.up, state.activated);
     input = up_.backward_input(state.d_up);
   }
   state.gate.reset();

@@ -1,7 +1,7 @@
 // One residual block of a GPT: x += o(attention(norm(x))), then x += feed_forward(norm(x)).
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/models/gpt/options.h>
 #include <troika/models/model.h>
 #include <troika/nn/attention.h>
 #include <troika/nn/head_cut.h>
@@ -22,7 +22,7 @@ namespace troika {
 // section 4.2.2).
 class GptBlock final : public Unit {
  public:
-  GptBlock(const ModelRecipe& recipe, std::int64_t layer, std::uint64_t seed,
+  GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t seed,
            const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
@@ -54,7 +54,7 @@ class GptBlock final : public Unit {
   [[nodiscard]] at::Tensor reduce_scatter_slices(const at::Tensor& partial, const State& state,
                                                  std::string_view what) const;
 
-  ModelRecipe recipe_;
+  GptOptions options_;
   TensorAxis axis_;
   HeadCut heads_;
   bool recompute_attention_;

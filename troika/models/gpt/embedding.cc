@@ -26,20 +26,20 @@ LocalIds local_ids(const at::Tensor& inputs, const IndexRange& rows) {
 
 }  // namespace
 
-GptEmbedding::GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout)
-    : recipe_(recipe),
+GptEmbedding::GptEmbedding(const GptOptions& options, std::uint64_t seed, const ModelLayout& layout)
+    : options_(options),
       axis_(layout.tensor),
-      tied_across_stages_(recipe.tied_embeddings && layout.tied_across_stages),
-      rows_(axis_.slice_of(recipe.vocab_size)),
+      tied_across_stages_(options.tied_embeddings && layout.tied_across_stages),
+      rows_(axis_.slice_of(options.vocab_size)),
       dropout_stream_(stream_key(seed, "dropout embedding")) {}
 
 std::vector<ParameterSpec> GptEmbedding::specs() const {
-  ParameterSpec tokens = vocabulary_weight(kTokenEmbedding, recipe_, axis_);
+  ParameterSpec tokens = vocabulary_weight(kTokenEmbedding, options_, axis_);
   if (tied_across_stages_) tokens.partial_over.push_back(Axis::kPipeline);
-  if (recipe_.position == Position::kRope) return {tokens};
+  if (options_.position == Position::kRope) return {tokens};
   ParameterSpec positions;
   positions.name = "model.embed_positions.weight";
-  positions.shape = {recipe_.seq_len, recipe_.dim};
+  positions.shape = {options_.seq_len, options_.dim};
   positions.initializer = tokens.initializer;
   axis_.mark_replicated(positions);
   return {tokens, positions};
@@ -47,7 +47,7 @@ std::vector<ParameterSpec> GptEmbedding::specs() const {
 
 void GptEmbedding::bind(const Arena& arena) {
   tokens_ = &arena.parameter(kTokenEmbedding);
-  if (recipe_.position == Position::kLearned) {
+  if (options_.position == Position::kLearned) {
     positions_ = &arena.parameter("model.embed_positions.weight");
   }
 }
@@ -58,7 +58,7 @@ at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
   if (!axis_.split()) return at::index_select(table, 0, microbatch.inputs.reshape({-1}));
   at::Tensor rows;
   if (rows_.count == 0) {
-    rows = at::zeros({microbatch.inputs.numel(), recipe_.dim}, table.options());
+    rows = at::zeros({microbatch.inputs.numel(), options_.dim}, table.options());
   } else {
     const LocalIds local = local_ids(microbatch.inputs, rows_);
     rows = at::index_select(table, 0, local.ids.clamp(0, rows_.count - 1));
@@ -77,7 +77,7 @@ at::Tensor GptEmbedding::position_ids(const Microbatch& microbatch) const {
 at::Tensor GptEmbedding::dropped(const at::Tensor& tensor, const Microbatch& microbatch) const {
   const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
   return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
-                           recipe_.dropout, {dropout_stream_, microbatch.step});
+                           options_.dropout, {dropout_stream_, microbatch.step});
 }
 
 Activation GptEmbedding::forward(Activation, const Saved& saved,
@@ -96,7 +96,7 @@ Activation GptEmbedding::forward(Activation, const Saved& saved,
 }
 
 std::vector<std::int64_t> GptEmbedding::output_shape(const Microbatch& microbatch) const {
-  return {axis_.slice_of(microbatch.inputs.numel()).count, recipe_.dim};
+  return {axis_.slice_of(microbatch.inputs.numel()).count, options_.dim};
 }
 
 // `gradient` [tokens, dim]: rows of ids held here are added in the order of the tokens.

@@ -1,7 +1,7 @@
 // The first unit of a GPT: token embedding, learned positions where asked for, dropout.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/models/gpt/options.h>
 #include <troika/models/model.h>
 #include <troika/nn/stage.h>
 
@@ -11,7 +11,7 @@ namespace troika {
 // and the sum over the ranks, which adds nothing else to a row, is scattered over the tokens.
 class GptEmbedding final : public Unit {
  public:
-  GptEmbedding(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout = {});
+  GptEmbedding(const GptOptions& options, std::uint64_t seed, const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
@@ -28,7 +28,7 @@ class GptEmbedding final : public Unit {
   [[nodiscard]] at::Tensor dropped(const at::Tensor& tensor, const Microbatch& microbatch) const;
   void add_token_gradients(const Microbatch& microbatch, const at::Tensor& gradient) const;
 
-  ModelRecipe recipe_;
+  GptOptions options_;
   TensorAxis axis_;
   bool tied_across_stages_;
   IndexRange rows_;  // of the vocabulary, held here

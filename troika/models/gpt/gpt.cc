@@ -12,47 +12,47 @@ namespace {
 
 // Matrix products of one token in a block, forward: two operations a weight that it meets, and the
 // scores and the weighted sum of causal attention over half the positions on average.
-double block_flops(const ModelRecipe& recipe) {
-  const auto dim = static_cast<double>(recipe.dim), ffn = static_cast<double>(recipe.ffn_dim);
-  const double attended = static_cast<double>(recipe.heads * recipe.head_dim);
-  const double keys = static_cast<double>(recipe.kv_heads * recipe.head_dim);
-  const double matrices = recipe.activation == ActivationFunction::kSwiGlu ? 3 : 2;
+double block_flops(const GptOptions& options) {
+  const auto dim = static_cast<double>(options.dim), ffn = static_cast<double>(options.ffn_dim);
+  const double attended = static_cast<double>(options.heads * options.head_dim);
+  const double keys = static_cast<double>(options.kv_heads * options.head_dim);
+  const double matrices = options.activation == ActivationFunction::kSwiGlu ? 3 : 2;
   const double weights = dim * (2 * attended + 2 * keys) + matrices * dim * ffn;
-  const double scores = 2 * attended * static_cast<double>(recipe.seq_len) / 2;
+  const double scores = 2 * attended * static_cast<double>(options.seq_len) / 2;
   return 2 * (weights + scores);
 }
 
 // The same of the output projection.
-double head_flops(const ModelRecipe& recipe) {
-  return 2 * static_cast<double>(recipe.dim) * static_cast<double>(recipe.vocab_size);
+double head_flops(const GptOptions& options) {
+  return 2 * static_cast<double>(options.dim) * static_cast<double>(options.vocab_size);
 }
 
-ModelFacts facts_of(const ModelRecipe& recipe) {
+ModelFacts facts_of(const GptOptions& options) {
   ModelFacts facts;
-  facts.targets_per_sample = recipe.seq_len;
+  facts.targets_per_sample = options.seq_len;
   // The backward pass takes every product twice: once for the input, once for the weight.
-  const double passes = 3 * static_cast<double>(recipe.seq_len);
+  const double passes = 3 * static_cast<double>(options.seq_len);
   facts.unit_flops.push_back(0);  // rows are looked up
-  for (std::int64_t i = 0; i < recipe.layers; ++i) {
-    facts.unit_flops.push_back(passes * block_flops(recipe));
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    facts.unit_flops.push_back(passes * block_flops(options));
   }
-  facts.unit_flops.push_back(passes * head_flops(recipe));
+  facts.unit_flops.push_back(passes * head_flops(options));
   facts.flops_per_sample = std::accumulate(facts.unit_flops.begin(), facts.unit_flops.end(), 0.0);
   return facts;
 }
 
 }  // namespace
 
-Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed, const ModelLayout& layout) {
+Model build_gpt(const GptOptions& options, std::uint64_t seed, const ModelLayout& layout) {
   // check_split() of config/layout.h has told the user.
-  check(layout.tensor.size() <= recipe.heads, "more tensor ranks than heads");
+  check(layout.tensor.size() <= options.heads, "more tensor ranks than heads");
   Model model;
-  model.units.push_back(std::make_unique<GptEmbedding>(recipe, seed, layout));
-  for (std::int64_t layer = 0; layer < recipe.layers; ++layer) {
-    model.units.push_back(std::make_unique<GptBlock>(recipe, layer, seed, layout));
+  model.units.push_back(std::make_unique<GptEmbedding>(options, seed, layout));
+  for (std::int64_t layer = 0; layer < options.layers; ++layer) {
+    model.units.push_back(std::make_unique<GptBlock>(options, layer, seed, layout));
   }
-  model.units.push_back(std::make_unique<GptHead>(recipe, layout));
-  model.facts = facts_of(recipe);
+  model.units.push_back(std::make_unique<GptHead>(options, layout));
+  model.facts = facts_of(options);
   return model;
 }
 

@@ -3,6 +3,7 @@
 // those of Hugging Face's Llama.
 #pragma once
 
+#include <troika/models/gpt/options.h>
 #include <troika/models/model.h>
 
 namespace troika {
@@ -14,7 +15,7 @@ namespace troika {
 // Over a tensor axis the embedding and the head are split by the vocabulary, attention by heads,
 // and feed-forward layers by their inner width, all as evenly as possible; what flows between units
 // is this rank's slice of the tokens. There are no more tensor ranks than heads.
-[[nodiscard]] Model build_gpt(const ModelRecipe& recipe, std::uint64_t seed,
+[[nodiscard]] Model build_gpt(const GptOptions& options, std::uint64_t seed,
                               const ModelLayout& layout = {});
 
 }  // namespace troika

@@ -13,24 +13,24 @@ struct HeadState final : UnitState {
 
 }  // namespace
 
-GptHead::GptHead(const ModelRecipe& recipe, const ModelLayout& layout)
-    : recipe_(recipe),
+GptHead::GptHead(const GptOptions& options, const ModelLayout& layout)
+    : options_(options),
       axis_(layout.tensor),
-      holds_tied_replica_(recipe.tied_embeddings && layout.tied_across_stages),
-      norm_("model.norm", recipe.dim, recipe.norm, recipe.bias, recipe.norm_eps, axis_) {}
+      holds_tied_replica_(options.tied_embeddings && layout.tied_across_stages),
+      norm_("model.norm", options.dim, options.norm, options.bias, options.norm_eps, axis_) {}
 
 std::vector<ParameterSpec> GptHead::specs() const {
   std::vector<ParameterSpec> specs;
   norm_.declare(specs);
   if (holds_tied_replica_) {
-    ParameterSpec replica = vocabulary_weight(kTokenEmbedding, recipe_, axis_);
+    ParameterSpec replica = vocabulary_weight(kTokenEmbedding, options_, axis_);
     replica.tied_replica = true;
     replica.partial_over.push_back(Axis::kPipeline);
     specs.push_back(std::move(replica));
     return specs;
   }
-  ParameterSpec output = vocabulary_weight(kOutputWeight, recipe_, axis_);
-  if (recipe_.tied_embeddings) output.tied_to = kTokenEmbedding;
+  ParameterSpec output = vocabulary_weight(kOutputWeight, options_, axis_);
+  if (options_.tied_embeddings) output.tied_to = kTokenEmbedding;
   specs.push_back(std::move(output));
   return specs;
 }
@@ -50,7 +50,7 @@ HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) cons
 HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved) const {
   const Pass pass = saved.microbatch.pass();
   const at::Tensor targets = saved.microbatch.targets.reshape({-1});
-  const VocabularyCut cut{axis_, recipe_.vocab_size, pass};
+  const VocabularyCut cut{axis_, options_.vocab_size, pass};
   const at::Tensor input =
       axis_.all_gather_tokens(normalised, targets.numel(), {"head", "input", pass});
   if (saved.mode == Mode::kEvaluate) return evaluate_split_head(input, *output_, targets, cut);

@@ -1,7 +1,7 @@
 // The last unit of a GPT: final norm, output projection, cross-entropy.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/models/gpt/options.h>
 #include <troika/models/model.h>
 #include <troika/nn/loss_head.h>
 #include <troika/nn/normalization.h>
@@ -13,7 +13,7 @@ namespace troika {
 // the loss that it gives is that of all ranks, on each of them.
 class GptHead final : public Unit {
  public:
-  explicit GptHead(const ModelRecipe& recipe, const ModelLayout& layout = {});
+  explicit GptHead(const GptOptions& options, const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
@@ -25,7 +25,7 @@ class GptHead final : public Unit {
   void backward_weight(UnitState&) override {}
   [[nodiscard]] bool forward_adds_gradients() const override { return true; }
   [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
-    return {axis_.slice_of(microbatch.inputs.numel()).count, recipe_.dim};
+    return {axis_.slice_of(microbatch.inputs.numel()).count, options_.dim};
   }
   [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch&) const override {
     return {};  // a loss
@@ -39,7 +39,7 @@ class GptHead final : public Unit {
   [[nodiscard]] HeadLoss loss_of(const at::Tensor& normalised, const Saved& saved) const;
   [[nodiscard]] HeadLoss split_loss_of(const at::Tensor& normalised, const Saved& saved) const;
 
-  ModelRecipe recipe_;
+  GptOptions options_;
   TensorAxis axis_;
   bool holds_tied_replica_;  // of the token embedding, which is in another stage
   Normalization norm_;

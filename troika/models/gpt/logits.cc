@@ -4,8 +4,8 @@
 
 namespace troika {
 
-GptLogits::GptLogits(const ModelRecipe& recipe, const Arena& arena)
-    : body_(build_gpt(recipe, 0).units), head_(recipe) {
+GptLogits::GptLogits(const GptOptions& options, const Arena& arena)
+    : body_(build_gpt(options, 0).units), head_(options) {
   body_.pop_back();  // the head that computes the loss
   for (const auto& unit : body_) unit->bind(arena);
   head_.bind(arena);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/config/recipe.h>
+#include <troika/models/gpt/options.h>
 #include <troika/models/gpt/head.h>
 #include <troika/nn/stage.h>
 
@@ -11,14 +11,12 @@
 
 namespace troika {
 
-class GptLogits {
+class GptLogits final : public LanguageModel {
  public:
-  // `arena` holds the parameters of build_gpt(recipe) and must outlive this.
-  GptLogits(const ModelRecipe& recipe, const Arena& arena);
+  // `arena` holds the parameters of build_gpt(options) and must outlive this.
+  GptLogits(const GptOptions& options, const Arena& arena);
 
-  // [vocab_size], in the masters' precision, for the token after `token_ids`, int64 [length] with
-  // 0 < length <= seq_len.
-  [[nodiscard]] at::Tensor next(const at::Tensor& token_ids) const;
+  [[nodiscard]] at::Tensor next(const at::Tensor& token_ids) const override;
 
  private:
   std::vector<std::unique_ptr<Unit>> body_;  // embedding and blocks

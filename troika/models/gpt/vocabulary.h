@@ -1,7 +1,7 @@
 // The two weights of a GPT that have a row for each token of the vocabulary.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/models/gpt/options.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/spec.h>
 
@@ -14,13 +14,13 @@ inline constexpr const char* kOutputWeight = "lm_head.weight";
 
 // [vocab_size, dim], cut by rows over the tensor axis.
 [[nodiscard]] inline ParameterSpec vocabulary_weight(const std::string& name,
-                                                     const ModelRecipe& recipe,
+                                                     const GptOptions& options,
                                                      const TensorAxis& axis) {
   ParameterSpec spec;
   spec.name = name;
-  spec.shape = {recipe.vocab_size, recipe.dim};
+  spec.shape = {options.vocab_size, options.dim};
   spec.initializer = Initializer::normal(0.02);
-  const IndexRange rows = axis.slice_of(recipe.vocab_size);
+  const IndexRange rows = axis.slice_of(options.vocab_size);
   if (axis.split()) spec.slice = Slice{0, rows.first, rows.end()};
   return spec;
 }

@@ -1,7 +1,7 @@
 // The units of a multi-layer perceptron.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/models/mlp/options.h>
 #include <troika/nn/linear.h>
 #include <troika/nn/stage.h>
 

@@ -2,12 +2,13 @@
 // mean-square loss. Small enough that everything around the arithmetic shows.
 #pragma once
 
+#include <troika/models/mlp/options.h>
 #include <troika/models/model.h>
 
 namespace troika {
 
 // One unit a layer: parameters `layers.<i>.weight` [out, in] and `layers.<i>.bias` [out], which
 // start uniform in +-1 / sqrt(in), as torch::nn::Linear does.
-[[nodiscard]] Model build_mlp(const ModelRecipe& recipe);
+[[nodiscard]] Model build_mlp(const MlpOptions& options);
 
 }  // namespace troika

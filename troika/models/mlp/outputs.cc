@@ -7,18 +7,18 @@
 namespace troika {
 namespace {
 
-Linear last_layer(const ModelRecipe& recipe) {
-  const std::size_t hidden = recipe.hidden_dims.size();
-  const std::int64_t in = hidden == 0 ? recipe.input_dim : recipe.hidden_dims.back();
+Linear last_layer(const MlpOptions& options) {
+  const std::size_t hidden = options.hidden_dims.size();
+  const std::int64_t in = hidden == 0 ? options.input_dim : options.hidden_dims.back();
   // build_mlp() sets the initial values.
-  return {"layers." + std::to_string(hidden), in, recipe.output_dim, Bias::kPresent,
+  return {"layers." + std::to_string(hidden), in, options.output_dim, Bias::kPresent,
           Initializer::constant(0)};
 }
 
 }  // namespace
 
-MlpOutputs::MlpOutputs(const ModelRecipe& recipe, const Arena& arena)
-    : hidden_(build_mlp(recipe).units), last_(last_layer(recipe)) {
+MlpOutputs::MlpOutputs(const MlpOptions& options, const Arena& arena)
+    : hidden_(build_mlp(options).units), last_(last_layer(options)) {
   hidden_.pop_back();  // the layer that computes the loss
   for (const auto& unit : hidden_) unit->bind(arena);
   last_.bind(arena);

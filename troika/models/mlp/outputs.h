@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/config/recipe.h>
+#include <troika/models/mlp/options.h>
 #include <troika/nn/linear.h>
 #include <troika/nn/stage.h>
 
@@ -13,8 +13,8 @@ namespace troika {
 
 class MlpOutputs {
  public:
-  // `arena` holds the parameters of build_mlp(recipe) and must outlive this.
-  MlpOutputs(const ModelRecipe& recipe, const Arena& arena);
+  // `arena` holds the parameters of build_mlp(options) and must outlive this.
+  MlpOutputs(const MlpOptions& options, const Arena& arena);
 
   // `inputs` [n, input_dim], of any floating type -> [n, output_dim], in the masters' precision:
   // values, or logits where the loss is cross-entropy.

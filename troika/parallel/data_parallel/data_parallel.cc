@@ -2,9 +2,9 @@
 #include <troika/base/text.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/gradient_averager.h>
-#include <troika/parallel/data_parallel/module_tensors.h>
+#include <troika/nn/module_tensors.h>
 #include <troika/parallel/data_parallel/replica_agreement.h>
-#include <troika/parallel/data_parallel/sync_batch_norm.h>
+#include <troika/nn/sync_batch_norm.h>
 
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/torch.h>
@@ -18,7 +18,6 @@
 namespace troika {
 
 using detail::GradientAverager;
-using detail::NamedTensor;
 using detail::ValidationError;
 
 namespace {

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/parallel/data_parallel/bucket_hook.h>
 #include <troika/param/bucket_sizes.h>
+#include <troika/nn/named_unit.h>
 #include <troika/session/session.h>
 
 #include <filesystem>
@@ -174,20 +175,6 @@ class Replica {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-namespace detail {
-
-// Of a module holder, or of a pointer to a module; null for an empty one.
-template <class Module>
-std::shared_ptr<torch::nn::Module> module_pointer(const Module& module) {
-  if constexpr (requires { module.ptr(); }) {
-    return module.is_empty() ? nullptr : std::shared_ptr<torch::nn::Module>(module.ptr());
-  } else {
-    return module;
-  }
-}
-
-}  // namespace detail
 
 // `Module` is a torch::nn::ModuleHolder, such as TORCH_MODULE defines, or a std::shared_ptr.
 template <class Module>

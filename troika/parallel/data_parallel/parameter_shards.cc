@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include <troika/parallel/data_parallel/module_tensors.h>
+#include <troika/nn/module_tensors.h>
 
 namespace troika::detail {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/param/named_tensor.h>
 #include <troika/session/session.h>
 
 #include <map>
@@ -12,11 +13,6 @@
 #include <vector>
 
 namespace troika::detail {
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
 
 // What a rank finds wrong: one line, and one that says what to do. Empty: nothing.
 struct ValidationError {

@@ -3,7 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/parallel/data_parallel/value_agreement.h>
 
-#include <troika/parallel/data_parallel/module_tensors.h>
+#include <troika/nn/module_tensors.h>
 
 #include <ATen/ATen.h>
 

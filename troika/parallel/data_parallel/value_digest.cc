@@ -1,7 +1,7 @@
 #include <troika/base/hash.h>
 #include <troika/parallel/data_parallel/value_digest.h>
 
-#include <troika/parallel/data_parallel/module_tensors.h>
+#include <troika/nn/module_tensors.h>
 
 #include <ATen/ATen.h>
 

@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/nn/stage.h>
-#include <troika/parallel/pipeline/named_unit.h>
+#include <troika/nn/named_unit.h>
 #include <troika/param/bucket_sizes.h>
 #include <troika/session/session.h>
 

@@ -1,0 +1,71 @@
+// What planners are told of a model before it is built is true of the model that is built.
+#include <gmock/gmock.h>
+#include <troika/base/error.h>
+#include <troika/models/gpt/options.h>
+#include <troika/models/mlp/options.h>
+
+namespace troika {
+namespace {
+
+using ::testing::ElementsAre;
+
+ModelOptions small(const ModelKind& kind) {
+  ModelOptions model(kind);
+  if (&kind == &gpt_kind()) model.as<GptOptions>().layers = 3;
+  if (&kind == &mlp_kind()) {
+    model.as<MlpOptions>() = {5, {7, 6}, 4, ActivationFunction::kTanh, Loss::kMeanSquare};
+  }
+  return model;
+}
+
+TEST(ModelKind, BuildsWhatItsTraitsSay) {
+  for (const ModelKind* kind : ModelKind::all()) {
+    const ModelOptions options = small(*kind);
+    const ModelTraits traits = traits_of(options);
+    const Model model = build_model(options, 1);
+    EXPECT_EQ(std::ssize(model.units), traits.units) << kind->name();
+    EXPECT_EQ(model.facts.unit_flops.size(), model.units.size()) << kind->name();
+    EXPECT_EQ(model.facts.targets_per_sample, traits.sample.targets_per_sample) << kind->name();
+    EXPECT_LE(traits.max_stages, traits.units) << kind->name();
+  }
+}
+
+TEST(ModelKind, DescribesItsSamples) {
+  const SampleSpec tokens = traits_of(small(gpt_kind())).sample;
+  EXPECT_TRUE(tokens.is_language());
+  EXPECT_THAT(tokens.input.shape, ElementsAre(256));
+  EXPECT_EQ(tokens.target.range, 256);
+  ModelOptions perceptron = small(mlp_kind());
+  const SampleSpec values = traits_of(perceptron).sample;
+  EXPECT_FALSE(values.is_language());
+  EXPECT_THAT(values.input.shape, ElementsAre(5));
+  EXPECT_THAT(values.target.shape, ElementsAre(4));
+  perceptron.as<MlpOptions>().loss = Loss::kCrossEntropy;
+  const SampleSpec classes = traits_of(perceptron).sample;
+  EXPECT_EQ(classes.target.dtype, at::kLong);
+  EXPECT_EQ(classes.target.range, 4);
+  EXPECT_TRUE(classes.target.shape.empty());
+}
+
+TEST(ModelKind, NamesItsUnits) {
+  const auto names = [](const ModelOptions& model) {
+    std::vector<std::string> found;
+    for (std::int64_t unit = 0; unit < traits_of(model).units; ++unit) {
+      found.push_back(model.kind().unit_name(model.options(), unit));
+    }
+    return found;
+  };
+  EXPECT_THAT(names(small(gpt_kind())),
+              ElementsAre("embedding", "layer 0", "layer 1", "layer 2", "head"));
+  EXPECT_THAT(names(small(mlp_kind())), ElementsAre("layer 0", "layer 1", "layer 2"));
+}
+
+// Options of one kind never pass for those of another.
+TEST(ModelKind, RefusesOptionsOfAnother) {
+  EXPECT_THROW((void)small(mlp_kind()).as<GptOptions>(), InternalError);
+  EXPECT_THROW((void)mlp_kind().traits(gpt_kind().defaults()), InternalError);
+  EXPECT_THROW((void)ModelOptions::named("rnn"), InternalError);
+}
+
+}  // namespace
+}  // namespace troika

@@ -1,0 +1,164 @@
+#include <troika/base/text.h>
+#include <troika/config/schema.h>
+#include <troika/config/toml_text.h>
+
+#include <cmath>
+
+namespace troika {
+namespace {
+
+// The range of each key by itself.
+class RangeCheck {
+ public:
+  RangeCheck(const SchemaKey& key, const void* options, const Origins& origins)
+      : key_(key), options_(options), origins_(origins) {}
+
+  void operator()(const IntegerSpec& spec) const { check(spec.at.read(options_), spec.range); }
+  void operator()(const AutoIntegerSpec& spec) const {
+    if (spec.at.read(options_)) check(*spec.at.read(options_), spec.range);
+  }
+  void operator()(const NumberSpec& spec) const { check(spec.at.read(options_), spec.range); }
+  void operator()(const SecondsSpec& spec) const { check(spec.at.read(options_), spec.range); }
+  void operator()(const BoolSpec&) const {}
+  void operator()(const TextSpec& spec) const { check(spec.at.read(options_)); }
+  void operator()(const ChoiceSpec& spec) const {
+    if ((spec.allowed >> spec.read(options_) & 1U) == 0) fail_word();
+  }
+  void operator()(const WordSpec& spec) const {
+    const std::vector<std::string_view> names = spec.names();
+    if (std::ranges::count(names, spec.at.read(options_)) == 0) fail_word();
+  }
+  void operator()(const KindSpec&) const {}
+  template <class ListSpec>
+  void operator()(const ListSpec& spec) const {
+    for (const auto& value : spec.at.read(options_)) {
+      if constexpr (requires { spec.range; }) {
+        check(value, spec.range);
+      } else {
+        check(value);
+      }
+    }
+  }
+
+ private:
+  void check(std::int64_t value, const IntegerRange& range) const {
+    if (!range.contains(value)) {
+      fail(std::to_string(value) + " is out of range: " + range.describe());
+    }
+  }
+  void check(double value, const NumberRange& range) const {
+    if (!std::isfinite(value)) fail("expected a finite number, found " + toml_number(value));
+    if (!range.contains(value)) {
+      fail(toml_number(value) + " is out of range: " + range.describe());
+    }
+  }
+  void check(const std::string& value) const {
+    if (value.empty()) fail("must not be empty");
+    if (value.find('\0') != std::string::npos) fail("contains a NUL character");
+  }
+  [[noreturn]] void fail_word() const {
+    fail(toml_value(*key_.key, options_) + " is not one of " +
+         join(allowed_words(key_.key->spec), ", "));
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    origins_.fail({key_.full_name()}, std::string(key_.key->name) + ": " + what);
+  }
+
+  const SchemaKey& key_;
+  const void* options_;
+  const Origins& origins_;
+};
+
+void add_keys(std::vector<SchemaKey>& all, const Section& section, const Component* kind,
+              std::span<const Key> keys) {
+  for (const Key& key : keys) all.push_back({&section, kind, &key});
+}
+
+}  // namespace
+
+std::string SchemaKey::full_name() const {
+  std::string text(section->name);
+  if (!text.empty()) text += '.';
+  return text + std::string(key->name);
+}
+
+Schema::Schema(std::vector<Section> sections, std::shared_ptr<void> (*make_default)())
+    : sections_(std::move(sections)), make_default_(make_default) {}
+
+std::vector<std::string_view> Schema::section_names() const {
+  std::vector<std::string_view> names;
+  for (const Section& section : sections_) {
+    if (!section.name.empty()) names.push_back(section.name);
+  }
+  return names;
+}
+
+const Section* Schema::find_section(std::string_view name) const {
+  const auto found = std::ranges::find(sections_, name, &Section::name);
+  return found == sections_.end() ? nullptr : &*found;
+}
+
+std::vector<SchemaKey> Schema::all_keys() const {
+  std::vector<SchemaKey> all;
+  for (const Section& section : sections_) {
+    add_keys(all, section, nullptr, section.keys);
+    if (const KindSpec* spec = kind_spec(section)) {
+      for (const Component* kind : spec->all()) add_keys(all, section, kind, kind->keys());
+    }
+  }
+  return all;
+}
+
+std::vector<SchemaKey> Schema::keys_of(const void* document) const {
+  std::vector<SchemaKey> all;
+  for (const Section& section : sections_) {
+    add_keys(all, section, nullptr, section.keys);
+    if (const Component* kind = chosen_kind(section, document)) {
+      add_keys(all, section, kind, kind->keys());
+    }
+  }
+  return all;
+}
+
+std::optional<SchemaKey> Schema::find(const void* document, std::string_view section,
+                                      std::string_view key) const {
+  for (const SchemaKey& each : keys_of(document)) {
+    if (each.section->name == section && each.key->name == key) return each;
+  }
+  return std::nullopt;
+}
+
+void* options_at(const SchemaKey& key, void* document) {
+  if (key.kind != nullptr) return key.section->options(document).data();
+  if (std::holds_alternative<KindSpec>(key.key->spec)) return document;
+  return key.section->at(document);
+}
+
+const void* options_at(const SchemaKey& key, const void* document) {
+  return options_at(key, const_cast<void*>(document));
+}
+
+const KindSpec* kind_spec(const Section& section) {
+  for (const Key& key : section.keys) {
+    if (const auto* spec = std::get_if<KindSpec>(&key.spec)) return spec;
+  }
+  return nullptr;
+}
+
+const Component* chosen_kind(const Section& section, const void* document) {
+  const KindSpec* spec = kind_spec(section);
+  return spec == nullptr ? nullptr : spec->read(document);
+}
+
+void check_values(const Schema& schema, const void* document, const Origins& origins) {
+  for (const SchemaKey& key : schema.keys_of(document)) {
+    std::visit(RangeCheck(key, options_at(key, document), origins), key.key->spec);
+  }
+  for (const Section& section : schema.sections()) {
+    const Component* kind = chosen_kind(section, document);
+    if (kind == nullptr) continue;
+    kind->check(section.options(const_cast<void*>(document)), origins);
+  }
+}
+
+}  // namespace troika

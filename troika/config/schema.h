@@ -1,0 +1,91 @@
+// The shape of a document: its sections and their keys. A section may let its `kind` choose a
+// component, whose keys then stand beside the section's own. The mechanism reads, checks, writes
+// and documents any such document without knowing its type.
+#pragma once
+
+#include <troika/config/component.h>
+#include <troika/config/key.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// What a key of a kind that was not chosen is: a mistake, or left unused with a warning.
+enum class OtherKinds { kRefused, kUnused };
+
+struct Section {
+  std::string_view name;  // empty: before the first section
+  // The section's own keys; a KindSpec among them chooses the component.
+  std::vector<Key> keys;
+  // The struct of these keys in a document. Null where the only key is the kind.
+  void* (*at)(void* document) = nullptr;
+  // The options of the chosen component. Null where the section has no kind.
+  Options& (*options)(void* document) = nullptr;
+  OtherKinds other_kinds = OtherKinds::kRefused;
+};
+
+// One key of a document, with its section and, where it is a component's, that one.
+struct SchemaKey {
+  const Section* section;
+  const Component* kind;  // null: the section's own
+  const Key* key;
+
+  [[nodiscard]] std::string full_name() const;  // "model.layers", "name"
+};
+
+// Const access is thread safe.
+class Schema {
+ public:
+  // `make_default` makes a document with every default, for messages and documents.
+  Schema(std::vector<Section> sections, std::shared_ptr<void> (*make_default)());
+
+  [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
+  // Returns the names of the sections, without the nameless first one.
+  [[nodiscard]] std::vector<std::string_view> section_names() const;
+  // Returns null where there is none of this name.
+  [[nodiscard]] const Section* find_section(std::string_view name) const;
+  // Returns the keys of all kinds, in the order of the file; those of one name are all there.
+  [[nodiscard]] std::vector<SchemaKey> all_keys() const;
+  // Returns the keys that the kinds of this document have.
+  [[nodiscard]] std::vector<SchemaKey> keys_of(const void* document) const;
+  // Returns the key of this name that the document's kinds have, if any.
+  [[nodiscard]] std::optional<SchemaKey> find(const void* document, std::string_view section,
+                                              std::string_view key) const;
+  // Returns a fresh document.
+  [[nodiscard]] std::shared_ptr<void> make_default() const { return make_default_(); }
+
+ private:
+  std::vector<Section> sections_;
+  std::shared_ptr<void> (*make_default_)();
+};
+
+// Returns the struct that the key's accessors take. The document's kinds must have the key.
+[[nodiscard]] void* options_at(const SchemaKey& key, void* document);
+[[nodiscard]] const void* options_at(const SchemaKey& key, const void* document);
+
+// Returns the component that a section of this document has chosen; null where it has no kind.
+[[nodiscard]] const Component* chosen_kind(const Section& section, const void* document);
+// Returns the key that chooses it; null where the section has no kind.
+[[nodiscard]] const KindSpec* kind_spec(const Section& section);
+
+// Makes the key `kind` of a section, of which `kAt` finds the Chosen in a document.
+template <auto kAt>
+[[nodiscard]] Key kind_key(std::string_view meaning) {
+  using Choice = std::remove_reference_t<decltype(kAt(nullptr))>;
+  return {"kind",
+          KindSpec{&Choice::list,
+                   [](const void* document) -> const Component* {
+                     return &kAt(const_cast<void*>(document)).kind();
+                   },
+                   [](void* document, const Component& kind) { kAt(document).choose(kind); }},
+          meaning};
+}
+
+// Throws UsageError naming key and place where a value of the document is out of its range, then
+// what the components say of their options (Component::check).
+void check_values(const Schema& schema, const void* document, const Origins& origins);
+
+}  // namespace troika

@@ -1,0 +1,40 @@
+// The kinds of data that there are: a new one is a line here, and its folder.
+#include <troika/data/kind.h>
+#include <troika/data/sources/random/random.h>
+#include <troika/data/sources/text/text.h>
+#include <troika/data/sources/tokens/tokens.h>
+
+namespace troika {
+
+std::span<const DataKind* const> DataKind::all() {
+  static const std::array kAll = {&text_kind(), &tokens_kind(), &random_kind()};
+  return kAll;
+}
+
+const DataKind& DataKind::default_kind() {
+  return text_kind();
+}
+
+void DataKind::check_model(const Options&, const SampleSpec&, std::string_view,
+                           const Origins&) const {}
+
+void DataKind::check_ready(const Options&, const Origins&) const {}
+
+std::vector<std::string> DataKind::warnings(const Options&, const Origins&) const {
+  return {};
+}
+
+bool DataKind::isolates_documents(const Options&) const {
+  return false;
+}
+
+std::optional<std::string> DataKind::tokenizer(const Options&) const {
+  return std::nullopt;
+}
+
+std::unique_ptr<Dataset> open_dataset(const DataOptions& data, const SampleSpec& sample,
+                                      std::uint64_t seed) {
+  return data.kind().open(data.options(), sample, seed);
+}
+
+}  // namespace troika

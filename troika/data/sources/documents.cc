@@ -1,0 +1,270 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/hash.h>
+#include <troika/base/random.h>
+#include <troika/data/sources/documents.h>
+
+#include <algorithm>
+
+namespace troika {
+namespace {
+
+using Sources = std::vector<std::shared_ptr<const DocumentSource>>;
+using Sides = std::vector<std::unique_ptr<const PackedDocuments>>;
+
+// Held-out samples come in one order, whatever the run's seed.
+constexpr std::uint64_t kHeldOutSeed = 0;
+
+std::span<std::int64_t> row(const at::Tensor& matrix, std::int64_t index) {
+  if (!matrix.defined()) return {};
+  const auto length = static_cast<std::size_t>(matrix.size(1));
+  return {matrix.mutable_data_ptr<std::int64_t>() + index * matrix.size(1), length};
+}
+
+// The files of each source: one source a path when the paths have weights, else one of all.
+std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data) {
+  std::vector<std::vector<FoundFile>> lists = find_files(data.paths);
+  if (!data.weights.empty()) return lists;
+  std::vector<FoundFile> all;
+  for (std::vector<FoundFile>& list : lists) {
+    all.insert(all.end(), std::make_move_iterator(list.begin()),
+               std::make_move_iterator(list.end()));
+  }
+  std::sort(all.begin(), all.end(),
+            [](const FoundFile& a, const FoundFile& b) { return a.path < b.path; });
+  return {std::move(all)};
+}
+
+class PackedDataset final : public Dataset {
+ public:
+  PackedDataset(const DocumentOptions& data, Sources sources, const TensorSpec& tokens,
+                std::uint64_t seed)
+      : sources_(std::move(sources)),
+        options_{data.pack, tokens.shape.front(), tokens.range, data.held_out_fraction} {
+    for (const auto& source : sources_) check_vocabulary(*source, tokens.range);
+    open_train_side(data, seed);
+    open_held_out_side();
+  }
+
+  [[nodiscard]] std::int64_t samples(Split split) const override {
+    std::int64_t total = 0;
+    for (const auto& side : sides(split)) total += side->samples();
+    return total;
+  }
+  [[nodiscard]] SampleRef at(Split split, std::int64_t ordinal) const override;
+  [[nodiscard]] Microbatch microbatch(Split split, std::span<const SampleRef> samples,
+                                      std::int64_t step) const override;
+  [[nodiscard]] std::string fingerprint() const override;
+  [[nodiscard]] std::optional<double> bytes_per_token() const override;
+  [[nodiscard]] DatasetFacts facts() const override;
+  [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
+
+ private:
+  [[nodiscard]] const Sides& sides(Split split) const {
+    return split == Split::kTrain ? train_ : held_out_;
+  }
+  void open_train_side(const DocumentOptions& data, std::uint64_t seed);
+  void open_held_out_side();
+
+  Sources sources_;
+  PackOptions options_;
+  Sides train_;
+  Sides held_out_;
+  std::optional<Sampler> sampler_;
+  std::optional<Permutation> held_out_order_;
+  std::vector<std::string> warnings_;
+};
+
+void PackedDataset::open_train_side(const DocumentOptions& data, std::uint64_t seed) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t k = 0; k < sources_.size(); ++k) {
+    train_.push_back(std::make_unique<PackedDocuments>(sources_[k], options_, Split::kTrain));
+    sizes.push_back(train_.back()->samples());
+    if (sizes.back() > 0) continue;
+    const std::string which = data.weights.empty() ? "data.paths" : shown_path(data.paths[k]);
+    const std::int64_t documents = sources_[k]->documents();
+    throw DataError("nothing of " + which + " is left to train on: the held-out split takes " +
+                        (documents == 1 ? "its only document"
+                                        : "all its " + std::to_string(documents) + " documents"),
+                    "set data.held_out_fraction lower, or to 0");
+  }
+  const std::vector<double> one_source = {1.0};
+  sampler_.emplace(seed, sizes, data.weights.empty() ? one_source : data.weights);
+}
+
+void PackedDataset::open_held_out_side() {
+  if (options_.held_out_fraction <= 0) return;
+  for (const auto& source : sources_) {
+    held_out_.push_back(std::make_unique<PackedDocuments>(source, options_, Split::kHeldOut));
+  }
+  const std::int64_t total = samples(Split::kHeldOut);
+  if (total > 0) {
+    held_out_order_.emplace(stream_key(kHeldOutSeed, "data.held_out"), total);
+    return;
+  }
+  std::int64_t documents = 0;
+  for (const auto& source : sources_) documents += source->documents();
+  warnings_.push_back("no document is held out: data.held_out_fraction is too small for " +
+                      std::to_string(documents) + (documents == 1 ? " document" : " documents") +
+                      ", so evaluation is off");
+}
+
+SampleRef PackedDataset::at(Split split, std::int64_t ordinal) const {
+  if (split == Split::kTrain) return sampler_->at(ordinal);
+  check(ordinal >= 0 && ordinal < samples(split), "a held-out sample that is not there");
+  SampleRef sample{0, 0, held_out_order_->at(0, ordinal), ordinal};
+  for (const auto& side : held_out_) {
+    if (sample.index < side->samples()) break;
+    sample.index -= side->samples();
+    ++sample.source;
+  }
+  return sample;
+}
+
+Microbatch PackedDataset::microbatch(Split split, std::span<const SampleRef> samples,
+                                     std::int64_t step) const {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  Microbatch batch;
+  batch.step = step;
+  batch.inputs = at::empty({count, options_.seq_len}, at::kLong);
+  batch.targets = at::empty({count, options_.seq_len}, at::kLong);
+  batch.sample_ids = at::empty({count}, at::kLong);
+  if (options_.pack == Pack::kIsolated) {
+    batch.document_ids = at::empty({count, options_.seq_len}, at::kLong);
+  }
+  auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const SampleRef& sample = samples[static_cast<std::size_t>(i)];
+    ids[i] = sample.ordinal;
+    batch.valid += sides(split)[static_cast<std::size_t>(sample.source)]->fill(
+        sample.index, {row(batch.inputs, i), row(batch.targets, i), row(batch.document_ids, i)});
+  }
+  return batch;
+}
+
+std::string PackedDataset::fingerprint() const {
+  std::uint64_t hash = 0;
+  const auto add = [&hash](std::uint64_t value) { hash = mix_bits(hash ^ value) + value; };
+  for (const auto& source : sources_) {
+    add(static_cast<std::uint64_t>(source->documents()));
+    add(source->tokenizer());
+    for (std::int64_t document = 0; document < source->documents(); ++document) {
+      add(source->key(document));
+      add(static_cast<std::uint64_t>(source->length(document)));
+    }
+  }
+  return hex(hash);
+}
+
+std::optional<double> PackedDataset::bytes_per_token() const {
+  double bytes = 0, targets = 0;
+  for (const auto& side : sides(held_out_order_ ? Split::kHeldOut : Split::kTrain)) {
+    bytes += side->text_bytes();
+    targets += static_cast<double>(side->targets());
+  }
+  if (bytes <= 0 || targets <= 0) return std::nullopt;
+  return bytes / targets;
+}
+
+DatasetFacts PackedDataset::facts() const {
+  DatasetFacts facts;
+  for (const Split split : {Split::kTrain, Split::kHeldOut}) {
+    for (const auto& side : sides(split)) {
+      facts.documents += side->documents();
+      facts.tokens += side->targets();
+      facts.text_bytes += side->text_bytes();
+      if (split == Split::kHeldOut) facts.held_out_documents += side->documents();
+    }
+  }
+  return facts;
+}
+
+// clang-format off
+std::vector<Key> document_keys() {
+  using O = DocumentOptions;
+  using K = KeysOf<O>;
+  return {
+      K::texts<&O::paths>("paths", "globs, `**` descends; relative to the current folder"),
+      K::numbers<&O::weights>("weights", ranges::kAboveZero, "mixing weights, one a path; default by size"),
+      K::text<&O::tokenizer>("tokenizer", "bytes | path of a SentencePiece model"),
+      K::choice<&O::pack>("pack", "isolated: packed documents do not attend to each other"),
+      K::number<&O::held_out_fraction>("held_out_fraction", ranges::kBelowOne, "documents kept for evaluation, chosen by hash"),
+  };
+}
+// clang-format on
+
+}  // namespace
+
+DocumentKind::DocumentKind(std::string_view name) : Declared(name, document_keys()) {}
+
+void DocumentKind::check(const Options& options, const Origins& origins) const {
+  const auto& data = options.as<DocumentOptions>();
+  if (data.weights.empty() || data.weights.size() == data.paths.size()) return;
+  origins.fail({"data.weights", "data.paths"},
+               "weights has " + std::to_string(data.weights.size()) + " numbers for " +
+                   std::to_string(data.paths.size()) + " paths; one for each, or none");
+}
+
+void DocumentKind::check_model(const Options&, const SampleSpec& sample, std::string_view model,
+                               const Origins& origins) const {
+  if (sample.is_language()) return;
+  origins.fail({"data.kind"},
+               "kind = \"" + std::string(name()) + "\" needs a language model, and [model] kind is \"" +
+                   std::string(model) + "\"; write kind = \"random\", or choose a language model");
+}
+
+void DocumentKind::check_ready(const Options& options, const Origins& origins) const {
+  if (!options.as<DocumentOptions>().paths.empty()) return;
+  origins.fail(
+      {"data.paths"},
+      "paths is empty, and kind = \"" + std::string(name()) + "\" reads from them",
+      "as in paths = [\"corpus/**/*.txt\"], or --set 'data.paths=[\"corpus/**/*.txt\"]'");
+}
+
+std::vector<std::string> DocumentKind::warnings(const Options& options,
+                                                const Origins& origins) const {
+  if (!options.as<DocumentOptions>().paths.empty()) return {};
+  return {origins.where({"data.paths"}) +
+          ": [data] paths is empty: give at least one before training"};
+}
+
+std::int64_t DocumentKind::max_held_out_samples(const Options& options) const {
+  return options.as<DocumentOptions>().held_out_fraction == 0 ? 0 : kUnlimited;
+}
+
+bool DocumentKind::isolates_documents(const Options& options) const {
+  return options.as<DocumentOptions>().pack == Pack::kIsolated;
+}
+
+std::optional<std::string> DocumentKind::tokenizer(const Options& options) const {
+  return options.as<DocumentOptions>().tokenizer;
+}
+
+std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
+    const DocumentOptions& options) const {
+  Sources sources;
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
+  for (std::vector<FoundFile>& files : files_of_sources(options)) {
+    sources.push_back(open_documents(options, std::move(files), *tokenizer));
+    const DocumentSource &first = *sources.front(), &last = *sources.back();
+    if (last.tokenizer() != first.tokenizer() || last.separator() != first.separator()) {
+      throw DataError(
+          first.describe(0) + " and " + last.describe(0) + " were made by different tokenizers",
+          "prepare them again with the same --tokenizer");
+    }
+  }
+  return sources;
+}
+
+std::unique_ptr<Dataset> DocumentKind::open(const Options& options, const SampleSpec& sample,
+                                            std::uint64_t seed) const {
+  const auto& data = options.as<DocumentOptions>();
+  // The checks of the recipe have told the user.
+  troika::check(!data.paths.empty(), "data.paths is empty");
+  troika::check(data.weights.empty() || data.weights.size() == data.paths.size(),
+                "data.weights does not go with data.paths");
+  return std::make_unique<PackedDataset>(data, open_sources(data), sample.input, seed);
+}
+
+}  // namespace troika

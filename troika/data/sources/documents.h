@@ -1,0 +1,54 @@
+// What data of stored documents has in common, text files and token shards alike: its keys, its
+// checks, and the data set that packs documents into samples.
+#pragma once
+
+#include <troika/data/document_source.h>
+#include <troika/data/find_files.h>
+#include <troika/data/kind.h>
+#include <troika/data/packing.h>
+#include <troika/data/tokenizer.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+struct DocumentOptions {
+  std::vector<std::string> paths;
+  std::vector<double> weights;
+  std::string tokenizer = "bytes";
+  Pack pack = Pack::kConcatenate;
+  double held_out_fraction = 0.01;
+
+  bool operator==(const DocumentOptions&) const = default;
+};
+
+class DocumentKind : public Declared<DataKind, DocumentOptions> {
+ public:
+  explicit DocumentKind(std::string_view name);
+
+  void check(const Options& options, const Origins& origins) const override;
+  void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
+                   const Origins& origins) const override;
+  void check_ready(const Options& options, const Origins& origins) const override;
+  [[nodiscard]] std::vector<std::string> warnings(const Options& options,
+                                                  const Origins& origins) const override;
+  [[nodiscard]] std::int64_t max_held_out_samples(const Options& options) const override;
+  [[nodiscard]] bool isolates_documents(const Options& options) const override;
+  [[nodiscard]] std::optional<std::string> tokenizer(const Options& options) const override;
+  [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
+                                              std::uint64_t seed) const override;
+
+ protected:
+  // Opens the documents of one source. Throws DataError.
+  [[nodiscard]] virtual std::shared_ptr<const DocumentSource> open_documents(
+      const DocumentOptions& options, std::vector<FoundFile> files,
+      const Tokenizer& tokenizer) const = 0;
+
+ private:
+  [[nodiscard]] std::vector<std::shared_ptr<const DocumentSource>> open_sources(
+      const DocumentOptions& options) const;
+};
+
+}  // namespace troika

@@ -1,0 +1,76 @@
+#include <fcntl.h>
+#include <troika/base/error.h>
+#include <troika/data/sources/tokens/shard_writer.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace troika {
+namespace {
+
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
+
+}  // namespace
+
+std::uint32_t token_bytes_for(std::uint64_t vocab_size) {
+  return vocab_size <= 256 ? 1 : vocab_size <= 65536 ? 2 : 4;
+}
+
+ShardWriter::ShardWriter(std::filesystem::path path, const TokenShardHeader& header)
+    : path_(std::move(path)), header_(header) {
+  header_.token_bytes = token_bytes_for(header.vocab_size);
+  header_.documents = header_.tokens = header_.text_bytes = header_.largest_id = 0;
+  fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd_.valid()) throw_storage_error("write", path_, errno);
+  pending_.resize(kShardHeaderBytes);  // zeros, which no reader takes for a header
+}
+
+template <class Token>
+void ShardWriter::append(std::span<const std::int32_t> ids) {
+  const std::size_t before = pending_.size();
+  pending_.resize(before + ids.size() * sizeof(Token));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<Token>(ids[i]);
+    std::memcpy(pending_.data() + before + i * sizeof(Token), &id, sizeof(Token));
+  }
+}
+
+void ShardWriter::add_tokens(std::span<const std::int32_t> ids) {
+  for (const std::int32_t id : ids) {
+    header_.largest_id = std::max(header_.largest_id, static_cast<std::uint64_t>(id));
+  }
+  check(header_.largest_id < header_.vocab_size, "a tokenizer gave an id beyond its vocabulary");
+  header_.tokens += ids.size();
+  if (header_.token_bytes == 1) append<std::uint8_t>(ids);
+  if (header_.token_bytes == 2) append<std::uint16_t>(ids);
+  if (header_.token_bytes == 4) append<std::uint32_t>(ids);
+  if (pending_.size() >= kFlushBytes) flush();
+}
+
+void ShardWriter::end_document(std::uint64_t key, std::uint64_t text_bytes) {
+  begins_.push_back(header_.tokens);
+  keys_.push_back(key);
+  header_.text_bytes += text_bytes;
+  ++header_.documents;
+}
+
+void ShardWriter::flush() {
+  write_all(fd_.get(), pending_, path_);
+  pending_.clear();
+}
+
+void ShardWriter::finish() {
+  check(begins_.back() == header_.tokens, "a token shard ends inside a document");
+  pending_.resize(pending_.size() + shard_padding(header_.tokens * header_.token_bytes));
+  flush();
+  write_all(fd_.get(), std::as_bytes(std::span(begins_)), path_);
+  write_all(fd_.get(), std::as_bytes(std::span(keys_)), path_);
+  if (::lseek(fd_.get(), 0, SEEK_SET) != 0) throw_storage_error("write", path_, errno);
+  write_all(fd_.get(), encode_header(header_), path_);
+  if (::fsync(fd_.get()) != 0) throw_storage_error("write", path_, errno);
+  if (::close(fd_.release()) != 0) throw_storage_error("write", path_, errno);
+}
+
+}  // namespace troika

@@ -1,0 +1,46 @@
+// Writes one token shard (the format of token_shard.h), front to back.
+#pragma once
+
+#include <troika/base/file.h>
+#include <troika/data/sources/tokens/token_shard.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+namespace troika {
+
+// Bytes that a token of this vocabulary takes in a shard: 1, 2 or 4.
+[[nodiscard]] std::uint32_t token_bytes_for(std::uint64_t vocab_size);
+
+// Memory: 16 bytes a document. Not atomic by itself: the file is a valid shard only after finish(),
+// since its header is written last. All members throw StorageError naming the path.
+class ShardWriter {
+ public:
+  // Of `header`, vocab_size, separator and tokenizer are used.
+  ShardWriter(std::filesystem::path path, const TokenShardHeader& header);
+
+  // Tokens of the document that is being written; each below the vocabulary's size.
+  void add_tokens(std::span<const std::int32_t> ids);
+  // Ends that document.
+  void end_document(std::uint64_t key, std::uint64_t text_bytes);
+  [[nodiscard]] std::uint64_t tokens() const { return header_.tokens; }
+
+  // Writes tables and header and makes the file durable.
+  void finish();
+
+ private:
+  template <class Token>
+  void append(std::span<const std::int32_t> ids);
+  void flush();
+
+  std::filesystem::path path_;
+  TokenShardHeader header_;
+  UniqueFd fd_;
+  std::vector<std::byte> pending_;
+  std::vector<std::uint64_t> begins_ = {0};
+  std::vector<std::uint64_t> keys_;
+};
+
+}  // namespace troika

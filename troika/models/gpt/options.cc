@@ -1,0 +1,125 @@
+#include <troika/base/text.h>
+#include <troika/models/gpt/gpt.h>
+#include <troika/models/gpt/logits.h>
+#include <troika/models/gpt/options.h>
+
+#include <algorithm>
+
+namespace troika {
+
+template <>
+std::span<const std::string_view> names_of<Position>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"rope", "learned"});
+  return kNames;
+}
+
+namespace {
+
+// clang-format off
+std::vector<Key> gpt_keys() {
+  using O = GptOptions;
+  using K = KeysOf<O>;
+  using A = ActivationFunction;
+  return {
+      K::integer<&O::layers>("layers", ranges::kSize, "transformer blocks").required(),
+      K::integer<&O::dim>("dim", ranges::kSize, "width of the residual stream").required(),
+      K::integer<&O::heads>("heads", ranges::kSize, "attention heads").required(),
+      K::integer<&O::kv_heads>("kv_heads", ranges::kSize, "heads of keys and values; divides `heads`").derived_from("heads"),
+      K::integer<&O::head_dim>("head_dim", ranges::kSize, "width of a head; even for rope").derived_from("dim / heads"),
+      K::integer<&O::ffn_dim>("ffn_dim", ranges::kSize, "hidden width of the feed-forward part").required(),
+      K::integer<&O::vocab_size>("vocab_size", ranges::kSize, "token ids; at least 256 for bytes").required(),
+      K::integer<&O::seq_len>("seq_len", ranges::kSize, "tokens of a sample").required(),
+      K::choice<&O::norm>("norm", "normalisation layers"),
+      K::number<&O::norm_eps>("norm_eps", ranges::kAboveZero, "added to the variance"),
+      K::choice<&O::position>("position", "rotary (rotate-half) or learned positions"),
+      K::number<&O::rope_theta>("rope_theta", ranges::kAboveZero, "base of the rotary angles"),
+      K::choice<&O::activation>("activation", "of the feed-forward part", A::kSwiGlu, A::kGelu, A::kGeluTanh),
+      K::boolean<&O::tied_embeddings>("tied_embeddings", "the output head uses the embedding's weight"),
+      K::boolean<&O::bias>("bias", "true: q, k, v, o, MLP and layernorm have a bias; the head never"),
+      K::number<&O::dropout>("dropout", ranges::kBelowOne, "same masks on every layout"),
+  };
+}
+// clang-format on
+
+class GptKind final : public Declared<ModelKind, GptOptions> {
+ public:
+  GptKind() : Declared("gpt", gpt_keys()) {}
+
+  void derive(Options& options, const Origins& origins) const override {
+    auto& model = options.as<GptOptions>();
+    if (!origins.has("model.kv_heads")) model.kv_heads = model.heads;
+    if (origins.has("model.head_dim") || model.heads < 1 || model.dim < 1) return;
+    if (model.dim % model.heads != 0) {
+      const std::int64_t below = model.dim / model.heads * model.heads;
+      std::string works = "write dim = ";
+      if (below > 0) works += std::to_string(below) + " or ";
+      works += std::to_string(below + model.heads) + ", or give head_dim";
+      origins.fail({"model.dim", "model.heads"},
+                   "dim = " + std::to_string(model.dim) +
+                       " is not a multiple of heads = " + std::to_string(model.heads),
+                   works);
+    }
+    model.head_dim = model.dim / model.heads;
+  }
+
+  void check(const Options& options, const Origins& origins) const override {
+    const auto& model = options.as<GptOptions>();
+    if (model.kv_heads > model.heads || model.heads % model.kv_heads != 0) {
+      std::int64_t works = std::min(model.kv_heads, model.heads);
+      while (model.heads % works != 0) --works;
+      origins.fail({"model.kv_heads", "model.heads"},
+                   "kv_heads = " + std::to_string(model.kv_heads) +
+                       " does not divide heads = " + std::to_string(model.heads) +
+                       "; the nearest below that does is " + std::to_string(works));
+    }
+    if (model.position == Position::kRope && model.head_dim % 2 != 0) {
+      origins.fail({"model.head_dim", "model.dim"},
+                   "head_dim = " + std::to_string(model.head_dim) +
+                       " is odd; position = \"rope\" turns pairs and needs an even one");
+    }
+  }
+
+  [[nodiscard]] ModelTraits traits(const Options& options) const override {
+    const auto& model = options.as<GptOptions>();
+    ModelTraits traits;
+    const TensorSpec tokens{"input_ids", at::kLong, {model.seq_len}, model.vocab_size, "vocab_size"};
+    traits.sample = {tokens, tokens, model.seq_len, "tokens"};
+    traits.sample.target.name = "targets";
+    traits.units = model.layers + 2;
+    traits.units_are = "embedding, layers, head";
+    traits.max_tensor = model.heads;
+    traits.tensor_limit =
+        "the model has " + plural(model.heads, "head") + ", and each rank needs one";
+    // Embedding and head are units too, but allow no more stages than there are layers.
+    traits.max_stages = model.layers;
+    traits.stages_key = "layers";
+    traits.has_attention = true;
+    traits.ties_first_and_last = model.tied_embeddings;
+    return traits;
+  }
+
+  [[nodiscard]] std::string unit_name(const Options& options, std::int64_t unit) const override {
+    if (unit == 0) return "embedding";
+    if (unit == options.as<GptOptions>().layers + 1) return "head";
+    return "layer " + std::to_string(unit - 1);
+  }
+
+  [[nodiscard]] Model build(const Options& options, std::uint64_t seed,
+                            const ModelLayout& layout) const override {
+    return build_gpt(options.as<GptOptions>(), seed, layout);
+  }
+
+  [[nodiscard]] std::unique_ptr<LanguageModel> language_model(const Options& options,
+                                                              const Arena& arena) const override {
+    return std::make_unique<GptLogits>(options.as<GptOptions>(), arena);
+  }
+};
+
+}  // namespace
+
+const ModelKind& gpt_kind() {
+  static const GptKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

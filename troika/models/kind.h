@@ -1,0 +1,72 @@
+// The kinds of models that [model] kind can name. Each is a folder with the same files: options.*
+// declares its keys and what others may ask of it, <kind>.* builds its units. A new kind is a
+// folder, a line in kinds.cc and one in CMakeLists.txt; nothing else branches on a kind.
+#pragma once
+
+#include <troika/config/component.h>
+#include <troika/models/model.h>
+#include <troika/nn/sample.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace troika {
+
+// What planners, checks and meters ask of a model before it is built.
+struct ModelTraits {
+  SampleSpec sample;
+  std::int64_t units = 1;
+  // What the units are, for messages: "embedding, layers, head". Empty: layers.
+  std::string_view units_are = {};
+  std::int64_t max_tensor = 1;  // ranks of the tensor axis
+  std::string tensor_limit;     // why no more: a clause
+  std::int64_t max_stages = 1;  // of a pipeline
+  std::string_view stages_key;  // what to raise for more: "layers"
+  bool has_attention = false;   // that selective checkpointing runs again
+  // Its units run on tensors without memory, so that dry runs can measure them.
+  bool has_meta_kernels = true;
+  // The first and the last unit share a weight.
+  bool ties_first_and_last = false;
+};
+
+// Predicts the next token, for sampling text: no loss and no gradients.
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+  // Returns logits [vocab_size], in the masters' precision, for the token after `token_ids`, int64
+  // [length] with 0 < length <= seq_len.
+  [[nodiscard]] virtual at::Tensor next(const at::Tensor& token_ids) const = 0;
+};
+
+class ModelKind : public Component {
+ public:
+  // Returns every kind that there is.
+  [[nodiscard]] static std::span<const ModelKind* const> all();
+  [[nodiscard]] static const ModelKind& default_kind();
+
+  [[nodiscard]] virtual ModelTraits traits(const Options& options) const = 0;
+  // Returns what a unit is called in plans: "embedding", "layer 3".
+  [[nodiscard]] virtual std::string unit_name(const Options& options, std::int64_t unit) const = 0;
+  // Builds the units; see build_model().
+  [[nodiscard]] virtual Model build(const Options& options, std::uint64_t seed,
+                                    const ModelLayout& layout) const = 0;
+  // Makes a predictor of tokens over an arena that holds the model's parameters and outlives it.
+  // Null: the model knows no text.
+  [[nodiscard]] virtual std::unique_ptr<LanguageModel> language_model(const Options& options,
+                                                                      const Arena& arena) const;
+};
+
+// The section [model] of a recipe.
+using ModelOptions = Chosen<ModelKind>;
+
+[[nodiscard]] inline ModelTraits traits_of(const ModelOptions& model) {
+  return model.kind().traits(model.options());
+}
+
+// Builds the units of a model. `seed` keys the dropout masks; initial values come with the arena.
+// Requires a layout that its traits allow.
+[[nodiscard]] Model build_model(const ModelOptions& model, std::uint64_t seed,
+                                const ModelLayout& layout = {});
+
+}  // namespace troika

@@ -1,0 +1,28 @@
+// The kinds of models that there are: a new one is a line here, and its folder.
+#include <troika/models/gpt/options.h>
+#include <troika/models/kind.h>
+#include <troika/models/mlp/options.h>
+#include <troika/models/resnet/options.h>
+
+namespace troika {
+
+std::span<const ModelKind* const> ModelKind::all() {
+  static const std::array kAll = {&gpt_kind(), &mlp_kind(), &resnet_kind()};
+  return kAll;
+}
+
+const ModelKind& ModelKind::default_kind() {
+  return gpt_kind();
+}
+
+std::unique_ptr<LanguageModel> ModelKind::language_model(const Options&, const Arena&) const {
+  return nullptr;
+}
+
+Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {
+  // The check of the recipe has told the user (recipe/resolve.h).
+  check(layout.tensor.size() <= traits_of(model).max_tensor, "more tensor ranks than a model has");
+  return model.kind().build(model.options(), seed, layout);
+}
+
+}  // namespace troika

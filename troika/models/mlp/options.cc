@@ -1,0 +1,65 @@
+#include <troika/models/mlp/mlp.h>
+#include <troika/models/mlp/options.h>
+
+namespace troika {
+
+template <>
+std::span<const std::string_view> names_of<Loss>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"cross_entropy", "mean_square"});
+  return kNames;
+}
+
+namespace {
+
+// clang-format off
+std::vector<Key> mlp_keys() {
+  using O = MlpOptions;
+  using K = KeysOf<O>;
+  using A = ActivationFunction;
+  return {
+      K::integer<&O::input_dim>("input_dim", ranges::kSize, "features of a sample").required(),
+      K::integers<&O::hidden_dims>("hidden_dims", ranges::kSize, "widths of the hidden layers; [] is a linear model").required(),
+      K::integer<&O::output_dim>("output_dim", ranges::kSize, "classes, or values to predict").required(),
+      K::choice<&O::activation>("activation", "between layers", A::kGelu, A::kRelu, A::kTanh),
+      K::choice<&O::loss>("loss", "cross_entropy: of class indices; mean_square: of values"),
+  };
+}
+// clang-format on
+
+class MlpKind final : public Declared<ModelKind, MlpOptions> {
+ public:
+  MlpKind() : Declared("mlp", mlp_keys()) {}
+
+  [[nodiscard]] ModelTraits traits(const Options& options) const override {
+    const auto& model = options.as<MlpOptions>();
+    ModelTraits traits;
+    traits.sample.input = {"features", at::kFloat, {model.input_dim}};
+    traits.sample.target =
+        model.loss == Loss::kCrossEntropy
+            ? TensorSpec{"targets", at::kLong, {}, model.output_dim, "output_dim"}
+            : TensorSpec{"targets", at::kFloat, {model.output_dim}};
+    traits.units = std::ssize(model.hidden_dims) + 1;
+    traits.tensor_limit = "kind = \"mlp\" does not split its layers";
+    traits.max_stages = traits.units;
+    traits.stages_key = "hidden_dims";
+    return traits;
+  }
+
+  [[nodiscard]] std::string unit_name(const Options&, std::int64_t unit) const override {
+    return "layer " + std::to_string(unit);
+  }
+
+  [[nodiscard]] Model build(const Options& options, std::uint64_t,
+                            const ModelLayout&) const override {
+    return build_mlp(options.as<MlpOptions>());
+  }
+};
+
+}  // namespace
+
+const ModelKind& mlp_kind() {
+  static const MlpKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

@@ -1,0 +1,29 @@
+// The keys of [model] with kind = "mlp".
+#pragma once
+
+#include <troika/models/kind.h>
+#include <troika/nn/activation_function.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace troika {
+
+enum class Loss { kCrossEntropy, kMeanSquare };
+
+template <>
+std::span<const std::string_view> names_of<Loss>();
+
+struct MlpOptions {
+  std::int64_t input_dim = 0;
+  std::vector<std::int64_t> hidden_dims;
+  std::int64_t output_dim = 0;
+  ActivationFunction activation = ActivationFunction::kRelu;
+  Loss loss = Loss::kCrossEntropy;
+
+  bool operator==(const MlpOptions&) const = default;
+};
+
+[[nodiscard]] const ModelKind& mlp_kind();
+
+}  // namespace troika

@@ -1,0 +1,53 @@
+#include <troika/nn/module_tensors.h>
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <unordered_set>
+
+namespace troika::detail {
+namespace {
+
+std::vector<NamedTensor> each_once(const torch::OrderedDict<std::string, at::Tensor>& named) {
+  std::vector<NamedTensor> tensors;
+  std::unordered_set<const void*> known;
+  for (const auto& item : named) {
+    if (item.value().defined() && known.insert(item.value().unsafeGetTensorImpl()).second) {
+      tensors.push_back({item.key(), item.value()});
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
+  return each_once(module.named_parameters());
+}
+
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  return each_once(module.named_buffers());
+}
+
+std::vector<NamedTensor> trained_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> trained = parameters_of(module);
+  std::erase_if(trained, [](const NamedTensor& each) { return !each.tensor.requires_grad(); });
+  return trained;
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
+  return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
+}
+
+at::Tensor tensor_on(const at::Tensor& memory, std::int64_t byte, at::IntArrayRef sizes,
+                     at::IntArrayRef strides, at::ScalarType dtype) {
+  return at::from_blob(
+      static_cast<std::byte*>(memory.data_ptr()) + byte, sizes, strides,
+      [memory](void*) { (void)memory; }, at::TensorOptions(dtype));
+}
+
+at::Tensor leaf_on(const at::Tensor& tensor) {
+  return tensor_on(tensor, 0, tensor.sizes(), tensor.strides(), tensor.scalar_type());
+}
+
+}  // namespace troika::detail

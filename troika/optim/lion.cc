@@ -1,0 +1,72 @@
+#include <troika/base/vectorize.h>
+#include <troika/optim/arena_optimizer.h>
+#include <troika/optim/kinds.h>
+
+namespace troika {
+namespace {
+
+struct LionOptions {
+  std::array<double, 2> betas = {0.9, 0.99};
+
+  bool operator==(const LionOptions&) const = default;
+};
+
+template <typename T>
+struct LionCoefficients {
+  T rate, shrink, scale, keep_for_sign, keep;
+};
+
+// sign(0) is 0, as in the authors' program.
+template <typename T>
+inline void descend(T* __restrict w, const T* __restrict g, T* __restrict m, std::int64_t count,
+                    const LionCoefficients<T> c) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T gradient = g[i] * c.scale;
+    const T u = c.keep_for_sign * m[i] + (1 - c.keep_for_sign) * gradient;
+    const T sign = static_cast<T>(u > 0) - static_cast<T>(u < 0);
+    w[i] = c.shrink * w[i] - c.rate * sign;
+    m[i] = c.keep * m[i] + (1 - c.keep) * gradient;
+  }
+}
+
+template <typename T>
+class Lion final : public ArenaOptimizer<T> {
+ public:
+  Lion(const LionOptions& options, double weight_decay, Arena& arena, SharedSums sums)
+      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg"}),
+        options_(options),
+        weight_decay_(weight_decay) {}
+
+  void step(const StepInput& input) override {
+    require_gradients(this->arena());
+    const double shrink = 1 - input.learning_rate * weight_decay_;
+    this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
+      const LionCoefficients<T> c{
+          static_cast<T>(input.learning_rate), p.decays ? static_cast<T>(shrink) : T{1},
+          static_cast<T>(input.gradient_scale), static_cast<T>(options_.betas[0]),
+          static_cast<T>(options_.betas[1])};
+      vectorized([&] { descend(p.master, p.gradient, p.state[0], p.count, c); });
+    });
+  }
+
+ private:
+  LionOptions options_;
+  double weight_decay_;
+};
+
+class LionKind final : public RuleKind<LionOptions, Lion> {
+ public:
+  LionKind()
+      : RuleKind("lion", {KeysOf<LionOptions>::pair<&LionOptions::betas>(
+                             "betas", ranges::kBelowOne, "decay towards the sign's average, and of it")}) {}
+  [[nodiscard]] int state_count(const Options&) const override { return 1; }
+};
+
+}  // namespace
+
+const OptimizerKind& lion_kind() {
+  static const LionKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

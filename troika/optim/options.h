@@ -1,0 +1,75 @@
+// The section [optimizer] of a recipe: which rule, and what all rules share.
+#pragma once
+
+#include <troika/config/component.h>
+#include <troika/optim/optimizer.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// An optimiser that [optimizer] kind can name. A new one is a file that defines its kind, and a
+// line in kinds.cc.
+class OptimizerKind : public Component {
+ public:
+  // Returns every optimiser that there is.
+  [[nodiscard]] static std::span<const OptimizerKind* const> all();
+  [[nodiscard]] static const OptimizerKind& default_kind();
+
+  // Returns how many values of state it keeps for each element.
+  [[nodiscard]] virtual int state_count(const Options& options) const = 0;
+  // Makes it for an arena whose masters are fp32 or fp64; see make_optimizer().
+  [[nodiscard]] virtual std::unique_ptr<Optimizer> make(const Options& options, double weight_decay,
+                                                        Arena& arena, SharedSums sums) const = 0;
+};
+
+enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
+
+template <>
+std::span<const std::string_view> names_of<LearningRateSchedule>();
+
+struct OptimizerOptions {
+  Chosen<OptimizerKind> kind;
+  double lr = 1e-3;
+  double weight_decay = 0.1;
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  std::int64_t warmup_steps = 20;
+  double min_lr = 1e-4;
+  std::int64_t lr_base_batch_size = 0;
+
+  bool operator==(const OptimizerOptions&) const = default;
+};
+
+// Returns the keys of every kind, but for `kind` itself.
+[[nodiscard]] std::vector<Key> optimizer_keys();
+
+// What adamw and lamb take.
+struct MomentOptions {
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;
+
+  bool operator==(const MomentOptions&) const = default;
+};
+[[nodiscard]] std::vector<Key> moment_keys();
+
+// What sgd and lars take.
+struct MomentumOptions {
+  double momentum = 0;
+  bool nesterov = false;
+
+  bool operator==(const MomentumOptions&) const = default;
+};
+[[nodiscard]] std::vector<Key> momentum_keys();
+// Throws UsageError for Nesterov's momentum without momentum.
+void check_momentum(const MomentumOptions& options, const Origins& origins);
+
+// Makes the optimiser of a recipe; its state is allocated here, zero. `arena` must outlive it.
+// `sums` are over that arena; null: a rank holds the whole model, but for what ZeRO cuts.
+[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                                        Arena& arena, SharedSums sums = nullptr);
+
+}  // namespace troika

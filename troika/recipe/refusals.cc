@@ -1,0 +1,39 @@
+#include <troika/recipe/refusals.h>
+#include <troika/config/toml_text.h>
+
+#include <array>
+
+namespace troika {
+namespace {
+
+// clang-format off
+constexpr auto kRefusals = std::to_array<Refusal>({
+    {"parallel.context", "above 1", "context parallelism does not exist yet", "context = 1",
+     [](const Recipe& r) { return r.parallel.context > 1; }},
+    {"comm.engine", "\"nccl\"", "training on GPUs does not exist yet", "engine = \"auto\"",
+     [](const Recipe& r) { return r.comm.engine == EngineKind::kNccl; }},
+    {"comm.engine", "\"fake\"", "it exchanges nothing, and is for troika train --dry-run", "engine = \"auto\"",
+     [](const Recipe& r) { return r.comm.engine == EngineKind::kFake; }},
+});
+// clang-format on
+
+}  // namespace
+
+std::span<const Refusal> refusals() {
+  return kRefusals;
+}
+
+void refuse_unsupported(const Recipe& recipe, const Origins& origins, EngineUse engine) {
+  for (const Refusal& refusal : kRefusals) {
+    if (!refusal.applies(recipe)) continue;
+    if (engine == EngineUse::kNotUsed && refusal.key == "comm.engine") continue;
+    const std::size_t dot = refusal.key.find('.');
+    const SchemaKey key = *recipe_schema().find(&recipe, refusal.key.substr(0, dot),
+                                                refusal.key.substr(dot + 1));
+    origins.fail({refusal.key}, std::string(key.key->name) + " = " + toml_value(key, &recipe) +
+                                    ": " + std::string(refusal.why) + "; write " +
+                                    std::string(refusal.instead));
+  }
+}
+
+}  // namespace troika

@@ -1,0 +1,59 @@
+#include <troika/base/text.h>
+#include <troika/recipe/resolve.h>
+#include <troika/config/toml_text.h>
+#include <troika/recipe/validate.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troika {
+namespace {
+
+void check_name(const Recipe& recipe, const Origins& origins) {
+  const std::string& name = recipe.name;
+  const bool usable = name.size() <= 128 && name.front() != '.' && name.front() != '-' &&
+                      std::none_of(name.begin(), name.end(), [](unsigned char c) {
+                        return c < 0x20 || c == 0x7F || c == '/' || c == '\\';
+                      });
+  if (!usable) {
+    origins.fail({"name"}, "name: " + quote(name) + " cannot name a folder",
+                 "use letters, digits, '.', '_' and '-', at most 128 of them, not starting with "
+                 "'.' or '-'");
+  }
+}
+
+// Counters of samples and tokens are 64-bit.
+void check_totals(const Recipe& recipe, const Origins& origins) {
+  const std::int64_t width = traits_of(recipe.model).sample.targets_per_sample;
+  const double total = static_cast<double>(recipe.train.steps) *
+                       static_cast<double>(recipe.train.global_batch_size) *
+                       static_cast<double>(width);
+  if (total > 9e18) {
+    origins.fail({"train.steps", "train.global_batch_size"},
+                 "steps x global_batch_size x seq_len is " + toml_number(total) +
+                     " tokens; the counter ends at 9e18");
+  }
+}
+
+void check_observe(const Recipe& recipe, const Origins& origins) {
+  const auto& trace = recipe.observe.trace_steps;
+  if (trace.empty()) return;
+  if (trace.size() != 2 || trace[0] > trace[1]) {
+    origins.fail({"observe.trace_steps"},
+                 "trace_steps: expected [first, last] with first <= last, or []");
+  }
+}
+
+}  // namespace
+
+void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
+  check_values(recipe_schema(), &recipe, origins);
+  check_name(recipe, origins);
+  recipe.data.kind().check_model(recipe.data.options(), traits_of(recipe.model).sample,
+                                 recipe.model.name(), origins);
+  check_totals(recipe, origins);
+  check_observe(recipe, origins);
+  check_split(recipe, origins, ranks);
+}
+
+}  // namespace troika

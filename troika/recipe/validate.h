@@ -1,0 +1,14 @@
+// Everything a recipe must satisfy whatever it was read from: ranges, and what keys demand of one
+// another. What troika cannot do yet is support.h's.
+#pragma once
+
+#include <troika/recipe/resolve.h>
+#include <troika/config/origins.h>
+#include <troika/recipe/recipe.h>
+
+namespace troika {
+
+// Throws UsageError naming place, key and the values that work, with `ranks` where they are known.
+void validate(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
+
+}  // namespace troika
