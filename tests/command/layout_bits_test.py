@@ -8,7 +8,7 @@ import math
 import shutil
 
 import command
-from command import CommandTest, numbers_of
+from command import CommandTest, numbers_of, slow
 
 SETS = ("train.deterministic=true", "train.global_batch_size=6", "train.micro_batch_size=1", "model.layers=4",
         "model.heads=4", "model.dropout=0.1", "model.tied_embeddings=false", "debug.dump_steps=[1, 3]",
@@ -65,12 +65,14 @@ class LayoutBits(CommandTest):
         references.add(self.files_of(precision, ("model.dropout=0.0",))[gradients])
         self.assertEqual(len(references), len(ALIKE) + 1, "other additions, and no dropout, show in the bits")
 
+    @slow
     def test_fp32(self):
         self.compare("fp32")
 
     def test_bf16(self):
         self.compare("bf16")
 
+    @slow
     def test_fp16(self):
         self.compare("fp16")
 
@@ -109,6 +111,7 @@ class Rounding(CommandTest):
     def test_bf16(self):
         self.compare("bf16", 2**-7)
 
+    @slow
     def test_fp16(self):
         self.compare("fp16", 2**-10)
 
