@@ -17,12 +17,13 @@ configure = mkdir -p $(2) && echo "-- Configuring $(2) (log: $(2)/configure.log)
   cmake --preset $(1) -DPython3_EXECUTABLE="$$(command -v $(PYTHON))" $(3) $(CMAKE_FLAGS) > $(2)/configure.log
 # $(call compile,folder,targets)
 compile = echo "-- Building $(1) with $(JOBS) jobs" && cmake --build $(1) -j $(JOBS) $(2:%=--target %)
-# $(call test,preset,folder,targets): the tests of one preset, from nothing
+# $(call test,preset,folder,targets,flags): the tests of one preset, from nothing; two slots a core (cmake/Tests.cmake)
 test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_env.py tests) && \
   $(call configure,$(1),$(2),-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,$(2),$(3)) && \
-  echo "-- Testing $(2)" && ctest --preset $(1) $(TEST_FLAGS)
+  echo "-- Testing $(2)" && ctest --preset $(1) -j $$((2 * $$(nproc))) --output-junit results.xml $(4) $(TEST_FLAGS)
+budget = $(PYTHON) scripts/check_budget.py build/results.xml
 
-.PHONY: help setup build install quickstart test test-parity sanitize threads fuzz bench lint tidy format clean
+.PHONY: help setup build install quickstart test test-slow test-all test-parity sanitize threads fuzz bench lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,10 +49,19 @@ quickstart: build ## Train a small GPT on this machine's C++ headers for a minut
 	@build/troika generate runs/quickstart --prompt 'template<typename _Tp>'
 	@echo "-- The run (recipe, metrics, model) is in runs/quickstart"
 
-test: ## Set up, build and run every test
-	@$(call test,release,build,)
+test: ## Set up, build, and run every test but the slow ones
+	@$(call test,release,build,,-LE '^slow$$')
+	@$(budget)
 
-test-parity: ## Train on every layout there is, against one rank: far longer than `test`; PART=2/8 for an eighth
+test-slow: ## Run the slow tests; SLICE=0, 1, 2 or 3 for a quarter of them
+	@$(call test,release,build,,-L '^$(if $(SLICE),slice-$(SLICE),slow)$$')
+	@$(budget)
+
+test-all: ## Run every test, the slow ones too
+	@$(call test,release,build,)
+	@$(budget)
+
+test-parity: ## Train on every layout there is, against one rank, for hours; PART=2/8 for an eighth
 	@scripts/setup.sh build test
 	@$(call configure,release,build,)
 	@$(call compile,build,parity_complete)
@@ -83,10 +93,10 @@ lint: ## Check the format and the layers of the tree
 	@$(PYTHON) scripts/check_layers.py
 	@$(PYTHON) scripts/format.py --check
 
-tidy: ## Check clang-tidy's warnings; what passed once is remembered
+tidy: ## Check clang-tidy's warnings; what passed once is remembered; CHANGED=25 for what 25 commits change
 	@scripts/setup.sh build test lint
-	@$(call configure,release,build,)
-	@$(PYTHON) scripts/tidy.py build
+	@$(call configure,dev,build-dev,)
+	@$(PYTHON) scripts/tidy.py build-dev $(if $(CHANGED),--changed $(CHANGED))
 
 format: ## Format every C++ file in place
 	@scripts/setup.sh lint

@@ -1,14 +1,11 @@
-# troika_python_test(NAME <name> SCRIPT <file> [ARGUMENTS ...] [LABELS ...] [TIMEOUT seconds])
+# troika_python_test(NAME <name> SCRIPT <file> [ARGUMENTS ...] LABELS ... [what else troika_enter takes])
 # A test in Python that needs PyTorch, transformers or tensorboard: it runs in the environment that `make test`
 # makes (TROIKA_TEST_PYTHON), and without one it is left out, aloud. A file named *_test.py runs under pytest.
 function(troika_python_test)
-  cmake_parse_arguments(F "" "NAME;SCRIPT;TIMEOUT" "ARGUMENTS;LABELS" ${ARGN})
+  cmake_parse_arguments(F "" "NAME;SCRIPT" "ARGUMENTS;LABELS" ${ARGN})
   if(NOT TROIKA_TEST_PYTHON)
     message(STATUS "Test ${F_NAME} is left out: it needs TROIKA_TEST_PYTHON, which make test sets")
     return()
-  endif()
-  if(NOT F_TIMEOUT)
-    set(F_TIMEOUT 120)
   endif()
   get_filename_component(_script ${F_SCRIPT} ABSOLUTE)
   set(_runner)
@@ -16,6 +13,7 @@ function(troika_python_test)
     set(_runner -m pytest -q -p no:cacheprovider)
   endif()
   add_test(NAME ${F_NAME} COMMAND ${TROIKA_TEST_PYTHON} ${_runner} ${_script} ${F_ARGUMENTS})
-  set_tests_properties(${F_NAME} PROPERTIES TIMEOUT ${F_TIMEOUT} LABELS "${F_LABELS}"
+  troika_enter(${F_NAME} LABELS ${F_LABELS} ${F_UNPARSED_ARGUMENTS})
+  set_tests_properties(${F_NAME} PROPERTIES
     ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;TOKENIZERS_PARALLELISM=false")
 endfunction()

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy (.clang-tidy) over every file that BUILD_FOLDER compiles: scripts/tidy.py BUILD_FOLDER
+"""Runs clang-tidy (.clang-tidy) over every file that BUILD_FOLDER compiles: scripts/tidy.py BUILD_FOLDER [--changed COMMITS]
+
+BUILD_FOLDER has been configured with -DTROIKA_UNITY=OFF, so that each file has a command of its own; nothing need be
+built there. With --changed, only files that the last COMMITS commits or the work tree change: a source, and for a
+header one source that includes it.
 
 Reading LibTorch's headers takes ten seconds a file, so files compiled with the same flags are read together,
 a dozen at a time; where two of them do not get along (helpers of the same name), they are split up. A file
 that passed is remembered in the cache by its content, its headers', the flags and the checks.
 """
+import argparse
 import concurrent.futures
 import json
 import os
@@ -72,6 +77,34 @@ def closure(path, seen):
     return seen
 
 
+def git(*words):
+    """The lines that git prints; None where there is no git, or no such commit."""
+    try:
+        done = subprocess.run(["git", "-C", ROOT, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout.splitlines()
+
+
+def changed_among(files, commits):
+    """Those that the last commits change, a source for each header among them; all of them where git does not say."""
+    history = git("rev-list", "--first-parent", f"--max-count={commits + 1}", "HEAD")
+    names = git("diff", "--name-only", history[-1]) if history else None
+    if names is None:
+        return files
+    changed = {ROOT / name for name in names + (git("ls-files", "--others", "--exclude-standard") or [])}
+    chosen = changed & files.keys()
+    headers = {path for path in changed if path.suffix == ".h" and path.is_file()}
+    # The source of the same name first: where it includes the header, it says most of it.
+    for path in sorted(files, key=lambda path: (path.with_suffix(".h") not in headers, path)):
+        reached = headers & closure(path, set()) if headers else set()
+        if reached:
+            chosen.add(path)
+            headers -= reached
+    print(f"-- clang-tidy: {len(chosen)} of {len(files)} files are changed since {history[-1][:12]}, or check a header that is")
+    return {path: files[path] for path in chosen}
+
+
 def key(path, flags, config):
     contents = [(str(p.relative_to(ROOT)), p.read_bytes()) for p in sorted(closure(path, set()))]
     return digest(contents, [flag.replace(f"{ROOT}", "") for flag in flags], config)  # the same in another clone
@@ -105,12 +138,18 @@ def check(binary, paths, flags):
 
 
 def main():
-    build = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--changed", type=int, metavar="COMMITS")
+    options = parser.parse_args()
+    build = options.build.resolve()
     binary = tool()
     passed = cache_root() / "tidy"
     passed.mkdir(exist_ok=True)
     config = (NOT_IN_TESTS, (ROOT / ".clang-tidy").read_text(), sorted(pins("lint")), [p.read_text() for p in sorted((ROOT / "cmake/pch").iterdir())])
     files = compiled_files(build)
+    if options.changed:
+        files = changed_among(files, options.changed)
     marks = {path: passed / key(path, flags, config) for path, flags in files.items()}
     groups = {}
     for path in sorted(files):

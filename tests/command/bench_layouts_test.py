@@ -16,7 +16,7 @@ import types
 import unittest
 from unittest import mock
 
-from command import CommandTest, main
+from command import CommandTest, main, slow
 from launchers import PATIENCE_SECONDS
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
@@ -129,6 +129,7 @@ class Layouts(CommandTest):
             self.assertRegex(shown, rf"(?m)^\| {re.escape(name)} +\| {hosts} +\|.*\| {re.escape(peer)} +\|")
         return shown
 
+    @slow
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
     def test_every_layout_does_the_work_of_its_peer(self):
         here, data, pipeline = "one host", {"data": 2}, {"pipeline": 2}
@@ -143,6 +144,7 @@ class Layouts(CommandTest):
             ("data = 2, zero_stage = 3", here, "FSDP2, reshard", data)])
         self.assertNotIn("pipeline_over_data", found)
 
+    @slow
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
     def test_the_slow_link_beside_one_rank_alone(self):
         if layouts.link.why_not():
@@ -158,6 +160,7 @@ class Layouts(CommandTest):
         self.assertEqual(found["data_over_one_rank"]["troika"], data / alone)
         self.assertRegex(shown, r"pipeline = 2 trains \d+\.\d\d times as fast as one rank alone in troika")
 
+    @slow
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
     def test_figures_are_written_and_shown(self):
         self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))

@@ -15,7 +15,7 @@ import unittest
 import xml.etree.ElementTree
 from unittest import mock
 
-from command import CommandTest, main, wait_until
+from command import CommandTest, main, slow, wait_until
 from launchers import PATIENCE_SECONDS
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
@@ -172,6 +172,7 @@ class Rows(CommandTest):
         # As much as a step changes.
         self.assertGreater(abs(theirs["before"] / theirs["loss"] - 1), 1e-3)
 
+    @slow
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
     def test_each_group_is_measured_against_its_peer(self):
         runner = runs.Runner(self.folder)

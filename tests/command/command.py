@@ -14,6 +14,7 @@ import time
 import unittest
 
 from launchers import PATIENCE_SECONDS, environment
+from slow import main, slow  # noqa: F401, for the tests that import them from here
 
 RECIPE = """
 name = "small"
@@ -218,7 +219,3 @@ def numbers_of(path):
         first, end = one["data_offsets"]
         tensors[name] = array.array(SAFETENSORS_TYPES[one["dtype"]], content[start + first:start + end])
     return tensors
-
-
-def main():
-    unittest.main(verbosity=2)

@@ -15,6 +15,7 @@ import sys
 import time
 
 from launchers import Job, environment, need_programs, need_root, run, run_tests, said, skip, temporary_folder
+from slow import slow
 
 COMM_PROBE, OPERATIONS_PROBE, PLUGINS = sys.argv[1:4]
 FLAVOURS = sys.argv[4:]
@@ -57,10 +58,10 @@ class Mpi:
         return Job([self.agent, "10.99.0.1", "exec", *words, *command], changed)
 
 
-def each_mpi(test):
-    """`test` with each MPI that can be tried; its name stays."""
+def with_mpi(test, *flavours):
+    """`test` with each of these that can be tried; its name stays."""
     def tests():
-        for flavour in ("openmpi", "mpich"):
+        for flavour in flavours:
             if flavour not in FLAVOURS:
                 print(f"left out: the plug-in for {flavour} was not built")
                 continue
@@ -71,7 +72,6 @@ def each_mpi(test):
     return tests
 
 
-@each_mpi
 def every_operation_goes_between_hosts(mpi):
     for engine, name in (("auto", "shm+mpi"), ("mpi", "mpi")):
         job = mpi.start(OPERATIONS_PROBE, engine).wait()
@@ -100,7 +100,6 @@ def when_under_way(mpi, rank, act):
         raise
 
 
-@each_mpi
 def a_stopped_rank_is_named(mpi):
     """By its neighbour, who looks at its process; a program that fails then ends the job. Rank 0 keeps the store."""
     for rank, host in ((3, "host-2"), (0, "host-1")):
@@ -111,7 +110,6 @@ def a_stopped_rank_is_named(mpi):
         matches(f"process {pid} is stopped \\(SIGSTOP", job.err)
 
 
-@each_mpi
 def a_killed_rank_ends_the_job(mpi):
     """As mpirun does it: its own message is the last to be read, and may be the only one."""
     pid, job = when_under_way(mpi, 3, lambda pid: os.kill(pid, signal.SIGKILL))
@@ -138,6 +136,8 @@ need_programs("ip", "unshare")
 try:
     if subprocess.run([LAB, "up", PREFIX, "2"], timeout=60).returncode != 0:
         skip("this machine cannot make network namespaces")
-    run_tests([every_operation_goes_between_hosts, a_stopped_rank_is_named, a_killed_rank_ends_the_job])
+    run_tests([with_mpi(every_operation_goes_between_hosts, "openmpi", "mpich"),
+               with_mpi(a_stopped_rank_is_named, "openmpi"), with_mpi(a_killed_rank_ends_the_job, "openmpi"),
+               slow(with_mpi(a_stopped_rank_is_named, "mpich")), slow(with_mpi(a_killed_rank_ends_the_job, "mpich"))])
 finally:
     subprocess.run([LAB, "down", PREFIX], timeout=60)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from command import RECIPE, numbers_of, train_arguments, write_text
+from command import RECIPE, numbers_of, slow, train_arguments, write_text
 from launchers import (Job, check_worlds, environment, need_programs, need_root, reserved_port, run, run_tests, said,
                        skip, temporary_folder, wait_for_all)
 
@@ -113,6 +113,7 @@ def every_operation_goes_between_hosts():
     operations_of(2, "gloo", "gloo")
 
 
+@slow
 def every_operation_goes_between_three_hosts_over_a_slow_link():
     operations_of(3, "auto", "shm+gloo")
 
@@ -157,6 +158,7 @@ def training(folder, sets, name, *flags):
     return ["env", "-C", folder, TROIKA, *train_arguments(sets), *flags]
 
 
+@slow
 def a_model_is_the_same_on_one_host_and_on_two():
     """Two ranks a host: every layout is as on one host, where it is compared with a single rank (tests/parity)."""
     with temporary_folder() as folder:

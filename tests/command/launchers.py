@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+from slow import chosen
+
 SKIPPED = 77  # the exit status that ctest takes for "skipped"
 # A hang ends by it: many times what anything takes on a machine that others use, too.
 PATIENCE_SECONDS = 240
@@ -140,6 +142,6 @@ def temporary_folder():
 
 
 def run_tests(tests):
-    for test in tests:
+    for test in filter(chosen, tests):
         print("running", test.__name__, flush=True)
         test()

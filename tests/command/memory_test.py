@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 import command
-from command import CommandTest
+from command import CommandTest, slow
 from dry_run_test import LARGE, RECIPE, WORDS
 
 MIB = 2**20
@@ -58,10 +58,12 @@ class ZeroKeeps(Memory):
         for stage in KEPT:
             self.check(stage)
 
+    @slow
     def test_shard_groups(self):
         for stage in (1, 2, 3):
             self.check(stage, "parallel.shard=2", ranks=4, data=4)
 
+    @slow
     def test_with_tensor_and_pipeline_ranks(self):
         self.check(1, "parallel.tensor=2", ranks=4)
         self.check(3, "parallel.pipeline=2", ranks=4)
@@ -70,6 +72,7 @@ class ZeroKeeps(Memory):
 class ZeroSaves(Memory):
     """Of a model whose gradients are larger than the buffers: all that tensors take between steps."""
 
+    @slow
     def test_each_stage_takes_less_than_the_one_before(self):
         # Eight layers of 7.1 M parameters.
         sets = ("model.layers=8", "model.dim=768", "model.ffn_dim=2048", "model.seq_len=16", "train.steps=1",
@@ -135,6 +138,7 @@ class Activations(Memory):
 class Process(Memory):
     """What is resident beyond the predicted tensors is at most what a prediction adds for a process."""
 
+    @slow
     @unittest.skipIf(SANITIZED, "the sanitizer keeps much more resident")
     def test_what_is_resident(self):
         # Over messages: memory that several ranks share would count for each of them.

@@ -10,7 +10,7 @@ import socket
 import time
 
 import command
-from command import ENDLESS, CommandTest, alive, state_of, wait_until
+from command import ENDLESS, CommandTest, alive, slow, state_of, wait_until
 from launchers import reserved_port
 
 USAGE, RENDEZVOUS = 2, 4
@@ -47,6 +47,8 @@ REHEARSALS = {
     "tensor-norm": (("parallel.tensor=2",), "gradient norm on axis tensor", 3),
     "pipeline-norm": ((), "gradient norm on axis pipeline", 0),
 }
+# The schedules, axes and injected hangs of each `make test`; `make test-all` has the others.
+ALWAYS = {"zb-v", "row", "tensor", "zero", "attention", "values", "replica-gradients", "tied-weight"}
 SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved-1f1b": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2}
 
 
@@ -84,13 +86,21 @@ class PipelineFailures(CommandTest):
             self.assertLess(ranks[rank].started + done.seconds - since, 2 * deadline, f"rank {rank}")
         return {rank: done.err for rank, done in ended.items()}
 
-    def test_a_killed_rank_in_the_middle_of_every_schedule(self):
-        for schedule, layout, near in (*((schedule, (), 0) for schedule in SCHEDULES), ("1f1b", ROW, 1)):
+    def test_a_killed_rank_in_the_middle_of_a_schedule(self):
+        self.check_kills(("zb-v", (), 0))
+
+    @slow
+    def test_a_killed_rank_in_the_middle_of_every_other_schedule(self):
+        self.check_kills(*((schedule, (), 0) for schedule in SCHEDULES if schedule not in ALWAYS), ("1f1b", ROW, 1))
+
+    def check_kills(self, *cases):
+        for schedule, layout, near in cases:
             with self.subTest(schedule, layout=layout):
                 ranks = self.start_ranks(schedule, *layout, deadline=PATIENT)
                 self.stop_within(ranks[VICTIM].pid, near=near)  # what is stopped is killed all the same
                 self.kill(ranks, VICTIM, PATIENT)
 
+    @slow
     def test_a_killed_rank_in_other_layouts(self):
         for victim, layout in ((0, ["parallel.zero_stage=3"]), (1, ["parallel.tensor=2"]),
                                (3, ["parallel.tensor=2", "parallel.activation_checkpoint=full"])):
@@ -124,11 +134,19 @@ class PipelineFailures(CommandTest):
             wait_until(lambda left=now: not left.keys() & self.waits_of(near, run).keys(), f"rank {near} goes on")
         self.fail(f"rank {near} never waits in {what} alone")
 
-    def test_a_hang_is_told_with_its_label_in_every_layout(self):
-        """And with stage and microbatch."""
+    def test_a_hang_is_told_with_its_label(self):
+        self.check_hangs(always=True)
+
+    @slow
+    def test_a_hang_is_told_with_its_label_in_every_other_layout(self):
+        self.check_hangs(always=False)
+
+    def check_hangs(self, always):
+        """With stage and microbatch, too."""
         layouts = {schedule: (schedule, (), 0, "on axis pipeline", TRANSFER) for schedule in SCHEDULES}
         layouts["row"] = ("zb-h1", ROW, 1, "on axis pipeline", TRANSFER)
         layouts.update((name, ("1f1b", *case)) for name, case in AXES.items())
+        layouts = {name: case for name, case in layouts.items() if (name in ALWAYS) == always}
         deadline = PATIENT
         others = set(range(4)) - {VICTIM}
         hung = []
@@ -147,11 +165,19 @@ class PipelineFailures(CommandTest):
                 self.assertTrue(any(f"'{label}' {axis}" in told[near] for label in labels), (labels, told[near]))
 
     def test_an_injected_hang_is_told_with_its_label(self):
+        self.check_injected(always=True)
+
+    @slow
+    def test_every_other_injected_hang_is_told_with_its_label(self):
+        self.check_injected(always=False)
+
+    def check_injected(self, always):
         """By the rank that waits for it in that operation; those further away name it as well."""
         others = set(range(4)) - {VICTIM}
+        cases = {name: case for name, case in REHEARSALS.items() if (name in ALWAYS) == always}
         hung = []
-        with concurrent.futures.ThreadPoolExecutor(len(REHEARSALS) * len(others)) as pool:
-            for name, (sets, stop_before, near) in REHEARSALS.items():
+        with concurrent.futures.ThreadPoolExecutor(len(cases) * len(others)) as pool:
+            for name, (sets, stop_before, near) in cases.items():
                 ranks = self.start_ranks("1f1b", *sets, deadline=PATIENT, name=name, stop_before=stop_before)
                 ends = {rank: pool.submit(ranks[rank].wait) for rank in others}
                 hung.append((name, ranks, near, time.monotonic(), ends))

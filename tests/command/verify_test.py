@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from command import CommandTest, main, wait_until
+from command import CommandTest, main, slow, wait_until
 
 
 class Verify(CommandTest):
@@ -29,6 +29,7 @@ class Verify(CommandTest):
         self.assertFalse((self.folder / "runs").exists())
         self.assertEqual(list(self.temporary.iterdir()), [])
 
+    @slow
     def test_three_and_four_virtual_stages_a_rank(self):
         """More than the two that `auto` tries, with microbatches that the ranks do not divide."""
         pipelines = [f"pipeline=2,pipeline_schedule={schedule},virtual_stages={count}"
@@ -46,6 +47,7 @@ class Verify(CommandTest):
                 if sets:  # the same bits as without a pipeline
                     self.assertTrue(found[name]["twin"]["same_bits"], found[name])
 
+    @slow
     def test_several_axes_over_messages(self):
         layouts = ["pipeline=2,pipeline_schedule=zb-v", "data=2,pipeline=2,pipeline_schedule=1f1b,zero_stage=3",
                    "data=2,tensor=2"]

@@ -1,0 +1,97 @@
+"""The scripts of `make test` and .ci/run: which tests are too slow, which slow tests are next, which files are tidied."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+from slow import main
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+
+import check_budget  # noqa: E402
+import slow_slice  # noqa: E402
+import tidy  # noqa: E402
+
+RESULTS = """<?xml version="1.0"?>
+<testsuite>
+  <testcase name="quick" time="0.5" status="run"/>
+  <testcase name="wrong" time="70" status="fail"/>
+  <testcase name="left_out" time="0" status="notrun"/>
+</testsuite>
+"""
+
+
+class Budget(unittest.TestCase):
+    def findings(self, seconds, budget):
+        return list(check_budget.findings_of(seconds, budget))
+
+    def test_more_than_double(self):
+        budget = {"one": 20, "two": 20, "three": 20}
+        self.assertEqual(self.findings({"one": 39, "two": 20, "three": 15}, budget), [])
+        finding, = self.findings({"one": 41, "two": 20, "three": 15}, budget)
+        self.assertEqual(finding, "one took 41 s, more than double its budget of 20 s")
+
+    def test_a_machine_that_is_busy(self):
+        budget = {"one": 20, "two": 20, "three": 20}
+        self.assertEqual(self.findings({"one": 100, "two": 60, "three": 60}, budget), [])
+        finding, = self.findings({"one": 130, "two": 60, "three": 60}, budget)
+        self.assertIn("on a machine that is 3.0 times as slow", finding)
+
+    def test_a_few_seconds_are_no_finding(self):
+        self.assertEqual(self.findings({"one": 9, "two": 20}, {"one": 1, "two": 20}), [])
+        self.assertEqual(len(self.findings({"one": 11, "two": 20}, {"one": 1, "two": 20})), 1)
+
+    def test_a_slow_test_without_a_budget(self):
+        self.assertEqual(self.findings({"new": 9}, {}), [])
+        finding, = self.findings({"new": 11}, {})
+        self.assertIn("new took 11 s and has no budget", finding)
+
+    def test_only_what_has_passed_counts(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write(RESULTS)
+            file.flush()
+            self.assertEqual(check_budget.seconds_of(file.name), {"quick": 0.5})
+
+
+class Slices(unittest.TestCase):
+    def test_each_is_run_in_four_landings(self):
+        with tempfile.TemporaryDirectory(prefix="troika-test-") as cache, \
+                mock.patch.dict(os.environ, TROIKA_CACHE=cache), \
+                mock.patch.object(slow_slice, "number_of_commits", return_value=6):
+            chosen = []
+            for landing in range(8):  # of 4 commits each, or of none
+                chosen.append(slow_slice.next_slice())
+                slow_slice.mark(chosen[-1]).touch()
+                os.utime(slow_slice.mark(chosen[-1]), (landing + 1, landing + 1))
+            self.assertEqual(chosen, [2, 3, 0, 1] * 2)
+
+    def test_without_a_memory_commits_are_counted(self):
+        with tempfile.TemporaryDirectory(prefix="troika-test-") as cache, mock.patch.dict(os.environ, TROIKA_CACHE=cache):
+            for commits in range(5):
+                with mock.patch.object(slow_slice, "number_of_commits", return_value=commits):
+                    self.assertEqual(slow_slice.next_slice(), commits % 4)
+
+
+class Tidy(unittest.TestCase):
+    def chosen(self, *changed):
+        """Of three files of base, where these are changed."""
+        files = {tidy.ROOT / "troika" / "base" / name: () for name in ("bytes.cc", "file.cc", "text.cc")}
+        said = {"rev-list": ["head", "base"], "diff": list(changed), "ls-files": []}
+        with mock.patch.object(tidy, "git", side_effect=lambda *words: said[words[0]]):
+            return sorted(path.name for path in tidy.changed_among(files, 25))
+
+    def test_sources_and_one_for_each_header(self):
+        self.assertEqual(self.chosen(), [])
+        self.assertEqual(self.chosen("README.md", "troika/base/file.cc"), ["file.cc"])
+        self.assertEqual(self.chosen("troika/base/text.h"), ["text.cc"])
+
+    def test_everything_where_git_does_not_say(self):
+        with mock.patch.object(tidy, "git", return_value=None):
+            self.assertEqual(tidy.changed_among({"one": (), "two": ()}, 25), {"one": (), "two": ()})
+
+
+if __name__ == "__main__":
+    main()
