@@ -103,7 +103,7 @@ class Install(unittest.TestCase):
 
     def test_public_headers_stand_and_internal_ones_do_not(self):
         include = self.prefix / "include" / "troika"
-        for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data/data_parallel.h", "parallel/data/zero_redundancy_optimizer.h",
+        for header in ("troika.h", "troika.f90", "session/session.h", "parallel/data_parallel/data_parallel.h", "parallel/data_parallel/zero_redundancy_optimizer.h",
                        "parallel/pipeline/module_pipeline.h", "comm/group.h"):
             self.assertTrue((include / header).is_file(), header)
         for header in include.rglob("*.h"):
