@@ -7,10 +7,13 @@
 // Calls of troika without a number are conveniences.
 #include <torch/torch.h>
 #include <troika/base/error.h>
+#include <troika/base/hash.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
 
 #include <iostream>
+#include <span>
+#include <string>
 
 namespace {
 
@@ -48,6 +51,16 @@ struct Quarters : torch::data::Dataset<Quarters> {
   torch::optional<std::size_t> size() const override { return 512; }
 };
 
+// A hash of all parameters: runs that computed the same end with the same one.
+std::string digest_of(const torch::nn::Module& module) {
+  troika::ContentHash hash;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    const torch::Tensor value = parameter.detach().contiguous();
+    hash.update(std::as_bytes(std::span(value.data_ptr<float>(), value.numel())));
+  }
+  return troika::hex(hash.digest());
+}
+
 void train() {
   Net net;
   const auto session = troika::Session::from_environment();  // 1
@@ -76,6 +89,7 @@ void train() {
                 << mean.at("accuracy") << std::endl;
     }
   }
+  if (session.rank() == 0) std::cout << "parameters " << digest_of(*net) << std::endl;
   troika::save_from_rank_0(model, "own-module.pt");  // whole or not at all; torch::load reads it
   session.leave();                                   // no rank ends while others still need it
 }

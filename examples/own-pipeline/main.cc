@@ -5,10 +5,12 @@
 //   troika launch --ranks 4 -- own_pipeline 2 zb-v 1
 #include <torch/torch.h>
 #include <troika/base/error.h>
+#include <troika/base/hash.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 
 #include <iostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +75,21 @@ std::pair<torch::Tensor, torch::Tensor> batch_of(const std::vector<std::size_t>&
   return {x, x.sin().sum(1, true)};
 }
 
+// A hash of the parameters of each rank's units: runs that computed the same end with the same
+// ones.
+std::string digests_of(troika::ModulePipeline& model, const troika::Session& session) {
+  troika::ContentHash hash;
+  model.each_value([&](const std::string& name, const torch::Tensor& tensor) {
+    const torch::Tensor value = tensor.detach().contiguous();
+    hash.update(name).update(std::as_bytes(std::span(value.data_ptr<float>(), value.numel())));
+  });
+  std::string digests;
+  for (const auto& digest : session.gather(troika::hex(hash.digest()), "digests")) {
+    digests += " " + digest;
+  }
+  return digests;
+}
+
 void train(const std::vector<std::string>& arguments) {
   troika::ModulePipelineOptions options;
   if (!arguments.empty()) options.pipeline = std::stoi(arguments[0]);
@@ -102,6 +119,8 @@ void train(const std::vector<std::string>& arguments) {
                 << " bytes here" << std::endl;
     }
   }
+  const std::string digests = digests_of(model, session);
+  if (session.rank() == 0) std::cout << "parameters" << digests << std::endl;
   session.leave();
 }
 

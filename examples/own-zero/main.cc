@@ -6,12 +6,14 @@
 // Its batch-norm has the statistics of the batches of all ranks.
 #include <torch/torch.h>
 #include <troika/base/error.h>
+#include <troika/base/hash.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
 #include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include <iostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,16 @@ std::pair<torch::Tensor, torch::Tensor> batch_of(const std::vector<std::size_t>&
   }
   const torch::Tensor x = torch::stack(inputs);
   return {x, x.sin().sum(1, true)};
+}
+
+// A hash of all parameters: runs that computed the same end with the same one.
+std::string digest_of(const torch::nn::Module& module) {
+  troika::ContentHash hash;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    const torch::Tensor value = parameter.detach().contiguous();
+    hash.update(std::as_bytes(std::span(value.data_ptr<float>(), value.numel())));
+  }
+  return troika::hex(hash.digest());
 }
 
 void train(int stage) {
@@ -64,6 +76,7 @@ void train(int stage) {
                 << " bytes of optimiser state here" << std::endl;
     }
   }
+  if (session.rank() == 0) std::cout << "parameters " << digest_of(*net) << std::endl;
   session.leave();
 }
 

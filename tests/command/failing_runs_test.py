@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -112,9 +113,51 @@ class Ranks(CommandTest):
         self.assertEqual(done.out, "")
         last = [line for line in done.error_lines if "interrupted" in line.lower()]
         self.assertEqual(len(last), 1, str(done))
-        self.assertEqual(last, done.error_lines[-1:])
+        self.assertEqual(last, done.error_lines[-2:-1])
         self.assertFalse([pid for pid in ranks.values() if alive(pid)])
-        self.nothing_half_written()
+
+    def saved_as_of_its_step(self, done, signal_words, sets=(), ranks=2):
+        """The interrupted run's model is that of a run which ends with the step that it names."""
+        found = re.search(rf"^troika: interrupted{signal_words} after step (\d+) of \d+$", done.err, re.M)
+        self.assertTrue(found, str(done))
+        self.assertEqual(done.error_lines[-1], "hint: the model of that step is in runs/small/model.safetensors")
+        self.assertFalse((self.run_folder / "summary.json").exists())
+        self.assertEqual(self.metrics()[-1]["step"], int(found[1]))
+        self.succeeds(self.train(f"train.steps={found[1]}", "name=whole", *sets, ranks=ranks))
+        self.assertEqual((self.run_folder / "model.safetensors").read_bytes(),
+                         (self.folder / "runs" / "whole" / "model.safetensors").read_bytes())
+
+    def test_sigterm_saves_the_model_of_the_last_step(self):
+        for sets in ((), ("parallel.zero_stage=3",), ("parallel.pipeline=2", "model.layers=2")):
+            with self.subTest(sets):
+                sets = ("optimizer.schedule=constant", "train.evaluate_every_steps=0", *sets)
+                process = self.start_training(*sets)
+                os.kill(process.pid, signal.SIGTERM)
+                done = process.wait(SECONDS)
+                self.assertEqual(done.status, 128 + signal.SIGTERM, str(done))
+                self.saved_as_of_its_step(done, " by SIGTERM", sets)
+                shutil.rmtree(self.folder / "runs")
+
+    def test_a_rank_of_another_launcher_saves_it_too(self):
+        sets = ("optimizer.schedule=constant", ENDLESS)
+        process = self.start(*command.train_arguments(sets), RANK="0", WORLD_SIZE="1")
+        wait_until(lambda: process.popen.poll() is not None or (self.run_folder / "metrics.jsonl").exists()
+                   and self.metrics(), "a step")
+        os.kill(process.pid, signal.SIGINT)
+        done = process.wait(SECONDS)
+        self.assertEqual(done.status, INTERRUPTED, str(done))
+        self.saved_as_of_its_step(done, "", sets[:1], ranks=1)
+
+    def test_on_several_nodes_all_ranks_stop_at_the_same_step(self):
+        endpoint = f"127.0.0.1:{reserved_port()}"
+        nodes = [self.start(*command.train_arguments((ENDLESS, "optimizer.schedule=constant")), "--nodes", 2,
+                            "--ranks-per-node", 1, "--node-rank", node, "--rendezvous", endpoint) for node in (0, 1)]
+        wait_until(lambda: nodes[0].popen.poll() is not None or (self.run_folder / "metrics.jsonl").exists()
+                   and self.metrics(), "a step")
+        os.kill(nodes[1].pid, signal.SIGTERM)
+        ends = [node.wait(SECONDS) for node in nodes]
+        self.assertEqual([done.status for done in ends], [INTERRUPTED, 128 + signal.SIGTERM], str(ends[0]) + str(ends[1]))
+        self.saved_as_of_its_step(ends[0], " by SIGTERM", ("optimizer.schedule=constant",))
 
     def test_no_rank_outlives_its_launcher(self):
         process = self.start_training()
@@ -253,14 +296,15 @@ class SameName(CommandTest):
         before.pop(".lock"), after.pop(".lock")  # which names the last process to have it
         self.assertEqual(after, before)
 
-    def test_an_unfinished_run_starts_again(self):
+    def test_an_unfinished_run_starts_again_only_when_asked(self):
         process = self.start_training(ranks=1)
         os.kill(process.pid, signal.SIGKILL)
         process.wait(SECONDS)
-        self.fails(self.train(ENDLESS, flags=["--resume"]), USAGE, "no checkpoint to resume from", "--resume")
-        process = self.start_training(ranks=1)  # which would be refused were it another recipe
-        os.kill(process.pid, signal.SIGINT)
-        self.assertIn("holds an unfinished run without a checkpoint: starting it again", process.wait(SECONDS).err)
+        metrics = (self.run_folder / "metrics.jsonl").read_bytes()
+        self.fails(self.train(ENDLESS, flags=["--resume"]), USAGE, "no checkpoint to resume from", "--overwrite")
+        self.fails(self.train(ENDLESS), USAGE, "'runs/small' holds an unfinished run", "--overwrite", "--set name=")
+        self.assertEqual((self.run_folder / "metrics.jsonl").read_bytes(), metrics)
+        self.succeeds(self.train(flags=["--overwrite"]))
 
 
 @unittest.skipIf(os.geteuid() != 0, "only root can mount a small disk")

@@ -75,6 +75,7 @@ HostRanks ranks_here(const World& world) {
 int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
   RunOptions run;
   run.existing = options.existing();
+  run.stop_on_signals = true;
   run.progress = progress_options(STDERR_FILENO);
   if (options.json) run.progress.style = ProgressStyle::kSilent;
   const RunReport report = run_training(recipe, world, run);
@@ -95,6 +96,8 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& p
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   launch.recorders = flight_folder(run_folder(recipe));
+  // For the step under way, and to save its model.
+  launch.interrupt_grace = Seconds(recipe.checkpoint.timeout_seconds);
   return launch_and_report(launch);
 }
 

@@ -17,6 +17,9 @@
 namespace troika {
 namespace {
 
+// What launchers tell each other of a signal, with the host behind it.
+constexpr std::string_view kInterruptedOn = "interrupted on host ";
+
 // One run, from the first rank's start to the last rank's end.
 class Agent {
  public:
@@ -55,30 +58,50 @@ class Agent {
   }
 
   void on_signal(int signal) {
-    ranks_.told_to_end();
     // Asked twice, or asked while a failure is being dealt with: no more grace.
-    ranks_.signal_all(ending_ ? SIGKILL : signal);
-    if (ending_) return;
+    const bool asked_before = ending_;
+    interrupt_ranks(asked_before ? SIGKILL : signal);
+    if (asked_before) return;
     signal_ = signal;
-    ending_ = true;
-    terminated_ = true;
+    nodes_.notify_nodes(std::string(kInterruptedOn) + host_name());
+  }
+
+  // They may have something to save.
+  void interrupt_ranks(int signal) {
+    ranks_.told_to_end();
+    ranks_.signal_all(signal);
+    if (ending_) return;
+    ending_ = terminated_ = true;
     next_deadline_ = Deadline::in(options_.interrupt_grace);
-    nodes_.notify_nodes("interrupted on host " + host_name());
   }
 
   void on_other_node() {
     other_node_failed_ = true;
-    begin_shutdown(nodes_.stop_reason());
+    const std::string reason = nodes_.stop_reason();
+    if (!ending_ && reason.starts_with(kInterruptedOn)) {
+      interrupt_ranks(SIGTERM);
+    } else {
+      begin_shutdown(reason);
+    }
   }
 
   // The others get a moment to say what they saw, since it may be the cause. `reason` is a line,
   // and a second one with the hint.
   void begin_shutdown(const std::string& reason) {
-    if (ending_) return;
+    if (ending_) {
+      hasten_end();
+      return;
+    }
     ending_ = true;
     nodes_.notify_ranks(reason);
     nodes_.notify_nodes(reason);
     next_deadline_ = Deadline::in(options_.report_time);
+  }
+
+  // What a rank was to save on a signal it cannot save without one that has failed.
+  void hasten_end() {
+    if (!next_deadline_ || next_deadline_->left() <= options_.grace) return;
+    next_deadline_ = Deadline::in(options_.grace);
   }
 
   void act_on_deadlines() {
@@ -90,10 +113,22 @@ class Agent {
     terminated_ = true;
   }
 
+  // What a rank says that has ended in good order on the signal; null: none has.
+  [[nodiscard]] const Failure* interruption_of_ranks() const {
+    for (const RankEnd& end : ranks_.ends()) {
+      if (!end.report || !end.report->failure) continue;
+      if (end.report->failure->code == ExitCode::kInterrupted) return &*end.report->failure;
+    }
+    return nullptr;
+  }
+
   [[nodiscard]] std::optional<Cause> own_cause() const {
     const bool all_well = std::none_of(ranks_.ends().begin(), ranks_.ends().end(),
                                        [](const RankEnd& end) { return !ended_well(end); });
     if (signal_ && !all_well) {
+      if (const Failure* told = interruption_of_ranks()) {
+        return Cause{CauseKind::kInterrupted, 0, ExitCode::kInterrupted, told->message, told->hint};
+      }
       const std::string host = options_.plan.nodes > 1 ? " on host " + host_name() : "";
       const std::string how =
           *signal_ == SIGINT ? "" : " by SIG" + std::string(sigabbrev_np(*signal_));

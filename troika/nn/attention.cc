@@ -12,7 +12,7 @@ at::Tensor split_heads(const at::Tensor& tokens, const AttentionShape& shape, st
 }
 
 at::Tensor merge_heads(const at::Tensor& heads, const AttentionShape& shape) {
-  return heads.transpose(1, 2).reshape({shape.samples * shape.length, -1});
+  return heads.transpose(1, 2).contiguous().view({shape.samples * shape.length, -1});
 }
 
 // Whether all key and value heads here serve equally many neighbouring query heads.
@@ -88,7 +88,7 @@ at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type) {
 at::Tensor token_positions(std::int64_t samples, std::int64_t length,
                            const at::Tensor& document_ids) {
   const at::Tensor running = at::arange(length, at::kLong).expand({samples, length});
-  if (!document_ids.defined()) return running.reshape({-1});
+  if (!document_ids.defined()) return running.contiguous().view({-1});
   // The running position of the latest start of a document.
   at::Tensor starts = at::zeros({samples, length}, at::kLong);
   if (length > 1) {
@@ -96,7 +96,7 @@ at::Tensor token_positions(std::int64_t samples, std::int64_t length,
         document_ids.narrow(1, 1, length - 1).ne(document_ids.narrow(1, 0, length - 1));
     starts.narrow(1, 1, length - 1).copy_(running.narrow(1, 1, length - 1) * changed);
   }
-  return (running - std::get<0>(starts.cummax(1))).reshape({-1});
+  return (running - std::get<0>(starts.cummax(1))).flatten();
 }
 
 }  // namespace troika

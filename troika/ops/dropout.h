@@ -15,7 +15,7 @@ struct DropoutKey {
 };
 
 // Zeroes elements with `probability` and divides the rest by (1 - probability). `input` is
-// [samples x elements per sample] contiguous, in any shape; `sample_ids` int64 [samples]. Also the
+// [samples x elements per sample], in any shape; `sample_ids` int64 [samples]. Also the
 // backward pass: apply it to the gradient. Returns `input` itself when probability is 0.
 [[nodiscard]] at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids,
                                  double probability, const DropoutKey& key);

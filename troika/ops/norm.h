@@ -11,8 +11,8 @@ struct RmsNormResult {
   at::Tensor reciprocal;  // [rows], 1 / rms, fp32 (fp64 for fp64 input)
 };
 
-// y = x / sqrt(mean(x^2) + eps) * weight, row by row. `input` [rows, dim] contiguous; `weight`
-// [dim] in fp32 (fp64 for fp64 input).
+// y = x / sqrt(mean(x^2) + eps) * weight, row by row. `input` [rows, dim]; `weight` [dim] in fp32
+// (fp64 for fp64 input).
 [[nodiscard]] RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps);
 
 struct RmsNormGradients {

@@ -66,8 +66,10 @@ UniqueFd lock_folder(const fs::path& run) {
 }
 
 // A run that failed before its first step, of missing data say, may be replaced.
-bool has_begun(const fs::path& run) {
-  return fs::exists(run / "metrics.jsonl");
+bool has_taken_a_step(const fs::path& run) {
+  std::error_code error;
+  const auto bytes = fs::file_size(run / "metrics.jsonl", error);
+  return !error && bytes > 0;
 }
 
 bool holds_same_recipe(const fs::path& run, const Recipe& recipe) {
@@ -98,14 +100,15 @@ RunClaim::RunClaim(const Recipe& recipe, Existing existing) : run_(run_folder(re
 
 Claim RunClaim::decide(const Recipe& recipe, Existing existing) const {
   if (existing == Existing::kOverwrite) return Claim::kOverwritten;
-  if (existing == Existing::kRefuseOthers && !has_begun(run_)) return Claim::kFresh;
+  if (existing == Existing::kRefuseOthers && !has_taken_a_step(run_)) return Claim::kFresh;
   if (!holds_same_recipe(run_, recipe)) refuse_other_recipe(run_);
   if (fs::exists(summary_path(run_))) return Claim::kFinished;
   if (existing == Existing::kResume) {
     throw UsageError("'" + run_.string() + "' holds no checkpoint to resume from",
-                     "leave --resume out to start the run again");
+                     "--overwrite starts the run again, from its first step");
   }
-  return Claim::kRestarted;
+  throw UsageError("'" + run_.string() + "' holds an unfinished run of this recipe",
+                   "--overwrite starts it again, from its first step; --set name=NAME keeps it");
 }
 
 void RunClaim::clear(int ranks) const {

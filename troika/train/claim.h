@@ -16,7 +16,6 @@ enum class Existing { kRefuseOthers, kOverwrite, kResume };
 
 enum class Claim {
   kFresh,        // nothing is there
-  kRestarted,    // an unfinished run of this recipe, without a checkpoint, is to be cleared away
   kOverwritten,  // a run is to be cleared away, as asked
   kFinished,     // this very recipe has been trained: nothing to do
 };
@@ -26,8 +25,8 @@ enum class Claim {
 class RunClaim {
  public:
   // Decides, and changes nothing but the lock. Throws UsageError when another recipe has the name,
-  // when there is no checkpoint to resume from, or when another process holds the lock;
-  // StorageError.
+  // when the run is unfinished and has taken a step, when there is no checkpoint to resume from, or
+  // when another process holds the lock; StorageError.
   RunClaim(const Recipe& recipe, Existing existing);
 
   [[nodiscard]] Claim kind() const { return kind_; }

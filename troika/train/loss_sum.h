@@ -18,16 +18,19 @@ class LossSum {
     std::int64_t valid = 0;
     std::vector<int> nonfinite_ranks;  // world ranks whose own loss is not finite
     bool refused = false;              // by a rank, what it was given
+    int stop_signal = 0;               // that asks a rank to end, the first of them; 0: none
   };
 
-  // Collective: starts to add this rank's `loss` (a sum over `valid` targets) to the others'.
-  LossSum(Group group, double loss, std::int64_t valid, const Call& call);
+  // Collective: starts to add this rank's `loss` (a sum over `valid` targets) to the others', and
+  // tells them of the signal that asks it to end.
+  LossSum(Group group, double loss, std::int64_t valid, const Call& call, int stop_signal = 0);
   // Throws DeadlineError, PeerError.
   [[nodiscard]] Result wait() const;
 
  private:
   Group group_;
-  at::Tensor shared_;  // fp64 [2 + ranks]: loss, valid, a number a rank: 1 not finite, 2 refused
+  // fp64 [2 + ranks]: loss, valid, a number a rank: 1 not finite, 2 refused, + 4 x its signal
+  at::Tensor shared_;
   Work work_;
 };
 

@@ -17,6 +17,7 @@
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
+#include <troika/train/stop_signals.h>
 #include <troika/train/summary.h>
 #include <troika/train/tensor_memory.h>
 #include <troika/train/trainer.h>
@@ -24,6 +25,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <cstring>
 
 namespace troika {
 namespace {
@@ -34,9 +37,6 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
 
 void log_claim(Claim claim, const std::string& folder) {
   if (claim == Claim::kOverwritten) log_info("overwriting the run in " + folder);
-  if (claim == Claim::kRestarted) {
-    log_info(folder + " holds an unfinished run without a checkpoint: starting it again");
-  }
   if (claim == Claim::kFinished) {
     log_info(folder + " is finished already; --overwrite trains it again");
   }
@@ -58,6 +58,7 @@ class TrainingRun {
   TrainingRun(const Recipe& recipe, Job& job, const RunOptions& options, const RunClaim* claim)
       : recipe_(recipe),
         job_(job),
+        stop_on_signals_(options.stop_on_signals),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample, static_cast<std::uint64_t>(recipe.seed))),
         gemm_rate_(gemm_rate_of(recipe)),
@@ -74,23 +75,47 @@ class TrainingRun {
     announce();
   }
 
-  std::string train() {
+  // The summary's JSON; nothing where a signal ended the run before its last step.
+  std::optional<std::string> train() {
     trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
       if (!contains(recipe_.debug.dump_steps, batch.step)) return;
       const std::vector<NamedTensor> gradients = whole_.gradients(scale);
       if (is_rank_zero()) dump(batch, gradients);
       wait_for_files("gradients dumped");
     });
+    std::optional<StopSignals> signals;
+    if (stop_on_signals_) {
+      signals.emplace();
+      trainer_.set_stop_query([&] { return signals->received(); });
+    }
     const auto started = Clock::now();
     StepMetrics last;
-    while (trainer_.state().step < recipe_.train.steps) last = step();
+    while (trainer_.state().step < recipe_.train.steps && !is_interrupted()) last = step();
     finish_trace();
+    if (is_interrupted()) {
+      save_interrupted();
+      return std::nullopt;
+    }
     const Seconds seconds = Clock::now() - started;
     return finish(last, seconds);
   }
 
+  // After train(), where a signal ended it; the same on every rank.
+  [[nodiscard]] InterruptedError interruption() const {
+    const int signal = trainer_.stop_signal();
+    const std::string how = signal == SIGINT ? "" : " by SIG" + std::string(sigabbrev_np(signal));
+    return InterruptedError("interrupted" + how + " after step " +
+                                std::to_string(trainer_.state().step) + " of " +
+                                std::to_string(recipe_.train.steps),
+                            "the model of that step is in " + model_path(folder_).string());
+  }
+
  private:
   [[nodiscard]] bool is_rank_zero() const { return job_.rank() == 0; }
+
+  [[nodiscard]] bool is_interrupted() const {
+    return trainer_.stop_signal() != 0 && trainer_.state().step < recipe_.train.steps;
+  }
 
   // Checks that every rank reads the same data.
   void agree_on_data() const {
@@ -121,7 +146,7 @@ class TrainingRun {
     StepMetrics metrics = trainer_.step();
     add_machine_figures(before, metrics);
     const std::int64_t every = recipe_.train.evaluate_every_steps;
-    if (every > 0 && (next % every == 0 || next == recipe_.train.steps)) {
+    if (every > 0 && (next % every == 0 || next == recipe_.train.steps) && !is_interrupted()) {
       metrics.evaluation = trainer_.evaluate();
     }
     if (reporter_) reporter_->record(metrics);
@@ -186,6 +211,18 @@ class TrainingRun {
     return json;
   }
 
+  // No summary: the run is not finished.
+  void save_interrupted() {
+    const std::vector<NamedTensor> parameters = whole_.masters();
+    if (is_rank_zero()) {
+      reporter_->finish();
+      log_info("stopping after step " + std::to_string(trainer_.state().step) +
+               ": saving the model");
+      save_parameters(model_path(folder_), parameters);
+    }
+    wait_for_files("model of the last step saved");
+  }
+
   void announce() const {
     const DatasetFacts facts = dataset_->facts();
     log_info(recipe_.name + ": " + format_count(parameter_count()) + " parameters, " +
@@ -229,6 +266,7 @@ class TrainingRun {
 
   const Recipe& recipe_;
   Job& job_;
+  bool stop_on_signals_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
   double gemm_rate_;
@@ -272,14 +310,20 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
     return report;
   }
   Job job(std::move(rendezvous), recipe, flight_folder(folder));
+  std::optional<InterruptedError> interruption;
   try {
     TrainingRun run(recipe, job, options, claim ? &*claim : nullptr);
-    report.json = run.train();
+    if (auto json = run.train()) {
+      report.json = std::move(*json);
+    } else {
+      interruption = run.interruption();
+    }
   } catch (const Error& error) {
     job.abort(error);
     throw;
   }
   job.leave();
+  if (interruption) throw *interruption;
   return report;
 }
 

@@ -14,6 +14,9 @@ namespace troika {
 struct RunOptions {
   Existing existing = Existing::kRefuseOthers;
   ProgressOptions progress;
+  // SIGINT, SIGTERM and SIGHUP to any rank end the run after the step that is under way, with the
+  // model of that step saved; run_training() then throws InterruptedError.
+  bool stop_on_signals = false;
 };
 
 struct RunReport {

@@ -109,6 +109,7 @@ StepMetrics Trainer::step() {
   if (metrics.skipped.empty()) {
     update(sums, gradient_scale, metrics.grad_norm, metrics.learning_rate);
   }
+  stop_signal_ = sums.stop_signal;
   state_.step = step;
   state_.samples_consumed += recipe_.train.global_batch_size;
   state_.tokens += sums.valid;
@@ -136,7 +137,11 @@ LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_vie
   if (!contributes_loss()) loss = 0, valid = 0;
   // The first stage has its last forward pass long before the last stage has.
   const double transfer_factor = job_.pipeline().size() > 1 ? 2 : 1;
-  return {job_.world(), loss, valid, {label, Deadline::in(transfer_factor * job_.timeout())}};
+  return {job_.world(),
+          loss,
+          valid,
+          {label, Deadline::in(transfer_factor * job_.timeout())},
+          stop_query_ ? stop_query_() : 0};
 }
 
 bool Trainer::pads_microbatches() const {

@@ -38,6 +38,9 @@ struct TrainState {
 // job, `gradient_scale` makes them means. For dumps.
 using GradientHook = std::function<void(const StepBatch& batch, double gradient_scale)>;
 
+// Asked once a step: the signal that asks this rank to end, or 0.
+using StopQuery = std::function<int()>;
+
 class Trainer {
  public:
   // Collective. `recipe` is resolved. Draws the initial parameters. Throws UsageError, DataError.
@@ -62,6 +65,9 @@ class Trainer {
   // stage and microbatch.
   [[nodiscard]] int peak_stage_activations() const { return peak_stage_activations_; }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
+  void set_stop_query(StopQuery query) { stop_query_ = std::move(query); }
+  // What a rank's query gave in the last step, the same on all ranks: no other step is to follow.
+  [[nodiscard]] int stop_signal() const { return stop_signal_; }
 
  private:
   using Sums = LossSum::Result;
@@ -100,6 +106,8 @@ class Trainer {
   TrainState state_;
   int peak_stage_activations_ = 0;
   GradientHook gradient_hook_;
+  StopQuery stop_query_;
+  int stop_signal_ = 0;
 };
 
 }  // namespace troika

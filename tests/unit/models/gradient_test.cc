@@ -61,7 +61,9 @@ Microbatch token_batch(const GptOptions& options) {
     batch.targets.mutable_data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(stream.below(i + count, vocabulary));
   }
-  batch.targets.narrow(1, options.seq_len - 2, 2)[1].fill_(kIgnoredTarget);
+  if (options.seq_len > 1) {
+    batch.targets.narrow(1, options.seq_len - 2, 2)[1].fill_(kIgnoredTarget);
+  }
   batch.sample_ids = at::arange(kSamples, at::kLong);
   batch.valid = batch.targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
   batch.step = 1;
@@ -192,6 +194,24 @@ TEST(GptGradients, IsolatedDocuments) {
     Microbatch batch = token_batch(options);
     batch.document_ids = at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1});
     expect_right_gradients(build_gpt(options, 5), batch);
+  }
+}
+
+// Where a size is 1, a view's strides say little about where its elements are.
+TEST(GptGradients, SizesOfOne) {
+  GptOptions short_samples = small_gpt();
+  short_samples.seq_len = 1;
+  GptOptions all_ones = short_samples;
+  all_ones.layers = all_ones.dim = all_ones.heads = all_ones.kv_heads = all_ones.ffn_dim = 1;
+  all_ones.head_dim = 2;
+  for (GptOptions options : {short_samples, all_ones}) {
+    for (const Position position : {Position::kRope, Position::kLearned}) {
+      options.position = position;
+      Microbatch batch = token_batch(options);
+      expect_right_gradients(recipe, batch);
+      batch.document_ids = batch.inputs.mul(0);
+      expect_right_gradients(recipe, batch);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <troika/base/error.h>
 #include <troika/base/random.h>
 #include <troika/ops/cross_entropy.h>
 #include <troika/ops/dropout.h>
@@ -144,6 +145,53 @@ TEST(SplitCrossEntropy, HandsOnWhatIsNotFinite) {
   EXPECT_TRUE(std::isnan(split.sum));
   EXPECT_TRUE(split.gradient[0].isnan().all().item<bool>());
   EXPECT_FALSE(split.gradient[1].isnan().any().item<bool>());
+}
+
+// Every operator reaches elements by address: strides of an argument may not change what it gives.
+TEST(Strides, OfInputsDoNotMatter) {
+  const at::Tensor x = values({6, 8}, "x"), weight = values({8}, "weight");
+  const at::Tensor turned = x.t().contiguous().t(), spread = weight.expand({2, 8}).t().select(1, 1);
+  const auto norm = ops::rms_norm(x, weight, 1e-5), other = ops::rms_norm(turned, spread, 1e-5);
+  EXPECT_TRUE(other.output.equal(norm.output));
+  const auto back = ops::rms_norm_backward(x, x, weight, norm.reciprocal);
+  const auto same = ops::rms_norm_backward(turned, turned, spread, norm.reciprocal);
+  EXPECT_TRUE(same.input.equal(back.input));
+  EXPECT_TRUE(same.weight.equal(back.weight));
+
+  const at::Tensor ones = at::ones({1}, at::kLong).expand({6}), dense = at::ones({6}, at::kLong);
+  const at::Tensor table = ops::rotary_table(4, 4, 100, at::kDouble);
+  const at::Tensor a = x.clone(), b = x.clone();
+  ops::rotate_(a, dense, table, ops::Rotation::kForward);
+  ops::rotate_(b, ones, table.transpose(1, 2).contiguous().transpose(1, 2),
+               ops::Rotation::kForward);
+  EXPECT_TRUE(b.equal(a));
+
+  EXPECT_EQ(ops::cross_entropy(turned, ones), ops::cross_entropy(x, dense));
+  EXPECT_EQ(ops::cross_entropy_with_gradient_(b, ones, 2),
+            ops::cross_entropy_with_gradient_(a, dense, 2));
+  EXPECT_TRUE(b.equal(a));
+  const at::Tensor slices = at::stack({ops::cross_entropy_slice_(a, dense, 0)});
+  EXPECT_TRUE(at::stack({ops::cross_entropy_slice_(b, ones, 0)}).equal(slices));
+  const at::Tensor apart = slices.transpose(1, 2).contiguous().transpose(1, 2);
+  EXPECT_EQ(ops::cross_entropy_of_slices(apart, ones), ops::cross_entropy_of_slices(slices, dense));
+  ops::cross_entropy_gradient_of_slice_(a, dense, 0, slices, 0, 1);
+  ops::cross_entropy_gradient_of_slice_(b, ones, 0, apart, 0, 1);
+  EXPECT_TRUE(b.equal(a));
+
+  ops::add_rows_(a, dense, x);
+  ops::add_rows_(b, ones, turned);
+  EXPECT_TRUE(b.equal(a));
+  const ops::DropoutKey key{stream_key(1, "place"), 3};
+  EXPECT_TRUE(ops::dropout(turned, ones, 0.5, key).equal(ops::dropout(x, dense, 0.5, key)));
+}
+
+TEST(Strides, OfWhatIsOverwrittenAreChecked) {
+  const at::Tensor view = values({8, 6}, "x").t(), places = at::ones({6}, at::kLong);
+  const at::Tensor table = ops::rotary_table(4, 4, 100, at::kDouble);
+  EXPECT_THROW(ops::rotate_(view, places, table, ops::Rotation::kForward), InternalError);
+  EXPECT_THROW(ops::add_rows_(view, places, view), InternalError);
+  EXPECT_THROW((void)ops::cross_entropy_with_gradient_(view, places, 1), InternalError);
+  EXPECT_THROW((void)ops::cross_entropy_slice_(view, places, 0), InternalError);
 }
 
 TEST(AddRows, AddsRepeatedRowsInOrder) {

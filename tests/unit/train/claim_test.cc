@@ -45,12 +45,26 @@ TEST_F(ClaimOfARun, IsMadeWithItsRecipe) {
   EXPECT_EQ(recipe_of_run(run()).name, "run");
 }
 
-TEST_F(ClaimOfARun, StartsAnUnfinishedRunAgainAndKeepsStrangersFiles) {
+TEST_F(ClaimOfARun, RefusesAnUnfinishedRunThatHasTakenAStep) {
   begin(recipe());
-  for (const char* name : {"metrics.jsonl", "notes.txt", ".tmp-0123", "model.safetensors"}) {
+  write_file_atomically(run() / "metrics.jsonl", "{}\n");
+  try {
+    begin(recipe());
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("/run' holds an unfinished run"));
+    EXPECT_THAT(error.hint(), testing::HasSubstr("--overwrite starts it again"));
+  }
+  EXPECT_TRUE(fs::exists(run() / "metrics.jsonl"));
+}
+
+TEST_F(ClaimOfARun, ReplacesARunWithoutAStepAndKeepsStrangersFiles) {
+  begin(recipe());
+  write_file_atomically(run() / "metrics.jsonl", "");
+  for (const char* name : {"notes.txt", ".tmp-0123", "model.safetensors"}) {
     write_file_atomically(run() / name, "{}");
   }
-  EXPECT_EQ(begin(recipe()), Claim::kRestarted);
+  EXPECT_EQ(begin(recipe(2e-3)), Claim::kFresh);
   EXPECT_FALSE(fs::exists(run() / "metrics.jsonl"));
   EXPECT_FALSE(fs::exists(run() / ".tmp-0123"));
   EXPECT_FALSE(fs::exists(run() / "model.safetensors"));

@@ -2,6 +2,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <troika/ops/cross_entropy.h>
+#include <troika/ops/rows.h>
 
 namespace troika::ops {
 namespace {
@@ -9,11 +10,12 @@ namespace {
 // Adds up -log_probability[target] in row order, in fp64.
 double negative_log_likelihood(const at::Tensor& log_probability, const at::Tensor& targets) {
   if (log_probability.is_meta()) return 0;  // a dry run: shapes alone
-  const std::int64_t rows = targets.numel(), classes = log_probability.size(1);
-  const auto* target = targets.const_data_ptr<std::int64_t>();
+  const at::Tensor values = in_rows(log_probability), wanted = in_rows(targets);
+  const std::int64_t rows = wanted.numel(), classes = values.size(1);
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
   double sum = 0;
-  AT_DISPATCH_FLOATING_TYPES(log_probability.scalar_type(), "negative_log_likelihood", [&] {
-    const auto* data = log_probability.const_data_ptr<scalar_t>();
+  AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "negative_log_likelihood", [&] {
+    const auto* data = values.const_data_ptr<scalar_t>();
     for (std::int64_t row = 0; row < rows; ++row) {
       if (target[row] >= 0) sum -= static_cast<double>(data[row * classes + target[row]]);
     }
@@ -29,12 +31,14 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
 
 double cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
                                     double scale) {
+  check_in_rows(logits, "what cross_entropy_with_gradient_() overwrites");
   at::_log_softmax_out(const_cast<at::Tensor&>(logits), logits, 1, false);
   const double sum = negative_log_likelihood(logits, targets);
   logits.exp_();
   if (logits.is_meta()) return sum;
-  const std::int64_t rows = targets.numel(), classes = logits.size(1);
-  const auto* target = targets.const_data_ptr<std::int64_t>();
+  const at::Tensor wanted = in_rows(targets);
+  const std::int64_t rows = wanted.numel(), classes = logits.size(1);
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "cross_entropy_gradient", [&] {
     auto* data = logits.mutable_data_ptr<scalar_t>();
     for (std::int64_t row = 0; row < rows; ++row) {

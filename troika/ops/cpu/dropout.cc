@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <troika/base/random.h>
 #include <troika/ops/dropout.h>
+#include <troika/ops/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -40,14 +41,15 @@ at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::in
                             const at::Tensor& sample_ids, double probability,
                             const DropoutKey& key) {
   if (probability == 0 || input.numel() == 0) return input;
-  const at::Tensor output = at::empty_like(input);
+  const at::Tensor from = in_rows(input), output = at::empty_like(from);
   if (input.is_meta()) return output;  // a dry run: shapes alone
   const std::int64_t last = first + input.numel();
   const auto threshold = static_cast<std::uint64_t>(std::llround(probability * 0x1.0p32));
   const std::uint64_t stream = mix_bits(key.stream ^ static_cast<std::uint64_t>(key.step));
-  const auto* ids = sample_ids.const_data_ptr<std::int64_t>();
+  const at::Tensor samples = in_rows(sample_ids);
+  const auto* ids = samples.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "dropout", [&] {
-    const auto* in = input.const_data_ptr<scalar_t>();
+    const auto* in = from.const_data_ptr<scalar_t>();
     auto* out = output.mutable_data_ptr<scalar_t>();
     const auto drop_samples = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t sample = begin; sample < end; ++sample) {

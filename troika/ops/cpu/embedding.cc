@@ -2,14 +2,17 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <troika/ops/embedding.h>
+#include <troika/ops/rows.h>
 
 namespace troika::ops {
 
 void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows) {
   const std::int64_t count = indices.numel(), dim = table.size(1);
-  const at::Tensor source = rows.to(table.scalar_type()).contiguous();
+  const at::Tensor source = in_rows(rows.to(table.scalar_type()));
   if (table.is_meta()) return;  // a dry run: shapes alone
-  const auto* index = indices.const_data_ptr<std::int64_t>();
+  check_in_rows(table, "the table of add_rows_()");
+  const at::Tensor places = in_rows(indices);
+  const auto* index = places.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "add_rows", [&] {
     auto* out = table.mutable_data_ptr<scalar_t>();
     const auto* in = source.const_data_ptr<scalar_t>();

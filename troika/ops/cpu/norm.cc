@@ -3,6 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <troika/ops/norm.h>
+#include <troika/ops/rows.h>
 
 #include <cmath>
 
@@ -57,13 +58,14 @@ void backward_row(const Scalar* dy, const Scalar* x, const Real* weight, Real r,
 }  // namespace
 
 RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+  const at::Tensor from = in_rows(input), scale = in_rows(weight);
   const std::int64_t rows = input.size(0), dim = input.size(1);
-  RmsNormResult result{at::empty_like(input), at::empty({rows}, weight.options())};
+  RmsNormResult result{at::empty_like(from), at::empty({rows}, weight.options())};
   if (input.is_meta()) return result;  // a dry run: shapes alone
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "rms_norm", [&] {
     using Real = at::opmath_type<scalar_t>;
-    const auto* x = input.const_data_ptr<scalar_t>();
-    const auto* w = weight.const_data_ptr<Real>();
+    const auto* x = from.const_data_ptr<scalar_t>();
+    const auto* w = scale.const_data_ptr<Real>();
     auto* y = result.output.mutable_data_ptr<scalar_t>();
     auto* r = result.reciprocal.mutable_data_ptr<Real>();
     at::parallel_for(0, rows, kChunkRows, [&](std::int64_t begin, std::int64_t end) {
@@ -77,19 +79,21 @@ RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double
 
 RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
                                    const at::Tensor& weight, const at::Tensor& reciprocal) {
+  const at::Tensor slope = in_rows(gradient), from = in_rows(input), scale = in_rows(weight);
+  const at::Tensor factor = in_rows(reciprocal);
   const std::int64_t rows = input.size(0), dim = input.size(1);
   const std::int64_t chunks = (rows + kChunkRows - 1) / kChunkRows;
-  const at::Tensor dx = at::empty_like(input);
+  const at::Tensor dx = at::empty_like(from);
   const at::Tensor partial = at::zeros({chunks, dim}, weight.options());
   const auto sum = [&] { return chunks == 1 ? partial.view({dim}) : partial.sum(0); };
   if (input.is_meta()) return {dx, sum()};  // a dry run: shapes alone
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, input.scalar_type(), "rms_norm_backward", [&] {
         using Real = at::opmath_type<scalar_t>;
-        const auto* dy = gradient.const_data_ptr<scalar_t>();
-        const auto* x = input.const_data_ptr<scalar_t>();
-        const auto* w = weight.const_data_ptr<Real>();
-        const auto* r = reciprocal.const_data_ptr<Real>();
+        const auto* dy = slope.const_data_ptr<scalar_t>();
+        const auto* x = from.const_data_ptr<scalar_t>();
+        const auto* w = scale.const_data_ptr<Real>();
+        const auto* r = factor.const_data_ptr<Real>();
         auto* out = dx.mutable_data_ptr<scalar_t>();
         auto* dw = partial.mutable_data_ptr<Real>();
         at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {

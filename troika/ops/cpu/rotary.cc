@@ -3,6 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <troika/ops/rotary.h>
+#include <troika/ops/rows.h>
 
 namespace troika::ops {
 namespace {
@@ -31,12 +32,14 @@ at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double th
 void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
              Rotation rotation) {
   if (heads.is_meta()) return;  // a dry run: shapes alone
+  check_in_rows(heads, "what rotate_() turns");
+  const at::Tensor places = in_rows(positions), angles = in_rows(table);
   const std::int64_t half = table.size(2), width = heads.size(1), tokens = heads.size(0);
-  const auto* position = positions.const_data_ptr<std::int64_t>();
+  const auto* position = places.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, heads.scalar_type(), "rotate", [&] {
     using Real = at::opmath_type<scalar_t>;
     auto* data = heads.mutable_data_ptr<scalar_t>();
-    const auto* cosine = table.const_data_ptr<Real>();
+    const auto* cosine = angles.const_data_ptr<Real>();
     const auto* sine = cosine + table.size(1) * half;
     const Real sign = rotation == Rotation::kForward ? Real(1) : Real(-1);
     at::parallel_for(0, tokens, 64, [&](std::int64_t begin, std::int64_t end) {

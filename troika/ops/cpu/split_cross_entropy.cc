@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <troika/ops/cross_entropy.h>
+#include <troika/ops/rows.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +24,10 @@ struct RowFacts {
 class SliceStatistics {
  public:
   explicit SliceStatistics(const at::Tensor& slices)
-      : data_(slices.const_data_ptr<double>()), slices_(slices.size(0)), rows_(slices.size(1)) {}
+      : memory_(in_rows(slices)),
+        data_(memory_.const_data_ptr<double>()),
+        slices_(slices.size(0)),
+        rows_(slices.size(1)) {}
 
   [[nodiscard]] double of(std::int64_t slice, std::int64_t row, Statistic statistic) const {
     return data_[(slice * rows_ + row) * kStatistics + statistic];
@@ -43,6 +47,7 @@ class SliceStatistics {
   }
 
  private:
+  at::Tensor memory_;
   const double* data_;
   std::int64_t slices_, rows_;
 };
@@ -51,8 +56,9 @@ class SliceStatistics {
 void read_targets(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first_class,
                   const at::Tensor& statistics) {
   if (logits.is_meta()) return;  // a dry run: shapes alone
-  const std::int64_t rows = targets.numel(), classes = logits.size(1);
-  const auto* target = targets.const_data_ptr<std::int64_t>();
+  const at::Tensor wanted = in_rows(targets);
+  const std::int64_t rows = wanted.numel(), classes = logits.size(1);
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
   auto* out = statistics.mutable_data_ptr<double>();
   AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "read_targets", [&] {
     const auto* data = logits.const_data_ptr<scalar_t>();
@@ -68,6 +74,7 @@ void read_targets(const at::Tensor& logits, const at::Tensor& targets, std::int6
 
 at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
                                 std::int64_t first_class) {
+  check_in_rows(logits, "what cross_entropy_slice_() overwrites");
   const at::Tensor statistics =
       at::zeros({targets.numel(), kStatistics}, logits.options().dtype(at::kDouble));
   if (logits.size(1) == 0) {
@@ -85,9 +92,10 @@ at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targ
 double cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets) {
   if (slices.is_meta()) return 0;
   const SliceStatistics statistics(slices);
-  const auto* target = targets.const_data_ptr<std::int64_t>();
+  const at::Tensor wanted = in_rows(targets);
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
   double sum = 0;
-  for (std::int64_t row = 0; row < targets.numel(); ++row) {
+  for (std::int64_t row = 0; row < wanted.numel(); ++row) {
     if (target[row] < 0) continue;
     const RowFacts facts = statistics.together(row);
     sum += std::log(facts.sum) + (facts.largest - facts.target);
@@ -99,9 +107,11 @@ void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::
                                       std::int64_t first_class, const at::Tensor& slices,
                                       std::int64_t own, double scale) {
   if (exponentials.is_meta()) return;
+  check_in_rows(exponentials, "what cross_entropy_gradient_of_slice_() overwrites");
   const SliceStatistics statistics(slices);
-  const std::int64_t rows = targets.numel(), classes = exponentials.size(1);
-  const auto* target = targets.const_data_ptr<std::int64_t>();
+  const at::Tensor wanted = in_rows(targets);
+  const std::int64_t rows = wanted.numel(), classes = exponentials.size(1);
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES(exponentials.scalar_type(), "cross_entropy_gradient_of_slice", [&] {
     auto* data = exponentials.mutable_data_ptr<scalar_t>();
     for (std::int64_t row = 0; row < rows; ++row) {
