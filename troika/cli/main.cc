@@ -3,6 +3,7 @@
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/cli/run.h>
+#include <troika/launch/signals.h>
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +20,7 @@ constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
 }  // namespace
 
 int main(int argc, char** argv) {
+  troika::end_on_signals_as_process_one();
   CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
   app.formatter(troika::help_formatter());
   app.set_version_flag("--version", TROIKA_VERSION, "Print the version");
