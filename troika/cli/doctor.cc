@@ -5,6 +5,7 @@
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
 #include <troika/cli/doctor_report.h>
+#include <troika/cli/ranks.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/exit_report.h>
 #include <troika/rendezvous/rendezvous.h>
@@ -70,14 +71,8 @@ int run_as_rank(const std::string& engine) {
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
   if (!reporter.connected()) throw UsageError("--measure is for the ranks that the doctor starts");
-  try {
-    die_with_launcher(environment);
-    reporter.result(measure(facts_of(engine), environment));
-    return 0;
-  } catch (const std::exception& error) {
-    reporter.error(error);
-    return static_cast<int>(failure_of(error).code);
-  }
+  return run_for_launcher(environment, reporter,
+                          [&] { return measure(facts_of(engine), environment); });
 }
 
 EngineFinding examine_engine(const EngineFacts& facts) {

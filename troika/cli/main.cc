@@ -1,8 +1,10 @@
 // The command. What it can do is one file a subcommand beside this one; how errors reach the user
 // is run.h.
+#include <troika/base/standard_descriptors.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/cli/run.h>
+#include <troika/launch/signals.h>
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +21,8 @@ constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
 }  // namespace
 
 int main(int argc, char** argv) {
+  troika::open_standard_descriptors();
+  troika::end_on_signals_as_process_one();
   CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
   app.formatter(troika::help_formatter());
   app.set_version_flag("--version", TROIKA_VERSION, "Print the version");

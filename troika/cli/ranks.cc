@@ -1,5 +1,6 @@
 #include <troika/base/failure.h>
 #include <troika/cli/ranks.h>
+#include <troika/launch/launcher_watch.h>
 #include <troika/launch/recorder_folder.h>
 
 #include <CLI/CLI.hpp>
@@ -63,7 +64,7 @@ int report_result(const LaunchResult& result) {
 int run_for_launcher(const Environment& environment, Reporter& reporter,
                      const std::function<std::string()>& work) {
   try {
-    die_with_launcher(environment);
+    const LauncherWatch watch(environment);
     reporter.result(work());
     return 0;
   } catch (const std::exception& error) {

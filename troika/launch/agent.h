@@ -47,7 +47,7 @@ struct LaunchResult {
 //
 // Throws UsageError when the command cannot be started, and RendezvousError when the port is in use
 // or the other nodes do not come. Call it from one thread at a time, the one that lives longest:
-// the ranks die with it (see die_with_launcher).
+// the ranks die with it (see LauncherWatch).
 [[nodiscard]] LaunchResult run_ranks(const LaunchOptions& options);
 
 }  // namespace troika

@@ -2,12 +2,10 @@
 #include <troika/launch/exit_report.h>
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 namespace troika {
@@ -54,11 +52,20 @@ ExitReport decode_exit_report(std::string_view line) {
   }
 }
 
-Reporter::Reporter(const Environment& environment) {
-  if (!environment.has("TROIKA_LAUNCHER_PID")) return;
+int report_descriptor(const Environment& environment) {
+  const auto launcher = environment.number("TROIKA_LAUNCHER_PID");
   const auto number = environment.number("TROIKA_REPORT_FD");
+  if (!launcher || !number) return -1;
+  ucred maker{};
+  socklen_t size = sizeof(maker);
+  if (getsockopt(*number, SOL_SOCKET, SO_PEERCRED, &maker, &size) != 0) return -1;
+  constexpr pid_t kOutside = 0;  // of this process's pid namespace
+  return maker.pid == *launcher || maker.pid == kOutside ? *number : -1;
+}
+
+Reporter::Reporter(const Environment& environment) : socket_(report_descriptor(environment)) {
   // Processes that the rank itself starts shall not hold the line open.
-  if (number && fcntl(*number, F_SETFD, FD_CLOEXEC) == 0) socket_ = UniqueFd(*number);
+  if (connected()) fcntl(socket_.get(), F_SETFD, FD_CLOEXEC);
 }
 
 void Reporter::result(std::string_view json) {
@@ -80,16 +87,6 @@ void Reporter::send(const ExitReport& report) {
     rest.remove_prefix(static_cast<std::size_t>(sent));
   }
   socket_.reset();
-}
-
-void die_with_launcher(const Environment& environment) {
-  const auto launcher = environment.number("TROIKA_LAUNCHER_PID");
-  if (!launcher) return;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != *launcher) {
-    throw PeerError("the launcher (pid " + std::to_string(*launcher) +
-                    ") ended before this rank had started");
-  }
 }
 
 }  // namespace troika

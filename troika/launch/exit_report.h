@@ -22,10 +22,15 @@ struct ExitReport {
 [[nodiscard]] std::string encode(const ExitReport& report);
 [[nodiscard]] ExitReport decode_exit_report(std::string_view line);
 
+// Returns the descriptor of the socket on which this process reports to the launcher of ours that
+// has started it, perhaps through other programs; -1 without such a launcher, or where a program
+// between the two has closed the socket or has put another file in its place.
+[[nodiscard]] int report_descriptor(const Environment& environment);
+
 // The rank's end of the line to the launcher.
 class Reporter {
  public:
-  // Not connected when no launcher of ours has started this process.
+  // Not connected where there is no report_descriptor(), which it takes over.
   explicit Reporter(const Environment& environment);
 
   [[nodiscard]] bool connected() const { return socket_.valid(); }
@@ -38,10 +43,5 @@ class Reporter {
   void send(const ExitReport& report);
   UniqueFd socket_;
 };
-
-// Has the kernel kill this process when the launcher of ours that has started it ends in whatever
-// way, so that no rank outlives it. Does nothing without such a launcher. Throws PeerError when the
-// launcher has ended already.
-void die_with_launcher(const Environment& environment);
 
 }  // namespace troika

@@ -1,11 +1,13 @@
 #include <troika/base/error.h>
 #include <troika/launch/signals.h>
+#include <troika/observe/progress.h>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <string_view>
 
 namespace troika {
 namespace {
@@ -20,7 +22,33 @@ void write_to_pipe(int number) {
   errno = saved;
 }
 
+// What end_by_signal() prints in front, for the same reason in static storage.
+std::string_view before_last_line;
+
+void end_by_signal(int number) {
+  const char* name = number == SIGINT ? "" : number == SIGTERM ? " by SIGTERM" : " by SIGHUP";
+  for (const std::string_view text : {before_last_line, std::string_view("troika: interrupted"),
+                                      std::string_view(name), std::string_view("\n")}) {
+    (void)!write(STDERR_FILENO, text.data(), text.size());
+  }
+  constexpr int kKilled = 128;
+  _exit(kKilled + number);
+}
+
 }  // namespace
+
+void end_on_signals_as_process_one() {
+  if (getpid() != 1) return;
+  if (progress_style(STDERR_FILENO) == ProgressStyle::kTerminal) before_last_line = "\r\x1b[K";
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = end_by_signal;
+    sigfillset(&action.sa_mask);
+    sigaction(number, &action, nullptr);
+  }
+}
 
 SignalPipe::SignalPipe() {
   int ends[2];

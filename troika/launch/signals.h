@@ -28,4 +28,11 @@ class SignalPipe {
   std::map<int, struct sigaction> before_;
 };
 
+// Has SIGINT, SIGTERM and SIGHUP end this process where it is process 1, as in a container, to
+// which the kernel does not apply their default action: it prints "troika: interrupted by SIGTERM"
+// and exits with 128 and the signal's number, as the launcher does. Does nothing in any other
+// process, nor for a signal that is ignored or handled already. Call it in main(), before threads
+// start.
+void end_on_signals_as_process_one();
+
 }  // namespace troika

@@ -276,6 +276,43 @@ TEST(Agent, RanksDieWithTheirLauncher) {
   }
 }
 
+TEST(Agent, RanksMayBeBehindAWrapper) {
+  for (const char* wrapper : {"sh", "setsid"}) {
+    const Finished finished = launched({"done", "--ranks", "2", "--behind", wrapper});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_THAT(lines_of(finished.out, "result"),
+                ElementsAre("result {\"rank\": 0}", "result {\"rank\": 1}"));
+    EXPECT_EQ(launched({"fails", "--ranks", "2", "--behind", wrapper}).exit_code, 3);
+  }
+}
+
+TEST(Agent, AWrapperMayCloseTheReportSocket) {
+  const Finished finished =
+      launched({"done", "--ranks", "2", "--behind", "close", "--words", "optional"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+}
+
+// Its process group is not the one that the launcher signals, either.
+TEST(Agent, RanksBehindAWrapperDieWithTheirLauncher) {
+  Launched launcher({"hang", "--ranks", "2", "--behind", "setsid"});
+  launcher.wait_for("pid ", 2);
+  kill(launcher.pid(), SIGKILL);
+  const Finished finished = launcher.wait();
+  ASSERT_EQ(finished.pids.size(), 2U);
+  for (const int pid : finished.pids) {
+    EXPECT_TRUE(WatchedProcess(pid).ends_within(Seconds(kSeconds)));
+  }
+}
+
+TEST(Agent, RanksBehindAWrapperEndWithTheJob) {
+  const Finished finished = launched({"exits", "--ranks", "2", "--behind", "setsid"});
+  EXPECT_EQ(finished.exit_code, 5);
+  ASSERT_EQ(finished.pids.size(), 2U);
+  for (const int pid : finished.pids) {
+    EXPECT_TRUE(WatchedProcess(pid).ends_within(Seconds(kSeconds)));
+  }
+}
+
 // Two launchers of a job, here on one host.
 class TwoNodes : public ::testing::Test {
  protected:

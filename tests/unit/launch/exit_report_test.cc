@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <troika/base/file.h>
 #include <troika/launch/exit_report.h>
 #include <troika/launch/root_cause.h>
+#include <unistd.h>
 
+#include <array>
 #include <csignal>
 
 namespace troika {
@@ -33,6 +37,22 @@ TEST(Report, WithoutALauncherItIsSilent) {
   EXPECT_FALSE(reporter.connected());
   reporter.result("1");
   EXPECT_THROW(Reporter(Environment({}, {})).result("not json"), InternalError);
+}
+
+// A wrapper between the launcher and the rank may have other uses for the number.
+TEST(Report, IsSentOnlyOnASocketThatTheLauncherHasMade) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const UniqueFd own(ends[0]), other(ends[1]);
+  const auto descriptor = [](int launcher, int number) {
+    return report_descriptor(Environment({{"TROIKA_LAUNCHER_PID", std::to_string(launcher)},
+                                          {"TROIKA_REPORT_FD", std::to_string(number)}},
+                                         {}));
+  };
+  EXPECT_EQ(descriptor(getpid(), own.get()), own.get());
+  EXPECT_EQ(descriptor(getppid(), own.get()), -1);
+  EXPECT_EQ(descriptor(getpid(), STDERR_FILENO), -1);
+  EXPECT_EQ(descriptor(getpid(), 1 << 20), -1);
 }
 
 RankEnd ended(int rank, int status, std::optional<ExitReport> report = std::nullopt) {

@@ -6,6 +6,7 @@
 #include <troika/base/error.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/exit_report.h>
+#include <troika/launch/launcher_watch.h>
 #include <troika/observe/progress.h>
 #include <troika/observe/recorder.h>
 #include <troika/rendezvous/rendezvous.h>
@@ -15,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <iostream>
@@ -249,6 +251,14 @@ LaunchFlags read_flags(const std::vector<std::string>& arguments) {
   return flags;
 }
 
+// The rank as a grandchild of the launcher.
+std::vector<std::string> command_behind(const std::string& wrapper, const std::string& role) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  if (wrapper == "setsid") return {"setsid", "--wait", self, "rank", role};
+  const std::string without_report = wrapper == "close" ? " 3>&-" : "";
+  return {"sh", "-c", "\"$@\"" + without_report + "; exit $?", "sh", self, "rank", role};
+}
+
 LaunchOptions read_options(const std::vector<std::string>& arguments) {
   LaunchOptions options;
   options.plan = plan_launch(read_flags(arguments), {});
@@ -258,6 +268,9 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
   options.interrupt_grace = Seconds(30);
   for (std::size_t i = 1; i + 1 < arguments.size(); i += 2) {
     if (arguments[i] == "--command") options.command = {arguments[i + 1]};
+    if (arguments[i] == "--behind") {
+      options.command = command_behind(arguments[i + 1], arguments[0]);
+    }
     if (arguments[i] == "--timeout")
       options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
     if (arguments[i] == "--recorders") options.recorders = arguments[i + 1];
@@ -272,7 +285,7 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
 
 int play_rank(const std::string& name) {
   Self self;
-  die_with_launcher(self.environment);
+  const LauncherWatch watch(self.environment);
   std::printf("pid %d\n", getpid());
   std::fflush(stdout);
   return roles().at(name)(self);
