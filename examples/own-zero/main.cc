@@ -7,9 +7,9 @@
 #include <torch/torch.h>
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
-#include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include <iostream>

@@ -4,6 +4,7 @@
 #include <troika/base/error.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/exit_report.h>
+#include <troika/launch/launcher_watch.h>
 #include <troika/launch/options.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <unistd.h>
@@ -84,7 +85,7 @@ int run(const Arguments& arguments) {
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
   try {
-    if (reporter.connected()) die_with_launcher(environment);
+    const LauncherWatch watch(environment);
     const auto role = join_or_launch(arguments.flags, {.usable_cores = 2}, environment);
     if (const auto* plan = std::get_if<LaunchPlan>(&role)) return launch(arguments, *plan);
     join_and_tell(std::get<World>(role), arguments.timeout);

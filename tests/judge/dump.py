@@ -21,12 +21,17 @@ class CannotJudge(Exception):
 
 @dataclass
 class Dump:
+    run: Path
     step: int
-    model: dict  # the recipe's [model] table
-    batch: dict  # input_ids, targets, sample_ids and, for isolated packing, document_ids
-    parameters: dict
+    recipe: dict
+    batch: dict  # input_ids or features, targets, sample_ids and, for isolated packing, document_ids
+    parameters: dict  # and buffers
     gradients: dict
     loss: float  # of metrics.jsonl
+
+    @property
+    def model(self):
+        return self.recipe["model"]
 
     @property
     def valid(self):
@@ -58,11 +63,11 @@ def dumped_steps(run):
     return steps
 
 
-def load_dump(run, step):
+def load_dump(run, step, kind="gpt"):
     recipe = tomllib.loads((run / "recipe.toml").read_text())
     model = recipe["model"]
-    if model["kind"] != "gpt":
-        raise CannotJudge(f"model.kind is '{model['kind']}', and only gpt is known here")
+    if model["kind"] != kind:
+        raise CannotJudge(f"model.kind is '{model['kind']}', and only {kind} is known here")
     if model.get("dropout", 0) != 0:
         raise CannotJudge("a run with dropout cannot be judged")
     folder = run / "dump" / f"step-{step}"
@@ -73,7 +78,7 @@ def load_dump(run, step):
     losses = [line["loss"] for line in lines if line.get("step") == step and "loss" in line]
     if len(losses) != 1:
         raise CannotJudge(f"metrics.jsonl has {len(losses)} lines for step {step}")
-    return Dump(step, model, batch, parameters, gradients, losses[0])
+    return Dump(run, step, recipe, batch, parameters, gradients, losses[0])
 
 
 def compare_loss(dump, loss, tolerance):
@@ -116,13 +121,13 @@ def exit_code(title, run, agrees):
         return 2
 
 
-def judge_run(run, step, title, judge):
+def judge_run(run, step, title, judge, kind="gpt"):
     """Calls `judge(dump)`, which returns rows, for one step or for all that were dumped. Returns the exit code."""
 
     def agrees():
         agreed = True
         for each in [step] if step else dumped_steps(run):
-            agreed &= report(f"{title}, step {each}", judge(load_dump(run, each)))
+            agreed &= report(f"{title}, step {each}", judge(load_dump(run, each, kind)))
         return agreed
 
     return exit_code(title, run, agrees)

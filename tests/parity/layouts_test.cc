@@ -53,8 +53,7 @@ TEST_F(Matrix, OfTheMlpAgreesWithOneRank) {
 // The fewest targets that count on one of `ranks` data ranks in a step.
 std::int64_t fewest_targets(const Recipe& recipe, std::int64_t step, std::int64_t ranks) {
   const SampleSpec sample = traits_of(recipe.model).sample;
-  const auto dataset =
-      open_dataset(recipe.data, sample, static_cast<std::uint64_t>(recipe.seed));
+  const auto dataset = open_dataset(recipe.data, sample, static_cast<std::uint64_t>(recipe.seed));
   const std::int64_t samples = recipe.train.global_batch_size;
   std::int64_t fewest = samples * sample.targets_per_sample;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -77,7 +76,8 @@ TEST_F(Matrix, AgreesWhereARankHasNoTargetAtAll) {
 TEST_F(Matrix, HasWhatItIsToHave) {
   int unequal = 0, many_ranks = 0, layouts = 0;
   for (const MatrixCase& one : pairwise_matrix(shards())) {
-    unequal += fewest_targets(one.recipe, 1, 4) < kFewestSamples * one.recipe.model.as<GptOptions>().seq_len;
+    unequal += fewest_targets(one.recipe, 1, 4) <
+               kFewestSamples * one.recipe.model.as<GptOptions>().seq_len;
     for (const TrialLayout& layout : one.layouts) {
       many_ranks += layout.ranks() == kMostRanks ? 1 : 0;
       ++layouts;

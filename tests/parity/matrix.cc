@@ -255,8 +255,8 @@ std::vector<MatrixCase> complete_matrix(const std::filesystem::path& shards) {
 
 MatrixCase mlp_case() {
   MatrixCase one{"mlp", base_recipe(), {}};
-  one.recipe.model = ModelOptions(
-      mlp_kind(), MlpOptions{6, {8, 5, 9, 7, 4, 6, 5}, 3, ActivationFunction::kTanh});
+  one.recipe.model =
+      ModelOptions(mlp_kind(), MlpOptions{6, {8, 5, 9, 7, 4, 6, 5}, 3, ActivationFunction::kTanh});
   one.recipe.data = DataOptions::named("random");
   one.layouts = pairwise_layouts(one.recipe, 4);
   return one;

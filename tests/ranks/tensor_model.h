@@ -35,8 +35,8 @@ inline at::Tensor draw_ids(const GptOptions& options, std::int64_t samples, std:
   const RandomStream stream(stream_key(11, name));
   const at::Tensor ids = at::empty({samples, options.seq_len}, at::kLong);
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
-    ids.mutable_data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(
-        stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(options.vocab_size)));
+    ids.mutable_data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(stream.below(
+        static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(options.vocab_size)));
   }
   return ids;
 }

@@ -136,7 +136,8 @@ void expect_traffic(const Rank& rank, const Group& group, ActivationCheckpoint c
   const Microbatch batch = token_batch(options, Tokens::kPlain, 4);  // 148 tokens
   TestModel model(options, {.tensor = {group, Seconds(30)}, .checkpoint = checkpoint});
   const auto trained = recorded(rank, [&] { (void)model.train(batch); });
-  expect_operations(rank, trained, operations_of(checkpoint, Halves::kTogether), batch, options.dim);
+  expect_operations(rank, trained, operations_of(checkpoint, Halves::kTogether), batch,
+                    options.dim);
   const auto apart = recorded(rank, [&] { (void)model.train_apart(batch); });
   expect_operations(rank, apart, operations_of(checkpoint, Halves::kApart), batch, options.dim);
   const auto evaluated = recorded(rank, [&] { (void)model.evaluate(batch); });

@@ -3,10 +3,10 @@
 #include <troika/base/failure.h>
 #include <troika/base/text.h>
 #include <troika/capi/array_model.h>
-#include <troika/recipe/recipe_file.h>
 #include <troika/models/model.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/train/precision.h>
 #include <troika/train/saved_model.h>
@@ -92,8 +92,7 @@ std::vector<std::string> fixed_keys() {
 
 Recipe for_arrays(Recipe recipe, std::string_view source) {
   if (!recipe.model.holds<MlpOptions>()) {
-    throw UsageError(std::string(source) + ": model.kind \"" +
-                         std::string(recipe.model.name()) +
+    throw UsageError(std::string(source) + ": model.kind \"" + std::string(recipe.model.name()) +
                          "\" cannot be trained on arrays of one's own",
                      "write kind = \"mlp\"");
   }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/recipe/recipe.h>
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
 #include <troika/param/arena.h>
+#include <troika/recipe/recipe.h>
 #include <troika/session/session.h>
 #include <troika/sync/gradients/data_axis.h>
 #include <troika/train/loss_sum.h>

@@ -1,8 +1,8 @@
 // Named tensors to and from a safetensors file: the saved model of a run, a dump, an import.
 #pragma once
 
-#include <troika/param/named_tensor.h>
 #include <troika/checkpoint/safetensors.h>
+#include <troika/param/named_tensor.h>
 
 #include <filesystem>
 #include <span>

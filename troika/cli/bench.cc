@@ -129,7 +129,8 @@ std::vector<CommTiming> measure_comm(const CommBenchArguments& options, const st
   return timings;
 }
 
-std::vector<std::string> comm_command(const CommBenchArguments& options, const std::string& engine) {
+std::vector<std::string> comm_command(const CommBenchArguments& options,
+                                      const std::string& engine) {
   std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                     "bench",
                                     "comm",

@@ -2,9 +2,9 @@
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/cli/recipe_flags.h>
-#include <troika/recipe/resolve.h>
-#include <troika/recipe/recipe_file.h>
 #include <troika/plan/mesh_plan.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/run.h>
 
 #include <CLI/CLI.hpp>

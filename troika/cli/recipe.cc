@@ -2,7 +2,6 @@
 #include <troika/cli/command.h>
 #include <troika/cli/recipe_flags.h>
 #include <troika/recipe/recipe_file.h>
-#include <troika/recipe/recipe_file.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>

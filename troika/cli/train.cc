@@ -4,13 +4,13 @@
 #include <troika/cli/command.h>
 #include <troika/cli/ranks.h>
 #include <troika/cli/recipe_flags.h>
-#include <troika/recipe/resolve.h>
-#include <troika/recipe/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_advice.h>
 #include <troika/plan/memory_plan.h>
 #include <troika/plan/memory_report.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
 #include <troika/rendezvous/world.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>

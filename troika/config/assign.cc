@@ -57,8 +57,14 @@ std::optional<std::string> choice_meant(std::string_view word,
 
 class Assigner {
  public:
-  Assigner(const Schema& schema, void* document, const SchemaKey& key, const TomlEntry& entry)
-      : schema_(schema), key_(key), entry_(entry), options_(options_at(key, document)) {}
+  // `name` is what messages call the key, `example` a value that it takes.
+  Assigner(std::string name, std::string example, const Key& key, void* options,
+           const TomlEntry& entry)
+      : name_(std::move(name)),
+        example_(std::move(example)),
+        key_(key),
+        options_(options),
+        entry_(entry) {}
 
   void operator()(const IntegerSpec& spec) const { spec.at.edit(options_) = one<std::int64_t>(); }
   void operator()(const AutoIntegerSpec& spec) const {
@@ -66,6 +72,25 @@ class Assigner {
       spec.at.edit(options_) = std::nullopt;
     } else {
       spec.at.edit(options_) = one<std::int64_t>();
+    }
+  }
+  void operator()(const AutoNumberSpec& spec) const {
+    if (as<std::string>(entry_.value) == "auto") {
+      spec.at.edit(options_) = std::nullopt;
+    } else {
+      spec.at.edit(options_) = one<double>();
+    }
+  }
+  void operator()(const TablesSpec& spec) const {
+    const auto* items = std::get_if<TomlValue::List>(&entry_.value.data);
+    if (items == nullptr) fail_type(entry_.value.describe());
+    spec.clear(options_);
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      const auto* table = std::get_if<TomlValue::Table>(&(*items)[i].data);
+      if (table == nullptr) {
+        fail_type((*items)[i].describe() + " at position " + std::to_string(i + 1));
+      }
+      fill(spec, i, *table);
     }
   }
   void operator()(const NumberSpec& spec) const { spec.at.edit(options_) = one<double>(); }
@@ -113,6 +138,38 @@ class Assigner {
   void operator()(const TextListSpec& spec) const { spec.at.edit(options_) = list<std::string>(); }
 
  private:
+  // Fills in one table of a list.
+  void fill(const TablesSpec& spec, std::size_t index, const TomlValue::Table& table) const {
+    const std::vector<Key> keys = spec.keys();
+    void* const options = spec.append(options_);
+    for (std::size_t i = 0; i < table.names.size(); ++i) {
+      const auto key = std::ranges::find(keys, table.names[i], &Key::name);
+      if (key == keys.end()) fail_unknown(keys, index, table.names[i]);
+      const TomlEntry entry{entry_.section, table.names[i], table.values[i], entry_.where, ""};
+      const Assigner element(element_name(name_, index, *key), toml_value(*key, options), *key,
+                             options, entry);
+      std::visit(element, key->spec);
+    }
+    for (const Key& key : keys) {
+      if (!key.is_required || std::ranges::count(table.names, key.name) > 0) continue;
+      throw UsageError(label() + "[" + std::to_string(index) + "]: missing required key '" +
+                           std::string(key.name) + "'",
+                       std::string(key.name) + ": " + std::string(key.meaning));
+    }
+  }
+
+  [[noreturn]] void fail_unknown(std::span<const Key> keys, std::size_t index,
+                                 const std::string& name) const {
+    std::vector<std::string_view> names;
+    for (const Key& key : keys) names.push_back(key.name);
+    std::string message =
+        label() + "[" + std::to_string(index) + "]: unknown key " + quote(name, 40);
+    if (const auto likely = nearest(name, std::span(names))) {
+      message += "; did you mean '" + *likely + "'?";
+    }
+    throw UsageError(message, "a table of " + name_ + " has " + join(names, ", "));
+  }
+
   template <class T>
   T one() const {
     const std::optional<T> value = as<T>(entry_.value);
@@ -137,18 +194,17 @@ class Assigner {
 
   [[nodiscard]] std::string label() const {
     std::string text = entry_.where + ": ";
-    if (!key_.section->name.empty()) text += "[" + std::string(key_.section->name) + "] ";
-    return text + std::string(key_.key->name);
+    if (!entry_.section.empty()) text += "[" + entry_.section + "] ";
+    return text + name_;
   }
 
   [[noreturn]] void fail_type(const std::string& found) const {
-    throw UsageError(
-        label() + ": expected " + type_name(key_.key->spec) + ", found " + found,
-        "as in " + std::string(key_.key->name) + " = " + default_value(schema_, key_));
+    throw UsageError(label() + ": expected " + type_name(key_.spec) + ", found " + found,
+                     "as in " + std::string(key_.name) + " = " + example_);
   }
 
   [[noreturn]] void fail_word(const std::string& word) const {
-    const std::vector<std::string_view> names = allowed_words(key_.key->spec);
+    const std::vector<std::string_view> names = allowed_words(key_.spec);
     std::string message = label() + ": " + quote(word, 40) + " is not one of " + join(names, ", ");
     if (const auto likely = choice_meant(word, names)) {
       message += "; did you mean '" + *likely + "'?";
@@ -156,16 +212,18 @@ class Assigner {
     throw UsageError(message);
   }
 
-  const Schema& schema_;
-  const SchemaKey& key_;
-  const TomlEntry& entry_;
+  std::string name_, example_;
+  const Key& key_;
   void* options_;
+  const TomlEntry& entry_;
 };
 
 }  // namespace
 
 void assign(const Schema& schema, void* document, const SchemaKey& key, const TomlEntry& entry) {
-  std::visit(Assigner(schema, document, key, entry), key.key->spec);
+  const Assigner assigner(std::string(key.key->name), default_value(schema, key), *key.key,
+                          options_at(key, document), entry);
+  std::visit(assigner, key.key->spec);
 }
 
 }  // namespace troika

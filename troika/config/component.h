@@ -24,8 +24,8 @@ class Options {
  public:
   Options() : Options(Empty{}) {}
   template <class T>
-  requires(!std::same_as<std::remove_cvref_t<T>, Options>)
-  explicit Options(T value) : value_(std::make_unique<Typed<T>>(std::move(value))) {}
+  requires(!std::same_as<std::remove_cvref_t<T>, Options>) explicit Options(T value)
+      : value_(std::make_unique<Typed<T>>(std::move(value))) {}
   Options(const Options& other) : value_(other.value_->clone()) {}
   Options(Options&&) noexcept = default;
   Options& operator=(const Options& other) {
@@ -163,9 +163,7 @@ class Chosen {
   bool operator==(const Chosen& other) const = default;
 
   // For the section's key `kind`.
-  static std::vector<const Component*> list() {
-    return {Kind::all().begin(), Kind::all().end()};
-  }
+  static std::vector<const Component*> list() { return {Kind::all().begin(), Kind::all().end()}; }
   void choose(const Component& kind) { *this = Chosen(static_cast<const Kind&>(kind)); }
 
  private:

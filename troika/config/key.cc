@@ -34,7 +34,7 @@ std::string type_name(const Spec& spec) {
   static constexpr auto kNames = std::to_array<std::string_view>(
       {"integer", "integer or \"auto\"", "number", "number of seconds", "boolean", "string",
        "string", "string", "string", "list of integers", "list of numbers", "list of two numbers",
-       "list of strings"});
+       "list of strings", "number or \"auto\"", "list of tables"});
   static_assert(kNames.size() == std::variant_size_v<Spec>);
   return std::string(kNames[spec.index()]);
 }

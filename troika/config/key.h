@@ -87,6 +87,10 @@ struct NumberSpec {
   Accessor<double> at;
   NumberRange range;
 };
+struct AutoNumberSpec {  // "auto" (absent) or a number
+  Accessor<std::optional<double>> at;
+  NumberRange range;
+};
 struct SecondsSpec {  // a number, written without a fraction where it has none
   Accessor<double> at;
   NumberRange range;
@@ -127,10 +131,18 @@ struct NumberPairSpec {
 struct TextListSpec {
   Accessor<std::vector<std::string>> at;
 };
+struct Key;
+struct TablesSpec {  // a list of tables, each with keys of its own
+  std::vector<Key> (*keys)();
+  std::size_t (*size)(const void* options);
+  const void* (*read)(const void* options, std::size_t index);
+  void (*clear)(void* options);
+  void* (*append)(void* options);
+};
 
 using Spec = std::variant<IntegerSpec, AutoIntegerSpec, NumberSpec, SecondsSpec, BoolSpec, TextSpec,
                           ChoiceSpec, WordSpec, KindSpec, IntegerListSpec, NumberListSpec,
-                          NumberPairSpec, TextListSpec>;
+                          NumberPairSpec, TextListSpec, AutoNumberSpec, TablesSpec>;
 
 struct Key {
   std::string_view name;
@@ -170,11 +182,10 @@ struct KeysOf {
   template <auto kMember>
   static constexpr auto member() {
     using T = Type<kMember>;
-    return Accessor<T>{
-        [](void* options) -> T& { return static_cast<Struct*>(options)->*kMember; },
-        [](const void* options) -> const T& {
-          return static_cast<const Struct*>(options)->*kMember;
-        }};
+    return Accessor<T>{[](void* options) -> T& { return static_cast<Struct*>(options)->*kMember; },
+                       [](const void* options) -> const T& {
+                         return static_cast<const Struct*>(options)->*kMember;
+                       }};
   }
 
   template <auto kMember>
@@ -189,6 +200,27 @@ struct KeysOf {
   template <auto kMember>
   static constexpr Key number(std::string_view name, NumberRange range, std::string_view doc) {
     return {name, NumberSpec{member<kMember>(), range}, doc};
+  }
+  template <auto kMember>
+  static constexpr Key auto_number(std::string_view name, NumberRange range, std::string_view doc) {
+    return {name, AutoNumberSpec{member<kMember>(), range}, doc};
+  }
+  // A list of structs whose keys `keys` gives.
+  template <auto kMember>
+  static Key tables(std::string_view name, std::vector<Key> (*keys)(), std::string_view doc) {
+    return {name,
+            TablesSpec{keys,
+                       [](const void* options) {
+                         return (static_cast<const Struct*>(options)->*kMember).size();
+                       },
+                       [](const void* options, std::size_t index) -> const void* {
+                         return &(static_cast<const Struct*>(options)->*kMember)[index];
+                       },
+                       [](void* options) { (static_cast<Struct*>(options)->*kMember).clear(); },
+                       [](void* options) -> void* {
+                         return &(static_cast<Struct*>(options)->*kMember).emplace_back();
+                       }},
+            doc};
   }
   template <auto kMember>
   static constexpr Key seconds(std::string_view name, std::string_view doc) {

@@ -96,7 +96,7 @@ class Reader {
       : schema_(schema), document_(document), known_(schema) {}
 
   ReadReport read(std::string_view text, std::string_view source_name,
-                      std::span<const std::string> overrides) {
+                  std::span<const std::string> overrides) {
     TomlSource source = parse_toml(text, source_name);
     check_sections(source);
     const std::vector<TomlEntry> entries = apply_overrides(std::move(source.entries), overrides);
@@ -233,8 +233,8 @@ class Reader {
     }
     message += suggestion(entry, from_override);
     const bool known_section = is_section(entry.section);
-    const std::string where = known_section ? "[" + entry.section + "] has "
-                                            : "keys before the first section are ";
+    const std::string where =
+        known_section ? "[" + entry.section + "] has " : "keys before the first section are ";
     const std::string_view section = known_section ? entry.section : std::string_view();
     throw UsageError(message, where + join(known_.names_in(section), ", "));
   }
@@ -272,8 +272,7 @@ class Reader {
 }  // namespace
 
 ReadReport read_document(const Schema& schema, void* document, std::string_view text,
-                             std::string_view source_name,
-                             std::span<const std::string> overrides) {
+                         std::string_view source_name, std::span<const std::string> overrides) {
   return Reader(schema, document).read(text, source_name, overrides);
 }
 

@@ -24,8 +24,8 @@ struct ReadReport {
 // from other keys (Component::derive). `overrides` are the arguments of --set, "KEY=VALUE" each,
 // applied in order on top of the text; `source_name` stands for the file in messages. The section
 // [provenance] is ignored. Ranges are check_values()'s task. Throws UsageError.
-[[nodiscard]] ReadReport read_document(const Schema& schema, void* document,
-                                           std::string_view text, std::string_view source_name,
-                                           std::span<const std::string> overrides = {});
+[[nodiscard]] ReadReport read_document(const Schema& schema, void* document, std::string_view text,
+                                       std::string_view source_name,
+                                       std::span<const std::string> overrides = {});
 
 }  // namespace troika

@@ -10,8 +10,14 @@ namespace {
 // The range of each key by itself.
 class RangeCheck {
  public:
-  RangeCheck(const SchemaKey& key, const void* options, const Origins& origins)
-      : key_(key), options_(options), origins_(origins) {}
+  // `name` is what messages call the key, `full_name` where it was written.
+  RangeCheck(std::string full_name, std::string name, const Key& key, const void* options,
+             const Origins& origins)
+      : full_name_(std::move(full_name)),
+        name_(std::move(name)),
+        key_(key),
+        options_(options),
+        origins_(origins) {}
 
   void operator()(const IntegerSpec& spec) const { check(spec.at.read(options_), spec.range); }
   void operator()(const AutoIntegerSpec& spec) const {
@@ -29,6 +35,19 @@ class RangeCheck {
     if (std::ranges::count(names, spec.at.read(options_)) == 0) fail_word();
   }
   void operator()(const KindSpec&) const {}
+  void operator()(const AutoNumberSpec& spec) const {
+    if (spec.at.read(options_)) check(*spec.at.read(options_), spec.range);
+  }
+  void operator()(const TablesSpec& spec) const {
+    const std::vector<Key> keys = spec.keys();
+    for (std::size_t i = 0; i < spec.size(options_); ++i) {
+      for (const Key& key : keys) {
+        const RangeCheck of_table(full_name_, element_name(name_, i, key), key,
+                                  spec.read(options_, i), origins_);
+        std::visit(of_table, key.spec);
+      }
+    }
+  }
   template <class ListSpec>
   void operator()(const ListSpec& spec) const {
     for (const auto& value : spec.at.read(options_)) {
@@ -57,14 +76,14 @@ class RangeCheck {
     if (value.find('\0') != std::string::npos) fail("contains a NUL character");
   }
   [[noreturn]] void fail_word() const {
-    fail(toml_value(*key_.key, options_) + " is not one of " +
-         join(allowed_words(key_.key->spec), ", "));
+    fail(toml_value(key_, options_) + " is not one of " + join(allowed_words(key_.spec), ", "));
   }
   [[noreturn]] void fail(const std::string& what) const {
-    origins_.fail({key_.full_name()}, std::string(key_.key->name) + ": " + what);
+    origins_.fail({full_name_}, name_ + ": " + what);
   }
 
-  const SchemaKey& key_;
+  std::string full_name_, name_;
+  const Key& key_;
   const void* options_;
   const Origins& origins_;
 };
@@ -75,6 +94,10 @@ void add_keys(std::vector<SchemaKey>& all, const Section& section, const Compone
 }
 
 }  // namespace
+
+std::string element_name(std::string_view list, std::size_t index, const Key& key) {
+  return std::string(list) + "[" + std::to_string(index) + "]." + std::string(key.name);
+}
 
 std::string SchemaKey::full_name() const {
   std::string text(section->name);
@@ -152,7 +175,9 @@ const Component* chosen_kind(const Section& section, const void* document) {
 
 void check_values(const Schema& schema, const void* document, const Origins& origins) {
   for (const SchemaKey& key : schema.keys_of(document)) {
-    std::visit(RangeCheck(key, options_at(key, document), origins), key.key->spec);
+    const RangeCheck check(key.full_name(), std::string(key.key->name), *key.key,
+                           options_at(key, document), origins);
+    std::visit(check, key.key->spec);
   }
   for (const Section& section : schema.sections()) {
     const Component* kind = chosen_kind(section, document);

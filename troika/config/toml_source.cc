@@ -62,6 +62,9 @@ std::string at_line(std::string_view source_name, const toml::node& node) {
   return std::string(source_name) + ":" + std::to_string(node.source().begin.line);
 }
 
+template <class Function>
+void for_each_in_file_order(const toml::table& table, Function function);
+
 TomlValue convert(const toml::node& node) {
   if (const auto* value = node.as_boolean()) return {value->get()};
   if (const auto* value = node.as_integer()) return {value->get()};
@@ -72,7 +75,14 @@ TomlValue convert(const toml::node& node) {
     for (const toml::node& item : *array) list.push_back(convert(item));
     return {std::move(list)};
   }
-  if (node.is_table()) return {TomlValue::Other{"table"}};
+  if (const auto* table = node.as_table()) {
+    TomlValue::Table converted;
+    for_each_in_file_order(*table, [&](const std::string& name, const toml::node& value) {
+      converted.names.push_back(name);
+      converted.values.push_back(convert(value));
+    });
+    return {std::move(converted)};
+  }
   return {TomlValue::Other{node.is_time() ? "time" : "date"}};
 }
 
@@ -148,6 +158,7 @@ struct Describer {
   std::string operator()(const TomlValue::List& list) const {
     return "a list of " + std::to_string(list.size());
   }
+  std::string operator()(const TomlValue::Table&) const { return "a table"; }
   std::string operator()(const TomlValue::Other& other) const { return "a " + other.type; }
 };
 

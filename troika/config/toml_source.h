@@ -13,10 +13,14 @@ namespace troika {
 // A value as it was written.
 struct TomlValue {
   using List = std::vector<TomlValue>;
-  struct Other {  // what no key of a recipe takes: a table, a date, a time
+  struct Table {  // in the order of the text
+    std::vector<std::string> names;
+    std::vector<TomlValue> values;
+  };
+  struct Other {  // what no key of a recipe takes: a date, a time
     std::string type;
   };
-  std::variant<bool, std::int64_t, double, std::string, List, Other> data;
+  std::variant<bool, std::int64_t, double, std::string, List, Table, Other> data;
 
   // "integer 5", "string \"six\"", "list", "table": for messages.
   [[nodiscard]] std::string describe() const;

@@ -45,7 +45,9 @@ struct ValueWriter {
     const auto& value = spec.at.read(options);
     return value ? std::to_string(*value) : "\"auto\"";
   }
-  std::string operator()(const NumberSpec& spec) const { return toml_number(spec.at.read(options)); }
+  std::string operator()(const NumberSpec& spec) const {
+    return toml_number(spec.at.read(options));
+  }
   std::string operator()(const SecondsSpec& spec) const {
     return toml_seconds(spec.at.read(options));
   }
@@ -59,6 +61,23 @@ struct ValueWriter {
   std::string operator()(const WordSpec& spec) const { return toml_string(spec.at.read(options)); }
   std::string operator()(const KindSpec& spec) const {
     return toml_string(spec.read(options)->name());
+  }
+  std::string operator()(const AutoNumberSpec& spec) const {
+    const auto& value = spec.at.read(options);
+    return value ? toml_number(*value) : "\"auto\"";
+  }
+  std::string operator()(const TablesSpec& spec) const {
+    const std::vector<Key> keys = spec.keys();
+    std::string text = "[";
+    for (std::size_t i = 0; i < spec.size(options); ++i) {
+      text += i > 0 ? ", { " : "{ ";
+      for (const Key& key : keys) {
+        if (&key != keys.data()) text += ", ";
+        text += std::string(key.name) + " = " + toml_value(key, spec.read(options, i));
+      }
+      text += " }";
+    }
+    return text + "]";
   }
   std::string operator()(const IntegerListSpec& spec) const {
     return toml_list(spec.at.read(options),

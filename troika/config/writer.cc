@@ -81,8 +81,7 @@ std::string row(const Schema& schema, const SchemaKey& key) {
 
 std::string heading(const SchemaKey& key) {
   const std::string_view name = key.section->name;
-  std::string text =
-      name.empty() ? "Before the first section" : "`[" + std::string(name) + "]`";
+  std::string text = name.empty() ? "Before the first section" : "`[" + std::string(name) + "]`";
   if (key.kind != nullptr) text += " with `kind = \"" + std::string(key.kind->name()) + "\"`";
   return "\n## " + text +
          "\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";

@@ -3,8 +3,8 @@
 #include <troika/base/hash.h>
 #include <troika/data/find_files.h>
 #include <troika/data/prepare.h>
-#include <troika/data/sources/tokens/shard_writer.h>
 #include <troika/data/sources/text/text_documents.h>
+#include <troika/data/sources/tokens/shard_writer.h>
 #include <troika/data/tokenize_files.h>
 
 #include <algorithm>
@@ -24,7 +24,6 @@ namespace fs = std::filesystem;
 // Enough for the statistics of some 100,000 pieces; SentencePiece needs about ten times that of
 // memory.
 constexpr std::int64_t kTrainingBytes = std::int64_t{64} << 20;
-
 
 fs::path without_trailing_slash(const fs::path& path) {
   const fs::path normal = path.lexically_normal();

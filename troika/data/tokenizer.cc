@@ -5,7 +5,6 @@
 namespace troika {
 namespace {
 
-
 class ByteTokenizer final : public Tokenizer {
  public:
   [[nodiscard]] std::int64_t vocab_size() const override { return 256; }

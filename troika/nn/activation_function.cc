@@ -6,7 +6,8 @@ namespace troika {
 
 template <>
 std::span<const std::string_view> names_of<ActivationFunction>() {
-  static constexpr auto kNames = std::to_array<std::string_view>({"swiglu", "gelu", "gelu_tanh", "relu", "tanh"});
+  static constexpr auto kNames =
+      std::to_array<std::string_view>({"swiglu", "gelu", "gelu_tanh", "relu", "tanh"});
   return kNames;
 }
 

@@ -85,6 +85,16 @@ void set_buffers(const torch::nn::Module& module, const std::vector<at::Tensor>&
   for (std::size_t i = 0; i < copies.size(); ++i) buffers[i].tensor.copy_(copies[i]);
 }
 
+// As Module::to(at::kDouble), which makes floating-point numbers of counts as well.
+void widen(const torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  std::vector<NamedTensor> all = detail::parameters_of(module);
+  for (NamedTensor& each : detail::buffers_of(module)) all.push_back(std::move(each));
+  for (const NamedTensor& each : all) {
+    if (each.tensor.is_floating_point()) each.tensor.set_data(each.tensor.to(at::kDouble));
+  }
+}
+
 }  // namespace
 
 ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_shape, UnitLoss loss,
@@ -100,8 +110,8 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_sh
       recompute_(recompute),
       type_(type) {
   if (made_.module == nullptr) throw UsageError("unit " + quote(name_, 200) + " makes no module");
-  // Buffers too: narrower types leave them, and norms, in fp32.
-  if (describe_ && type_ == at::kDouble) made_.module->to(at::kDouble);
+  // Narrower types leave buffers, and norms, in fp32.
+  if (describe_ && type_ == at::kDouble) widen(*made_.module);
   for (NamedTensor& each : detail::trained_of(*made_.module)) {
     Bound bound{prefix_ + each.name, std::move(each.tensor)};
     const at::ScalarType type = describe_ ? bound.tensor.scalar_type() : type_;

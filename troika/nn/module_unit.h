@@ -4,8 +4,8 @@
 // schedule, with any stage of ZeRO.
 #pragma once
 
-#include <troika/nn/stage.h>
 #include <troika/nn/named_unit.h>
+#include <troika/nn/stage.h>
 
 #include <functional>
 #include <map>

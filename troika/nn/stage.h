@@ -144,8 +144,7 @@ class UnitStage final : public Stage {
   // To be called once before the first forward.
   void bind(const Arena& arena);
   // Visits the buffers of all units.
-  void for_each_buffer(
-      const std::function<void(const std::string&, const at::Tensor&)>& act) const;
+  void for_each_buffer(const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   Activation forward(Activation input, Saved& saved, UnitHooks& hooks) override;
   at::Tensor backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
   at::Tensor backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;

@@ -118,8 +118,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
       sums[1].copy_((gradient * normalised).sum(dims));
       sums.mul_(*more.weight);
     }
-    more.group
-        .all_reduce(sums, ReduceOp::kSum, {"batch-norm backward", Deadline::in(more.timeout)})
+    more.group.all_reduce(sums, ReduceOp::kSum, {"batch-norm backward", Deadline::in(more.timeout)})
         .wait();
     const at::Tensor means = sums.div_(weight * more.count).to(normalised.scalar_type());
     const at::Tensor result =
@@ -154,8 +153,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   Moments moments;
   {
     const at::NoGradGuard no_grad;
-    moments = moments_of_all(values.detach(), group_,
-                             {"batch-norm forward", Deadline::in(timeout_)});
+    moments =
+        moments_of_all(values.detach(), group_, {"batch-norm forward", Deadline::in(timeout_)});
     if (moments.count < 2) {
       throw UsageError("SyncBatchNorm needs more than one value per channel in training",
                        "the batches of all ranks together are too small");

@@ -23,26 +23,24 @@ template <typename T>
 class AdamW final : public ArenaOptimizer<T> {
  public:
   AdamW(const MomentOptions& options, double weight_decay, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}),
-        options_(options),
-        weight_decay_(weight_decay) {}
+      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, {"exp_avg", "exp_avg_sq"}),
+        options_(options) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(options_, input);
-    const auto rate = static_cast<T>(input.learning_rate);
-    const auto shrink = static_cast<T>(1 - input.learning_rate * weight_decay_);
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
+      const double learning_rate = input.learning_rate * p.lr_factor;
+      const auto rate = static_cast<T>(learning_rate);
+      const auto shrink = static_cast<T>(1 - learning_rate * p.weight_decay);
       vectorized([&] {
-        descend(p.master, p.gradient, p.state[0], p.state[1], p.count, moments, rate,
-                p.decays ? shrink : T{1});
+        descend(p.master, p.gradient, p.state[0], p.state[1], p.count, moments, rate, shrink);
       });
     });
   }
 
  private:
   MomentOptions options_;
-  double weight_decay_;
 };
 
 class AdamWKind final : public RuleKind<MomentOptions, AdamW> {

@@ -37,6 +37,7 @@ class ArenaOptimizer : public Optimizer {
   struct ChunkView {
     std::size_t parameter;
     bool decays;
+    double lr_factor, weight_decay;  // the second is 0 where the parameter does not decay
     std::int64_t count;
     std::int64_t counted;  // of them, the leading ones that norms take
     T* master;
@@ -45,8 +46,13 @@ class ArenaOptimizer : public Optimizer {
   };
 
   // `kinds` name the storages to allocate, at most kMaxKinds.
-  ArenaOptimizer(Arena& arena, SharedSums sums, std::vector<std::string_view> kinds)
-      : arena_(arena), sums_(std::move(sums)), kinds_(std::move(kinds)), chunks_(chunks_of(arena)) {
+  ArenaOptimizer(Arena& arena, SharedSums sums, double weight_decay,
+                 std::vector<std::string_view> kinds)
+      : arena_(arena),
+        sums_(std::move(sums)),
+        weight_decay_(weight_decay),
+        kinds_(std::move(kinds)),
+        chunks_(chunks_of(arena)) {
     views_.resize(arena.local_shards().size());
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const at::Tensor storage = arena.allocate_state();
@@ -54,10 +60,12 @@ class ArenaOptimizer : public Optimizer {
     }
   }
 
-  // Calls `visit(view, index)` for every chunk, on several threads.
+  // Calls `visit(view, index)` for every chunk that is not frozen, on several threads.
   template <typename Visit>
   void for_each_chunk_view(const Visit& visit) const {
-    for_each_chunk(chunks_.size(), [&](std::size_t i) { visit(view(chunks_[i]), i); });
+    for_each_chunk(chunks_.size(), [&](std::size_t i) {
+      if (!arena_.parameters()[chunks_[i].parameter]->spec().frozen) visit(view(chunks_[i]), i);
+    });
   }
 
   // As for_each_chunk_view, and publishes each chunk.
@@ -71,6 +79,11 @@ class ArenaOptimizer : public Optimizer {
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }
+  // 0 where the parameter does not decay.
+  [[nodiscard]] double weight_decay_of(std::size_t parameter) const {
+    const ParameterSpec& spec = arena_.parameters()[parameter]->spec();
+    return spec.weight_decay.value_or(spec.decays ? weight_decay_ : 0);
+  }
   [[nodiscard]] std::size_t chunk_count() const { return chunks_.size(); }
   // Collective: sums by parameter of what each chunk gave.
   [[nodiscard]] std::vector<double> reduce_by_parameter(std::span<const double> of_chunk,
@@ -82,8 +95,11 @@ class ArenaOptimizer : public Optimizer {
   [[nodiscard]] ChunkView view(const Chunk& chunk) const {
     const auto& own = arena_.local_shards()[chunk.shard];
     const std::int64_t offset = chunk.offset_in(own);
+    const ParameterSpec& spec = arena_.parameters()[chunk.parameter]->spec();
     ChunkView view{chunk.parameter,
-                   arena_.parameters()[chunk.parameter]->spec().decays,
+                   spec.decays,
+                   spec.lr_factor,
+                   weight_decay_of(chunk.parameter),
                    chunk.count,
                    chunk.counted,
                    own.master.template mutable_data_ptr<T>() + offset,
@@ -97,6 +113,7 @@ class ArenaOptimizer : public Optimizer {
 
   Arena& arena_;
   SharedSums sums_;
+  double weight_decay_;
   std::vector<std::string_view> kinds_;
   std::vector<Chunk> chunks_;
   std::vector<std::array<at::Tensor, kMaxKinds>> views_;  // by shard, by kind

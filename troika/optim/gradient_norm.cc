@@ -17,6 +17,7 @@ std::vector<double> chunk_squares(const Arena& arena) {
   std::vector<double> squares(chunks.size());
   for_each_chunk(chunks.size(), [&](std::size_t i) {
     const Chunk& chunk = chunks[i];
+    if (arena.parameters()[chunk.parameter]->spec().frozen) return;  // its square stays zero
     const LocalShard& shard = arena.local_shards()[chunk.shard];
     squares[i] =
         square_sum(shard.gradient.const_data_ptr<T>() + chunk.offset_in(shard), chunk.counted);

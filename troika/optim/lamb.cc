@@ -37,16 +37,15 @@ class Lamb final : public ArenaOptimizer<T> {
 
  public:
   Lamb(const MomentOptions& options, double weight_decay, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg", "exp_avg_sq"}),
-        options_(options),
-        weight_decay_(weight_decay) {}
+      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, {"exp_avg", "exp_avg_sq"}),
+        options_(options) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(options_, input);
     const std::vector<double> ratios = advance_and_measure(moments);
     this->update_chunks([&](const ChunkView& p) {
-      const auto rate = static_cast<T>(input.learning_rate * ratios[p.parameter]);
+      const auto rate = static_cast<T>(input.learning_rate * p.lr_factor * ratios[p.parameter]);
       Buffer buffer;
       T* const u = buffer.data();
       vectorized([&] {
@@ -57,9 +56,7 @@ class Lamb final : public ArenaOptimizer<T> {
   }
 
  private:
-  [[nodiscard]] T decay(const ChunkView& p) const {
-    return p.decays ? static_cast<T>(weight_decay_) : T{0};
-  }
+  [[nodiscard]] T decay(const ChunkView& p) const { return static_cast<T>(p.weight_decay); }
 
   // Takes in the gradients; |w| / |u| by parameter. The updates u are computed anew by the second
   // pass, which costs less than storing them.
@@ -85,7 +82,6 @@ class Lamb final : public ArenaOptimizer<T> {
   }
 
   MomentOptions options_;
-  double weight_decay_;
 };
 
 class LambKind final : public RuleKind<MomentOptions, Lamb> {

@@ -32,18 +32,16 @@ class Lars final : public ArenaOptimizer<T> {
 
  public:
   Lars(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"momentum"}),
-        options_(options),
-        weight_decay_(weight_decay) {}
+      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, {"momentum"}), options_(options) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const std::vector<double> factors = local_factors(input.gradient_scale);
     this->update_chunks([&](const ChunkView& p) {
-      const LarsCoefficients<T> c{static_cast<T>(input.learning_rate * factors[p.parameter]),
-                                  static_cast<T>(input.gradient_scale),
-                                  static_cast<T>(options_.momentum),
-                                  p.decays ? static_cast<T>(weight_decay_) : T{0}};
+      const LarsCoefficients<T> c{
+          static_cast<T>(input.learning_rate * p.lr_factor * factors[p.parameter]),
+          static_cast<T>(input.gradient_scale), static_cast<T>(options_.momentum),
+          static_cast<T>(p.weight_decay)};
       vectorized([&] {
         if (options_.nesterov) {
           descend<true>(p.master, p.gradient, p.state[0], p.count, c);
@@ -69,14 +67,13 @@ class Lars final : public ArenaOptimizer<T> {
       const double weight = std::sqrt(factors[i]);
       const double gradient = std::sqrt(squares[i]) * std::abs(gradient_scale);
       factors[i] = weight > 0 && gradient > 0
-                       ? kLarsTrust * weight / (gradient + weight_decay_ * weight)
+                       ? kLarsTrust * weight / (gradient + this->weight_decay_of(i) * weight)
                        : 1.0;
     }
     return factors;
   }
 
   MomentumOptions options_;
-  double weight_decay_;
 };
 
 class LarsKind final : public RuleKind<MomentumOptions, Lars> {

@@ -33,32 +33,30 @@ template <typename T>
 class Lion final : public ArenaOptimizer<T> {
  public:
   Lion(const LionOptions& options, double weight_decay, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), {"exp_avg"}),
-        options_(options),
-        weight_decay_(weight_decay) {}
+      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, {"exp_avg"}), options_(options) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
-    const double shrink = 1 - input.learning_rate * weight_decay_;
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
-      const LionCoefficients<T> c{
-          static_cast<T>(input.learning_rate), p.decays ? static_cast<T>(shrink) : T{1},
-          static_cast<T>(input.gradient_scale), static_cast<T>(options_.betas[0]),
-          static_cast<T>(options_.betas[1])};
+      const double rate = input.learning_rate * p.lr_factor;
+      const LionCoefficients<T> c{static_cast<T>(rate), static_cast<T>(1 - rate * p.weight_decay),
+                                  static_cast<T>(input.gradient_scale),
+                                  static_cast<T>(options_.betas[0]),
+                                  static_cast<T>(options_.betas[1])};
       vectorized([&] { descend(p.master, p.gradient, p.state[0], p.count, c); });
     });
   }
 
  private:
   LionOptions options_;
-  double weight_decay_;
 };
 
 class LionKind final : public RuleKind<LionOptions, Lion> {
  public:
   LionKind()
-      : RuleKind("lion", {KeysOf<LionOptions>::pair<&LionOptions::betas>(
-                             "betas", ranges::kBelowOne, "decay towards the sign's average, and of it")}) {}
+      : RuleKind("lion",
+                 {KeysOf<LionOptions>::pair<&LionOptions::betas>(
+                     "betas", ranges::kBelowOne, "decay towards the sign's average, and of it")}) {}
   [[nodiscard]] int state_count(const Options&) const override { return 1; }
 };
 

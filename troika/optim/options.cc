@@ -1,4 +1,8 @@
+#include <fnmatch.h>
+#include <troika/base/text.h>
 #include <troika/optim/options.h>
+
+#include <algorithm>
 
 namespace troika {
 
@@ -8,6 +12,27 @@ std::span<const std::string_view> names_of<LearningRateSchedule>() {
       std::to_array<std::string_view>({"constant", "linear", "cosine", "wsd"});
   return kNames;
 }
+
+namespace {
+
+bool fits(const std::string& pattern, const std::string& name) {
+  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// clang-format off
+std::vector<Key> group_keys() {
+  using O = ParameterGroup;
+  using K = KeysOf<O>;
+  return {
+      K::text<&O::match>("match", "a pattern of parameter names, as in \"*.bias\"").required(),
+      K::boolean<&O::frozen>("frozen", "keeps its values, and does not count in the gradient norm"),
+      K::number<&O::lr_factor>("lr_factor", ranges::kNonNegative, "times the learning rate"),
+      K::auto_number<&O::weight_decay>("weight_decay", ranges::kNonNegative, "instead of the optimiser's"),
+  };
+}
+// clang-format on
+
+}  // namespace
 
 // clang-format off
 std::vector<Key> optimizer_keys() {
@@ -20,6 +45,7 @@ std::vector<Key> optimizer_keys() {
       K::integer<&O::warmup_steps>("warmup_steps", ranges::kCountOrOff, "linear rise to `lr`; 0: none"),
       K::number<&O::min_lr>("min_lr", ranges::kNonNegative, "where the schedule ends"),
       K::integer<&O::lr_base_batch_size>("lr_base_batch_size", ranges::kCountOrOff, "> 0: linear scaling rule, lr x global_batch_size / this (Goyal et al. 2017)"),
+      K::tables<&O::groups>("groups", group_keys, "parameters by name: match, frozen, lr_factor, weight_decay; the first that fits counts"),
   };
 }
 
@@ -46,6 +72,27 @@ void check_momentum(const MomentumOptions& options, const Origins& origins) {
   if (!options.nesterov || options.momentum != 0) return;
   origins.fail({"optimizer.nesterov"},
                "nesterov = true needs momentum; write momentum = 0.9, or nesterov = false");
+}
+
+void apply_groups(std::span<const ParameterGroup> groups, std::span<const std::string> names,
+                  std::span<ParameterSpec> specs) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string& pattern = groups[i].match;
+    if (std::ranges::any_of(names, [&](const std::string& name) { return fits(pattern, name); })) {
+      continue;
+    }
+    throw UsageError("[optimizer] groups[" + std::to_string(i) + "]: match = " + quote(pattern) +
+                         " fits no parameter of the model",
+                     "parameters are " + names.front() + ", ..., " + names.back());
+  }
+  for (ParameterSpec& spec : specs) {
+    const auto group = std::ranges::find_if(
+        groups, [&](const ParameterGroup& each) { return fits(each.match, spec.name); });
+    if (group == groups.end()) continue;
+    spec.frozen = group->frozen;
+    spec.lr_factor = group->lr_factor;
+    spec.weight_decay = group->weight_decay;
+  }
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Arena& arena,

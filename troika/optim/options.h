@@ -6,7 +6,9 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +34,17 @@ enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 template <>
 std::span<const std::string_view> names_of<LearningRateSchedule>();
 
+// Parameters that a pattern names, and how the optimiser treats them: the first pattern that fits
+// counts.
+struct ParameterGroup {
+  std::string match;  // a shell pattern of global names; `*` stands for any text
+  bool frozen = false;
+  double lr_factor = 1;
+  std::optional<double> weight_decay;  // absent: the optimiser's, where the parameter decays
+
+  bool operator==(const ParameterGroup&) const = default;
+};
+
 struct OptimizerOptions {
   Chosen<OptimizerKind> kind;
   double lr = 1e-3;
@@ -40,6 +53,7 @@ struct OptimizerOptions {
   std::int64_t warmup_steps = 20;
   double min_lr = 1e-4;
   std::int64_t lr_base_batch_size = 0;
+  std::vector<ParameterGroup> groups;
 
   bool operator==(const OptimizerOptions&) const = default;
 };
@@ -66,6 +80,11 @@ struct MomentumOptions {
 [[nodiscard]] std::vector<Key> momentum_keys();
 // Throws UsageError for Nesterov's momentum without momentum.
 void check_momentum(const MomentumOptions& options, const Origins& origins);
+
+// Treats each parameter as the first group says whose pattern fits its name. Throws UsageError
+// where a pattern fits none of `names`, those of the whole model.
+void apply_groups(std::span<const ParameterGroup> groups, std::span<const std::string> names,
+                  std::span<ParameterSpec> specs);
 
 // Makes the optimiser of a recipe; its state is allocated here, zero. `arena` must outlive it.
 // `sums` are over that arena; null: a rank holds the whole model, but for what ZeRO cuts.

@@ -44,10 +44,10 @@ double warm_up(const OptimizerOptions& options, double factor, std::int64_t step
 double learning_rate(const OptimizerOptions& options, std::int64_t steps,
                      std::int64_t global_batch_size, std::int64_t step) {
   check(step >= 1, "learning rate of a step before the first");
-  const double factor = options.lr_base_batch_size > 0
-                            ? static_cast<double>(global_batch_size) /
-                                  static_cast<double>(options.lr_base_batch_size)
-                            : 1.0;
+  const double factor =
+      options.lr_base_batch_size > 0
+          ? static_cast<double>(global_batch_size) / static_cast<double>(options.lr_base_batch_size)
+          : 1.0;
   step = std::min(step, std::max<std::int64_t>(steps, 1));
   if (step <= options.warmup_steps) return warm_up(options, factor, step);
   const double left = height(options, steps, step);

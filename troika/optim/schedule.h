@@ -7,8 +7,8 @@
 
 namespace troika {
 
-// Returns the rate of step `step` of `steps`, from 1; steps beyond the last one keep its rate. Throws InternalError if
-// `step` is below 1.
+// Returns the rate of step `step` of `steps`, from 1; steps beyond the last one keep its rate.
+// Throws InternalError if `step` is below 1.
 //
 // Warm-up rises evenly over the first W = warmup_steps steps and reaches `lr` at step W; its first
 // step has lr / W. After it, with x the part of the remaining steps that is over, so that the last

@@ -32,17 +32,16 @@ template <typename T>
 class Sgd final : public ArenaOptimizer<T> {
  public:
   Sgd(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), kinds(options)),
-        options_(options),
-        weight_decay_(weight_decay) {}
+      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, kinds(options)),
+        options_(options) {}
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
-    const SgdCoefficients<T> c{static_cast<T>(input.learning_rate),
-                               static_cast<T>(input.gradient_scale),
-                               static_cast<T>(options_.momentum)};
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
-      const T decay = p.decays ? static_cast<T>(weight_decay_) : T{0};
+      const SgdCoefficients<T> c{static_cast<T>(input.learning_rate * p.lr_factor),
+                                 static_cast<T>(input.gradient_scale),
+                                 static_cast<T>(options_.momentum)};
+      const auto decay = static_cast<T>(p.weight_decay);
       T* const velocity = p.state[0];
       if (velocity == nullptr) {
         vectorized([&] { descend(p.master, p.gradient, p.count, decay, c); });
@@ -61,13 +60,14 @@ class Sgd final : public ArenaOptimizer<T> {
   }
 
   MomentumOptions options_;
-  double weight_decay_;
 };
 
 class SgdKind final : public RuleKind<MomentumOptions, Sgd> {
  public:
   SgdKind() : RuleKind("sgd", momentum_keys()) {}
-  [[nodiscard]] int state_count(const Options& options) const override { return options.as<MomentumOptions>().momentum == 0 ? 0 : 1; }
+  [[nodiscard]] int state_count(const Options& options) const override {
+    return options.as<MomentumOptions>().momentum == 0 ? 0 : 1;
+  }
   void check(const Options& options, const Origins& origins) const override {
     check_momentum(options.as<MomentumOptions>(), origins);
   }

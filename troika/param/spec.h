@@ -58,6 +58,12 @@ struct ParameterSpec {
   int unit = 0;
   // Weight decay applies (not to norms and biases).
   bool decays = true;
+  // The optimiser leaves it as it is, and it does not count in the gradient norm.
+  bool frozen = false;
+  // Multiplies the learning rate.
+  double lr_factor = 1;
+  // Takes the place of the optimiser's weight decay, also where `decays` is false.
+  std::optional<double> weight_decay;
   // The optimiser needs the whole matrix at once, so a shard must not cut through it.
   bool whole_matrix = false;
 

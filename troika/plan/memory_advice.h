@@ -1,8 +1,8 @@
 // What to change in a recipe that needs more memory than a host has.
 #pragma once
 
-#include <troika/recipe/recipe.h>
 #include <troika/plan/memory_report.h>
+#include <troika/recipe/recipe.h>
 
 #include <cstdint>
 #include <string>

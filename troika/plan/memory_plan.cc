@@ -71,8 +71,7 @@ Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index
 std::int64_t samples_of(const Recipe& recipe, Mode mode) {
   if (mode == Mode::kTrain) return recipe.train.global_batch_size;
   if (recipe.train.evaluate_every_steps == 0) return 0;
-  return evaluation_samples(
-      recipe, recipe.data.kind().max_held_out_samples(recipe.data.options()));
+  return evaluation_samples(recipe, recipe.data.kind().max_held_out_samples(recipe.data.options()));
 }
 
 // More microbatches than these do not make the peak higher: without a pipeline each leaves nothing

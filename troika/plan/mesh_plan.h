@@ -2,8 +2,8 @@
 // `troika mesh` prints.
 #pragma once
 
-#include <troika/recipe/recipe.h>
 #include <troika/mesh/mesh.h>
+#include <troika/recipe/recipe.h>
 #include <troika/train/job.h>
 
 #include <cstdint>

@@ -43,8 +43,7 @@ LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
                           std::span<const std::string> overrides, KnownRanks ranks,
                           EngineUse engine) {
   LoadedRecipe loaded;
-  ReadReport source =
-      read_document(recipe_schema(), &loaded.recipe, text, source_name, overrides);
+  ReadReport source = read_document(recipe_schema(), &loaded.recipe, text, source_name, overrides);
   validate(loaded.recipe, source.origins, ranks);
   refuse_unsupported(loaded.recipe, source.origins, engine);
 
@@ -77,7 +76,8 @@ std::string to_toml(const Recipe& recipe, const Provenance& provenance) {
 std::string default_recipe_toml() {
   Recipe recipe;
   recipe.name = "quickstart";
-  return "# Every key with its default. Required are name, [model] kind with its sizes, [data] kind\n"
+  return "# Every key with its default. Required are name, [model] kind with its sizes, [data] "
+         "kind\n"
          "# and, unless that is random, paths.\n" +
          write_commented(recipe_schema(), &recipe);
 }

@@ -2,11 +2,11 @@
 // word comes with the nearest known one.
 #pragma once
 
-#include <troika/config/writer.h>
-#include <troika/recipe/resolve.h>
 #include <troika/config/origins.h>
+#include <troika/config/writer.h>
 #include <troika/recipe/recipe.h>
 #include <troika/recipe/refusals.h>
+#include <troika/recipe/resolve.h>
 
 #include <filesystem>
 #include <span>

@@ -1,5 +1,5 @@
-#include <troika/recipe/refusals.h>
 #include <troika/config/toml_text.h>
+#include <troika/recipe/refusals.h>
 
 #include <array>
 
@@ -28,8 +28,8 @@ void refuse_unsupported(const Recipe& recipe, const Origins& origins, EngineUse 
     if (!refusal.applies(recipe)) continue;
     if (engine == EngineUse::kNotUsed && refusal.key == "comm.engine") continue;
     const std::size_t dot = refusal.key.find('.');
-    const SchemaKey key = *recipe_schema().find(&recipe, refusal.key.substr(0, dot),
-                                                refusal.key.substr(dot + 1));
+    const SchemaKey key =
+        *recipe_schema().find(&recipe, refusal.key.substr(0, dot), refusal.key.substr(dot + 1));
     origins.fail({refusal.key}, std::string(key.key->name) + " = " + toml_value(key, &recipe) +
                                     ": " + std::string(refusal.why) + "; write " +
                                     std::string(refusal.instead));

@@ -86,8 +86,10 @@ void check_tensor(const Recipe& recipe, const Origins& origins, KnownRanks ranks
   if (const auto axes = fitting_axes(parallel, most, ranks)) {
     instead = join(settings_for(parallel, *axes, *ranks), " and ");
   }
-  origins.fail({"parallel.tensor"}, "tensor = " + std::to_string(parallel.tensor) + ": " + traits_of(recipe.model).tensor_limit,
-               "write " + instead);
+  origins.fail(
+      {"parallel.tensor"},
+      "tensor = " + std::to_string(parallel.tensor) + ": " + traits_of(recipe.model).tensor_limit,
+      "write " + instead);
 }
 
 // What to write for so many virtual stages a rank that a pipeline of `ranks` has no more stages
@@ -140,7 +142,8 @@ std::vector<std::string> other_schedules(const Recipe& recipe, KnownRanks ranks)
   if (parallel.pipeline * virtual_stages > most_axes(recipe.model).pipeline) return {};
   if (ranks && !fills(parallel, {parallel.tensor, parallel.pipeline}, *ranks)) return {};
   std::vector<std::string> names;
-  for (const std::string_view name : schedules_instead(parallel.pipeline_schedule, virtual_stages)) {
+  for (const std::string_view name :
+       schedules_instead(parallel.pipeline_schedule, virtual_stages)) {
     names.push_back("\"" + std::string(name) + "\"");
   }
   return names;
@@ -154,8 +157,8 @@ void check_virtual_stages(const Recipe& recipe, const Origins& origins, KnownRan
   const std::vector<std::string> others = other_schedules(recipe, ranks);
   origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
                "virtual_stages = " + std::to_string(parallel.virtual_stages) +
-                   ": pipeline_schedule = \"" + parallel.pipeline_schedule +
-                   "\" has " + (most == 1 ? "one virtual stage" : "two virtual stages") + " a rank",
+                   ": pipeline_schedule = \"" + parallel.pipeline_schedule + "\" has " +
+                   (most == 1 ? "one virtual stage" : "two virtual stages") + " a rank",
                others.empty()
                    ? "write " + fewer
                    : "write pipeline_schedule = " + join(others, " or ") + ", or " + fewer);

@@ -1,6 +1,6 @@
 #include <troika/base/text.h>
-#include <troika/recipe/resolve.h>
 #include <troika/config/toml_text.h>
+#include <troika/recipe/resolve.h>
 #include <troika/recipe/validate.h>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // another. What troika cannot do yet is support.h's.
 #pragma once
 
-#include <troika/recipe/resolve.h>
 #include <troika/config/origins.h>
 #include <troika/recipe/recipe.h>
+#include <troika/recipe/resolve.h>
 
 namespace troika {
 

@@ -1,5 +1,5 @@
-#include <troika/recipe/resolve.h>
 #include <troika/config/toml_text.h>
+#include <troika/recipe/resolve.h>
 #include <troika/recipe/warnings.h>
 
 #include <algorithm>

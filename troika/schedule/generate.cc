@@ -20,7 +20,7 @@ struct Kind {
   int max_virtual_stages;
   bool splits_backward;
   bool keeps_all_activations;
-  std::string_view hint;  // what to do about other numbers of virtual stages
+  std::string_view hint;                     // what to do about other numbers of virtual stages
   std::array<std::string_view, 2> kin = {};  // to take for other numbers of virtual stages
 };
 
@@ -31,16 +31,47 @@ constexpr std::string_view kOneVirtualStage =
 // A new schedule is one line here.
 constexpr std::array kKinds = {
     Kind{"gpipe", detail::gpipe, Placement::kRoundRobin, 1, kAny, false, true, ""},
-    Kind{"1f1b", detail::one_forward_one_backward, Placement::kRoundRobin, 1, 1, false, false,
+    Kind{"1f1b",
+         detail::one_forward_one_backward,
+         Placement::kRoundRobin,
+         1,
+         1,
+         false,
+         false,
          "take interleaved-1f1b, which has any number of virtual stages a rank, or set "
          "virtual_stages = 1 "
-         "(--virtual-stages 1)", {"interleaved-1f1b"}},
-    Kind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, false, false, ""},
-    Kind{"zb-h1", detail::zero_bubble_h1, Placement::kRoundRobin, 1, 1, true, false, kOneVirtualStage, {"interleaved-1f1b", "zb-v"}},
-    Kind{"zb-h2", detail::zero_bubble_h2, Placement::kRoundRobin, 1, 1, true, false, kOneVirtualStage, {"interleaved-1f1b", "zb-v"}},
-    Kind{"zb-v", detail::zero_bubble_v, Placement::kV, 2, 2, true, false,
+         "(--virtual-stages 1)",
+         {"interleaved-1f1b"}},
+    Kind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, false, false,
+         ""},
+    Kind{"zb-h1",
+         detail::zero_bubble_h1,
+         Placement::kRoundRobin,
+         1,
+         1,
+         true,
+         false,
+         kOneVirtualStage,
+         {"interleaved-1f1b", "zb-v"}},
+    Kind{"zb-h2",
+         detail::zero_bubble_h2,
+         Placement::kRoundRobin,
+         1,
+         1,
+         true,
+         false,
+         kOneVirtualStage,
+         {"interleaved-1f1b", "zb-v"}},
+    Kind{"zb-v",
+         detail::zero_bubble_v,
+         Placement::kV,
+         2,
+         2,
+         true,
+         false,
          "set virtual_stages = 2 (--virtual-stages 2), or take zb-h1, which has 1 virtual stage a "
-         "rank", {"zb-h1"}},
+         "rank",
+         {"zb-h1"}},
 };
 
 constexpr auto kNames = [] {
@@ -101,8 +132,8 @@ std::vector<std::string_view> schedules_instead(std::string_view name,
   for (const std::string_view kin : kind_called(name).kin) {
     if (kin.empty()) continue;
     const Kind& kind = kind_called(kin);
-    const bool fits = virtual_stages >= kind.min_virtual_stages &&
-                      virtual_stages <= kind.max_virtual_stages;
+    const bool fits =
+        virtual_stages >= kind.min_virtual_stages && virtual_stages <= kind.max_virtual_stages;
     if (fits) names.push_back(kin);
   }
   return names;

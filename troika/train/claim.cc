@@ -1,8 +1,8 @@
 #include <troika/base/error.h>
-#include <troika/recipe/recipe_file.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
+#include <troika/recipe/recipe_file.h>
 #include <troika/train/claim.h>
 #include <troika/train/run_folder.h>
 

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/version.h>
-#include <troika/recipe/resolve.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/job.h>
 #include <troika/train/model_part.h>
 

@@ -5,9 +5,9 @@
 #include <troika/base/error.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/group.h>
-#include <troika/recipe/recipe.h>
 #include <troika/mesh/mesh.h>
 #include <troika/observe/trace.h>
+#include <troika/recipe/recipe.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/session/session.h>
 

@@ -2,9 +2,9 @@
 // progress to the person who waits.
 #pragma once
 
-#include <troika/recipe/recipe.h>
 #include <troika/observe/metrics.h>
 #include <troika/observe/progress.h>
+#include <troika/recipe/recipe.h>
 
 #include <filesystem>
 #include <memory>

@@ -1,6 +1,6 @@
 #include <troika/base/index_range.h>
-#include <troika/recipe/resolve.h>
 #include <troika/parallel/pipeline/cut.h>
+#include <troika/recipe/resolve.h>
 #include <troika/schedule/generate.h>
 #include <troika/train/job.h>
 #include <troika/train/model_part.h>
@@ -106,13 +106,14 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
     const auto count = static_cast<int>(units.size());
     const bool autograd =
         std::ranges::any_of(units, [](const auto& unit) { return unit->uses_autograd(); });
-    const Recompute recompute = autograd ? layout.recompute
-                                         : recompute_of(recipe.parallel.activation_checkpoint);
+    const Recompute recompute =
+        autograd ? layout.recompute : recompute_of(recipe.parallel.activation_checkpoint);
     stages_.push_back(std::make_unique<UnitStage>(std::move(units), first_unit, recompute));
     first_unit += count;
     const auto more = stages_.back()->specs();
     specs.insert(specs.end(), more.begin(), more.end());
   }
+  apply_groups(recipe.optimizer.groups, parameter_names(), specs);
   arena_ = std::make_unique<Arena>(specs, numeric_types(recipe.train.precision),
                                    std::move(placement.sharding));
   for (const auto& stage : stages_) stage->bind(*arena_);

@@ -2,11 +2,11 @@
 // its tensor axis, over an arena that ZeRO cuts over its data axis.
 #pragma once
 
-#include <troika/recipe/recipe.h>
 #include <troika/models/kind.h>
 #include <troika/nn/stage.h>
 #include <troika/nn/tensor_axis.h>
 #include <troika/param/arena.h>
+#include <troika/recipe/recipe.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,8 +1,8 @@
 // From the recipe's precision to the types that a run computes and remembers in.
 #pragma once
 
-#include <troika/recipe/recipe.h>
 #include <troika/param/arena.h>
+#include <troika/recipe/recipe.h>
 
 namespace troika {
 

@@ -4,11 +4,11 @@
 #include <troika/base/hash.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
-#include <troika/recipe/resolve.h>
-#include <troika/recipe/recipe_file.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/resources.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
 #include <troika/train/job.h>
@@ -60,7 +60,8 @@ class TrainingRun {
         job_(job),
         stop_on_signals_(options.stop_on_signals),
         folder_(run_folder(recipe)),
-        dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample, static_cast<std::uint64_t>(recipe.seed))),
+        dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
+                              static_cast<std::uint64_t>(recipe.seed))),
         gemm_rate_(gemm_rate_of(recipe)),
         trainer_(recipe, dataset_, job),
         whole_(job, trainer_.model()) {
@@ -138,7 +139,7 @@ class TrainingRun {
     const std::int64_t next = trainer_.state().step + 1;
     if (contains(recipe_.debug.dump_steps, next)) {
       std::vector<NamedTensor> parameters = whole_.masters();
-    for (NamedTensor& buffer : trainer_.whole_buffers()) parameters.push_back(std::move(buffer));
+      for (NamedTensor& buffer : trainer_.whole_buffers()) parameters.push_back(std::move(buffer));
       if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }

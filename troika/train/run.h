@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troika/config/origins.h>
-#include <troika/recipe/recipe.h>
 #include <troika/observe/progress.h>
+#include <troika/recipe/recipe.h>
 #include <troika/rendezvous/world.h>
 #include <troika/train/claim.h>
 

@@ -1,6 +1,6 @@
-#include <troika/recipe/resolve.h>
 #include <troika/observe/jsonl_sink.h>
 #include <troika/observe/resources.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/summary.h>
 

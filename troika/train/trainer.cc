@@ -2,9 +2,9 @@
 #include <troika/base/error.h>
 #include <troika/base/index_range.h>
 #include <troika/base/text.h>
-#include <troika/recipe/resolve.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/precision.h>
 #include <troika/train/trainer.h>
 
@@ -97,8 +97,8 @@ StepMetrics Trainer::step() {
   const double gradient_scale =
       1 / (loss_scale * static_cast<double>(std::max<std::int64_t>(sums.valid, 1)));
   metrics.loss = sums.loss / static_cast<double>(sums.valid);
-  metrics.learning_rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
-                                        recipe_.train.global_batch_size, step);
+  metrics.learning_rate =
+      learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size, step);
   metrics.grad_norm = [&] {
     const Span span(&job_.trace(), Track::kOptimizer, "gradient norm");
     return global_norm(model_.arena(), *sums_) * gradient_scale;
@@ -154,7 +154,9 @@ void Trainer::average_buffers() {
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!buffer.is_here || !buffer.tensor.is_floating_point()) continue;
     at::Tensor tensor = buffer.tensor;
-    job_.data().all_reduce(tensor, ReduceOp::kAverage, {"running statistics", job_.deadline()}).wait();
+    job_.data()
+        .all_reduce(tensor, ReduceOp::kAverage, {"running statistics", job_.deadline()})
+        .wait();
   }
 }
 

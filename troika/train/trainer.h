@@ -2,14 +2,14 @@
 // rank of a job runs the same steps; none of it prints or writes files.
 #pragma once
 
-#include <troika/recipe/recipe.h>
 #include <troika/data/dataset.h>
 #include <troika/data/loader.h>
 #include <troika/observe/metrics.h>
 #include <troika/optim/loss_scaler.h>
 #include <troika/optim/optimizer.h>
-#include <troika/param/named_tensor.h>
 #include <troika/parallel/pipeline/executor.h>
+#include <troika/param/named_tensor.h>
+#include <troika/recipe/recipe.h>
 #include <troika/sync/gradients/data_axis.h>
 #include <troika/train/job.h>
 #include <troika/train/loss_sum.h>

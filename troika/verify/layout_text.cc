@@ -1,9 +1,9 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/config/assign.h>
-#include <troika/recipe/resolve.h>
 #include <troika/config/nearest_key.h>
 #include <troika/recipe/refusals.h>
+#include <troika/recipe/resolve.h>
 #include <troika/recipe/validate.h>
 #include <troika/verify/layout_text.h>
 

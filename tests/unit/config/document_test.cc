@@ -53,7 +53,8 @@ TEST(Document, ReadsItsKindsAndTheirKeys) {
 
 // A kind may come after its keys, and may be changed by an override.
 TEST(Document, ChoosesKindsBeforeItReadsTheirKeys) {
-  EXPECT_EQ(read("[shape]\nside = 7\nkind = \"square\"\n").drawing.shape.as<SquareOptions>().side, 7);
+  EXPECT_EQ(read("[shape]\nside = 7\nkind = \"square\"\n").drawing.shape.as<SquareOptions>().side,
+            7);
   const Drawing drawing = read(kSquare, {"shape.kind=circle", "shape.radius=3"}).drawing;
   EXPECT_EQ(drawing.shape.as<CircleOptions>().radius, 3);
 }
@@ -68,8 +69,9 @@ TEST(Document, NamesTheNearestOfWhatIsUnknown) {
             "toy.toml:3: [shape] unknown key 'sid'; did you mean 'side'?");
   EXPECT_EQ(error_of(kSquare + "[pain]\n"),
             "toy.toml:3: unknown section [pain]; did you mean [paint]?");
-  EXPECT_EQ(error_of("[shape]\nkind = \"squar\"\n"),
-            "toy.toml:2: [shape] kind: 'squar' is not one of circle, square; did you mean 'square'?");
+  EXPECT_EQ(
+      error_of("[shape]\nkind = \"squar\"\n"),
+      "toy.toml:2: [shape] kind: 'squar' is not one of circle, square; did you mean 'square'?");
   EXPECT_EQ(error_of("pen = \"herd\"\n" + kSquare),
             "toy.toml:1: pen: 'herd' is not one of soft, hard; did you mean 'hard'?");
   // Green is a colour, but not of this key.
@@ -116,7 +118,8 @@ TEST(Document, IsWrittenAndReadBack) {
   drawing.paint.as<StripedOptions>().colours = {"red", ""};
   const std::string text = write_document(drawing_schema(), &drawing, {{"by", "a test"}});
   EXPECT_THAT(text, HasSubstr("\n[provenance]\n\"by\" = \"a test\"\n"));
-  EXPECT_THAT(text, HasSubstr("\n[paint]\nkind = \"striped\"\ngloss = 0.1\nwidths = [0.25, 0.5]\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\n[paint]\nkind = \"striped\"\ngloss = 0.1\nwidths = [0.25, 0.5]\n"));
   Drawing back;
   (void)read_document(drawing_schema(), &back, text, "toy.toml");
   EXPECT_EQ(back, drawing);
@@ -125,7 +128,8 @@ TEST(Document, IsWrittenAndReadBack) {
 TEST(Document, IsWrittenWithComments) {
   const Drawing drawing;
   const std::string text = write_commented(drawing_schema(), &drawing);
-  EXPECT_THAT(text, HasSubstr("\nkind = \"circle\"                  # circle | square; which shape\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\nkind = \"circle\"                  # circle | square; which shape\n"));
   EXPECT_THAT(text, HasSubstr("# default: 10 radius; lines that it is drawn with\n"));
   EXPECT_THAT(text, HasSubstr("# kind = \"square\" takes these keys instead: side\n"));
   EXPECT_THAT(text, HasSubstr("# kind = \"striped\" takes these keys instead: widths, colours\n"));
@@ -139,7 +143,8 @@ TEST(Document, HasTablesOfEveryKind) {
   EXPECT_THAT(text, HasSubstr("| `radius` | number | *required* | more than 0 | from the middle"));
   EXPECT_THAT(text, HasSubstr("| `segments` | integer | `10 radius` | 1 to 1000000000 | lines"));
   EXPECT_THAT(text, HasSubstr("| `colour` | string | `\"red\"` | `red`, `blue` | everywhere |\n"));
-  EXPECT_THAT(text, HasSubstr("| `widths` | list of two numbers | `[0.25, 0.5]` | each [0, 1) | of"));
+  EXPECT_THAT(text,
+              HasSubstr("| `widths` | list of two numbers | `[0.25, 0.5]` | each [0, 1) | of"));
 }
 
 TEST(Options, AreValues) {

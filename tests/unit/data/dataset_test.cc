@@ -238,8 +238,9 @@ TEST_F(DatasetTest, ReadsShardsAsTheTextTheyWereMadeFrom) {
   for (const Pack pack : {Pack::kConcatenate, Pack::kIsolated, Pack::kPad}) {
     DocumentOptions text = documents_in({folder_ / "x/*"}, 0.2), tokens = text;
     text.pack = tokens.pack = pack;
-      tokens.paths = {folder_ / "shards/*.tokens"};
-    const auto a = open_text(text, token_samples(16), 3), b = open_tokens(tokens, token_samples(16), 3);
+    tokens.paths = {folder_ / "shards/*.tokens"};
+    const auto a = open_text(text, token_samples(16), 3),
+               b = open_tokens(tokens, token_samples(16), 3);
     EXPECT_EQ(a->fingerprint(), b->fingerprint());
     EXPECT_NEAR(*a->bytes_per_token(), *b->bytes_per_token(), 1e-9);
     for (const Split split : {Split::kTrain, Split::kHeldOut}) {
@@ -274,9 +275,10 @@ TEST_F(DatasetTest, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(message_of<InternalError>(
                   [&] { static_cast<void>(open_text(weighted, token_samples(4), 1)); }),
               HasSubstr("data.weights does not go with data.paths"));
-  EXPECT_THAT(
-      message_of([&] { static_cast<void>(open_tokens(documents_in({text}), token_samples(4), 1)); }),
-      HasSubstr("a.txt' is not a token shard"));
+  EXPECT_THAT(message_of([&] {
+                static_cast<void>(open_tokens(documents_in({text}), token_samples(4), 1));
+              }),
+              HasSubstr("a.txt' is not a token shard"));
   EXPECT_THAT(message_of([&] {
                 static_cast<void>(open_text(documents_in({text}), token_samples(4, 128), 1));
               }),

@@ -107,8 +107,9 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
         },
         290);
   }());
-  EXPECT_THAT(message_of([&] { static_cast<void>(open_tokens(tokens, token_samples(16, 320), 1)); }),
-              HasSubstr("shard-00000.tokens' was not made by data.tokenizer = "));
+  EXPECT_THAT(
+      message_of([&] { static_cast<void>(open_tokens(tokens, token_samples(16, 320), 1)); }),
+      HasSubstr("shard-00000.tokens' was not made by data.tokenizer = "));
 }
 
 TEST_F(Prepare, SaysWhichTokenizerMadeTheShards) {

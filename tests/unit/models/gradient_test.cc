@@ -208,9 +208,9 @@ TEST(GptGradients, SizesOfOne) {
     for (const Position position : {Position::kRope, Position::kLearned}) {
       options.position = position;
       Microbatch batch = token_batch(options);
-      expect_right_gradients(recipe, batch);
+      expect_right_gradients(build_gpt(options, 5), batch);
       batch.document_ids = batch.inputs.mul(0);
-      expect_right_gradients(recipe, batch);
+      expect_right_gradients(build_gpt(options, 5), batch);
     }
   }
 }

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
-#include <troika/recipe/resolve.h>
-#include <troika/recipe/recipe_file.h>
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_advice.h>
 #include <troika/plan/memory_plan.h>
 #include <troika/plan/memory_report.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
 #include <troika/schedule/generate.h>
 #include <troika/schedule/simulate.h>
 #include <troika/train/run.h>

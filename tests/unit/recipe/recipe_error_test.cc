@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
     Choices, OneMistake,
     ::testing::Values(
         Mistake{"kind = \"gpt\"", "kind = \"gtp\"",
-                "recipe.toml:4: [model] kind: 'gtp' is not one of gpt, mlp, resnet; did you mean 'gpt'?"},
+                "recipe.toml:4: [model] kind: 'gtp' is not one of gpt, mlp, resnet; did you mean "
+                "'gpt'?"},
         Mistake{"layers = 2", "layers = 2\nnorm = \"layer_norm\"",
                 "recipe.toml:6: [model] norm: 'layer_norm' is not one of rmsnorm, layernorm; did "
                 "you mean 'layernorm'?"},

@@ -209,17 +209,17 @@ void DocumentKind::check(const Options& options, const Origins& origins) const {
 void DocumentKind::check_model(const Options&, const SampleSpec& sample, std::string_view model,
                                const Origins& origins) const {
   if (sample.is_language()) return;
-  origins.fail({"data.kind"},
-               "kind = \"" + std::string(name()) + "\" needs a language model, and [model] kind is \"" +
-                   std::string(model) + "\"; write kind = \"random\", or choose a language model");
+  origins.fail({"data.kind"}, "kind = \"" + std::string(name()) +
+                                  "\" needs a language model, and [model] kind is \"" +
+                                  std::string(model) +
+                                  "\"; write kind = \"random\", or choose a language model");
 }
 
 void DocumentKind::check_ready(const Options& options, const Origins& origins) const {
   if (!options.as<DocumentOptions>().paths.empty()) return;
-  origins.fail(
-      {"data.paths"},
-      "paths is empty, and kind = \"" + std::string(name()) + "\" reads from them",
-      "as in paths = [\"corpus/**/*.txt\"], or --set 'data.paths=[\"corpus/**/*.txt\"]'");
+  origins.fail({"data.paths"},
+               "paths is empty, and kind = \"" + std::string(name()) + "\" reads from them",
+               "as in paths = [\"corpus/**/*.txt\"], or --set 'data.paths=[\"corpus/**/*.txt\"]'");
 }
 
 std::vector<std::string> DocumentKind::warnings(const Options& options,

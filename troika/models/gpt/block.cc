@@ -66,16 +66,17 @@ class Projections {
   [[nodiscard]] Linear key_or_value(const std::string& part) const {
     const IndexRange held = scaled(heads_.key_value, options_.head_dim);
     return into(part, options_.kv_heads * options_.head_dim,
-                heads_.overlapping
-                    ? LinearCut::overlapping_columns(axis_, held, heads_.counted * options_.head_dim)
-                    : LinearCut::columns(axis_, held));
+                heads_.overlapping ? LinearCut::overlapping_columns(
+                                         axis_, held, heads_.counted * options_.head_dim)
+                                   : LinearCut::columns(axis_, held));
   }
   [[nodiscard]] Linear attention_output() const {
     return out_of("self_attn.o_proj", options_.heads * options_.head_dim,
                   scaled(heads_.query, options_.head_dim));
   }
   [[nodiscard]] Linear inner(const std::string& part) const {
-    return into(part, options_.ffn_dim, LinearCut::columns(axis_, axis_.slice_of(options_.ffn_dim)));
+    return into(part, options_.ffn_dim,
+                LinearCut::columns(axis_, axis_.slice_of(options_.ffn_dim)));
   }
   [[nodiscard]] Linear feed_forward_output() const {
     return out_of("mlp.down_proj", options_.ffn_dim, axis_.slice_of(options_.ffn_dim));
@@ -194,7 +195,7 @@ Activation GptBlock::forward(Activation input, const Saved& saved,
 
 at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State& state) const {
   const at::Tensor& ids = saved.microbatch.inputs;
-  state.shape = {ids.size(0),      ids.size(1), heads_.query.count, heads_.key_value.count,
+  state.shape = {ids.size(0),       ids.size(1), heads_.query.count, heads_.key_value.count,
                  options_.head_dim, heads_.reads};
   state.attention_input = attention_norm_.forward(hidden, state.attention_norm);
   const AttentionInputs inputs = project(

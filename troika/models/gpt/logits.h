@@ -2,8 +2,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/models/gpt/options.h>
 #include <troika/models/gpt/head.h>
+#include <troika/models/gpt/options.h>
 #include <troika/nn/stage.h>
 
 #include <memory>

@@ -82,7 +82,8 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
   [[nodiscard]] ModelTraits traits(const Options& options) const override {
     const auto& model = options.as<GptOptions>();
     ModelTraits traits;
-    const TensorSpec tokens{"input_ids", at::kLong, {model.seq_len}, model.vocab_size, "vocab_size"};
+    const TensorSpec tokens{
+        "input_ids", at::kLong, {model.seq_len}, model.vocab_size, "vocab_size"};
     traits.sample = {tokens, tokens, model.seq_len, "tokens"};
     traits.sample.target.name = "targets";
     traits.units = model.layers + 2;

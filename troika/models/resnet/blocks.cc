@@ -13,11 +13,9 @@ torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t ke
 
 NormFunction register_norm(torch::nn::Module& parent, const std::string& name,
                            std::int64_t channels, const ResnetNorm& norm) {
-  const auto options =
-      torch::nn::BatchNormOptions(channels).eps(norm.eps).momentum(norm.momentum);
+  const auto options = torch::nn::BatchNormOptions(channels).eps(norm.eps).momentum(norm.momentum);
   if (norm.kind == BatchNormKind::kSynchronised && norm.data.size() > 1) {
-    auto module =
-        parent.register_module(name, SyncBatchNorm(options, norm.data, norm.timeout));
+    auto module = parent.register_module(name, SyncBatchNorm(options, norm.data, norm.timeout));
     return [module](const at::Tensor& input) mutable { return module->forward(input); };
   }
   auto module = parent.register_module(name, torch::nn::BatchNorm2d(options));
@@ -47,8 +45,7 @@ ResnetBlockModuleImpl::ResnetBlockModuleImpl(const BlockShape& shape, const Resn
   const auto add = [&](std::int64_t in, std::int64_t out, std::int64_t kernel,
                        std::int64_t stride) {
     const std::string number = std::to_string(convolutions_.size() + 1);
-    convolutions_.push_back(
-        register_module("conv" + number, convolution(in, out, kernel, stride)));
+    convolutions_.push_back(register_module("conv" + number, convolution(in, out, kernel, stride)));
     norms_.push_back(register_norm(*this, "bn" + number, out, norm));
   };
   if (shape.bottleneck) {

@@ -54,8 +54,7 @@ class Builder {
     }
     add_head();
     auto& facts = model_.facts;
-    facts.flops_per_sample =
-        std::accumulate(facts.unit_flops.begin(), facts.unit_flops.end(), 0.0);
+    facts.flops_per_sample = std::accumulate(facts.unit_flops.begin(), facts.unit_flops.end(), 0.0);
     facts.pads_microbatches = syncs();
     return std::move(model_);
   }
@@ -75,7 +74,8 @@ class Builder {
   void add_stem() {
     const bool large = options_.stem == ResnetStem::k224;
     const std::int64_t size = large ? halved(options_.image_size) : options_.image_size;
-    const double flops = flops_of_convolution(options_.channels, options_.width, large ? 7 : 3, size);
+    const double flops =
+        flops_of_convolution(options_.channels, options_.width, large ? 7 : 3, size);
     const Cursor next{options_.width, large ? halved(size) : size};
     add("", [=, this] { return ResnetStemModule(options_, norm(), format(), layout_.type); }, next,
         flops, {});
@@ -87,8 +87,7 @@ class Builder {
     const bool bottleneck = options_.block == ResnetBlock::kBottleneck;
     const std::int64_t in = at_.channels, out = bottleneck ? 4 * width : width;
     const Cursor next{out, stride == 2 ? halved(at_.size) : at_.size};
-    double flops =
-        bottleneck ? flops_of_convolution(in, width, 1, at_.size) +
+    double flops = bottleneck ? flops_of_convolution(in, width, 1, at_.size) +
                                     flops_of_convolution(width, width, 3, next.size) +
                                     flops_of_convolution(width, out, 1, next.size)
                               : flops_of_convolution(in, width, 3, next.size) +
@@ -107,7 +106,8 @@ class Builder {
       return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
     };
     const double flops = 6 * static_cast<double>(channels * classes);
-    add("", [=] { return ResnetHeadModule(channels, classes); }, {classes, 0}, flops, loss);
+    add(
+        "", [=] { return ResnetHeadModule(channels, classes); }, {classes, 0}, flops, loss);
   }
 
   template <class Make>

@@ -1,10 +1,10 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/nn/module_tensors.h>
+#include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/gradient_averager.h>
-#include <troika/nn/module_tensors.h>
 #include <troika/parallel/data_parallel/replica_agreement.h>
-#include <troika/nn/sync_batch_norm.h>
 
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/torch.h>

@@ -11,9 +11,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/nn/named_unit.h>
 #include <troika/parallel/data_parallel/bucket_hook.h>
 #include <troika/param/bucket_sizes.h>
-#include <troika/nn/named_unit.h>
 #include <troika/session/session.h>
 
 #include <filesystem>

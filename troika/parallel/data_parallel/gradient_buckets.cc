@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/text.h>
-#include <troika/parallel/data_parallel/gradient_buckets.h>
 #include <troika/nn/module_tensors.h>
+#include <troika/parallel/data_parallel/gradient_buckets.h>
 
 #include <algorithm>
 #include <map>

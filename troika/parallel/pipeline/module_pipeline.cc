@@ -1,11 +1,11 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
-#include <troika/optim/gradient_norm.h>
 #include <troika/nn/module_tensors.h>
+#include <troika/nn/module_unit.h>
+#include <troika/optim/gradient_norm.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 #include <troika/parallel/pipeline/module_pipeline_setup.h>
-#include <troika/nn/module_unit.h>
 #include <troika/schedule/generate.h>
 #include <troika/sync/gradients/data_axis.h>
 

@@ -9,8 +9,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <troika/nn/stage.h>
 #include <troika/nn/named_unit.h>
+#include <troika/nn/stage.h>
 #include <troika/param/bucket_sizes.h>
 #include <troika/session/session.h>
 

@@ -106,8 +106,8 @@ class RandomFeatures final : public RandomDataset {
     std::vector<std::int64_t> shape = shape_;
     shape.insert(shape.begin(), count);
     batch.inputs = at::empty(shape, at::kFloat);
-    batch.targets = is_class_ ? at::empty({count}, at::kLong)
-                                                 : at::empty({count, outputs}, at::kFloat);
+    batch.targets =
+        is_class_ ? at::empty({count}, at::kLong) : at::empty({count, outputs}, at::kFloat);
     auto* features = batch.inputs.mutable_data_ptr<float>();
     std::vector<double> scores(outputs_);
     for (std::int64_t i = 0; i < count; ++i) {

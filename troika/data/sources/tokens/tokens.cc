@@ -25,8 +25,8 @@ std::string advice_on_tokenizer(const std::string& shard, std::uint64_t made_by)
 }
 
 // Shards know which tokenizer made them; 0 is one of another program.
-void check_tokenizer(const DocumentSource& source, const std::string& shard, const DocumentOptions& options,
-                     const Tokenizer& tokenizer) {
+void check_tokenizer(const DocumentSource& source, const std::string& shard,
+                     const DocumentOptions& options, const Tokenizer& tokenizer) {
   const std::uint64_t made_by = source.tokenizer();
   if (made_by == 0 || made_by == tokenizer.fingerprint()) return;
   throw DataError("the token shard " + shown_path(shard) +
