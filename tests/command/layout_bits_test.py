@@ -112,6 +112,7 @@ class Rounding(CommandTest):
             with self.subTest(f"{precision}: {' '.join(layout)}", one_rank=one_rank):
                 self.assertLess(self.distance(self.gradients(precision, ranks, layout), exact), 1.25 * one_rank)
 
+    @slow
     def test_bf16(self):
         self.compare("bf16", 2**-7)
 

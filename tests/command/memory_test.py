@@ -110,6 +110,7 @@ class Activations(Memory):
         simulated = json.loads(self.succeeds(self.troika("simulate", "schedule", *words)).out)
         return [rank["peak_activations"] for rank in simulated["ranks"]]
 
+    @slow
     def test_bytes_at_the_peak(self):
         # GPipe keeps all of them: from two runs follow what a microbatch takes and what everything else takes.
         four, eight = self.measure("gpipe", 1, 4), self.measure("gpipe", 1, 8)
