@@ -85,6 +85,17 @@ class RandomRecipe {
   void fill(void* options, const AutoIntegerSpec& spec) {
     if (random_() % 2 == 0) spec.at.edit(options) = integer(spec.range);
   }
+  void fill(void* options, const AutoNumberSpec& spec) {
+    if (random_() % 2 == 0) spec.at.edit(options) = number(spec.range);
+  }
+  void fill(void* options, const TablesSpec& spec) {
+    for (std::uint64_t i = random_() % 3; i > 0; --i) {
+      void* const table = spec.append(options);
+      for (const Key& key : spec.keys()) {
+        std::visit([&](const auto& own) { fill(table, own); }, key.spec);
+      }
+    }
+  }
   void fill(void* options, const NumberSpec& spec) { spec.at.edit(options) = number(spec.range); }
   void fill(void* options, const SecondsSpec& spec) { spec.at.edit(options) = number(spec.range); }
   void fill(void* options, const BoolSpec& spec) { spec.at.edit(options) = random_() % 2 == 0; }
