@@ -27,9 +27,12 @@ std::span<std::int64_t> row(const at::Tensor& matrix, std::int64_t index) {
 }
 
 // The files of each source: one source a path when the paths have weights, else one of all.
-std::vector<std::vector<FoundFile>> files_of_sources(const DataRecipe& data) {
-  std::vector<std::vector<FoundFile>> lists = find_files(data.paths);
-  if (!data.weights.empty()) return lists;
+std::vector<std::vector<FoundFile>> files_of_sources(const DataRecipe& data,
+                                                     std::vector<std::string>& warnings) {
+  FileSearch search = find_files(data.paths);
+  if (!search.left_out.empty()) warnings.push_back(describe_left_out(search));
+  std::vector<std::vector<FoundFile>>& lists = search.files;
+  if (!data.weights.empty()) return std::move(lists);
   std::vector<FoundFile> all;
   for (std::vector<FoundFile>& list : lists) {
     all.insert(all.end(), std::make_move_iterator(list.begin()),
@@ -66,10 +69,10 @@ void check_tokenizer(const DocumentSource& source, const std::string& shard, con
                   advice_on_tokenizer(shard, made_by));
 }
 
-Sources open_sources(const DataRecipe& data) {
+Sources open_sources(const DataRecipe& data, std::vector<std::string>& warnings) {
   Sources sources;
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data.tokenizer);
-  for (std::vector<FoundFile>& files : files_of_sources(data)) {
+  for (std::vector<FoundFile>& files : files_of_sources(data, warnings)) {
     if (data.kind == DataKind::kTokens) {
       sources.push_back(open_token_documents(files));
       check_tokenizer(*sources.back(), files.front().path, data, *tokenizer);
@@ -91,9 +94,12 @@ Sources open_sources(const DataRecipe& data) {
 class PackedDataset final : public Dataset {
  public:
   PackedDataset(const DataRecipe& data, const ModelRecipe& model, std::uint64_t seed)
-      : sources_(open_sources(data)),
+      : sources_(open_sources(data, warnings_)),
         options_{data.pack, model.seq_len, model.vocab_size, data.held_out_fraction} {
-    for (const auto& source : sources_) check_vocabulary(*source, model.vocab_size);
+    for (const auto& source : sources_) {
+      check_vocabulary(*source, model.vocab_size);
+      if (!source->warning().empty()) warnings_.push_back(source->warning());
+    }
     open_train_side(data, seed);
     open_held_out_side();
   }
@@ -118,13 +124,13 @@ class PackedDataset final : public Dataset {
   void open_train_side(const DataRecipe& data, std::uint64_t seed);
   void open_held_out_side();
 
+  std::vector<std::string> warnings_;
   Sources sources_;
   PackOptions options_;
   Sides train_;
   Sides held_out_;
   std::optional<Sampler> sampler_;
   std::optional<Permutation> held_out_order_;
-  std::vector<std::string> warnings_;
 };
 
 void PackedDataset::open_train_side(const DataRecipe& data, std::uint64_t seed) {
