@@ -270,6 +270,14 @@ double detail::UpdateAccess::clip_grad_norm(double max_norm) const {
   return averager_->clip_grad_norm(max_norm);
 }
 
+std::string detail::UpdateAccess::describe_shards() const {
+  return averager_->describe_shards();
+}
+
+void detail::UpdateAccess::check_saved_shards(const std::string* saved) const {
+  averager_->check_saved_shards(saved);
+}
+
 void Replica::watch_tensor(const at::Tensor& output) {
   if (!output.defined()) return;
   if (const auto& grad_fn = output.grad_fn()) {

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -83,6 +84,12 @@ class UpdateAccess {
   void end_step() const;
   void zero_grad() const;
   [[nodiscard]] double clip_grad_norm(double max_norm) const;
+  // Names the shards that this rank updates: its rank, and a digest of how parameters are cut.
+  // Empty at stage 0.
+  [[nodiscard]] std::string describe_shards() const;
+  // Throws UsageError unless `saved`, from an optimiser's file, names the same; null: it names
+  // none.
+  void check_saved_shards(const std::string* saved) const;
 
  private:
   std::shared_ptr<GradientAverager> averager_;
