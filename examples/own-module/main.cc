@@ -65,6 +65,7 @@ void train() {
   Net net;
   const auto session = troika::Session::from_environment();  // 1
   troika::DataParallel model(net, session);                  // 2
+  model.seed_by_rank(1);  // dropout would draw other masks on each rank
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   const troika::DistributedSampler sampler(*Quarters().size(), session);  // 3
   auto loader = torch::data::make_data_loader(Quarters().map(torch::data::transforms::Stack<>()),

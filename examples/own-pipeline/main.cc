@@ -99,6 +99,7 @@ void train(const std::vector<std::string>& arguments) {
 
   const auto session = troika::Session::from_environment();
   troika::ModulePipeline model(units(), loss, session, options);
+  session.seed_by_rank(1);  // dropout would draw other masks on each rank
   torch::optim::AdamW optimizer(model.parameters(), 1e-3);
   // Ranks of one pipeline see the same samples.
   troika::DistributedSampler sampler(kSamples, model.data_rank(), model.data_ranks());

@@ -52,6 +52,7 @@ void train(int stage) {
   troika::DataParallelOptions options;
   options.zero_stage = stage;
   troika::DataParallel model(net, session, options);
+  model.seed_by_rank(1);  // dropout would draw other masks on each rank
   troika::ZeroRedundancyOptimizer<torch::optim::AdamW> optimizer(
       model, torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
   troika::DistributedSampler sampler(kSamples, session);

@@ -57,8 +57,8 @@ class JudgedResnet(CommandTest):
         super().setUp()
         (self.folder / "recipe.toml").write_text(RECIPE)
 
-    def verdict(self, run):
-        with mock.patch.object(sys, "argv", ["judge", str(run)]):
+    def verdict(self, run, *arguments):
+        with mock.patch.object(sys, "argv", ["judge", str(run), *arguments]):
             return resnet_reference.main()
 
     def trained(self, ranks, *sets):
@@ -124,6 +124,13 @@ class JudgedResnet(CommandTest):
                     self.assertAlmostEqual(own, right, delta=1e-12 * right)
                 for name, value in load_file(self.run_folder / "model.safetensors").items():
                     torch.testing.assert_close(value, tensors[name], rtol=1e-11, atol=1e-13, msg=name)
+
+    def test_narrower_precisions(self):
+        # The bounds are some five times what is found; a wrong batch-norm is off by its whole gradient.
+        for bound, layout in (("1e-6", ("train.precision=fp32",)), ("1e-6", ("train.precision=fp32", SYNC)),
+                              ("0.05", ("train.precision=bf16", SYNC)), ("0.02", ("train.precision=fp16",))):
+            with self.subTest(layout):
+                self.assertEqual(self.verdict(self.trained(2, *layout), "--tolerance", bound, "--floor", bound), AGREES)
 
     def test_the_judge_notices(self):
         """Other statistics than the run's, and a wrong number in a file."""

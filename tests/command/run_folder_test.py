@@ -129,6 +129,17 @@ class RunFolder(CommandTest):
         self.assertLess(sum(losses[-5:]), 0.9 * sum(losses[:5]))
 
 
+class GlobsOfEverything(CommandTest):
+    def test_what_runs_write_is_no_data(self):
+        """With `**` the second run reads what the first has read, and no more."""
+        for name in ("one", "two"):
+            done = self.succeeds(self.train('data.paths=["**"]', f"name={name}", "debug.dump_steps=[1]", ranks=2))
+            self.assertIn("left out of the data: ", done.err)
+        self.assertIn("'runs/one'", done.err)
+        self.assertEqual(self.losses(self.folder / "runs" / "two"), self.losses(self.folder / "runs" / "one"))
+        self.assertRegex(done.err, "data: 13 documents")  # the text, and recipe.toml
+
+
 class TokenShards(CommandTest):
     def test_they_train_as_the_text_they_are_made_of(self):
         self.succeeds(self.train())

@@ -106,6 +106,16 @@ bool is_plausible_typo(std::string_view a, std::string_view b, std::size_t dista
   return distance <= std::max<std::size_t>(1, longer / 3) && distance < longer;
 }
 
+std::size_t count_not_utf8(std::string_view text) {
+  std::size_t count = 0;
+  while (!text.empty()) {
+    const std::size_t length = front_of(text).length;
+    if (length == 0) ++count;
+    text.remove_prefix(std::max<std::size_t>(1, length));
+  }
+  return count;
+}
+
 std::string Utf8Stream::push(std::string_view bytes) {
   waiting_ += bytes;
   std::string text;

@@ -62,6 +62,9 @@ template <class Range>
 // U+FFFD, which stands for what is no character.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
+// How many bytes of `text` belong to no character of UTF-8: text in Latin-1, say, or no text.
+[[nodiscard]] std::size_t count_not_utf8(std::string_view text);
+
 // Text that arrives in pieces cut anywhere, as UTF-8 that can be shown at once: a character waits
 // until all its bytes are there, and a byte that belongs to none becomes U+FFFD.
 class Utf8Stream {

@@ -5,6 +5,7 @@
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/data/prepare.h>
+#include <troika/observe/log.h>
 #include <troika/observe/progress.h>
 #include <unistd.h>
 
@@ -79,6 +80,7 @@ class TokenisingReporter {
 };
 
 void print_report(const PrepareReport& report) {
+  for (const std::string& warning : report.warnings) log_warning(warning);
   const std::string folder = report.shards.front().parent_path().string();
   std::cout << folder << ": " << format_count(static_cast<double>(report.documents))
             << " documents, " << format_bytes(static_cast<std::uint64_t>(report.text_bytes))

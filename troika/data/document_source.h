@@ -31,6 +31,8 @@ class DocumentSource {
   [[nodiscard]] virtual std::int64_t largest_id() const = 0;
   // Which tokenizer made the ids: Tokenizer::fingerprint, 0 where that is not known.
   [[nodiscard]] virtual std::uint64_t tokenizer() const = 0;
+  // What the user might not expect of the documents; empty where there is nothing.
+  [[nodiscard]] virtual std::string warning() const { return {}; }
   // The document as error messages call it: its file and, inside a shard, its number.
   [[nodiscard]] virtual std::string describe(std::int64_t document) const = 0;
 };

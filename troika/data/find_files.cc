@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/text.h>
 #include <troika/data/find_files.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,6 +26,13 @@ using FileIdentity = std::pair<dev_t, ino_t>;
 
 bool has_wildcard(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
+}
+
+// A run's folder has its lock and its recorders from the start, and a recipe from its first step.
+bool is_run_folder(const std::string& folder) {
+  const auto has = [&](const char* name) { return ::access((folder + name).c_str(), F_OK) == 0; };
+  if (has("/.lock")) return has("/recipe.toml") || has("/flight");
+  return has("/recipe.toml") && (has("/metrics.jsonl") || has("/summary.json"));
 }
 
 struct Candidate {
@@ -52,6 +61,7 @@ class GlobWalk {
     walk(pattern.starts_with('/') ? "/" : "", 0);
   }
   std::vector<Candidate> found;
+  std::vector<std::string> run_folders;  // not entered
   bool met_empty_file = false;
 
  private:
@@ -98,6 +108,15 @@ class GlobWalk {
     found.push_back({{std::move(path), status.st_size}, {status.st_dev, status.st_ino}});
   }
 
+  // A folder that a wildcard has matched.
+  void enter(const std::string& folder, std::size_t depth) {
+    if (is_run_folder(folder)) {
+      run_folders.push_back(folder);
+    } else {
+      walk(folder, depth);
+    }
+  }
+
   void walk(const std::string& folder, std::size_t depth) {
     struct stat status {};
     if (::stat(folder.empty() ? "." : folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
@@ -117,11 +136,11 @@ class GlobWalk {
       if (::fnmatch(segment.c_str(), entry.name.c_str(), FNM_PERIOD) != 0) continue;
       std::string path = join_path(folder, entry.name);
       if (segment == "**") {
-        if (is_folder(path, entry.type)) walk(path, depth);
+        if (is_folder(path, entry.type)) enter(path, depth);
       } else if (last) {
         if (entry.type != DT_DIR) add(std::move(path));
       } else if (is_folder(path, entry.type)) {
-        walk(path, depth + 1);
+        enter(path, depth + 1);
       }
     }
   }
@@ -144,7 +163,20 @@ Candidate plain_file(const std::string& path, const struct stat& status) {
   return {{path, status.st_size}, {status.st_dev, status.st_ino}};
 }
 
-std::vector<Candidate> candidates_of(const std::string& pattern) {
+// Why a glob has found nothing.
+DataError nothing_found(const std::string& pattern, const GlobWalk& walk) {
+  if (walk.met_empty_file) {
+    return DataError("every file that " + shown_path(pattern) + " matches is empty");
+  }
+  return DataError("no file matches " + shown_path(pattern),
+                   walk.run_folders.empty()
+                       ? kRelativeHint
+                       : "what runs have written, as in " + shown_path(walk.run_folders.front()) +
+                             ", is left out unless the path names that folder");
+}
+
+// Adds run folders to `left_out`.
+std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::string>& left_out) {
   struct stat status {};
   // A file whose name holds wildcards is meant as it is written.
   if (::stat(pattern.c_str(), &status) == 0) return {plain_file(pattern, status)};
@@ -157,12 +189,8 @@ std::vector<Candidate> candidates_of(const std::string& pattern) {
                     std::generic_category().message(reason));
   }
   GlobWalk walk(pattern);
-  if (walk.found.empty()) {
-    throw DataError(walk.met_empty_file
-                        ? "every file that " + shown_path(pattern) + " matches is empty"
-                        : "no file matches " + shown_path(pattern),
-                    walk.met_empty_file ? "" : kRelativeHint);
-  }
+  if (walk.found.empty()) throw nothing_found(pattern, walk);
+  left_out.insert(walk.run_folders.begin(), walk.run_folders.end());
   std::sort(walk.found.begin(), walk.found.end(),
             [](const Candidate& a, const Candidate& b) { return a.file.path < b.file.path; });
   return std::move(walk.found);
@@ -170,12 +198,13 @@ std::vector<Candidate> candidates_of(const std::string& pattern) {
 
 }  // namespace
 
-std::vector<std::vector<FoundFile>> find_files(std::span<const std::string> patterns) {
-  std::vector<std::vector<FoundFile>> files;
+FileSearch find_files(std::span<const std::string> patterns) {
+  FileSearch search;
+  std::set<std::string> left_out;
   std::set<FileIdentity> taken;
   for (const std::string& pattern : patterns) {
-    std::vector<FoundFile>& of_pattern = files.emplace_back();
-    for (Candidate& candidate : candidates_of(pattern)) {
+    std::vector<FoundFile>& of_pattern = search.files.emplace_back();
+    for (Candidate& candidate : candidates_of(pattern, left_out)) {
       if (taken.insert(candidate.identity).second) of_pattern.push_back(std::move(candidate.file));
     }
     if (of_pattern.empty()) {
@@ -184,7 +213,20 @@ std::vector<std::vector<FoundFile>> find_files(std::span<const std::string> patt
           "remove this path, or make the earlier ones narrower");
     }
   }
-  return files;
+  search.left_out.assign(left_out.begin(), left_out.end());
+  return search;
+}
+
+std::string describe_left_out(const FileSearch& search) {
+  if (search.left_out.empty()) return "";
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> names;
+  for (const std::string& folder : search.left_out) {
+    if (names.size() < kShown) names.push_back(shown_path(folder));
+  }
+  const std::size_t more = search.left_out.size() - names.size();
+  return std::string("what lies in run folders is left out of the data: ") + join(names, ", ") +
+         (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
 }  // namespace troika

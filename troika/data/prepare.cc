@@ -138,9 +138,9 @@ class ShardSeries {
   std::int64_t tokens_ = 0;
 };
 
-std::vector<FoundFile> all_files(std::span<const std::string> paths) {
+std::vector<FoundFile> all_files(const FileSearch& search) {
   std::vector<FoundFile> all;
-  for (const std::vector<FoundFile>& files : find_files(paths)) {
+  for (const std::vector<FoundFile>& files : search.files) {
     all.insert(all.end(), files.begin(), files.end());
   }
   std::sort(all.begin(), all.end(),
@@ -163,34 +163,42 @@ ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const 
   return {std::move(tokenizer), std::move(model)};
 }
 
-void write_shards(std::span<const FoundFile> files, const Tokenizer& tokenizer, ShardSeries& shards,
-                  const PrepareProgress& progress) {
+// Returns what is to be said of the text; empty where there is nothing.
+std::string write_shards(std::span<const FoundFile> files, const Tokenizer& tokenizer,
+                         ShardSeries& shards, const PrepareProgress& progress) {
   std::int64_t done = 0, total = 0;
   for (const FoundFile& file : files) total += file.size;
   if (progress) progress(0, total);
   const std::vector<std::uint64_t> keys = keys_of(files);
+  NotUtf8 not_utf8;
   tokenize_files(files, tokenizer, [&](const TokenizedPart& part) {
+    not_utf8.add(part);
     shards.add_tokens(part.ids);
     if (part.last) shards.end_document(keys[part.file], files[part.file].size);
     done += static_cast<std::int64_t>(part.text_bytes);
     if (progress) progress(done, total);
   });
   shards.close();
+  return not_utf8.describe(files);
 }
 
 }  // namespace
 
 PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgress& progress) {
   check_options(options);
-  const std::vector<FoundFile> files = all_files(options.paths);
+  const FileSearch search = find_files(options.paths);
+  const std::vector<FoundFile> files = all_files(search);
   const ChosenTokenizer chosen = choose_tokenizer(options, files);
   PartialFolder folder(options.out);
   if (!chosen.model.empty()) write_file_atomically(folder.path() / kTokenizerFile, chosen.model);
   ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
-  write_shards(files, *chosen.tokenizer, shards, progress);
+  const std::string warning = write_shards(files, *chosen.tokenizer, shards, progress);
   if (shards.tokens() == 0) throw DataError("the data files give no tokens");
 
   PrepareReport report;
+  // Bytes are taken as they are.
+  if (!chosen.model.empty() && !warning.empty()) report.warnings.push_back(warning);
+  if (!search.left_out.empty()) report.warnings.push_back(describe_left_out(search));
   report.documents = shards.documents();
   report.tokens = shards.tokens();
   report.vocab_size = chosen.tokenizer->vocab_size();

@@ -31,6 +31,7 @@ struct PrepareReport {
   std::int64_t vocab_size = 0;                // of the tokenizer: what model.vocab_size must reach
   std::vector<std::filesystem::path> shards;  // where they now are
   std::filesystem::path tokenizer;            // the model's file; empty for bytes
+  std::vector<std::string> warnings;          // of what the user might not expect
 };
 
 // Called from time to time, on the thread that called prepare_tokens, with the bytes of text done

@@ -1,5 +1,7 @@
 #include <ATen/Parallel.h>
+#include <troika/base/file.h>
 #include <troika/base/random.h>
+#include <troika/base/text.h>
 #include <troika/data/sampler.h>
 #include <troika/data/sources/text/text_file.h>
 #include <troika/data/tokenize_files.h>
@@ -57,6 +59,7 @@ void encode(const Tokenizer& tokenizer, std::span<const std::string> texts,
   at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::size_t i = next++; i < texts.size(); i = next++) {
       parts[i].ids = tokenizer.encode(texts[i]);
+      parts[i].not_utf8 = count_not_utf8(texts[i]);
     }
   });
 }
@@ -80,11 +83,20 @@ void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer
   };
   while (std::optional<PartReader::Part> part = reader.next()) {
     bytes += part->text.size();
-    parts.push_back({part->file, part->last, part->text.size(), {}});
+    parts.push_back({part->file, part->last, part->text.size(), 0, {}});
     texts.push_back(std::move(part->text));
     if (bytes >= batch_bytes) flush();
   }
   flush();
+}
+
+std::string NotUtf8::describe(std::span<const FoundFile> files) const {
+  if (bytes_ == 0) return "";
+  return plural(static_cast<std::int64_t>(bytes_), "byte") + " of " +
+         plural(static_cast<std::int64_t>(files_.size()), "data file") +
+         (bytes_ == 1 ? " is" : " are") + " no UTF-8, which the tokenizer reads as U+FFFD; " +
+         shown_path(files[*files_.begin()].path) +
+         " is the first: `iconv -f latin1 -t utf8` may mend it";
 }
 
 LineReader training_lines(std::span<const FoundFile> files, std::int64_t max_bytes) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct TokenizedPart {
   std::size_t file = 0;
   bool last = false;           // of its file
   std::size_t text_bytes = 0;  // of this part
+  std::size_t not_utf8 = 0;    // of these bytes: what SentencePiece reads as U+FFFD
   std::vector<std::int32_t> ids;
 };
 
@@ -26,6 +28,22 @@ struct TokenizedPart {
 // Throws DataError naming a file that cannot be read, and what `sink` throws.
 void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer,
                     const std::function<void(const TokenizedPart&)>& sink);
+
+// Counts what is no UTF-8 in the parts that it is told of.
+class NotUtf8 {
+ public:
+  void add(const TokenizedPart& part) {
+    if (part.not_utf8 == 0) return;
+    bytes_ += part.not_utf8;
+    files_.insert(part.file);
+  }
+  // Says it of `files`, in a sentence without a full stop; empty where all is UTF-8.
+  [[nodiscard]] std::string describe(std::span<const FoundFile> files) const;
+
+ private:
+  std::size_t bytes_ = 0;
+  std::set<std::size_t> files_;
+};
 
 // Lines to train a tokenizer on: from the files in a fixed shuffled order, until they make up
 // `max_bytes`; long lines are cut, empty ones left out. `files` must outlive it.

@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
+#include <troika/base/random.h>
 #include <troika/base/version.h>
 #include <troika/comm/failure/fault_injector.h>
 #include <troika/config/key.h>
@@ -220,6 +221,10 @@ void Session::reduce(std::span<double> values, ReduceOp op, std::string_view lab
   const at::Tensor tensor =
       at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble);
   world().all_reduce(tensor, op, call(label)).wait();
+}
+
+void Session::seed_by_rank(std::uint64_t seed) const {
+  at::manual_seed(stream_key(seed, "rank " + std::to_string(rank())));
 }
 
 double Session::average(double value, std::string_view label) const {

@@ -15,6 +15,7 @@
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/world.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -76,6 +77,10 @@ class Session {
   [[nodiscard]] Deadline deadline() const { return Deadline::in(timeout()); }
   // `label` names the operation in errors and records.
   [[nodiscard]] Call call(std::string_view label) const { return {label, deadline()}; }
+
+  // Seeds LibTorch's generators from `seed` and this rank: each rank then draws numbers of its own,
+  // and the same ones in each run. Not collective.
+  void seed_by_rank(std::uint64_t seed) const;
 
   // The rest is collective, and throws DeadlineError or PeerError.
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "ranks/own_module/own_world.h"
 #include "ranks/rank_helper.h"
@@ -39,6 +40,18 @@ RANK_TEST(Session, AveragesAndSums, 1, 2, 3) {
   EXPECT_TRUE(
       at::equal(session.average(turned, "tensor"), at::full({3, 2}, (n - 1) / 2, at::kDouble)));
   session.barrier("barrier");
+}
+
+RANK_TEST(Session, SeedsByRank, 3) {
+  const Session session = Session::on(rank.group(), Seconds(30));
+  const auto draws = [&](std::uint64_t seed) {
+    session.seed_by_rank(seed);
+    return std::to_string(at::rand({1}, at::kDouble).item<double>());
+  };
+  const std::vector<std::string> all = session.gather(draws(1), "draws");
+  EXPECT_EQ(std::set(all.begin(), all.end()).size(), all.size());
+  EXPECT_NE(draws(2), all[static_cast<std::size_t>(session.rank())]);
+  EXPECT_EQ(draws(1), all[static_cast<std::size_t>(session.rank())]);
 }
 
 RANK_TEST(Session, AveragesMetrics, 2, 3) {

@@ -268,6 +268,46 @@ RANK_TEST(OwnModuleUsage, WrappedTwice, 2) {
   backward(model);
 }
 
+RANK_TEST(OwnModuleUsage, WrappedAgainAfterUnfreezing, 2) {
+  Mlp module, alone;
+  const auto freeze_first = [](Mlp& net, bool frozen) {
+    for (auto& parameter : net->first->parameters()) parameter.requires_grad_(!frozen);
+  };
+  freeze_first(module, true);
+  DataParallel model(module, session_of(rank), small_buckets());
+  freeze_first(module, false);
+  EXPECT_THAT(usage_hint_of([&] { backward(model); }), HasSubstr("call unwrap()"));
+  EXPECT_THAT(usage_hint_of([&] { model = DataParallel(module, session_of(rank)); }),
+              HasSubstr("call unwrap()"));
+  model.unwrap();
+  EXPECT_THAT(usage_error_of([&] { (void)model.buckets(); }), HasSubstr("it was unwrapped"));
+  EXPECT_THAT(usage_error_of([&] { (void)model(Samples(6).x); }), HasSubstr("it was unwrapped"));
+  module->zero_grad();
+  model = DataParallel(module, session_of(rank), small_buckets());
+  backward(model);
+  backward(*alone);
+  expect_same_gradients(*module, *alone);
+}
+
+RANK_TEST(OwnModuleUsage, DropsOutByRank, 2) {
+  torch::nn::Sequential module(torch::nn::Linear(4, 64), torch::nn::Dropout(0.5));
+  const DataParallel model(module, session_of(rank));
+  const auto masks = [&] {
+    const torch::Tensor dropped = module->forward(torch::ones({1, 4})).eq(0);
+    std::string text;
+    for (int i = 0; i < 64; ++i) text += dropped[0][i].item<bool>() ? '0' : '1';
+    return model.session().gather(text, "masks");
+  };
+  torch::manual_seed(1);
+  const std::vector<std::string> shared = masks();
+  EXPECT_EQ(shared[0], shared[1]);  // what seed_by_rank() is for
+  model.seed_by_rank(1);
+  const std::vector<std::string> all = masks();
+  EXPECT_NE(all[0], all[1]);
+  model.seed_by_rank(1);
+  EXPECT_EQ(masks(), all);
+}
+
 RANK_TEST(OwnModuleUsage, NothingToTrain, 2) {
   Mlp module;
   for (auto& parameter : module->parameters()) parameter.requires_grad_(false);

@@ -266,6 +266,57 @@ RANK_TEST(OwnModuleZero, TakesWhatIsLoaded, 2) {
   }
 }
 
+// Elementwise state of equal sizes on all ranks, so that only its name tells it apart.
+RANK_TEST(OwnModuleZero, TakesItsOwnStateAndNoOther, 2) {
+  using Optimizer = ZeroRedundancyOptimizer<torch::optim::AdamW>;
+  const Session session = session_of(rank);
+  const auto file = [&](int index) {
+    return (rank.folder() / ("state-" + std::to_string(index))).string();
+  };
+  const std::string whole = (rank.folder() / ("whole-" + std::to_string(session.rank()))).string();
+  torch::nn::Linear module(8, 8);
+  DataParallelOptions options;
+  options.zero_stage = 1;
+  const auto step = [](auto& model, auto& optimizer) {
+    optimizer.zero_grad();
+    model(torch::ones({2, 8})).sum().backward();
+    optimizer.step();
+  };
+  {
+    DataParallel model(module, session, options);
+    Optimizer optimizer(model, torch::optim::AdamWOptions(0.1));
+    step(model, optimizer);
+    torch::save(optimizer, file(session.rank()));
+    session.barrier("saved");
+    torch::load(optimizer, file(session.rank()));
+    step(model, optimizer);
+    const std::string other = std::to_string(1 - session.rank());
+    EXPECT_THAT(usage_error_of([&] { torch::load(optimizer, file(1 - session.rank())); }),
+                HasSubstr("optimiser of 'rank " + other + " of 2' cannot be loaded on rank " +
+                          std::to_string(session.rank()) + " of 2"));
+    step(model, optimizer);
+  }
+  {
+    torch::nn::Sequential larger(torch::nn::Linear(8, 8), torch::nn::Linear(8, 8));
+    DataParallel model(larger, session, options);
+    Optimizer optimizer(model, torch::optim::AdamWOptions(0.1));
+    EXPECT_THAT(usage_error_of([&] { torch::load(optimizer, file(session.rank())); }),
+                HasSubstr("its parameters are cut otherwise"));
+  }
+  {
+    DataParallel model(module, session);
+    Optimizer optimizer(model, torch::optim::AdamWOptions(0.1));
+    step(model, optimizer);
+    EXPECT_THAT(usage_error_of([&] { torch::load(optimizer, file(session.rank())); }),
+                HasSubstr("cannot be loaded where parameters are whole"));
+    torch::save(optimizer, whole);
+  }
+  DataParallel model(module, session, options);
+  Optimizer optimizer(model, torch::optim::AdamWOptions(0.1));
+  EXPECT_THAT(usage_error_of([&] { torch::load(optimizer, whole); }),
+              HasSubstr("state of an optimiser of whole parameters cannot be loaded on rank"));
+}
+
 RANK_TEST(OwnModuleZero, RefusesWhatCannotBeRight, 2) {
   const Session session = session_of(rank);
   const Samples batch(6);

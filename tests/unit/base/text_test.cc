@@ -8,6 +8,14 @@
 namespace troika {
 namespace {
 
+TEST(CountNotUtf8, CountsBytesOfNoCharacter) {
+  EXPECT_EQ(count_not_utf8(""), 0U);
+  EXPECT_EQ(count_not_utf8("gr\xC3\xBC\xC3\x9F"), 0U);
+  EXPECT_EQ(count_not_utf8("gr\xFC\xDF"), 2U);
+  EXPECT_EQ(count_not_utf8("\xE2\x82"), 2U);  // cut off
+  EXPECT_EQ(count_not_utf8("\xF0\x9F\x90\x8E \x80"), 1U);
+}
+
 TEST(EditDistance, CountsEditsAndSwaps) {
   EXPECT_EQ(edit_distance("", ""), 0U);
   EXPECT_EQ(edit_distance("", "abc"), 3U);

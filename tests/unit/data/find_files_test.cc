@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 std::string found(const fs::path& root, const std::string& pattern) {
   const std::vector<std::string> patterns = {root / pattern};
   std::string all;
-  const auto files = find_files(patterns);
+  const auto files = find_files(patterns).files;
   for (const FoundFile& file : files.front()) {
     all += (all.empty() ? "" : "|") + fs::path(file.path).lexically_relative(root).string();
   }
@@ -73,11 +73,31 @@ TEST_F(FindFiles, CountsAFileOnce) {
   EXPECT_EQ(found(root_.path(), "*.h"), "a.h|b.h");
 
   const std::vector<std::string> patterns = {root_ / "a.h", root_ / "*.h"};
-  const auto files = find_files(patterns);
+  const auto files = find_files(patterns).files;
   ASSERT_EQ(files.size(), 2U);
   EXPECT_EQ(files[0].size(), 1U);
   ASSERT_EQ(files[1].size(), 1U);
   EXPECT_EQ(files[1][0], (FoundFile{root_ / "b.h", 3}));
+}
+
+TEST_F(FindFiles, LeavesOutRunFoldersThatItDoesNotName) {
+  for (const char* name :
+       {"runs/begun/.lock", "runs/begun/flight/flight-rank-0.bin", "runs/done/.lock",
+        "runs/done/recipe.toml", "runs/done/dump/1.h", "runs/copied/recipe.toml",
+        "runs/copied/metrics.jsonl", "runs/notes.h", "project/recipe.toml", "project/h.h"}) {
+    write_file(root_ / name, name);
+  }
+  EXPECT_EQ(found(root_.path(), "**/*.h"), "a.h|b.h|project/h.h|runs/notes.h|sub/d.h|sub/deep/e.h");
+  EXPECT_EQ(found(root_.path(), "runs/done/**"), "runs/done/dump/1.h|runs/done/recipe.toml");
+  const std::vector<std::string> all = {root_ / "**"};
+  const FileSearch search = find_files(all);
+  EXPECT_EQ(describe_left_out(search), "what lies in run folders is left out of the data: '" +
+                                           (root_ / "runs/begun").string() + "', '" +
+                                           (root_ / "runs/copied").string() + "', '" +
+                                           (root_ / "runs/done").string() + "'");
+  EXPECT_THAT(message_of([&] { static_cast<void>(found(root_.path(), "runs/*/*")); }),
+              HasSubstr("no file matches"));
+  EXPECT_EQ(describe_left_out({}), "");
 }
 
 TEST_F(FindFiles, TakesANameWithWildcardsAsItIs) {

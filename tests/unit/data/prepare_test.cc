@@ -112,6 +112,23 @@ TEST_F(Prepare, TrainsATokenizerAndLoadsItAgain) {
       HasSubstr("shard-00000.tokens' was not made by data.tokenizer = "));
 }
 
+TEST_F(Prepare, SaysWhatIsNoUtf8) {
+  write_file(text_ / "x/latin.cc", "// gr\xFC\xDF dich\n");
+  EXPECT_TRUE(prepare_tokens(options_).warnings.empty());  // bytes are taken as they are
+  options_.out = out_ / "pieces";
+  options_.train_vocab_size = 320;
+  const PrepareReport report = prepare_tokens(options_);
+  ASSERT_EQ(report.warnings.size(), 1U);
+  EXPECT_THAT(report.warnings[0], HasSubstr("2 bytes of 1 data file are no UTF-8"));
+  EXPECT_THAT(report.warnings[0], HasSubstr("x/latin.cc' is the first"));
+
+  DataRecipe data = text_recipe(options_.paths);
+  data.tokenizer = report.tokenizer;
+  const auto dataset = open_dataset(data, gpt_model(8, report.vocab_size), 1);
+  ASSERT_EQ(dataset->warnings().size(), 1U);
+  EXPECT_EQ(dataset->warnings()[0], report.warnings[0]);
+}
+
 TEST_F(Prepare, SaysWhichTokenizerMadeTheShards) {
   const auto hint = [&](const std::string& tokenizer) -> std::string {
     DocumentOptions data = documents_in({options_.out / "*.tokens"});

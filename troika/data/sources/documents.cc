@@ -23,9 +23,12 @@ std::span<std::int64_t> row(const at::Tensor& matrix, std::int64_t index) {
 }
 
 // The files of each source: one source a path when the paths have weights, else one of all.
-std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data) {
-  std::vector<std::vector<FoundFile>> lists = find_files(data.paths);
-  if (!data.weights.empty()) return lists;
+std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data,
+                                                     std::vector<std::string>& warnings) {
+  FileSearch search = find_files(data.paths);
+  if (!search.left_out.empty()) warnings.push_back(describe_left_out(search));
+  std::vector<std::vector<FoundFile>>& lists = search.files;
+  if (!data.weights.empty()) return std::move(lists);
   std::vector<FoundFile> all;
   for (std::vector<FoundFile>& list : lists) {
     all.insert(all.end(), std::make_move_iterator(list.begin()),
@@ -38,11 +41,16 @@ std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data
 
 class PackedDataset final : public Dataset {
  public:
-  PackedDataset(const DocumentOptions& data, Sources sources, const TensorSpec& tokens,
-                std::uint64_t seed)
-      : sources_(std::move(sources)),
+  // `warnings` are what opening the sources has found.
+  PackedDataset(const DocumentOptions& data, Sources sources, std::vector<std::string> warnings,
+                const TensorSpec& tokens, std::uint64_t seed)
+      : warnings_(std::move(warnings)),
+        sources_(std::move(sources)),
         options_{data.pack, tokens.shape.front(), tokens.range, data.held_out_fraction} {
-    for (const auto& source : sources_) check_vocabulary(*source, tokens.range);
+    for (const auto& source : sources_) {
+      check_vocabulary(*source, tokens.range);
+      if (!source->warning().empty()) warnings_.push_back(source->warning());
+    }
     open_train_side(data, seed);
     open_held_out_side();
   }
@@ -67,13 +75,13 @@ class PackedDataset final : public Dataset {
   void open_train_side(const DocumentOptions& data, std::uint64_t seed);
   void open_held_out_side();
 
+  std::vector<std::string> warnings_;
   Sources sources_;
   PackOptions options_;
   Sides train_;
   Sides held_out_;
   std::optional<Sampler> sampler_;
   std::optional<Permutation> held_out_order_;
-  std::vector<std::string> warnings_;
 };
 
 void PackedDataset::open_train_side(const DocumentOptions& data, std::uint64_t seed) {
@@ -242,10 +250,10 @@ std::optional<std::string> DocumentKind::tokenizer(const Options& options) const
 }
 
 std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
-    const DocumentOptions& options) const {
+    const DocumentOptions& options, std::vector<std::string>& warnings) const {
   Sources sources;
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
-  for (std::vector<FoundFile>& files : files_of_sources(options)) {
+  for (std::vector<FoundFile>& files : files_of_sources(options, warnings)) {
     sources.push_back(open_documents(options, std::move(files), *tokenizer));
     const DocumentSource &first = *sources.front(), &last = *sources.back();
     if (last.tokenizer() != first.tokenizer() || last.separator() != first.separator()) {
@@ -264,7 +272,10 @@ std::unique_ptr<Dataset> DocumentKind::open(const Options& options, const Sample
   troika::check(!data.paths.empty(), "data.paths is empty");
   troika::check(data.weights.empty() || data.weights.size() == data.paths.size(),
                 "data.weights does not go with data.paths");
-  return std::make_unique<PackedDataset>(data, open_sources(data), sample.input, seed);
+  std::vector<std::string> warnings;
+  Sources sources = open_sources(data, warnings);
+  return std::make_unique<PackedDataset>(data, std::move(sources), std::move(warnings),
+                                         sample.input, seed);
 }
 
 }  // namespace troika

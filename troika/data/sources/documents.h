@@ -48,7 +48,7 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<const DocumentSource>> open_sources(
-      const DocumentOptions& options) const;
+      const DocumentOptions& options, std::vector<std::string>& warnings) const;
 };
 
 }  // namespace troika

@@ -148,10 +148,12 @@ void Replica::Impl::check_for_new_parameters(const torch::nn::Module& module,
     if (!item.value().requires_grad() || known.contains(item.value().unsafeGetTensorImpl())) {
       continue;
     }
-    throw UsageError("parameter " + quote(item.key(), 200) +
-                         " was added to the module, or set to be trained, after DataParallel was "
-                         "made",
-                     "make DataParallel, and the optimiser, once the module is complete");
+    throw UsageError(
+        "parameter " + quote(item.key(), 200) +
+            " was added to the module, or set to be trained, after DataParallel was "
+            "made",
+        "make DataParallel, and the optimiser, once the module is complete; to make it "
+        "again, call unwrap() of this one first");
   }
 }
 
@@ -164,34 +166,34 @@ Replica& Replica::operator=(Replica&&) noexcept = default;
 Replica::~Replica() = default;
 
 Replica::NoSync::NoSync(Replica& replica)
-    : replica_(replica), before_(replica.impl_->averager->synchronises()) {
-  replica_.impl_->averager->synchronise(false);
+    : replica_(replica), before_(replica.impl().averager->synchronises()) {
+  replica_.impl().averager->synchronise(false);
 }
 
 Replica::NoSync::~NoSync() {
-  replica_.impl_->averager->synchronise(before_);
+  if (replica_.impl_) replica_.impl_->averager->synchronise(before_);
 }
 
 void Replica::weigh(double count) {
   if (!(count >= 0 && count <= std::numeric_limits<double>::max())) {
     throw UsageError("weigh() takes a number of samples, not " + std::to_string(count));
   }
-  *impl_->averager->weight() = count;
+  *impl().averager->weight() = count;
 }
 
 void Replica::join(const std::function<void()>& step) {
-  if (impl_->synchronises_batch_norm) {
+  if (impl().synchronises_batch_norm) {
     throw UsageError("join() in a module with SyncBatchNorm: its forward passes need every rank",
                      "give every rank the same number of batches, as the sampler does with "
                      "Tail::kPad or Tail::kDrop");
   }
-  if (!step && impl_->zero_stage > 0) {
+  if (!step && impl().zero_stage > 0) {
     throw UsageError("join() without the optimiser's step, with zero_stage = " +
-                         std::to_string(impl_->zero_stage),
+                         std::to_string(impl().zero_stage),
                      "write model.join([&] { optimizer.step(); }): every rank updates its shard");
   }
   double steps = 0;
-  while (impl_->averager->average_without_batch()) {
+  while (impl().averager->average_without_batch()) {
     ++steps;
     if (step) step();
   }
@@ -211,24 +213,38 @@ void Replica::join(const std::function<void()>& step) {
 }
 
 void Replica::broadcast_from(int root) {
-  detail::broadcast_tensors(session(), impl_->values(), root);
-  impl_->averager->forget_writes();
+  detail::broadcast_tensors(session(), impl().values(), root);
+  impl().averager->forget_writes();
+}
+
+void Replica::unwrap() {
+  impl_.reset();
+}
+
+void Replica::seed_by_rank(std::uint64_t seed) const {
+  session().seed_by_rank(seed);
+}
+
+Replica::Impl& Replica::impl() const {
+  if (impl_) return *impl_;
+  throw UsageError("a DataParallel that has no module: it was unwrapped, or moved away",
+                   "assign another one to it first");
 }
 
 const Session& Replica::session() const {
-  return impl_->session;
+  return impl().session;
 }
 
 const std::shared_ptr<torch::nn::Module>& Replica::base_module() const {
-  return impl_->module;
+  return impl().module;
 }
 
 int Replica::buckets() const {
-  return impl_->averager->buckets();
+  return impl().averager->buckets();
 }
 
 std::vector<at::Tensor> Replica::shards() const {
-  return impl_->averager->shards();
+  return impl().averager->shards();
 }
 
 std::vector<at::Tensor> Replica::shards_of(const std::vector<at::Tensor>& parameters) const {
@@ -239,18 +255,18 @@ std::vector<at::Tensor> Replica::shards_of(const std::vector<at::Tensor>& parame
   std::vector<at::Tensor> all;
   for (const at::Tensor& parameter : parameters) {
     if (frozen.contains(parameter.unsafeGetTensorImpl())) continue;
-    for (at::Tensor& shard : impl_->averager->shards_of(parameter)) all.push_back(std::move(shard));
+    for (at::Tensor& shard : impl().averager->shards_of(parameter)) all.push_back(std::move(shard));
   }
   return all;
 }
 
 detail::UpdateAccess Replica::update_access() {
-  impl_->averager->expect_updates();
-  return detail::UpdateAccess(impl_->averager);
+  impl().averager->expect_updates();
+  return detail::UpdateAccess(impl().averager);
 }
 
 std::int64_t Replica::memory_bytes() const {
-  return impl_->averager->bytes();
+  return impl().averager->bytes();
 }
 
 void detail::UpdateAccess::begin_step() const {
@@ -269,10 +285,18 @@ double detail::UpdateAccess::clip_grad_norm(double max_norm) const {
   return averager_->clip_grad_norm(max_norm);
 }
 
+std::string detail::UpdateAccess::describe_shards() const {
+  return averager_->describe_shards();
+}
+
+void detail::UpdateAccess::check_saved_shards(const std::string* saved) const {
+  averager_->check_saved_shards(saved);
+}
+
 void Replica::watch_tensor(const at::Tensor& output) {
   if (!output.defined()) return;
   if (const auto& grad_fn = output.grad_fn()) {
-    grad_fn->add_pre_hook(std::make_unique<WriteCheck>(impl_->averager));
+    grad_fn->add_pre_hook(std::make_unique<WriteCheck>(impl().averager));
   }
 }
 

@@ -16,10 +16,12 @@
 #include <troika/param/bucket_sizes.h>
 #include <troika/session/session.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -84,6 +86,12 @@ class UpdateAccess {
   void end_step() const;
   void zero_grad() const;
   [[nodiscard]] double clip_grad_norm(double max_norm) const;
+  // Names the shards that this rank updates: its rank, and a digest of how parameters are cut.
+  // Empty at stage 0.
+  [[nodiscard]] std::string describe_shards() const;
+  // Throws UsageError unless `saved`, from an optimiser's file, names the same; null: it names
+  // none.
+  void check_saved_shards(const std::string* saved) const;
 
  private:
   std::shared_ptr<GradientAverager> averager_;
@@ -144,6 +152,17 @@ class Replica {
   // Collective: gives all ranks the parameters and buffers of `root`.
   void broadcast_from(int root);
 
+  // Lets go of the module, so that another one can be made of it: once parameters were frozen, set
+  // to be trained, or replaced. The module stays as it is, with the gradients that it has; the
+  // optimiser is to be made again, too. What is left can be assigned to; every other call throws
+  // UsageError.
+  void unwrap();
+
+  // Seeds LibTorch's generators from `seed` and this rank, so that each rank draws numbers of its
+  // own, and the same ones in each run: dropout masks above all. Call it once the module is made
+  // and wrapped; a seed that all ranks share gives initial values, and would give the same masks.
+  void seed_by_rank(std::uint64_t seed) const;
+
   [[nodiscard]] const Session& session() const;
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& base_module() const;
   // After the first average they follow the order in which gradients become ready; with ZeRO they
@@ -173,6 +192,8 @@ class Replica {
   void watch_tensor(const at::Tensor& output);
 
   struct Impl;
+  // Throws UsageError after unwrap(), or once it has been moved away.
+  [[nodiscard]] Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 

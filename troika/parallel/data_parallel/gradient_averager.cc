@@ -63,8 +63,9 @@ ValidationError GradientAverager::validate_parameter(const NamedTensor& paramete
             "DataParallel averages gradients in fp64, fp32, bf16 and fp16"};
   }
   if (autograd::impl::post_acc_grad_hooks(tensor)) {
-    return {name + " is in another DataParallel already",
-            "keep one DataParallel of a module, or end it before the next one is made"};
+    return {
+        name + " is in another DataParallel already",
+        "keep one DataParallel of a module, or call unwrap() of it before the next one is made"};
   }
   return {};
 }

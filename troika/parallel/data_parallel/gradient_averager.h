@@ -72,6 +72,9 @@ class GradientAverager {
   // UsageError if it is none of those that are trained.
   [[nodiscard]] std::vector<at::Tensor> shards_of(const at::Tensor& parameter) const;
   [[nodiscard]] std::vector<at::Tensor> shards() const;
+  // See UpdateAccess.
+  [[nodiscard]] std::string describe_shards() const;
+  void check_saved_shards(const std::string* saved) const;
   // Around an optimiser's step. The second is collective from stage 1 on: values are whole again.
   void begin_update();
   void end_update();

@@ -1,5 +1,6 @@
 // What an optimiser asks for: shards of parameters, and what goes around its step.
 #include <troika/base/error.h>
+#include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/parallel/data_parallel/gradient_averager.h>
@@ -13,6 +14,13 @@
 #include <sstream>
 
 namespace troika::detail {
+namespace {
+
+std::string name_of_rank(const Session& session) {
+  return "rank " + std::to_string(session.rank()) + " of " + std::to_string(session.size());
+}
+
+}  // namespace
 
 // At ZeRO stages 1 and 2 an average takes the place of the one before, and a pass without one needs
 // its memory. What this depends on is the same on all ranks.
@@ -48,6 +56,39 @@ std::vector<at::Tensor> GradientAverager::shards() const {
     for (at::Tensor& shard : shards_of(slot.parameter)) all.push_back(std::move(shard));
   }
   return all;
+}
+
+std::string GradientAverager::describe_shards() const {
+  if (!shards_) return "";
+  ContentHash layout;
+  std::ostringstream text;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const GradientSlot& slot = slots_[i];
+    text << slot.name << ' ' << at::IntArrayRef(slot.sizes) << ' ' << slot.dtype << ' '
+         << slot.bucket << ' ' << slot.offset;
+    for (const at::Tensor& shard : shards_->shards_of(i)) text << ' ' << shard.numel();
+    text << '\n';
+  }
+  layout.update(text.str());
+  return name_of_rank(session_) + "; layout " + hex(layout.digest());
+}
+
+void GradientAverager::check_saved_shards(const std::string* saved) const {
+  const std::string own = describe_shards();
+  if (saved == nullptr && own.empty()) return;
+  if (saved != nullptr && *saved == own) return;
+  const std::string here =
+      own.empty() ? "where parameters are whole (zero_stage = 0)" : "on " + name_of_rank(session_);
+  if (saved == nullptr || saved->empty()) {
+    throw UsageError("state of an optimiser of whole parameters cannot be loaded " + here,
+                     "load what this rank's ZeroRedundancyOptimizer has saved");
+  }
+  const std::string from = saved->substr(0, saved->find(';'));
+  const bool same_rank = !own.empty() && from == name_of_rank(session_);
+  throw UsageError("state of the optimiser of " + quote(from) + " cannot be loaded " + here +
+                       (same_rank ? ": its parameters are cut otherwise" : ""),
+                   same_rank ? "load it with the module, buckets and dtypes that it was saved with"
+                             : "each rank loads what it has saved, in a job of as many ranks");
 }
 
 void GradientAverager::begin_update() {

@@ -10,6 +10,7 @@
 
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 
 #include <type_traits>
@@ -55,7 +56,22 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // differ. A norm that is not finite leaves gradients as they are.
   double clip_grad_norm(double max_norm) { return access_.clip_grad_norm(max_norm); }
 
+  // For torch::save and torch::load, of the state of this rank's shards. load() throws UsageError,
+  // and changes nothing, where the file is that of another rank, of another number of ranks, or of
+  // parameters that are cut otherwise.
+  void save(torch::serialize::OutputArchive& archive) const override {
+    Optimizer::save(archive);
+    archive.write(kShardsKey, c10::IValue(access_.describe_shards()));
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    c10::IValue saved;
+    const bool found = archive.try_read(kShardsKey, saved) && saved.isString();
+    access_.check_saved_shards(found ? &saved.toStringRef() : nullptr);
+    Optimizer::load(archive);
+  }
+
  private:
+  static constexpr const char* kShardsKey = "troika_shards";
   static std::vector<torch::optim::OptimizerParamGroup> shards_of(
       Replica& model, const std::vector<torch::optim::OptimizerParamGroup>& groups) {
     std::vector<torch::optim::OptimizerParamGroup> cut = groups;

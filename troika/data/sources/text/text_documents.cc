@@ -74,10 +74,15 @@ class TokenizedDocuments final : public FileDocuments {
       : FileDocuments(std::move(files), tokenizer.separator(), tokenizer.fingerprint()),
         ids_(static_cast<std::size_t>(documents())),
         largest_id_(tokenizer.vocab_size() - 1) {
-    tokenize_files(found(), tokenizer, [this](const TokenizedPart& part) {
+    NotUtf8 not_utf8;
+    tokenize_files(found(), tokenizer, [&](const TokenizedPart& part) {
+      not_utf8.add(part);
       ids_[part.file].insert(ids_[part.file].end(), part.ids.begin(), part.ids.end());
     });
+    warning_ = not_utf8.describe(found());
   }
+
+  [[nodiscard]] std::string warning() const override { return warning_; }
 
   [[nodiscard]] std::int64_t length(std::int64_t document) const override {
     return static_cast<std::int64_t>(ids_[static_cast<std::size_t>(document)].size());
@@ -91,6 +96,7 @@ class TokenizedDocuments final : public FileDocuments {
 
  private:
   std::vector<std::vector<std::int32_t>> ids_;
+  std::string warning_;
   std::int64_t largest_id_;
 };
 
