@@ -129,7 +129,7 @@ TEST(Document, IsWrittenWithComments) {
   const Drawing drawing;
   const std::string text = write_commented(drawing_schema(), &drawing);
   EXPECT_THAT(text,
-              HasSubstr("\nkind = \"circle\"                  # circle | square; which shape\n"));
+              HasSubstr("\nkind = \"circle\"                   # circle | square; which shape\n"));
   EXPECT_THAT(text, HasSubstr("# default: 10 radius; lines that it is drawn with\n"));
   EXPECT_THAT(text, HasSubstr("# kind = \"square\" takes these keys instead: side\n"));
   EXPECT_THAT(text, HasSubstr("# kind = \"striped\" takes these keys instead: widths, colours\n"));
