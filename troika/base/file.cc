@@ -5,6 +5,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
+#include <troika/base/open_file_limit.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <unistd.h>
@@ -20,11 +21,21 @@ namespace {
 
 [[noreturn]] void throw_read_error(const std::filesystem::path& path, int error_number) {
   throw DataError(
+std::string read_hint(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+      return "check the path; relative ones start at the folder the command was started in";
+    case EACCES:
+      return "check its permissions and those of its folders";
+    case EMFILE:
+      return open_file_hint();
+    default:
+      return {};
+  }
+}
+
       "cannot read " + shown_path(path) + ": " + std::generic_category().message(error_number),
-      error_number == ENOENT   ? "check the path; relative ones start at the folder "
-                                 "the command was started in"
-      : error_number == EACCES ? "check its permissions and those of its folders"
-                               : "");
+      read_hint(error_number));
 }
 
 struct OpenedFile {
@@ -63,6 +74,10 @@ std::string storage_hint(int error_number) {
       return "its folder does not exist";
     default:
       return {};
+    case EMFILE:
+      return open_file_hint();
+    case EFBIG:
+      return "a process may not write files as large: raise the limit, as by `ulimit -f unlimited`";
   }
 }
 

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/open_file_limit.h>
 #include <troika/comm/bootstrap/group_rendezvous.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/factory.h>
@@ -78,6 +79,14 @@ std::shared_ptr<GroupEngine> make_engine(const EngineContext& context,
   }
 }
 
+// A connection to each peer at least; two and what it takes to make them at most.
+void reserve_connections(const std::string& axis, std::size_t peers) {
+  constexpr std::uint64_t kOthers = 4, kMostOthers = 32, kMostOfEach = 3;
+  reserve_open_files(peers + kOthers, kMostOfEach * peers + kMostOthers,
+                     "a rank with " + std::to_string(peers) + (peers == 1 ? " peer" : " peers") +
+                         " on axis " + axis);
+}
+
 }  // namespace
 
 Group make_group(std::string axis, std::vector<int> ranks, int index,
@@ -88,6 +97,7 @@ Group make_group(std::string axis, std::vector<int> ranks, int index,
   if (ranks.size() > 1 && options.kind == EngineKind::kFake) {
     engine = detail::make_fake_engine({axis, ranks, index, options});
   } else if (ranks.size() > 1) {
+    reserve_connections(axis, ranks.size() - 1);
     const EngineContext context{axis, ranks, index, options};
     GroupRendezvous rendezvous(context);
     engine = make_engine(context, rendezvous);

@@ -4,6 +4,8 @@
 #include <troika/observe/machine.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/snapshots.h>
+#include <troika/rendezvous/store_connections.h>
+#include <troika/rendezvous/wait_notice.h>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -51,6 +53,8 @@ Store connect_to_new_job(const Endpoint& endpoint, int node, const Deadline& dea
 Store open_store(const LaunchPlan& plan, const Deadline& deadline) {
   if (plan.node_rank > 0) return connect_to_new_job(*plan.rendezvous, plan.node_rank, deadline);
   const bool alone = !plan.rendezvous || is_loopback(plan.rendezvous->host);
+  constexpr int kOfEachRank = 4;  // its output, its report and its end
+  reserve_store_connections(plan.ranks, kOfEachRank * plan.ranks_per_node, "the launcher of ");
   return Store::host(plan.rendezvous ? plan.rendezvous->port : std::uint16_t{0},
                      alone ? Reach::kThisHost : Reach::kEveryHost);
 }

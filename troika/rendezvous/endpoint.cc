@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/milliseconds.h>
+#include <troika/base/open_file_limit.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/observe/machine.h>
@@ -77,6 +78,7 @@ bool is_loopback(const sockaddr& address) {
 
 [[noreturn]] void throw_port_error(std::uint16_t port, int error) {
   const std::string name = "port " + std::to_string(port);
+  check_open_files(error, "this process");
   if (error == EADDRINUSE) {
     throw RendezvousError(name + " is in use on " + host_name() + ", so no rendezvous can be there",
                           "name a free one with --rendezvous HOST:PORT or MASTER_PORT, or end what "
@@ -203,6 +205,7 @@ UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline) {
       if (error == 0) return fd;
       reason = std::strerror(error);
     }
+      check_open_files(error, "this process");
     if (deadline.passed()) break;
     poll(nullptr, 0, poll_milliseconds(std::min(pause, deadline.left())));
     pause = std::min(pause * 1.5, kLongestPause);

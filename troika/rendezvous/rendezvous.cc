@@ -4,6 +4,8 @@
 #include <troika/base/units.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/rendezvous.h>
+#include <troika/rendezvous/store_connections.h>
+#include <troika/rendezvous/wait_notice.h>
 
 #include <unistd.h>
 
@@ -31,6 +33,7 @@ Store open_store(const World& world, const Deadline& deadline) {
   if (world.store_host != StoreHost::kRankZero || world.rank != 0) {
     return Store::connect(world.store, deadline);
   }
+  reserve_store_connections(world.size, 0, "rank 0, which keeps the store for ");
   if (world.listening) return Store::host(std::move(*world.listening));
   const bool loopback = world.store.host == "127.0.0.1" || world.store.host == "localhost";
   return Store::host(world.store.port, loopback ? Reach::kThisHost : Reach::kEveryHost);

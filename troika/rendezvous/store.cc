@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/milliseconds.h>
+#include <troika/base/open_file_limit.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/rendezvous/store_c10d.h>
@@ -69,10 +70,12 @@ auto guarded(const Endpoint& endpoint, Action&& action) {
 
 [[noreturn]] void throw_not_a_rendezvous(const Endpoint& endpoint, const Deadline& deadline,
                                          const std::string& reason) {
-  throw RendezvousError("no rendezvous at " + endpoint.describe() + " after " +
-                            format_fixed(deadline.waited().count(), 1) +
-                            " s (something listens there, but " + reason + ")",
-                        "is that the port of another program?");
+  throw RendezvousError(
+      "no rendezvous at " + endpoint.describe() + " after " +
+          format_fixed(deadline.waited().count(), 1) + " s (something listens there, but " +
+          reason + ")",
+      "is that the port of another program, or may the one that keeps the store open no "
+      "more files (`ulimit -n`)?");
 }
 
 // c10d waits without a deadline for the answer to its first message, so this sends the same message
@@ -183,7 +186,11 @@ Store Store::host(std::uint16_t port, Reach reach) {
 
 Store Store::host(ListeningSocket listening) {
   silence_c10d();
+  constexpr std::uint64_t kNeeded = 16, kWanted = 64;
+  reserve_open_files(kNeeded, kWanted, "a process that keeps the rendezvous store");
+  constexpr std::chrono::seconds kToStart{30};
   c10d::TCPStoreOptions options;
+  options.timeout = kToStart;
   options.port = listening.port;
   options.isServer = true;
   options.waitWorkers = false;
@@ -202,6 +209,8 @@ Store Store::host(ListeningSocket listening) {
 
 Store Store::connect(const Endpoint& endpoint, const Deadline& deadline) {
   silence_c10d();
+  constexpr std::uint64_t kNeeded = 4, kWanted = 16;
+  reserve_open_files(kNeeded, kWanted, "a rank");
   auto handle = std::make_unique<Handle>();
   handle->endpoint = endpoint;
   handle->client = open_client(endpoint, deadline);

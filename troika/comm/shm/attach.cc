@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
 #include <troika/base/milliseconds.h>
+#include <troika/base/open_file_limit.h>
 #include <troika/comm/shm/attach.h>
 #include <troika/comm/shm/shm_group.h>
 
@@ -18,6 +19,7 @@
 namespace troika::shm {
 namespace {
 
+constexpr std::string_view kWho = "a rank that connects by shared memory";
 constexpr std::uint64_t kHello = 0x54524b53484d3031;  // "TRKSHM01"
 
 sockaddr_un address_of(const std::string& name, socklen_t& size) {
@@ -55,6 +57,7 @@ std::optional<ucred> credentials_of(int socket) {
 
 UniqueFd make_socket() {
   UniqueFd made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!made.valid()) check_open_files(errno, kWho);
   check(made.valid(), "no Unix socket");
   return made;
 }
@@ -72,6 +75,7 @@ Listener::Listener() : name_(random_name()), socket_(make_socket()) {
 UniqueFd Listener::accept(const Deadline& deadline) const {
   while (readable(socket_.get(), deadline)) {
     UniqueFd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!caller.valid()) check_open_files(errno, kWho);  // it would be readable for ever
     const auto peer = caller.valid() ? credentials_of(caller.get()) : std::nullopt;
     if (peer && peer->uid == geteuid()) return caller;  // other users are refused
   }
@@ -190,6 +194,7 @@ Attached attach(const Listener& own, const std::vector<std::string>& names, int 
     try {
       PeerConnection connection(own.accept(deadline));
       PeerConnection::FdMessage hello = connection.receive(index, deadline);
+      if (hello.is_truncated) check_open_files(EMFILE, kWho);
       const auto member = static_cast<std::size_t>(hello.value);
       if (hello.key != kHello || hello.value >= names.size() || control_blocks[member])
         throw TimedOut({});

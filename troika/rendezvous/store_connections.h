@@ -1,0 +1,23 @@
+// How many connections the process that keeps the store of a job has to hold.
+#pragma once
+
+#include <troika/base/open_file_limit.h>
+
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// Makes sure that this process can keep the store for `ranks` ranks and open `others` files
+// besides. `who` stands in front of "8 ranks". Throws as reserve_open_files().
+inline void reserve_store_connections(int ranks, int others, std::string_view who) {
+  // A rank has three connections, and one or two more for each of its groups.
+  constexpr int kOfStore = 12, kFewest = 7, kMost = 19;
+  const auto count = [&](int of_each) {
+    return static_cast<std::uint64_t>(kOfStore + others + of_each * ranks);
+  };
+  reserve_open_files(count(kFewest), count(kMost),
+                     std::string(who) + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"));
+}
+
+}  // namespace troika
