@@ -16,11 +16,11 @@
 #include <system_error>
 #include <utility>
 
+#include <vector>
 namespace troika {
 namespace {
 
 [[noreturn]] void throw_read_error(const std::filesystem::path& path, int error_number) {
-  throw DataError(
 std::string read_hint(int error_number) {
   switch (error_number) {
     case ENOENT:
@@ -34,6 +34,7 @@ std::string read_hint(int error_number) {
   }
 }
 
+  throw DataError(
       "cannot read " + shown_path(path) + ": " + std::generic_category().message(error_number),
       read_hint(error_number));
 }
@@ -73,11 +74,11 @@ std::string storage_hint(int error_number) {
     case ENOTDIR:
       return "its folder does not exist";
     default:
-      return {};
     case EMFILE:
       return open_file_hint();
     case EFBIG:
       return "a process may not write files as large: raise the limit, as by `ulimit -f unlimited`";
+      return {};
   }
 }
 
@@ -201,6 +202,23 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 }
 
 void make_folders(const std::filesystem::path& path) {
+int reserve_space(int fd, std::uint64_t begin, std::uint64_t size) {
+  int error = 0;
+  do {
+    error =
+        ::fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(size)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error != EPERM && error != ENOSYS && error != EOPNOTSUPP) return error;
+  const std::vector<char> zeros(std::size_t{1} << 20);
+  for (const std::uint64_t end = begin + size; begin < end;) {
+    const std::size_t count = std::min<std::uint64_t>(zeros.size(), end - begin);
+    const ssize_t written = ::pwrite(fd, zeros.data(), count, static_cast<off_t>(begin));
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) begin += static_cast<std::uint64_t>(written);
+  }
+  return 0;
+}
+
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) throw_storage_error("make the folder", path, error.value());

@@ -90,6 +90,11 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 // naming `path`.
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 
+// Reserves room for `size` bytes from `begin` of a file that holds nothing there yet, so that no
+// later write to them, nor to a mapping of them, finds the disk full. Writes zeros where the system
+// does not let it ask (a container's seccomp filter). Returns 0 or the error's number.
+[[nodiscard]] int reserve_space(int fd, std::uint64_t begin, std::uint64_t size);
+
 // Makes a folder and its parents, if they are missing. Throws StorageError.
 void make_folders(const std::filesystem::path& path);
 

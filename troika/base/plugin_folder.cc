@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/own_program.h>
 #include <troika/base/plugin_folder.h>
 
 #include <dlfcn.h>
@@ -21,9 +22,7 @@ std::vector<fs::path> own_folders() {
     const fs::path real = fs::canonical(info.dli_fname, error);
     if (!error) folders.push_back(real.parent_path());
   }
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) folders.push_back(program.parent_path());
+  folders.push_back(own_program().parent_path());
   return folders;
 }
 

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/own_program.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
@@ -131,7 +132,7 @@ std::vector<CommTiming> measure_comm(const CommBenchArguments& options, const st
 
 std::vector<std::string> comm_command(const CommBenchArguments& options,
                                       const std::string& engine) {
-  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
+  std::vector<std::string> words = {own_program().string(),
                                     "bench",
                                     "comm",
                                     "--engine",

@@ -2,6 +2,7 @@
 // between two ranks, which it starts as `troika train` does.
 #include <ATen/Parallel.h>
 #include <troika/base/error.h>
+#include <troika/base/own_program.h>
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
 #include <troika/cli/doctor_report.h>
@@ -83,8 +84,7 @@ EngineFinding examine_engine(const EngineFacts& facts) {
   LaunchOptions launch;
   launch.plan.ranks = kRanks;
   launch.plan.ranks_per_node = kRanks;
-  launch.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "doctor", "--measure",
-                    facts.name};
+  launch.command = {own_program().string(), "doctor", "--measure", facts.name};
   launch.version = kVersion;
   launch.rendezvous_timeout = kPatience;
   try {

@@ -27,10 +27,22 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
 }
 
 std::vector<std::string> current_command_line() {
-  std::vector<std::string> words;
-  std::ifstream line("/proc/self/cmdline", std::ios::binary);
-  for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
-  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+namespace {
+
+std::vector<std::string>& kept_command_line() {
+  static std::vector<std::string> words;
+  return words;
+}
+
+}  // namespace
+
+void keep_command_line(std::span<const char* const> words) {
+  kept_command_line().assign(words.begin(), words.end());
+}
+
+  std::vector<std::string> words = kept_command_line();
+  check(!words.empty(), "main() has kept no command line");
+  words[0] = own_program().string();
   return words;
 }
 

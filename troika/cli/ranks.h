@@ -7,6 +7,7 @@
 #include <troika/launch/options.h>
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ namespace troika {
 
 // --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous, and torchrun's names for them.
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+// Keeps the words of main() for current_command_line(). Call it once, before any thread starts.
+void keep_command_line(std::span<const char* const> words);
 
 // This very command line, to be run again as a rank.
 [[nodiscard]] std::vector<std::string> current_command_line();

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/own_program.h>
 #include <troika/base/version.h>
 #include <troika/cli/ranks.h>
 #include <troika/cli/verify_folder.h>
@@ -11,19 +12,11 @@ namespace {
 
 // The command line of a rank that goes on from trial `first`.
 std::vector<std::string> rank_command(const VerifyOptions& options, std::size_t first) {
-  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                    "verify",
-                                    options.file,
-                                    "--ranks",
-                                    std::to_string(options.ranks),
-                                    "--layouts",
-                                    options.layouts,
-                                    "--steps",
-                                    std::to_string(options.steps),
-                                    "--folder",
-                                    options.folder,
-                                    "--first",
-                                    std::to_string(first)};
+  std::vector<std::string> words = {
+      own_program().string(),        "verify",    options.file,    "--ranks",
+      std::to_string(options.ranks), "--layouts", options.layouts, "--steps",
+      std::to_string(options.steps), "--folder",  options.folder,  "--first",
+      std::to_string(first)};
   for (const std::string& one : options.overrides) {
     words.emplace_back("--set");
     words.push_back(one);

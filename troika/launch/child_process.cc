@@ -1,8 +1,11 @@
 #include <troika/base/error.h>
+#include <troika/base/milliseconds.h>
 #include <troika/base/text.h>
 #include <troika/launch/child_process.h>
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -92,6 +95,13 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// Leaves it to be reaped: until then its number cannot be anybody else's.
+void wait_for_end(pid_t pid) {
+  siginfo_t ended{};
+  while (waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(const ChildSpec& spec) {
@@ -102,20 +112,28 @@ ChildProcess::ChildProcess(const ChildSpec& spec) {
   if (pid < 0) throw UsageError("cannot start " + quote(command[0]) + ": " + std::strerror(-pid));
   pid_ = pid;
   running_ = true;
-  pidfd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
-  if (!pidfd_.valid()) {
+  exit_fd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (!exit_fd_.valid()) watch_by_thread();  // before Linux 5.3, or forbidden in a container
+}
+
+void ChildProcess::watch_by_thread() {
+  exit_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (!exit_fd_.valid()) {
     const std::string reason = std::strerror(errno);
     signal(SIGKILL);
     reap();
-    throw UsageError("cannot watch a process: pidfd_open: " + reason,
-                     "troika's launcher needs Linux 5.3 or later; start the ranks with torchrun, "
-                     "mpirun or srun instead");
+    throw UsageError("cannot watch a process: " + reason);
   }
+  watcher_ = std::thread([pid = pid_, fd = exit_fd_.get()] {
+    wait_for_end(pid);
+    eventfd_write(fd, 1);
+  });
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : pid_(other.pid_),
-      pidfd_(std::move(other.pidfd_)),
+      exit_fd_(std::move(other.exit_fd_)),
+      watcher_(std::move(other.watcher_)),
       running_(std::exchange(other.running_, false)) {}
 
 ChildProcess::~ChildProcess() {
@@ -128,11 +146,22 @@ void ChildProcess::signal(int number) const {
   if (running_) kill(-pid_, number);
 }
 
-int ChildProcess::reap() {
-  // Until it is reaped its number cannot be anybody else's.
-  siginfo_t ended{};
-  while (waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+bool ChildProcess::stops_by(const Deadline& deadline) const {
+  // The kernel tells nobody but a handler of SIGCHLD, which would be the whole program's.
+  constexpr Seconds kPause{0.005};
+  while (running_) {
+    siginfo_t changed{};
+    constexpr int kLook = WSTOPPED | WEXITED | WNOHANG | WNOWAIT;
+    if (waitid(P_PID, static_cast<id_t>(pid_), &changed, kLook) != 0 || changed.si_pid != 0) break;
+    if (deadline.passed()) return false;
+    poll(nullptr, 0, poll_milliseconds(kPause));
   }
+  return true;
+}
+
+int ChildProcess::reap() {
+  wait_for_end(pid_);
+  if (watcher_.joinable()) watcher_.join();
   kill(-pid_, SIGKILL);
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

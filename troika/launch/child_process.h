@@ -3,9 +3,11 @@
 #pragma once
 
 #include <troika/base/file.h>
+#include <troika/base/time.h>
 
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace troika {
@@ -32,16 +34,21 @@ class ChildProcess {
 
   [[nodiscard]] int pid() const { return pid_; }
   // Readable once the process has ended.
-  [[nodiscard]] int descriptor() const { return pidfd_.get(); }
+  [[nodiscard]] int descriptor() const { return exit_fd_.get(); }
   [[nodiscard]] bool running() const { return running_; }
   // To the whole process group.
   void signal(int number) const;
+  // Waits until it is stopped or has ended; false when the deadline passes first.
+  [[nodiscard]] bool stops_by(const Deadline& deadline) const;
   // After it has ended: kills what is left of its group, and returns its status as waitpid does.
   int reap();
 
  private:
   int pid_ = -1;
-  UniqueFd pidfd_;
+  void watch_by_thread();
+
+  UniqueFd exit_fd_;
+  std::thread watcher_;  // where the kernel gives no descriptor of a process
   bool running_ = false;
 };
 

@@ -1,4 +1,5 @@
 #include <sched.h>
+#include <sys/sysinfo.h>
 #include <troika/observe/machine.h>
 #include <unistd.h>
 
@@ -36,6 +37,12 @@ std::optional<std::uint64_t> memory_stated(const std::filesystem::path& root,
   return std::nullopt;
 }
 
+// Without /proc.
+std::uint64_t memory_of_kernel() {
+  struct sysinfo facts {};
+  return ::sysinfo(&facts) == 0 ? std::uint64_t{facts.totalram} * facts.mem_unit : 0;
+}
+
 void read_cpu(const std::filesystem::path& root, MachineFacts& facts) {
   std::ifstream file(root / "proc/cpuinfo");
   for (std::string line; std::getline(file, line) && !line.empty();) {  // the first core's part
@@ -60,7 +67,7 @@ MachineFacts machine_facts(const std::filesystem::path& root) {
   MachineFacts facts;
   facts.host = host_name();
   facts.cores = cores_in_affinity_mask();
-  facts.memory_bytes = memory_stated(root, "MemTotal:").value_or(0);
+  facts.memory_bytes = memory_stated(root, "MemTotal:").value_or(memory_of_kernel());
   read_cpu(root, facts);
   const CgroupLimits limits = cgroup_limits(root);
   const double quota = std::floor(limits.cores.value_or(facts.cores));

@@ -70,7 +70,7 @@ std::shared_ptr<Recorder> Recorder::create(const std::filesystem::path& path, in
   const UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd.valid()) throw_storage_error("create", temporary, errno);
   // Without reserved space, writing to the mapping on a full disk would raise SIGBUS.
-  int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(size));
+  int error = reserve_space(fd.get(), 0, size);
   void* mapping = MAP_FAILED;
   if (error == 0) {
     mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);

@@ -24,9 +24,11 @@ ResourceUse resource_use() {
     if (key == "VmHWM:" && status >> kibibytes) use.peak_memory_bytes = kibibytes * 1024;
     if (key == "VmRSS:" && status >> kibibytes) use.memory_bytes = kibibytes * 1024;
   }
-  check(use.memory_bytes > 0, "/proc/self/status states no VmRSS");
   rusage usage{};
   check(::getrusage(RUSAGE_SELF, &usage) == 0, "getrusage failed");
+  if (use.memory_bytes == 0) {  // there is no /proc
+    use.memory_bytes = use.peak_memory_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  }
   use.cpu_seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
   use.minor_faults = static_cast<std::uint64_t>(usage.ru_minflt);
   use.major_faults = static_cast<std::uint64_t>(usage.ru_majflt);

@@ -27,6 +27,9 @@ constexpr std::size_t kPiece = std::size_t{256} << 20;
       "cannot reserve " + format_bytes(bytes) + " of shared memory: " + std::strerror(error),
       error == ENOSPC || error == ENOMEM
           ? "free some memory, or raise the limit of the container or of tmpfs"
+      : error == EFBIG
+          ? "a process may not write files as large, and shared memory is one to the kernel: raise "
+            "the limit, as by `ulimit -f unlimited`"
           : "use the engine gloo (comm.engine, SessionOptions::engine)");
 }
 
@@ -37,12 +40,6 @@ void check_room(std::size_t wanted, std::size_t whole) {
   throw StorageError("cannot reserve " + format_bytes(whole) + " of shared memory: " +
                          format_bytes(*available) + " are left on this host, or in this container",
                      "free some memory, or raise the limit of the container");
-}
-
-void reserve(int descriptor, std::size_t begin, std::size_t bytes, std::size_t whole) {
-  while (fallocate(descriptor, 0, static_cast<off_t>(begin), static_cast<off_t>(bytes)) != 0) {
-    if (errno != EINTR) refuse(whole, errno);
-  }
 }
 
 }  // namespace
@@ -64,7 +61,8 @@ MemoryFile MemoryFile::create(std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
     const std::size_t piece = std::min(kPiece, bytes - begin);
     if (begin > 0) check_room(piece, bytes);
-    reserve(memory.descriptor(), begin, piece, bytes);
+    const int error = reserve_space(memory.descriptor(), begin, piece);
+    if (error != 0) refuse(bytes, error);
   }
   if (fcntl(memory.descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refuse(bytes, errno);
