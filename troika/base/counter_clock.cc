@@ -46,7 +46,8 @@ class CounterClock {
     ticks_ = __rdtsc();
     serves_ = 0;
     // Not the wall clock, which may be set meanwhile.
-    const std::int64_t steady = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    const std::int64_t steady = std::chrono::nanoseconds(now).count();
     if (__rdtsc() - before > kMostTicks) return wall_;
     const std::int64_t passed = steady - since_;
     const std::uint64_t ticks = ticks_ - ticks_since_;

@@ -6,7 +6,18 @@
 
 namespace troika {
 
-using Clock = std::chrono::steady_clock;
+// The steady clock, less the time for which this process was stopped with its job: stop_process().
+// A job that goes on after Ctrl-Z therefore finds its deadlines as it left them.
+struct Clock {
+  using duration = std::chrono::steady_clock::duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<Clock>;
+  static constexpr bool is_steady = true;
+
+  [[nodiscard]] static time_point now() noexcept;
+};
+
 using Seconds = std::chrono::duration<double>;
 
 // Of the wall clock, which other processes read, too: since 1970.

@@ -1,5 +1,7 @@
 #include <troika/base/failure.h>
 #include <troika/cli/ranks.h>
+#include <troika/base/own_program.h>
+#include <troika/base/process_stop.h>
 #include <troika/launch/launcher_watch.h>
 #include <troika/launch/recorder_folder.h>
 
@@ -25,8 +27,6 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       ->type_name("HOST:PORT")
       ->group(group);
 }
-
-std::vector<std::string> current_command_line() {
 namespace {
 
 std::vector<std::string>& kept_command_line() {
@@ -40,6 +40,8 @@ void keep_command_line(std::span<const char* const> words) {
   kept_command_line().assign(words.begin(), words.end());
 }
 
+
+std::vector<std::string> current_command_line() {
   std::vector<std::string> words = kept_command_line();
   check(!words.empty(), "main() has kept no command line");
   words[0] = own_program().string();
@@ -76,6 +78,7 @@ int report_result(const LaunchResult& result) {
 int run_for_launcher(const Environment& environment, Reporter& reporter,
                      const std::function<std::string()>& work) {
   try {
+    stop_clock_when_stopped();
     const LauncherWatch watch(environment);
     reporter.result(work());
     return 0;

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/milliseconds.h>
+#include <troika/base/process_stop.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/local_ranks.h>
 #include <troika/launch/nodes.h>
@@ -58,6 +59,7 @@ class Agent {
   }
 
   void on_signal(int signal) {
+    if (signal == SIGTSTP) return stop_job();
     // Asked twice, or asked while a failure is being dealt with: no more grace.
     const bool asked_before = ending_;
     interrupt_ranks(asked_before ? SIGKILL : signal);
@@ -73,6 +75,14 @@ class Agent {
     if (ending_) return;
     ending_ = terminated_ = true;
     next_deadline_ = Deadline::in(options_.interrupt_grace);
+  }
+
+  // Until the launcher is sent SIGCONT, as by the shell's fg. The terminal's signal has reached the
+  // launcher alone: each rank has a process group of its own.
+  void stop_job() {
+    ranks_.stop_all();
+    stop_process();
+    ranks_.continue_all();
   }
 
   void on_other_node() {

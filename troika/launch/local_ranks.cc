@@ -192,17 +192,29 @@ void LocalRanks::add_recorded_state(RankEnd& end) const {
 
 void LocalRanks::signal_all(int number) {
   for (const Process& process : processes_) {
-    process.child.signal(number);
-    process.child.signal(SIGCONT);  // one that is stopped would not get it
+    // A program may ignore SIGTSTP, but not this.
+    if (!process.child.stops_by(deadline)) process.child.signal(SIGSTOP);
   }
 }
 
+  for (const Process& process : processes_) process.child.signal(number);
+  continue_all();  // one that is stopped would not get it
+}
+
+void LocalRanks::stop_all() {
+  constexpr Seconds kToPrepare{1};
+  const Deadline deadline = Deadline::in(kToPrepare);
+  for (const Process& process : processes_) process.child.signal(SIGTSTP);
 void LocalRanks::finish_output() {
   const Deadline deadline = Deadline::in(kToWriteOutput);
   for (Process& process : processes_) {
     for (LineRelay& relay : process.relays) relay.finish();
   }
   // A rank that ended in the middle of its work has left its progress line as it was.
+void LocalRanks::continue_all() {
+  for (const Process& process : processes_) process.child.signal(SIGCONT);
+}
+
   if (!std::all_of(ends_.begin(), ends_.end(), ended_well)) error_.clear_line();
   output_.flush(deadline);
   error_.flush(deadline);

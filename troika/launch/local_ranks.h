@@ -41,6 +41,9 @@ class LocalRanks {
   void told_to_end() { told_to_end_ = true; }
   void signal_all(int number);
 
+  // Returns once all are stopped, within a second or so.
+  void stop_all();
+  void continue_all();
   // Once all have ended: hands on the rest of their output, and leaves a clean line to go on at.
   void finish_output();
   // What they have reported, by local rank.

@@ -1,4 +1,4 @@
-// Turns the signals that ask a program to end into bytes on a pipe, for an event loop.
+// Turns the signals that ask a program to end or to stop into bytes on a pipe, for an event loop.
 #pragma once
 
 #include <troika/base/file.h>
@@ -9,8 +9,9 @@
 
 namespace troika {
 
-// While it lives, SIGINT, SIGTERM and SIGHUP no longer end this process, and SIGPIPE is ignored.
-// A signal that was ignored before stays so (as under nohup). At most one at a time.
+// While it lives, SIGINT, SIGTERM and SIGHUP no longer end this process, SIGTSTP no longer stops
+// it, and SIGPIPE is ignored. A signal that was ignored before stays so (as under nohup). At most
+// one at a time.
 class SignalPipe {
  public:
   SignalPipe();

@@ -263,14 +263,18 @@ std::string Store::get(const std::string& key, const Deadline& deadline) {
 }
 
 bool Store::wait(const std::vector<std::string>& keys, const Deadline& deadline) {
-  try {
-    handle_->keys->wait(keys, std::chrono::milliseconds(poll_milliseconds(deadline.left())));
-    return true;
-  } catch (const c10::DistStoreError&) {
-    return false;  // to c10d a network error is another class
-  } catch (const c10::Error& error) {
-    throw_lost(handle_->endpoint, error);
-  }
+  do {
+    try {
+      handle_->keys->wait(keys, std::chrono::milliseconds(poll_milliseconds(deadline.left())));
+      return true;
+      // To c10d a network error is another class. Its clock runs on while the job is stopped.
+      // NOLINTNEXTLINE(bugprone-empty-catch)
+    } catch (const c10::DistStoreError&) {
+    } catch (const c10::Error& error) {
+      throw_lost(handle_->endpoint, error);
+    }
+  } while (!deadline.passed());
+  return false;
 }
 
 std::vector<std::string> Store::get_all(const std::vector<std::string>& keys) {

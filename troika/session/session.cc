@@ -1,7 +1,9 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
+#include <troika/base/process_stop.h>
 #include <troika/base/random.h>
+#include <troika/base/text.h>
 #include <troika/base/version.h>
 #include <troika/comm/failure/fault_injector.h>
 #include <troika/config/key.h>
@@ -158,6 +160,7 @@ Session Session::on(Group world, Seconds timeout) {
   state->timeout = timeout;
   state->world = std::move(world);
   return Session(std::move(state));
+    stop_clock_when_stopped();
 }
 
 int Session::rank() const {
