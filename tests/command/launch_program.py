@@ -9,7 +9,8 @@ import socket
 import sys
 import time
 
-from launchers import ENDLESS_RECIPE, Job, check_worlds, environment, run, run_tests, temporary_folder
+from launchers import (ENDLESS_RECIPE, Job, check_worlds, environment, reserved_port, run, run_tests,
+                       temporary_folder)
 
 TROIKA = os.environ["TROIKA"]
 HOST = socket.gethostname()
@@ -194,6 +195,33 @@ def nothing_is_left_where_no_rank_did_anything():
         assert "troika inspect" not in job.err and os.listdir(name) == [], (job.err, os.listdir(name))
 
 
+def what_failed_jobs_leave_is_bounded():
+    with temporary_folder() as name:
+        for _ in range(5):
+            job = run([TROIKA, "launch", "--ranks", "2", "--", "sh", "-c", '"$@"; exit 3', "sh", sys.argv[2],
+                       "auto", "1", "3"], environment(TMPDIR=name))
+            root_cause(job, 5)
+            assert os.path.isdir(re.search(r"`troika inspect (\S+)`", job.err).group(1)), job.err
+        assert len(os.listdir(name)) == 3, os.listdir(name)
+
+
+def the_time_out_of_collectives_is_a_flag():
+    with temporary_folder() as name:
+        job = Job([TROIKA, "launch", "--ranks", "2", "--timeout", "2", "--", sys.argv[2], "shm", "1", "100000000", "200"],
+                  environment(TMPDIR=name, OMP_NUM_THREADS="1"))
+        os.kill(under_way(job, pathlib.Path(name))[1][1], signal.SIGSTOP)
+        job.wait()
+        assert "rank 0 has waited 2.0 s" in root_cause(job, 5), job.err
+
+
+def a_launcher_says_what_it_waits_for():
+    launcher = Job([TROIKA, "launch", "--nodes", "2", "--node-rank", "0", "--ranks-per-node", "1", "--rendezvous",
+                    f"127.0.0.1:{reserved_port()}", "--rendezvous-timeout", "12", "--", "true"], environment())
+    job = launcher.wait()
+    assert "waiting for node 1 of 2 to come to 127.0.0.1:" in job.err and "(10 s of 12 s)" in job.err, job.err
+    assert "troika: node 1 of 2 has not come" in job.err, job.err
+
+
 def a_folder_of_the_users_is_kept():
     with temporary_folder() as name:
         flight = os.path.join(name, "flight")
@@ -213,4 +241,5 @@ if __name__ == "__main__":
                a_killed_rank_of_a_training_is_named_with_its_last_operation,
                a_rank_that_leaves_early_is_named,
                nothing_is_left_of_a_job_that_went_well, nothing_is_left_where_no_rank_did_anything,
-               a_folder_of_the_users_is_kept])
+               what_failed_jobs_leave_is_bounded, the_time_out_of_collectives_is_a_flag,
+               a_launcher_says_what_it_waits_for, a_folder_of_the_users_is_kept])

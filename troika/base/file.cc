@@ -12,15 +12,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <random>
 #include <system_error>
 #include <utility>
-
 #include <vector>
+
 namespace troika {
 namespace {
 
-[[noreturn]] void throw_read_error(const std::filesystem::path& path, int error_number) {
 std::string read_hint(int error_number) {
   switch (error_number) {
     case ENOENT:
@@ -34,6 +34,7 @@ std::string read_hint(int error_number) {
   }
 }
 
+[[noreturn]] void throw_read_error(const std::filesystem::path& path, int error_number) {
   throw DataError(
       "cannot read " + shown_path(path) + ": " + std::generic_category().message(error_number),
       read_hint(error_number));
@@ -73,11 +74,11 @@ std::string storage_hint(int error_number) {
     case ENOENT:
     case ENOTDIR:
       return "its folder does not exist";
-    default:
     case EMFILE:
       return open_file_hint();
     case EFBIG:
       return "a process may not write files as large: raise the limit, as by `ulimit -f unlimited`";
+    default:
       return {};
   }
 }
@@ -201,7 +202,6 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
   }
 }
 
-void make_folders(const std::filesystem::path& path) {
 int reserve_space(int fd, std::uint64_t begin, std::uint64_t size) {
   int error = 0;
   do {
@@ -219,9 +219,24 @@ int reserve_space(int fd, std::uint64_t begin, std::uint64_t size) {
   return 0;
 }
 
+void make_folders(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) throw_storage_error("make the folder", path, error.value());
+}
+
+std::filesystem::path make_temporary_folder(std::string_view prefix) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  if (error) {
+    const char* named = std::getenv("TMPDIR");
+    throw StorageError("TMPDIR = " + shown_path(named != nullptr ? named : "/tmp") +
+                           " cannot hold temporary files: " + error.message(),
+                       "set TMPDIR to a folder that exists and can be written");
+  }
+  std::string name = (parent / (std::string(prefix) + "-XXXXXX")).string();
+  if (::mkdtemp(name.data()) == nullptr) throw_storage_error("make a folder like", name, errno);
+  return name;
 }
 
 void sync_folder(const std::filesystem::path& folder) {

@@ -98,6 +98,10 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 // Makes a folder and its parents, if they are missing. Throws StorageError.
 void make_folders(const std::filesystem::path& path);
 
+// Makes a fresh folder among the temporary files (TMPDIR) that only this user may enter; its name
+// begins with `prefix`. Throws StorageError.
+[[nodiscard]] std::filesystem::path make_temporary_folder(std::string_view prefix);
+
 // Makes the names inside a folder durable. Throws StorageError.
 void sync_folder(const std::filesystem::path& folder);
 

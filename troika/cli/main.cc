@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <csignal>
 namespace {
 
 // In the order of --help.
@@ -24,6 +25,8 @@ int main(int argc, char** argv) {
   troika::open_standard_descriptors();
   troika::end_on_signals_as_process_one();
   CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is then an error of the write
+  troika::keep_command_line({argv, static_cast<std::size_t>(argc)});
   app.formatter(troika::help_formatter());
   app.set_version_flag("--version", TROIKA_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");

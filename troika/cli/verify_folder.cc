@@ -1,4 +1,3 @@
-#include <stdlib.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/cli/verify_folder.h>
@@ -17,11 +16,7 @@ constexpr std::uint64_t kMostResultBytes = 1 << 28;
 
 }  // namespace
 
-VerifyFolder::VerifyFolder() {
-  std::string name = std::filesystem::temp_directory_path() / "troika-verify-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw_storage_error("make a folder like", name, errno);
-  path_ = name;
-}
+VerifyFolder::VerifyFolder() : path_(make_temporary_folder("troika-verify")) {}
 
 VerifyFolder::~VerifyFolder() {
   std::error_code ignored;

@@ -21,7 +21,9 @@ class RecorderFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   // Whether any rank has begun an operation.
   [[nodiscard]] bool has_operations() const;
-  void keep() { removed_at_end_ = false; }
+  // Keeps a private one, and removes all but the newest three that failed jobs of this user have
+  // left.
+  void keep();
 
  private:
   std::filesystem::path path_;

@@ -33,7 +33,16 @@ std::string hint_for(int signal, ReportPolicy report_policy) {
     case SIGABRT:
     case SIGILL:
     case SIGFPE:
-      return "a crash, which is a bug: what the rank printed last, above, says where";
+      return end.has_printed
+                 ? "a crash, which is a bug: what the rank printed last, above, may say where"
+                 : "a crash, which is a bug: a debugger, or a core dump (`ulimit -c unlimited`), "
+                   "says where, as the rank has printed nothing";
+    case SIGXFSZ:
+      return "a file has reached the size that a process may write: raise the limit, as by `ulimit "
+             "-f unlimited`";
+    case SIGXCPU:
+      return "it has used the processor for as long as a process may: raise the limit, as by "
+             "`ulimit -t unlimited`";
     default:
       return "somebody, or the job system, has sent it";
   }
@@ -72,7 +81,8 @@ Cause cause_of_exit(const RankEnd& end, std::string_view host) {
     cause.message += " was killed by " + signal_name(signal);
     // As by an exception that nobody has caught.
     if (signal == SIGABRT && has_operation_error(end)) return as_consequence(cause, *end.error);
-    cause.hint = hint_for(signal, end.report_policy);
+    cause.hint = hint_for(signal, end);
+    if (signal == SIGXFSZ) cause.code = ExitCode::kStorage;
   } else {
     cause.message += " ended with exit status " + std::to_string(WEXITSTATUS(end.status));
     if (has_operation_error(end)) return as_consequence(cause, *end.error);

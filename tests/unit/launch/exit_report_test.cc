@@ -102,6 +102,22 @@ TEST(RootCause, OfAnyProgramIsItsExitStatus) {
   EXPECT_EQ(first_cause({end}, "a", 2)->code, ExitCode::kData);
 }
 
+TEST(RootCause, PointsAtWhatARankHasPrintedOnlyWhereItHasPrintedAnything) {
+  RankEnd end = ended(1, SIGSEGV);
+  EXPECT_NE(first_cause({end}, "a", 2)->hint.find("what the rank printed last"), std::string::npos);
+  end.has_printed = false;
+  EXPECT_NE(first_cause({end}, "a", 2)->hint.find("ulimit -c unlimited"), std::string::npos);
+  end.status = 3 << 8;
+  EXPECT_EQ(first_cause({end}, "a", 2)->hint, "");
+}
+
+TEST(RootCause, NamesTheLimitThatASignalStandsFor) {
+  const Cause size = *first_cause({ended(1, SIGXFSZ)}, "a", 2);
+  EXPECT_EQ(size.code, ExitCode::kStorage);
+  EXPECT_NE(size.hint.find("ulimit -f"), std::string::npos);
+  EXPECT_NE(first_cause({ended(1, SIGXCPU)}, "a", 2)->hint.find("ulimit -t"), std::string::npos);
+}
+
 // Whoever comes first to an exit is not the culprit.
 TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
   RankEnd end = ended(2, 4 << 8);
