@@ -3,6 +3,7 @@
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/cli/ranks.h>
+#include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 
 #include <CLI/CLI.hpp>
@@ -24,6 +25,7 @@ struct LaunchArguments {
 int launch(const LaunchArguments& options) {
   RankDefaults defaults;
   defaults.usable_cores = usable_cores();
+  configure_log({});
   defaults.gpus = count_gpu_devices();
   LaunchOptions launch;
   launch.plan = plan_launch(options.flags, defaults);

@@ -131,12 +131,17 @@ void Nodes::join_nodes(const std::string& version, const Deadline& deadline) {
                           "give each host its own --node-rank");
   }
   store_->set(key_of("terms", plan_.node_rank), own);
-  if (!store_->wait(keys("terms"), deadline)) {
+  const auto name_missing = [&](const std::vector<int>& nodes) {
+    return (nodes.size() == 1 ? "node " : "nodes ") + list_ranks(nodes) + " of " +
+           std::to_string(plan_.nodes);
+  };
+  if (!wait_with_notice(*store_, keys("terms"), deadline, [&] {
+        return name_missing(without("terms")) + " to come to " + endpoint_.describe();
+      })) {
     const std::vector<int> missing = without("terms");
     const bool one = missing.size() == 1;
-    throw RendezvousError((one ? "node " : "nodes ") + list_ranks(missing) + " of " +
-                              std::to_string(plan_.nodes) + (one ? " has" : " have") +
-                              " not come to " + endpoint_.describe() + " after " +
+    throw RendezvousError(name_missing(missing) + (one ? " has" : " have") + " not come to " +
+                              endpoint_.describe() + " after " +
                               format_fixed(deadline.timeout().count(), 0) + " s",
                           "start the same command there, with its own --node-rank");
   }

@@ -5,6 +5,7 @@
 #include <troika/base/units.h>
 #include <troika/observe/machine.h>
 #include <troika/rendezvous/endpoint.h>
+#include <troika/rendezvous/wait_notice.h>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -77,8 +78,8 @@ bool is_loopback(const sockaddr& address) {
 }
 
 [[noreturn]] void throw_port_error(std::uint16_t port, int error) {
-  const std::string name = "port " + std::to_string(port);
   check_open_files(error, "this process");
+  const std::string name = "port " + std::to_string(port);
   if (error == EADDRINUSE) {
     throw RendezvousError(name + " is in use on " + host_name() + ", so no rendezvous can be there",
                           "name a free one with --rendezvous HOST:PORT or MASTER_PORT, or end what "
@@ -197,16 +198,18 @@ UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline) {
   constexpr Seconds kOneAddress{3}, kLongestPause{0.25};
   Seconds pause{0.01};
   std::string reason;
+  WaitNotice notice(deadline);
   for (;;) {
     const Addresses addresses = resolve(endpoint.host, endpoint.port, SOCK_STREAM, &reason);
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       UniqueFd fd;
       const int error = try_connect(*address, std::min(deadline.left(), kOneAddress), fd);
       if (error == 0) return fd;
+      check_open_files(error, "this process");
       reason = std::strerror(error);
     }
-      check_open_files(error, "this process");
     if (deadline.passed()) break;
+    notice.tell([&] { return "the rendezvous at " + endpoint.describe() + ": " + reason; });
     poll(nullptr, 0, poll_milliseconds(std::min(pause, deadline.left())));
     pause = std::min(pause * 1.5, kLongestPause);
   }

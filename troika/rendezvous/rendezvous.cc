@@ -42,11 +42,23 @@ Store open_store(const World& world, const Deadline& deadline) {
 // Waits for "<what>/<rank>" of all ranks; otherwise throws, naming those that are missing.
 void wait_for_all(Store& store, std::string_view what, const World& world, std::string_view lacking,
                   const Deadline& deadline) {
-  if (store.wait(keys_of_all(what, world.size), deadline)) return;
-  std::vector<int> missing;
-  for (int rank = 0; rank < world.size; ++rank) {
-    if (!store.is_set(key_of(what, rank))) missing.push_back(rank);
+  const auto without = [&] {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < world.size; ++rank) {
+      if (!store.is_set(key_of(what, rank))) ranks.push_back(rank);
+    }
+    return ranks;
+  };
+  const auto keys = keys_of_all(what, world.size);
+  const auto waited_for = [&] {
+    return "ranks " + list_ranks(without()) + " of " + std::to_string(world.size) + " to have " +
+           std::string(lacking);
+  };
+  const bool tells = world.rank == 0;  // once is enough
+  if (tells ? wait_with_notice(store, keys, deadline, waited_for) : store.wait(keys, deadline)) {
+    return;
   }
+  const std::vector<int> missing = without();
   if (missing.empty()) return;  // the last has come just now
   const bool one = missing.size() == 1;
   throw RendezvousError((one ? "rank " : "ranks ") + list_ranks(missing) + " of " +

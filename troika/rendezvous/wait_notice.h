@@ -1,0 +1,36 @@
+// Tells a user what a job waits for, where that takes minutes.
+#pragma once
+
+#include <troika/rendezvous/store.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// When the log is to say again what is being waited for: after 10 s, and then after twice as long
+// each time, up to every two minutes.
+class WaitNotice {
+ public:
+  explicit WaitNotice(const Deadline& deadline) : deadline_(deadline) {}
+
+  // Until the next notice, or the end of the wait.
+  [[nodiscard]] Deadline next() const;
+  // Logs "waiting for WHAT (10 s of 300 s)" if it is time.
+  void tell(const std::function<std::string()>& what);
+
+ private:
+  static constexpr Seconds kFirst{10}, kLongest{120};
+
+  Deadline deadline_;
+  Seconds pause_ = kFirst;
+  Deadline due_ = Deadline::in(kFirst);
+};
+
+// Waits as Store::wait() does, and tells what it waits for.
+[[nodiscard]] bool wait_with_notice(Store& store, const std::vector<std::string>& keys,
+                                    const Deadline& deadline,
+                                    const std::function<std::string()>& what);
+
+}  // namespace troika
