@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,14 +19,15 @@ namespace {
 struct LaunchArguments {
   LaunchFlags flags;
   double rendezvous_timeout = 300;
+  std::optional<double> timeout;
   std::string recorders;
   std::vector<std::string> command;
 };
 
 int launch(const LaunchArguments& options) {
+  configure_log({});
   RankDefaults defaults;
   defaults.usable_cores = usable_cores();
-  configure_log({});
   defaults.gpus = count_gpu_devices();
   LaunchOptions launch;
   launch.plan = plan_launch(options.flags, defaults);
@@ -34,6 +36,7 @@ int launch(const LaunchArguments& options) {
   launch.report_policy = ReportPolicy::kOptional;
   launch.rendezvous_timeout = Seconds(options.rendezvous_timeout);
   launch.recorders = options.recorders;
+  if (options.timeout) launch.environment["TROIKA_TIMEOUT"] = std::to_string(*options.timeout);
   return report_result(run_with_recorders(std::move(launch)));
 }
 
@@ -64,6 +67,11 @@ void add_launch_command(CLI::App& app, Action& action) {
       ->check(timeout_seconds())
       ->group("Ranks")
       ->capture_default_str();
+  command
+      ->add_option("--timeout", options->timeout,
+                   "Seconds for one collective of the ranks (default: SessionOptions::timeout, 60)")
+      ->check(timeout_seconds())
+      ->group("Ranks");
   command
       ->add_option(
           "--recorders", options->recorders,

@@ -16,6 +16,7 @@
 
 #include <ATen/ATen.h>
 
+#include <charconv>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -87,6 +88,19 @@ void check_timeouts(const SessionOptions& options) {
   check_timeout(options.rendezvous_timeout, "rendezvous_timeout");
 }
 
+// The launcher's, else the program's.
+Seconds timeout_of(const SessionOptions& options) {
+  constexpr const char* kVariable = "TROIKA_TIMEOUT";
+  const std::string text = Environment::of_process().text_or(kVariable, "");
+  if (text.empty()) return options.timeout;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && seconds > 0 && seconds <= kLongestTimeout) return Seconds(seconds);
+  throw UsageError("environment variable " + std::string(kVariable) + "=" + quote(text) +
+                   " is no number of seconds in (0, 10000000]");
+}
+
 // As of Replica::weigh().
 void check_count(double count) {
   if (count >= 0 && count <= std::numeric_limits<double>::max()) return;
@@ -128,7 +142,7 @@ Session Session::join(World world, const SessionOptions& options) {
 Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   check_timeouts(options);
   auto state = std::make_shared<State>();
-  state->timeout = options.timeout;
+  state->timeout = timeout_of(options);
   state->rendezvous.emplace(std::move(rendezvous));
   const World& world = state->rendezvous->world();
   EngineOptions& engine = state->engine;
@@ -146,6 +160,7 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   state->world = troika::make_group("world", std::move(all_ranks), world.rank, engine);
   state->groups->add(state->world);
   if (world.store_host == StoreHost::kLauncher && world.size > 1) {
+    stop_clock_when_stopped();
     // A rank may wait for one that is gone without a connection to it; the launcher knows first.
     state->watch = std::make_unique<StoreWatch>(
         state->rendezvous->store(), abort_key(world.rank),
@@ -160,7 +175,6 @@ Session Session::on(Group world, Seconds timeout) {
   state->timeout = timeout;
   state->world = std::move(world);
   return Session(std::move(state));
-    stop_clock_when_stopped();
 }
 
 int Session::rank() const {

@@ -31,7 +31,8 @@ struct SessionOptions {
   std::string name = "session";
   EngineKind engine = EngineKind::kAuto;
   EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
-  // For one collective.
+  // For one collective. The variable TROIKA_TIMEOUT, which `troika launch --timeout` sets, takes
+  // precedence.
   Seconds timeout{60};
   // For all ranks to come.
   Seconds rendezvous_timeout{300};

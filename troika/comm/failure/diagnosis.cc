@@ -13,6 +13,11 @@ constexpr const char* kToRecord =
     "with flight recorders (SessionOptions::recorders, or the variable TROIKA_RECORDERS=DIR) it is "
     "also told what that rank is in";
 
+// What a rank that is only slow may exceed.
+const std::string kTimeout =
+    "the time-out of collectives (comm.timeout_seconds, SessionOptions::timeout, `troika launch "
+    "--timeout`)";
+
 // A name such as "all_reduce 'loss'" as name_of() gives it for what a recorder has kept of it.
 std::string name_once_recorded(const std::string& name) {
   using recorder_format::Record;
@@ -285,12 +290,12 @@ class DiagnosisBuilder {
                " lets it go on";
       case ProcessState::kRuns:
         return "process " + pid +
-               " is computing: an endless loop, or work that takes longer than the time-out of "
-               "collectives (comm.timeout_seconds, SessionOptions::timeout)";
+               " is computing: an endless loop, or work that takes longer than " + kTimeout;
       case ProcessState::kSleeps:
         return "process " + pid +
-               " sleeps: it waits for something else, such as a file, a lock or "
-               "another group";
+               " sleeps: it waits for something else, such as a file, a lock or another group, "
+               "perhaps for longer than " +
+               kTimeout;
       case ProcessState::kEnded:
         return "process " + pid + " has ended: its last lines say why";
       case ProcessState::kUnknown:
