@@ -57,15 +57,20 @@ class Done:
         return f"{' '.join(map(str, self.command))}\nexit status {self.status}\n{self.out}{self.err}"
 
 
+def variables_of(changes):
+    """The environment of a command. A thread each, as the tests run beside others; None takes a variable away."""
+    all_of_them = environment(**{"OMP_NUM_THREADS": "1", **changes})
+    return {name: str(value) for name, value in all_of_them.items() if value is not None}
+
+
 class Process:
     """A command under way."""
 
-    def __init__(self, command, folder, **variables):
+    def __init__(self, command, folder, preexec=None, **variables):
         self.command = command
         self.started = time.monotonic()
-        # A thread each: the tests run beside others.
-        self.popen = subprocess.Popen(command, cwd=folder, text=True, errors="replace",
-                                      env=environment(OMP_NUM_THREADS="1", **variables),
+        self.popen = subprocess.Popen(command, cwd=folder, preexec_fn=preexec, text=True, errors="replace",
+                                      env=variables_of(variables),
                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @property

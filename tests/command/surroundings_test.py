@@ -1,12 +1,16 @@
 """What a process finds when it starts, and may not expect: closed descriptors, limits, wrappers, no /proc."""
 
+import ctypes
+import errno
 import json
 import os
+import platform
 import signal
+import struct
 import subprocess
 
 import command
-from command import ENDLESS, CommandTest, wait_until
+from command import ENDLESS, CommandTest, state_of, wait_until
 from launchers import need_programs
 
 DONE, USAGE, RANK_DIED, STORAGE = 0, 2, 5, 7
@@ -14,13 +18,40 @@ ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1"}
 TRAIN = ["train", "recipe.toml"]
 
 
+# pidfd_open and fallocate.
+FORBIDDEN = {"x86_64": (434, 285), "aarch64": (434, 47)}
+
+
+def forbid_system_call(number):
+    """As a container's filter does: from now on it fails with EPERM in this process and its children."""
+    load_number, jump_if_equal, leave = 0x20, 0x15, 0x06
+    allow, fail = 0x7fff0000, 0x00050000 | errno.EPERM
+    code = b"".join(struct.pack("<HBBI", *line) for line in (
+        (load_number, 0, 0, 0), (jump_if_equal, 0, 1, number), (leave, 0, 0, fail), (leave, 0, 0, allow)))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer)))
+    set_no_new_privileges, set_filter, mode_filter = 38, 22, 2
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    for arguments in ((set_no_new_privileges, 1, 0, 0, 0), (set_filter, mode_filter, program, 0, 0)):
+        if prctl(*arguments) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
 class Surroundings(CommandTest):
     def shell(self, script, *arguments, **variables):
         """`script` by bash, in which "$@" is the command with `arguments`."""
-        process = command.Process(["bash", "-c", script, "bash", os.environ["TROIKA"], *map(str, arguments)],
-                                  self.folder, **variables)
+        return self.begin(["bash", "-c", script, "bash", os.environ["TROIKA"], *map(str, arguments)], **variables).wait()
+
+    def begin(self, words, **variables):
+        process = command.Process(words, self.folder, **variables)
         self.addCleanup(command.end, process)
-        return process.wait()
+        return process
+
+    def begin_training(self, words, **variables):
+        process = self.begin(words, **variables)
+        metrics = self.run_folder / "metrics.jsonl"
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, "steps of training")
+        return process
 
 
 class Descriptors(Surroundings):
@@ -37,6 +68,67 @@ class Descriptors(Surroundings):
 
     def test_what_was_asked_for_and_cannot_be_written_is_an_error(self):
         self.fails(self.shell('"$@" >&-', "recipe", "--defaults"), STORAGE, "standard output")
+
+
+class OpenFiles(Surroundings):
+    """`ulimit -n`."""
+
+    def limited(self, limit, ranks, *sets):
+        return self.shell(f'ulimit {limit}; "$@"', *command.train_arguments(sets), "--ranks", ranks)
+
+    def test_too_few_are_the_cause_that_is_told(self):
+        for most, ranks in ((12, 2), (64, 8)):
+            done = self.limited(f"-n {most}", ranks, "train.global_batch_size=16",
+                                "comm.rendezvous_timeout_seconds=5")
+            self.fails(done, USAGE, f"too many open files: the launcher of {ranks} ranks needs ",
+                       f"and the limit is {most}", "ulimit -n")
+            self.assertLess(done.seconds, 30)
+
+    def test_a_limit_that_can_be_raised_is(self):
+        self.succeeds(self.limited("-Sn 12", 2))
+
+    def test_whatever_the_limit_it_is_the_cause(self):
+        for most in range(16, 48, 6):
+            done = self.limited(f"-n {most}", 2, "comm.engine=gloo", "comm.rendezvous_timeout_seconds=5")
+            if done.status != DONE:
+                self.assertIn("too many open files", done.err, str(done))
+
+
+class Files(Surroundings):
+    def test_no_folder_for_temporary_files(self):
+        done = self.troika("verify", "recipe.toml", "--layouts", "data=2", "--steps", 1, TMPDIR="/nowhere")
+        self.fails(done, STORAGE, "TMPDIR = '/nowhere'", "hint: set TMPDIR")
+
+    def test_a_limit_on_their_size(self):
+        for kilobytes in (8, 100):  # the recorders, the shared memory
+            done = self.shell(f'ulimit -f {kilobytes}; "$@"', *TRAIN, "--ranks", 2)
+            self.assertEqual(done.status, STORAGE, str(done))
+            self.assertIn("ulimit -f", done.error_lines[-1], str(done))
+
+    def test_any_program_that_a_limit_ends_is_told_by_it(self):
+        done = self.shell('ulimit -f 8; "$@"', "launch", "--ranks", 1, "--", "sh", "-c",
+                          "head -c 100000 /dev/zero > big; kill -XFSZ $$")
+        self.fails(done, STORAGE, "signal 25 (SIGXFSZ)", "ulimit -f")
+
+
+class Kernel(Surroundings):
+    """One that lets a process do less."""
+
+    def test_without_proc(self):
+        hide = ["unshare", "--mount", "bash", "-c", 'mount -t tmpfs none /proc && exec "$@"', "bash"]
+        if subprocess.run([*hide, "true"], capture_output=True).returncode != 0:
+            self.skipTest("this account mounts nothing")
+        self.succeeds(self.begin([*hide, os.environ["TROIKA"], *TRAIN, "--ranks", "2"]).wait())
+        self.assertEqual(len(self.losses()), 3)
+        self.succeeds(self.begin([*hide, os.environ["TROIKA"], "bench", "comm", "--ranks", "2", "--sizes", "4",
+                                  "--budget", "0.01"]).wait())
+
+    def test_with_a_filter_of_system_calls(self):
+        for number in FORBIDDEN.get(platform.machine(), ()):
+            process = self.begin([os.environ["TROIKA"], *TRAIN, "--ranks", "2", "--overwrite"],
+                                 preexec=lambda number=number: forbid_system_call(number))
+            self.succeeds(process.wait())
+            self.assertEqual(len(self.losses()), 3)
 
 
 class Wrappers(Surroundings):
@@ -59,13 +151,38 @@ class ProcessOne(Surroundings):
         unshare = ["unshare", "--pid", "--fork", "--kill-child"]
         if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
             self.skipTest("this account makes no pid namespaces")
-        process = command.Process([*unshare, os.environ["TROIKA"], *TRAIN, "--set", ENDLESS], self.folder, **ONE_RANK)
-        self.addCleanup(command.end, process)
-        wait_until(lambda: (self.run_folder / "metrics.jsonl").exists() and self.losses(), "steps of training")
+        process = self.begin_training([*unshare, os.environ["TROIKA"], *TRAIN, "--set", ENDLESS], **ONE_RANK)
         os.kill(process.children()[0], signal.SIGTERM)
         done = process.wait()
         self.assertEqual(done.status, 128 + signal.SIGTERM, str(done))
         self.assertEqual(done.error_lines[-1], "troika: interrupted by SIGTERM", str(done))
+
+
+class Threads(Surroundings):
+    def test_a_small_model_takes_one(self):
+        process = self.begin_training([os.environ["TROIKA"], *TRAIN, "--ranks", "1", "--set", ENDLESS],
+                                      OMP_NUM_THREADS=None)
+        (rank,) = process.ranks().values()
+        self.assertEqual(command.variable_of(rank, "OMP_NUM_THREADS"), "1")
+
+
+class Stopped(Surroundings):
+    """Ctrl-Z and fg."""
+
+    def test_a_job_stops_and_goes_on_as_one(self):
+        # As by a shell with job control: in a process group of its own.
+        process = self.begin_training([os.environ["TROIKA"], *TRAIN, "--ranks", "2", "--set", ENDLESS],
+                                      preexec=os.setpgrp)
+        everyone = [process.pid, *process.ranks().values()]
+        os.kill(process.pid, signal.SIGTSTP)  # as the terminal does: to the launcher's process group
+        wait_until(lambda: all(state_of(pid) == "T" for pid in everyone), "all are stopped")
+        metrics = self.run_folder / "metrics.jsonl"
+        before = metrics.stat().st_size
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: metrics.stat().st_size > before, "steps after the stop")
+        self.assertNotIn("T", [state_of(pid) for pid in everyone])
+        os.kill(process.pid, signal.SIGTERM)
+        self.assertEqual(process.wait().status, 128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/version.h>
@@ -9,6 +10,7 @@
 #include <troika/plan/memory_advice.h>
 #include <troika/plan/memory_plan.h>
 #include <troika/plan/memory_report.h>
+#include <troika/plan/useful_threads.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
 #include <troika/rendezvous/world.h>
@@ -72,7 +74,12 @@ HostRanks ranks_here(const World& world) {
   return {world.node_rank * world.local_size, world.local_size};
 }
 
+constexpr const char* kThreads = "OMP_NUM_THREADS";
+
 int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
+  if (!Environment::of_process().has(kThreads)) {
+    at::set_num_threads(useful_threads(recipe, at::get_num_threads()));
+  }
   RunOptions run;
   run.existing = options.existing();
   run.stop_on_signals = true;
@@ -92,6 +99,10 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& p
   }
   LaunchOptions launch;
   launch.plan = plan;
+  if (!Environment::of_process().has(kThreads)) {
+    const int available = threads_of_rank(usable_cores(), plan.ranks_per_node);
+    launch.environment[kThreads] = std::to_string(useful_threads(recipe, available));
+  }
   launch.command = current_command_line();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
