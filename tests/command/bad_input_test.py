@@ -6,6 +6,7 @@ Each is one clear line with the culprit in it, a documented exit status, and not
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import struct
@@ -139,6 +140,15 @@ class Recipe(CommandTest):
     def test_ranks_that_are_no_number(self):
         self.fails(self.train(ranks="x"), USAGE, "train: --ranks x is no whole number")
         self.fails(self.train(ranks=0), USAGE, "--ranks 0 is not between 1 and 65536", "leave --ranks out")
+
+    def test_help_has_examples_of_what_was_asked_for(self):
+        words = self.troika("--help").out.split("Subcommands:")[1].split("Examples:")[0]
+        for name in re.findall(r"^  (\w+)", words, re.MULTILINE):
+            done = self.succeeds(self.troika(name, "--help"))
+            examples = done.out.split("Example", 1)[1]
+            self.assertIn(f"troika {name} ", examples, str(done))
+            if name != "train":
+                self.assertNotIn("troika train run.toml --set", examples, str(done))
 
     def test_no_subcommand(self):
         self.fails(self.troika(), USAGE, "train", "generate")
@@ -318,7 +328,9 @@ class ModelFile(unittest.TestCase):
         (self.once.folder / "runs" / "unfinished" / "model.safetensors").unlink()
         done = self.once.troika("generate", "runs/unfinished", "--tokens", "1")
         self.assertEqual((done.status, done.out), (DATA, ""), str(done))
+        self.assertIn("the run in 'runs/unfinished' has no model yet", done.err)
         self.assertIn("runs/unfinished/model.safetensors", done.err)
+        self.assertIn("saves its model when it ends", done.err)
 
 
 class Addresses(CommandTest):

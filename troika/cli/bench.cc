@@ -368,6 +368,7 @@ void add_bench_command(CLI::App& app, Action& action) {
   bench->require_subcommand(1);
   add_comm(*bench, action);
   add_mlp(*bench, action);
+  bench->footer("Examples:\n  troika bench comm --ranks 2\n  troika bench mlp --ranks 2");
 }
 
 }  // namespace troika

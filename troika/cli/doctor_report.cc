@@ -59,10 +59,8 @@ Finding memory(const MachineFacts& machine) {
 }
 
 Finding gpus(int count) {
-  if (count == 0) {
-    return {"GPUs", "none", "training runs on the CPU; a GPU needs NVIDIA's driver (/dev/nvidia0)"};
-  }
-  return {"GPUs", std::to_string(count), "this version of troika trains on the CPU only"};
+  const std::string found = count == 0 ? "none" : std::to_string(count) + ", not used";
+  return {"GPUs", found + "; this version of troika trains on the CPU", ""};
 }
 
 bool reaches_others(const NetworkInterface& interface) {

@@ -3,12 +3,13 @@
 #include <troika/base/standard_descriptors.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
+#include <troika/cli/ranks.h>
 #include <troika/cli/run.h>
 #include <troika/launch/signals.h>
 
 #include <CLI/CLI.hpp>
-
 #include <csignal>
+
 namespace {
 
 // In the order of --help.
@@ -24,13 +25,16 @@ constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
 int main(int argc, char** argv) {
   troika::open_standard_descriptors();
   troika::end_on_signals_as_process_one();
-  CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is then an error of the write
   troika::keep_command_line({argv, static_cast<std::size_t>(argc)});
+  CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
   app.formatter(troika::help_formatter());
   app.set_version_flag("--version", TROIKA_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
+  troika::Action action;
+  for (const auto add_command : kCommands) add_command(app, action);
+  // Behind the subcommands, which would take it over where they have none of their own.
   app.footer(
       "Examples:\n"
       "  troika recipe --defaults > run.toml\n"
@@ -38,7 +42,5 @@ int main(int argc, char** argv) {
       "  troika train run.toml --set train.steps=1000 --set name=longer\n\n"
       "Exit codes: 0 done, 1 internal (verify: a layout differs), 2 usage or recipe, 3 data,\n"
       "4 rendezvous or deadline, 5 a rank died, 6 non-finite, 7 storage, 130 interrupted.");
-  troika::Action action;
-  for (const auto add_command : kCommands) add_command(app, action);
   return troika::run_command_line(app, action, argc, argv);
 }

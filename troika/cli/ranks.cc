@@ -1,13 +1,12 @@
+#include <troika/base/error.h>
 #include <troika/base/failure.h>
-#include <troika/cli/ranks.h>
 #include <troika/base/own_program.h>
 #include <troika/base/process_stop.h>
+#include <troika/cli/ranks.h>
 #include <troika/launch/launcher_watch.h>
 #include <troika/launch/recorder_folder.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 
 namespace troika {
@@ -27,6 +26,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       ->type_name("HOST:PORT")
       ->group(group);
 }
+
 namespace {
 
 std::vector<std::string>& kept_command_line() {
@@ -39,7 +39,6 @@ std::vector<std::string>& kept_command_line() {
 void keep_command_line(std::span<const char* const> words) {
   kept_command_line().assign(words.begin(), words.end());
 }
-
 
 std::vector<std::string> current_command_line() {
   std::vector<std::string> words = kept_command_line();
@@ -78,8 +77,8 @@ int report_result(const LaunchResult& result) {
 int run_for_launcher(const Environment& environment, Reporter& reporter,
                      const std::function<std::string()>& work) {
   try {
-    stop_clock_when_stopped();
     const LauncherWatch watch(environment);
+    stop_clock_when_stopped();
     reporter.result(work());
     return 0;
   } catch (const std::exception& error) {

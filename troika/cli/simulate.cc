@@ -150,6 +150,8 @@ void add_simulate_command(CLI::App& app, Action& action) {
       app.add_subcommand("simulate", "Predict without running: the time of a pipeline schedule");
   simulate->require_subcommand(1);
   add_schedule(*simulate, action);
+  simulate->footer(
+      "Example:\n  troika simulate schedule --schedule 1f1b --stages 4 --microbatches 8");
 }
 
 }  // namespace troika

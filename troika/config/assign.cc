@@ -200,7 +200,13 @@ class Assigner {
 
   [[noreturn]] void fail_type(const std::string& found) const {
     throw UsageError(label() + ": expected " + type_name(key_.spec) + ", found " + found,
-                     "as in " + std::string(key_.name) + " = " + example_);
+                     "as in " + std::string(key_.name) + " = " + example());
+  }
+
+  // The default; where that is an empty list, one of what was found.
+  [[nodiscard]] std::string example() const {
+    const auto* text = std::get_if<std::string>(&entry_.value.data);
+    return example_ == "[]" && text != nullptr ? "[" + toml_string(*text) + "]" : example_;
   }
 
   [[noreturn]] void fail_word(const std::string& word) const {

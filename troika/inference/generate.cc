@@ -61,6 +61,14 @@ class GrowingText {
   std::size_t taken_ = 0;
 };
 
+void check_is_finished(const std::filesystem::path& run) {
+  const std::filesystem::path model = model_path(run);
+  if (std::filesystem::exists(model)) return;
+  throw DataError(
+      "the run in " + shown_path(run) + " has no model yet: " + shown_path(model) + " is missing",
+      "a run saves its model when it ends; train it to the end, or with fewer steps");
+}
+
 }  // namespace
 
 Generator::~Generator() = default;
@@ -83,6 +91,7 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
                          "\": its tokens stand for no text",
                      "train on \"text\" or \"tokens\" to generate from it");
   }
+  check_is_finished(run);
   tokenizer_ = open_tokenizer(tokenizer.empty() ? *own_tokenizer : tokenizer);
   tokens_ = traits_of(model).sample.input;
   load_model(run, *arena_);

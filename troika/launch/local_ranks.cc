@@ -176,10 +176,16 @@ void LocalRanks::record_end(Process& process) {
   process.report.reset();
   ends_.push_back({process.rank, process.child.pid(), status, process.exit_report,
                    process.exit_report ? process.told_to_end_before_report : told_to_end_,
-                   report_policy_});
+                   report_policy_, has_printed(process)});
   if (ended_well(ends_.back())) return;
   add_recorded_state(ends_.back());
   if (is_failure(ends_.back()) && !failure_) failure_ = failure_notice(ends_.back(), host_name());
+}
+
+bool LocalRanks::has_printed(const Process& process) {
+  constexpr std::size_t kStreams = 2;
+  return process.relays.size() < kStreams ||
+         std::ranges::any_of(process.relays, &LineRelay::has_anything);
 }
 
 void LocalRanks::add_recorded_state(RankEnd& end) const {
@@ -191,12 +197,6 @@ void LocalRanks::add_recorded_state(RankEnd& end) const {
 }
 
 void LocalRanks::signal_all(int number) {
-  for (const Process& process : processes_) {
-    // A program may ignore SIGTSTP, but not this.
-    if (!process.child.stops_by(deadline)) process.child.signal(SIGSTOP);
-  }
-}
-
   for (const Process& process : processes_) process.child.signal(number);
   continue_all();  // one that is stopped would not get it
 }
@@ -205,16 +205,22 @@ void LocalRanks::stop_all() {
   constexpr Seconds kToPrepare{1};
   const Deadline deadline = Deadline::in(kToPrepare);
   for (const Process& process : processes_) process.child.signal(SIGTSTP);
+  for (const Process& process : processes_) {
+    // A program may ignore SIGTSTP, but not this.
+    if (!process.child.stops_by(deadline)) process.child.signal(SIGSTOP);
+  }
+}
+
+void LocalRanks::continue_all() {
+  for (const Process& process : processes_) process.child.signal(SIGCONT);
+}
+
 void LocalRanks::finish_output() {
   const Deadline deadline = Deadline::in(kToWriteOutput);
   for (Process& process : processes_) {
     for (LineRelay& relay : process.relays) relay.finish();
   }
   // A rank that ended in the middle of its work has left its progress line as it was.
-void LocalRanks::continue_all() {
-  for (const Process& process : processes_) process.child.signal(SIGCONT);
-}
-
   if (!std::all_of(ends_.begin(), ends_.end(), ended_well)) error_.clear_line();
   output_.flush(deadline);
   error_.flush(deadline);

@@ -39,11 +39,12 @@ class LocalRanks {
   [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
   // Ends from now on are the launcher's doing.
   void told_to_end() { told_to_end_ = true; }
+  // Reaches ranks that are stopped, too.
   void signal_all(int number);
-
   // Returns once all are stopped, within a second or so.
   void stop_all();
   void continue_all();
+
   // Once all have ended: hands on the rest of their output, and leaves a clean line to go on at.
   void finish_output();
   // What they have reported, by local rank.
@@ -65,6 +66,7 @@ class LocalRanks {
   void read_report(Process& process);
   void parse_report(Process& process);
   void record_end(Process& process);
+  static bool has_printed(const Process& process);
   // Adds to an end what is found beside the rank's flight recorder.
   void add_recorded_state(RankEnd& end) const;
 

@@ -70,6 +70,7 @@ void LineRelay::read_some() {
   const ssize_t size = read(from_.get(), buffer.data(), buffer.size());
   if (size < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (size <= 0) return end();
+  has_read_ = true;
   partial_.append(buffer.data(), static_cast<std::size_t>(size));
   std::size_t start = 0;
   for (std::size_t at; (at = partial_.find('\n', start)) != std::string::npos; start = at + 1) {
@@ -80,6 +81,11 @@ void LineRelay::read_some() {
     forward(partial_);
     partial_.clear();
   }
+}
+
+bool LineRelay::has_anything() const {
+  pollfd readable{from_.get(), POLLIN, 0};
+  return has_read_ || (open() && poll(&readable, 1, 0) > 0 && (readable.revents & POLLIN) != 0);
 }
 
 void LineRelay::finish() {

@@ -49,6 +49,8 @@ class LineRelay {
   [[nodiscard]] int descriptor() const { return from_.get(); }
   [[nodiscard]] bool open() const { return from_.valid(); }
   [[nodiscard]] OutputSink& sink() const { return *to_; }
+  // Whether the rank has written anything to it.
+  [[nodiscard]] bool has_anything() const;
   // Reads what is there, and hands on the lines that are complete. The last one is handed on as it
   // is when the stream ends.
   void read_some();
@@ -63,6 +65,7 @@ class LineRelay {
   OutputSink* to_;
   std::string prefix_;
   std::string partial_;
+  bool has_read_ = false;
 };
 
 }  // namespace troika

@@ -19,10 +19,10 @@ std::string signal_name(int number) {
   return "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
 }
 
-std::string hint_for(int signal, ReportPolicy report_policy) {
+std::string hint_for(int signal, const RankEnd& end) {
   switch (signal) {
     case SIGKILL:
-      if (report_policy == ReportPolicy::kOptional) {
+      if (end.report_policy == ReportPolicy::kOptional) {
         return "the kernel kills processes when memory runs out: `dmesg` tells";
       }
       return "the kernel kills processes when memory runs out (`dmesg` tells): a smaller "
@@ -88,7 +88,7 @@ Cause cause_of_exit(const RankEnd& end, std::string_view host) {
     if (has_operation_error(end)) return as_consequence(cause, *end.error);
     const bool silent = !end.report && end.report_policy == ReportPolicy::kExpected;
     cause.message += silent ? " and without a word" : "";
-    cause.hint = "what it printed last, above, may say why";
+    if (end.has_printed) cause.hint = "what it printed last, above, may say why";
   }
   cause.message += after;
   if (!end.last_operation.empty()) cause.message += "; " + end.last_operation;

@@ -24,6 +24,7 @@ struct RankEnd {
   std::optional<ExitReport> report;
   bool was_told_to_end = false;  // by the launcher, before its exit report or its end
   ReportPolicy report_policy = ReportPolicy::kExpected;
+  bool has_printed = true;  // or may have, to a terminal
   // What it did last, as its flight recorder says: "it last completed ..."; empty without one.
   std::string last_operation = {};
   // The first error of its operations, if one failed. A program that need not report has then

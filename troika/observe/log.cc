@@ -2,6 +2,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <troika/observe/log.h>
+#include <troika/observe/progress.h>
 #include <unistd.h>
 
 #include <memory>
@@ -58,13 +59,14 @@ std::string pattern_of(const LogOptions& options) {
 
 class FileDescriptorSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit FileDescriptorSink(int fd) : fd_(fd), terminal_(::isatty(fd) == 1) {}
+  explicit FileDescriptorSink(int fd)
+      : fd_(fd), can_redraw_(progress_style(fd) == ProgressStyle::kTerminal) {}
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t front;
     formatter_->format(message, front);
-    std::string text = terminal_ ? "\r\x1b[K" : "";
+    std::string text = can_redraw_ ? "\r\x1b[K" : "";
     text.append(front.data(), front.size());
     text += prefix_of(from_spdlog(message.level));
     text.append(message.payload.data(), message.payload.size());
@@ -76,7 +78,7 @@ class FileDescriptorSink : public spdlog::sinks::base_sink<std::mutex> {
 
  private:
   int fd_;
-  bool terminal_;
+  bool can_redraw_;
 };
 
 class WriterSink : public spdlog::sinks::base_sink<std::mutex> {
