@@ -60,6 +60,10 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
   if (!std::getenv("OMP_NUM_THREADS")) {
     variables["OMP_NUM_THREADS"] = std::to_string(threads_of_rank(cores, plan.ranks_per_node));
   }
+  // A thread that spins while it waits for another takes the core that the other may need.
+  if (!std::getenv("OMP_WAIT_POLICY") && !std::getenv("GOMP_SPINCOUNT")) {
+    variables["OMP_WAIT_POLICY"] = "passive";
+  }
   if (!options.recorders.empty()) {
     variables["TROIKA_RECORDERS"] = std::filesystem::absolute(options.recorders).string();
   }
