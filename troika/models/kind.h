@@ -23,6 +23,8 @@ struct ModelTraits {
   std::string tensor_limit;     // why no more: a clause
   std::int64_t max_stages = 1;  // of a pipeline
   std::string_view stages_key;  // what to raise for more: "layers"
+  // Multiply-adds of the largest product of a sample that recurs from unit to unit.
+  double largest_product = 0;
   bool has_attention = false;   // that selective checkpointing runs again
   // Its units run on tensors without memory, so that dry runs can measure them.
   bool has_meta_kernels = true;

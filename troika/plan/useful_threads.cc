@@ -6,23 +6,11 @@
 namespace troika {
 namespace {
 
-// Multiplications and additions of the largest matrix product that recurs in a microbatch.
+// Multiplications and additions of the largest product that recurs in a microbatch.
 double work_of_product(const Recipe& recipe) {
-  const ModelRecipe& model = recipe.model;
   const auto samples = static_cast<double>(recipe.train.micro_batch_size);
-  if (model.kind == ModelKind::kGpt) {
-    const double rows = samples * static_cast<double>(model.seq_len);
-    const double split = static_cast<double>(recipe.parallel.tensor * recipe.parallel.context);
-    return rows * static_cast<double>(model.dim) *
-           static_cast<double>(std::max(model.dim, model.ffn_dim)) / split;
-  }
-  double largest = 0;
-  std::int64_t before = model.input_dim;
-  for (const std::int64_t dim : model.hidden_dims) {
-    largest = std::max(largest, static_cast<double>(before) * static_cast<double>(dim));
-    before = dim;
-  }
-  return samples * largest / static_cast<double>(recipe.parallel.tensor);
+  const auto split = static_cast<double>(recipe.parallel.tensor * recipe.parallel.context);
+  return samples * traits_of(recipe.model).largest_product / split;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // How many threads a rank should compute with.
 #pragma once
 
-#include <troika/config/recipe.h>
+#include <troika/recipe/recipe.h>
 
 namespace troika {
 

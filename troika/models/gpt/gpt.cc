@@ -44,7 +44,7 @@ ModelFacts facts_of(const GptOptions& options) {
 }  // namespace
 
 Model build_gpt(const GptOptions& options, std::uint64_t seed, const ModelLayout& layout) {
-  // check_split() of config/layout.h has told the user.
+  // check_split() of recipe/resolve.h has told the user.
   check(layout.tensor.size() <= options.heads, "more tensor ranks than heads");
   Model model;
   model.units.push_back(std::make_unique<GptEmbedding>(options, seed, layout));

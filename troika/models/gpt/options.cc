@@ -94,6 +94,8 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
     // Embedding and head are units too, but allow no more stages than there are layers.
     traits.max_stages = model.layers;
     traits.stages_key = "layers";
+    traits.largest_product = static_cast<double>(model.seq_len) * static_cast<double>(model.dim) *
+                             static_cast<double>(std::max(model.dim, model.ffn_dim));
     traits.has_attention = true;
     traits.ties_first_and_last = model.tied_embeddings;
     return traits;

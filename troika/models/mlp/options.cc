@@ -1,6 +1,8 @@
 #include <troika/models/mlp/mlp.h>
 #include <troika/models/mlp/options.h>
 
+#include <algorithm>
+
 namespace troika {
 
 template <>
@@ -42,6 +44,12 @@ class MlpKind final : public Declared<ModelKind, MlpOptions> {
     traits.tensor_limit = "kind = \"mlp\" does not split its layers";
     traits.max_stages = traits.units;
     traits.stages_key = "hidden_dims";
+    std::int64_t before = model.input_dim;
+    for (const std::int64_t dim : model.hidden_dims) {
+      traits.largest_product = std::max(traits.largest_product, static_cast<double>(before) *
+                                                                    static_cast<double>(dim));
+      before = dim;
+    }
     return traits;
   }
 
