@@ -96,7 +96,8 @@ class JudgedResnet(CommandTest):
                           (4, SYNC, "parallel.data=2", TWO_STAGES, "parallel.zero_stage=2", RECOMPUTE))
 
     def test_synchronised_norms_where_ranks_have_fewer_microbatches(self):
-        self.judged_alike((3, SYNC, *UNEVEN), (3, SYNC, *UNEVEN, "parallel.zero_stage=3"), (3, SYNC, *UNEVEN, RECOMPUTE))
+        layout = (3, SYNC, *UNEVEN)
+        self.judged_alike(layout, (*layout, "parallel.zero_stage=3"), (*layout, RECOMPUTE))
 
     def test_synchronised_norms_where_the_last_microbatches_have_other_sizes(self):
         self.judged(3, SYNC, "train.global_batch_size=8")  # 2 and 1, 2 and 1, 2

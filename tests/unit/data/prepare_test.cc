@@ -122,9 +122,9 @@ TEST_F(Prepare, SaysWhatIsNoUtf8) {
   EXPECT_THAT(report.warnings[0], HasSubstr("2 bytes of 1 data file are no UTF-8"));
   EXPECT_THAT(report.warnings[0], HasSubstr("x/latin.cc' is the first"));
 
-  DataRecipe data = text_recipe(options_.paths);
+  DocumentOptions data = documents_in(options_.paths);
   data.tokenizer = report.tokenizer;
-  const auto dataset = open_dataset(data, gpt_model(8, report.vocab_size), 1);
+  const auto dataset = open_text(data, token_samples(8, report.vocab_size), 1);
   ASSERT_EQ(dataset->warnings().size(), 1U);
   EXPECT_EQ(dataset->warnings()[0], report.warnings[0]);
 }
