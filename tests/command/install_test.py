@@ -38,7 +38,9 @@ class Install(unittest.TestCase):
         cls.prefix = SCRATCH / "moved" / "troika"
         shutil.rmtree(cls.prefix.parent, ignore_errors=True)
         cls.prefix.parent.mkdir(parents=True)
+        before = os.umask(0o022)  # as `make install` has it
         cls.run_in(None, "cmake", "--install", BUILD, "--prefix", folder / "first")
+        os.umask(before)
         shutil.move(folder / "first", cls.prefix)
         cls.folder = folder
 
@@ -68,6 +70,26 @@ class Install(unittest.TestCase):
                                        "--sizes", "4K", "--budget", "0", "--json").stdout)
         self.assertEqual(facts["results"][0]["bytes"], 4096)
 
+    def test_any_account_can_run_it(self):
+        """Nothing of it lies in the cache of whoever has built it, which others may not read."""
+        if not (self.prefix / "lib").is_dir() or not list(self.prefix.rglob("libtorch_cpu.so")):
+            self.skipTest("this build was given its LibTorch by Torch_DIR, which is not installed with it")
+        command = self.prefix / "bin" / "troika"
+        for binary in (command, *self.prefix.glob("lib*/**/libtroika.so")):
+            found = dict(re.findall(r"(\S+) => (\S+)", self.run_in(None, "ldd", binary).stdout))
+            for name in ("libtorch_cpu.so", "libc10.so", "libcudart.so.13"):
+                self.assertTrue(found.get(name, str(self.prefix)).startswith(str(self.prefix)), found)
+        for path in self.prefix.rglob("*"):
+            self.assertEqual(path.stat().st_mode & 0o444, 0o444, path)
+        if os.geteuid() != 0:
+            self.skipTest("only root can run it under another account")
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        if subprocess.run(["test", "-x", command], **nobody).returncode != 0:
+            self.skipTest("this tree lies where another account may not look")
+        done = subprocess.run([command, "--version"], cwd="/", env={"HOME": "/nonexistent"}, text=True, capture_output=True, **nobody)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^0\.")
+
     def tokenizer(self, name, status=0, **variables):
         """Trains one with the installed command: its path, or what the command says instead."""
         (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)
@@ -81,13 +103,13 @@ class Install(unittest.TestCase):
         # The command takes the one that was installed with it, and one that it is told to take before that.
         aside = self.folder / "plugins" / plugin.name
         aside.parent.mkdir()
-        plugin.rename(aside)
+        shutil.move(plugin, aside)
         plugin.write_text("no library\n")
         try:
             self.assertIn(f"cannot load '{plugin}'", self.tokenizer("no-pieces", status=2))
             self.assertTrue(self.tokenizer("more", TROIKA_PLUGINS=str(aside.parent)).is_file())
         finally:
-            aside.rename(plugin)
+            shutil.move(aside, plugin)
 
     def test_what_sentencepiece_says_itself_does_not_come_between(self):
         """It logs to a std::cerr which a program that is not position-independent has not constructed."""
@@ -167,6 +189,19 @@ class Install(unittest.TestCase):
         self.assertEqual(split["mesh"]["tensor"], 2)
         self.assertAlmostEqual(split["loss"], alone["loss"], places=10)
         self.assertTrue((self.folder / "runs" / "split" / "model.safetensors").is_file())
+
+    def test_an_example_that_writes_text(self):
+        command = self.prefix / "bin" / "troika"
+        (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)
+        words = ("name=text", 'data.paths=["text.txt"]', "data.held_out_fraction=0", "train.steps=2", "model.dim=32",
+                 "model.ffn_dim=48", "model.seq_len=16")
+        sets = [word for one in words for word in ("--set", one)]
+        self.run_in(self.folder, command, "train", ROOT / "recipes" / "quickstart.toml", "--ranks", 1, *sets)
+        program = self.built(ROOT / "examples" / "own-text") / "own_text"
+        written = self.run_in(self.folder, program, "runs/text", "int ").stdout
+        self.assertTrue(written.startswith("int "), written)
+        self.assertEqual(written.rstrip("\n"), self.run_in(
+            self.folder, command, "generate", "runs/text", "--prompt", "int ", "--tokens", 100).stdout.rstrip("\n"))
 
     def test_another_libtorch_is_asked_for_by_torch_dir(self):
         source = pathlib.Path(__file__).resolve().parent / "consumer"
