@@ -39,7 +39,7 @@ build: setup ## Set up, configure and build; the command is build/troika
 install: setup ## Install the command, the library and its headers: make install PREFIX=DIR
 	@$(call configure,release,build,)
 	@$(call compile,build,installable)
-	@cmake --install build --prefix "$(PREFIX)" > build/install.log
+	@umask 022 && cmake --install build --prefix "$(PREFIX)" > build/install.log  # for every account to use
 	@echo "-- Installed in $(PREFIX); programs find it with -DCMAKE_PREFIX_PATH=$(PREFIX)"
 
 quickstart: build ## Train a small GPT on this machine's C++ headers for a minute, then let it write some

@@ -1,11 +1,46 @@
-# One library for users, and what find_package(troika) needs to find it again. `cmake --install` can be moved
-# afterwards; LibTorch stays where it was found, or is named anew by Torch_DIR.
+# One library for users, and what find_package(troika) needs to find it again. What `cmake --install` makes can be
+# moved, and used by any account of the machine: the LibTorch that was fetched comes with it. One that Torch_DIR has
+# named stays where it is.
 #
 #   troika::troika   C++: the library, and LibTorch
 #   troika::c        C, and other languages through it: the library alone
 #   troika::fortran  the same with the module `troika`, which each program compiles with its own compiler
 include(CMakePackageConfigHelpers)
 option(TROIKA_INSTALL "Build the shared library and install it" ${PROJECT_IS_TOP_LEVEL})
+option(TROIKA_INSTALL_LIBTORCH "Install what troika needs of LibTorch with it" ${TROIKA_TORCH_FETCHED})
+
+# Where installed programs find LibTorch: relative to the prefix if it is installed, else absolute.
+set(TROIKA_LIBTORCH ${CMAKE_INSTALL_LIBDIR}/troika/libtorch)
+set(TROIKA_INSTALLED_TORCH ${TROIKA_TORCH_ROOT})
+if(TROIKA_INSTALL_LIBTORCH)
+  set(TROIKA_INSTALLED_TORCH ${TROIKA_LIBTORCH}/torch)
+endif()
+
+# troika_torch_rpath(<variable> <folder>): of what is installed in <folder>, relative to the prefix.
+function(troika_torch_rpath variable folder)
+  set(${variable} ${TROIKA_INSTALLED_TORCH}/lib PARENT_SCOPE)
+  if(TROIKA_INSTALL_LIBTORCH)
+    file(RELATIVE_PATH _path /${folder} /${TROIKA_INSTALLED_TORCH}/lib)
+    set(${variable} "$ORIGIN/${_path}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# The libraries that are linked, those that they link, headers and licences, laid out as in the wheels: LibTorch
+# looks for CUDA's in ../../nvidia.
+function(troika_install_libtorch)
+  get_filename_component(_wheels ${TROIKA_TORCH_ROOT} DIRECTORY)
+  install(DIRECTORY ${TROIKA_TORCH_ROOT}/include DESTINATION ${TROIKA_LIBTORCH}/torch)
+  file(GLOB _libraries ${TROIKA_TORCH_ROOT}/lib/libtorch_cpu.so ${TROIKA_TORCH_ROOT}/lib/libc10.so
+    ${TROIKA_TORCH_ROOT}/lib/libgomp*.so*)
+  install(FILES ${_libraries} DESTINATION ${TROIKA_LIBTORCH}/torch/lib)
+  file(GLOB _linked RELATIVE ${_wheels} ${_wheels}/nvidia/*/lib/libcudart.so.* ${_wheels}/nvidia/*/lib/libcupti.so.*)
+  foreach(_file IN LISTS _linked)
+    get_filename_component(_folder ${_file} DIRECTORY)
+    install(FILES ${_wheels}/${_file} DESTINATION ${TROIKA_LIBTORCH}/${_folder})
+  endforeach()
+  file(GLOB _licences ${_wheels}/*.dist-info)
+  install(DIRECTORY ${_licences} DESTINATION ${TROIKA_LIBTORCH})
+endfunction()
 
 # What the library is made of: every folder but the command and what only the command has.
 function(troika_shared_library)
@@ -22,13 +57,15 @@ function(troika_shared_library)
   target_include_directories(troika_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   # LibTorch names CUDA functions that only its GPU libraries have.
   target_link_options(troika_shared INTERFACE -Wl,--allow-shlib-undefined)
+  troika_torch_rpath(_torch ${CMAKE_INSTALL_LIBDIR})
   set_target_properties(troika_shared PROPERTIES OUTPUT_NAME troika EXPORT_NAME c
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX
-    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} INSTALL_RPATH "$ORIGIN;${TROIKA_TORCH_ROOT}/lib")
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} INSTALL_RPATH "$ORIGIN;${_torch}")
 endfunction()
 
 function(troika_install)
-  set_target_properties(troika PROPERTIES INSTALL_RPATH ${TROIKA_TORCH_ROOT}/lib)
+  troika_torch_rpath(_torch ${CMAKE_INSTALL_BINDIR})
+  set_target_properties(troika PROPERTIES INSTALL_RPATH ${_torch})
   install(TARGETS troika RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS troika_shared EXPORT troika LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(CODE "set(TROIKA_HEADERS ${PROJECT_SOURCE_DIR}/troika)
@@ -38,7 +75,7 @@ function(troika_install)
   set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/troika)
   set(_generated ${PROJECT_BINARY_DIR}/package)
   configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/troikaConfig.cmake.in ${_generated}/troikaConfig.cmake
-    INSTALL_DESTINATION ${_package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+    INSTALL_DESTINATION ${_package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR TROIKA_INSTALLED_TORCH)
   write_basic_package_version_file(${_generated}/troikaConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(EXPORT troika NAMESPACE troika:: FILE troikaTargets.cmake DESTINATION ${_package})
   install(FILES ${_generated}/troikaConfig.cmake ${_generated}/troikaConfigVersion.cmake
@@ -56,4 +93,7 @@ endfunction()
 if(TROIKA_INSTALL)
   troika_shared_library()
   troika_install()
+  if(TROIKA_INSTALL_LIBTORCH)
+    troika_install_libtorch()
+  endif()
 endif()

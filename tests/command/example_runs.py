@@ -80,3 +80,14 @@ class Examples(Launching):
         self.assertEqual(split["mesh"]["tensor"], 2)
         self.assertAlmostEqual(split["loss"], alone["loss"], places=10)
         self.assertTrue((self.folder / "runs" / "split" / "model.safetensors").is_file())
+
+    def test_an_example_that_writes_text(self):
+        (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)
+        words = ("name=text", 'data.paths=["text.txt"]', "data.held_out_fraction=0", "train.steps=2", "model.dim=32",
+                 "model.ffn_dim=48", "model.seq_len=16")
+        sets = [word for one in words for word in ("--set", one)]
+        run_in(self.folder, self.command(), "train", ROOT / "recipes" / "quickstart.toml", "--ranks", 1, *sets)
+        written = run_in(self.folder, self.program("own-text"), "runs/text", "int ").stdout
+        self.assertTrue(written.startswith("int "), written)
+        self.assertEqual(written.rstrip("\n"), run_in(
+            self.folder, self.command(), "generate", "runs/text", "--prompt", "int ", "--tokens", 100).stdout.rstrip("\n"))

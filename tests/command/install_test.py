@@ -8,8 +8,11 @@ The programs lie in examples/ and beside this file, are built outside the tree, 
 
 import functools
 import json
+import os
 import pathlib
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -32,7 +35,9 @@ class Installed(Launching):
         cls.prefix = SCRATCH / "moved" / "troika"
         shutil.rmtree(cls.prefix.parent, ignore_errors=True)
         cls.prefix.parent.mkdir(parents=True)
+        before = os.umask(0o022)  # as `make install` has it
         run_in(None, "cmake", "--install", BUILD, "--prefix", folder / "first")
+        os.umask(before)
         shutil.move(folder / "first", cls.prefix)
         cls.folder = folder
 
@@ -51,6 +56,26 @@ class Installed(Launching):
 
     def program(self, example):
         return self.built(ROOT / "examples" / example) / example.replace("-", "_")
+
+    def test_any_account_can_run_it(self):
+        """Nothing of it lies in the cache of whoever has built it, which others may not read."""
+        if not (self.prefix / "lib").is_dir() or not list(self.prefix.rglob("libtorch_cpu.so")):
+            self.skipTest("this build was given its LibTorch by Torch_DIR, which is not installed with it")
+        command = self.prefix / "bin" / "troika"
+        for binary in (command, *self.prefix.glob("lib*/**/libtroika.so")):
+            found = dict(re.findall(r"(\S+) => (\S+)", run_in(None, "ldd", binary).stdout))
+            for name in ("libtorch_cpu.so", "libc10.so", "libcudart.so.13"):
+                self.assertTrue(found.get(name, str(self.prefix)).startswith(str(self.prefix)), found)
+        for path in self.prefix.rglob("*"):
+            self.assertEqual(path.stat().st_mode & 0o444, 0o444, path)
+        if os.geteuid() != 0:
+            self.skipTest("only root can run it under another account")
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        if subprocess.run(["test", "-x", command], **nobody).returncode != 0:
+            self.skipTest("this tree lies where another account may not look")
+        done = subprocess.run([command, "--version"], cwd="/", env={"HOME": "/nonexistent"}, text=True, capture_output=True, **nobody)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^0\.")
 
     def tokenizer(self, name, status=0, **variables):
         """Trains one with the installed command: its path, or what the command says instead."""

@@ -66,6 +66,20 @@ class JudgedRuns(CommandTest):
         batch = self.judged("data.pack=isolated", *GPT2, "model.tied_embeddings=false")
         self.assertGreater(batch["document_ids"].unique().numel(), 2)
 
+    def test_the_documented_lines_load_a_model_into_transformers(self):
+        """It goes on from a prompt as `troika generate` does, always with the likeliest byte."""
+        self.succeeds(self.train("name=quickstart", "train.precision=fp32", "train.steps=30", ranks=2))
+        text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "safetensors.md").read_text()
+        lines = text.split("```python\n")[1].split("```")[0].replace("runs/quickstart", str(self.folder / "runs/quickstart"))
+        names = {}
+        exec(lines, names)
+        ids = torch.tensor([list(b"aa bb")])
+        for _ in range(20):
+            ids = torch.cat([ids, names["model"](ids[:, -SEQ_LEN:]).logits[:, -1:].argmax(-1)], 1)
+        done = self.succeeds(self.troika("generate", "runs/quickstart", "--prompt", "aa bb", "--tokens", 20,
+                                         "--temperature", 0))
+        self.assertEqual(bytes(ids[0].tolist()).decode(), done.out.rstrip("\n"))
+
     def test_held_out_loss(self):
         """Of the documents that no step has seen, with the parameters that the run ended with."""
         self.write_short_documents()

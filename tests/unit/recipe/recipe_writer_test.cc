@@ -96,17 +96,6 @@ class RandomRecipe {
       }
     }
   }
-  void fill(void* options, const AutoNumberSpec& spec) {
-    if (random_() % 2 == 0) spec.at.edit(options) = number(spec.range);
-  }
-  void fill(void* options, const TablesSpec& spec) {
-    for (int i = 0; i < 2; ++i) {
-      void* table = spec.append(options);
-      for (const Key& key : spec.keys()) {
-        std::visit([&](const auto& of_key) { fill(table, of_key); }, key.spec);
-      }
-    }
-  }
   void fill(void* options, const NumberSpec& spec) { spec.at.edit(options) = number(spec.range); }
   void fill(void* options, const SecondsSpec& spec) { spec.at.edit(options) = number(spec.range); }
   void fill(void* options, const BoolSpec& spec) { spec.at.edit(options) = random_() % 2 == 0; }
