@@ -98,6 +98,10 @@ class Recipe(CommandTest):
         self.fails(self.train("data.paths=[]"), USAGE, "--set data.paths=[]", "paths is empty", "corpus/**/*.txt")
         self.assertIn("paths is empty", self.succeeds(self.check("data.paths=[]")).err)
 
+    def test_one_path_where_a_list_belongs(self):
+        self.fails(self.train("data.paths=nope"), USAGE, "expected list of strings, found string",
+                   'hint: as in paths = ["nope"]')
+
     def test_zeros_that_divide(self):
         self.fails(self.check("optimizer.eps=0"), USAGE, "optimizer.eps=0", "more than 0")
         self.fails(self.check("model.norm_eps=0"), USAGE, "model.norm_eps=0", "more than 0")

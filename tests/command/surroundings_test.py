@@ -5,13 +5,14 @@ import errno
 import json
 import os
 import platform
+import pty
 import signal
 import struct
 import subprocess
 
 import command
 from command import ENDLESS, CommandTest, state_of, wait_until
-from launchers import need_programs
+from launchers import environment, need_programs
 
 DONE, USAGE, RANK_DIED, STORAGE = 0, 2, 5, 7
 ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1"}
@@ -156,6 +157,19 @@ class ProcessOne(Surroundings):
         done = process.wait()
         self.assertEqual(done.status, 128 + signal.SIGTERM, str(done))
         self.assertEqual(done.error_lines[-1], "troika: interrupted by SIGTERM", str(done))
+
+
+class Terminal(Surroundings):
+    def test_one_that_cannot_redraw_gets_no_escape_codes(self):
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        done = subprocess.run([os.environ["TROIKA"], *TRAIN, "--ranks", "2"], cwd=self.folder, stdout=theirs,
+                              stderr=theirs, env=environment(TERM="dumb", OMP_NUM_THREADS="1"))
+        os.close(theirs)
+        printed = os.read(ours, 65536)
+        self.assertEqual(done.returncode, 0, printed)
+        self.assertIn(b"done: ", printed)
+        self.assertNotIn(b"\x1b", printed)
 
 
 class Threads(Surroundings):
