@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <troika/models/gpt/options.h>
+#include <troika/models/mlp/options.h>
 #include <troika/plan/useful_threads.h>
 
 namespace troika {
@@ -6,30 +8,32 @@ namespace {
 
 TEST(UsefulThreads, GrowWithTheModel) {
   Recipe recipe;
-  recipe.model.dim = 16;
-  recipe.model.ffn_dim = 32;
-  recipe.model.seq_len = 16;
+  auto& model = recipe.model.as<GptOptions>();
+  model.dim = 16;
+  model.ffn_dim = 32;
+  model.seq_len = 16;
   recipe.train.micro_batch_size = 2;
   EXPECT_EQ(useful_threads(recipe, 64), 1);
-  recipe.model.seq_len = 1024;
-  recipe.model.dim = recipe.model.ffn_dim = 100;
+  model.seq_len = 1024;
+  model.dim = model.ffn_dim = 100;
   recipe.train.micro_batch_size = 1;
   EXPECT_EQ(useful_threads(recipe, 64), 2);
   recipe.parallel.tensor = 2;
   EXPECT_EQ(useful_threads(recipe, 64), 1);
-  recipe.model.dim = recipe.model.ffn_dim = 4096;
+  model.dim = model.ffn_dim = 4096;
   EXPECT_EQ(useful_threads(recipe, 64), 64);
   EXPECT_EQ(useful_threads(recipe, 0), 1);
 }
 
 TEST(UsefulThreads, OfAnMlpAreThoseOfItsLargestLayer) {
   Recipe recipe;
-  recipe.model.kind = ModelKind::kMlp;
-  recipe.model.input_dim = 64;
-  recipe.model.hidden_dims = {128, 128};
+  recipe.model = ModelOptions(mlp_kind());
+  auto& model = recipe.model.as<MlpOptions>();
+  model.input_dim = 64;
+  model.hidden_dims = {128, 128};
   recipe.train.micro_batch_size = 32;
   EXPECT_EQ(useful_threads(recipe, 8), 1);
-  recipe.model.hidden_dims = {1024, 1024, 16};
+  model.hidden_dims = {1024, 1024, 16};
   EXPECT_EQ(useful_threads(recipe, 8), 8);
 }
 
