@@ -14,8 +14,8 @@ namespace {
 
 void train(const std::string& file, const std::vector<std::string>& overrides) {
   const auto environment = troika::Environment::of_process();
-  const auto world =
-      troika::world_from_environment(environment).value_or(troika::single_process_world(environment));
+  const auto world = troika::world_from_environment(environment)
+                         .value_or(troika::single_process_world(environment));
   const troika::LoadedRecipe loaded = troika::load_recipe(file, overrides);
   for (const std::string& warning : loaded.warnings) std::cerr << warning << std::endl;
   const troika::RunReport report = troika::run_training(loaded.recipe, world, {});
