@@ -123,10 +123,10 @@ class Agent {
     terminated_ = true;
   }
 
-  // What a rank says that has ended in good order on the signal; null: none has.
+  // What a rank says that has saved something on the signal, and hints at where; null: none has.
   [[nodiscard]] const Failure* interruption_of_ranks() const {
     for (const RankEnd& end : ranks_.ends()) {
-      if (!end.report || !end.report->failure) continue;
+      if (!end.report || !end.report->failure || end.report->failure->hint.empty()) continue;
       if (end.report->failure->code == ExitCode::kInterrupted) return &*end.report->failure;
     }
     return nullptr;
