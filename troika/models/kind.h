@@ -25,7 +25,7 @@ struct ModelTraits {
   std::string_view stages_key;  // what to raise for more: "layers"
   // Multiply-adds of the largest product of a sample that recurs from unit to unit.
   double largest_product = 0;
-  bool has_attention = false;   // that selective checkpointing runs again
+  bool has_attention = false;  // that selective checkpointing runs again
   // Its units run on tensors without memory, so that dry runs can measure them.
   bool has_meta_kernels = true;
   // The first and the last unit share a weight.

@@ -46,8 +46,8 @@ class MlpKind final : public Declared<ModelKind, MlpOptions> {
     traits.stages_key = "hidden_dims";
     std::int64_t before = model.input_dim;
     for (const std::int64_t dim : model.hidden_dims) {
-      traits.largest_product = std::max(traits.largest_product, static_cast<double>(before) *
-                                                                    static_cast<double>(dim));
+      traits.largest_product =
+          std::max(traits.largest_product, static_cast<double>(before) * static_cast<double>(dim));
       before = dim;
     }
     return traits;

@@ -75,7 +75,8 @@ class ResnetKind final : public Declared<ModelKind, ResnetOptions> {
     traits.tensor_limit = "kind = \"resnet\" does not split its layers";
     traits.max_stages = traits.units;
     traits.stages_key = "blocks";
-    const double pixels = static_cast<double>(size * size) / (model.stem == ResnetStem::k224 ? 16 : 1);
+    const double pixels =
+        static_cast<double>(size * size) / (model.stem == ResnetStem::k224 ? 16 : 1);
     traits.largest_product = 9 * pixels * static_cast<double>(model.width * model.width);
     traits.has_meta_kernels = false;
     return traits;
