@@ -89,7 +89,7 @@ class JudgedUpdates(CommandTest):
                                   "optimizer.lr=5.0")
 
     def test_lion(self):
-        self.judged_with_clipping("optimizer.kind=lion", "optimizer.lr=0.005")
+        self.judged_with_clipping("optimizer.kind=lion", "optimizer.lr=0.02")
 
     def test_fp16_skips_halves_and_recovers(self):
         # One letter: the gradients of all targets point the same way, and overflow at the first loss scales.

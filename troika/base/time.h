@@ -9,11 +9,13 @@ namespace troika {
 // The steady clock, less the time for which this process was stopped with its job: stop_process().
 // A job that goes on after Ctrl-Z therefore finds its deadlines as it left them.
 struct Clock {
+  // NOLINTBEGIN(readability-identifier-naming): as std::chrono names them.
   using duration = std::chrono::steady_clock::duration;
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::time_point<Clock>;
   static constexpr bool is_steady = true;
+  // NOLINTEND(readability-identifier-naming)
 
   [[nodiscard]] static time_point now() noexcept;
 };

@@ -126,6 +126,8 @@ torch::Library kernels() {
 }  // namespace
 
 class MetaTensors::Guards {
+  // Taking a backend's key out again leaves its bit: restore what there was.
+  c10::impl::ForceDispatchKeyGuard restored_;
   torch::Library kernels_ = kernels();
   // Every operator goes to its meta version, and so do those that make tensors, which otherwise go
   // by the device that they are asked for.

@@ -129,7 +129,6 @@ MeshPlan plan_mesh(const Recipe& recipe) {
   std::vector<Model> models;
   for (int i = 0; i < plan.mesh.size(Axis::kTensor); ++i) models.push_back(model_at(recipe, i));
   const std::vector<int> cut = cut_of(recipe.parallel, models.front().facts);
-  const int units = cut.back();
   for (const ParameterSpec& spec : parameters_of(models.front())) {
     plan.parameters += spec.global_count();
   }

@@ -25,11 +25,11 @@
 #include <utility>
 
 namespace troika {
-namespace {
+namespace detail {
 
 // The groups of a session, ended together when the launcher, or this rank, says that the job has
 // failed.
-class Groups {
+class SessionGroups {
  public:
   void add(const Group& group) {
     const std::lock_guard lock(mutex_);
@@ -47,6 +47,10 @@ class Groups {
   std::vector<Group> groups_;
   std::optional<std::string> reason_;
 };
+
+}  // namespace detail
+
+namespace {
 
 // Where the caller says, else where the launcher does.
 std::filesystem::path recorder_folder(const SessionOptions& options) {
@@ -115,7 +119,7 @@ struct Session::State {
   std::vector<Member> no_members;
   EngineOptions engine;  // what every group of the session is made with
   Group world;
-  std::shared_ptr<Groups> groups = std::make_shared<Groups>();
+  std::shared_ptr<detail::SessionGroups> groups = std::make_shared<detail::SessionGroups>();
   std::map<std::string, Group> duplicates;  // of world, by axis
   std::unique_ptr<StoreWatch> watch;        // for the launcher's message that the job has failed
 };
