@@ -188,6 +188,7 @@ class Reader {
     const std::shared_ptr<void> other = schema_.make_default();
     kind_spec(section)->write(other.get(), *owner.kind);
     assign(schema_, other.get(), owner, entry);
+    check_value(owner, other.get(), result_.origins);
     if (toml_value(owner, other.get()) == default_value(schema_, owner)) return;
     result_.warnings.push_back(entry.where + ": [" + entry.section + "] " + entry.key +
                                " is not used by " + kind_is(*chosen_kind(section, document_)));

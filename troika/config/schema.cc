@@ -173,11 +173,15 @@ const Component* chosen_kind(const Section& section, const void* document) {
   return spec == nullptr ? nullptr : spec->read(document);
 }
 
+void check_value(const SchemaKey& key, const void* document, const Origins& origins) {
+  const RangeCheck check(key.full_name(), std::string(key.key->name), *key.key,
+                         options_at(key, document), origins);
+  std::visit(check, key.key->spec);
+}
+
 void check_values(const Schema& schema, const void* document, const Origins& origins) {
   for (const SchemaKey& key : schema.keys_of(document)) {
-    const RangeCheck check(key.full_name(), std::string(key.key->name), *key.key,
-                           options_at(key, document), origins);
-    std::visit(check, key.key->spec);
+    check_value(key, document, origins);
   }
   for (const Section& section : schema.sections()) {
     const Component* kind = chosen_kind(section, document);

@@ -87,6 +87,9 @@ template <auto kAt>
 // Names a key of a table in a list: "groups[0].match".
 [[nodiscard]] std::string element_name(std::string_view list, std::size_t index, const Key& key);
 
+// Throws UsageError naming key and place where the value of the key is out of its range.
+void check_value(const SchemaKey& key, const void* document, const Origins& origins);
+
 // Throws UsageError naming key and place where a value of the document is out of its range, then
 // what the components say of their options (Component::check).
 void check_values(const Schema& schema, const void* document, const Origins& origins);

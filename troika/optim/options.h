@@ -40,7 +40,7 @@ struct ParameterGroup {
   std::string match;  // a shell pattern of global names; `*` stands for any text
   bool frozen = false;
   double lr_factor = 1;
-  std::optional<double> weight_decay;  // absent: the optimiser's, where the parameter decays
+  std::optional<double> weight_decay = {};  // absent: the optimiser's, where the parameter decays
 
   bool operator==(const ParameterGroup&) const = default;
 };
