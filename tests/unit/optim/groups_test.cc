@@ -37,7 +37,8 @@ std::map<std::string, at::Tensor> updated(const std::vector<ParameterGroup>& gro
 }
 
 TEST(ParameterGroups, TheFirstPatternThatFitsCounts) {
-  const auto specs = grouped({{.match = "*.bias", .lr_factor = 3}, {.match = "model.layer.*", .frozen = true}});
+  const auto specs =
+      grouped({{.match = "*.bias", .lr_factor = 3}, {.match = "model.layer.*", .frozen = true}});
   for (const ParameterSpec& spec : specs) {
     EXPECT_EQ(spec.frozen, spec.name == "model.layer.weight") << spec.name;
     EXPECT_EQ(spec.lr_factor, spec.name == "model.layer.bias" ? 3 : 1) << spec.name;
@@ -59,18 +60,19 @@ TEST(ParameterGroups, SetRatesAndDecayForEveryRule) {
     OptimizerOptions options = options_of(kind->name());
     options.weight_decay = 0.1;
     const auto plain = updated({}, options);
-    const auto grouped =
-        updated({{.match = "model.embed.*", .frozen = true},
-                 {.match = "model.norm.*", .lr_factor = 0},
-                 {.match = "model.layer.weight", .weight_decay = 0.0}},
-                options);
+    const auto grouped = updated({{.match = "model.embed.*", .frozen = true},
+                                  {.match = "model.norm.*", .lr_factor = 0},
+                                  {.match = "model.layer.weight", .weight_decay = 0.0}},
+                                 options);
     const Arena fresh = arena_of(mixed_specs(), kFp64);
-    EXPECT_TRUE(grouped.at("model.embed.weight").equal(fresh.parameter("model.embed.weight").master()));
-    EXPECT_TRUE(grouped.at("model.norm.weight").equal(fresh.parameter("model.norm.weight").master()));
+    EXPECT_TRUE(
+        grouped.at("model.embed.weight").equal(fresh.parameter("model.embed.weight").master()));
+    EXPECT_TRUE(
+        grouped.at("model.norm.weight").equal(fresh.parameter("model.norm.weight").master()));
     EXPECT_TRUE(grouped.at("model.layer.bias").equal(plain.at("model.layer.bias")));
     options.weight_decay = 0;
-    EXPECT_TRUE(grouped.at("model.layer.weight")
-                    .equal(updated({}, options).at("model.layer.weight")));
+    EXPECT_TRUE(
+        grouped.at("model.layer.weight").equal(updated({}, options).at("model.layer.weight")));
     EXPECT_FALSE(grouped.at("model.layer.weight").equal(plain.at("model.layer.weight")));
   }
 }
