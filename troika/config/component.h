@@ -29,7 +29,7 @@ class Options {
   Options(const Options& other) : value_(other.value_->clone()) {}
   Options(Options&&) noexcept = default;
   Options& operator=(const Options& other) {
-    value_ = other.value_->clone();
+    if (this != &other) value_ = other.value_->clone();
     return *this;
   }
   Options& operator=(Options&&) noexcept = default;
