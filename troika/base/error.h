@@ -53,7 +53,19 @@ using RendezvousError = ErrorOf<ExitCode::kRendezvous>;
 using RankDiedError = ErrorOf<ExitCode::kRankDied>;
 using NonFiniteError = ErrorOf<ExitCode::kNonFinite>;
 using StorageError = ErrorOf<ExitCode::kStorage>;
-using InterruptedError = ErrorOf<ExitCode::kInterrupted>;
+
+// A signal has asked the process to end; its exit status then is 128 and the signal's number, as
+// shells count, 130 where none is known.
+class InterruptedError : public ErrorOf<ExitCode::kInterrupted> {
+ public:
+  explicit InterruptedError(const std::string& message, std::string hint = {}, int signal = 2)
+      : ErrorOf(message, std::move(hint)), signal_(signal) {}
+
+  [[nodiscard]] int exit_status() const { return 128 + signal_; }
+
+ private:
+  int signal_;
+};
 
 // A collective that did not finish in time. A rendezvous error whose message names operation,
 // label, the time waited and, where it is known, the rank that is missing.

@@ -167,6 +167,9 @@ int run_command_line(CLI::App& app, Action& action, int argc, const char* const*
     run(app, action, argc, argv, code);
     if (!std::cout.flush()) throw StorageError("cannot write to standard output");
     return code;
+  } catch (const InterruptedError& error) {
+    report(failure_of(error));
+    return error.exit_status();
   } catch (const std::exception& error) {
     return report(failure_of(error));
   }

@@ -108,7 +108,8 @@ class TrainingRun {
     return InterruptedError("interrupted" + how + " after step " +
                                 std::to_string(trainer_.state().step) + " of " +
                                 std::to_string(recipe_.train.steps),
-                            "the model of that step is in " + model_path(folder_).string());
+                            "the model of that step is in " + model_path(folder_).string(),
+                            signal);
   }
 
  private:
