@@ -9,7 +9,7 @@ import sys
 from tree import ROOT, cpp_files
 
 # A folder may include from itself and from the folders before it.
-ORDER = ["base", "observe", "config", "mesh", "schedule", "rendezvous", "comm", "session", "param", "ops", "nn", "optim", "data", "models",
+ORDER = ["base", "observe", "config", "mesh", "schedule", "rendezvous", "comm", "session", "param", "ops", "nn", "loss", "optim", "data", "models",
          "sync", "parallel", "checkpoint", "recipe", "train", "plan", "verify", "inference", "launch", "capi", "bench", "cli"]
 LONGEST = 500  # lines
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')

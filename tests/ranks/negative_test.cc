@@ -9,8 +9,8 @@
 #include <troika/optim/options.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/sync/gradients/data_axis.h>
+#include <troika/sync/step_sums.h>
 #include <troika/train/dump.h>
-#include <troika/train/loss_sum.h>
 #include <troika/train/model_part.h>
 #include <troika/train/saved_model.h>
 #include <troika/verify/comparison.h>
@@ -71,7 +71,7 @@ std::unique_ptr<Dataset> dataset_of(const Recipe& recipe) {
 }
 
 // What a step leaves on a rank.
-struct StepOutcome {
+struct FaultedStep {
   std::vector<NamedTensor> initial, gradients, parameters;
   std::vector<ParameterSpec> specs;
   double loss = 0;
@@ -100,7 +100,7 @@ class Step {
     }
   }
 
-  StepOutcome run() {
+  FaultedStep run() {
     const c10::InferenceMode no_autograd;
     std::vector<Microbatch> batches = microbatches();
     PipelineOptions options;
@@ -110,19 +110,18 @@ class Step {
     if (fault_ == Fault::kNoTensorSum) partial.tensor = {};
     DataAxis axis(part_.arena(), partial, kTimeout);
     axis.begin_step(static_cast<int>(batches.size()), kTimeout);
-    const double own = executor.train(batches, 1, axis, kTimeout, {}).loss_sum;
+    const LossTerms own = executor.train(batches, 1, axis, kTimeout, {}).loss;
     axis.finish();
 
     const bool contributes_loss = executor.has_last_stage() && groups_.tensor.rank() == 0;
     std::int64_t valid = 0;
     for (const Microbatch& batch : batches) valid += batch.valid;
-    const auto sums =
-        LossSum(all_, contributes_loss ? own : 0, contributes_loss ? valid : 0, Rank::call("loss"))
-            .wait();
-    double scale = 1 / static_cast<double>(sums.valid);
+    const StepPart part = contributes_loss ? StepPart{own, valid} : StepPart();
+    const StepSums sums = StepReduction({all_}, part, "loss", kTimeout).wait();
+    double scale = 1 / sums.weight;
     if (fault_ == Fault::kNoDivision) scale = 1;
     if (fault_ == Fault::kDivideByAccumulation) scale /= static_cast<double>(batches.size());
-    outcome_.loss = sums.loss / static_cast<double>(sums.valid);
+    outcome_.loss = sums.loss / sums.weight;
     update(scale);
     return outcome_;
   }
@@ -177,7 +176,7 @@ class Step {
   Group all_;
   Fault fault_;
   ModelPart part_;
-  StepOutcome outcome_;
+  FaultedStep outcome_;
 };
 
 // Of whole tensors, the slices that a rank holds.
@@ -195,7 +194,7 @@ std::vector<NamedTensor> held_of(const std::vector<NamedTensor>& wholes,
 }
 
 // Of an outcome on one rank, what a rank with these parameters has to come to.
-StepOutcome held_of(StepOutcome whole, const std::vector<ParameterSpec>& specs) {
+FaultedStep held_of(FaultedStep whole, const std::vector<ParameterSpec>& specs) {
   whole.initial = held_of(whole.initial, specs);
   whole.gradients = held_of(whole.gradients, specs);
   whole.parameters = held_of(whole.parameters, specs);
@@ -203,7 +202,7 @@ StepOutcome held_of(StepOutcome whole, const std::vector<ParameterSpec>& specs) 
 }
 
 // A run folder as after one step, but with the slices that one rank holds.
-void write_run(const std::filesystem::path& run, const Recipe& recipe, const StepOutcome& outcome) {
+void write_run(const std::filesystem::path& run, const Recipe& recipe, const FaultedStep& outcome) {
   const std::filesystem::path dump = dump_folder(run, 1);
   dump_tensors(dump, "parameters", outcome.initial);
   dump_tensors(dump, "gradients", outcome.gradients);
@@ -217,8 +216,8 @@ void write_run(const std::filesystem::path& run, const Recipe& recipe, const Ste
 // What a comparison with one rank finds first, here or on the other rank; empty if nothing.
 std::string finding(const Rank& rank, const Recipe& recipe, const AxisGroups& groups,
                     const Group& all, Fault fault) {
-  const StepOutcome expected = Step(recipe, {}, {}, Fault::kNone).run();
-  const StepOutcome found = Step(recipe, groups, all, fault).run();
+  const FaultedStep expected = Step(recipe, {}, {}, Fault::kNone).run();
+  const FaultedStep found = Step(recipe, groups, all, fault).run();
   const std::filesystem::path runs = rank.folder() / ("runs-" + std::to_string(rank.index()));
   write_run(runs / "expected", recipe, held_of(expected, found.specs));
   write_run(runs / "found", recipe, found);

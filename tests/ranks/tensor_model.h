@@ -43,22 +43,22 @@ inline at::Tensor draw_ids(const GptOptions& options, std::int64_t samples, std:
 
 inline Microbatch token_batch(const GptOptions& options, Tokens tokens, std::int64_t samples = 3) {
   Microbatch batch;
-  batch.inputs = draw_ids(options, samples, "inputs");
-  batch.targets = draw_ids(options, samples, "targets");
+  batch.tensors.set("input_ids", draw_ids(options, samples, "inputs"));
+  batch.tensors.set("targets", draw_ids(options, samples, "targets"));
   if (tokens == Tokens::kSomeIgnored) {  // unequally many of each sample
-    batch.targets.select(0, 0).narrow(0, 0, 30).fill_(kIgnoredTarget);
-    batch.targets.select(0, samples - 1).narrow(0, 20, 17).fill_(kIgnoredTarget);
+    batch.tensors[1].select(0, 0).narrow(0, 0, 30).fill_(kIgnoredTarget);
+    batch.tensors[1].select(0, samples - 1).narrow(0, 20, 17).fill_(kIgnoredTarget);
   }
-  if (tokens == Tokens::kNoneValid) batch.targets.fill_(kIgnoredTarget);
+  if (tokens == Tokens::kNoneValid) batch.tensors[1].fill_(kIgnoredTarget);
   if (tokens == Tokens::kIsolatedDocuments) {
-    batch.document_ids = at::zeros({samples, options.seq_len}, at::kLong);
+    batch.tensors.set("document_ids", at::zeros({samples, options.seq_len}, at::kLong));
     for (std::int64_t i = 0; i < samples; ++i) {  // borders differ from sample to sample
-      batch.document_ids.select(0, i).narrow(0, 9 + i, options.seq_len - 9 - i).add_(1);
-      batch.document_ids.select(0, i).narrow(0, 20 + i, options.seq_len - 20 - i).add_(1);
+      batch.tensors[2].select(0, i).narrow(0, 9 + i, options.seq_len - 9 - i).add_(1);
+      batch.tensors[2].select(0, i).narrow(0, 20 + i, options.seq_len - 20 - i).add_(1);
     }
   }
   batch.sample_ids = at::arange(40, 40 + samples, at::kLong);
-  batch.valid = batch.targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
+  batch.valid = batch.tensors[1].ne(kIgnoredTarget).sum().item<std::int64_t>();
   batch.step = 3;
   batch.index = 2;
   return batch;
@@ -91,9 +91,9 @@ class TestModel {
     saved.microbatch = batch;
     saved.loss_scale = loss_scale;
     const Activation output = stage_.forward({}, saved, hooks);
-    EXPECT_EQ(output.count, batch.valid);
+    EXPECT_EQ(output.loss.read_weight(), static_cast<double>(batch.valid));
     stage_.backward(saved, {}, hooks);
-    return output.loss_sum;
+    return output.loss.read_sum();
   }
 
   // The same with input and weight gradients apart, as zero-bubble schedules have them.
@@ -105,7 +105,7 @@ class TestModel {
     const Activation output = stage_.forward({}, saved, hooks);
     (void)stage_.backward_input(saved, {}, hooks);
     stage_.backward_weight(saved, hooks);
-    return output.loss_sum;
+    return output.loss.read_sum();
   }
 
   double evaluate(const Microbatch& batch) {
@@ -113,7 +113,7 @@ class TestModel {
     Saved saved;
     saved.microbatch = batch;
     saved.mode = Mode::kEvaluate;
-    return stage_.forward({}, saved, hooks).loss_sum;
+    return stage_.forward({}, saved, hooks).loss.read_sum();
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }

@@ -127,7 +127,7 @@ void expect_operations(const Rank& rank, const std::vector<RecordedOperation>& o
                        std::int64_t dim) {
   EXPECT_EQ(names_of(operations), expected);
   for (const RecordedOperation& one : operations) {
-    expect_bytes(one, rank, batch.inputs.numel(), dim);
+    expect_bytes(one, rank, batch.tensors[0].numel(), dim);
   }
 }
 

@@ -92,19 +92,20 @@ Microbatch ZeroBench::microbatch(int index) const {
   const std::string key =
       std::to_string(steps_) + "/" + std::to_string(data_rank_) + "/" + std::to_string(index);
   const SampleSpec sample = traits_of(run_.model).sample;
-  const std::int64_t inputs = kBenchSamples * sample.input.shape.front();
+  const std::int64_t inputs = kBenchSamples * sample.input().shape.front();
   Microbatch batch;
   if (sample.is_language()) {
-    const std::int64_t below = sample.input.range;
-    batch.inputs = draw_numbers("in " + key, inputs, below).view({kBenchSamples, -1});
-    batch.targets = draw_numbers("out " + key, inputs, below).view({kBenchSamples, -1});
+    const std::int64_t below = sample.input().range;
+    batch.tensors.set("inputs", draw_numbers("in " + key, inputs, below).view({kBenchSamples, -1}));
+    batch.tensors.set("targets",
+                      draw_numbers("out " + key, inputs, below).view({kBenchSamples, -1}));
   } else {
     const at::Tensor numbers = draw_numbers("in " + key, inputs, 1000);
-    batch.inputs = (numbers.to(at::kFloat) / 500 - 1).view({kBenchSamples, -1});
-    batch.targets = draw_numbers("out " + key, kBenchSamples, sample.target.range);
+    batch.tensors.set("inputs", (numbers.to(at::kFloat) / 500 - 1).view({kBenchSamples, -1}));
+    batch.tensors.set("targets", draw_numbers("out " + key, kBenchSamples, sample.target().range));
   }
   batch.sample_ids = at::arange(kBenchSamples, at::kLong);
-  batch.valid = batch.targets.numel();
+  batch.valid = batch.tensors[1].numel();
   batch.step = steps_;
   return batch;
 }
@@ -134,7 +135,7 @@ double ZeroBench::evaluate() {
   Saved saved;
   saved.microbatch = microbatch(99);
   saved.mode = Mode::kEvaluate;
-  return stage_->forward({}, saved, *axis_).loss_sum;
+  return stage_->forward({}, saved, *axis_).loss.read_sum();
 }
 
 std::vector<at::Tensor> ZeroBench::whole(const std::vector<at::Tensor>& by_shard) const {

@@ -128,37 +128,46 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
   stage_.bind(*arena_);
   arena_->initialize(static_cast<std::uint64_t>(recipe_.seed));
   optimizer_ = make_optimizer(recipe_.optimizer, *arena_);
-  data_axis_ = std::make_unique<DataAxis>(*arena_);
+  executor_ = std::make_unique<PipelineExecutor>(std::vector<Stage*>{&stage_}, Group(),
+                                                 PipelineOptions(), nullptr);
+  norm_sums_ = std::make_unique<ParameterSums>(*arena_, SumGroups());
+  AllReduceOptions options;
+  options.all = {session_.world()};
+  options.timeout = session_.timeout();
+  sync_ = std::make_unique<AllReduceSync>(*arena_, std::move(options));
+  engine_.emplace(StepEngine::Parts{*executor_, *sync_, *arena_, *norm_sums_});
   outputs_.emplace(shape(), *arena_);
 }
 
-ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make, Mode mode) const {
+ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make) const {
   LocalBatch local;
   local.refusal = error_of([&] {
     const ArrayBatch batch = make();
-    local.saved = saved_for(batch, mode);
-    local.samples = batch.inputs.size(0);
+    if (batch.inputs.size(0) > 0) local.microbatches.push_back(microbatch_of(batch));
   });
   return local;
 }
 
-Saved ArrayModel::saved_for(const ArrayBatch& batch, Mode mode) const {
-  Saved saved;
-  saved.mode = mode;
-  saved.microbatch.inputs = batch.inputs;
-  saved.microbatch.targets = shape().loss == Loss::kCrossEntropy
-                                 ? class_numbers(batch.targets, shape().output_dim)
-                                 : batch.targets.to(arena_->types().master);
-  saved.microbatch.valid = batch.inputs.size(0);
-  saved.microbatch.step = steps_ + 1;
-  saved.loss_scale = loss_scale_for(recipe_.train.precision,
-                                    static_cast<double>(recipe_.train.global_batch_size), 1);
-  return saved;
+Microbatch ArrayModel::microbatch_of(const ArrayBatch& batch) const {
+  Microbatch microbatch;
+  microbatch.tensors = {
+      {"features", batch.inputs},
+      {"targets", predicts_classes() ? class_numbers(batch.targets, shape().output_dim)
+                                     : batch.targets.to(arena_->types().master)}};
+  microbatch.valid = batch.inputs.size(0);
+  microbatch.step = steps_ + 1;
+  return microbatch;
 }
 
-LossSum ArrayModel::sum_over_ranks(double loss, const LocalBatch& local) const {
-  const std::int64_t valid = local.refusal.empty() ? local.samples : LossSum::kRefused;
-  return {session_.world(), loss, valid, session_.call("loss")};
+bool ArrayModel::predicts_classes() const {
+  return traits_of(recipe_.model).sample.target().dtype == at::kLong;
+}
+
+StepPart ArrayModel::part_of(const LocalBatch& local) {
+  StepPart part;
+  for (const Microbatch& microbatch : local.microbatches) part.valid += microbatch.valid;
+  part.refused = !local.refusal.empty();
+  return part;
 }
 
 double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
@@ -167,34 +176,33 @@ double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
 
 double ArrayModel::step(const MakeBatch& make) {
   const at::NoGradGuard no_autograd;
-  LocalBatch local = local_batch(make, Mode::kTrain);
-  const bool has_samples = local.samples > 0;
-  const double loss_scale = local.saved.loss_scale;
-  data_axis_->begin_step(has_samples ? 1 : 0, session_.timeout());
-  const double own = has_samples ? stage_.forward({}, local.saved, *data_axis_).loss_sum : 0;
-  const LossSum loss = sum_over_ranks(own, local);
-  if (has_samples) stage_.backward(local.saved, {}, *data_axis_);
-  data_axis_->finish();
-  const LossSum::Result sums = loss.wait();
+  const LocalBatch local = local_batch(make);
+  const TrainOptions& train = recipe_.train;
+  const double loss_scale =
+      loss_scale_for(train.precision, static_cast<double>(train.global_batch_size), 1);
+  const StepSums sums =
+      engine_->differentiate({local.microbatches, loss_scale, part_of(local), session_.timeout()})
+          .sums;
+  if (sums.refused || sums.weight == 0) engine_->skip();
   if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
-  if (sums.valid == 0) {
+  if (sums.weight == 0) {
     throw UsageError("a step on no samples at all", "one rank at least has to have some");
   }
   ++steps_;
-  const double scale = 1 / (loss_scale * static_cast<double>(sums.valid));
-  const double norm = global_norm(*arena_) * scale;
+  const double scale = 1 / (loss_scale * sums.weight);
+  const double norm = engine_->gradient_norm() * scale;
   if (!sums.nonfinite_ranks.empty() || !std::isfinite(norm)) {
+    engine_->skip();
     refuse_nonfinite(sums, norm);
   } else {
-    const TrainOptions& train = recipe_.train;
-    optimizer_->step(
-        {learning_rate(recipe_.optimizer, train.steps, train.global_batch_size, steps_),
-         scale * clip_factor(norm, train.grad_clip), ++updates_});
+    engine_->update(*optimizer_,
+                    {learning_rate(recipe_.optimizer, train.steps, train.global_batch_size, steps_),
+                     scale * clip_factor(norm, train.grad_clip), ++updates_});
   }
-  return sums.loss / static_cast<double>(sums.valid);
+  return sums.loss / sums.weight;
 }
 
-void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) const {
+void ArrayModel::refuse_nonfinite(const StepSums& sums, double norm) const {
   if (recipe_.train.on_nonfinite == OnNonFinite::kSkip) return;
   std::string what = "the gradient norm is " + std::to_string(norm);
   if (!sums.nonfinite_ranks.empty()) {
@@ -209,15 +217,15 @@ void ArrayModel::refuse_nonfinite(const LossSum::Result& sums, double norm) cons
 
 double ArrayModel::loss(const MakeBatch& make) {
   const at::NoGradGuard no_autograd;
-  LocalBatch local = local_batch(make, Mode::kEvaluate);
-  UnitHooks hooks;
-  const double own = local.samples > 0 ? stage_.forward({}, local.saved, hooks).loss_sum : 0;
-  const LossSum::Result sums = sum_over_ranks(own, local).wait();
+  const LocalBatch local = local_batch(make);
+  StepPart own = part_of(local);
+  own.loss = executor_->evaluate(local.microbatches, *sync_, session_.timeout()).loss;
+  const StepSums sums = engine_->sum(own, "loss");
   if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
-  if (sums.valid == 0) {
+  if (sums.weight == 0) {
     throw UsageError("a loss of no samples at all", "one rank at least has to have some");
   }
-  return sums.loss / static_cast<double>(sums.valid);
+  return sums.loss / sums.weight;
 }
 
 at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {

@@ -6,11 +6,11 @@
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
+#include <troika/parallel/pipeline/step_engine.h>
 #include <troika/param/arena.h>
 #include <troika/recipe/recipe.h>
 #include <troika/session/session.h>
-#include <troika/sync/gradients/data_axis.h>
-#include <troika/train/loss_sum.h>
+#include <troika/sync/all_reduce_sync.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -59,28 +59,33 @@ class ArrayModel {
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
+  // Whether targets are numbers of classes, and not values.
+  [[nodiscard]] bool predicts_classes() const;
   [[nodiscard]] const MlpOptions& shape() const { return recipe_.model.as<MlpOptions>(); }
 
  private:
-  // This rank's part in a step: no samples where it refuses what it is given, and why.
+  // This rank's part in a step: no microbatch where it has no samples, or refuses what it is given,
+  // and why.
   struct LocalBatch {
-    Saved saved;
-    std::int64_t samples = 0;
+    std::vector<Microbatch> microbatches;
     std::string refusal;
   };
 
-  [[nodiscard]] LocalBatch local_batch(const MakeBatch& make, Mode mode) const;
-  [[nodiscard]] Saved saved_for(const ArrayBatch& batch, Mode mode) const;
-  [[nodiscard]] LossSum sum_over_ranks(double loss, const LocalBatch& local) const;
+  [[nodiscard]] LocalBatch local_batch(const MakeBatch& make) const;
+  [[nodiscard]] Microbatch microbatch_of(const ArrayBatch& batch) const;
+  [[nodiscard]] static StepPart part_of(const LocalBatch& local);
   void on_rank_0(std::string_view label, const std::function<void()>& work) const;
-  void refuse_nonfinite(const LossSum::Result& sums, double norm) const;
+  void refuse_nonfinite(const StepSums& sums, double norm) const;
 
   Session session_;
   Recipe recipe_;
   UnitStage stage_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<DataAxis> data_axis_;
+  std::unique_ptr<PipelineExecutor> executor_;
+  std::unique_ptr<ParameterSums> norm_sums_;
+  std::unique_ptr<AllReduceSync> sync_;
+  std::optional<StepEngine> engine_;
   std::optional<MlpOutputs> outputs_;
   std::int64_t steps_ = 0;
   std::int64_t updates_ = 0;

@@ -191,10 +191,11 @@ at::Tensor inputs_of(const MlpOptions& shape, const void* inputs, std::int64_t s
   return view_of(inputs, {samples, shape.input_dim}, floating_type(type), "inputs");
 }
 
-ArrayBatch batch_of(const MlpOptions& shape, const void* inputs, const void* targets,
+ArrayBatch batch_of(const ArrayModel& model, const void* inputs, const void* targets,
                     std::int64_t samples, int type) {
   const at::ScalarType scalar = floating_type(type);
-  const bool classes = shape.loss == Loss::kCrossEntropy;
+  const MlpOptions& shape = model.shape();
+  const bool classes = model.predicts_classes();
   return {inputs_of(shape, inputs, samples, type),
           classes ? view_of(targets, {samples}, scalar, "targets")
                   : view_of(targets, {samples, shape.output_dim}, scalar, "targets")};
@@ -305,8 +306,7 @@ int troika_model_step(troika_model* model, const void* inputs, const void* targe
                       int type, double* loss) {
   return guarded_together(model, [&] {
     ArrayModel& own = need(model, "model").model;
-    const double mean =
-        own.step([&] { return batch_of(own.shape(), inputs, targets, samples, type); });
+    const double mean = own.step([&] { return batch_of(own, inputs, targets, samples, type); });
     if (loss != nullptr) *loss = mean;
   });
 }
@@ -317,7 +317,7 @@ int troika_model_loss(troika_model* model, const void* inputs, const void* targe
     ArrayModel& own = need(model, "model").model;
     const double mean = own.loss([&] {
       (void)need(loss, "loss");
-      return batch_of(own.shape(), inputs, targets, samples, type);
+      return batch_of(own, inputs, targets, samples, type);
     });
     *loss = mean;
   });

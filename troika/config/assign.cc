@@ -68,8 +68,11 @@ class Assigner {
 
   void operator()(const IntegerSpec& spec) const { spec.at.edit(options_) = one<std::int64_t>(); }
   void operator()(const AutoIntegerSpec& spec) const {
-    if (as<std::string>(entry_.value) == "auto") {
+    const std::optional<std::string> word = as<std::string>(entry_.value);
+    if (word == "auto") {
       spec.at.edit(options_) = std::nullopt;
+    } else if (word && !spec.largest.empty() && *word == spec.largest) {
+      spec.at.edit(options_) = std::numeric_limits<std::int64_t>::max();
     } else {
       spec.at.edit(options_) = one<std::int64_t>();
     }

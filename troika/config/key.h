@@ -82,6 +82,7 @@ struct IntegerSpec {
 struct AutoIntegerSpec {  // "auto" (absent) or an integer
   Accessor<std::optional<std::int64_t>> at;
   IntegerRange range;
+  std::string_view largest = {};  // a word for the largest integer that there is: "all"
 };
 struct NumberSpec {
   Accessor<double> at;
@@ -193,9 +194,9 @@ struct KeysOf {
     return {name, IntegerSpec{member<kMember>(), range}, doc};
   }
   template <auto kMember>
-  static constexpr Key auto_integer(std::string_view name, IntegerRange range,
-                                    std::string_view doc) {
-    return {name, AutoIntegerSpec{member<kMember>(), range}, doc};
+  static constexpr Key auto_integer(std::string_view name, IntegerRange range, std::string_view doc,
+                                    std::string_view largest = {}) {
+    return {name, AutoIntegerSpec{member<kMember>(), range, largest}, doc};
   }
   template <auto kMember>
   static constexpr Key number(std::string_view name, NumberRange range, std::string_view doc) {

@@ -19,8 +19,8 @@ std::string full_name(const TomlEntry& entry) {
   return entry.section.empty() ? entry.key : entry.section + "." + entry.key;
 }
 
-std::string kind_is(const Component& kind) {
-  return "kind = \"" + std::string(kind.name()) + "\"";
+std::string kind_is(const Section& section, const Component& kind) {
+  return kind_text(*kind_choice(section), kind);
 }
 
 // Finds keys that entries may mean. Where a section's kind is known, those of its other kinds are
@@ -32,13 +32,15 @@ class KnownKeys {
   // Takes the kinds that these entries name, where there are such.
   void take_kinds(const std::vector<TomlEntry>& entries) {
     kinds_.clear();
-    for (const TomlEntry& entry : entries) {
-      const Section* section = schema_.find_section(entry.section);
-      const KindSpec* spec = section == nullptr ? nullptr : kind_spec(*section);
-      const auto* word = std::get_if<std::string>(&entry.value.data);
-      if (spec == nullptr || entry.key != "kind" || word == nullptr) continue;
-      for (const Component* kind : spec->all()) {
-        if (kind->name() == *word) kinds_[section] = kind;
+    for (const Section& section : schema_.sections()) {
+      const std::optional<KindChoice> choice = kind_choice(section);
+      if (!choice) continue;
+      for (const TomlEntry& entry : entries) {
+        const auto* word = std::get_if<std::string>(&entry.value.data);
+        if (entry.section != choice->section || entry.key != choice->key || !word) continue;
+        for (const Component* kind : choice->spec.all()) {
+          if (kind->name() == *word) kinds_[&section] = kind;
+        }
       }
     }
   }
@@ -158,10 +160,11 @@ class Reader {
 
   // The kinds come first: they say which keys there are.
   void choose_kind(const Section& section, const std::vector<TomlEntry>& entries) const {
-    if (kind_spec(section) == nullptr) return;
-    const SchemaKey key = *schema_.find(document_, section.name, "kind");
+    const std::optional<KindChoice> choice = kind_choice(section);
+    if (!choice) return;
+    const SchemaKey key = *schema_.find(document_, choice->section, choice->key);
     const auto found = std::ranges::find_if(entries, [&](const TomlEntry& entry) {
-      return entry.section == section.name && entry.key == "kind";
+      return entry.section == choice->section && entry.key == choice->key;
     });
     if (found != entries.end()) {
       assign(schema_, document_, key, *found);
@@ -186,12 +189,13 @@ class Reader {
   void leave_unused(const Section& section, const TomlEntry& entry) {
     const SchemaKey owner = known_.owners(entry).front();
     const std::shared_ptr<void> other = schema_.make_default();
-    kind_spec(section)->write(other.get(), *owner.kind);
+    kind_choice(section)->spec.write(other.get(), *owner.kind);
     assign(schema_, other.get(), owner, entry);
     check_value(owner, other.get(), result_.origins);
     if (toml_value(owner, other.get()) == default_value(schema_, owner)) return;
     result_.warnings.push_back(entry.where + ": [" + entry.section + "] " + entry.key +
-                               " is not used by " + kind_is(*chosen_kind(section, document_)));
+                               " is not used by " +
+                               kind_is(section, *chosen_kind(section, document_)));
   }
 
   [[nodiscard]] bool is_section(std::string_view name) const {
@@ -254,14 +258,15 @@ class Reader {
   [[noreturn]] void fail_other_kind(const Section& section, const TomlEntry& entry) const {
     const Component& kind = *chosen_kind(section, document_);
     std::vector<std::string> owners;
-    for (const SchemaKey& owner : known_.owners(entry)) owners.push_back(kind_is(*owner.kind));
+    for (const SchemaKey& owner : known_.owners(entry))
+      owners.push_back(kind_is(section, *owner.kind));
     std::vector<std::string_view> names;
     for (const SchemaKey& key : schema_.keys_of(document_)) {
       if (key.section == &section) names.push_back(key.key->name);
     }
     throw UsageError(entry.where + ": [" + entry.section + "] '" + entry.key + "' is a key of " +
-                         join(owners, " and ") + ", not of " + kind_is(kind),
-                     kind_is(kind) + " has " + join(names, ", "));
+                         join(owners, " and ") + ", not of " + kind_is(section, kind),
+                     kind_is(section, kind) + " has " + join(names, ", "));
   }
 
   const Schema& schema_;

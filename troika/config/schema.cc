@@ -125,8 +125,8 @@ std::vector<SchemaKey> Schema::all_keys() const {
   std::vector<SchemaKey> all;
   for (const Section& section : sections_) {
     add_keys(all, section, nullptr, section.keys);
-    if (const KindSpec* spec = kind_spec(section)) {
-      for (const Component* kind : spec->all()) add_keys(all, section, kind, kind->keys());
+    if (const auto choice = kind_choice(section)) {
+      for (const Component* kind : choice->spec.all()) add_keys(all, section, kind, kind->keys());
     }
   }
   return all;
@@ -161,16 +161,22 @@ const void* options_at(const SchemaKey& key, const void* document) {
   return options_at(key, const_cast<void*>(document));
 }
 
-const KindSpec* kind_spec(const Section& section) {
+std::optional<KindChoice> kind_choice(const Section& section) {
+  if (section.chosen_elsewhere) return section.chosen_elsewhere;
   for (const Key& key : section.keys) {
-    if (const auto* spec = std::get_if<KindSpec>(&key.spec)) return spec;
+    const auto* spec = std::get_if<KindSpec>(&key.spec);
+    if (spec != nullptr && key.name == "kind") return KindChoice{*spec, section.name, key.name};
   }
-  return nullptr;
+  return std::nullopt;
+}
+
+std::string kind_text(const KindChoice& choice, const Component& kind) {
+  return std::string(choice.key) + " = \"" + std::string(kind.name()) + "\"";
 }
 
 const Component* chosen_kind(const Section& section, const void* document) {
-  const KindSpec* spec = kind_spec(section);
-  return spec == nullptr ? nullptr : spec->read(document);
+  const std::optional<KindChoice> choice = kind_choice(section);
+  return choice ? choice->spec.read(document) : nullptr;
 }
 
 void check_value(const SchemaKey& key, const void* document, const Origins& origins) {

@@ -16,15 +16,23 @@ namespace troika {
 // What a key of a kind that was not chosen is: a mistake, or left unused with a warning.
 enum class OtherKinds { kRefused, kUnused };
 
+// Which key chooses the component of a section.
+struct KindChoice {
+  KindSpec spec;
+  std::string_view section, key;
+};
+
 struct Section {
   std::string_view name;  // empty: before the first section
-  // The section's own keys; a KindSpec among them chooses the component.
+  // The section's own keys; the one called `kind` chooses the component.
   std::vector<Key> keys;
   // The struct of these keys in a document. Null where the only key is the kind.
   void* (*at)(void* document) = nullptr;
   // The options of the chosen component. Null where the section has no kind.
   Options& (*options)(void* document) = nullptr;
   OtherKinds other_kinds = OtherKinds::kRefused;
+  // Where a key of another section chooses the component: [model] loss, that of [loss].
+  std::optional<KindChoice> chosen_elsewhere = {};
 };
 
 // One key of a document, with its section and, where it is a component's, that one.
@@ -68,14 +76,16 @@ class Schema {
 
 // Returns the component that a section of this document has chosen; null where it has no kind.
 [[nodiscard]] const Component* chosen_kind(const Section& section, const void* document);
-// Returns the key that chooses it; null where the section has no kind.
-[[nodiscard]] const KindSpec* kind_spec(const Section& section);
+// Returns the key that chooses it; nothing where the section has no kind.
+[[nodiscard]] std::optional<KindChoice> kind_choice(const Section& section);
+// Returns `kind = "mlp"`, as a recipe says it.
+[[nodiscard]] std::string kind_text(const KindChoice& choice, const Component& kind);
 
-// Makes the key `kind` of a section, of which `kAt` finds the Chosen in a document.
+// Makes a key that chooses a component, of which `kAt` finds the Chosen in a document.
 template <auto kAt>
-[[nodiscard]] Key kind_key(std::string_view meaning) {
+[[nodiscard]] Key kind_key(std::string_view meaning, std::string_view name = "kind") {
   using Choice = std::remove_reference_t<decltype(kAt(nullptr))>;
-  return {"kind",
+  return {name,
           KindSpec{&Choice::list,
                    [](const void* document) -> const Component* {
                      return &kAt(const_cast<void*>(document)).kind();

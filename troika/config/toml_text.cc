@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace troika {
 namespace {
@@ -43,7 +44,9 @@ struct ValueWriter {
   }
   std::string operator()(const AutoIntegerSpec& spec) const {
     const auto& value = spec.at.read(options);
-    return value ? std::to_string(*value) : "\"auto\"";
+    if (!value) return "\"auto\"";
+    const bool is_largest = *value == std::numeric_limits<std::int64_t>::max();
+    return is_largest && !spec.largest.empty() ? toml_string(spec.largest) : std::to_string(*value);
   }
   std::string operator()(const NumberSpec& spec) const {
     return toml_number(spec.at.read(options));

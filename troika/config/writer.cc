@@ -32,14 +32,14 @@ std::string with_comment(std::string line, const std::string& text) {
 
 // The keys that the section's other kinds have instead of the chosen one's.
 std::string other_kinds(const Section& section, const void* document) {
-  const KindSpec* spec = kind_spec(section);
-  if (spec == nullptr) return "";
+  const std::optional<KindChoice> choice = kind_choice(section);
+  if (!choice) return "";
   std::string text;
-  for (const Component* kind : spec->all()) {
-    if (kind == spec->read(document)) continue;
+  for (const Component* kind : choice->spec.all()) {
+    if (kind == choice->spec.read(document)) continue;
     std::vector<std::string_view> names;
     for (const Key& key : kind->keys()) names.push_back(key.name);
-    text += "# kind = \"" + std::string(kind->name()) + "\" " +
+    text += "# " + kind_text(*choice, *kind) + " " +
             (names.empty() ? "has no keys of its own"
                            : "takes these keys instead: " + join(names, ", ")) +
             "\n";
@@ -82,7 +82,9 @@ std::string row(const Schema& schema, const SchemaKey& key) {
 std::string heading(const SchemaKey& key) {
   const std::string_view name = key.section->name;
   std::string text = name.empty() ? "Before the first section" : "`[" + std::string(name) + "]`";
-  if (key.kind != nullptr) text += " with `kind = \"" + std::string(key.kind->name()) + "\"`";
+  if (key.kind != nullptr) {
+    text += " with " + code(kind_text(*kind_choice(*key.section), *key.kind));
+  }
   return "\n## " + text +
          "\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
 }

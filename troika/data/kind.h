@@ -5,7 +5,7 @@
 
 #include <troika/config/component.h>
 #include <troika/data/dataset.h>
-#include <troika/nn/sample.h>
+#include <troika/nn/sample_spec.h>
 
 #include <cstdint>
 #include <memory>
@@ -32,8 +32,8 @@ class DataKind : public Component {
                                                           const Origins& origins) const;
   // Returns how many held-out samples there can be, before any file is opened.
   [[nodiscard]] virtual std::int64_t max_held_out_samples(const Options& options) const = 0;
-  // Whether samples say which document each position belongs to.
-  [[nodiscard]] virtual bool isolates_documents(const Options& options) const;
+  // Whether its samples have this optional tensor of a model's.
+  [[nodiscard]] virtual bool gives(const Options& options, const TensorSpec& optional) const;
   // Returns the tokenizer that turns tokens into text; nothing where they stand for none.
   [[nodiscard]] virtual std::optional<std::string> tokenizer(const Options& options) const;
   // Opens valid options; see open_dataset().

@@ -24,7 +24,7 @@ std::vector<std::string> DataKind::warnings(const Options&, const Origins&) cons
   return {};
 }
 
-bool DataKind::isolates_documents(const Options&) const {
+bool DataKind::gives(const Options&, const TensorSpec&) const {
   return false;
 }
 

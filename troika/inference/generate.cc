@@ -93,7 +93,7 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
   }
   check_is_finished(run);
   tokenizer_ = open_tokenizer(tokenizer.empty() ? *own_tokenizer : tokenizer);
-  tokens_ = traits_of(model).sample.input;
+  tokens_ = traits_of(model).sample.input();
   load_model(run, *arena_);
 }
 

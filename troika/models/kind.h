@@ -4,8 +4,9 @@
 #pragma once
 
 #include <troika/config/component.h>
+#include <troika/loss/loss.h>
 #include <troika/models/model.h>
-#include <troika/nn/sample.h>
+#include <troika/nn/sample_spec.h>
 
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,12 @@ struct ModelTraits {
   bool has_meta_kernels = true;
   // The first and the last unit share a weight.
   bool ties_first_and_last = false;
+  // Numbers that it gives for each target, and the key that sets how many.
+  std::int64_t outputs = 1;
+  std::string_view outputs_key = {};
+  // Its head computes plain cross-entropy and keeps no outputs: no other loss, no other options,
+  // and only metrics of the loss.
+  bool has_own_loss = false;
 };
 
 // Predicts the next token, for sampling text: no loss and no gradients.
@@ -47,24 +54,38 @@ class ModelKind : public Component {
   [[nodiscard]] static std::span<const ModelKind* const> all();
   [[nodiscard]] static const ModelKind& default_kind();
 
-  [[nodiscard]] virtual ModelTraits traits(const Options& options) const = 0;
+  [[nodiscard]] virtual ModelTraits traits(const Options& options, const LossKind& loss) const = 0;
   // Returns what a unit is called in plans: "embedding", "layer 3".
   [[nodiscard]] virtual std::string unit_name(const Options& options, std::int64_t unit) const = 0;
   // Builds the units; see build_model().
-  [[nodiscard]] virtual Model build(const Options& options, std::uint64_t seed,
-                                    const ModelLayout& layout) const = 0;
+  [[nodiscard]] virtual Model build(const Options& options, const LossOptions& loss,
+                                    std::uint64_t seed, const ModelLayout& layout) const = 0;
   // Makes a predictor of tokens over an arena that holds the model's parameters and outlives it.
   // Null: the model knows no text.
   [[nodiscard]] virtual std::unique_ptr<LanguageModel> language_model(const Options& options,
                                                                       const Arena& arena) const;
 };
 
-// The section [model] of a recipe.
-using ModelOptions = Chosen<ModelKind>;
+// The section [model] of a recipe, and [loss].
+class ModelOptions : public Chosen<ModelKind> {
+ public:
+  using Chosen::Chosen;
+  ModelOptions() = default;
+  explicit ModelOptions(Chosen<ModelKind> model) : Chosen(std::move(model)) {}
+  [[nodiscard]] static ModelOptions named(std::string_view name) {
+    return ModelOptions(Chosen::named(name));
+  }
+  bool operator==(const ModelOptions&) const = default;
+
+  LossOptions loss;
+};
 
 [[nodiscard]] inline ModelTraits traits_of(const ModelOptions& model) {
-  return model.kind().traits(model.options());
+  return model.kind().traits(model.options(), model.loss.kind());
 }
+
+// Throws UsageError where the loss does not go with the model.
+void check_loss(const ModelOptions& model, const Origins& origins);
 
 // Builds the units of a model. `seed` keys the dropout masks; initial values come with the arena.
 // Requires a layout that its traits allow.

@@ -19,10 +19,22 @@ std::unique_ptr<LanguageModel> ModelKind::language_model(const Options&, const A
   return nullptr;
 }
 
+void check_loss(const ModelOptions& model, const Origins& origins) {
+  const ModelTraits traits = traits_of(model);
+  if (traits.has_own_loss && model.loss != LossOptions()) {
+    const bool other = &model.loss.kind() != &LossKind::default_kind();
+    origins.fail({other ? "model.loss" : "loss.label_smoothing", "loss.class_weights"},
+                 "kind = \"" + std::string(model.name()) + "\" has cross_entropy alone, without " +
+                     "smoothing or weights: its head never keeps all logits at once",
+                 other ? "leave out loss" : "leave out the keys of [loss]");
+  }
+  model.loss.kind().check_outputs(model.loss.options(), traits.outputs, origins);
+}
+
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {
   // The check of the recipe has told the user (recipe/resolve.h).
   check(layout.tensor.size() <= traits_of(model).max_tensor, "more tensor ranks than a model has");
-  return model.kind().build(model.options(), seed, layout);
+  return model.kind().build(model.options(), model.loss, seed, layout);
 }
 
 }  // namespace troika

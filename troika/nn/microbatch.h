@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/nn/tensor_map.h>
 
 #include <cstdint>
 
@@ -17,17 +18,11 @@ struct Pass {
 };
 
 struct Microbatch {
-  // Language models: token ids, int64 [samples, seq_len]. Others: features, fp32 [samples,
-  // input_dim].
-  at::Tensor inputs;
-  // Language models: the next token or kIgnoredTarget, int64 [samples, seq_len], already shifted.
-  // Others: class index int64 [samples], or values fp32 [samples, output_dim].
-  at::Tensor targets;
+  // What the model takes, in the order of its SampleSpec: each [samples, ...], with the shape of a
+  // sample behind the first dimension. Optional ones may be missing at the end.
+  TensorMap tensors;
   // int64 [samples]: the sample's number in the run; keys the dropout masks.
   at::Tensor sample_ids;
-  // int64 [samples, seq_len], ascending along a sample: which document a position belongs to.
-  // Undefined unless packed documents must not attend to each other.
-  at::Tensor document_ids;
   // Targets that count, over the microbatch.
   std::int64_t valid = 0;
   // The optimiser step, from 1; keys the dropout masks.
@@ -36,7 +31,7 @@ struct Microbatch {
   int index = 0;
   int stage = 0;
 
-  [[nodiscard]] std::int64_t samples() const { return inputs.defined() ? inputs.size(0) : 0; }
+  [[nodiscard]] std::int64_t samples() const { return tensors.empty() ? 0 : tensors[0].size(0); }
   [[nodiscard]] Pass pass() const { return {index, stage}; }
 };
 

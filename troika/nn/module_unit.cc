@@ -15,7 +15,8 @@
 namespace troika {
 
 struct ModuleUnit::State final : UnitState {
-  at::Tensor input, output;
+  Tensors in;
+  Tensors outputs;                  // of the module; with a loss, its sum alone
   std::vector<at::Tensor> buffers;  // as they were before a forward pass ran again
 };
 
@@ -68,9 +69,17 @@ at::Tensor nothing_like(const at::Tensor& tensor) {
       .expand(tensor.sizes());
 }
 
-std::vector<std::int64_t> batched(const Microbatch& microbatch, std::vector<std::int64_t> shape) {
-  shape.insert(shape.begin(), microbatch.samples());
-  return shape;
+std::size_t position_of(const std::vector<UnitTensor>& tensors, const std::string& name) {
+  return static_cast<std::size_t>(std::ranges::find(tensors, name, &UnitTensor::name) -
+                                  tensors.begin());
+}
+
+void describe(std::ostream& text, const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    text << "nothing";
+    return;
+  }
+  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
 }
 
 std::vector<at::Tensor> copies_of_buffers(const torch::nn::Module& module) {
@@ -97,19 +106,27 @@ void widen(const torch::nn::Module& module) {
 
 }  // namespace
 
-ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_shape, UnitLoss loss,
-                       Recompute recompute, at::ScalarType type)
+ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
+                       std::vector<UnitTensor> out, UnitLoss loss, Recompute recompute,
+                       at::ScalarType type)
     : name_(unit.name),
       prefix_(unit.prefix.value_or(unit.name + ".")),
       describe_(unit.describe),
       runs_without_samples_(unit.runs_without_samples),
       made_(unit.make()),
-      input_shape_(std::move(input_shape)),
-      output_shape_(unit.output_shape),
+      takes_(unit.flow.takes),
+      gives_(unit.flow.gives),
+      in_(std::move(in)),
+      out_(std::move(out)),
       loss_(std::move(loss)),
       recompute_(recompute),
       type_(type) {
   if (made_.module == nullptr) throw UsageError("unit " + quote(name_, 200) + " makes no module");
+  for (const UnitTensor& each : out_) {
+    const std::size_t given = position_of(gives_, each.name);
+    const bool is_given = given < gives_.size();
+    origins_.push_back({is_given, is_given ? given : position_of(in_, each.name)});
+  }
   // Narrower types leave buffers, and norms, in fp32.
   if (describe_ && type_ == at::kDouble) widen(*made_.module);
   for (NamedTensor& each : detail::trained_of(*made_.module)) {
@@ -249,37 +266,78 @@ void ModuleUnit::clear_module_values() {
   }
 }
 
+Tensors ModuleUnit::arguments(const Tensors& in, const TensorMap& batch) const {
+  if (takes_.empty()) return in_.empty() ? Tensors{batch[0]} : in;
+  Tensors arguments;
+  for (const std::string& name : takes_) {
+    const std::size_t position = position_of(in_, name);
+    if (position < in_.size()) {
+      arguments.push_back(in[position]);
+    } else if (const at::Tensor* tensor = batch.find(name)) {
+      arguments.push_back(*tensor);
+    } else {
+      throw UsageError("unit " + quote(name_, 200) + " takes " + quote(name, 200) +
+                           ", which no unit before it gives and the batch does not have",
+                       "units take what others give, or a tensor of the batch, by its name");
+    }
+  }
+  return arguments;
+}
+
 // Errors of LibTorch do not know the unit.
-at::Tensor ModuleUnit::call(const at::Tensor& input) const {
+Tensors ModuleUnit::call(const Tensors& arguments) const {
   try {
-    return made_.forward(input);
+    return made_.forward(arguments);
+  } catch (const UsageError& error) {
+    throw UsageError("unit " + quote(name_, 200) + ": " + error.what(), error.hint());
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const std::string first = text.substr(0, text.find('\n'));
     std::ostringstream given;
-    given << "it was given " << c10::toString(input.scalar_type()) << " " << input.sizes();
+    given << "it was given ";
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      describe(given << (i == 0 ? "" : ", "), arguments[i]);
+    }
     throw UsageError("unit " + quote(name_, 200) + ": " + first,
                      first.find("in-place") == std::string::npos ? given.str() : kNotInPlace);
   }
 }
 
-at::Tensor ModuleUnit::run(const at::Tensor& input, const Saved& saved) {
-  const std::int64_t version = input._version();
-  const at::Tensor output = call(input);
-  if (input._version() != version) {
-    throw UsageError("unit " + quote(name_, 200) + " writes to its input", kNotInPlace);
+void ModuleUnit::check_outputs(const Tensors& outputs, const Microbatch& microbatch) const {
+  if (outputs.size() != gives_.size()) {
+    throw UsageError("unit " + quote(name_, 200) + " gives " +
+                         plural(std::ssize(outputs), "tensor") + ", not " +
+                         std::to_string(gives_.size()),
+                     "name what forward() returns in the unit's UnitFlow");
   }
-  const auto shape = batched(saved.microbatch, output_shape_);
-  if (!output.defined() || output.sizes() != at::IntArrayRef(shape) ||
-      output.scalar_type() != type_) {
+  const std::vector<FlowSpec> specs = batched(gives_, microbatch);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const at::ScalarType type = specs[i].type.value_or(type_);
+    if (outputs[i].defined() && outputs[i].sizes() == at::IntArrayRef(specs[i].shape) &&
+        outputs[i].scalar_type() == type) {
+      continue;
+    }
     std::ostringstream text;
     text << "unit " << quote(name_, 200) << " gives ";
-    output.defined() ? text << c10::toString(output.scalar_type()) << " " << output.sizes()
-                     : text << "nothing";
-    text << ", not " << c10::toString(type_) << " " << at::IntArrayRef(shape);
+    describe(text, outputs[i]);
+    if (outputs.size() > 1) text << " as " << quote(gives_[i].name, 200);
+    text << ", not " << c10::toString(type) << " " << at::IntArrayRef(specs[i].shape);
     throw UsageError(text.str(), "say what it gives for one sample as its output_shape");
   }
-  return loss_ ? loss_(output, saved.microbatch.targets) : output;
+}
+
+Tensors ModuleUnit::run(const Tensors& in, const Microbatch& microbatch) const {
+  const Tensors taken = arguments(in, microbatch.tensors);
+  std::vector<std::uint32_t> versions;
+  for (const at::Tensor& each : taken)
+    versions.push_back(static_cast<std::uint32_t>(each._version()));
+  Tensors outputs = call(taken);
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (static_cast<std::uint32_t>(taken[i]._version()) == versions[i]) continue;
+    throw UsageError("unit " + quote(name_, 200) + " writes to its input", kNotInPlace);
+  }
+  check_outputs(outputs, microbatch);
+  return outputs;
 }
 
 void ModuleUnit::for_each_buffer(
@@ -297,14 +355,18 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   const int index = saved.microbatch.index;
   const bool again = training && generators_.contains(index);
   const bool keeps = training && (recompute_ == Recompute::kNone || again);
-  if (saved.microbatch.samples() == 0 && !input.hidden.defined() && !input_shape_.empty()) {
-    input.hidden = at::empty(input_shape(saved.microbatch), type_);  // nothing was sent
+  if (input.tensors.empty()) {  // nothing was sent
+    for (const FlowSpec& spec : inputs(saved.microbatch)) {
+      input.tensors.push_back(at::empty(spec.shape, spec.type.value_or(type_)));
+    }
   }
-  const bool is_first = !input.hidden.defined();
   auto own = std::make_unique<State>();
-  own->input = is_first ? saved.microbatch.inputs : input.hidden.detach();
+  for (std::size_t i = 0; i < in_.size(); ++i) {
+    own->in.push_back(input.tensors[i].detach());
+    if (keeps && in_[i].carries_gradient) own->in.back().requires_grad_(true);
+  }
+  input = {};
   if (describe_) made_.module->train(training);  // else it is as its user has set it
-  if (keeps && !is_first) own->input.requires_grad_(true);
 
   std::unique_ptr<EarlierDraws> draws;
   if (again) {
@@ -315,50 +377,100 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
     generators_[index] = generator_state();
   }
   const at::AutoGradMode with_gradients(keeps);
-  own->output = run(own->input, saved);
-
-  Activation result;
-  if (loss_) {
-    result.loss_sum = own->output.item<double>();
-    result.count = saved.microbatch.valid;
-  } else {
-    result.hidden = own->output.detach();
-  }
+  own->outputs = run(own->in, saved.microbatch);
+  Activation result = result_of(*own, saved);
   if (keeps) state = std::move(own);
   if (!keeps) clear_module_values();
   return result;
 }
 
-at::Tensor ModuleUnit::backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) {
-  auto& own = static_cast<State&>(state);
-  if (saved.microbatch.samples() == 0 && !loss_) gradient = at::zeros_like(own.output);
-  const bool wants_input = own.input.requires_grad();
-  at::Tensor result;
-  if (own.output.requires_grad()) {
-    std::vector<at::Tensor> inputs;
-    for (const Bound& each : bound_) inputs.push_back(each.tensor);
-    if (wants_input) inputs.push_back(own.input);
-    if (!gradient.defined()) gradient = at::full_like(own.output, saved.loss_scale);
-    const auto gradients = torch::autograd::grad({own.output}, inputs, {gradient}, std::nullopt,
-                                                 /*create_graph=*/false, /*allow_unused=*/true);
-    for (std::size_t i = 0; i < bound_.size(); ++i) {
-      if (gradients[i].defined()) bound_[i].parameter->add_gradient(gradients[i].detach());
+Activation ModuleUnit::result_of(State& state, const Saved& saved) const {
+  Activation result;
+  if (!loss_) {
+    for (const Origin& origin : origins_) {
+      const Tensors& from = origin.is_given ? state.outputs : state.in;
+      result.tensors.push_back(from[origin.position].detach());
     }
-    if (wants_input) result = gradients.back();
+    return result;
   }
-  if (wants_input && !result.defined()) result = at::zeros_like(own.input);
+  TensorMap outputs;
+  for (std::size_t i = 0; i < gives_.size(); ++i) outputs.add(gives_[i].name, state.outputs[i]);
+  LossTerms loss = loss_(outputs, saved.microbatch.tensors);
+  loss.weigh_equally(saved.microbatch.valid);
+  state.outputs = {loss.sum.to(at::kDouble)};
+  result.loss = {state.outputs[0].detach(), loss.weight.detach().to(at::kDouble)};
+  if (saved.wants_predictions) result.tensors = {outputs[0].detach()};
+  return result;
+}
+
+Tensors ModuleUnit::differentiate(State& state, const Saved& saved, const Tensors& gradients) {
+  Tensors outputs, seeds;
+  const auto add = [&](const at::Tensor& output, const at::Tensor& seed) {
+    if (!output.requires_grad()) return;
+    outputs.push_back(output);
+    seeds.push_back(seed.defined() ? seed : at::zeros_like(output));
+  };
+  if (loss_) {
+    add(state.outputs[0], at::full_like(state.outputs[0], saved.loss_scale));
+  } else {
+    for (std::size_t i = 0; i < origins_.size(); ++i) {
+      if (!origins_[i].is_given || !out_[i].carries_gradient) continue;
+      const bool was_sent = saved.microbatch.samples() > 0 && i < gradients.size();
+      add(state.outputs[origins_[i].position], was_sent ? gradients[i] : at::Tensor());
+    }
+  }
+  Tensors inputs;
+  for (const Bound& each : bound_) inputs.push_back(each.tensor);
+  for (const at::Tensor& each : state.in) {
+    if (each.requires_grad()) inputs.push_back(each);
+  }
+  if (outputs.empty()) return Tensors(inputs.size());
+  return torch::autograd::grad(outputs, inputs, seeds, std::nullopt, /*create_graph=*/false,
+                               /*allow_unused=*/true);
+}
+
+Tensors ModuleUnit::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
+  auto& own = static_cast<State&>(state);
+  const Tensors found = differentiate(own, saved, gradients);
+  for (std::size_t i = 0; i < bound_.size(); ++i) {
+    if (found[i].defined()) bound_[i].parameter->add_gradient(found[i].detach());
+  }
+  Tensors result(in_.size());
+  auto next = found.begin() + std::ssize(bound_);
+  for (std::size_t i = 0; i < in_.size(); ++i) {
+    if (own.in[i].requires_grad()) result[i] = *next++;
+  }
+  for (std::size_t i = 0; i < origins_.size() && i < gradients.size(); ++i) {  // passed by
+    if (origins_[i].is_given || !out_[i].carries_gradient || !gradients[i].defined()) continue;
+    at::Tensor& sum = result[origins_[i].position];
+    sum = sum.defined() ? sum + gradients[i] : gradients[i];
+  }
+  for (std::size_t i = 0; i < in_.size(); ++i) {
+    if (in_[i].carries_gradient && !result[i].defined()) result[i] = at::zeros_like(own.in[i]);
+  }
   set_buffers(*made_.module, own.buffers);
   own = State();
   clear_module_values();
   return result;
 }
 
-std::vector<std::int64_t> ModuleUnit::output_shape(const Microbatch& microbatch) const {
-  return loss_ ? std::vector<std::int64_t>() : batched(microbatch, output_shape_);
+std::vector<FlowSpec> ModuleUnit::batched(const std::vector<UnitTensor>& tensors,
+                                          const Microbatch& microbatch) const {
+  std::vector<FlowSpec> specs;
+  for (const UnitTensor& each : tensors) {
+    FlowSpec& spec = specs.emplace_back(
+        FlowSpec{each.name, each.shape, each.type.value_or(type_), each.carries_gradient});
+    spec.shape.insert(spec.shape.begin(), microbatch.samples());
+  }
+  return specs;
 }
 
-std::vector<std::int64_t> ModuleUnit::input_shape(const Microbatch& microbatch) const {
-  return batched(microbatch, input_shape_);
+std::vector<FlowSpec> ModuleUnit::outputs(const Microbatch& microbatch) const {
+  return loss_ ? std::vector<FlowSpec>() : batched(out_, microbatch);
+}
+
+std::vector<FlowSpec> ModuleUnit::inputs(const Microbatch& microbatch) const {
+  return batched(in_, microbatch);
 }
 
 }  // namespace troika

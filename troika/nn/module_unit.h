@@ -17,12 +17,12 @@ namespace troika {
 
 class ModuleUnit final : public Unit {
  public:
-  // `input_shape` is the output_shape of the unit before, ignored for the first of a model. `loss`
-  // is empty but for the last one. With Recompute::kUnits, which ZeRO 3 needs, a forward pass
+  // `in` and `out` are what crosses the cuts in front of it and behind it (flows_of). `loss` is
+  // empty but for the last unit. With Recompute::kUnits, which ZeRO 3 needs, a forward pass
   // keeps its input and the state of torch's random generator alone. Throws UsageError naming a
   // parameter that is not of `type` (fp32 or fp64), dense and in host memory.
-  ModuleUnit(const NamedUnit& unit, std::vector<std::int64_t> input_shape, UnitLoss loss,
-             Recompute recompute, at::ScalarType type);
+  ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in, std::vector<UnitTensor> out,
+             UnitLoss loss, Recompute recompute, at::ScalarType type);
   ~ModuleUnit() override;
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
@@ -35,11 +35,11 @@ class ModuleUnit final : public Unit {
   // store() ends.
   void each_value(const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   void load_values(const std::function<at::Tensor(const std::string& name)>& value_of) const;
-  // Throws UsageError naming the unit if it does not give what its output_shape says, writes to its
-  // input, or LibTorch throws.
+  // Throws UsageError naming the unit if it does not give what it says, writes to what it takes, or
+  // LibTorch throws.
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
-  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   // Nothing is left over.
   void backward_weight(UnitState&) override {}
   [[nodiscard]] bool can_recompute() const override { return true; }
@@ -47,8 +47,8 @@ class ModuleUnit final : public Unit {
   [[nodiscard]] bool runs_without_samples() const override { return runs_without_samples_; }
   void for_each_buffer(
       const std::function<void(const std::string&, const at::Tensor&)>& act) const override;
-  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch& microbatch) const override;
-  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override;
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch& microbatch) const override;
+  [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override;
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& module() const { return made_.module; }
@@ -64,16 +64,29 @@ class ModuleUnit final : public Unit {
   void check_trained() const;
   void set_module_values();
   void clear_module_values();
-  [[nodiscard]] at::Tensor call(const at::Tensor& input) const;
-  [[nodiscard]] at::Tensor run(const at::Tensor& input, const Saved& saved);
+  // What forward() takes: from the units before, or of the batch.
+  [[nodiscard]] Tensors arguments(const Tensors& in, const TensorMap& batch) const;
+  [[nodiscard]] Tensors call(const Tensors& arguments) const;
+  void check_outputs(const Tensors& outputs, const Microbatch& microbatch) const;
+  [[nodiscard]] Tensors run(const Tensors& in, const Microbatch& microbatch) const;
+  [[nodiscard]] std::vector<FlowSpec> batched(const std::vector<UnitTensor>& tensors,
+                                              const Microbatch& microbatch) const;
+  [[nodiscard]] Activation result_of(State& state, const Saved& saved) const;
+  [[nodiscard]] Tensors differentiate(State& state, const Saved& saved, const Tensors& gradients);
 
   std::string name_;
   std::string prefix_;
   std::function<void(ParameterSpec&)> describe_;
   bool runs_without_samples_;
   UnitModule made_;
-  std::vector<std::int64_t> input_shape_;
-  std::vector<std::int64_t> output_shape_;
+  std::vector<std::string> takes_;
+  std::vector<UnitTensor> gives_, in_, out_;
+  // Where each tensor of out_ comes from: a position in gives_, or else in in_, which it passes.
+  struct Origin {
+    bool is_given;
+    std::size_t position;
+  };
+  std::vector<Origin> origins_;
   UnitLoss loss_;
   Recompute recompute_;
   at::ScalarType type_;

@@ -1,20 +1,35 @@
-// A unit of a model of the user's own: a torch::nn::Module with a name, that takes a tensor and
-// gives one. A row of units is what a pipeline is cut from, and what ZeRO 3 gathers and
+// A unit of a model of the user's own: a torch::nn::Module with a name, that takes tensors and
+// gives some. A row of units is what a pipeline is cut from, and what ZeRO 3 gathers and
 // recomputation runs again.
 //
 //   const std::vector<troika::NamedUnit> units = {
 //       troika::unit("stem", [] { return Stem(); }, {16, 12, 12}),
 //       troika::unit("head", [] { return torch::nn::Linear(256, 4); }, {4})};
+//
+// Units that take or give several tensors name them. What a later unit takes passes the units
+// between, and the cuts, by itself: a skip connection is
+//
+//   troika::unit("down", [] { return Down(); }, {{}, {{"hidden", {8, 6, 6}}, {"skip", {4, 12,
+//   12}}}}), troika::unit("middle", [] { return Middle(); }, {{"hidden"}, {{"hidden", {8, 6,
+//   6}}}}), troika::unit("up", [] { return Up(); }, {{"hidden", "skip"}, {{"hidden", {4, 12,
+//   12}}}})
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <troika/base/error.h>
+#include <troika/nn/loss_terms.h>
+#include <troika/nn/tensor_map.h>
 #include <troika/param/spec.h>
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,12 +51,63 @@ std::shared_ptr<torch::nn::Module> module_pointer(const Module& module) {
   }
 }
 
+inline Tensors to_tensors(at::Tensor tensor) {
+  return {std::move(tensor)};
+}
+inline Tensors to_tensors(Tensors tensors) {
+  return tensors;
+}
+template <class... Each>
+Tensors to_tensors(const std::tuple<Each...>& tensors) {
+  return std::apply([](const auto&... each) { return Tensors{each...}; }, tensors);
+}
+
+// Calls forward() with each tensor as an argument, or with all of them as a vector.
+template <class Module>
+Tensors call_forward(Module& module, const Tensors& in) {
+  if constexpr (requires { module.forward(in[0]); }) {
+    if (in.size() == 1) return to_tensors(module.forward(in[0]));
+  }
+  if constexpr (requires { module.forward(in[0], in[0]); }) {
+    if (in.size() == 2) return to_tensors(module.forward(in[0], in[1]));
+  }
+  if constexpr (requires { module.forward(in[0], in[0], in[0]); }) {
+    if (in.size() == 3) return to_tensors(module.forward(in[0], in[1], in[2]));
+  }
+  if constexpr (requires { module.forward(in[0], in[0], in[0], in[0]); }) {
+    if (in.size() == 4) return to_tensors(module.forward(in[0], in[1], in[2], in[3]));
+  }
+  if constexpr (requires { module.forward(in); }) {
+    return to_tensors(module.forward(in));
+  } else {
+    throw UsageError("forward() does not take " + std::to_string(in.size()) + " tensors");
+  }
+}
+
 }  // namespace detail
 
 // A module once it is made.
 struct UnitModule {
   std::shared_ptr<torch::nn::Module> module;
-  std::function<at::Tensor(const at::Tensor&)> forward;
+  std::function<Tensors(const Tensors&)> forward;
+};
+
+// One of the tensors that a unit gives.
+struct UnitTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;          // for one sample
+  std::optional<at::ScalarType> type = {};  // absent: that of the model
+  bool carries_gradient = true;             // others are never sent back
+
+  bool operator==(const UnitTensor&) const = default;
+};
+
+// What a unit takes and gives, in the order of forward()'s arguments and results. Names are those
+// that units before it give, or of the tensors of the batch. Takes nothing: what the unit before
+// gives, the first unit the first tensor of the batch.
+struct UnitFlow {
+  std::vector<std::string> takes;
+  std::vector<UnitTensor> gives;
 };
 
 struct NamedUnit {
@@ -50,8 +116,7 @@ struct NamedUnit {
   // Called once, and only on ranks that have the unit: a draw of initial values must not depend on
   // other units having been made (seed it here).
   std::function<UnitModule()> make;
-  // Of what it gives for one sample.
-  std::vector<std::int64_t> output_shape;
+  UnitFlow flow;
   // What its passes take, in any unit of measure, at least 0: pipelines are cut by it.
   double cost = 1;
   // Begins the names of its parameters and buffers; nothing: the unit's name and a dot.
@@ -63,23 +128,59 @@ struct NamedUnit {
   bool runs_without_samples = false;
 };
 
-// The sum of the samples' losses (at::Reduction::Sum), from what the last unit gives and the
-// targets of the same samples.
-using UnitLoss = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& targets)>;
+// The loss of a model. Made from a function of what the last unit gives and of the targets of the
+// same samples (the batch's tensor "targets") that returns the sum of the samples' losses
+// (at::Reduction::Sum), each of which weighs 1. Or from a function of the tensors that the last
+// unit gives and of those of the batch, by name, that returns the sum and the weights.
+class UnitLoss {
+ public:
+  UnitLoss() = default;
+  template <std::invocable<const at::Tensor&, const at::Tensor&> Sum>
+  UnitLoss(Sum sum)  // NOLINT: a function is a loss
+      : terms_([sum = std::move(sum)](const TensorMap& outputs, const TensorMap& batch) {
+          return LossTerms{sum(outputs[0], batch.at("targets")), {}};
+        }) {}
+  template <std::invocable<const TensorMap&, const TensorMap&> Terms>
+  UnitLoss(Terms terms) : terms_(std::move(terms)) {}  // NOLINT: likewise
 
-// `make` gives a module holder or a std::shared_ptr to a module, whose forward() takes a tensor.
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(terms_); }
+  [[nodiscard]] LossTerms operator()(const TensorMap& outputs, const TensorMap& batch) const {
+    return terms_(outputs, batch);
+  }
+
+ private:
+  std::function<LossTerms(const TensorMap&, const TensorMap&)> terms_;
+};
+
+// `make` gives a module holder or a std::shared_ptr to a module. Its forward() takes the tensors as
+// arguments, up to four, or as one vector, and returns a tensor, a tuple of them or a vector.
 template <class Make>
-NamedUnit unit(std::string name, Make make, std::vector<std::int64_t> output_shape,
-               double cost = 1) {
+NamedUnit unit(std::string name, Make make, UnitFlow flow, double cost = 1) {
+  for (UnitTensor& each : flow.gives) {
+    if (each.type && !at::isFloatingType(*each.type)) each.carries_gradient = false;
+  }
   const auto build = [make = std::move(make)] {
     auto module = make();
     UnitModule made{detail::module_pointer(module), {}};
-    made.forward = [module = std::move(module)](const at::Tensor& input) mutable -> at::Tensor {
-      return std::addressof(*module)->forward(input);
+    made.forward = [module = std::move(module)](const Tensors& in) mutable {
+      return detail::call_forward(*std::addressof(*module), in);
     };
     return made;
   };
-  return {std::move(name), build, std::move(output_shape), cost};
+  return {std::move(name), build, std::move(flow), cost};
 }
+
+// A unit with one output, of which `output_shape` is the shape for one sample.
+template <class Make>
+NamedUnit unit(std::string name, Make make, std::vector<std::int64_t> output_shape,
+               double cost = 1) {
+  return unit(std::move(name), std::move(make),
+              UnitFlow{{}, {UnitTensor{"hidden", std::move(output_shape)}}}, cost);
+}
+
+// Returns the tensors that cross the cuts of a row of units. Cut i is in front of unit i: there is
+// nothing in front of the first, and behind the last is what it gives. Throws UsageError naming a
+// unit that gives nothing, or two tensors of one name.
+[[nodiscard]] std::vector<std::vector<UnitTensor>> flows_of(std::span<const NamedUnit> units);
 
 }  // namespace troika

@@ -67,7 +67,7 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
     hooks.unshard(number_of(i), at_end ? Direction::kOut : Direction::kForward);
     const bool training = saved.mode == Mode::kTrain;
     if (training && units_[i]->forward_adds_gradients()) hooks.prepare_gradients(number_of(i));
-    if (training && recomputes(i)) saved.inputs[i] = input.hidden;
+    if (training && recomputes(i)) saved.inputs[i] = input.tensors;
     if (runs(i, saved.microbatch)) {
       const UnitMode mode(*units_[i]);
       input = units_[i]->forward(std::move(input), saved, saved.units[i]);
@@ -78,8 +78,8 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
   return input;
 }
 
-at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Tensor gradient,
-                                        UnitHooks& hooks) {
+Tensors UnitStage::backward_input_of(std::size_t index, Saved& saved, Tensors gradients,
+                                     UnitHooks& hooks) {
   hooks.unshard(number_of(index), index == 0 ? Direction::kOut : Direction::kBackward);
   hooks.prepare_gradients(number_of(index));
   if (runs(index, saved.microbatch)) {
@@ -88,10 +88,10 @@ at::Tensor UnitStage::backward_input_of(std::size_t index, Saved& saved, at::Ten
       static_cast<void>(
           units_[index]->forward({std::move(saved.inputs[index])}, saved, saved.units[index]));
     }
-    gradient = units_[index]->backward_input(*saved.units[index], saved, std::move(gradient));
+    gradients = units_[index]->backward_input(*saved.units[index], saved, std::move(gradients));
   }
   hooks.reshard(number_of(index));
-  return gradient;
+  return gradients;
 }
 
 void UnitStage::backward_weight_of(std::size_t index, Saved& saved, UnitHooks& hooks) {
@@ -104,19 +104,19 @@ void UnitStage::backward_weight_of(std::size_t index, Saved& saved, UnitHooks& h
   hooks.gradients_ready(number_of(index));
 }
 
-at::Tensor UnitStage::backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) {
+Tensors UnitStage::backward(Saved& saved, Tensors gradients, UnitHooks& hooks) {
   for (std::size_t i = units_.size(); i-- > 0;) {
-    gradient = backward_input_of(i, saved, std::move(gradient), hooks);
+    gradients = backward_input_of(i, saved, std::move(gradients), hooks);
     backward_weight_of(i, saved, hooks);
   }
-  return gradient;
+  return gradients;
 }
 
-at::Tensor UnitStage::backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) {
+Tensors UnitStage::backward_input(Saved& saved, Tensors gradients, UnitHooks& hooks) {
   for (std::size_t i = units_.size(); i-- > 0;) {
-    gradient = backward_input_of(i, saved, std::move(gradient), hooks);
+    gradients = backward_input_of(i, saved, std::move(gradients), hooks);
   }
-  return gradient;
+  return gradients;
 }
 
 void UnitStage::backward_weight(Saved& saved, UnitHooks& hooks) {

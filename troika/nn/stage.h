@@ -5,23 +5,36 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/config/key.h>
+#include <troika/nn/loss_terms.h>
 #include <troika/nn/microbatch.h>
 #include <troika/param/arena.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace troika {
 
-// What flows between units: hidden states forward, their gradients backward. The last unit of a
-// model returns the loss instead.
+// What flows between units: tensors forward, gradients of some of them backward. Which they are is
+// fixed when the model is built (Unit::outputs): here they have positions, no names.
 struct Activation {
-  at::Tensor hidden;
-  double loss_sum = 0;  // over the targets that count
-  std::int64_t count = 0;
+  Tensors tensors;
+  LossTerms loss = {};  // of the last unit of a model
+
+  // Returns the only tensor; undefined in front of the first unit.
+  [[nodiscard]] at::Tensor tensor() const { return tensors.empty() ? at::Tensor() : tensors[0]; }
+};
+
+// One of the tensors that cross a cut, for a microbatch and as it lies on this rank.
+struct FlowSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::optional<at::ScalarType> type = {};  // absent: what the model computes in
+  // Others are sent forward alone.
+  bool carries_gradient = true;
 };
 
 // Which way a microbatch moves through the units of a stage; at its end it leaves them.
@@ -71,8 +84,10 @@ struct Saved {
   // The loss is multiplied by this before it is differentiated: a power of two, against underflow.
   double loss_scale = 1;
   std::vector<std::unique_ptr<UnitState>> units;
-  // By unit: its input, where the forward pass is to run again.
-  std::vector<at::Tensor> inputs;
+  // By unit: its inputs, where the forward pass is to run again.
+  std::vector<Tensors> inputs;
+  // Whether the last unit gives what the model predicts as well, [samples, ...], to metrics.
+  bool wants_predictions = false;
 };
 
 // One cut of a model. Not thread-safe; gradients go to the parameters' slots.
@@ -87,8 +102,9 @@ class Unit {
   // In kEvaluate nothing is kept and `state` stays empty.
   virtual Activation forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) = 0;
-  // Takes d loss / d output, returns d loss / d input (undefined from the first unit).
-  virtual at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) = 0;
+  // Takes d loss / d output of each output that carries a gradient, at its position, and returns
+  // those of the inputs likewise; nothing from the first unit.
+  virtual Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) = 0;
   // Weight gradients that backward_input left over.
   virtual void backward_weight(UnitState& state) = 0;
   // Whether forward() may run twice for one microbatch: it must then give the same bits, and leave
@@ -103,13 +119,11 @@ class Unit {
       const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   // Whether forward() already adds to gradients, as a head does that never keeps its logits.
   [[nodiscard]] virtual bool forward_adds_gradients() const { return false; }
-  // Shape of the hidden states that it gives for a microbatch, as they lie on this rank; empty for
-  // the loss.
-  [[nodiscard]] virtual std::vector<std::int64_t> output_shape(
-      const Microbatch& microbatch) const = 0;
-  // The same of those that it takes, where they differ.
-  [[nodiscard]] virtual std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const {
-    return output_shape(microbatch);
+  // Returns what it gives for a microbatch; nothing for the loss.
+  [[nodiscard]] virtual std::vector<FlowSpec> outputs(const Microbatch& microbatch) const = 0;
+  // Returns what it takes, where that differs.
+  [[nodiscard]] virtual std::vector<FlowSpec> inputs(const Microbatch& microbatch) const {
+    return outputs(microbatch);
   }
 };
 
@@ -118,18 +132,16 @@ class Stage {
  public:
   virtual ~Stage() = default;
   [[nodiscard]] virtual std::span<const ParameterSpec> specs() const = 0;
-  // The last stage returns the sum of losses and the count; `saved` is filled for backward.
+  // The last stage returns the loss; `saved` is filled for backward.
   virtual Activation forward(Activation input, Saved& saved, UnitHooks& hooks) = 0;
-  // Input gradients and, unit by unit, weight gradients. Returns the gradient for the stage before.
-  virtual at::Tensor backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) = 0;
+  // Input gradients and, unit by unit, weight gradients. Returns those for the stage before.
+  virtual Tensors backward(Saved& saved, Tensors gradients, UnitHooks& hooks) = 0;
   // The two halves of backward(), for schedules that fill bubbles with weight gradients.
-  virtual at::Tensor backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) = 0;
+  virtual Tensors backward_input(Saved& saved, Tensors gradients, UnitHooks& hooks) = 0;
   virtual void backward_weight(Saved& saved, UnitHooks& hooks) = 0;
-  // Of the hidden states that cross the cut before and behind it, on this rank.
-  [[nodiscard]] virtual std::vector<std::int64_t> input_shape(
-      const Microbatch& microbatch) const = 0;
-  [[nodiscard]] virtual std::vector<std::int64_t> output_shape(
-      const Microbatch& microbatch) const = 0;
+  // Return what crosses the cut before it and behind it.
+  [[nodiscard]] virtual std::vector<FlowSpec> inputs(const Microbatch& microbatch) const = 0;
+  [[nodiscard]] virtual std::vector<FlowSpec> outputs(const Microbatch& microbatch) const = 0;
 };
 
 // A stage made of units. A microbatch without samples passes the hooks and nothing else: ranks of a
@@ -146,15 +158,14 @@ class UnitStage final : public Stage {
   // Visits the buffers of all units.
   void for_each_buffer(const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   Activation forward(Activation input, Saved& saved, UnitHooks& hooks) override;
-  at::Tensor backward(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
-  at::Tensor backward_input(Saved& saved, at::Tensor gradient, UnitHooks& hooks) override;
+  Tensors backward(Saved& saved, Tensors gradients, UnitHooks& hooks) override;
+  Tensors backward_input(Saved& saved, Tensors gradients, UnitHooks& hooks) override;
   void backward_weight(Saved& saved, UnitHooks& hooks) override;
-  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
-    return units_.front()->input_shape(microbatch);
+  [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override {
+    return units_.front()->inputs(microbatch);
   }
-  [[nodiscard]] std::vector<std::int64_t> output_shape(
-      const Microbatch& microbatch) const override {
-    return units_.back()->output_shape(microbatch);
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch& microbatch) const override {
+    return units_.back()->outputs(microbatch);
   }
 
  private:
@@ -167,8 +178,8 @@ class UnitStage final : public Stage {
   }
   // Whether unit `index` runs again in the backward pass.
   [[nodiscard]] bool recomputes(std::size_t index) const;
-  [[nodiscard]] at::Tensor backward_input_of(std::size_t index, Saved& saved, at::Tensor gradient,
-                                             UnitHooks& hooks);
+  [[nodiscard]] Tensors backward_input_of(std::size_t index, Saved& saved, Tensors gradients,
+                                          UnitHooks& hooks);
   void backward_weight_of(std::size_t index, Saved& saved, UnitHooks& hooks);
 
   std::vector<std::unique_ptr<Unit>> units_;

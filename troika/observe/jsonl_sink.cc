@@ -52,6 +52,9 @@ std::string to_json_line(const StepMetrics& metrics) {
     if (const auto bits = metrics.evaluation->held_out_bits_per_byte) {
       line.number("held_out_bits_per_byte", *bits);
     }
+    for (const NamedValue& each : metrics.evaluation->metrics) {
+      line.number("held_out_" + each.name, each.value);
+    }
   }
   for (const NamedValue& extra : metrics.extras) line.number(extra.name, extra.value);
   return line.finish();

@@ -19,6 +19,8 @@ struct Evaluation {
   double held_out_loss = 0;  // mean per valid token, in nats
   // Of the text, so that tokenizers compare; nothing where there is no text.
   std::optional<double> held_out_bits_per_byte = {};
+  // By the words of [train] metrics: "accuracy", "auc".
+  std::vector<NamedValue> metrics = {};
 };
 
 // One optimiser step, over all ranks.

@@ -19,10 +19,13 @@ std::string time_left(Seconds spent, std::int64_t done, std::int64_t remaining) 
 }
 
 std::string describe(const Evaluation& evaluation) {
-  if (const auto bits = evaluation.held_out_bits_per_byte) {
-    return "held-out " + format_fixed(*bits, 3) + " bits/byte";
+  const auto bits = evaluation.held_out_bits_per_byte;
+  std::string text = bits ? "held-out " + format_fixed(*bits, 3) + " bits/byte"
+                          : "held-out loss " + format_fixed(evaluation.held_out_loss, 4);
+  for (const NamedValue& each : evaluation.metrics) {
+    text += " " + each.name + " " + format_fixed(each.value, 4);
   }
-  return "held-out loss " + format_fixed(evaluation.held_out_loss, 4);
+  return text;
 }
 
 }  // namespace

@@ -140,6 +140,9 @@ void PrometheusSink::record(const StepMetrics& metrics) {
     if (const auto bits = metrics.evaluation->held_out_bits_per_byte) {
       endpoint.set("held_out_bits_per_byte", *bits, "Bits per byte of the held-out split");
     }
+    for (const NamedValue& each : metrics.evaluation->metrics) {
+      endpoint.set("held_out_" + each.name, each.value);
+    }
   }
   for (const NamedValue& extra : metrics.extras) endpoint.set(extra.name, extra.value);
 }

@@ -115,6 +115,9 @@ void TensorBoardSink::record(const StepMetrics& metrics) {
     if (const auto bits = metrics.evaluation->held_out_bits_per_byte) {
       scalars.push_back({"held_out/bits_per_byte", *bits});
     }
+    for (const NamedValue& each : metrics.evaluation->metrics) {
+      scalars.push_back({"held_out/" + each.name, each.value});
+    }
   }
   for (const NamedValue& extra : metrics.extras) {
     scalars.push_back({"train/" + extra.name, extra.value});

@@ -7,6 +7,7 @@
 #include <troika/plan/memory_plan.h>
 #include <troika/schedule/generate.h>
 #include <troika/sync/gradients/data_axis.h>
+#include <troika/train/job.h>
 #include <troika/train/precision.h>
 #include <troika/train/tensor_memory.h>
 #include <troika/train/trainer.h>
@@ -58,10 +59,9 @@ Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index
   microbatch.index = index;
   microbatch.step = 1;
   microbatch.sample_ids = at::empty({samples}, at::kLong);
-  microbatch.inputs = empty_like(sample.input, samples);
-  microbatch.targets = empty_like(sample.target, samples);
-  if (recipe.data.kind().isolates_documents(recipe.data.options())) {
-    microbatch.document_ids = at::empty_like(microbatch.inputs);
+  for (const TensorSpec& spec : sample.tensors) {
+    if (spec.optional && !recipe.data.kind().gives(recipe.data.options(), spec)) continue;
+    microbatch.tensors.add(spec.name, empty_like(spec, samples));
   }
   return microbatch;
 }
@@ -71,7 +71,9 @@ Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index
 std::int64_t samples_of(const Recipe& recipe, Mode mode) {
   if (mode == Mode::kTrain) return recipe.train.global_batch_size;
   if (recipe.train.evaluate_every_steps == 0) return 0;
-  return evaluation_samples(recipe, recipe.data.kind().max_held_out_samples(recipe.data.options()));
+  return std::min(
+      evaluation_chunk(recipe),
+      evaluation_samples(recipe, recipe.data.kind().max_held_out_samples(recipe.data.options())));
 }
 
 // More microbatches than these do not make the peak higher: without a pipeline each leaves nothing
@@ -130,10 +132,9 @@ class PeakMemoryHooks final : public UnitHooks {
 };
 
 std::int64_t bytes_of(const Microbatch& microbatch) {
-  std::int64_t bytes = 0;
-  for (const at::Tensor* tensor : {&microbatch.inputs, &microbatch.targets, &microbatch.sample_ids,
-                                   &microbatch.document_ids}) {
-    if (tensor->defined()) bytes += static_cast<std::int64_t>(tensor->nbytes());
+  auto bytes = static_cast<std::int64_t>(microbatch.sample_ids.nbytes());
+  for (const NamedTensor& each : microbatch.tensors) {
+    bytes += static_cast<std::int64_t>(each.tensor.nbytes());
   }
   return bytes;
 }

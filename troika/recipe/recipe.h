@@ -28,6 +28,10 @@ std::span<const std::string_view> names_of<OnNonFinite>();
 template <>
 std::span<const std::string_view> names_of<Offload>();
 
+// Words of [train] best_metric that are no metric's.
+inline constexpr const char* kNoMetric = "none";
+inline constexpr const char* kLossMetric = "loss";
+
 struct TrainOptions {
   std::int64_t steps = 200;
   std::int64_t global_batch_size = 64;
@@ -35,6 +39,10 @@ struct TrainOptions {
   Precision precision = Precision::kAuto;
   double grad_clip = 1.0;
   std::int64_t evaluate_every_steps = 50;
+  std::optional<std::int64_t> evaluation_samples;  // absent: "auto"
+  std::vector<std::string> metrics;
+  std::string best_metric = kNoMetric;
+  std::int64_t early_stop_patience = 0;
   bool deterministic = false;
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
 

@@ -57,6 +57,10 @@ std::vector<Key> train_keys() {
       K::choice<&O::precision>("precision", "auto: bf16 where the machine has it natively, else fp32"),
       K::number<&O::grad_clip>("grad_clip", ranges::kNonNegative, "largest global gradient norm; 0: off"),
       K::integer<&O::evaluate_every_steps>("evaluate_every_steps", ranges::kCountOrOff, "held-out loss this often; 0: never"),
+      K::auto_integer<&O::evaluation_samples>("evaluation_samples", ranges::kPositive, "held-out samples of an evaluation; auto: 64, or a step's batch where that is more; \"all\": every one", "all"),
+      K::texts<&O::metrics>("metrics", "of the held-out samples, beside the loss: accuracy, top_K (as in top_5), f1, auc, rmse, perplexity"),
+      K::text<&O::best_metric>("best_metric", "keep the model that is best by loss, or by one of `metrics`, as best.safetensors; none: only the last"),
+      K::integer<&O::early_stop_patience>("early_stop_patience", ranges::kCountOrOff, "end the run after this many evaluations without a better best_metric; 0: off"),
       K::boolean<&O::deterministic>("deterministic", "reduce in rank order also where \"auto\" joins two engines across hosts; one engine always does, and so do runs whose stages share tied embeddings, or whose groups are spread over the hosts in different patterns"),
       K::choice<&O::on_nonfinite>("on_nonfinite", "when the loss or a gradient is not finite"),
   };
@@ -111,6 +115,9 @@ std::vector<Key> debug_keys() {
 // clang-format on
 
 constexpr auto kModel = [](void* document) -> ModelOptions& { return recipe_at(document).model; };
+constexpr auto kLoss = [](void* document) -> LossOptions& {
+  return recipe_at(document).model.loss;
+};
 constexpr auto kData = [](void* document) -> DataOptions& { return recipe_at(document).data; };
 constexpr auto kOptimizer = [](void* document) -> Chosen<OptimizerKind>& {
   return recipe_at(document).optimizer.kind;
@@ -119,12 +126,19 @@ constexpr auto kOptimizer = [](void* document) -> Chosen<OptimizerKind>& {
 std::vector<Section> sections() {
   std::vector<Key> optimizer = optimizer_keys();
   optimizer.insert(optimizer.begin(), kind_key<kOptimizer>("the optimiser"));
+  const Key loss = kind_key<kLoss>("of class indices, of answers (0 or 1), or of values", "loss");
   return {
       {"", top_keys(), [](void* document) { return document; }},
       {"model",
-       {kind_key<kModel>("which model; picks the keys below").required()},
+       {kind_key<kModel>("which model; picks the keys below").required(), loss},
        nullptr,
        [](void* document) -> Options& { return kModel(document).options(); }},
+      {"loss",
+       {},
+       nullptr,
+       [](void* document) -> Options& { return kLoss(document).options(); },
+       OtherKinds::kRefused,
+       KindChoice{std::get<KindSpec>(loss.spec), "model", loss.name}},
       {"data",
        {kind_key<kData>("text files, token shards, or random numbers").required()},
        nullptr,

@@ -1,5 +1,6 @@
 #include <troika/base/text.h>
 #include <troika/config/toml_text.h>
+#include <troika/loss/metric.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/validate.h>
 
@@ -35,6 +36,33 @@ void check_totals(const Recipe& recipe, const Origins& origins) {
   }
 }
 
+void check_metrics(const Recipe& recipe, const Origins& origins) {
+  const TrainOptions& train = recipe.train;
+  const ModelTraits traits = traits_of(recipe.model);
+  const MetricSubject subject{recipe.model.name(), recipe.model.loss.name(), traits.outputs,
+                              !traits.has_own_loss};
+  for (const std::string& word : train.metrics) {
+    const std::string refusal = metric_refusal(word, subject);
+    if (!refusal.empty()) origins.fail({"train.metrics"}, "metrics: " + refusal);
+    if (std::ranges::count(train.metrics, word) > 1) {
+      origins.fail({"train.metrics"}, "metrics: " + quote(word) + " is there twice");
+    }
+  }
+  const std::string& best = train.best_metric;
+  const bool known =
+      best == kNoMetric || best == kLossMetric || std::ranges::count(train.metrics, best) > 0;
+  if (!known) {
+    origins.fail({"train.best_metric"},
+                 "best_metric: " + quote(best) + " is not none, loss or one of metrics",
+                 "metrics = [" + toml_string(best) + "] has it measured");
+  }
+  if (train.early_stop_patience > 0 && best == kNoMetric) {
+    origins.fail({"train.early_stop_patience"},
+                 "early_stop_patience waits for a better best_metric, which is \"none\"",
+                 "write best_metric = \"loss\"");
+  }
+}
+
 void check_observe(const Recipe& recipe, const Origins& origins) {
   const auto& trace = recipe.observe.trace_steps;
   if (trace.empty()) return;
@@ -49,9 +77,11 @@ void check_observe(const Recipe& recipe, const Origins& origins) {
 void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   check_values(recipe_schema(), &recipe, origins);
   check_name(recipe, origins);
+  check_loss(recipe.model, origins);
   recipe.data.kind().check_model(recipe.data.options(), traits_of(recipe.model).sample,
                                  recipe.model.name(), origins);
   check_totals(recipe, origins);
+  check_metrics(recipe, origins);
   check_observe(recipe, origins);
   check_split(recipe, origins, ranks);
 }

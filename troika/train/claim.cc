@@ -37,8 +37,8 @@ Recipe numerics_of(Recipe recipe) {
 // Everything that a run writes; other files in the folder are left alone.
 bool is_run_file(const std::string& name) {
   return name == "recipe.toml" || name == "metrics.jsonl" || name == "dump" ||
-         name == "model.safetensors" || name == "checkpoints" || name.starts_with(".tmp-") ||
-         name.starts_with("events.out.tfevents.") ||
+         name == "model.safetensors" || name == "best.safetensors" || name == "checkpoints" ||
+         name.starts_with(".tmp-") || name.starts_with("events.out.tfevents.") ||
          (name.starts_with("trace") && name.ends_with(".json"));
 }
 

@@ -19,11 +19,8 @@ void dump_batch(const std::filesystem::path& folder, const Dataset& dataset, Ind
   const std::vector<Microbatch> whole =
       build_microbatches(dataset, Split::kTrain, samples, samples.count, step);
   const Microbatch& batch = whole.front();
-  std::vector<NamedTensor> tensors = {
-      {batch.inputs.scalar_type() == at::kLong ? "input_ids" : "features", batch.inputs},
-      {"targets", batch.targets},
-      {"sample_ids", batch.sample_ids}};
-  if (batch.document_ids.defined()) tensors.push_back({"document_ids", batch.document_ids});
+  std::vector<NamedTensor> tensors(batch.tensors.begin(), batch.tensors.end());
+  tensors.push_back({"sample_ids", batch.sample_ids});
   dump_tensors(folder, "batch", tensors);
 }
 

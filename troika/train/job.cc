@@ -142,14 +142,16 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
       trace_(make_trace(recipe, rendezvous.world())),
       session_(connect(std::move(rendezvous), recipe, folder, trace_)) {
   const GroupRanks groups = groups_of(recipe, rank());
-  data_ = make_group("data", groups.data);
-  tensor_ = make_group("tensor", groups.tensor);
-  pipeline_ = make_group("pipeline", groups.pipeline);
+  groups_.data = make_group("data", groups.data);
+  groups_.tensor = make_group("tensor", groups.tensor);
+  groups_.pipeline = make_group("pipeline", groups.pipeline);
   // The whole data axis is a group already.
-  shard_ = groups.shard == groups.data ? data_ : make_group("data shard", groups.shard);
-  replicate_ =
-      groups.replicate == groups.data ? data_ : make_group("data replica", groups.replicate);
-  embedding_ = make_group("tied stages", groups.embedding);
+  groups_.shard =
+      groups.shard == groups.data ? groups_.data : make_group("data shard", groups.shard);
+  groups_.replicate =
+      groups.replicate == groups.data ? groups_.data : make_group("data replica", groups.replicate);
+  groups_.embedding = make_group("tied stages", groups.embedding);
+  groups_.world = session_.world();
 }
 
 Group Job::make_group(std::string_view axis, const std::vector<int>& ranks) const {
@@ -162,6 +164,14 @@ std::vector<std::int64_t> Job::gather(std::int64_t value, const Call& call) cons
   world().all_gather(all, at::full({1}, value, at::kLong), call).wait();
   const auto* values = all.const_data_ptr<std::int64_t>();
   return {values, values + size()};
+}
+
+TrainerContext Job::context() const {
+  TrainerContext context;
+  context.groups = groups_;
+  context.timeout = timeout();
+  context.trace = trace_.get();
+  return context;
 }
 
 void Job::abort(const Error& error) const {

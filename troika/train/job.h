@@ -10,6 +10,7 @@
 #include <troika/recipe/recipe.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/session/session.h>
+#include <troika/train/trainer_context.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -35,17 +36,14 @@ class Job {
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   // All ranks, in order.
   [[nodiscard]] const Group& world() const { return session_.world(); }
-  // The ranks that differ from this one along one axis only.
-  [[nodiscard]] const Group& data() const { return data_; }
-  [[nodiscard]] const Group& tensor() const { return tensor_; }
-  [[nodiscard]] const Group& pipeline() const { return pipeline_; }
-  // Parts of the data axis: what ZeRO cuts the parameters among, and the ranks with the same place
-  // in their own such groups.
-  [[nodiscard]] const Group& shard() const { return shard_; }
-  [[nodiscard]] const Group& replicate() const { return replicate_; }
-  // The embedding group: the ranks of the first and the last pipeline stage, where they differ and
-  // share a tied weight. A group of one on every other rank.
-  [[nodiscard]] const Group& embedding() const { return embedding_; }
+  [[nodiscard]] const Group& data() const { return groups_.data; }
+  [[nodiscard]] const Group& tensor() const { return groups_.tensor; }
+  [[nodiscard]] const Group& pipeline() const { return groups_.pipeline; }
+  [[nodiscard]] const Group& shard() const { return groups_.shard; }
+  [[nodiscard]] const Group& replicate() const { return groups_.replicate; }
+  [[nodiscard]] const Group& embedding() const { return groups_.embedding; }
+  // Returns what a trainer needs of it; this must outlive the trainer.
+  [[nodiscard]] TrainerContext context() const;
   [[nodiscard]] Trace& trace() const { return *trace_; }
 
   // For one collective of a step.
@@ -70,7 +68,7 @@ class Job {
   Mesh mesh_;
   std::shared_ptr<Trace> trace_;
   Session session_;
-  Group data_, tensor_, pipeline_, shard_, replicate_, embedding_;
+  RankGroups groups_;
 };
 
 // The mesh that a resolved recipe asks for.

@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
+#include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
 #include <troika/observe/log.h>
@@ -9,6 +10,7 @@
 #include <troika/observe/resources.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/train/best_model.h>
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
 #include <troika/train/job.h>
@@ -59,11 +61,12 @@ class TrainingRun {
       : recipe_(recipe),
         job_(job),
         stop_on_signals_(options.stop_on_signals),
+        best_(recipe.train),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
                               static_cast<std::uint64_t>(recipe.seed))),
         gemm_rate_(gemm_rate_of(recipe)),
-        trainer_(recipe, dataset_, job),
+        trainer_(recipe, dataset_, job.context()),
         whole_(job, trainer_.model()) {
     agree_on_data();
     if (!is_rank_zero()) return;
@@ -91,7 +94,9 @@ class TrainingRun {
     }
     const auto started = Clock::now();
     StepMetrics last;
-    while (trainer_.state().step < recipe_.train.steps && !is_interrupted()) last = step();
+    while (trainer_.state().step < recipe_.train.steps && !is_interrupted() && !best_.gives_up()) {
+      last = step();
+    }
     finish_trace();
     if (is_interrupted()) {
       save_interrupted();
@@ -108,8 +113,7 @@ class TrainingRun {
     return InterruptedError("interrupted" + how + " after step " +
                                 std::to_string(trainer_.state().step) + " of " +
                                 std::to_string(recipe_.train.steps),
-                            "the model of that step is in " + model_path(folder_).string(),
-                            signal);
+                            "the model of that step is in " + model_path(folder_).string(), signal);
   }
 
  private:
@@ -139,8 +143,7 @@ class TrainingRun {
   StepMetrics step() {
     const std::int64_t next = trainer_.state().step + 1;
     if (contains(recipe_.debug.dump_steps, next)) {
-      std::vector<NamedTensor> parameters = whole_.masters();
-      for (NamedTensor& buffer : trainer_.whole_buffers()) parameters.push_back(std::move(buffer));
+      const std::vector<NamedTensor> parameters = whole_model();
       if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }
@@ -150,6 +153,7 @@ class TrainingRun {
     const std::int64_t every = recipe_.train.evaluate_every_steps;
     if (every > 0 && (next % every == 0 || next == recipe_.train.steps) && !is_interrupted()) {
       metrics.evaluation = trainer_.evaluate();
+      if (best_.observe(next, metrics.evaluation)) save_best();
     }
     if (reporter_) reporter_->record(metrics);
     if (is_rank_zero() && !metrics.skipped.empty()) {
@@ -199,12 +203,11 @@ class TrainingRun {
 
   std::string finish(const StepMetrics& last, Seconds seconds) {
     const std::int64_t kept = tensor_memory(at::kCPU).live_bytes;  // but for copies to save
-    std::vector<NamedTensor> parameters = whole_.masters();
-    for (NamedTensor& buffer : trainer_.whole_buffers()) parameters.push_back(std::move(buffer));
+    const std::vector<NamedTensor> model = whole_model();
     const std::string json = summary_json(recipe_, job_, trainer_, last, seconds,
-                                          {kept, tensor_memory(at::kCPU).peak_bytes});
+                                          {kept, tensor_memory(at::kCPU).peak_bytes}, best_);
     if (is_rank_zero()) {
-      save_parameters(model_path(folder_), parameters);
+      save_parameters(model_path(folder_), model);
       reporter_->finish();
       write_file_atomically(summary_path(folder_), json + "\n");
       log_result(last, seconds);
@@ -213,14 +216,27 @@ class TrainingRun {
     return json;
   }
 
+  // Collective: masters and buffers, whole on every rank that writes them.
+  [[nodiscard]] std::vector<NamedTensor> whole_model() {
+    std::vector<NamedTensor> model = whole_.masters();
+    for (NamedTensor& buffer : trainer_.whole_buffers()) model.push_back(std::move(buffer));
+    return model;
+  }
+
+  void save_best() {
+    const std::vector<NamedTensor> model = whole_model();
+    if (is_rank_zero()) save_parameters(best_model_path(folder_), model);
+    wait_for_files("best model saved");
+  }
+
   // No summary: the run is not finished.
   void save_interrupted() {
-    const std::vector<NamedTensor> parameters = whole_.masters();
+    const std::vector<NamedTensor> model = whole_model();
     if (is_rank_zero()) {
       reporter_->finish();
       log_info("stopping after step " + std::to_string(trainer_.state().step) +
                ": saving the model");
-      save_parameters(model_path(folder_), parameters);
+      save_parameters(model_path(folder_), model);
     }
     wait_for_files("model of the last step saved");
   }
@@ -250,10 +266,21 @@ class TrainingRun {
       const auto bits = last.evaluation->held_out_bits_per_byte;
       line += bits ? ", held-out " + format_fixed(*bits, 3) + " bits per byte"
                    : ", held-out loss " + format_fixed(last.evaluation->held_out_loss, 4);
+      for (const NamedValue& each : last.evaluation->metrics) {
+        line += ", " + each.name + " " + format_fixed(each.value, 4);
+      }
     }
     const auto tokens = static_cast<double>(trainer_.state().tokens);
     log_info(line + ", " + format_rate(tokens / seconds.count(), unit_of(recipe_)) + " over " +
              format_duration(seconds.count()));
+    if (best_.gives_up()) {
+      log_info("stopped early: " + plural(best_.evaluations_without_gain(), "evaluation") +
+               " without a better " + best_.metric());
+    }
+    if (const auto& best = best_.best()) {
+      log_info("best " + best_.metric() + " " + format_fixed(best->value, 4) + " after step " +
+               std::to_string(best->step) + ": " + best_model_path(folder_).string());
+    }
     log_info("run folder: " + folder_.string());
   }
 
@@ -269,6 +296,7 @@ class TrainingRun {
   const Recipe& recipe_;
   Job& job_;
   bool stop_on_signals_;
+  BestModel best_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
   double gemm_rate_;

@@ -36,6 +36,10 @@ std::filesystem::path model_path(const std::filesystem::path& run) {
   return run / "model.safetensors";
 }
 
+std::filesystem::path best_model_path(const std::filesystem::path& run) {
+  return run / "best.safetensors";
+}
+
 void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters) {
   save_tensors(path, parameters, {{"format", "pt"}});
 }

@@ -10,6 +10,8 @@
 namespace troika {
 
 [[nodiscard]] std::filesystem::path model_path(const std::filesystem::path& run);
+// Returns the same of the best model by [train] best_metric: <run>/best.safetensors.
+[[nodiscard]] std::filesystem::path best_model_path(const std::filesystem::path& run);
 
 // Writes whole parameters to the file `path`. Throws StorageError; what was there before stays
 // then.

@@ -18,13 +18,17 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& trainer,
-                         const StepMetrics& last, Seconds seconds, const TensorMemory& tensors) {
+                         const StepMetrics& last, Seconds seconds, const TensorMemory& tensors,
+                         const BestModel& best) {
   const TrainState& state = trainer.state();
   Json summary = Json::parse(to_json_line(last));
   summary["steps"] = state.step;
   summary["samples"] = state.samples_consumed;
   summary["updates"] = state.updates;
   summary["seconds"] = seconds.count();
+  if (const auto& found = best.best()) {
+    summary["best"] = {{"metric", best.metric()}, {"step", found->step}, {"value", found->value}};
+  }
   summary["run"] = run_folder(recipe).string();
   summary["world_size"] = job.size();
   for (const Axis axis : kAxes) summary["mesh"][std::string(name_of(axis))] = job.mesh().size(axis);

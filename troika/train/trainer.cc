@@ -18,22 +18,23 @@ namespace {
 // Enough samples for a steady figure, few enough to be quick.
 constexpr std::int64_t kEvaluationSamples = 64;
 
-ModelPlacement placement_of(const Recipe& recipe, const Job& job) {
+ModelPlacement placement_of(const Recipe& recipe, const TrainerContext& context) {
+  const RankGroups& groups = context.groups;
   ModelPlacement placement;
-  placement.tensor = TensorAxis(job.tensor(), job.timeout());
-  placement.pipeline_rank = job.pipeline().rank();
-  placement.sharding = sharding_of(recipe, job.shard(), job.replicate());
-  placement.data = job.data();
-  placement.timeout = job.timeout();
+  placement.tensor = TensorAxis(groups.tensor, context.timeout);
+  placement.pipeline_rank = groups.pipeline.rank();
+  placement.sharding = sharding_of(recipe, groups.shard, groups.replicate);
+  placement.data = groups.data;
+  placement.timeout = context.timeout;
   return placement;
 }
 
-LoaderOptions loader_options(const Recipe& recipe, const Job& job) {
+LoaderOptions loader_options(const Recipe& recipe, const Group& data) {
   LoaderOptions options;
   options.global_batch_size = recipe.train.global_batch_size;
   options.micro_batch_size = recipe.train.micro_batch_size;
-  options.data_rank = job.data().rank();
-  options.data_ranks = job.data().size();
+  options.data_rank = data.rank();
+  options.data_ranks = data.size();
   return options;
 }
 
@@ -48,66 +49,70 @@ PipelineOptions pipeline_options(const Recipe& recipe) {
   return options;
 }
 
-std::int64_t evaluation_samples(const Recipe& recipe, std::int64_t held_out) {
-  return std::min(held_out, std::max(kEvaluationSamples, recipe.train.global_batch_size));
+std::int64_t evaluation_chunk(const Recipe& recipe) {
+  return std::max(kEvaluationSamples, recipe.train.global_batch_size);
 }
 
-Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, Job& job)
+std::int64_t evaluation_samples(const Recipe& recipe, std::int64_t held_out) {
+  return std::min(held_out, recipe.train.evaluation_samples.value_or(evaluation_chunk(recipe)));
+}
+
+Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
+                 TrainerContext context)
     : recipe_(recipe),
       dataset_(std::move(dataset)),
-      job_(job),
-      model_(recipe, placement_of(recipe, job)),
-      pipeline_(model_.stages(), job.pipeline(), pipeline_options(recipe), &job.trace()) {
+      context_(std::move(context)),
+      model_(recipe, placement_of(recipe, context_)),
+      pipeline_(model_.stages(), groups().pipeline, pipeline_options(recipe), context_.trace) {
   const at::NoGradGuard no_autograd;
   model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
-  data_axis_ = std::make_unique<DataAxis>(
-      model_.arena(), PartialGroups{job_.tensor(), job_.embedding()}, job_.timeout());
+  sync_ = context_.make_sync(model_.arena(), context_);
   sums_ = std::make_shared<ParameterSums>(
       model_.arena(),
-      SumGroups{job_.tensor(), job_.pipeline(), model_.parameter_names(), job_.timeout()});
+      SumGroups{groups().tensor, groups().pipeline, model_.parameter_names(), context_.timeout});
+  engine_.emplace(StepEngine::Parts{pipeline_, *sync_, model_.arena(), *sums_, contributes_loss()});
   optimizer_ = make_optimizer(recipe.optimizer, model_.arena(), sums_);
   if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
-  loader_ = std::make_unique<Loader>(dataset_, loader_options(recipe, job_));
+  loader_ = std::make_unique<Loader>(dataset_, loader_options(recipe, groups().data));
+}
+
+StepBatch Trainer::next_batch() {
+  const Span span(context_.trace, Track::kData, "wait for data");
+  StepBatch batch = loader_->next(deadline());
+  if (pads_microbatches()) {
+    pad_with_empty_microbatches(batch.microbatches,
+                                static_cast<std::size_t>(microbatches_per_step(recipe_)));
+  }
+  return batch;
 }
 
 StepMetrics Trainer::step() {
   const at::NoGradGuard no_autograd;
   const auto started = Clock::now();
   const std::int64_t step = state_.step + 1;
-  job_.trace().begin_step(step);
-  StepBatch batch = [&] {
-    const Span span(&job_.trace(), Track::kData, "wait for data");
-    return loader_->next(job_.deadline());
-  }();
+  if (context_.trace != nullptr) context_.trace->begin_step(step);
+  const StepBatch batch = next_batch();
   const auto targets =
       static_cast<double>(recipe_.train.global_batch_size * model_.facts().targets_per_sample);
   const double loss_scale =
       loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
-  if (pads_microbatches()) {
-    pad_with_empty_microbatches(batch.microbatches,
-                                static_cast<std::size_t>(microbatches_per_step(recipe_)));
-  }
-  data_axis_->begin_step(static_cast<int>(batch.microbatches.size()), job_.timeout());
-  const LossSum loss = run_microbatches(batch, loss_scale);
-  data_axis_->finish();
-  const Sums sums = loss.wait();
+  StepPart own;
+  own.valid = batch.valid;
+  own.stop_signal = stop_query_ ? stop_query_() : 0;
+  const StepOutcome outcome =
+      engine_->differentiate({batch.microbatches, loss_scale, own, context_.timeout});
+  const StepSums& sums = outcome.sums;
 
   StepMetrics metrics;
   metrics.step = step;
-  const double gradient_scale =
-      1 / (loss_scale * static_cast<double>(std::max<std::int64_t>(sums.valid, 1)));
-  metrics.loss = sums.loss / static_cast<double>(sums.valid);
+  const double gradient_scale = 1 / (loss_scale * (sums.weight > 0 ? sums.weight : 1));
+  metrics.loss = sums.loss / sums.weight;
   metrics.learning_rate =
       learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size, step);
-  metrics.grad_norm = [&] {
-    const Span span(&job_.trace(), Track::kOptimizer, "gradient norm");
-    return global_norm(model_.arena(), *sums_) * gradient_scale;
-  }();
-  if (gradient_hook_) gradient_hook_(batch, gradient_scale);
-  if (scaler_) metrics.extras.push_back({"loss_scale", scaler_->scale()});
-  metrics.skipped = reason_to_skip(sums, metrics.grad_norm);
-  if (metrics.skipped.empty()) {
-    update(sums, gradient_scale, metrics.grad_norm, metrics.learning_rate);
+  if (outcome.updater == Updater::kLocal) {
+    update(batch, sums, gradient_scale, metrics);
+  } else {
+    engine_->skip();
   }
   stop_signal_ = sums.stop_signal;
   state_.step = step;
@@ -120,28 +125,8 @@ StepMetrics Trainer::step() {
   return metrics;
 }
 
-LossSum Trainer::run_microbatches(const StepBatch& batch, double loss_scale) {
-  std::optional<LossSum> sum;
-  const PipelineReport report =
-      pipeline_.train(batch.microbatches, loss_scale, *data_axis_, job_.timeout(),
-                      [&](double loss) { sum = sum_over_ranks(loss, batch.valid, "loss"); });
-  peak_stage_activations_ = report.peak_stage_activations;
-  return *sum;
-}
-
 bool Trainer::contributes_loss() const {
-  return pipeline_.has_last_stage() && job_.tensor().rank() == 0;
-}
-
-LossSum Trainer::sum_over_ranks(double loss, std::int64_t valid, std::string_view label) const {
-  if (!contributes_loss()) loss = 0, valid = 0;
-  // The first stage has its last forward pass long before the last stage has.
-  const double transfer_factor = job_.pipeline().size() > 1 ? 2 : 1;
-  return {job_.world(),
-          loss,
-          valid,
-          {label, Deadline::in(transfer_factor * job_.timeout())},
-          stop_query_ ? stop_query_() : 0};
+  return pipeline_.has_last_stage() && groups().tensor.rank() == 0;
 }
 
 bool Trainer::pads_microbatches() const {
@@ -150,13 +135,11 @@ bool Trainer::pads_microbatches() const {
 
 void Trainer::average_buffers() {
   // Units that talk to each other have the same ones already.
-  if (job_.data().size() == 1 || model_.facts().pads_microbatches) return;
+  if (groups().data.size() == 1 || model_.facts().pads_microbatches) return;
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!buffer.is_here || !buffer.tensor.is_floating_point()) continue;
     at::Tensor tensor = buffer.tensor;
-    job_.data()
-        .all_reduce(tensor, ReduceOp::kAverage, {"running statistics", job_.deadline()})
-        .wait();
+    groups().data.all_reduce(tensor, ReduceOp::kAverage, {"running statistics", deadline()}).wait();
   }
 }
 
@@ -168,7 +151,7 @@ std::vector<NamedTensor> Trainer::whole_buffers() {
     at::Tensor tensor = buffer.tensor.clone();
     int root = 0;
     while (std::ranges::count(stages_of(recipe_.parallel, root), buffer.stage) == 0) ++root;
-    job_.pipeline().broadcast(tensor, root, {"running statistics", job_.deadline()}).wait();
+    groups().pipeline.broadcast(tensor, root, {"running statistics", deadline()}).wait();
     whole.push_back({buffer.name, tensor});
   }
   return whole;
@@ -181,15 +164,13 @@ void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
       microbatches.empty()
           ? build_microbatches(*dataset_, Split::kHeldOut, {0, 1}, 1, state_.step).front()
           : microbatches.front();
-  for (at::Tensor* tensor :
-       {&empty.inputs, &empty.targets, &empty.sample_ids, &empty.document_ids}) {
-    if (tensor->defined()) *tensor = tensor->narrow(0, 0, 0);
-  }
+  for (NamedTensor& each : empty.tensors) each.tensor = each.tensor.narrow(0, 0, 0);
+  empty.sample_ids = empty.sample_ids.narrow(0, 0, 0);
   empty.valid = 0;
   microbatches.resize(count, empty);
 }
 
-std::string Trainer::reason_to_skip(const Sums& sums, double norm) {
+std::string Trainer::reason_to_skip(const StepSums& sums, double norm) {
   if (scaler_ && sums.nonfinite_ranks.empty()) {
     if (scaler_->update(norm, state_.step + 1) == LossScaler::Verdict::kApply) return "";
     return "its gradients overflow at that loss scale, which is halved";
@@ -201,7 +182,7 @@ std::string Trainer::reason_to_skip(const Sums& sums, double norm) {
                        "train.on_nonfinite = \"skip\"");
 }
 
-std::string Trainer::describe_nonfinite(const Sums& sums, const std::string& where) const {
+std::string Trainer::describe_nonfinite(const StepSums& sums, const std::string& where) const {
   if (!sums.nonfinite_ranks.empty()) {
     std::vector<std::string> ranks;
     for (const int rank : sums.nonfinite_ranks) ranks.push_back(std::to_string(rank));
@@ -224,45 +205,84 @@ std::string Trainer::first_nonfinite_gradient() const {
   }
   // Another rank may hold it.
   const at::Tensor shared = at::full({1}, first, at::kLong);
-  job_.world()
-      .all_reduce(shared, ReduceOp::kMin, {"gradient that is not finite", job_.deadline()})
+  groups()
+      .world.all_reduce(shared, ReduceOp::kMin, {"gradient that is not finite", deadline()})
       .wait();
   first = shared.item<std::int64_t>();
   return first == std::ssize(parameters) ? "" : parameters[static_cast<std::size_t>(first)].name;
 }
 
-void Trainer::update(const Sums& sums, double gradient_scale, double norm, double learning_rate) {
-  if (sums.valid == 0) return;  // no target counted: nothing to learn from
-  const Span span(&job_.trace(), Track::kOptimizer, "update");
+void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradient_scale,
+                     StepMetrics& metrics) {
+  metrics.grad_norm = [&] {
+    const Span span(context_.trace, Track::kOptimizer, "gradient norm");
+    return engine_->gradient_norm() * gradient_scale;
+  }();
+  if (gradient_hook_) gradient_hook_(batch, gradient_scale);
+  if (scaler_) metrics.extras.push_back({"loss_scale", scaler_->scale()});
+  metrics.skipped = reason_to_skip(sums, metrics.grad_norm);
+  // Where no target counted, there is nothing to learn from.
+  if (!metrics.skipped.empty() || sums.weight == 0) {
+    engine_->skip();
+    return;
+  }
+  const Span span(context_.trace, Track::kOptimizer, "update");
   ++state_.updates;
-  optimizer_->step(
-      {learning_rate, gradient_scale * clip_factor(norm, recipe_.train.grad_clip), state_.updates});
-  data_axis_->after_update();
+  engine_->update(
+      *optimizer_,
+      {metrics.learning_rate,
+       gradient_scale * clip_factor(metrics.grad_norm, recipe_.train.grad_clip), state_.updates});
 }
 
 std::optional<Evaluation> Trainer::evaluate() {
   const at::NoGradGuard no_autograd;
   const std::int64_t samples = evaluation_samples(recipe_, dataset_->samples(Split::kHeldOut));
   if (samples == 0) return std::nullopt;
-  std::vector<Microbatch> microbatches = build_microbatches(
-      *dataset_, Split::kHeldOut, even_split(samples, job_.data().rank(), job_.data().size()),
-      recipe_.train.micro_batch_size, state_.step);
-  std::int64_t valid = 0;
-  for (const Microbatch& microbatch : microbatches) valid += microbatch.valid;
   average_buffers();
-  if (pads_microbatches()) {
-    pad_with_empty_microbatches(microbatches,
-                                static_cast<std::size_t>(most_microbatches(recipe_, samples)));
+  MetricFold metrics(recipe_);
+  LossTerms own;
+  std::int64_t valid = 0;
+  const std::int64_t chunk = evaluation_chunk(recipe_);
+  for (std::int64_t first = 0; first < samples; first += chunk) {
+    const std::vector<Microbatch> microbatches =
+        held_out_microbatches({first, std::min(chunk, samples - first)});
+    for (const Microbatch& microbatch : microbatches) valid += microbatch.valid;
+    own.add(evaluate_microbatches(microbatches, metrics));
   }
-  const double loss = pipeline_.evaluate(microbatches, *data_axis_, job_.timeout()).loss_sum;
-  const Sums sums = sum_over_ranks(loss, valid, "held-out loss").wait();
-  if (sums.valid == 0) return std::nullopt;
+  const StepSums sums = engine_->sum({own, valid}, "held-out loss");
+  if (sums.weight == 0) return std::nullopt;
   Evaluation evaluation;
-  evaluation.held_out_loss = sums.loss / static_cast<double>(sums.valid);
+  evaluation.held_out_loss = sums.loss / sums.weight;
   if (const auto bytes = dataset_->bytes_per_token()) {
     evaluation.held_out_bits_per_byte = evaluation.held_out_loss / std::log(2.0) / *bytes;
   }
+  evaluation.metrics =
+      metrics.values(groups().world, evaluation.held_out_loss, {"metrics", deadline()});
   return evaluation;
+}
+
+std::vector<Microbatch> Trainer::held_out_microbatches(IndexRange samples) const {
+  IndexRange own = even_split(samples.count, groups().data.rank(), groups().data.size());
+  own.first += samples.first;
+  std::vector<Microbatch> microbatches = build_microbatches(
+      *dataset_, Split::kHeldOut, own, recipe_.train.micro_batch_size, state_.step);
+  if (pads_microbatches()) {
+    pad_with_empty_microbatches(
+        microbatches, static_cast<std::size_t>(most_microbatches(recipe_, samples.count)));
+  }
+  return microbatches;
+}
+
+LossTerms Trainer::evaluate_microbatches(std::span<const Microbatch> microbatches,
+                                         MetricFold& metrics) {
+  PipelineExecutor::PredictionHook on_prediction;
+  if (metrics.needs_outputs()) {
+    const std::string& target = traits_of(recipe_.model).sample.target().name;
+    on_prediction = [&, target](const Microbatch& microbatch, const at::Tensor& outputs) {
+      if (contributes_loss()) metrics.add(outputs, microbatch.tensors.at(target));
+    };
+  }
+  return pipeline_.evaluate(microbatches, *sync_, context_.timeout, on_prediction).loss;
 }
 
 }  // namespace troika

@@ -8,12 +8,13 @@
 #include <troika/optim/loss_scaler.h>
 #include <troika/optim/optimizer.h>
 #include <troika/parallel/pipeline/executor.h>
+#include <troika/parallel/pipeline/step_engine.h>
 #include <troika/param/named_tensor.h>
 #include <troika/recipe/recipe.h>
-#include <troika/sync/gradients/data_axis.h>
-#include <troika/train/job.h>
-#include <troika/train/loss_sum.h>
+#include <troika/sync/replica_sync.h>
+#include <troika/train/metric_fold.h>
 #include <troika/train/model_part.h>
+#include <troika/train/trainer_context.h>
 
 #include <functional>
 #include <memory>
@@ -31,8 +32,10 @@ struct TrainState {
 // How the executor runs the schedule of a resolved recipe.
 [[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe);
 
-// How many samples an evaluation takes, over all ranks, where so many are held out.
+// Returns how many samples an evaluation takes, over all ranks, where so many are held out; and
+// after how many of them it builds the next microbatches.
 [[nodiscard]] std::int64_t evaluation_samples(const Recipe& recipe, std::int64_t held_out);
+[[nodiscard]] std::int64_t evaluation_chunk(const Recipe& recipe);
 
 // Called in the middle of a step, between the reduction and the update: gradients are sums over the
 // job, `gradient_scale` makes them means. For dumps.
@@ -43,15 +46,16 @@ using StopQuery = std::function<int()>;
 
 class Trainer {
  public:
-  // Collective. `recipe` is resolved. Draws the initial parameters. Throws UsageError, DataError.
-  Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, Job& job);
+  // Collective. `recipe` is resolved, for the ranks that `context` has. Draws the initial
+  // parameters. Throws UsageError, DataError.
+  Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, TrainerContext context);
 
   // Collective: one optimiser step. Throws NonFiniteError naming step and ranks (on_nonfinite =
   // stop), DeadlineError, PeerError, DataError. The same metrics on every rank, but for the
   // timings.
   [[nodiscard]] StepMetrics step();
-  // Collective: mean loss over a fixed number of held-out samples that does not depend on the
-  // layout; nothing where there are none.
+  // Collective: mean loss and metrics over a fixed number of held-out samples that does not depend
+  // on the layout; nothing where there are none.
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
   // Collective: the model's buffers, averaged over the data ranks, on every rank.
@@ -63,48 +67,54 @@ class Trainer {
   [[nodiscard]] const PipelineExecutor& pipeline() const { return pipeline_; }
   // The most activations that were alive at once in the last step, of a single virtual
   // stage and microbatch.
-  [[nodiscard]] int peak_stage_activations() const { return peak_stage_activations_; }
+  [[nodiscard]] int peak_stage_activations() const { return engine_->peak_stage_activations(); }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
   void set_stop_query(StopQuery query) { stop_query_ = std::move(query); }
   // What a rank's query gave in the last step, the same on all ranks: no other step is to follow.
   [[nodiscard]] int stop_signal() const { return stop_signal_; }
 
  private:
-  using Sums = LossSum::Result;
-  // Forward and backward passes; the loss is on its way to the other ranks before the last
-  // backward pass begins.
-  [[nodiscard]] LossSum run_microbatches(const StepBatch& batch, double loss_scale);
+  [[nodiscard]] const RankGroups& groups() const { return context_.groups; }
+  [[nodiscard]] Deadline deadline() const { return Deadline::in(context_.timeout); }
   // Whether this rank's loss counts: every rank of a tensor axis has the same one.
   [[nodiscard]] bool contributes_loss() const;
-  [[nodiscard]] LossSum sum_over_ranks(double loss, std::int64_t valid,
-                                       std::string_view label) const;
+  // The next step's microbatches, padded where ranks have to pass equally many.
+  [[nodiscard]] StepBatch next_batch();
   // Whether all ranks of the data axis pass their units equally often: at ZeRO stage 3, and where
   // units talk to each other.
   [[nodiscard]] bool pads_microbatches() const;
   // Collective: running statistics of several data ranks become their mean.
   void average_buffers();
+  // Builds this rank's share of held-out samples, by ordinal.
+  [[nodiscard]] std::vector<Microbatch> held_out_microbatches(IndexRange samples) const;
+  // Runs them forward, and shows the metrics what this rank predicts.
+  [[nodiscard]] LossTerms evaluate_microbatches(std::span<const Microbatch> microbatches,
+                                                MetricFold& metrics);
   // Appends microbatches without samples until there are `count`.
   void pad_with_empty_microbatches(std::vector<Microbatch>& microbatches, std::size_t count) const;
   // Why the step's gradients may not be applied; empty where they may.
-  [[nodiscard]] std::string reason_to_skip(const Sums& sums, double norm);
+  [[nodiscard]] std::string reason_to_skip(const StepSums& sums, double norm);
   // Collective: the name of the first parameter, by name, with such a gradient; empty: none.
   [[nodiscard]] std::string first_nonfinite_gradient() const;
   // Collective where the losses of all ranks are finite.
-  [[nodiscard]] std::string describe_nonfinite(const Sums& sums, const std::string& where) const;
-  void update(const Sums& sums, double gradient_scale, double norm, double learning_rate);
+  [[nodiscard]] std::string describe_nonfinite(const StepSums& sums,
+                                               const std::string& where) const;
+  // Applies the step's gradients, or says in `metrics` why not.
+  void update(const StepBatch& batch, const StepSums& sums, double gradient_scale,
+              StepMetrics& metrics);
 
   Recipe recipe_;
   std::shared_ptr<const Dataset> dataset_;
-  Job& job_;
+  TrainerContext context_;
   ModelPart model_;
-  std::unique_ptr<DataAxis> data_axis_;
+  std::unique_ptr<ReplicaSync> sync_;
   PipelineExecutor pipeline_;
   SharedSums sums_;
+  std::optional<StepEngine> engine_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Loader> loader_;
   std::optional<LossScaler> scaler_;  // fp16 only
   TrainState state_;
-  int peak_stage_activations_ = 0;
   GradientHook gradient_hook_;
   StopQuery stop_query_;
   int stop_signal_ = 0;

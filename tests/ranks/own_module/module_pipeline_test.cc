@@ -268,7 +268,7 @@ RANK_TEST(ModulePipeline, NamesWhatDoesNotFit, 2) {
   };
   const ModulePipelineOptions options = doubles_in("1f1b", 2);
   std::vector<NamedUnit> units = small_net();
-  units[1].output_shape = {10};
+  units[1].flow.gives[0].shape = {10};
   EXPECT_THAT(usage_error_of([&] { make(units, options, data); }),
               HasSubstr("unit 'second' gives Double [2, 9], not Double [2, 10]"));
   units = small_net();

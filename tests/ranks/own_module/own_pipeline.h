@@ -75,7 +75,7 @@ struct SingleProcessNet {
   }
   torch::Tensor loss(const Samples& batch) {
     torch::Tensor x = batch.x;
-    for (const UnitModule& each : modules) x = each.forward(x);
+    for (const UnitModule& each : modules) x = each.forward({x})[0];
     return loss_sum(x, batch.y) / batch.x.size(0);
   }
   std::vector<UnitModule> modules;

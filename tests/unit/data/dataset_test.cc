@@ -29,7 +29,7 @@ std::vector<Microbatch> in_order(const Dataset& dataset, Split split = Split::kT
 std::vector<std::string> shown(const Dataset& dataset) {
   std::vector<std::string> lines;
   for (const Microbatch& batch : in_order(dataset)) {
-    lines.push_back(as_text(batch.inputs) + ">" + as_text(batch.targets));
+    lines.push_back(as_text(batch.tensors[0]) + ">" + as_text(batch.tensors[1]));
   }
   return lines;
 }
@@ -67,10 +67,10 @@ TEST_F(Packing, IsolatesDocuments) {
   const auto dataset = open(Pack::kIsolated, 5);
   EXPECT_THAT(shown(*dataset), ElementsAre("abc.d>bc._e", "e.vwx>._wxy", "yz...>z.___"));
   const auto batches = in_order(*dataset);
-  EXPECT_THAT(values(batches[0].document_ids), ElementsAre(0, 0, 0, 0, 1));
-  EXPECT_THAT(values(batches[1].document_ids), ElementsAre(0, 0, 1, 1, 1));
+  EXPECT_THAT(values(batches[0].tensors[2]), ElementsAre(0, 0, 0, 0, 1));
+  EXPECT_THAT(values(batches[1].tensors[2]), ElementsAre(0, 0, 1, 1, 1));
   // Padding is a document of its own: nothing attends to it.
-  EXPECT_THAT(values(batches[2].document_ids), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(values(batches[2].tensors[2]), ElementsAre(0, 0, 0, 1, 1));
   EXPECT_EQ(batches[0].valid, 4);
   EXPECT_EQ(batches[2].valid, 2);
 }
@@ -82,7 +82,7 @@ TEST_F(Packing, PadsDocuments) {
   const auto dataset = open(Pack::kPad, 4);
   EXPECT_THAT(shown(*dataset), ElementsAre("abc.>bc._", "de..>e.__", "vwxy>wxyz", "z...>.___"));
   EXPECT_EQ(in_order(*dataset)[1].valid, 2);
-  EXPECT_FALSE(in_order(*dataset)[1].document_ids.defined());
+  EXPECT_FALSE(in_order(*dataset)[1].tensors.value_or_none(2).defined());
 }
 
 // Whatever the length, each token is a target as often as its packing says.
@@ -98,7 +98,7 @@ TEST_F(Packing, MakesEachTokenATargetOnce) {
     DocumentOptions data = documents_in({folder_ / "**/*.txt"});
     std::string targets;
     for (const Microbatch& batch : in_order(*open_text(data, token_samples(length), 1))) {
-      targets += as_text(batch.targets);
+      targets += as_text(batch.tensors[1]);
     }
     EXPECT_EQ(targets.substr(0, stream.size() - 1), stream.substr(1)) << length;
     EXPECT_EQ(targets.find_first_not_of('_', stream.size() - 1), std::string::npos) << length;
@@ -118,9 +118,9 @@ TEST_F(Packing, FillsMicrobatches) {
   const auto dataset = open(Pack::kConcatenate, 3);
   const std::vector<SampleRef> samples = {{0, 0, 3, 17}, {0, 0, 0, 18}};
   const Microbatch batch = dataset->microbatch(Split::kTrain, samples, 9);
-  EXPECT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(as_text(batch.inputs), "xyzabc");
-  EXPECT_EQ(as_text(batch.targets), "yz.bc.");
+  EXPECT_EQ(batch.tensors[0].sizes(), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(as_text(batch.tensors[0]), "xyzabc");
+  EXPECT_EQ(as_text(batch.tensors[1]), "yz.bc.");
   EXPECT_THAT(values(batch.sample_ids), ElementsAre(17, 18));
   EXPECT_EQ(batch.valid, 6);
   EXPECT_EQ(batch.step, 9);
@@ -135,7 +135,8 @@ TEST_F(DatasetTest, SplitsByDocument) {
   write_files(folder_ / "x", 300, 50);
   const auto texts = [&](const Dataset& dataset, Split split) {
     std::set<std::string> texts;
-    for (const Microbatch& batch : in_order(dataset, split)) texts.insert(as_text(batch.inputs));
+    for (const Microbatch& batch : in_order(dataset, split))
+      texts.insert(as_text(batch.tensors[0]));
     return texts;
   };
   const auto open = [&](double fraction, std::uint64_t seed = 1) {
@@ -210,7 +211,7 @@ TEST_F(DatasetTest, MixesByWeight) {
     ++from[sample.source];
     EXPECT_TRUE((seen[{sample.source, sample.epoch}].insert(sample.index).second));
     const std::vector<SampleRef> one = {sample};
-    const auto text = as_text(dataset->microbatch(Split::kTrain, one, 1).inputs);
+    const auto text = as_text(dataset->microbatch(Split::kTrain, one, 1).tensors[0]);
     EXPECT_EQ(text.find(sample.source == 0 ? 'b' : 'a'), std::string::npos);
   }
   EXPECT_EQ(from[0], 100);

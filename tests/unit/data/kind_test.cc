@@ -7,7 +7,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const SampleSpec kNoTokens{{"features", at::kFloat, {3}}, {"targets", at::kFloat, {2}}};
+const SampleSpec kNoTokens{
+    {{"features", at::kFloat, {3}}, {"targets", at::kFloat, {2}, 0, {}, TensorRole::kTarget}}};
 
 TEST(DataKind, OfDocumentsFeedsLanguageModelsAlone) {
   for (const DataKind* kind : {&text_kind(), &tokens_kind()}) {
@@ -49,8 +50,10 @@ TEST(DataKind, SaysWhatWillBeThere) {
   EXPECT_EQ(random_kind().max_held_out_samples(Options(RandomOptions{0.1})), kRandomHeldOutSamples);
   DocumentOptions isolated = documents_in({"a"});
   isolated.pack = Pack::kIsolated;
-  EXPECT_TRUE(text_kind().isolates_documents(Options(isolated)));
-  EXPECT_FALSE(text_kind().isolates_documents(Options(documents_in({"a"}))));
+  TensorSpec documents;
+  documents.name = "document_ids";
+  EXPECT_TRUE(text_kind().gives(Options(isolated), documents));
+  EXPECT_FALSE(text_kind().gives(Options(documents_in({"a"})), documents));
   EXPECT_EQ(text_kind().tokenizer(Options(isolated)), "bytes");
   EXPECT_EQ(random_kind().tokenizer(random_kind().defaults()), std::nullopt);
 }

@@ -55,13 +55,13 @@ TEST_F(LoaderTest, GivesEveryRankItsPartOfEveryStep) {
               expect_same(batch.microbatches[i], expected[i]);
               EXPECT_EQ(batch.microbatches[i].index, static_cast<int>(i));
               EXPECT_EQ(expected[i].index, static_cast<int>(i));
-              inputs.push_back(expected[i].inputs);
+              inputs.push_back(expected[i].tensors[0]);
             }
             valid += batch.valid;
           }
           const auto whole =
               build_microbatches(*dataset, Split::kTrain, {consumed, global_batch}, 1000, step);
-          EXPECT_TRUE(at::equal(at::cat(inputs), whole.front().inputs));
+          EXPECT_TRUE(at::equal(at::cat(inputs), whole.front().tensors[0]));
           EXPECT_EQ(valid, whole.front().valid);
         }
       }

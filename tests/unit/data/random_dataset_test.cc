@@ -14,8 +14,8 @@ std::unique_ptr<Dataset> open_random(const SampleSpec& sample, std::uint64_t see
 }
 
 const TensorSpec kFeatures{"features", at::kFloat, {10}};
-const SampleSpec kClasses{kFeatures, {"targets", at::kLong, {}, 4}};
-const SampleSpec kScores{kFeatures, {"targets", at::kFloat, {4}}};
+const SampleSpec kClasses{{kFeatures, {"targets", at::kLong, {}, 4, {}, TensorRole::kTarget}}};
+const SampleSpec kScores{{kFeatures, {"targets", at::kFloat, {4}, 0, {}, TensorRole::kTarget}}};
 
 TEST(RandomTokens, AreTheSameInEveryBatch) {
   const auto dataset = open_random(token_samples(33, 1000), 7);
@@ -24,22 +24,22 @@ TEST(RandomTokens, AreTheSameInEveryBatch) {
   std::int64_t row = 0;
   for (const Microbatch& part : build_microbatches(*dataset, Split::kTrain, {5, 6}, 4, 2)) {
     const auto rows = at::indexing::Slice(row, row + part.samples());
-    EXPECT_TRUE(at::equal(part.inputs, all.inputs.index({rows})));
-    EXPECT_TRUE(at::equal(part.targets, all.targets.index({rows})));
+    EXPECT_TRUE(at::equal(part.tensors[0], all.tensors[0].index({rows})));
+    EXPECT_TRUE(at::equal(part.tensors[1], all.tensors[1].index({rows})));
     EXPECT_TRUE(at::equal(part.sample_ids, all.sample_ids.index({rows})));
     row += part.samples();
   }
   EXPECT_EQ(row, 6);
   // Targets are the inputs shifted by one.
   using at::indexing::Slice;
-  EXPECT_TRUE(
-      at::equal(all.inputs.index({Slice(), Slice(1)}), all.targets.index({Slice(), Slice(0, -1)})));
+  EXPECT_TRUE(at::equal(all.tensors[0].index({Slice(), Slice(1)}),
+                        all.tensors[1].index({Slice(), Slice(0, -1)})));
 }
 
 TEST(RandomTokens, AreUniform) {
   const auto dataset = open_random(token_samples(1000, 10), 7);
   const Microbatch batch = build_microbatches(*dataset, Split::kTrain, {0, 100}, 100, 1).front();
-  const at::Tensor counts = at::bincount(batch.targets.flatten(), {}, 10).to(at::kDouble);
+  const at::Tensor counts = at::bincount(batch.tensors[1].flatten(), {}, 10).to(at::kDouble);
   EXPECT_EQ(counts.size(0), 10);
   EXPECT_LT((counts - 10000).abs().max().item<double>(), 500);  // five standard deviations
 }
@@ -48,7 +48,7 @@ TEST(RandomTokens, KeepStreamsApart) {
   const auto one = open_random(token_samples(64, 1000), 1, 0.1);
   const auto two = open_random(token_samples(64, 1000), 2, 0.1);
   const auto first = [](const Dataset& dataset, Split split) {
-    return build_microbatches(dataset, split, {0, 1}, 1, 1).front().inputs;
+    return build_microbatches(dataset, split, {0, 1}, 1, 1).front().tensors[0];
   };
   EXPECT_FALSE(at::equal(first(*one, Split::kTrain), first(*two, Split::kTrain)));
   EXPECT_FALSE(at::equal(first(*one, Split::kTrain), first(*one, Split::kHeldOut)));
@@ -63,15 +63,15 @@ TEST(RandomFeatures, HaveTargetsOfALinearTeacher) {
   const auto scores = open_random(kScores, 3);
   const Microbatch a = build_microbatches(*classes, Split::kTrain, {0, 500}, 500, 1).front();
   const Microbatch b = build_microbatches(*scores, Split::kTrain, {0, 500}, 500, 1).front();
-  EXPECT_EQ(a.inputs.scalar_type(), at::kFloat);
-  EXPECT_EQ(a.inputs.sizes(), (std::vector<std::int64_t>{500, 10}));
-  EXPECT_EQ(b.targets.sizes(), (std::vector<std::int64_t>{500, 4}));
+  EXPECT_EQ(a.tensors[0].scalar_type(), at::kFloat);
+  EXPECT_EQ(a.tensors[0].sizes(), (std::vector<std::int64_t>{500, 10}));
+  EXPECT_EQ(b.tensors[1].sizes(), (std::vector<std::int64_t>{500, 4}));
   EXPECT_EQ(a.valid, 500);
-  EXPECT_TRUE(at::equal(a.inputs, b.inputs));
-  EXPECT_TRUE(at::equal(a.targets, b.targets.argmax(1)));
-  EXPECT_EQ(std::get<0>(at::_unique(a.targets)).numel(), 4);
+  EXPECT_TRUE(at::equal(a.tensors[0], b.tensors[0]));
+  EXPECT_TRUE(at::equal(a.tensors[1], b.tensors[1].argmax(1)));
+  EXPECT_EQ(std::get<0>(at::_unique(a.tensors[1])).numel(), 4);
   // Least squares finds the teacher: nothing is left.
-  const at::Tensor x = b.inputs.to(at::kDouble), y = b.targets.to(at::kDouble);
+  const at::Tensor x = b.tensors[0].to(at::kDouble), y = b.tensors[1].to(at::kDouble);
   const at::Tensor weights = at::linalg_solve(x.t().mm(x), x.t().mm(y));
   EXPECT_LT((x.mm(weights) - y).abs().max().item<double>(), 1e-5);
   EXPECT_NEAR(y.var().item<double>(), 1, 0.5);

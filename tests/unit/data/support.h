@@ -54,7 +54,9 @@ std::string message_of(const Body& body) {
 // The samples of a language model.
 inline SampleSpec token_samples(std::int64_t seq_len, std::int64_t vocab_size = 256) {
   const TensorSpec tokens{"tokens", at::kLong, {seq_len}, vocab_size, "vocab_size"};
-  return {tokens, tokens, seq_len, "tokens"};
+  TensorSpec targets = tokens;
+  targets.role = TensorRole::kTarget;
+  return {{tokens, targets}, seq_len, "tokens"};
 }
 
 inline DocumentOptions documents_in(std::vector<std::string> paths, double held_out_fraction = 0) {
@@ -100,12 +102,12 @@ inline std::string as_text(const at::Tensor& tensor) {
 }
 
 inline void expect_same(const Microbatch& a, const Microbatch& b) {
-  EXPECT_TRUE(at::equal(a.inputs, b.inputs));
-  EXPECT_TRUE(at::equal(a.targets, b.targets));
+  EXPECT_TRUE(at::equal(a.tensors[0], b.tensors[0]));
+  EXPECT_TRUE(at::equal(a.tensors[1], b.tensors[1]));
   EXPECT_TRUE(at::equal(a.sample_ids, b.sample_ids));
-  EXPECT_EQ(a.document_ids.defined(), b.document_ids.defined());
-  if (a.document_ids.defined() && b.document_ids.defined()) {
-    EXPECT_TRUE(at::equal(a.document_ids, b.document_ids));
+  EXPECT_EQ(a.tensors.value_or_none(2).defined(), b.tensors.value_or_none(2).defined());
+  if (a.tensors.value_or_none(2).defined() && b.tensors.value_or_none(2).defined()) {
+    EXPECT_TRUE(at::equal(a.tensors[2], b.tensors[2]));
   }
   EXPECT_EQ(a.valid, b.valid);
   EXPECT_EQ(a.step, b.step);

@@ -38,7 +38,7 @@ struct Bench {
   double loss(const Microbatch& microbatch) {
     Saved saved;
     saved.microbatch = microbatch;
-    return stage.forward({}, saved, sink).loss_sum;
+    return stage.forward({}, saved, sink).loss.read_sum();
   }
 
   Model model;
@@ -51,21 +51,21 @@ Microbatch token_batch(const GptOptions& options) {
   constexpr std::int64_t kSamples = 3;
   const RandomStream stream(stream_key(11, "tokens"));
   Microbatch batch;
-  batch.inputs = at::empty({kSamples, options.seq_len}, at::kLong);
-  batch.targets = at::empty_like(batch.inputs);
-  const auto count = static_cast<std::uint64_t>(batch.inputs.numel());
+  batch.tensors.set("input_ids", at::empty({kSamples, options.seq_len}, at::kLong));
+  batch.tensors.set("targets", at::empty_like(batch.tensors[0]));
+  const auto count = static_cast<std::uint64_t>(batch.tensors[0].numel());
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto vocabulary = static_cast<std::uint64_t>(options.vocab_size);
-    batch.inputs.mutable_data_ptr<std::int64_t>()[i] =
+    batch.tensors[0].mutable_data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(stream.below(i, vocabulary));
-    batch.targets.mutable_data_ptr<std::int64_t>()[i] =
+    batch.tensors[1].mutable_data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(stream.below(i + count, vocabulary));
   }
   if (options.seq_len > 1) {
-    batch.targets.narrow(1, options.seq_len - 2, 2)[1].fill_(kIgnoredTarget);
+    batch.tensors[1].narrow(1, options.seq_len - 2, 2)[1].fill_(kIgnoredTarget);
   }
   batch.sample_ids = at::arange(kSamples, at::kLong);
-  batch.valid = batch.targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
+  batch.valid = batch.tensors[1].ne(kIgnoredTarget).sum().item<std::int64_t>();
   batch.step = 1;
   return batch;
 }
@@ -75,7 +75,7 @@ void expect_right_gradients(Model model, const Microbatch& batch) {
   Saved saved;
   saved.microbatch = batch;
   const Activation output = bench.stage.forward({}, saved, bench.sink);
-  EXPECT_EQ(output.count, batch.valid);
+  EXPECT_EQ(output.loss.read_weight(), static_cast<double>(batch.valid));
   bench.stage.backward(saved, {}, bench.sink);
   std::map<std::string, at::Tensor> gradients;  // the head adds to its slot in each forward pass
   for (const auto& parameter : bench.arena.parameters()) {
@@ -192,7 +192,7 @@ TEST(GptGradients, IsolatedDocuments) {
     GptOptions options = small_gpt();
     options.position = position;
     Microbatch batch = token_batch(options);
-    batch.document_ids = at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1});
+    batch.tensors.set("document_ids", at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1}));
     expect_right_gradients(build_gpt(options, 5), batch);
   }
 }
@@ -209,7 +209,7 @@ TEST(GptGradients, SizesOfOne) {
       options.position = position;
       Microbatch batch = token_batch(options);
       expect_right_gradients(build_gpt(options, 5), batch);
-      batch.document_ids = batch.inputs.mul(0);
+      batch.tensors.set("document_ids", batch.tensors[0].mul(0));
       expect_right_gradients(build_gpt(options, 5), batch);
     }
   }
@@ -219,10 +219,10 @@ TEST(GptForward, AnIsolatedDocumentDoesNotSeeTheOneBefore) {
   const GptOptions options = small_gpt();
   Bench bench(build_gpt(options, 5));
   Microbatch batch = token_batch(options);
-  batch.document_ids = at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1});
-  batch.targets.narrow(1, 0, 3).fill_(kIgnoredTarget);  // only the second document counts
+  batch.tensors.set("document_ids", at::tensor({0, 0, 0, 1, 1, 1, 1}, at::kLong).repeat({3, 1}));
+  batch.tensors[1].narrow(1, 0, 3).fill_(kIgnoredTarget);  // only the second document counts
   const double before = bench.loss(batch);
-  batch.inputs.narrow(1, 0, 3).fill_(1);
+  batch.tensors[0].narrow(1, 0, 3).fill_(1);
   EXPECT_EQ(bench.loss(batch), before);
 }
 
@@ -235,15 +235,19 @@ MlpOptions small_mlp() {
   return options;
 }
 
-Microbatch feature_batch(Loss loss) {
+Microbatch feature_batch(const LossOptions& loss) {
   const RandomStream stream(stream_key(12, "features"));
   Microbatch batch;
-  batch.inputs = at::empty({6, 5}, at::kDouble);
+  batch.tensors.set("features", at::empty({6, 5}, at::kDouble));
   for (std::uint64_t i = 0; i < 30; ++i) {
-    batch.inputs.mutable_data_ptr<double>()[i] = stream.normal(i);
+    batch.tensors[0].mutable_data_ptr<double>()[i] = stream.normal(i);
   }
-  batch.targets = loss == Loss::kCrossEntropy ? at::tensor({0, 1, 2, 3, 0, 1}, at::kLong)
-                                              : at::ones({6, 4}, at::kDouble);
+  if (&loss.kind() == &cross_entropy_kind()) {
+    batch.tensors.set("targets", at::tensor({0, 1, 2, 3, 0, 1}, at::kLong));
+  } else {
+    batch.tensors.set("targets", at::ones({6, 4}, at::kDouble));
+    batch.tensors[1].select(0, 1).zero_();
+  }
   batch.sample_ids = at::arange(6, at::kLong);
   batch.valid = 6;
   batch.step = 1;
@@ -251,13 +255,13 @@ Microbatch feature_batch(Loss loss) {
 }
 
 TEST(MlpGradients, EveryLossAndActivation) {
-  for (const Loss loss : {Loss::kCrossEntropy, Loss::kMeanSquare}) {
+  for (const LossKind* kind : LossKind::all()) {
     for (const auto activation :
          {ActivationFunction::kTanh, ActivationFunction::kRelu, ActivationFunction::kGelu}) {
       MlpOptions options = small_mlp();
-      options.loss = loss;
       options.activation = activation;
-      expect_right_gradients(build_mlp(options), feature_batch(loss));
+      const LossOptions loss(*kind);
+      expect_right_gradients(build_mlp(options, loss), feature_batch(loss));
     }
   }
 }
@@ -265,7 +269,7 @@ TEST(MlpGradients, EveryLossAndActivation) {
 TEST(MlpGradients, OneLayerAlone) {
   MlpOptions options = small_mlp();
   options.hidden_dims.clear();
-  expect_right_gradients(build_mlp(options), feature_batch(Loss::kCrossEntropy));
+  expect_right_gradients(build_mlp(options), feature_batch(LossOptions()));
 }
 
 }  // namespace

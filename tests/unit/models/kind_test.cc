@@ -13,7 +13,8 @@ ModelOptions small(const ModelKind& kind) {
   ModelOptions model(kind);
   if (&kind == &gpt_kind()) model.as<GptOptions>().layers = 3;
   if (&kind == &mlp_kind()) {
-    model.as<MlpOptions>() = {5, {7, 6}, 4, ActivationFunction::kTanh, Loss::kMeanSquare};
+    model.as<MlpOptions>() = {5, {7, 6}, 4, ActivationFunction::kTanh};
+    model.loss = LossOptions(mean_square_kind());
   }
   return model;
 }
@@ -33,18 +34,18 @@ TEST(ModelKind, BuildsWhatItsTraitsSay) {
 TEST(ModelKind, DescribesItsSamples) {
   const SampleSpec tokens = traits_of(small(gpt_kind())).sample;
   EXPECT_TRUE(tokens.is_language());
-  EXPECT_THAT(tokens.input.shape, ElementsAre(256));
-  EXPECT_EQ(tokens.target.range, 256);
+  EXPECT_THAT(tokens.input().shape, ElementsAre(256));
+  EXPECT_EQ(tokens.target().range, 256);
   ModelOptions perceptron = small(mlp_kind());
   const SampleSpec values = traits_of(perceptron).sample;
   EXPECT_FALSE(values.is_language());
-  EXPECT_THAT(values.input.shape, ElementsAre(5));
-  EXPECT_THAT(values.target.shape, ElementsAre(4));
-  perceptron.as<MlpOptions>().loss = Loss::kCrossEntropy;
+  EXPECT_THAT(values.input().shape, ElementsAre(5));
+  EXPECT_THAT(values.target().shape, ElementsAre(4));
+  perceptron.loss = LossOptions(cross_entropy_kind());
   const SampleSpec classes = traits_of(perceptron).sample;
-  EXPECT_EQ(classes.target.dtype, at::kLong);
-  EXPECT_EQ(classes.target.range, 4);
-  EXPECT_TRUE(classes.target.shape.empty());
+  EXPECT_EQ(classes.target().dtype, at::kLong);
+  EXPECT_EQ(classes.target().range, 4);
+  EXPECT_TRUE(classes.target().shape.empty());
 }
 
 TEST(ModelKind, NamesItsUnits) {
@@ -63,7 +64,7 @@ TEST(ModelKind, NamesItsUnits) {
 // Options of one kind never pass for those of another.
 TEST(ModelKind, RefusesOptionsOfAnother) {
   EXPECT_THROW((void)small(mlp_kind()).as<GptOptions>(), InternalError);
-  EXPECT_THROW((void)mlp_kind().traits(gpt_kind().defaults()), InternalError);
+  EXPECT_THROW((void)mlp_kind().traits(gpt_kind().defaults(), cross_entropy_kind()), InternalError);
   EXPECT_THROW((void)ModelOptions::named("rnn"), InternalError);
 }
 

@@ -132,11 +132,11 @@ TEST(ModelLayout, ATiedWeightOfAnotherStageIsAReplica) {
 TEST(ModelLayout, UnitsTellTheShapeOfTheirSlice) {
   const Model model = build_gpt(gpt(), 1, {.tensor = axis(2, 1)});
   Microbatch batch;
-  batch.inputs = at::zeros({3, 37}, at::kLong);
+  batch.tensors.set("input_ids", at::zeros({3, 37}, at::kLong));
   for (const std::size_t unit : {0u, 1u}) {
-    EXPECT_EQ(model.units[unit]->output_shape(batch), (std::vector<std::int64_t>{55, 12}));
+    EXPECT_EQ(model.units[unit]->outputs(batch).at(0).shape, (std::vector<std::int64_t>{55, 12}));
   }
-  EXPECT_EQ(model.units[2]->input_shape(batch), (std::vector<std::int64_t>{55, 12}));
+  EXPECT_EQ(model.units[2]->inputs(batch).at(0).shape, (std::vector<std::int64_t>{55, 12}));
 }
 
 }  // namespace

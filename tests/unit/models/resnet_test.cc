@@ -37,9 +37,10 @@ std::vector<ParameterSpec> specs_of_units(const Model& model) {
 
 Microbatch two_images(const ResnetOptions& options) {
   Microbatch batch;
-  batch.inputs = at::linspace(-1, 1, 2 * options.channels * options.image_size * options.image_size)
-                     .reshape({2, options.channels, options.image_size, options.image_size});
-  batch.targets = at::tensor({0, 1}, at::kLong);
+  batch.tensors.set(
+      "images", at::linspace(-1, 1, 2 * options.channels * options.image_size * options.image_size)
+                    .reshape({2, options.channels, options.image_size, options.image_size}));
+  batch.tensors.set("targets", at::tensor({0, 1}, at::kLong));
   batch.sample_ids = at::arange(2, at::kLong);
   batch.valid = 2;
   batch.step = 1;
@@ -48,7 +49,7 @@ Microbatch two_images(const ResnetOptions& options) {
 
 // Passes two images through every unit; returns the loss.
 double expect_shapes_as_said(const ResnetOptions& options, Mode mode, at::ScalarType type) {
-  Model model = build_resnet(options, {.tensor = {}, .type = type});
+  Model model = build_resnet(options, {}, {.tensor = {}, .type = type});
   Arena arena(specs_of_units(model), {type, at::kFloat}, Group());
   for (const auto& unit : model.units) unit->bind(arena);
   arena.initialize(7);
@@ -60,18 +61,20 @@ double expect_shapes_as_said(const ResnetOptions& options, Mode mode, at::Scalar
     SCOPED_TRACE(resnet_unit_names(options)[i]);
     Unit& unit = *model.units[i];
     if (i > 0) {
-      EXPECT_EQ(activation.hidden.sizes(), at::IntArrayRef(unit.input_shape(saved.microbatch)));
+      EXPECT_EQ(activation.tensor().sizes(),
+                at::IntArrayRef(unit.inputs(saved.microbatch).at(0).shape));
     }
     std::unique_ptr<UnitState> state;
     activation = unit.forward(std::move(activation), saved, state);
     EXPECT_EQ(state != nullptr, mode == Mode::kTrain);
     if (i + 1 == model.units.size()) break;
-    EXPECT_EQ(activation.hidden.sizes(), at::IntArrayRef(unit.output_shape(saved.microbatch)));
-    EXPECT_EQ(activation.hidden.scalar_type(), type);
+    EXPECT_EQ(activation.tensor().sizes(),
+              at::IntArrayRef(unit.outputs(saved.microbatch).at(0).shape));
+    EXPECT_EQ(activation.tensor().scalar_type(), type);
   }
-  EXPECT_TRUE(model.units.back()->output_shape(saved.microbatch).empty());
-  EXPECT_EQ(activation.count, 2);
-  return activation.loss_sum;
+  EXPECT_TRUE(model.units.back()->outputs(saved.microbatch).empty());
+  EXPECT_EQ(activation.loss.read_weight(), 2);
+  return activation.loss.read_sum();
 }
 
 TEST(Resnet, TraitsDescribeImagesAndUnits) {
@@ -79,11 +82,11 @@ TEST(Resnet, TraitsDescribeImagesAndUnits) {
   model.as<ResnetOptions>().channels = 2;
   const ModelTraits traits = traits_of(model);
   EXPECT_FALSE(traits.sample.is_language());
-  EXPECT_EQ(traits.sample.input.dtype, at::kFloat);
-  EXPECT_THAT(traits.sample.input.shape, ElementsAre(2, 9, 9));
-  EXPECT_EQ(traits.sample.target.dtype, at::kLong);
-  EXPECT_TRUE(traits.sample.target.shape.empty());
-  EXPECT_EQ(traits.sample.target.range, 5);
+  EXPECT_EQ(traits.sample.input().dtype, at::kFloat);
+  EXPECT_THAT(traits.sample.input().shape, ElementsAre(2, 9, 9));
+  EXPECT_EQ(traits.sample.target().dtype, at::kLong);
+  EXPECT_TRUE(traits.sample.target().shape.empty());
+  EXPECT_EQ(traits.sample.target().range, 5);
   EXPECT_EQ(traits.sample.targets_per_sample, 1);
   EXPECT_EQ(traits.max_tensor, 1);
   EXPECT_EQ(traits.units, 5);
@@ -136,7 +139,7 @@ TEST(Resnet, NamesTensorsAsTorchvision) {
 // A count stays an integer, so that files load where integers are expected.
 TEST(Resnet, KeepsRunningStatisticsInTheMastersPrecision) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    const Model model = build_resnet(small_resnet(), {.tensor = {}, .type = type});
+    const Model model = build_resnet(small_resnet(), {}, {.tensor = {}, .type = type});
     for (const auto& unit : model.units) {
       unit->for_each_buffer([&](const std::string& name, const at::Tensor& tensor) {
         const auto floating = type == at::kDouble ? at::kDouble : at::kFloat;

@@ -433,9 +433,9 @@ TEST(RecipeErrors, WhatOtherProgramsCallAPrecisionIsUnderstood) {
 
 TEST(RecipeErrors, TheHintOfAnUnknownKeyHasTheKeysOfTheKind) {
   const std::string gpt = hint_of(with(kGptRecipe, "layers", "layer"));
-  EXPECT_THAT(gpt, StartsWith("[model] has kind, layers, dim, "));
+  EXPECT_THAT(gpt, StartsWith("[model] has kind, loss, layers, dim, "));
   EXPECT_THAT(gpt, Not(HasSubstr("input_dim")));
-  const std::string mlp = "[model] has kind, input_dim, hidden_dims, output_dim, activation, loss";
+  const std::string mlp = "[model] has kind, loss, input_dim, hidden_dims, output_dim, activation";
   EXPECT_EQ(hint_of(kMlpRecipe, {"model.layer=2"}), mlp);
   // The override's kind counts, and a key of the other kind is not suggested.
   EXPECT_EQ(hint_of(kGptRecipe, {"model.kind=mlp", "model.zzz=2"}), mlp);

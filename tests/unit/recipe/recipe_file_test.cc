@@ -43,7 +43,7 @@ TEST(RecipeFile, ReadsAnMlp) {
   EXPECT_EQ(recipe.model.name(), "mlp");
   EXPECT_THAT(model.hidden_dims, ElementsAre(16, 16));
   EXPECT_EQ(model.activation, ActivationFunction::kRelu);
-  EXPECT_EQ(model.loss, Loss::kCrossEntropy);
+  EXPECT_EQ(recipe.model.loss.name(), "cross_entropy");
   const Recipe linear = read(with(kMlpRecipe, "[16, 16]", "[]")).recipe;
   EXPECT_THAT(linear.model.as<MlpOptions>().hidden_dims, IsEmpty());
 }

@@ -142,6 +142,10 @@ class RandomRecipe {
     if (recipe.optimizer.kind.holds<MomentumOptions>()) {
       recipe.optimizer.kind.as<MomentumOptions>().momentum = 0.9;
     }
+    // Weights have to fit the model, and metrics to be known.
+    recipe.model.loss = LossOptions();
+    recipe.train.metrics = {"perplexity"};
+    recipe.train.best_metric = "perplexity";
     recipe.train.steps %= 1000;
     recipe.train.steps += 1;
     recipe.train.global_batch_size = recipe.parallel.data.value_or(1) + 5;

@@ -135,18 +135,21 @@ Microbatch PackedDataset::microbatch(Split split, std::span<const SampleRef> sam
   const auto count = static_cast<std::int64_t>(samples.size());
   Microbatch batch;
   batch.step = step;
-  batch.inputs = at::empty({count, options_.seq_len}, at::kLong);
-  batch.targets = at::empty({count, options_.seq_len}, at::kLong);
+  const auto tokens = [&] { return at::empty({count, options_.seq_len}, at::kLong); };
+  const at::Tensor inputs = tokens(), targets = tokens();
+  at::Tensor document_ids;
+  batch.tensors = {{"input_ids", inputs}, {"targets", targets}};
   batch.sample_ids = at::empty({count}, at::kLong);
   if (options_.pack == Pack::kIsolated) {
-    batch.document_ids = at::empty({count, options_.seq_len}, at::kLong);
+    document_ids = tokens();
+    batch.tensors.add("document_ids", document_ids);
   }
   auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const SampleRef& sample = samples[static_cast<std::size_t>(i)];
     ids[i] = sample.ordinal;
     batch.valid += sides(split)[static_cast<std::size_t>(sample.source)]->fill(
-        sample.index, {row(batch.inputs, i), row(batch.targets, i), row(batch.document_ids, i)});
+        sample.index, {row(inputs, i), row(targets, i), row(document_ids, i)});
   }
   return batch;
 }
@@ -241,8 +244,8 @@ std::int64_t DocumentKind::max_held_out_samples(const Options& options) const {
   return options.as<DocumentOptions>().held_out_fraction == 0 ? 0 : kUnlimited;
 }
 
-bool DocumentKind::isolates_documents(const Options& options) const {
-  return options.as<DocumentOptions>().pack == Pack::kIsolated;
+bool DocumentKind::gives(const Options& options, const TensorSpec& optional) const {
+  return optional.name == "document_ids" && options.as<DocumentOptions>().pack == Pack::kIsolated;
 }
 
 std::optional<std::string> DocumentKind::tokenizer(const Options& options) const {
@@ -275,7 +278,7 @@ std::unique_ptr<Dataset> DocumentKind::open(const Options& options, const Sample
   std::vector<std::string> warnings;
   Sources sources = open_sources(data, warnings);
   return std::make_unique<PackedDataset>(data, std::move(sources), std::move(warnings),
-                                         sample.input, seed);
+                                         sample.input(), seed);
 }
 
 }  // namespace troika

@@ -35,7 +35,7 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
   [[nodiscard]] std::vector<std::string> warnings(const Options& options,
                                                   const Origins& origins) const override;
   [[nodiscard]] std::int64_t max_held_out_samples(const Options& options) const override;
-  [[nodiscard]] bool isolates_documents(const Options& options) const override;
+  [[nodiscard]] bool gives(const Options& options, const TensorSpec& optional) const override;
   [[nodiscard]] std::optional<std::string> tokenizer(const Options& options) const override;
   [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
                                               std::uint64_t seed) const override;

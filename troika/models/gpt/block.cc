@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
+#include <troika/models/gpt/batch.h>
 #include <troika/models/gpt/block.h>
 #include <troika/nn/activation_function.h>
 #include <troika/ops/dropout.h>
@@ -157,8 +158,8 @@ void GptBlock::bind(const Arena& arena) {
   }
 }
 
-std::vector<std::int64_t> GptBlock::output_shape(const Microbatch& microbatch) const {
-  return {axis_.slice_of(microbatch.inputs.numel()).count, options_.dim};
+std::vector<FlowSpec> GptBlock::outputs(const Microbatch& microbatch) const {
+  return {hidden_states(microbatch, axis_, options_)};
 }
 
 at::Tensor GptBlock::all_gather_slices(const at::Tensor& slice, const State& state,
@@ -175,26 +176,27 @@ at::Tensor GptBlock::dropped(const at::Tensor& tensor, const Saved& saved,
                              std::uint64_t stream) const {
   if (saved.mode == Mode::kEvaluate) return tensor;
   const Microbatch& microbatch = saved.microbatch;
-  const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
-  return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
-                           options_.dropout, {stream, microbatch.step});
+  const IndexRange tokens = axis_.slice_of(input_ids_of(microbatch).numel());
+  return ops::dropout_rows(tensor, {tokens.first, input_ids_of(microbatch).size(1)},
+                           microbatch.sample_ids, options_.dropout, {stream, microbatch.step});
 }
 
 Activation GptBlock::forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<State>();
   own->pass = saved.microbatch.pass();
-  own->tokens = saved.microbatch.inputs.numel();
-  const at::Tensor attended = attend(input.hidden, saved, *own);
-  const at::Tensor middle = input.hidden + dropped(attended, saved, attention_dropout_);
+  own->tokens = input_ids_of(saved.microbatch).numel();
+  const at::Tensor& before = input.tensors[0];
+  const at::Tensor attended = attend(before, saved, *own);
+  const at::Tensor middle = before + dropped(attended, saved, attention_dropout_);
   const at::Tensor fed = feed_forward(middle, *own);
   at::Tensor hidden = middle + dropped(fed, saved, feed_forward_dropout_);
   if (saved.mode == Mode::kTrain) state = std::move(own);
-  return {std::move(hidden)};
+  return {{std::move(hidden)}};
 }
 
 at::Tensor GptBlock::attend(const at::Tensor& hidden, const Saved& saved, State& state) const {
-  const at::Tensor& ids = saved.microbatch.inputs;
+  const at::Tensor& ids = input_ids_of(saved.microbatch);
   state.shape = {ids.size(0),       ids.size(1), heads_.query.count, heads_.key_value.count,
                  options_.head_dim, heads_.reads};
   state.attention_input = attention_norm_.forward(hidden, state.attention_norm);
@@ -217,7 +219,7 @@ GptBlock::AttentionInputs GptBlock::project(const at::Tensor& tokens, const Micr
   AttentionInputs inputs{query_.forward(tokens), key_.forward(tokens), value_.forward(tokens)};
   if (rotary_.defined()) {
     state.positions =
-        token_positions(state.shape.samples, state.shape.length, microbatch.document_ids);
+        token_positions(state.shape.samples, state.shape.length, document_ids_of(microbatch));
     ops::rotate_(inputs.query, state.positions, rotary_, ops::Rotation::kForward);
     ops::rotate_(inputs.key, state.positions, rotary_, ops::Rotation::kForward);
   }
@@ -226,9 +228,9 @@ GptBlock::AttentionInputs GptBlock::project(const at::Tensor& tokens, const Micr
 
 void GptBlock::core_attention(const AttentionInputs& inputs, const Microbatch& microbatch,
                               State& state) const {
-  const at::Tensor mask = microbatch.document_ids.defined()
-                              ? document_mask(microbatch.document_ids, inputs.query.scalar_type())
-                              : at::Tensor();
+  const at::Tensor documents = document_ids_of(microbatch);
+  const at::Tensor mask =
+      documents.defined() ? document_mask(documents, inputs.query.scalar_type()) : at::Tensor();
   state.attended =
       attention(inputs.query, inputs.key, inputs.value, state.shape, mask, state.attention);
 }
@@ -250,11 +252,12 @@ at::Tensor GptBlock::feed_forward(const at::Tensor& hidden, State& state) const 
   return output;
 }
 
-at::Tensor GptBlock::backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) {
+Tensors GptBlock::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
   auto& own = static_cast<State&>(state);
+  const at::Tensor& gradient = gradients[0];
   const at::Tensor middle =
       gradient + feed_forward_backward(own, dropped(gradient, saved, feed_forward_dropout_));
-  return middle + attend_backward(own, saved, dropped(middle, saved, attention_dropout_));
+  return {middle + attend_backward(own, saved, dropped(middle, saved, attention_dropout_))};
 }
 
 at::Tensor GptBlock::feed_forward_backward(State& state, const at::Tensor& gradient) const {

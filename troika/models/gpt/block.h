@@ -30,10 +30,10 @@ class GptBlock final : public Unit {
   // Hidden states are this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
-  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   void backward_weight(UnitState& state) override;
   [[nodiscard]] bool can_recompute() const override { return true; }
-  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch& microbatch) const override;
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch& microbatch) const override;
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
+#include <troika/models/gpt/batch.h>
 #include <troika/models/gpt/embedding.h>
 #include <troika/models/gpt/vocabulary.h>
 #include <troika/nn/attention.h>
@@ -55,12 +56,12 @@ void GptEmbedding::bind(const Arena& arena) {
 // [slice of the tokens, dim].
 at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
   const at::Tensor& table = tokens_->working_weight();
-  if (!axis_.split()) return at::index_select(table, 0, microbatch.inputs.reshape({-1}));
+  if (!axis_.split()) return at::index_select(table, 0, input_ids_of(microbatch).reshape({-1}));
   at::Tensor rows;
   if (rows_.count == 0) {
-    rows = at::zeros({microbatch.inputs.numel(), options_.dim}, table.options());
+    rows = at::zeros({input_ids_of(microbatch).numel(), options_.dim}, table.options());
   } else {
-    const LocalIds local = local_ids(microbatch.inputs, rows_);
+    const LocalIds local = local_ids(input_ids_of(microbatch), rows_);
     rows = at::index_select(table, 0, local.ids.clamp(0, rows_.count - 1));
     rows.masked_fill_(local.held.logical_not().unsqueeze(1), 0);
   }
@@ -68,16 +69,17 @@ at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
 }
 
 at::Tensor GptEmbedding::position_ids(const Microbatch& microbatch) const {
-  const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
-  return token_positions(microbatch.inputs.size(0), microbatch.inputs.size(1),
-                         microbatch.document_ids)
+  const IndexRange tokens = axis_.slice_of(input_ids_of(microbatch).numel());
+  return token_positions(input_ids_of(microbatch).size(0), input_ids_of(microbatch).size(1),
+                         document_ids_of(microbatch))
       .narrow(0, tokens.first, tokens.count);
 }
 
 at::Tensor GptEmbedding::dropped(const at::Tensor& tensor, const Microbatch& microbatch) const {
-  const IndexRange tokens = axis_.slice_of(microbatch.inputs.numel());
-  return ops::dropout_rows(tensor, {tokens.first, microbatch.inputs.size(1)}, microbatch.sample_ids,
-                           options_.dropout, {dropout_stream_, microbatch.step});
+  const IndexRange tokens = axis_.slice_of(input_ids_of(microbatch).numel());
+  return ops::dropout_rows(tensor, {tokens.first, input_ids_of(microbatch).size(1)},
+                           microbatch.sample_ids, options_.dropout,
+                           {dropout_stream_, microbatch.step});
 }
 
 Activation GptEmbedding::forward(Activation, const Saved& saved,
@@ -92,11 +94,11 @@ Activation GptEmbedding::forward(Activation, const Saved& saved,
     hidden = dropped(hidden, saved.microbatch);
     state = std::move(own);
   }
-  return {std::move(hidden)};
+  return {{std::move(hidden)}};
 }
 
-std::vector<std::int64_t> GptEmbedding::output_shape(const Microbatch& microbatch) const {
-  return {axis_.slice_of(microbatch.inputs.numel()).count, options_.dim};
+std::vector<FlowSpec> GptEmbedding::outputs(const Microbatch& microbatch) const {
+  return {hidden_states(microbatch, axis_, options_)};
 }
 
 // `gradient` [tokens, dim]: rows of ids held here are added in the order of the tokens.
@@ -104,24 +106,24 @@ void GptEmbedding::add_token_gradients(const Microbatch& microbatch,
                                        const at::Tensor& gradient) const {
   tokens_->claim_zeroed();
   if (!axis_.split()) {
-    ops::add_rows_(tokens_->gradient(), microbatch.inputs.reshape({-1}), gradient);
+    ops::add_rows_(tokens_->gradient(), input_ids_of(microbatch).reshape({-1}), gradient);
     return;
   }
-  const LocalIds local = local_ids(microbatch.inputs, rows_);
+  const LocalIds local = local_ids(input_ids_of(microbatch), rows_);
   const at::Tensor held = local.held.nonzero().squeeze(1);
   ops::add_rows_(tokens_->gradient(), local.ids.index_select(0, held),
                  gradient.index_select(0, held));
 }
 
-at::Tensor GptEmbedding::backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) {
+Tensors GptEmbedding::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
   const Microbatch& microbatch = saved.microbatch;
-  gradient = dropped(gradient, microbatch);
+  at::Tensor gradient = dropped(gradients[0], microbatch);
   if (positions_) {
     positions_->claim_zeroed();
     ops::add_rows_(positions_->gradient(), static_cast<EmbeddingState&>(state).position_ids,
                    gradient);
   }
-  gradient = axis_.all_gather_tokens(gradient, microbatch.inputs.numel(),
+  gradient = axis_.all_gather_tokens(gradient, input_ids_of(microbatch).numel(),
                                      {"embedding", "output gradient", microbatch.pass()});
   add_token_gradients(microbatch, gradient);
   return {};

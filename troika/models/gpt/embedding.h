@@ -18,8 +18,8 @@ class GptEmbedding final : public Unit {
   // Gives this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
-  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
-  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch& microbatch) const override;
+  Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch& microbatch) const override;
   void backward_weight(UnitState&) override {}  // scattered rows: done with the input gradient
 
  private:

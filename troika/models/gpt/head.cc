@@ -42,14 +42,14 @@ void GptHead::bind(const Arena& arena) {
 
 HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) const {
   if (axis_.split()) return split_loss_of(normalised, saved);
-  const at::Tensor targets = saved.microbatch.targets.reshape({-1});
+  const at::Tensor targets = targets_of(saved.microbatch).reshape({-1});
   if (saved.mode == Mode::kEvaluate) return evaluate_head(normalised, *output_, targets);
   return differentiate_head(normalised, *output_, targets, saved.loss_scale);
 }
 
 HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved) const {
   const Pass pass = saved.microbatch.pass();
-  const at::Tensor targets = saved.microbatch.targets.reshape({-1});
+  const at::Tensor targets = targets_of(saved.microbatch).reshape({-1});
   const VocabularyCut cut{axis_, options_.vocab_size, pass};
   const at::Tensor input =
       axis_.all_gather_tokens(normalised, targets.numel(), {"head", "input", pass});
@@ -63,18 +63,18 @@ HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved
 Activation GptHead::forward(Activation input, const Saved& saved,
                             std::unique_ptr<UnitState>& state) {
   auto own = std::make_unique<HeadState>();
-  const at::Tensor normalised = norm_.forward(input.hidden, own->norm);
+  const at::Tensor normalised = norm_.forward(input.tensors[0], own->norm);
   HeadLoss loss = loss_of(normalised, saved);
   if (saved.mode == Mode::kTrain) {
     own->gradient = std::move(loss.input_gradient);
     state = std::move(own);
   }
-  return {{}, loss.sum, saved.microbatch.valid};
+  return {{}, LossTerms::of(loss.sum, static_cast<double>(saved.microbatch.valid))};
 }
 
-at::Tensor GptHead::backward_input(UnitState& state, const Saved&, at::Tensor) {
+Tensors GptHead::backward_input(UnitState& state, const Saved&, Tensors) {
   const auto& own = static_cast<HeadState&>(state);
-  return norm_.backward(own.norm, own.gradient);
+  return {norm_.backward(own.norm, own.gradient)};
 }
 
 at::Tensor GptHead::logits(const at::Tensor& hidden) const {

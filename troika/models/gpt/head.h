@@ -1,6 +1,7 @@
 // The last unit of a GPT: final norm, output projection, cross-entropy.
 #pragma once
 
+#include <troika/models/gpt/batch.h>
 #include <troika/models/gpt/options.h>
 #include <troika/models/model.h>
 #include <troika/nn/loss_head.h>
@@ -21,15 +22,13 @@ class GptHead final : public Unit {
   // is added to at once. `input` is this rank's slice of the tokens, [slice, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
-  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   void backward_weight(UnitState&) override {}
   [[nodiscard]] bool forward_adds_gradients() const override { return true; }
-  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
-    return {axis_.slice_of(microbatch.inputs.numel()).count, options_.dim};
+  [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override {
+    return {hidden_states(microbatch, axis_, options_)};
   }
-  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch&) const override {
-    return {};  // a loss
-  }
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch&) const override { return {}; }
 
   // [n, vocab_size] in the masters' precision, from hidden [n, dim]. With one tensor rank only.
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;

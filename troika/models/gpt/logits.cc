@@ -14,13 +14,13 @@ GptLogits::GptLogits(const GptOptions& options, const Arena& arena)
 at::Tensor GptLogits::next(const at::Tensor& token_ids) const {
   Saved saved;
   saved.mode = Mode::kEvaluate;
-  saved.microbatch.inputs = token_ids.unsqueeze(0);
+  saved.microbatch.tensors = {{"input_ids", token_ids.unsqueeze(0)}};
   Activation activation;
   for (const auto& unit : body_) {
     std::unique_ptr<UnitState> unused;
     activation = unit->forward(std::move(activation), saved, unused);
   }
-  const at::Tensor last = activation.hidden.narrow(0, activation.hidden.size(0) - 1, 1);
+  const at::Tensor last = activation.tensors[0].narrow(0, -1, 1);
   return head_.logits(last).squeeze(0);
 }
 

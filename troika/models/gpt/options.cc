@@ -79,13 +79,16 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
     }
   }
 
-  [[nodiscard]] ModelTraits traits(const Options& options) const override {
+  [[nodiscard]] ModelTraits traits(const Options& options, const LossKind&) const override {
     const auto& model = options.as<GptOptions>();
     ModelTraits traits;
-    const TensorSpec tokens{
-        "input_ids", at::kLong, {model.seq_len}, model.vocab_size, "vocab_size"};
-    traits.sample = {tokens, tokens, model.seq_len, "tokens"};
-    traits.sample.target.name = "targets";
+    TensorSpec input{"input_ids", at::kLong, {model.seq_len}, model.vocab_size, "vocab_size"};
+    TensorSpec targets = input, documents = input;
+    targets.name = "targets";
+    targets.role = TensorRole::kTarget;
+    documents.name = "document_ids";
+    documents.optional = true;
+    traits.sample = {{input, targets, documents}, model.seq_len, "tokens"};
     traits.units = model.layers + 2;
     traits.units_are = "embedding, layers, head";
     traits.max_tensor = model.heads;
@@ -98,6 +101,9 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
                              static_cast<double>(std::max(model.dim, model.ffn_dim));
     traits.has_attention = true;
     traits.ties_first_and_last = model.tied_embeddings;
+    traits.outputs = model.vocab_size;
+    traits.outputs_key = "vocab_size";
+    traits.has_own_loss = true;
     return traits;
   }
 
@@ -107,7 +113,7 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
     return "layer " + std::to_string(unit - 1);
   }
 
-  [[nodiscard]] Model build(const Options& options, std::uint64_t seed,
+  [[nodiscard]] Model build(const Options& options, const LossOptions&, std::uint64_t seed,
                             const ModelLayout& layout) const override {
     return build_gpt(options.as<GptOptions>(), seed, layout);
   }

@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/models/mlp/layers.h>
 #include <troika/nn/activation_function.h>
-#include <troika/ops/cross_entropy.h>
 
 #include <cmath>
 
@@ -26,18 +25,7 @@ std::vector<ParameterSpec> declare(const Linear& linear) {
 
 // The first layer reads the features, in the type that the weights are in.
 at::Tensor input_of(bool first, const Activation& input, const Saved& saved, at::ScalarType type) {
-  return first ? saved.microbatch.inputs.to(type) : input.hidden;
-}
-
-// A sample's loss is the mean over its outputs of the squared error. Overwrites `output` with the
-// gradient of `scale` times the sum over samples.
-double mean_square_with_gradient_(const at::Tensor& output, const at::Tensor& targets,
-                                  double scale) {
-  output.sub_(targets);
-  const auto outputs = static_cast<double>(output.size(1));
-  const at::Tensor sum = output.square().sum(at::kDouble);
-  output.mul_(2 * scale / outputs);
-  return sum.is_meta() ? 0 : sum.item<double>() / outputs;  // a dry run has shapes alone
+  return first ? saved.microbatch.tensors[0].to(type) : input.tensors[0];
 }
 
 }  // namespace
@@ -62,13 +50,14 @@ Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
   own->after = apply(activation_, own->before);
   at::Tensor hidden = own->after;
   if (saved.mode == Mode::kTrain) state = std::move(own);
-  return {std::move(hidden)};
+  return {{std::move(hidden)}};
 }
 
-at::Tensor MlpHiddenLayer::backward_input(UnitState& state, const Saved&, at::Tensor gradient) {
+Tensors MlpHiddenLayer::backward_input(UnitState& state, const Saved&, Tensors gradients) {
   auto& own = static_cast<LayerState&>(state);
-  own.gradient = apply_backward(activation_, gradient, own.before, own.after);
-  return first_ ? at::Tensor() : linear_.backward_input(own.gradient);
+  own.gradient = apply_backward(activation_, gradients[0], own.before, own.after);
+  if (first_) return {};
+  return {linear_.backward_input(own.gradient)};
 }
 
 void MlpHiddenLayer::backward_weight(UnitState& state) {
@@ -76,8 +65,9 @@ void MlpHiddenLayer::backward_weight(UnitState& state) {
   linear_.backward_weight(own.gradient, own.input);
 }
 
-MlpLossLayer::MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out, Loss loss)
-    : first_(index == 0), in_(in), loss_(loss), linear_(make_linear(index, in, out)) {}
+MlpLossLayer::MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out,
+                           std::shared_ptr<const Loss> loss)
+    : first_(index == 0), in_(in), loss_(std::move(loss)), linear_(make_linear(index, in, out)) {}
 
 std::vector<ParameterSpec> MlpLossLayer::specs() const {
   return declare(linear_);
@@ -88,18 +78,19 @@ Activation MlpLossLayer::forward(Activation input, const Saved& saved,
   auto own = std::make_unique<LayerState>();
   own->input = input_of(first_, input, saved, linear_.working_type());
   const at::Tensor output = linear_.forward(own->input).to(linear_.master_type());
-  const at::Tensor& targets = saved.microbatch.targets;
-  const double sum = loss_ == Loss::kCrossEntropy
-                         ? ops::cross_entropy_with_gradient_(output, targets, saved.loss_scale)
-                         : mean_square_with_gradient_(output, targets, saved.loss_scale);
+  Activation result;
+  if (saved.wants_predictions) result.tensors = {output.clone()};
+  result.loss = loss_->with_gradient_(output, saved.microbatch.tensors[1], saved.loss_scale);
+  result.loss.weigh_equally(saved.microbatch.valid);
   own->gradient = output.to(linear_.working_type());
   if (saved.mode == Mode::kTrain) state = std::move(own);
-  return {{}, sum, saved.microbatch.valid};
+  return result;
 }
 
-at::Tensor MlpLossLayer::backward_input(UnitState& state, const Saved&, at::Tensor) {
+Tensors MlpLossLayer::backward_input(UnitState& state, const Saved&, Tensors) {
   const auto& own = static_cast<LayerState&>(state);
-  return first_ ? at::Tensor() : linear_.backward_input(own.gradient);
+  if (first_) return {};
+  return {linear_.backward_input(own.gradient)};
 }
 
 void MlpLossLayer::backward_weight(UnitState& state) {

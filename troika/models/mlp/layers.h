@@ -1,6 +1,7 @@
 // The units of a multi-layer perceptron.
 #pragma once
 
+#include <troika/loss/loss.h>
 #include <troika/models/mlp/options.h>
 #include <troika/nn/linear.h>
 #include <troika/nn/stage.h>
@@ -16,15 +17,14 @@ class MlpHiddenLayer final : public Unit {
   void bind(const Arena& arena) override { linear_.bind(arena); }
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
-  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   void backward_weight(UnitState& state) override;
   [[nodiscard]] bool can_recompute() const override { return true; }
-  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
-    return {microbatch.samples(), in_};
+  [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override {
+    return {{"hidden", {microbatch.samples(), in_}}};
   }
-  [[nodiscard]] std::vector<std::int64_t> output_shape(
-      const Microbatch& microbatch) const override {
-    return {microbatch.samples(), out_};
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch& microbatch) const override {
+    return {{"hidden", {microbatch.samples(), out_}}};
   }
 
  private:
@@ -36,25 +36,24 @@ class MlpHiddenLayer final : public Unit {
 
 class MlpLossLayer final : public Unit {
  public:
-  MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out, Loss loss);
+  MlpLossLayer(std::int64_t index, std::int64_t in, std::int64_t out,
+               std::shared_ptr<const Loss> loss);
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override { linear_.bind(arena); }
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
-  at::Tensor backward_input(UnitState& state, const Saved& saved, at::Tensor gradient) override;
+  Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
   void backward_weight(UnitState& state) override;
-  [[nodiscard]] std::vector<std::int64_t> input_shape(const Microbatch& microbatch) const override {
-    return {microbatch.samples(), in_};
+  [[nodiscard]] std::vector<FlowSpec> inputs(const Microbatch& microbatch) const override {
+    return {{"hidden", {microbatch.samples(), in_}}};
   }
-  [[nodiscard]] std::vector<std::int64_t> output_shape(const Microbatch&) const override {
-    return {};  // a loss
-  }
+  [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch&) const override { return {}; }
 
  private:
   bool first_;
   std::int64_t in_;
-  Loss loss_;
+  std::shared_ptr<const Loss> loss_;
   Linear linear_;
 };
 

@@ -1,5 +1,5 @@
-// A multi-layer perceptron: linear layers with a non-linearity between, and cross-entropy or
-// mean-square loss. Small enough that everything around the arithmetic shows.
+// A multi-layer perceptron: linear layers with a non-linearity between, and any loss. Small enough
+// that everything around the arithmetic shows.
 #pragma once
 
 #include <troika/models/mlp/options.h>
@@ -9,6 +9,6 @@ namespace troika {
 
 // One unit a layer: parameters `layers.<i>.weight` [out, in] and `layers.<i>.bias` [out], which
 // start uniform in +-1 / sqrt(in), as torch::nn::Linear does.
-[[nodiscard]] Model build_mlp(const MlpOptions& options);
+[[nodiscard]] Model build_mlp(const MlpOptions& options, const LossOptions& loss = {});
 
 }  // namespace troika

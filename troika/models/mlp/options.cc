@@ -5,12 +5,6 @@
 
 namespace troika {
 
-template <>
-std::span<const std::string_view> names_of<Loss>() {
-  static constexpr auto kNames = std::to_array<std::string_view>({"cross_entropy", "mean_square"});
-  return kNames;
-}
-
 namespace {
 
 // clang-format off
@@ -23,7 +17,6 @@ std::vector<Key> mlp_keys() {
       K::integers<&O::hidden_dims>("hidden_dims", ranges::kSize, "widths of the hidden layers; [] is a linear model").required(),
       K::integer<&O::output_dim>("output_dim", ranges::kSize, "classes, or values to predict").required(),
       K::choice<&O::activation>("activation", "between layers", A::kGelu, A::kRelu, A::kTanh),
-      K::choice<&O::loss>("loss", "cross_entropy: of class indices; mean_square: of values"),
   };
 }
 // clang-format on
@@ -32,14 +25,13 @@ class MlpKind final : public Declared<ModelKind, MlpOptions> {
  public:
   MlpKind() : Declared("mlp", mlp_keys()) {}
 
-  [[nodiscard]] ModelTraits traits(const Options& options) const override {
+  [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
     const auto& model = options.as<MlpOptions>();
     ModelTraits traits;
-    traits.sample.input = {"features", at::kFloat, {model.input_dim}};
-    traits.sample.target =
-        model.loss == Loss::kCrossEntropy
-            ? TensorSpec{"targets", at::kLong, {}, model.output_dim, "output_dim"}
-            : TensorSpec{"targets", at::kFloat, {model.output_dim}};
+    traits.sample.tensors = {{"features", at::kFloat, {model.input_dim}},
+                             loss.targets(model.output_dim, "output_dim")};
+    traits.outputs = model.output_dim;
+    traits.outputs_key = "output_dim";
     traits.units = std::ssize(model.hidden_dims) + 1;
     traits.tensor_limit = "kind = \"mlp\" does not split its layers";
     traits.max_stages = traits.units;
@@ -57,9 +49,9 @@ class MlpKind final : public Declared<ModelKind, MlpOptions> {
     return "layer " + std::to_string(unit);
   }
 
-  [[nodiscard]] Model build(const Options& options, std::uint64_t,
+  [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t,
                             const ModelLayout&) const override {
-    return build_mlp(options.as<MlpOptions>());
+    return build_mlp(options.as<MlpOptions>(), loss);
   }
 };
 

@@ -9,17 +9,11 @@
 
 namespace troika {
 
-enum class Loss { kCrossEntropy, kMeanSquare };
-
-template <>
-std::span<const std::string_view> names_of<Loss>();
-
 struct MlpOptions {
   std::int64_t input_dim = 0;
   std::vector<std::int64_t> hidden_dims;
   std::int64_t output_dim = 0;
   ActivationFunction activation = ActivationFunction::kRelu;
-  Loss loss = Loss::kCrossEntropy;
 
   bool operator==(const MlpOptions&) const = default;
 };

@@ -27,13 +27,13 @@ MlpOutputs::MlpOutputs(const MlpOptions& options, const Arena& arena)
 at::Tensor MlpOutputs::of(const at::Tensor& inputs) const {
   Saved saved;
   saved.mode = Mode::kEvaluate;
-  saved.microbatch.inputs = inputs;
-  Activation activation{inputs.to(last_.working_type())};
+  saved.microbatch.tensors = {{"features", inputs}};
+  Activation activation{{inputs.to(last_.working_type())}};
   for (const auto& unit : hidden_) {
     std::unique_ptr<UnitState> unused;
     activation = unit->forward(std::move(activation), saved, unused);
   }
-  return last_.forward(activation.hidden).to(last_.master_type());
+  return last_.forward(activation.tensors[0]).to(last_.master_type());
 }
 
 }  // namespace troika

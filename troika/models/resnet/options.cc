@@ -64,12 +64,14 @@ class ResnetKind final : public Declared<ModelKind, ResnetOptions> {
                                        "; as in blocks = [2, 2, 2, 2]");
   }
 
-  [[nodiscard]] ModelTraits traits(const Options& options) const override {
+  [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
     const auto& model = options.as<ResnetOptions>();
     const std::int64_t size = model.image_size;
     ModelTraits traits;
-    traits.sample.input = {"images", at::kFloat, {model.channels, size, size}};
-    traits.sample.target = {"targets", at::kLong, {}, model.classes, "classes"};
+    traits.outputs = model.classes;
+    traits.outputs_key = "classes";
+    traits.sample.tensors = {{"images", at::kFloat, {model.channels, size, size}},
+                             loss.targets(model.classes, "classes")};
     traits.units = std::ssize(resnet_unit_names(model));
     traits.units_are = "stem, blocks, head";
     traits.tensor_limit = "kind = \"resnet\" does not split its layers";
@@ -86,9 +88,9 @@ class ResnetKind final : public Declared<ModelKind, ResnetOptions> {
     return resnet_unit_names(options.as<ResnetOptions>())[static_cast<std::size_t>(unit)];
   }
 
-  [[nodiscard]] Model build(const Options& options, std::uint64_t,
+  [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t,
                             const ModelLayout& layout) const override {
-    return build_resnet(options.as<ResnetOptions>(), layout);
+    return build_resnet(options.as<ResnetOptions>(), loss, layout);
   }
 };
 

@@ -42,8 +42,11 @@ double flops_of_convolution(std::int64_t in, std::int64_t out, std::int64_t kern
 
 class Builder {
  public:
-  Builder(const ResnetOptions& options, const ModelLayout& layout)
-      : options_(options), layout_(layout), names_(resnet_unit_names(options)) {}
+  Builder(const ResnetOptions& options, const LossOptions& loss, const ModelLayout& layout)
+      : options_(options),
+        loss_(loss.kind().make(loss.options())),
+        layout_(layout),
+        names_(resnet_unit_names(options)) {}
 
   Model build() {
     add_stem();
@@ -53,6 +56,7 @@ class Builder {
       }
     }
     add_head();
+    make_units();
     auto& facts = model_.facts;
     facts.flops_per_sample = std::accumulate(facts.unit_flops.begin(), facts.unit_flops.end(), 0.0);
     facts.pads_microbatches = syncs();
@@ -77,8 +81,9 @@ class Builder {
     const double flops =
         flops_of_convolution(options_.channels, options_.width, large ? 7 : 3, size);
     const Cursor next{options_.width, large ? halved(size) : size};
-    add("", [=, this] { return ResnetStemModule(options_, norm(), format(), layout_.type); }, next,
-        flops, {});
+    add(
+        "", [=, this] { return ResnetStemModule(options_, norm(), format(), layout_.type); }, next,
+        flops);
   }
 
   void add_block(std::size_t group, std::int64_t block) {
@@ -97,42 +102,51 @@ class Builder {
     const BlockShape shape{in, width, out, stride, bottleneck};
     const std::string prefix =
         "layer" + std::to_string(group + 1) + "." + std::to_string(block) + ".";
-    add(prefix, [=, this] { return ResnetBlockModule(shape, norm(), format()); }, next, flops, {});
+    add(
+        prefix, [=, this] { return ResnetBlockModule(shape, norm(), format()); }, next, flops);
   }
 
   void add_head() {
     const std::int64_t channels = at_.channels, classes = options_.classes;
-    const UnitLoss loss = [](const at::Tensor& logits, const at::Tensor& targets) {
-      return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
-    };
     const double flops = 6 * static_cast<double>(channels * classes);
     add(
-        "", [=] { return ResnetHeadModule(channels, classes); }, {classes, 0}, flops, loss);
+        "", [=] { return ResnetHeadModule(channels, classes); }, {classes, 0}, flops);
   }
 
   template <class Make>
-  void add(std::string prefix, const Make& make, Cursor next, double flops, UnitLoss loss) {
-    const std::size_t index = model_.units.size();
+  void add(std::string prefix, const Make& make, Cursor next, double flops) {
     std::vector<std::int64_t> output{next.channels};
     if (next.size > 0) output.insert(output.end(), {next.size, next.size});
-    NamedUnit unit = troika::unit(names_[index], make, output, flops);
+    NamedUnit unit = troika::unit(names_[units_.size()], make, output, flops);
     unit.prefix = std::move(prefix);
     unit.describe = [inputs = at_.channels](ParameterSpec& spec) {
       describe_parameter(spec, inputs);
     };
     unit.runs_without_samples = syncs();
-    std::vector<std::int64_t> input;
-    if (index > 0) input = {at_.channels, at_.size, at_.size};
-    model_.units.push_back(std::make_unique<ModuleUnit>(unit, input, std::move(loss),
-                                                        layout_.recompute, layout_.type));
+    units_.push_back(std::move(unit));
     model_.facts.unit_flops.push_back(flops);
     at_ = next;
   }
 
+  void make_units() {
+    const std::vector<std::vector<UnitTensor>> flows = flows_of(units_);
+    const UnitLoss loss = [loss = loss_](const TensorMap& outputs, const TensorMap& batch) {
+      return loss->of(outputs[0], batch.at("targets"));
+    };
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      const bool is_last = i + 1 == units_.size();
+      model_.units.push_back(std::make_unique<ModuleUnit>(units_[i], flows[i], flows[i + 1],
+                                                          is_last ? loss : UnitLoss(),
+                                                          layout_.recompute, layout_.type));
+    }
+  }
+
   const ResnetOptions& options_;
+  std::shared_ptr<const Loss> loss_;
   const ModelLayout& layout_;
   std::vector<std::string> names_;
   Cursor at_{};
+  std::vector<NamedUnit> units_;
   Model model_;
 };
 
@@ -149,8 +163,9 @@ std::vector<std::string> resnet_unit_names(const ResnetOptions& options) {
   return names;
 }
 
-Model build_resnet(const ResnetOptions& options, const ModelLayout& layout) {
-  return Builder(options, layout).build();
+Model build_resnet(const ResnetOptions& options, const LossOptions& loss,
+                   const ModelLayout& layout) {
+  return Builder(options, loss, layout).build();
 }
 
 }  // namespace troika

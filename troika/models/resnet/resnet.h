@@ -14,7 +14,8 @@ namespace troika {
 // convolutions start normal with deviation sqrt(2 / (out channels x kernel area)) (He et al. 2015,
 // "Delving deep into rectifiers", equation 14), norms at 1 and 0. Shortcuts that change the shape
 // are 1x1 convolutions (option B). In a bottleneck the 3x3 convolution has the stride.
-[[nodiscard]] Model build_resnet(const ResnetOptions& options, const ModelLayout& layout = {});
+[[nodiscard]] Model build_resnet(const ResnetOptions& options, const LossOptions& loss = {},
+                                 const ModelLayout& layout = {});
 
 // Returns the name of each unit: "stem", "layer1.0", ..., "head".
 [[nodiscard]] std::vector<std::string> resnet_unit_names(const ResnetOptions& options);

@@ -41,29 +41,38 @@ class PipelineExecutor::Execution {
         gradients_(cells_of(schedule)),
         saved_(cells_of(schedule)) {}
 
-  PipelineReport run(Mode mode, double loss_scale, const LossHook& after_forward) {
-    mode_ = mode;
+  PipelineReport train(double loss_scale, const LossHook& after_forward) {
     loss_scale_ = loss_scale;
+    return run(Mode::kTrain, after_forward);
+  }
+
+  PipelineReport evaluate(const PredictionHook& on_prediction) {
+    on_prediction_ = on_prediction;
+    return run(Mode::kEvaluate, {});
+  }
+
+ private:
+  PipelineReport run(Mode mode, const LossHook& after_forward) {
+    mode_ = mode;
     const Program& program =
         schedule_.programs[static_cast<std::size_t>(executor_.pipeline_.rank())];
     forwards_left_ = std::ranges::count(program, ActionKind::kForward, &ScheduleAction::kind);
     for (const ScheduleAction& action : program) {
       execute(action);
       if (action.kind != ActionKind::kForward || --forwards_left_ > 0) continue;
-      if (after_forward) after_forward(report_.loss_sum);
+      if (after_forward) after_forward(report_.loss);
     }
     while (!pending_sends_.empty()) finish_oldest_send();
     return report_;
   }
 
- private:
-  // A tensor that is here, or on its way.
+  // Tensors that are here, or on their way.
   struct Arrival {
-    at::Tensor tensor;
+    Tensors tensors;
     Work work;
   };
   struct PendingSend {
-    at::Tensor tensor;
+    Tensors tensors;
     Work work;
   };
 
@@ -81,26 +90,30 @@ class PipelineExecutor::Execution {
       case ActionKind::kSendGradient:
         return send(action, take(gradients_, action));
       case ActionKind::kReceiveActivation:
-        return receive(action, inputs_, stage(action).input_shape(microbatch(action)));
+        return receive(action, inputs_, stage(action).inputs(microbatch(action)), Flow::kForward);
       case ActionKind::kReceiveGradient:
-        return receive(action, gradients_, stage(action).output_shape(microbatch(action)));
+        return receive(action, gradients_, stage(action).outputs(microbatch(action)),
+                       Flow::kBackward);
     }
   }
 
   void forward(const ScheduleAction& action) {
-    at::Tensor input = action.stage > 0 ? take(inputs_, action) : at::Tensor();
+    Tensors input = action.stage > 0 ? take(inputs_, action) : Tensors();
     const Span span(executor_.trace_, Track::kForward, span_name(action));
     Saved& saved = saved_[cell_of(schedule_, action)].emplace();
     saved.microbatch = microbatch(action);
     saved.microbatch.stage = action.stage;
     saved.mode = mode_;
     saved.loss_scale = loss_scale_;
+    saved.wants_predictions = static_cast<bool>(on_prediction_);
     hooks_.begin_pass(action.microbatch, action.stage);
     Activation output = stage(action).forward({std::move(input)}, saved, hooks_);
     if (is_last(action.stage)) {
-      report_.loss_sum += output.loss_sum;
+      report_.loss.add(output.loss);
+      if (on_prediction_ && !output.tensors.empty())
+        on_prediction_(saved.microbatch, output.tensor());
     } else {
-      inputs_[cell_of(schedule_, action.stage + 1, action.microbatch)] = {std::move(output.hidden),
+      inputs_[cell_of(schedule_, action.stage + 1, action.microbatch)] = {std::move(output.tensors),
                                                                           {}};
     }
     if (mode_ == Mode::kEvaluate) {
@@ -111,15 +124,15 @@ class PipelineExecutor::Execution {
   }
 
   void backward(const ScheduleAction& action) {
-    at::Tensor gradient = is_last(action.stage) ? at::Tensor() : take(gradients_, action);
+    Tensors gradients = is_last(action.stage) ? Tensors() : take(gradients_, action);
     const Span span(executor_.trace_, Track::kBackward, span_name(action));
     Saved& saved = saved_of(action);
     const bool whole = action.kind == ActionKind::kBackward;
     hooks_.begin_pass(action.microbatch, action.stage);
-    gradient = whole ? stage(action).backward(saved, std::move(gradient), hooks_)
-                     : stage(action).backward_input(saved, std::move(gradient), hooks_);
+    gradients = whole ? stage(action).backward(saved, std::move(gradients), hooks_)
+                      : stage(action).backward_input(saved, std::move(gradients), hooks_);
     if (action.stage > 0) {
-      gradients_[cell_of(schedule_, action.stage - 1, action.microbatch)] = {std::move(gradient),
+      gradients_[cell_of(schedule_, action.stage - 1, action.microbatch)] = {std::move(gradients),
                                                                              {}};
     }
     if (whole) release(action);
@@ -137,12 +150,13 @@ class PipelineExecutor::Execution {
     --alive_;
   }
 
-  void send(const ScheduleAction& action, at::Tensor tensor) {
+  void send(const ScheduleAction& action, Tensors tensors) {
     if (microbatch(action).samples() == 0) return;
     while (!pending_sends_.empty() && pending_sends_.front().work.done()) finish_oldest_send();
     if (std::ssize(pending_sends_) == schedule_.most_sends()) finish_oldest_send();
-    tensor = tensor.contiguous();
-    pending_sends_.push_back({tensor, exchange(action, Transfer::Direction::kSend, tensor)});
+    std::erase_if(tensors, [](const at::Tensor& each) { return !each.defined(); });
+    for (at::Tensor& each : tensors) each = each.contiguous();
+    pending_sends_.push_back({tensors, exchange(action, Transfer::Direction::kSend, tensors)});
   }
 
   void finish_oldest_send() {
@@ -150,32 +164,43 @@ class PipelineExecutor::Execution {
     pending_sends_.pop_front();
   }
 
+  // Of what crosses a cut; backward only some of it has a gradient, and the rest stays undefined.
+  enum class Flow { kForward, kBackward };
   void receive(const ScheduleAction& action, std::vector<std::optional<Arrival>>& arrivals,
-               const std::vector<std::int64_t>& shape) {
+               const std::vector<FlowSpec>& specs, Flow flow) {
     if (microbatch(action).samples() == 0) {
       arrivals[cell_of(schedule_, action)].emplace();
       return;
     }
-    const at::Tensor tensor = at::empty(shape, executor_.options_.type);
+    Tensors tensors, received;
+    for (const FlowSpec& spec : specs) {
+      at::Tensor& tensor = tensors.emplace_back();
+      if (flow == Flow::kBackward && !spec.carries_gradient) continue;
+      tensor = at::empty(spec.shape, spec.type.value_or(executor_.options_.type));
+      received.push_back(tensor);
+    }
     arrivals[cell_of(schedule_, action)] = {
-        tensor, exchange(action, Transfer::Direction::kReceive, tensor)};
+        std::move(tensors), exchange(action, Transfer::Direction::kReceive, received)};
   }
 
   [[nodiscard]] Work exchange(const ScheduleAction& action, Transfer::Direction direction,
-                              const at::Tensor& tensor) const {
-    const Transfer transfer{direction, schedule_.peer(action), tensor};
-    return executor_.pipeline_.exchange({&transfer, 1}, {describe(action), Deadline::in(timeout_)});
+                              const Tensors& tensors) const {
+    std::vector<Transfer> transfers;
+    for (const at::Tensor& each : tensors) {
+      transfers.push_back({direction, schedule_.peer(action), each});
+    }
+    return executor_.pipeline_.exchange(transfers, {describe(action), Deadline::in(timeout_)});
   }
 
-  // Waits for it if it is on its way.
-  [[nodiscard]] at::Tensor take(std::vector<std::optional<Arrival>>& arrivals,
-                                const ScheduleAction& action) const {
+  // Waits for them if they are on their way.
+  [[nodiscard]] Tensors take(std::vector<std::optional<Arrival>>& arrivals,
+                             const ScheduleAction& action) const {
     std::optional<Arrival>& arrival = arrivals[cell_of(schedule_, action)];
     check(arrival.has_value(), "an action of the schedule uses what is not there");
     arrival->work.wait();
-    at::Tensor tensor = std::move(arrival->tensor);
+    Tensors tensors = std::move(arrival->tensors);
     arrival.reset();
-    return tensor;
+    return tensors;
   }
 
   [[nodiscard]] Stage& stage(const ScheduleAction& action) const {
@@ -205,6 +230,7 @@ class PipelineExecutor::Execution {
   Seconds timeout_;
   Mode mode_ = Mode::kTrain;
   double loss_scale_ = 1;
+  PredictionHook on_prediction_;
   std::vector<std::optional<Arrival>> inputs_;     // of a stage
   std::vector<std::optional<Arrival>> gradients_;  // of a stage's output
   std::vector<std::optional<Saved>> saved_;
@@ -241,16 +267,16 @@ PipelineReport PipelineExecutor::train(std::span<const Microbatch> microbatches,
                                        UnitHooks& hooks, Seconds timeout,
                                        const LossHook& after_forward) {
   if (microbatches.empty()) {
-    if (after_forward) after_forward(0);
+    if (after_forward) after_forward({});
     return {};
   }
   const Schedule& schedule = schedule_for(static_cast<int>(microbatches.size()));
-  return Execution(*this, schedule, microbatches, hooks, timeout)
-      .run(Mode::kTrain, loss_scale, after_forward);
+  return Execution(*this, schedule, microbatches, hooks, timeout).train(loss_scale, after_forward);
 }
 
 PipelineReport PipelineExecutor::evaluate(std::span<const Microbatch> microbatches,
-                                          UnitHooks& hooks, Seconds timeout) {
+                                          UnitHooks& hooks, Seconds timeout,
+                                          const PredictionHook& on_prediction) {
   if (microbatches.empty()) return {};
   const int count = static_cast<int>(microbatches.size());
   const Schedule* schedule = find_schedule(forward_only_, count);
@@ -258,7 +284,7 @@ PipelineReport PipelineExecutor::evaluate(std::span<const Microbatch> microbatch
     forward_only_.push_back(without_backward(schedule_for(count)));
     schedule = &forward_only_.back();
   }
-  return Execution(*this, *schedule, microbatches, hooks, timeout).run(Mode::kEvaluate, 1, {});
+  return Execution(*this, *schedule, microbatches, hooks, timeout).evaluate(on_prediction);
 }
 
 }  // namespace troika

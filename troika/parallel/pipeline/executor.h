@@ -22,13 +22,13 @@ struct PipelineOptions {
   std::string schedule = "1f1b";
   // Stages on each rank.
   int virtual_stages = 1;
-  // What hidden states and their gradients are computed in.
+  // What the tensors between stages are in where they do not say it themselves.
   at::ScalarType type = at::kFloat;
 };
 
 // What a pass over the microbatches of a step gave on this rank.
 struct PipelineReport {
-  double loss_sum = 0;  // over the targets that count; zero unless the last stage is here
+  LossTerms loss;                  // zero unless the last stage is here
   int peak_stage_activations = 0;  // forward passes whose backward pass was to come, at most
 };
 
@@ -42,9 +42,11 @@ class PipelineExecutor {
   // Whether the last stage of the model, which gives the loss, is on this rank.
   [[nodiscard]] bool has_last_stage() const { return has_last_stage_; }
 
-  // Told the sum of losses as soon as all forward passes of this rank are done, and before its last
-  // backward pass.
-  using LossHook = std::function<void(double loss_sum)>;
+  // Told the loss as soon as all forward passes of this rank are done, and before its last backward
+  // pass.
+  using LossHook = std::function<void(const LossTerms& loss)>;
+  // Told what the model predicts, [samples, ...], where the last stage is.
+  using PredictionHook = std::function<void(const Microbatch&, const at::Tensor& predictions)>;
 
   // Collective among the ranks of the pipeline, with the same microbatches on each: forward and
   // backward passes, in the schedule's order. Each transfer has `timeout` from when it is posted.
@@ -53,7 +55,7 @@ class PipelineExecutor {
                        UnitHooks& hooks, Seconds timeout, const LossHook& after_forward);
   // The same without backward passes.
   PipelineReport evaluate(std::span<const Microbatch> microbatches, UnitHooks& hooks,
-                          Seconds timeout);
+                          Seconds timeout, const PredictionHook& on_prediction = {});
 
   // What this pipeline's ranks do in a step of so many microbatches, at least one; proven before it
   // is given.

@@ -6,8 +6,9 @@
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/parallel/pipeline/module_pipeline.h>
 #include <troika/parallel/pipeline/module_pipeline_setup.h>
+#include <troika/parallel/pipeline/step_engine.h>
 #include <troika/schedule/generate.h>
-#include <troika/sync/gradients/data_axis.h>
+#include <troika/sync/all_reduce_sync.h>
 
 #include <torch/torch.h>
 
@@ -41,6 +42,26 @@ class EvalMode {
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> before_;  // parents come first
 };
 
+// Samples of a batch, or -1 where its tensors disagree.
+std::int64_t samples_of(const TensorMap& batch) {
+  if (batch.empty()) return -1;
+  for (const NamedTensor& each : batch) {
+    if (!each.tensor.defined() || each.tensor.dim() < 1) return -1;
+  }
+  for (const NamedTensor& each : batch) {
+    if (each.tensor.size(0) != batch[0].size(0)) return -1;
+  }
+  return batch[0].size(0);
+}
+
+double mean_of(const StepSums& sums) {
+  if (sums.weight == 0) {
+    throw UsageError("no rank has a sample in this step",
+                     "leave out a step for which no rank has one, on all ranks");
+  }
+  return sums.loss / sums.weight;
+}
+
 }  // namespace
 
 struct ModulePipeline::Impl {
@@ -58,13 +79,7 @@ struct ModulePipeline::Impl {
   void end() { in_step = false; }
   // What the optimiser, or the caller, has written to shards and modules is gathered.
   void refresh();
-  std::vector<Microbatch> split(const at::Tensor& inputs, const at::Tensor& targets);
-  struct Sums {
-    double loss, samples;
-    [[nodiscard]] double mean() const;
-  };
-  // Over all ranks.
-  Sums sums(double loss_sum, std::int64_t samples) const;
+  std::vector<Microbatch> split(const TensorMap& batch);
 
   PipelineGroups groups;
   ModulePipelineOptions options;
@@ -73,9 +88,10 @@ struct ModulePipeline::Impl {
   std::vector<ModuleUnit*> units;  // of this rank, held by the stages
   std::vector<std::unique_ptr<UnitStage>> stages;
   std::unique_ptr<Arena> arena;
-  std::unique_ptr<DataAxis> axis;
+  std::unique_ptr<AllReduceSync> sync;
   std::unique_ptr<ParameterSums> norm_sums;
   std::unique_ptr<PipelineExecutor> executor;
+  std::optional<StepEngine> engine;
   std::vector<ParameterShard> shards;
   std::int64_t step = 0;
   bool in_step = false;
@@ -108,6 +124,8 @@ ModulePipeline::Impl::Impl(const std::vector<NamedUnit>& all, const UnitLoss& lo
   executor = std::make_unique<PipelineExecutor>(
       std::move(stage_pointers), groups.pipeline,
       PipelineOptions{options.schedule, options.virtual_stages, options.type}, nullptr);
+  engine.emplace(
+      StepEngine::Parts{*executor, *sync, *arena, *norm_sums, executor->has_last_stage()});
 }
 
 void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span<const int> cut,
@@ -115,15 +133,16 @@ void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span
   const Schedule schedule =
       make_schedule(options.schedule, {options.pipeline, options.virtual_stages, 1});
   splits_backward = schedule.splits_backward();
+  const std::vector<std::vector<UnitTensor>> flows = flows_of(all);
   int first_unit = 0;
   for (const int stage : schedule.stages_of(groups.pipeline.rank())) {
     std::vector<std::unique_ptr<Unit>> made;
     const auto begin = static_cast<std::size_t>(cut[static_cast<std::size_t>(stage)]);
     const auto end = static_cast<std::size_t>(cut[static_cast<std::size_t>(stage) + 1]);
     for (std::size_t i = begin; i < end; ++i) {
-      auto one = std::make_unique<ModuleUnit>(
-          all[i], i == 0 ? std::vector<std::int64_t>() : all[i - 1].output_shape,
-          i + 1 == all.size() ? loss : UnitLoss(), options.recompute, options.type);
+      auto one = std::make_unique<ModuleUnit>(all[i], flows[i], flows[i + 1],
+                                              i + 1 == all.size() ? loss : UnitLoss(),
+                                              options.recompute, options.type);
       units.push_back(one.get());
       made.push_back(std::move(one));
     }
@@ -196,7 +215,10 @@ void ModulePipeline::Impl::make_arena() {
   arena = std::make_unique<Arena>(specs, NumericTypes{options.type, options.type}, sharding);
   for (const auto& stage : stages) stage->bind(*arena);
   for (ModuleUnit* unit : units) unit->store(*arena);
-  axis = std::make_unique<DataAxis>(*arena, PartialGroups(), timeout);
+  AllReduceOptions reduction;
+  reduction.all = {groups.data, groups.pipeline};
+  reduction.timeout = timeout;
+  sync = std::make_unique<AllReduceSync>(*arena, std::move(reduction));
   SumGroups sum_groups;
   sum_groups.pipeline = groups.pipeline;
   sum_groups.timeout = timeout;
@@ -222,49 +244,30 @@ void ModulePipeline::Impl::begin() {
 // Always: writes of an optimiser to shards leave no trace.
 void ModulePipeline::Impl::refresh() {
   for (ModuleUnit* unit : units) unit->store(*arena);
-  axis->after_update();
+  sync->refresh();
 }
 
-std::vector<Microbatch> ModulePipeline::Impl::split(const at::Tensor& inputs,
-                                                    const at::Tensor& targets) {
-  if (!inputs.defined() || !targets.defined() || inputs.dim() < 1 || targets.dim() < 1 ||
-      inputs.size(0) != targets.size(0)) {
+std::vector<Microbatch> ModulePipeline::Impl::split(const TensorMap& batch) {
+  if (samples_of(batch) < 0) {
     const bool alone = groups.data.size() * groups.pipeline.size() == 1;
     in_step = in_step || !alone;  // others are in this step
-    throw UsageError("inputs and targets are not of the same number of samples",
+    std::vector<std::string> names;
+    for (const NamedTensor& each : batch) names.push_back(each.name);
+    throw UsageError(join(names, " and ") + " are not of the same number of samples",
                      "give tensors of [samples, ...] on every rank, of no samples where there are "
                      "none");
   }
-  const auto x = inputs.tensor_split(options.microbatches);
-  const auto y = targets.tensor_split(options.microbatches);
-  std::vector<Microbatch> microbatches(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    microbatches[i].inputs = x[i];
-    microbatches[i].targets = y[i];
-    microbatches[i].valid = x[i].size(0);
+  std::vector<Microbatch> microbatches(static_cast<std::size_t>(options.microbatches));
+  for (const NamedTensor& each : batch) {
+    const auto parts = each.tensor.tensor_split(options.microbatches);
+    for (std::size_t i = 0; i < parts.size(); ++i) microbatches[i].tensors.add(each.name, parts[i]);
+  }
+  for (std::size_t i = 0; i < microbatches.size(); ++i) {
+    microbatches[i].valid = microbatches[i].samples();
     microbatches[i].step = step + 1;
     microbatches[i].index = static_cast<int>(i);
   }
   return microbatches;
-}
-
-ModulePipeline::Impl::Sums ModulePipeline::Impl::sums(double loss_sum, std::int64_t samples) const {
-  const bool tells = executor->has_last_stage();
-  const at::Tensor both = at::zeros({2}, at::kDouble);
-  both.data_ptr<double>()[0] = tells ? loss_sum : 0;
-  both.data_ptr<double>()[1] = tells ? static_cast<double>(samples) : 0;
-  const Deadline deadline = Deadline::in(timeout);
-  groups.data.all_reduce(both, ReduceOp::kSum, {"loss", deadline}).wait();
-  groups.pipeline.all_reduce(both, ReduceOp::kSum, {"loss of the last stage", deadline}).wait();
-  return {both[0].item<double>(), both[1].item<double>()};
-}
-
-double ModulePipeline::Impl::Sums::mean() const {
-  if (samples == 0) {
-    throw UsageError("no rank has a sample in this step",
-                     "leave out a step for which no rank has one, on all ranks");
-  }
-  return loss / samples;
 }
 
 ModulePipeline::ModulePipeline(const std::vector<NamedUnit>& units, const UnitLoss& loss,
@@ -281,35 +284,41 @@ ModulePipeline& ModulePipeline::operator=(ModulePipeline&&) noexcept = default;
 ModulePipeline::~ModulePipeline() = default;
 
 double ModulePipeline::train(const at::Tensor& inputs, const at::Tensor& targets) {
+  return train(TensorMap{{"inputs", inputs}, {"targets", targets}});
+}
+
+double ModulePipeline::train(const TensorMap& batch) {
   Impl& own = *impl_;
-  const std::vector<Microbatch> microbatches = own.split(inputs, targets);
+  const std::vector<Microbatch> microbatches = own.split(batch);
   own.begin();
   ++own.step;
   own.refresh();
-  own.axis->begin_step(own.options.microbatches, own.timeout);
-  const PipelineReport report = own.executor->train(microbatches, 1, *own.axis, own.timeout, {});
-  own.axis->finish();
-  const Impl::Sums sums = own.sums(report.loss_sum, inputs.size(0));
+  const StepSums sums = own.engine->differentiate({microbatches, 1, {}, own.timeout}).sums;
   own.end();
-  const double mean = sums.mean();
+  const double mean = mean_of(sums);
   for (std::size_t i = 0; i < own.shards.size(); ++i) {
     const at::Tensor& gradient = own.arena->local_shards()[i].gradient;
-    gradient.div_(sums.samples);
+    gradient.div_(sums.weight);
     own.shards[i].tensor.mutable_grad() = detail::leaf_on(gradient);
   }
   return mean;
 }
 
 double ModulePipeline::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
+  return evaluate(TensorMap{{"inputs", inputs}, {"targets", targets}});
+}
+
+double ModulePipeline::evaluate(const TensorMap& batch) {
   Impl& own = *impl_;
-  const std::vector<Microbatch> microbatches = own.split(inputs, targets);
+  const std::vector<Microbatch> microbatches = own.split(batch);
   own.begin();
   own.refresh();
   const EvalMode mode(modules());
-  const PipelineReport report = own.executor->evaluate(microbatches, *own.axis, own.timeout);
-  const Impl::Sums sums = own.sums(report.loss_sum, inputs.size(0));
+  StepPart part;
+  part.loss = own.executor->evaluate(microbatches, *own.sync, own.timeout).loss;
+  const StepSums sums = own.engine->sum(part, "loss");
   own.end();
-  return sums.mean();
+  return mean_of(sums);
 }
 
 double ModulePipeline::clip_grad_norm(double max_norm) {
@@ -320,7 +329,7 @@ double ModulePipeline::clip_grad_norm(double max_norm) {
                      "call it between train() and the optimiser's step()");
   }
   own.begin();
-  const double norm = global_norm(*own.arena, *own.norm_sums);
+  const double norm = own.engine->gradient_norm();
   own.end();
   if (!std::isfinite(norm)) return norm;
   const double factor = clip_factor(norm, max_norm);
@@ -336,9 +345,9 @@ void ModulePipeline::each_value(
   own.refresh();
   for (std::size_t i = 0; i < own.units.size(); ++i) {
     const int number = static_cast<int>(i);
-    own.axis->unshard(number, Direction::kForward);
+    own.sync->unshard(number, Direction::kForward);
     own.units[i]->each_value(act);
-    own.axis->reshard(number);
+    own.sync->reshard(number);
   }
   own.end();
 }
@@ -382,7 +391,7 @@ int ModulePipeline::data_ranks() const {
 }
 
 std::int64_t ModulePipeline::memory_bytes() const {
-  std::int64_t bytes = impl_->axis->buffer_bytes();
+  std::int64_t bytes = impl_->sync->buffer_bytes();
   for (const Storage kind : {Storage::kWorkingWeights, Storage::kMasters, Storage::kGradients}) {
     bytes += impl_->arena->bytes(kind);
   }

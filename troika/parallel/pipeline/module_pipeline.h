@@ -92,8 +92,12 @@ class ModulePipeline {
   // replaced since the model was made: on ranks that have the unit, while the others run into
   // DeadlineError or PeerError.
   double train(const at::Tensor& inputs, const at::Tensor& targets);
+  // The same with any number of tensors, [samples, ...] each: units take them by name, and so does
+  // the loss.
+  double train(const TensorMap& batch);
   // The mean loss alone, with modules in eval().
   double evaluate(const at::Tensor& inputs, const at::Tensor& targets);
+  double evaluate(const TensorMap& batch);
   // After train(): scales gradients so that their norm over the model is at most `max_norm`, and
   // returns the norm. A norm that is not finite leaves them as they are.
   double clip_grad_norm(double max_norm);

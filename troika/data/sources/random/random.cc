@@ -63,10 +63,10 @@ class RandomTokens final : public RandomDataset {
                                       std::int64_t step) const override {
     Microbatch batch = numbered(samples, step);
     const auto count = static_cast<std::int64_t>(samples.size());
-    batch.inputs = at::empty({count, length_}, at::kLong);
-    batch.targets = at::empty({count, length_}, at::kLong);
-    auto* inputs = batch.inputs.mutable_data_ptr<std::int64_t>();
-    auto* targets = batch.targets.mutable_data_ptr<std::int64_t>();
+    batch.tensors = {{"input_ids", at::empty({count, length_}, at::kLong)},
+                     {"targets", at::empty({count, length_}, at::kLong)}};
+    auto* inputs = batch.tensors[0].mutable_data_ptr<std::int64_t>();
+    auto* targets = batch.tensors[1].mutable_data_ptr<std::int64_t>();
     for (const SampleRef& sample : samples) {
       const RandomStream stream(key(split), static_cast<std::uint64_t>(sample.index));
       auto id = static_cast<std::int64_t>(stream.below(0, vocab_size_));
@@ -90,11 +90,12 @@ class RandomFeatures final : public RandomDataset {
  public:
   RandomFeatures(const RandomOptions& data, const SampleSpec& sample, std::uint64_t seed)
       : RandomDataset(data, seed, "data.random.features"),
-        shape_(sample.input.shape),
+        input_(sample.input()),
+        target_(sample.target()),
+        shape_(input_.shape),
         inputs_(static_cast<std::size_t>(c10::multiply_integers(shape_))),
-        is_class_(sample.target.dtype == at::kLong),
-        outputs_(static_cast<std::size_t>(is_class_ ? sample.target.range
-                                                    : sample.target.shape.front())),
+        is_class_(target_.dtype == at::kLong),
+        outputs_(static_cast<std::size_t>(is_class_ ? target_.range : target_.shape.front())),
         taught_(shape_.size() == 1 ? inputs_ : std::min(inputs_, kTaught)),
         teacher_(stream_key(seed, "data.random.teacher"), taught_, outputs_) {}
 
@@ -105,10 +106,11 @@ class RandomFeatures final : public RandomDataset {
     const auto outputs = static_cast<std::int64_t>(outputs_);
     std::vector<std::int64_t> shape = shape_;
     shape.insert(shape.begin(), count);
-    batch.inputs = at::empty(shape, at::kFloat);
-    batch.targets =
+    const at::Tensor inputs = at::empty(shape, at::kFloat);
+    const at::Tensor targets =
         is_class_ ? at::empty({count}, at::kLong) : at::empty({count, outputs}, at::kFloat);
-    auto* features = batch.inputs.mutable_data_ptr<float>();
+    batch.tensors = {{input_.name, inputs}, {target_.name, targets}};
+    auto* features = inputs.mutable_data_ptr<float>();
     std::vector<double> scores(outputs_);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::span<float> sample(features + i * static_cast<std::int64_t>(inputs_), inputs_);
@@ -117,10 +119,12 @@ class RandomFeatures final : public RandomDataset {
       teacher_.score(sample.first(taught_), scores);
       if (is_class_) {
         const auto best = std::max_element(scores.begin(), scores.end());
-        batch.targets.mutable_data_ptr<std::int64_t>()[i] = best - scores.begin();
+        targets.mutable_data_ptr<std::int64_t>()[i] = best - scores.begin();
       } else {
-        std::copy(scores.begin(), scores.end(),
-                  batch.targets.mutable_data_ptr<float>() + i * outputs);
+        if (target_.range == 2) {  // answers, no values
+          for (double& score : scores) score = score > 0 ? 1 : 0;
+        }
+        std::copy(scores.begin(), scores.end(), targets.mutable_data_ptr<float>() + i * outputs);
       }
     }
     batch.valid = count;
@@ -131,6 +135,7 @@ class RandomFeatures final : public RandomDataset {
   // Of inputs with several dimensions, so that images of any size have a teacher.
   static constexpr std::size_t kTaught = 256;
 
+  TensorSpec input_, target_;
   std::vector<std::int64_t> shape_;  // of one sample
   std::size_t inputs_;
   bool is_class_;
@@ -154,7 +159,7 @@ class RandomKind final : public Declared<DataKind, RandomOptions> {
   [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
                                               std::uint64_t seed) const override {
     const auto& data = options.as<RandomOptions>();
-    if (sample.is_language()) return std::make_unique<RandomTokens>(data, sample.input, seed);
+    if (sample.is_language()) return std::make_unique<RandomTokens>(data, sample.input(), seed);
     return std::make_unique<RandomFeatures>(data, sample, seed);
   }
 };

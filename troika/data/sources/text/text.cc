@@ -12,9 +12,9 @@ class TextKind final : public DocumentKind {
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
                    const Origins& origins) const override {
     DocumentKind::check_model(options, sample, model, origins);
-    if (options.as<DocumentOptions>().tokenizer != "bytes" || sample.input.range >= 256) return;
-    const std::string key(sample.input.range_key);
-    origins.fail({"model." + key}, key + " = " + std::to_string(sample.input.range) +
+    if (options.as<DocumentOptions>().tokenizer != "bytes" || sample.input().range >= 256) return;
+    const std::string key(sample.input().range_key);
+    origins.fail({"model." + key}, key + " = " + std::to_string(sample.input().range) +
                                        " is too small for tokenizer = \"bytes\"; at least 256");
   }
 

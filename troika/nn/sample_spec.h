@@ -11,28 +11,32 @@
 
 namespace troika {
 
+enum class TensorRole { kInput, kTarget };
+
 struct TensorSpec {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;  // of one sample; empty: a number
-  std::int64_t range = 0;           // integers lie in [0, range); 0: any value
+  std::int64_t range = 0;           // whole numbers in [0, range), of any dtype; 0: any value
   std::string_view range_key = {};  // the key of [model] that sets the range, for messages
+  TensorRole role = TensorRole::kInput;
+  bool optional = false;  // data may leave it out; optional tensors come last
 
   bool operator==(const TensorSpec&) const = default;
 };
 
 struct SampleSpec {
-  TensorSpec input;
-  TensorSpec target;
+  // In the order of Microbatch::tensors.
+  std::vector<TensorSpec> tensors;
   // What rates and totals count: the targets of a sample that can count, and their word.
   std::int64_t targets_per_sample = 1;
   std::string_view unit = "samples";
 
+  // Return the first input, and the first target. There must be one.
+  [[nodiscard]] const TensorSpec& input() const;
+  [[nodiscard]] const TensorSpec& target() const;
   // Whether a sample is a row of tokens, and its target the next of each.
-  [[nodiscard]] bool is_language() const {
-    return input.dtype == at::kLong && input.shape.size() == 1 && target.dtype == at::kLong &&
-           target.shape == input.shape && target.range == input.range;
-  }
+  [[nodiscard]] bool is_language() const;
 };
 
 }  // namespace troika

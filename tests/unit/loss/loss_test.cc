@@ -1,0 +1,125 @@
+// Each loss against its formula, and its own gradient against autograd's, in fp64.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <troika/base/error.h>
+#include <troika/loss/loss.h>
+
+#include <cmath>
+#include <limits>
+
+namespace troika {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+LossOptions with_keys(const LossKind& kind,
+                      const std::vector<std::pair<std::string, std::vector<double>>>& lists,
+                      double smoothing = 0) {
+  LossOptions loss(kind);
+  for (const Key& key : kind.keys()) {
+    if (const auto* list = std::get_if<NumberListSpec>(&key.spec)) {
+      for (const auto& [name, values] : lists) {
+        if (name == key.name) list->at.edit(loss.options().data()) = values;
+      }
+    } else if (const auto* number = std::get_if<NumberSpec>(&key.spec)) {
+      number->at.edit(loss.options().data()) = smoothing;
+    }
+  }
+  return loss;
+}
+
+at::Tensor outputs() {
+  return at::tensor({0.5, -1.0, 2.0, 0.1, 0.3, -0.7, -2.0, 0.0, 1.5, 0.2, 0.2, 0.2}, at::kDouble)
+      .view({4, 3});
+}
+
+at::Tensor classes() {
+  return at::tensor({2, 0, -100, 1}, at::kLong);
+}
+
+// One sample misses an answer.
+at::Tensor answers() {
+  return at::tensor({1.0, 0.0, 1.0, 0.0, kNaN, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0}, at::kDouble)
+      .view({4, 3});
+}
+
+void expect_own_gradient_is_autograds(const LossOptions& loss, const at::Tensor& targets) {
+  const auto function = loss.kind().make(loss.options());
+  at::Tensor leaf = outputs().requires_grad_(true);
+  const LossTerms terms = function->of(leaf, targets);
+  const auto expected =
+      torch::autograd::grad({terms.sum}, {leaf}, {at::scalar_tensor(0.25, at::kDouble)});
+  const at::NoGradGuard no_autograd;
+  const at::Tensor own = outputs();
+  const LossTerms same = function->with_gradient_(own, targets, 0.25);
+  EXPECT_NEAR(same.read_sum(), terms.read_sum(), 1e-14) << loss.name();
+  EXPECT_EQ(same.weight.defined(), terms.weight.defined());
+  EXPECT_EQ(same.read_weight(), terms.read_weight());
+  EXPECT_LE((own - expected[0]).abs().max().item<double>(), 1e-15) << loss.name();
+}
+
+TEST(Losses, OwnGradientsAreThoseOfAutograd) {
+  expect_own_gradient_is_autograds(LossOptions(cross_entropy_kind()), classes());
+  const std::vector<double> weights = {0.5, 2, 3};
+  for (const double smoothing : {0.0, 0.2}) {
+    expect_own_gradient_is_autograds(
+        with_keys(cross_entropy_kind(), {{"class_weights", weights}}, smoothing), classes());
+  }
+  expect_own_gradient_is_autograds(with_keys(cross_entropy_kind(), {}, 0.2), classes());
+  expect_own_gradient_is_autograds(LossOptions(binary_cross_entropy_kind()), answers());
+  expect_own_gradient_is_autograds(
+      with_keys(binary_cross_entropy_kind(), {{"positive_weights", weights}}), answers());
+  expect_own_gradient_is_autograds(LossOptions(mean_square_kind()), answers());
+}
+
+// -(1 - s) w_y log p_y - s / C sum w_c log p_c, and the weights of the targets that count.
+TEST(Losses, CrossEntropySmoothsAndWeighs) {
+  const std::vector<double> weights = {0.5, 2, 3};
+  const LossOptions loss = with_keys(cross_entropy_kind(), {{"class_weights", weights}}, 0.3);
+  const LossTerms terms = loss.kind().make(loss.options())->of(outputs(), classes());
+  const at::Tensor logs = at::log_softmax(outputs(), 1);
+  double sum = 0;
+  for (const auto& [sample, target] : {std::pair(0, 2), std::pair(1, 0), std::pair(3, 1)}) {
+    sum -= 0.7 * weights[static_cast<std::size_t>(target)] * logs[sample][target].item<double>();
+    for (int c = 0; c < 3; ++c) {
+      sum -= 0.1 * weights[static_cast<std::size_t>(c)] * logs[sample][c].item<double>();
+    }
+  }
+  EXPECT_NEAR(terms.read_sum(), sum, 1e-14);
+  EXPECT_EQ(terms.read_weight(), 3 + 0.5 + 2);
+}
+
+TEST(Losses, MissingAnswersCountNowhere) {
+  for (const LossKind* kind : {&binary_cross_entropy_kind(), &mean_square_kind()}) {
+    const auto loss = kind->make(kind->defaults());
+    const LossTerms terms = loss->of(outputs(), answers());
+    EXPECT_DOUBLE_EQ(terms.read_weight(), 11.0 / 3) << kind->name();
+    double sum = 0;
+    for (int i = 0; i < 12; ++i) {
+      const double z = outputs().view({-1})[i].item<double>();
+      const double y = answers().view({-1})[i].item<double>();
+      if (std::isnan(y)) continue;
+      const double s = 1 / (1 + std::exp(-z));
+      sum += kind == &mean_square_kind() ? (z - y) * (z - y)
+                                         : -y * std::log(s) - (1 - y) * std::log(1 - s);
+    }
+    EXPECT_NEAR(terms.read_sum(), sum / 3, 1e-14) << kind->name();
+  }
+}
+
+TEST(Losses, NarrowOutputsAreSummedInFloat) {
+  const auto loss = cross_entropy_kind().make(cross_entropy_kind().defaults());
+  const at::Tensor narrow = outputs().to(at::kBFloat16);
+  EXPECT_NEAR(loss->of(narrow, classes()).read_sum(),
+              loss->of(narrow.to(at::kFloat), classes()).read_sum(), 1e-6);
+}
+
+TEST(Losses, WeightsMustFitTheOutputs) {
+  const LossOptions loss = with_keys(cross_entropy_kind(), {{"class_weights", {1, 2}}});
+  EXPECT_NO_THROW(loss.kind().check_outputs(loss.options(), 2, Origins()));
+  EXPECT_THROW(loss.kind().check_outputs(loss.options(), 3, Origins()), UsageError);
+}
+
+}  // namespace
+}  // namespace troika

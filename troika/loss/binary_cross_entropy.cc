@@ -1,0 +1,85 @@
+// Binary cross-entropy of logits: each output answers a question of its own with yes (1) or no (0).
+#include <troika/loss/loss.h>
+#include <troika/loss/weights.h>
+
+namespace troika {
+namespace {
+
+struct BinaryCrossEntropyOptions {
+  std::vector<double> positive_weights;
+
+  bool operator==(const BinaryCrossEntropyOptions&) const = default;
+};
+
+// A sample's loss is the mean over its outputs of
+//   -w y log s(z) - (1 - y) log(1 - s(z)),  s the logistic function.
+// Targets that are not a number are missing: they count neither in the sum nor in the weight.
+class BinaryCrossEntropy final : public Loss {
+ public:
+  explicit BinaryCrossEntropy(BinaryCrossEntropyOptions options) : options_(std::move(options)) {}
+
+  [[nodiscard]] LossTerms of(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    const at::Tensor logits = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
+    const at::Tensor there = targets.eq(targets);
+    const at::Tensor known = at::where(there, targets, 0).to(logits.dtype());
+    const at::Tensor weights = detail::weights_like(options_.positive_weights, logits);
+    const at::Tensor each =
+        at::binary_cross_entropy_with_logits(logits, known, {}, weights, at::Reduction::None);
+    const auto size = static_cast<double>(outputs.size(1));
+    return {(each * there).sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
+  }
+
+  [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
+                                         double scale) const override {
+    LossTerms terms = of(outputs, targets);
+    const at::Tensor there = targets.eq(targets);
+    const at::Tensor yes = at::where(there, targets, 0).to(outputs.dtype());
+    const at::Tensor s = at::sigmoid(outputs);
+    at::Tensor pull = yes * (1 - s);
+    if (!options_.positive_weights.empty()) {
+      pull.mul_(detail::weights_like(options_.positive_weights, outputs));
+    }
+    const at::Tensor gradient = ((1 - yes) * s - pull).mul_(there);
+    outputs.copy_(gradient.mul_(scale / static_cast<double>(outputs.size(1))));
+    return terms;
+  }
+
+ private:
+  BinaryCrossEntropyOptions options_;
+};
+
+// clang-format off
+std::vector<Key> binary_cross_entropy_keys() {
+  using O = BinaryCrossEntropyOptions;
+  return {KeysOf<O>::numbers<&O::positive_weights>("positive_weights", ranges::kAboveZero, "what a yes of each output weighs; []: 1 each")};
+}
+// clang-format on
+
+class BinaryCrossEntropyKind final : public Declared<LossKind, BinaryCrossEntropyOptions> {
+ public:
+  BinaryCrossEntropyKind() : Declared("binary_cross_entropy", binary_cross_entropy_keys()) {}
+
+  [[nodiscard]] TensorSpec targets(std::int64_t outputs, std::string_view key) const override {
+    TensorSpec spec{"targets", at::kFloat, {outputs}, 2, key};
+    spec.role = TensorRole::kTarget;
+    return spec;
+  }
+  void check_outputs(const Options& options, std::int64_t outputs,
+                     const Origins& origins) const override {
+    detail::check_weights("positive_weights",
+                          options.as<BinaryCrossEntropyOptions>().positive_weights, outputs,
+                          origins);
+  }
+  [[nodiscard]] std::shared_ptr<const Loss> make(const Options& options) const override {
+    return std::make_shared<BinaryCrossEntropy>(options.as<BinaryCrossEntropyOptions>());
+  }
+};
+
+}  // namespace
+
+const LossKind& binary_cross_entropy_kind() {
+  static const BinaryCrossEntropyKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

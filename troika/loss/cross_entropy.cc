@@ -1,0 +1,108 @@
+// Softmax cross-entropy of class indices, with label smoothing (Szegedy et al. 2015, section 7) and
+// weights of classes.
+#include <troika/loss/loss.h>
+#include <troika/loss/weights.h>
+#include <troika/nn/microbatch.h>
+#include <troika/ops/cross_entropy.h>
+
+#include <array>
+
+namespace troika {
+namespace {
+
+struct CrossEntropyOptions {
+  double label_smoothing = 0;
+  std::vector<double> class_weights;
+
+  bool operator==(const CrossEntropyOptions&) const = default;
+};
+
+// With w the weights, C classes and s the smoothing, the loss of a target y is
+//   -(1 - s) w_y log p_y - s / C sum_c w_c log p_c
+// and its weight is w_y, so that the mean is PyTorch's.
+class CrossEntropy final : public Loss {
+ public:
+  explicit CrossEntropy(CrossEntropyOptions options) : options_(std::move(options)) {}
+
+  [[nodiscard]] LossTerms of(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    const bool narrow = outputs.element_size() < 4;
+    const at::Tensor logits = narrow ? outputs.to(at::kFloat) : outputs;
+    const at::Tensor weights = detail::weights_like(options_.class_weights, logits);
+    return {at::cross_entropy_loss(logits, targets, weights, at::Reduction::Sum, kIgnoredTarget,
+                                   options_.label_smoothing)
+                .to(at::kDouble),
+            weight_of(targets, weights)};
+  }
+
+  [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
+                                         double scale) const override {
+    if (options_ == CrossEntropyOptions()) {
+      const double sum = ops::cross_entropy_with_gradient_(outputs, targets, scale);
+      return {at::scalar_tensor(sum, at::kDouble), {}};
+    }
+    const LossTerms terms = of(outputs, targets);
+    const double s = options_.label_smoothing;
+    const std::int64_t classes = outputs.size(1);
+    at::Tensor weights = detail::weights_like(options_.class_weights, outputs);
+    if (!weights.defined()) weights = at::ones({classes}, outputs.options());
+    const at::Tensor counts = targets.ne(kIgnoredTarget);
+    const at::Tensor known = targets.masked_fill(counts.logical_not(), 0);
+    const at::Tensor hard = ((1 - s) * weights).index_select(0, known).mul_(counts).unsqueeze(1);
+    const at::Tensor soft = (s / static_cast<double>(classes)) * counts.to(outputs.dtype());
+    // d/dz of the first term is hard (p - onehot), of the second soft (p sum(w) - w).
+    at::Tensor gradient = at::softmax(outputs, 1) * (hard + soft.unsqueeze(1) * weights.sum());
+    gradient.scatter_add_(1, known.unsqueeze(1), -hard);
+    gradient.sub_(at::outer(soft, weights));
+    outputs.copy_(gradient.mul_(scale));
+    return terms;
+  }
+
+ private:
+  static at::Tensor weight_of(const at::Tensor& targets, const at::Tensor& weights) {
+    if (!weights.defined()) return {};
+    const at::Tensor counts = targets.ne(kIgnoredTarget);
+    const at::Tensor known = targets.masked_fill(counts.logical_not(), 0).reshape({-1});
+    return weights.to(at::kDouble).index_select(0, known).mul_(counts.reshape({-1})).sum();
+  }
+
+  CrossEntropyOptions options_;
+};
+
+// clang-format off
+std::vector<Key> cross_entropy_keys() {
+  using O = CrossEntropyOptions;
+  using K = KeysOf<O>;
+  return {
+      K::number<&O::label_smoothing>("label_smoothing", ranges::kBelowOne, "share of a target that is spread over all classes"),
+      K::numbers<&O::class_weights>("class_weights", ranges::kAboveZero, "what a target of each class weighs; []: 1 each"),
+  };
+}
+// clang-format on
+
+class CrossEntropyKind final : public Declared<LossKind, CrossEntropyOptions> {
+ public:
+  CrossEntropyKind() : Declared("cross_entropy", cross_entropy_keys()) {}
+
+  [[nodiscard]] TensorSpec targets(std::int64_t outputs, std::string_view key) const override {
+    TensorSpec spec{"targets", at::kLong, {}, outputs, key};
+    spec.role = TensorRole::kTarget;
+    return spec;
+  }
+  void check_outputs(const Options& options, std::int64_t outputs,
+                     const Origins& origins) const override {
+    detail::check_weights("class_weights", options.as<CrossEntropyOptions>().class_weights, outputs,
+                          origins);
+  }
+  [[nodiscard]] std::shared_ptr<const Loss> make(const Options& options) const override {
+    return std::make_shared<CrossEntropy>(options.as<CrossEntropyOptions>());
+  }
+};
+
+}  // namespace
+
+const LossKind& cross_entropy_kind() {
+  static const CrossEntropyKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

@@ -1,0 +1,56 @@
+// The losses that [loss] kind can name. Each is a file that declares its keys and its formula, and
+// a line in kinds.cc.
+#pragma once
+
+#include <troika/config/component.h>
+#include <troika/nn/loss_terms.h>
+#include <troika/nn/sample_spec.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace troika {
+
+// A loss with its options. Const access is thread safe.
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  // Takes what a model gives for some samples, `outputs` [samples, n] of any floating type, and
+  // their targets; autograd can differentiate the sum. A weight that is left undefined is the
+  // number of targets that count.
+  [[nodiscard]] virtual LossTerms of(const at::Tensor& outputs,
+                                     const at::Tensor& targets) const = 0;
+  // Gives the same, and overwrites `outputs`, fp32 or fp64, with the gradient of `scale` times the
+  // sum.
+  [[nodiscard]] virtual LossTerms with_gradient_(const at::Tensor& outputs,
+                                                 const at::Tensor& targets, double scale) const = 0;
+};
+
+class LossKind : public Component {
+ public:
+  // Returns every kind that there is.
+  [[nodiscard]] static std::span<const LossKind* const> all();
+  [[nodiscard]] static const LossKind& default_kind();
+
+  // Describes the targets of a sample for which a model gives `outputs` numbers; `key` is the key
+  // of [model] that sets how many.
+  [[nodiscard]] virtual TensorSpec targets(std::int64_t outputs, std::string_view key) const = 0;
+  // Throws UsageError where the options do not go with so many outputs.
+  virtual void check_outputs(const Options& options, std::int64_t outputs,
+                             const Origins& origins) const;
+  [[nodiscard]] virtual std::shared_ptr<const Loss> make(const Options& options) const = 0;
+};
+
+// The section [loss] of a recipe.
+using LossOptions = Chosen<LossKind>;
+
+// Returns the names of all kinds, for keys that name one.
+[[nodiscard]] std::vector<std::string_view> loss_names();
+
+[[nodiscard]] const LossKind& cross_entropy_kind();
+[[nodiscard]] const LossKind& binary_cross_entropy_kind();
+[[nodiscard]] const LossKind& mean_square_kind();
+
+}  // namespace troika

@@ -1,0 +1,78 @@
+// The metrics that [train] metrics can name: what an evaluation says of a model beside its loss.
+// Each adds up, or gathers, what it needs over all samples and ranks, and computes its value once
+// from that: never a mean of means.
+#pragma once
+
+#include <troika/loss/loss.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+// What a metric has to judge.
+struct MetricSubject {
+  std::string_view model;  // the kind's name, for messages
+  std::string_view loss;   // likewise
+  std::int64_t outputs = 1;
+  // Whether the model gives its outputs; else only its loss is known.
+  bool gives_outputs = true;
+};
+
+// One evaluation's. Not thread safe.
+class Metric {
+ public:
+  virtual ~Metric() = default;
+  // Takes the model's outputs [samples, n] and targets of some samples.
+  virtual void add(const at::Tensor& outputs, const at::Tensor& targets) = 0;
+  // Returns what ranks add up, fp64 [k] in host memory; undefined: nothing.
+  [[nodiscard]] virtual at::Tensor sums() const { return {}; }
+  // Returns what ranks lay end to end, fp64 [samples, k] in host memory with k > 0, also of no
+  // samples; undefined: nothing.
+  [[nodiscard]] virtual at::Tensor rows() const { return {}; }
+  // Computes the value from the sums and the rows of all ranks and the mean loss. Nothing where it
+  // is not defined, as an AUC without a positive.
+  [[nodiscard]] virtual std::optional<double> value(const at::Tensor& sums, const at::Tensor& rows,
+                                                    double mean_loss) const = 0;
+};
+
+enum class Better { kHigher, kLower };
+
+class MetricKind {
+ public:
+  virtual ~MetricKind() = default;
+  // Returns every kind that there is.
+  [[nodiscard]] static std::span<const MetricKind* const> all();
+
+  // Returns its word in a recipe, or the pattern of its words: "top_K".
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // Whether `word` names it: "top_5".
+  [[nodiscard]] virtual bool is_named(std::string_view word) const { return word == name(); }
+  [[nodiscard]] virtual Better better() const { return Better::kHigher; }
+  // Whether it judges outputs, and not the loss alone.
+  [[nodiscard]] virtual bool needs_outputs(const MetricSubject&) const { return true; }
+  // Returns why it cannot judge this, as a clause; empty if it can.
+  [[nodiscard]] virtual std::string refusal(std::string_view word,
+                                            const MetricSubject& subject) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Metric> make(std::string_view word,
+                                                     const MetricSubject& subject) const = 0;
+};
+
+// Returns the kind that a word names; null where none does.
+[[nodiscard]] const MetricKind* find_metric(std::string_view word);
+// Returns the words of all kinds, for messages.
+[[nodiscard]] std::vector<std::string_view> metric_names();
+// Returns why the word cannot stand in [train] metrics, as a sentence's end; empty if it can.
+[[nodiscard]] std::string metric_refusal(std::string_view word, const MetricSubject& subject);
+
+[[nodiscard]] const MetricKind& accuracy_metric();
+[[nodiscard]] const MetricKind& top_k_metric();
+[[nodiscard]] const MetricKind& f1_metric();
+[[nodiscard]] const MetricKind& auc_metric();
+[[nodiscard]] const MetricKind& rmse_metric();
+[[nodiscard]] const MetricKind& perplexity_metric();
+
+}  // namespace troika

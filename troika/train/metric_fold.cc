@@ -1,0 +1,79 @@
+#include <ATen/ATen.h>
+#include <troika/train/metric_fold.h>
+
+namespace troika {
+namespace {
+
+// Adds the sums of all metrics in one go.
+std::vector<at::Tensor> sum_over(const Group& group, std::vector<at::Tensor> sums,
+                                 const Call& call) {
+  std::vector<at::Tensor> there;
+  for (const at::Tensor& each : sums) {
+    if (each.defined()) there.push_back(each);
+  }
+  if (there.empty()) return sums;
+  const at::Tensor all = at::cat(there);
+  group.all_reduce(all, ReduceOp::kSum, call).wait();
+  std::int64_t begin = 0;
+  for (at::Tensor& each : sums) {
+    if (!each.defined()) continue;
+    const std::int64_t size = each.numel();
+    each = all.narrow(0, begin, size);
+    begin += size;
+  }
+  return sums;
+}
+
+// Lays the rows of all ranks end to end, in the order of the ranks.
+at::Tensor gather_rows(const Group& group, const at::Tensor& own, const Call& call) {
+  if (!own.defined()) return {};
+  const std::int64_t width = own.size(1);
+  const at::Tensor sizes = at::zeros({group.size()}, at::kLong);
+  sizes[group.rank()] = own.numel();
+  group.all_reduce(sizes, ReduceOp::kSum, call).wait();
+  std::vector<std::int64_t> counts(sizes.const_data_ptr<std::int64_t>(),
+                                   sizes.const_data_ptr<std::int64_t>() + group.size());
+  const at::Tensor all = at::empty({sizes.sum().item<std::int64_t>()}, at::kDouble);
+  if (all.numel() > 0) {
+    group.all_gather(all, own.contiguous().view({-1}), call, counts).wait();
+  }
+  return all.view({-1, width});
+}
+
+}  // namespace
+
+MetricSubject metric_subject(const Recipe& recipe) {
+  const ModelTraits traits = traits_of(recipe.model);
+  return {recipe.model.name(), recipe.model.loss.name(), traits.outputs, !traits.has_own_loss};
+}
+
+MetricFold::MetricFold(const Recipe& recipe) {
+  const MetricSubject subject = metric_subject(recipe);
+  for (const std::string& word : recipe.train.metrics) {
+    const MetricKind& kind = *find_metric(word);
+    metrics_.push_back({word, kind.make(word, subject)});
+    needs_outputs_ = needs_outputs_ || kind.needs_outputs(subject);
+  }
+}
+
+void MetricFold::add(const at::Tensor& outputs, const at::Tensor& targets) {
+  if (outputs.size(0) == 0) return;
+  for (const Named& each : metrics_) each.metric->add(outputs, targets);
+}
+
+std::vector<NamedValue> MetricFold::values(const Group& group, double mean_loss,
+                                           const Call& call) const {
+  std::vector<at::Tensor> sums;
+  for (const Named& each : metrics_) sums.push_back(each.metric->sums());
+  sums = sum_over(group, std::move(sums), call);
+  std::vector<NamedValue> values;
+  for (std::size_t i = 0; i < metrics_.size(); ++i) {
+    const at::Tensor rows = gather_rows(group, metrics_[i].metric->rows(), call);
+    if (const auto value = metrics_[i].metric->value(sums[i], rows, mean_loss)) {
+      values.push_back({metrics_[i].name, *value});
+    }
+  }
+  return values;
+}
+
+}  // namespace troika

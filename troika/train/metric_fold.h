@@ -1,0 +1,43 @@
+// The metrics of one evaluation, over all ranks.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/loss/metric.h>
+#include <troika/nn/microbatch.h>
+#include <troika/observe/metrics.h>
+#include <troika/recipe/recipe.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// Returns what the metrics of a recipe judge.
+[[nodiscard]] MetricSubject metric_subject(const Recipe& recipe);
+
+class MetricFold {
+ public:
+  // For [train] metrics of a valid recipe.
+  explicit MetricFold(const Recipe& recipe);
+
+  // Whether a metric looks at what the model predicts.
+  [[nodiscard]] bool needs_outputs() const { return needs_outputs_; }
+  // Takes outputs [samples, n] and targets of some of this rank's samples.
+  void add(const at::Tensor& outputs, const at::Tensor& targets);
+  // Collective: computes the values from what all ranks of `group` have added. Each sample must
+  // have been added on one rank. A metric without a value is left out. Throws DeadlineError,
+  // PeerError.
+  [[nodiscard]] std::vector<NamedValue> values(const Group& group, double mean_loss,
+                                               const Call& call) const;
+
+ private:
+  struct Named {
+    std::string name;
+    std::unique_ptr<Metric> metric;
+  };
+  std::vector<Named> metrics_;
+  bool needs_outputs_ = false;
+};
+
+}  // namespace troika
