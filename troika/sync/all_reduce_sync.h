@@ -1,0 +1,52 @@
+// Replicas that stay equal: gradients are summed over all of them in every step, and each rank
+// updates its own shards (ZeRO 0 to 3, docs/zero.md).
+#pragma once
+
+#include <troika/sync/gradients/data_axis.h>
+#include <troika/sync/replica_sync.h>
+
+#include <optional>
+#include <vector>
+
+namespace troika {
+
+struct AllReduceOptions {
+  // The ranks of all replicas, one group after the other where no group holds them all.
+  std::vector<Group> all = {Group()};
+  PartialGroups partial = {};
+  Seconds timeout = Seconds(60);
+  // How much longer ranks wait for the sums than for another collective: the first stage of a
+  // pipeline has its last forward pass long before the last stage has.
+  double patience = 1;
+};
+
+class AllReduceSync final : public ReplicaSync {
+ public:
+  // Over the groups of `arena.sharding()`. The arena must outlive it.
+  AllReduceSync(Arena& arena, AllReduceOptions options);
+
+  void begin_step(int microbatches, Seconds timeout) override;
+  void reduce(const StepPart& own) override;
+  [[nodiscard]] StepOutcome finish() override;
+  void end_step(bool applied) override;
+  void refresh() override { axis_.after_update(); }
+  [[nodiscard]] StepSums sum(const StepPart& own, std::string_view label) const override;
+
+  // Memory beside the arena's.
+  [[nodiscard]] std::int64_t buffer_bytes() const { return axis_.buffer_bytes(); }
+
+  void begin_pass(int microbatch, int stage) override { axis_.begin_pass(microbatch, stage); }
+  void unshard(int unit, Direction direction) override { axis_.unshard(unit, direction); }
+  void reshard(int unit) override { axis_.reshard(unit); }
+  void prepare_gradients(int unit) override { axis_.prepare_gradients(unit); }
+  void gradients_ready(int unit) override { axis_.gradients_ready(unit); }
+
+ private:
+  [[nodiscard]] StepReduction reduction(const StepPart& own, std::string_view label) const;
+
+  AllReduceOptions options_;
+  DataAxis axis_;
+  std::optional<StepReduction> sums_;  // on their way
+};
+
+}  // namespace troika

@@ -1,0 +1,42 @@
+// What a trainer needs of the ranks around it. A Job gives it; a test, or a program that knows its
+// groups, makes its own.
+#pragma once
+
+#include <troika/comm/group.h>
+#include <troika/observe/trace.h>
+#include <troika/sync/all_reduce_sync.h>
+
+#include <functional>
+#include <memory>
+
+namespace troika {
+
+// The groups that one rank is in: of one where an axis has no other rank.
+struct RankGroups {
+  Group world;  // all ranks, in order
+  // Those that differ from this rank along one axis only.
+  Group data, tensor, pipeline;
+  // Parts of the data axis: what ZeRO cuts the parameters among, and the ranks with the same place
+  // in their own such groups.
+  Group shard, replicate;
+  // The ranks of the first and the last pipeline stage, where they differ and share a tied weight.
+  Group embedding;
+};
+
+struct TrainerContext {
+  RankGroups groups = {};
+  Seconds timeout = Seconds(60);  // for one collective
+  Trace* trace = nullptr;
+  // Makes what keeps the replicas together, over the parameters that this rank holds.
+  std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync =
+      [](Arena& arena, const TrainerContext& context) -> std::unique_ptr<ReplicaSync> {
+    const RankGroups& groups = context.groups;
+    return std::make_unique<AllReduceSync>(
+        arena, AllReduceOptions{{groups.world},
+                                PartialGroups{groups.tensor, groups.embedding},
+                                context.timeout,
+                                groups.pipeline.size() > 1 ? 2.0 : 1.0});
+  };
+};
+
+}  // namespace troika
