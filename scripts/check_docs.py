@@ -6,12 +6,11 @@ page (behind GENERATED) are left alone; a code span counts as one word, a cell o
 """
 import functools
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 from tree import ROOT
 
+FOLDERS = ["docs", "examples"]
 LONGEST = 35  # words of a sentence
 AVERAGE = 20  # words of a page's sentences
 GENERATED = "<!-- What follows is printed by "
@@ -27,12 +26,10 @@ PRIVATE = re.compile(r"\b(whoever|nobody|somebody|everybody|one's own|of which|a
 
 
 def pages():
-    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    listed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    return [ROOT / name for name in listed if (ROOT / name).exists()]
+    return sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def lines_of(path):
     """The lines of a page outside of code blocks, each with its number."""
     found, fenced = [], False
@@ -44,7 +41,7 @@ def lines_of(path):
     return found
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def anchors_of(path):
     """The anchors that GitHub gives to the headings of a page."""
     headings = [HEADING.match(line).group(1) for _, line in lines_of(path) if HEADING.match(line)]
@@ -81,19 +78,18 @@ def paragraphs(lines):
 def sentences(lines):
     for number, text in paragraphs(lines):
         for sentence in SENTENCE.split(LINK.sub(r"\1", CODE.sub("x-code", text))):
-            count = len(re.findall(r"\S*\w\S*", sentence))
-            if count:
-                yield number, count, sentence
+            yield number, len(re.findall(r"\S*\w\S*", sentence)), sentence
 
 
 def check(path):
-    lines = [(number, line) for number, line in lines_of(path)]
+    lines = lines_of(path)
     cut = next((index for index, (_, line) in enumerate(lines) if line.startswith(GENERATED)), len(lines))
     lines = lines[:cut]
     lengths = []
+    text = "\n".join(line for _, line in lines)
+    for match in LINK.finditer(text):
+        yield from ((1 + text.count("\n", 0, match.start()), message) for message in check_link(path, match.group(2)))
     for number, line in lines:
-        for match in LINK.finditer(line):
-            yield from ((number, message) for message in check_link(path, match.group(2)))
         if path.name != "CONTRIBUTING.md" and TEST.search(line):
             yield number, f"'{TEST.search(line).group(0)}' names a test; CONTRIBUTING.md is the place"
         if PRIVATE.search(line):
