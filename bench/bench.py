@@ -3,7 +3,7 @@
 
 Before a pair is timed, both compute the gradients of one step of the same batch from the same parameters, and have
 to agree. Then troika and the peer run in turn, A B A B, so that whatever else the machine does hits both.
-docs/benchmarks.md says how to read the table.
+docs/benchmarks.md says how to read the tables, docs/benchmark-method.md how they are made.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""The scripts of `make test` and .ci/run: which tests are too slow, which slow tests are next, which files are tidied."""
+"""The scripts of `make test`, `make lint` and .ci/run: which tests are too slow, which slow tests are next, which files
+are tidied, how pages read."""
 
 import os
 import pathlib
@@ -12,6 +13,7 @@ from slow import main
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 import check_budget  # noqa: E402
+import check_docs  # noqa: E402
 import slow_slice  # noqa: E402
 import tidy  # noqa: E402
 
@@ -91,6 +93,33 @@ class Tidy(unittest.TestCase):
     def test_everything_where_git_does_not_say(self):
         with mock.patch.object(tidy, "git", return_value=None):
             self.assertEqual(tidy.changed_among({"one": (), "two": ()}, 25), {"one": (), "two": ()})
+
+
+class Docs(unittest.TestCase):
+    def findings(self, text):
+        with tempfile.TemporaryDirectory(prefix="troika-test-") as folder:
+            page = pathlib.Path(folder) / "page.md"
+            page.write_text(text)
+            return [message for _, message in check_docs.check(page)]
+
+    def test_links(self):
+        self.assertEqual(self.findings("# One `two`\n[here](#one-two), [there](https://example.org), [a\npage](page.md#one-two)\n"), [])
+        self.assertEqual(self.findings("[a\npage](other.md)\n"), ["other.md does not exist"])
+        self.assertEqual(self.findings("# One\n[here](#two)\n"), ["#two: there is no such heading"])
+
+    def test_sentences(self):
+        words = "word " * 18
+        self.assertEqual(self.findings(f"{words}.\n{words.title()}.\n\n- {words}\n- {words}\n\n| {words} | {words} |\n"), [])
+        long, average = self.findings(words + "\n" + words)
+        self.assertTrue(long.startswith("36 words in a sentence, 35 are allowed: word"), long)
+        self.assertTrue(average.startswith("36.0 words a sentence on average"), average)
+        self.assertEqual(self.findings(f"```\n{words * 2}\n```\n`{words * 2}` is one word.\n"), [])
+        self.assertEqual(self.findings(f"Short.\n{check_docs.GENERATED}`troika recipe --docs` -->\n{words * 2}\n"), [])
+
+    def test_words(self):
+        for line in ("Run `ctest -R command_mesh`.", "`tests/unit/one_test.cc` shows it."):
+            self.assertIn("names a test", *self.findings(line))
+        self.assertIn("'Nobody': name the rank", *self.findings("Nobody waits."))
 
 
 if __name__ == "__main__":
