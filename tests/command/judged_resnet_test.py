@@ -190,7 +190,7 @@ class SavedResnet(CommandTest):
         """After one microbatch a rank, from statistics of 0 and 1: worked out from the images, by the first layer."""
         recipe, tensors = self.saved("train.steps=1", "train.global_batch_size=4", "debug.dump_steps=[1]")
         start = dump.load_dump(self.run_folder, 1, kind="resnet")
-        images, momentum = start.batch["features"].double(), recipe["model"]["norm_momentum"]
+        images, momentum = start.batch["images"].double(), recipe["model"]["norm_momentum"]
         halves = torch.nn.functional.conv2d(images, start.parameters["conv1.weight"], padding=1).chunk(2)
         own = [half.transpose(0, 1).flatten(1) for half in halves]  # of each rank: [channels, values]
         means, variances = ([getattr(torch, of)(values, dim=1) for values in own] for of in ("mean", "var"))

@@ -24,7 +24,7 @@ class Dump:
     run: Path
     step: int
     recipe: dict
-    batch: dict  # input_ids or features, targets, sample_ids and, for isolated packing, document_ids
+    batch: dict  # input_ids, features or images, targets, sample_ids and, for isolated packing, document_ids
     parameters: dict  # and buffers
     gradients: dict
     loss: float  # of metrics.jsonl

@@ -92,7 +92,7 @@ def batches_of(recipe, samples):
 def loss_gradients_and_buffers(recipe, tensors, batch):
     """Mean loss per sample, the gradient of every parameter, and the buffers after the step, by name."""
     network = Resnet(recipe["model"]).double()
-    images, targets = batch["features"].double(), batch["targets"]
+    images, targets = batch["images"].double(), batch["targets"]
     total, left = 0.0, []
     for rank in batches_of(recipe, len(targets)):
         network.load_state_dict(tensors)  # strict: neither side has a tensor that the other has not
