@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <troika/base/text.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/parallel/data_parallel/gradient_buckets.h>
 
@@ -14,14 +13,8 @@ constexpr std::int64_t kAlignment = 64;  // bytes
 // machine, which is what LibTorch's loops take at a time, so that an update of a shard treats each
 // element as an update of the whole does.
 constexpr std::int64_t kShardAlignment = 64;
-constexpr std::int64_t kFactsBytes = 64;
-static_assert(StepFacts::kCount * sizeof(double) <= kFactsBytes);
 // One that is being reduced, one that is being written, one that waits for its turn.
 constexpr std::size_t kUsualBuffers = 3;
-
-std::int64_t byte_size(const GradientSlot& slot) {
-  return slot.parameter.numel() * static_cast<std::int64_t>(c10::elementSize(slot.dtype));
-}
 
 std::int64_t byte_size(const ModuleBucket& bucket) {
   return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
@@ -33,47 +26,23 @@ at::Tensor view_of(const GradientSlot& slot, const at::Tensor& flat) {
   return tensor_on(flat, slot.offset * size, slot.parameter.sizes(), slot.strides, slot.dtype);
 }
 
-template <class T>
-void store(void* to, const StepFacts& facts) {
-  auto* values = static_cast<T*>(to);
-  values[0] = static_cast<T>(facts.weight);
-  values[1] = static_cast<T>(facts.present);
-  values[2] = static_cast<T>(facts.checksum);
-  values[3] = static_cast<T>(facts.checksum_squared);
-  values[4] = static_cast<T>(facts.alarm);
-}
-
-template <class T>
-StepFacts load(const void* from) {
-  const auto* values = static_cast<const T*>(from);
-  return {.weight = values[0],
-          .present = values[1],
-          .checksum = values[2],
-          .checksum_squared = values[3],
-          .alarm = values[4]};
-}
-
 }  // namespace
 
-std::string title_of(const GradientSlot& slot) {
-  return "parameter " + quote(slot.name, 200);
-}
-
-std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot> slots,
-                                                    std::span<const int> order,
-                                                    const BucketSizes& sizes) {
+std::vector<std::vector<std::size_t>> GradientBuckets::plan(std::span<const GradientSlot> slots,
+                                                            std::span<const std::size_t> order,
+                                                            const BucketSizes& sizes) {
   struct Open {
-    std::vector<int> slots;
+    std::vector<std::size_t> slots;
     std::int64_t bytes = 0;
     std::size_t last = 0;  // place in `order`
   };
   std::map<at::ScalarType, Open> open;
   std::vector<Open> closed;
   for (std::size_t place = 0; place < order.size(); ++place) {
-    const GradientSlot& slot = slots[static_cast<std::size_t>(order[place])];
+    const GradientSlot& slot = slots[order[place]];
     Open& bucket = open[slot.dtype];
     bucket.slots.push_back(order[place]);
-    bucket.bytes += byte_size(slot);
+    bucket.bytes += slot.bytes();
     bucket.last = place;
     if (bucket.bytes < (closed.empty() ? sizes.first_bytes : sizes.bytes)) continue;
     closed.push_back(std::move(bucket));
@@ -82,7 +51,7 @@ std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot
   for (auto& [dtype, bucket] : open) closed.push_back(std::move(bucket));
   // A bucket can be reduced once its last gradient is ready.
   std::ranges::sort(closed, {}, &Open::last);
-  std::vector<std::vector<int>> plan;
+  std::vector<std::vector<std::size_t>> plan;
   for (Open& bucket : closed) {
     std::ranges::sort(bucket.slots);
     plan.push_back(std::move(bucket.slots));
@@ -90,17 +59,21 @@ std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot
   return plan;
 }
 
-GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const int> order,
+GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const std::size_t> order,
                                  const BucketSizes& sizes, Facts facts, const Group& group,
                                  int stage, at::ScalarType facts_dtype)
-    : stage_(stage), facts_(facts), facts_dtype_(facts_dtype), pool_(group, kUsualBuffers) {
-  for (std::vector<int>& members : plan(slots, order, sizes)) {
+    : slots_(slots),
+      stage_(stage),
+      facts_(facts),
+      facts_dtype_(facts_dtype),
+      pool_(group, kUsualBuffers) {
+  for (std::vector<std::size_t>& members : plan(slots, order, sizes)) {
     ModuleBucket& bucket = buckets_.emplace_back();
     bucket.label = "gradient bucket " + std::to_string(buckets_.size());
     bucket.slots = std::move(members);
   }
-  place_slots(slots);
-  lay_out(slots, group);
+  place_slots();
+  lay_out(group);
 }
 
 // With ZeRO slots, and with them shards of parameters, begin at a whole number of kShardAlignment.
@@ -110,17 +83,17 @@ std::int64_t GradientBuckets::aligned(std::int64_t bytes, at::ScalarType dtype) 
   return (bytes + unit - 1) / unit * unit;
 }
 
-void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
+void GradientBuckets::place_slots() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     ModuleBucket& bucket = buckets_[i];
-    bucket.dtype = slots[static_cast<std::size_t>(bucket.slots.front())].dtype;
+    bucket.dtype = slots_[bucket.slots.front()].dtype;
     const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
     std::int64_t end = 0;
-    for (const int index : bucket.slots) {
-      GradientSlot& slot = slots[static_cast<std::size_t>(index)];
-      slot.bucket = static_cast<int>(i);
+    for (const std::size_t index : bucket.slots) {
+      GradientSlot& slot = slots_[index];
+      slot.bucket = i;
       slot.offset = end / size;
-      end += aligned(byte_size(slot), bucket.dtype);
+      end += aligned(slot.bytes(), bucket.dtype);
     }
     bucket.elements = end / size;
   }
@@ -128,33 +101,33 @@ void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
     ModuleBucket& last = buckets_.back();
     facts_dtype_ = last.dtype;
     const auto size = static_cast<std::int64_t>(c10::elementSize(last.dtype));
-    last.elements += aligned(kFactsBytes, last.dtype) / size;
+    last.elements += aligned(FactsMemory::kBytes, last.dtype) / size;
   }
 }
 
-void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group) {
+void GradientBuckets::lay_out(const Group& group) {
   std::int64_t end = 0;
   if (stage_ < 2) {
     for (const ModuleBucket& bucket : buckets_) end += byte_size(bucket);
   }
-  const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - kFactsBytes : end;
-  if (facts_ == Facts::kSeparate) end += kFactsBytes;
+  const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - FactsMemory::kBytes : end;
+  if (facts_ == Facts::kSeparate) end += FactsMemory::kBytes;
   arena_ = group.allocate(static_cast<std::size_t>(end));
   std::int64_t begin = 0;
   for (ModuleBucket& bucket : buckets_) {
     if (stage_ < 2) {
       bucket.flat = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
       begin += byte_size(bucket);
-      set_views(bucket, slots);
+      set_views(bucket);
     }
     if (stage_ == 0) continue;
     cut_into_shards(bucket, group);
-    for (const int index : bucket.slots) {
-      GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+    for (const std::size_t index : bucket.slots) {
+      GradientSlot& slot = slots_[index];
       slot.value = view_of(slot, bucket.values);
     }
   }
-  facts_data_ = static_cast<std::byte*>(arena_.data_ptr()) + facts_at;
+  facts_memory_ = {static_cast<std::byte*>(arena_.data_ptr()) + facts_at, facts_dtype_};
   if (facts_ == Facts::kSeparate) {
     separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, facts_dtype_);
   }
@@ -179,37 +152,41 @@ void GradientBuckets::cut_into_shards(ModuleBucket& bucket, const Group& group) 
                           : group.allocate(static_cast<std::size_t>(own * size)).view(bucket.dtype);
 }
 
-void GradientBuckets::set_views(const ModuleBucket& bucket, std::span<GradientSlot> slots) const {
-  for (const int index : bucket.slots) {
-    GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+void GradientBuckets::set_views(const ModuleBucket& bucket) const {
+  for (const std::size_t index : bucket.slots) {
+    GradientSlot& slot = slots_[index];
     slot.view = view_of(slot, bucket.flat);
   }
 }
 
-void GradientBuckets::acquire_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots) {
+void GradientBuckets::acquire_buffer(ModuleBucket& bucket) {
   if (bucket.flat.defined()) return;
   ModuleBucket* last = nullptr;
   for (ModuleBucket& other : buckets_) {
     if (!other.started || !other.flat.defined()) continue;
-    if (last != nullptr && (acquire_waits_ || last->work.done())) release_buffer(*last, slots);
+    if (last != nullptr && (acquire_waits_ || last->work.done())) release_buffer(*last);
     last = &other;
   }
   bucket.flat = pool_.acquire(byte_size(bucket)).view(bucket.dtype);
-  set_views(bucket, slots);
+  set_views(bucket);
 }
 
-void GradientBuckets::release_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots) {
+void GradientBuckets::release_buffer(ModuleBucket& bucket) {
   bucket.work.wait();
   bucket.work = Work();
   if (stage_ < 2 || !bucket.flat.defined()) return;
-  for (const int index : bucket.slots) {
-    GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+  for (const std::size_t index : bucket.slots) {
+    GradientSlot& slot = slots_[index];
     at::Tensor& gradient = slot.parameter.mutable_grad();
     if (gradient.is_same(slot.view)) gradient = at::Tensor();
     slot.view = at::Tensor();
   }
   pool_.release(bucket.flat);
   bucket.flat = at::Tensor();
+}
+
+void GradientBuckets::release_all_buffers() {
+  for (ModuleBucket& bucket : buckets_) release_buffer(bucket);
 }
 
 std::int64_t GradientBuckets::bytes() const {
@@ -219,14 +196,6 @@ std::int64_t GradientBuckets::bytes() const {
     if (stage_ > 1) bytes += static_cast<std::int64_t>(bucket.own.nbytes());
   }
   return bytes;
-}
-
-void GradientBuckets::write(const StepFacts& facts) {
-  facts_dtype_ == at::kFloat ? store<float>(facts_data_, facts) : store<double>(facts_data_, facts);
-}
-
-StepFacts GradientBuckets::read() const {
-  return facts_dtype_ == at::kFloat ? load<float>(facts_data_) : load<double>(facts_data_);
 }
 
 }  // namespace troika::detail

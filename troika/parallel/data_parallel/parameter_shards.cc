@@ -14,7 +14,7 @@ ParameterShards::ParameterShards(std::span<GradientSlot> slots, std::span<Module
   for (GradientSlot& slot : slots_) copy_values_into_bucket(slot);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const GradientSlot& slot = slots_[i];
-    const ModuleBucket& bucket = buckets_[static_cast<std::size_t>(slot.bucket)];
+    const ModuleBucket& bucket = buckets_[slot.bucket];
     const std::int64_t begin = std::max(slot.offset, bucket.own_begin) - bucket.own_begin;
     const std::int64_t end =
         std::min(slot.offset + slot.parameter.numel() - bucket.own_begin, bucket.own.numel());
@@ -31,7 +31,6 @@ void ParameterShards::copy_values_into_bucket(GradientSlot& slot) {
   const at::NoGradGuard no_grad;
   slot.value.copy_(slot.parameter);
   slot.parameter.set_data(slot.value);
-  slot.data = slot.value.const_data_ptr();
 }
 
 std::vector<at::Tensor> ParameterShards::shards_of(std::size_t slot) const {
