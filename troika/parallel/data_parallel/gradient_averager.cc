@@ -50,26 +50,39 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
       ready_(slots_.size(), options_.zero_stage == 0 ? ReadyGradients::Order::kObserved
                                                      : ReadyGradients::Order::kFixed),
       unused_(slots_, session_, policy_of(options_)),
-      buckets_(make_buckets(reverse_order(slots_.size()))),
+      buckets_(slots_, reverse_order(slots_.size()), group_, bucket_options()),
+      reducer_(make_reducer()),
       shards_(options_.zero_stage == 0
                   ? nullptr
-                  : std::make_unique<ParameterShards>(slots_, buckets_->all(), session_)),
+                  : std::make_unique<ParameterShards>(slots_, buckets_, *reducer_, session_)),
       writes_(slots_, shards_ ? ParameterShards::copy_values_into_bucket : nullptr),
       checker_(std::move(parameters), slots_, writes_, session_,
                options_.check_values ? ReplicaChecker::Values::kChecked
                                      : ReplicaChecker::Values::kUnchecked),
-      optimizer_(slots_, buckets_.get(), shards_.get(), checker_, session_, options_.zero_stage),
+      optimizer_(slots_, shards_.get(), checker_, session_, options_.zero_stage),
       hooks_(slots_, *this) {}
 
 // With ZeRO the facts are the same numbers as in padding, in the same dtype.
-std::unique_ptr<GradientBuckets> GradientAverager::make_buckets(
-    std::span<const std::size_t> order) {
+GradientBuckets::Options GradientAverager::bucket_options() const {
+  using Facts = GradientBuckets::Options::Facts;
   const bool exact = weight_.normalization() == StepWeight::Normalization::kAfterReduction;
-  const bool apart = !exact || options_.zero_stage > 0;
-  return std::make_unique<GradientBuckets>(
-      slots_, order, options_.buckets,
-      apart ? GradientBuckets::Facts::kSeparate : GradientBuckets::Facts::kInPadding, group_,
-      options_.zero_stage, exact ? slots_.front().dtype : at::kDouble);
+  return {.sizes = options_.buckets,
+          .stage = options_.zero_stage,
+          .facts = exact && options_.zero_stage == 0 ? Facts::kInPadding : Facts::kSeparate,
+          .facts_dtype = exact ? slots_.front().dtype : at::kDouble};
+}
+
+std::unique_ptr<BucketReducer> GradientAverager::make_reducer() {
+  contributions_.clear();
+  for (const auto& members : buckets_.plan()) {
+    contributions_.push_back(static_cast<int>(members.size()));
+  }
+  BucketReducer::Front& front = *this;
+  return std::make_unique<BucketReducer>(buckets_.gradients(), front,
+                                         BucketReducer::Options{.shard = group_,
+                                                                .op = ReduceOp::kAverage,
+                                                                .hook = options_.hook,
+                                                                .timeout = session_.timeout()});
 }
 
 void GradientAverager::remove_hooks() {
@@ -80,7 +93,7 @@ void GradientAverager::remove_hooks() {
 void GradientAverager::expect_concurrent(ConcurrentCollectives collectives) {
   launches_at_end_ = collectives == ConcurrentCollectives::kSameGroup ||
                      weight_.normalization() == StepWeight::Normalization::kBeforeReduction;
-  buckets_->acquire_without_waiting();
+  reducer_->borrow_without_waiting();
 }
 
 void GradientAverager::validate_pass() {
@@ -92,67 +105,49 @@ void GradientAverager::begin_pass() {
   averages_ = synchronises_;
   present_ = true;
   ready_.begin();
-  for (ModuleBucket& bucket : buckets_->all()) {
-    bucket.missing = static_cast<int>(bucket.slots.size());
-    bucket.started = false;
-  }
-  next_ = 0;
+  reducer_->begin_step(contributions_);
 }
 
 void GradientAverager::abort_pass() {
-  for (ModuleBucket& bucket : buckets_->all()) {
-    if (bucket.started) buckets_->release_buffer(bucket);
-  }
+  reducer_->abort();
+}
+
+void GradientAverager::place_gradients(std::size_t bucket, const at::Tensor& gradients) {
+  buckets_.set_views(bucket, gradients);
 }
 
 void GradientAverager::gradient_ready(std::size_t index) {
   GradientSlot& slot = slots_[index];
-  ModuleBucket& bucket = buckets_->all()[slot.bucket];
   const bool again = averages_ && !ready_.add(index);
-  if (!again || !bucket.started) {
-    buckets_->acquire_buffer(bucket);
+  const bool started = reducer_->is_started(slot.bucket);
+  if (!again || !started) {
+    reducer_->borrow_memory(slot.bucket);
     move_gradient_to_view(slot);
   }
   if (!averages_) return;
   if (again) {
-    if (!bucket.started) return;
+    if (!started) return;
     throw UsageError(title_of(slot) +
                          " got a second gradient in one backward pass, after the first "
                          "had been averaged",
                      "run such a backward pass inside no_sync(), and the last one outside");
   }
-  if (--bucket.missing == 0) launch_ready_buckets();
+  reducer_->add_contribution(slot.bucket);
+  if (!launches_at_end_) reducer_->start_complete();
 }
 
-void GradientAverager::launch_ready_buckets() {
-  if (launches_at_end_) return;
-  std::vector<ModuleBucket>& buckets = buckets_->all();
-  while (next_ < buckets.size() && buckets[next_].missing == 0) launch(buckets[next_++]);
-}
-
-void GradientAverager::launch(ModuleBucket& bucket) {
-  const int index = static_cast<int>(&bucket - buckets_->all().data());
-  if (index == 0) {
+void GradientAverager::complete_gradients(std::size_t bucket) {
+  if (bucket == 0) {
     factor_ = weight_.factor_before_reduction(present_ ? *weight_.value() : 0);
   }
-  buckets_->acquire_buffer(bucket);
+  const at::Tensor& gradients = reducer_->buckets()[bucket].gradients;
   if (factor_ == 0) {
-    bucket.flat.zero_();
+    gradients.zero_();
   } else if (factor_ != 1) {
-    bucket.flat.mul_(factor_);
+    gradients.mul_(factor_);
   }
-  const bool last = static_cast<std::size_t>(index) + 1 == buckets_->all().size();
-  if (last && !buckets_->separate_facts().defined()) buckets_->facts().write(own_facts());
-  bucket.started = true;
-  const Call call = session_.call(bucket.label);
-  if (options_.hook) {
-    bucket.work = options_.hook->start({index, bucket.flat, &group_, call});
-  } else if (shards_) {
-    bucket.work =
-        group_.reduce_scatter(bucket.own, bucket.flat, ReduceOp::kAverage, call, bucket.counts);
-  } else {
-    bucket.work = group_.all_reduce(bucket.flat, ReduceOp::kAverage, call);
-  }
+  const bool last = bucket + 1 == reducer_->buckets().size();
+  if (last && !buckets_.separate_facts().defined()) buckets_.facts().write(own_facts());
 }
 
 StepFacts GradientAverager::own_facts() const {
@@ -168,12 +163,11 @@ StepFacts GradientAverager::own_facts() const {
 void GradientAverager::complete_pass() {
   if (!averages_) return;
   unused_.clear();
-  std::vector<ModuleBucket>& buckets = buckets_->all();
-  if (next_ == buckets.size()) return;
+  if (reducer_->all_started()) return;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     GradientSlot& slot = slots_[index];
     if (ready_.contains(index)) continue;
-    buckets_->acquire_buffer(buckets[slot.bucket]);
+    reducer_->borrow_memory(slot.bucket);
     if (slot.parameter.grad().defined()) {
       move_gradient_to_view(slot);
     } else {
@@ -183,7 +177,7 @@ void GradientAverager::complete_pass() {
   }
   // Else all ranks throw the error about unused parameters.
   if (!unused_.are_refused()) check_for_new_parameters_();
-  while (next_ < buckets.size()) launch(buckets[next_++]);
+  reducer_->start_rest();
 }
 
 void GradientAverager::end_pass() {
@@ -197,9 +191,9 @@ bool GradientAverager::average_without_batch() {
   optimizer_.refuse_unused_gradients();
   present_ = false;
   unused_.clear();
-  next_ = buckets_->all().size();
   writes_.find_moves();
-  for (ModuleBucket& bucket : buckets_->all()) launch(bucket);
+  reducer_->begin_step(contributions_);
+  reducer_->start_rest();
   start_side_operations();
   const StepFacts facts = wait_for_buckets();
   const bool any = any_present(facts, group_.size());
@@ -208,32 +202,24 @@ bool GradientAverager::average_without_batch() {
 }
 
 void GradientAverager::start_side_operations() {
-  if (const at::Tensor& facts = buckets_->separate_facts(); facts.defined()) {
-    buckets_->facts().write(own_facts());
+  if (const at::Tensor& facts = buckets_.separate_facts(); facts.defined()) {
+    buckets_.facts().write(own_facts());
     facts_work_ = group_.all_reduce(facts, ReduceOp::kAverage, session_.call("step facts"));
   }
   unused_.start_count(present_);
 }
 
 StepFacts GradientAverager::wait_for_buckets() {
-  std::vector<ModuleBucket>& buckets = buckets_->all();
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    ModuleBucket& bucket = buckets[i];
-    buckets_->release_buffer(bucket);
-    if (options_.hook) {
-      options_.hook->finish(
-          {static_cast<int>(i), bucket.flat, &group_, session_.call(bucket.label)});
-    }
-  }
+  reducer_->wait();
   facts_work_.wait();
   unused_.wait_for_count();
   checker_.count_average();
-  return buckets_->facts().read();
+  return buckets_.facts().read();
 }
 
 void GradientAverager::finalize(const StepFacts& facts) {
   if (const double factor = weight_.factor_after_reduction(facts); factor != 1) {
-    for (ModuleBucket& bucket : buckets_->all()) (shards_ ? bucket.own : bucket.flat).mul_(factor);
+    for (const ReducedBucket& bucket : reducer_->buckets()) bucket.sums().mul_(factor);
   }
   if (tell_of_divergence(facts, group_.size())) resolve_divergence();
   if (facts.present > 0) publish_gradients();
@@ -270,12 +256,11 @@ void GradientAverager::publish_gradients() {
 // Buckets in the order in which gradients became ready in the first pass, on rank 0.
 void GradientAverager::rebuild_buckets() {
   const std::vector<std::size_t> order = ready_.take_order(session_);
-  std::vector<std::vector<std::size_t>> now;
-  for (const ModuleBucket& bucket : buckets_->all()) now.push_back(bucket.slots);
-  if (GradientBuckets::plan(slots_, order, options_.buckets) == now) return;
+  if (GradientBuckets::plan(slots_, order, options_.buckets) == buckets_.plan()) return;
   std::vector<at::Tensor> before;
   for (const GradientSlot& slot : slots_) before.push_back(slot.view);
-  buckets_ = make_buckets(order);
+  buckets_ = GradientBuckets(slots_, order, group_, bucket_options());
+  reducer_ = make_reducer();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     GradientSlot& slot = slots_[i];
     slot.view.copy_(before[i]);

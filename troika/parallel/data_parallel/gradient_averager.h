@@ -1,6 +1,6 @@
-// Internal. Averages the gradients of a set of parameters over the ranks during each backward pass.
-// Gradients lie in the buckets of an arena; a bucket is launched when its last gradient is there
-// and all buckets before it are; the end of the backward pass waits for all of them.
+// Internal. Averages the gradients of a set of parameters over the ranks during each backward pass:
+// the front of BucketReducer for autograd's hooks. The end of the backward pass waits for all
+// buckets.
 //
 // In the normal case a step costs one all-reduce a bucket and nothing else: what ranks have to tell
 // each other beside gradients travels in the padding of the last bucket (StepFacts). Only when
@@ -20,16 +20,16 @@
 #include <troika/parallel/data_parallel/step_weight.h>
 #include <troika/parallel/data_parallel/unused_parameters.h>
 #include <troika/session/session.h>
+#include <troika/sync/gradients/bucket_reducer.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 namespace troika::detail {
 
-class GradientAverager final : private BackwardHooks::Listener {
+class GradientAverager final : private BackwardHooks::Listener, private BucketReducer::Front {
  public:
   // `parameters` are all of the module's, each once, equal on all ranks; those that require a
   // gradient are trained. `check_for_new_parameters` is called in a backward pass whose graph is
@@ -45,11 +45,11 @@ class GradientAverager final : private BackwardHooks::Listener {
   void synchronise(bool yes) { synchronises_ = yes; }
   // Of this rank, in the next average.
   [[nodiscard]] const std::shared_ptr<double>& weight() const { return weight_.value(); }
-  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_->all().size()); }
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.plan().size()); }
   [[nodiscard]] WriteTracker& writes() { return writes_; }
   [[nodiscard]] OptimizerAccess& optimizer() { return optimizer_; }
   // Bytes for gradients, and from stage 1 on for values.
-  [[nodiscard]] std::int64_t bytes() const { return buckets_->bytes(); }
+  [[nodiscard]] std::int64_t bytes() const { return buckets_.bytes() + reducer_->buffer_bytes(); }
 
   // Something else in the backward pass waits for all ranks, so nothing here may wait for a bucket
   // before the pass has ended: ranks that leave parameters out have sent fewer. Where that goes
@@ -76,15 +76,18 @@ class GradientAverager final : private BackwardHooks::Listener {
   void end_pass() override;
   void abort_pass() override;
 
-  void launch(ModuleBucket& bucket);
-  void launch_ready_buckets();
+  void place_gradients(std::size_t bucket, const at::Tensor& gradients) override;
+  void complete_gradients(std::size_t bucket) override;
+
   void start_side_operations();
   StepFacts wait_for_buckets();
   void finalize(const StepFacts& facts);
   void resolve_divergence();
   void publish_gradients();
   void rebuild_buckets();
-  [[nodiscard]] std::unique_ptr<GradientBuckets> make_buckets(std::span<const std::size_t> order);
+  [[nodiscard]] GradientBuckets::Options bucket_options() const;
+  // Of buckets_.
+  [[nodiscard]] std::unique_ptr<BucketReducer> make_reducer();
   [[nodiscard]] StepFacts own_facts() const;
 
   Session session_;
@@ -95,7 +98,9 @@ class GradientAverager final : private BackwardHooks::Listener {
   StepWeight weight_;
   ReadyGradients ready_;
   UnusedParameters unused_;
-  std::unique_ptr<GradientBuckets> buckets_;
+  GradientBuckets buckets_;
+  std::vector<int> contributions_;  // that each bucket waits for
+  std::unique_ptr<BucketReducer> reducer_;
   std::unique_ptr<ParameterShards> shards_;  // from ZeRO stage 1 on
   WriteTracker writes_;
   ReplicaChecker checker_;
@@ -107,7 +112,6 @@ class GradientAverager final : private BackwardHooks::Listener {
   // Of the average under way.
   bool averages_ = true;  // the backward pass ends in one
   bool present_ = true;   // this rank has a batch
-  std::size_t next_ = 0;  // the bucket whose turn it is
   double factor_ = 1;     // what this rank's gradients are multiplied by
   Work facts_work_;
 };

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/parallel/data_parallel/gradient_buckets.h>
+#include <troika/sync/gradients/shard_counts.h>
 
 #include <algorithm>
 #include <map>
@@ -13,24 +14,35 @@ constexpr std::int64_t kAlignment = 64;  // bytes
 // machine, which is what LibTorch's loops take at a time, so that an update of a shard treats each
 // element as an update of the whole does.
 constexpr std::int64_t kShardAlignment = 64;
-// One that is being reduced, one that is being written, one that waits for its turn.
-constexpr std::size_t kUsualBuffers = 3;
 
-std::int64_t byte_size(const ModuleBucket& bucket) {
-  return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
+std::int64_t size_of(at::ScalarType dtype) {
+  return static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+std::int64_t byte_size(const ReducedBucket& bucket) {
+  return bucket.elements * size_of(bucket.dtype);
 }
 
 // The place of a parameter in a tensor that is laid out as its bucket.
 at::Tensor view_of(const GradientSlot& slot, const at::Tensor& flat) {
-  const auto size = static_cast<std::int64_t>(c10::elementSize(slot.dtype));
-  return tensor_on(flat, slot.offset * size, slot.parameter.sizes(), slot.strides, slot.dtype);
+  return tensor_on(flat, slot.offset * size_of(slot.dtype), slot.parameter.sizes(), slot.strides,
+                   slot.dtype);
+}
+
+// Of equal shards, but for rounding to where a shard may begin.
+std::vector<std::int64_t> even_borders(std::int64_t elements, int ranks) {
+  std::vector<std::int64_t> borders;
+  for (std::int64_t rank = 0; rank <= ranks; ++rank) {
+    borders.push_back(elements * rank / ranks / kShardAlignment * kShardAlignment);
+  }
+  return borders;
 }
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> GradientBuckets::plan(std::span<const GradientSlot> slots,
-                                                            std::span<const std::size_t> order,
-                                                            const BucketSizes& sizes) {
+GradientBuckets::Plan GradientBuckets::plan(std::span<const GradientSlot> slots,
+                                            std::span<const std::size_t> order,
+                                            const BucketSizes& sizes) {
   struct Open {
     std::vector<std::size_t> slots;
     std::int64_t bytes = 0;
@@ -51,7 +63,7 @@ std::vector<std::vector<std::size_t>> GradientBuckets::plan(std::span<const Grad
   for (auto& [dtype, bucket] : open) closed.push_back(std::move(bucket));
   // A bucket can be reduced once its last gradient is ready.
   std::ranges::sort(closed, {}, &Open::last);
-  std::vector<std::vector<std::size_t>> plan;
+  Plan plan;
   for (Open& bucket : closed) {
     std::ranges::sort(bucket.slots);
     plan.push_back(std::move(bucket.slots));
@@ -60,140 +72,106 @@ std::vector<std::vector<std::size_t>> GradientBuckets::plan(std::span<const Grad
 }
 
 GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const std::size_t> order,
-                                 const BucketSizes& sizes, Facts facts, const Group& group,
-                                 int stage, at::ScalarType facts_dtype)
+                                 const Group& group, const Options& options)
     : slots_(slots),
-      stage_(stage),
-      facts_(facts),
-      facts_dtype_(facts_dtype),
-      pool_(group, kUsualBuffers) {
-  for (std::vector<std::size_t>& members : plan(slots, order, sizes)) {
-    ModuleBucket& bucket = buckets_.emplace_back();
-    bucket.label = "gradient bucket " + std::to_string(buckets_.size());
-    bucket.slots = std::move(members);
-  }
+      options_(options),
+      plan_(plan(slots, order, options.sizes)),
+      own_begins_(plan_.size()) {
   place_slots();
-  lay_out(group);
+  allocate(group);
 }
 
 // With ZeRO slots, and with them shards of parameters, begin at a whole number of kShardAlignment.
 std::int64_t GradientBuckets::aligned(std::int64_t bytes, at::ScalarType dtype) const {
-  const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
-  const std::int64_t unit = stage_ == 0 ? kAlignment : kShardAlignment * size;
+  const std::int64_t unit = options_.stage == 0 ? kAlignment : kShardAlignment * size_of(dtype);
   return (bytes + unit - 1) / unit * unit;
 }
 
 void GradientBuckets::place_slots() {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    ModuleBucket& bucket = buckets_[i];
-    bucket.dtype = slots_[bucket.slots.front()].dtype;
-    const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
+  for (const std::vector<std::size_t>& members : plan_) {
+    ReducedBucket& bucket = gradients_.emplace_back();
+    bucket.label = "gradient bucket " + std::to_string(gradients_.size());
+    bucket.dtype = slots_[members.front()].dtype;
     std::int64_t end = 0;
-    for (const std::size_t index : bucket.slots) {
+    for (const std::size_t index : members) {
       GradientSlot& slot = slots_[index];
-      slot.bucket = i;
-      slot.offset = end / size;
+      slot.bucket = gradients_.size() - 1;
+      slot.offset = end / size_of(bucket.dtype);
       end += aligned(slot.bytes(), bucket.dtype);
     }
-    bucket.elements = end / size;
+    bucket.elements = end / size_of(bucket.dtype);
   }
-  if (facts_ == Facts::kInPadding) {
-    ModuleBucket& last = buckets_.back();
-    facts_dtype_ = last.dtype;
-    const auto size = static_cast<std::int64_t>(c10::elementSize(last.dtype));
-    last.elements += aligned(FactsMemory::kBytes, last.dtype) / size;
-  }
+  if (facts_are_apart()) return;
+  ReducedBucket& last = gradients_.back();
+  options_.facts_dtype = last.dtype;
+  last.elements += aligned(FactsMemory::kBytes, last.dtype) / size_of(last.dtype);
 }
 
-void GradientBuckets::lay_out(const Group& group) {
-  std::int64_t end = 0;
-  if (stage_ < 2) {
-    for (const ModuleBucket& bucket : buckets_) end += byte_size(bucket);
-  }
-  const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - FactsMemory::kBytes : end;
-  if (facts_ == Facts::kSeparate) end += FactsMemory::kBytes;
+// One arena: whole gradients but at stage 2, and facts at its end.
+void GradientBuckets::allocate(const Group& group) {
+  const bool whole = options_.stage < 2;
+  std::int64_t end = facts_are_apart() ? FactsMemory::kBytes : 0;
+  for (const ReducedBucket& bucket : gradients_) end += whole ? byte_size(bucket) : 0;
   arena_ = group.allocate(static_cast<std::size_t>(end));
   std::int64_t begin = 0;
-  for (ModuleBucket& bucket : buckets_) {
-    if (stage_ < 2) {
-      bucket.flat = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    ReducedBucket& bucket = gradients_[i];
+    if (whole) {
+      bucket.gradients = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
       begin += byte_size(bucket);
-      set_views(bucket);
+      set_views(i, bucket.gradients);
     }
-    if (stage_ == 0) continue;
-    cut_into_shards(bucket, group);
-    for (const std::size_t index : bucket.slots) {
-      GradientSlot& slot = slots_[index];
-      slot.value = view_of(slot, bucket.values);
-    }
+    if (options_.stage > 0) cut_into_shards(i, group);
   }
-  facts_memory_ = {static_cast<std::byte*>(arena_.data_ptr()) + facts_at, facts_dtype_};
-  if (facts_ == Facts::kSeparate) {
-    separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, facts_dtype_);
-  }
+  const std::int64_t facts_at = end - FactsMemory::kBytes;
+  facts_ = {static_cast<std::byte*>(arena_.data_ptr()) + facts_at, options_.facts_dtype};
+  if (!facts_are_apart()) return;
+  separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, options_.facts_dtype);
 }
 
-// Equal shards, but for rounding to where a shard may begin.
-void GradientBuckets::cut_into_shards(ModuleBucket& bucket, const Group& group) const {
-  const auto border = [&](std::int64_t rank) {
-    const std::int64_t even = bucket.elements * rank / group.size();
-    return even / kShardAlignment * kShardAlignment;  // all of them at the last one
+void GradientBuckets::cut_into_shards(std::size_t index, const Group& group) {
+  ReducedBucket& bucket = gradients_[index];
+  const std::vector<std::int64_t> borders = even_borders(bucket.elements, group.size());
+  bucket.counts = shard_counts(borders);
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const std::int64_t begin = borders[rank], own = bucket.counts[rank];
+  const auto make = [&](std::int64_t elements) {
+    return group.allocate(static_cast<std::size_t>(elements * size_of(bucket.dtype)))
+        .view(bucket.dtype);
   };
-  for (std::int64_t rank = 0; rank < group.size(); ++rank) {
-    bucket.counts.push_back(border(rank + 1) - border(rank));
+  ShardedBucket& values = values_.emplace_back();
+  values.label = "values of parameters";
+  values.counts = bucket.counts;
+  values.whole = make(bucket.elements);
+  values.own = values.whole.narrow(0, begin, own);
+  bucket.shard = options_.stage < 2 ? bucket.gradients.narrow(0, begin, own) : make(own);
+  own_begins_[index] = begin;
+  for (const std::size_t slot : plan_[index]) {
+    slots_[slot].value = view_of(slots_[slot], values.whole);
   }
-  bucket.own_begin = border(group.rank());
-  const std::int64_t own = bucket.counts[static_cast<std::size_t>(group.rank())];
-  const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
-  bucket.values =
-      group.allocate(static_cast<std::size_t>(bucket.elements * size)).view(bucket.dtype);
-  bucket.own_values = bucket.values.narrow(0, bucket.own_begin, own);
-  bucket.own = stage_ < 2 ? bucket.flat.narrow(0, bucket.own_begin, own)
-                          : group.allocate(static_cast<std::size_t>(own * size)).view(bucket.dtype);
 }
 
-void GradientBuckets::set_views(const ModuleBucket& bucket) const {
-  for (const std::size_t index : bucket.slots) {
+void GradientBuckets::set_views(std::size_t bucket, const at::Tensor& gradients) {
+  for (const std::size_t index : plan_[bucket]) {
     GradientSlot& slot = slots_[index];
-    slot.view = view_of(slot, bucket.flat);
-  }
-}
-
-void GradientBuckets::acquire_buffer(ModuleBucket& bucket) {
-  if (bucket.flat.defined()) return;
-  ModuleBucket* last = nullptr;
-  for (ModuleBucket& other : buckets_) {
-    if (!other.started || !other.flat.defined()) continue;
-    if (last != nullptr && (acquire_waits_ || last->work.done())) release_buffer(*last);
-    last = &other;
-  }
-  bucket.flat = pool_.acquire(byte_size(bucket)).view(bucket.dtype);
-  set_views(bucket);
-}
-
-void GradientBuckets::release_buffer(ModuleBucket& bucket) {
-  bucket.work.wait();
-  bucket.work = Work();
-  if (stage_ < 2 || !bucket.flat.defined()) return;
-  for (const std::size_t index : bucket.slots) {
-    GradientSlot& slot = slots_[index];
+    if (gradients.defined()) {
+      slot.view = view_of(slot, gradients);
+      continue;
+    }
     at::Tensor& gradient = slot.parameter.mutable_grad();
     if (gradient.is_same(slot.view)) gradient = at::Tensor();
     slot.view = at::Tensor();
   }
-  pool_.release(bucket.flat);
-  bucket.flat = at::Tensor();
-}
-
-void GradientBuckets::release_all_buffers() {
-  for (ModuleBucket& bucket : buckets_) release_buffer(bucket);
 }
 
 std::int64_t GradientBuckets::bytes() const {
-  std::int64_t bytes = arena_.numel() + pool_.bytes();
-  for (const ModuleBucket& bucket : buckets_) {
-    if (stage_ > 0) bytes += static_cast<std::int64_t>(bucket.values.nbytes());
-    if (stage_ > 1) bytes += static_cast<std::int64_t>(bucket.own.nbytes());
+  std::int64_t bytes = arena_.numel();
+  for (const ShardedBucket& bucket : values_) {
+    bytes += static_cast<std::int64_t>(bucket.whole.nbytes());
+  }
+  if (options_.stage < 2) return bytes;
+  for (const ReducedBucket& bucket : gradients_) {
+    bytes += static_cast<std::int64_t>(bucket.shard.nbytes());
   }
   return bytes;
 }

@@ -21,11 +21,9 @@ std::string name_of_rank(const Session& session) {
 
 }  // namespace
 
-OptimizerAccess::OptimizerAccess(std::span<const GradientSlot> slots, GradientBuckets* buckets,
-                                 ParameterShards* shards, ReplicaChecker& checker, Session session,
-                                 int zero_stage)
+OptimizerAccess::OptimizerAccess(std::span<const GradientSlot> slots, ParameterShards* shards,
+                                 ReplicaChecker& checker, Session session, int zero_stage)
     : slots_(slots),
-      buckets_(buckets),
       shards_(shards),
       checker_(checker),
       session_(std::move(session)),
@@ -115,8 +113,7 @@ void OptimizerAccess::end_update() {
 void OptimizerAccess::zero_grad() {
   if (!shards_ || !has_model_) return;
   has_gradients_ = false;
-  buckets_->release_all_buffers();
-  for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
+  shards_->drop_gradients();
 }
 
 double OptimizerAccess::clip_grad_norm(double max_norm) {

@@ -3,7 +3,6 @@
 // average takes the place of the one before, so it must have been used by then.
 #pragma once
 
-#include <troika/parallel/data_parallel/gradient_buckets.h>
 #include <troika/parallel/data_parallel/parameter_shards.h>
 #include <troika/parallel/data_parallel/replica_checker.h>
 #include <troika/session/session.h>
@@ -18,9 +17,8 @@ namespace troika::detail {
 class OptimizerAccess {
  public:
   // `shards` is null at stage 0. All must outlive this.
-  OptimizerAccess(std::span<const GradientSlot> slots, GradientBuckets* buckets,
-                  ParameterShards* shards, ReplicaChecker& checker, Session session,
-                  int zero_stage);
+  OptimizerAccess(std::span<const GradientSlot> slots, ParameterShards* shards,
+                  ReplicaChecker& checker, Session session, int zero_stage);
 
   // What an optimiser updates on this rank, of all and of one parameter. The second throws
   // UsageError if it is none of those that are trained.
@@ -50,7 +48,6 @@ class OptimizerAccess {
 
  private:
   std::span<const GradientSlot> slots_;
-  GradientBuckets* buckets_;
   ParameterShards* shards_;
   ReplicaChecker& checker_;
   Session session_;
