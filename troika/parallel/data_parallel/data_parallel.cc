@@ -46,7 +46,7 @@ ValidationError validate_module(const torch::nn::Module* module) {
   for (const NamedTensor& each : detail::parameters_of(*module)) {
     ValidationError problem = detail::validate_tensor("parameter", each);
     if (problem.text.empty() && each.tensor.requires_grad()) {
-      problem = GradientAverager::validate_parameter(each);
+      problem = detail::validate_trained(each);
     }
     if (!problem.text.empty()) return problem;
   }
@@ -63,9 +63,9 @@ ValidationError validate_module(const torch::nn::Module* module) {
 class WriteCheck final : public torch::autograd::FunctionPreHook {
  public:
   explicit WriteCheck(const std::shared_ptr<GradientAverager>& averager)
-      : averager_(averager), versions_(averager->versions()) {}
+      : averager_(averager), versions_(averager->writes().versions()) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& grads) override {
-    if (const auto averager = averager_.lock()) averager->throw_if_written(versions_);
+    if (const auto averager = averager_.lock()) averager->writes().throw_if_written(versions_);
     return grads;
   }
 
@@ -244,7 +244,7 @@ int Replica::buckets() const {
 }
 
 std::vector<at::Tensor> Replica::shards() const {
-  return impl().averager->shards();
+  return impl().averager->optimizer().shards();
 }
 
 std::vector<at::Tensor> Replica::shards_of(const std::vector<at::Tensor>& parameters) const {
@@ -255,14 +255,16 @@ std::vector<at::Tensor> Replica::shards_of(const std::vector<at::Tensor>& parame
   std::vector<at::Tensor> all;
   for (const at::Tensor& parameter : parameters) {
     if (frozen.contains(parameter.unsafeGetTensorImpl())) continue;
-    for (at::Tensor& shard : impl().averager->shards_of(parameter)) all.push_back(std::move(shard));
+    for (at::Tensor& shard : impl().averager->optimizer().shards_of(parameter))
+      all.push_back(std::move(shard));
   }
   return all;
 }
 
 detail::UpdateAccess Replica::update_access() {
-  impl().averager->expect_updates();
-  return detail::UpdateAccess(impl().averager);
+  const auto& averager = impl().averager;
+  averager->optimizer().attach();
+  return detail::UpdateAccess({averager, &averager->optimizer()});
 }
 
 std::int64_t Replica::memory_bytes() const {
@@ -270,27 +272,27 @@ std::int64_t Replica::memory_bytes() const {
 }
 
 void detail::UpdateAccess::begin_step() const {
-  averager_->begin_update();
+  access_->begin_update();
 }
 
 void detail::UpdateAccess::end_step() const {
-  averager_->end_update();
+  access_->end_update();
 }
 
 void detail::UpdateAccess::zero_grad() const {
-  averager_->zero_grad();
+  access_->zero_grad();
 }
 
 double detail::UpdateAccess::clip_grad_norm(double max_norm) const {
-  return averager_->clip_grad_norm(max_norm);
+  return access_->clip_grad_norm(max_norm);
 }
 
 std::string detail::UpdateAccess::describe_shards() const {
-  return averager_->describe_shards();
+  return access_->describe_shards();
 }
 
 void detail::UpdateAccess::check_saved_shards(const std::string* saved) const {
-  averager_->check_saved_shards(saved);
+  access_->check_saved_shards(saved);
 }
 
 void Replica::watch_tensor(const at::Tensor& output) {

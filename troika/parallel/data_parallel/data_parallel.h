@@ -75,13 +75,12 @@ void each_tensor(const Output& output, const Act& act) {
   }
 }
 
-class GradientAverager;
+class OptimizerAccess;
 
 // What a ZeroRedundancyOptimizer has of its model, which may have moved.
 class UpdateAccess {
  public:
-  explicit UpdateAccess(std::shared_ptr<GradientAverager> averager)
-      : averager_(std::move(averager)) {}
+  explicit UpdateAccess(std::shared_ptr<OptimizerAccess> access) : access_(std::move(access)) {}
   void begin_step() const;
   void end_step() const;
   void zero_grad() const;
@@ -94,7 +93,7 @@ class UpdateAccess {
   void check_saved_shards(const std::string* saved) const;
 
  private:
-  std::shared_ptr<GradientAverager> averager_;
+  std::shared_ptr<OptimizerAccess> access_;
 };
 
 }  // namespace detail

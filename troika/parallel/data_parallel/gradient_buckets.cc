@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
-#include <troika/base/text.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/parallel/data_parallel/gradient_buckets.h>
+#include <troika/sync/gradients/shard_counts.h>
 
 #include <algorithm>
 #include <map>
@@ -14,66 +14,47 @@ constexpr std::int64_t kAlignment = 64;  // bytes
 // machine, which is what LibTorch's loops take at a time, so that an update of a shard treats each
 // element as an update of the whole does.
 constexpr std::int64_t kShardAlignment = 64;
-constexpr std::int64_t kFactsBytes = 64;
-static_assert(StepFacts::kCount * sizeof(double) <= kFactsBytes);
-// One that is being reduced, one that is being written, one that waits for its turn.
-constexpr std::size_t kUsualBuffers = 3;
 
-std::int64_t byte_size(const GradientSlot& slot) {
-  return slot.parameter.numel() * static_cast<std::int64_t>(c10::elementSize(slot.dtype));
+std::int64_t size_of(at::ScalarType dtype) {
+  return static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-std::int64_t byte_size(const ModuleBucket& bucket) {
-  return bucket.elements * static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
+std::int64_t byte_size(const ReducedBucket& bucket) {
+  return bucket.elements * size_of(bucket.dtype);
 }
 
 // The place of a parameter in a tensor that is laid out as its bucket.
 at::Tensor view_of(const GradientSlot& slot, const at::Tensor& flat) {
-  const auto size = static_cast<std::int64_t>(c10::elementSize(slot.dtype));
-  return tensor_on(flat, slot.offset * size, slot.parameter.sizes(), slot.strides, slot.dtype);
+  return tensor_on(flat, slot.offset * size_of(slot.dtype), slot.parameter.sizes(), slot.strides,
+                   slot.dtype);
 }
 
-template <class T>
-void store(void* to, const StepFacts& facts) {
-  auto* values = static_cast<T*>(to);
-  values[0] = static_cast<T>(facts.weight);
-  values[1] = static_cast<T>(facts.present);
-  values[2] = static_cast<T>(facts.checksum);
-  values[3] = static_cast<T>(facts.checksum_squared);
-  values[4] = static_cast<T>(facts.alarm);
-}
-
-template <class T>
-StepFacts load(const void* from) {
-  const auto* values = static_cast<const T*>(from);
-  return {.weight = values[0],
-          .present = values[1],
-          .checksum = values[2],
-          .checksum_squared = values[3],
-          .alarm = values[4]};
+// Of equal shards, but for rounding to where a shard may begin.
+std::vector<std::int64_t> even_borders(std::int64_t elements, int ranks) {
+  std::vector<std::int64_t> borders;
+  for (std::int64_t rank = 0; rank <= ranks; ++rank) {
+    borders.push_back(elements * rank / ranks / kShardAlignment * kShardAlignment);
+  }
+  return borders;
 }
 
 }  // namespace
 
-std::string title_of(const GradientSlot& slot) {
-  return "parameter " + quote(slot.name, 200);
-}
-
-std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot> slots,
-                                                    std::span<const int> order,
-                                                    const BucketSizes& sizes) {
+GradientBuckets::Plan GradientBuckets::plan(std::span<const GradientSlot> slots,
+                                            std::span<const std::size_t> order,
+                                            const BucketSizes& sizes) {
   struct Open {
-    std::vector<int> slots;
+    std::vector<std::size_t> slots;
     std::int64_t bytes = 0;
     std::size_t last = 0;  // place in `order`
   };
   std::map<at::ScalarType, Open> open;
   std::vector<Open> closed;
   for (std::size_t place = 0; place < order.size(); ++place) {
-    const GradientSlot& slot = slots[static_cast<std::size_t>(order[place])];
+    const GradientSlot& slot = slots[order[place]];
     Open& bucket = open[slot.dtype];
     bucket.slots.push_back(order[place]);
-    bucket.bytes += byte_size(slot);
+    bucket.bytes += slot.bytes();
     bucket.last = place;
     if (bucket.bytes < (closed.empty() ? sizes.first_bytes : sizes.bytes)) continue;
     closed.push_back(std::move(bucket));
@@ -82,7 +63,7 @@ std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot
   for (auto& [dtype, bucket] : open) closed.push_back(std::move(bucket));
   // A bucket can be reduced once its last gradient is ready.
   std::ranges::sort(closed, {}, &Open::last);
-  std::vector<std::vector<int>> plan;
+  Plan plan;
   for (Open& bucket : closed) {
     std::ranges::sort(bucket.slots);
     plan.push_back(std::move(bucket.slots));
@@ -90,143 +71,109 @@ std::vector<std::vector<int>> GradientBuckets::plan(std::span<const GradientSlot
   return plan;
 }
 
-GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const int> order,
-                                 const BucketSizes& sizes, Facts facts, const Group& group,
-                                 int stage, at::ScalarType facts_dtype)
-    : stage_(stage), facts_(facts), facts_dtype_(facts_dtype), pool_(group, kUsualBuffers) {
-  for (std::vector<int>& members : plan(slots, order, sizes)) {
-    ModuleBucket& bucket = buckets_.emplace_back();
-    bucket.label = "gradient bucket " + std::to_string(buckets_.size());
-    bucket.slots = std::move(members);
-  }
-  place_slots(slots);
-  lay_out(slots, group);
+GradientBuckets::GradientBuckets(std::span<GradientSlot> slots, std::span<const std::size_t> order,
+                                 const Group& group, const Options& options)
+    : slots_(slots),
+      options_(options),
+      plan_(plan(slots, order, options.sizes)),
+      own_begins_(plan_.size()) {
+  place_slots();
+  allocate(group);
 }
 
 // With ZeRO slots, and with them shards of parameters, begin at a whole number of kShardAlignment.
 std::int64_t GradientBuckets::aligned(std::int64_t bytes, at::ScalarType dtype) const {
-  const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
-  const std::int64_t unit = stage_ == 0 ? kAlignment : kShardAlignment * size;
+  const std::int64_t unit = options_.stage == 0 ? kAlignment : kShardAlignment * size_of(dtype);
   return (bytes + unit - 1) / unit * unit;
 }
 
-void GradientBuckets::place_slots(std::span<GradientSlot> slots) {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    ModuleBucket& bucket = buckets_[i];
-    bucket.dtype = slots[static_cast<std::size_t>(bucket.slots.front())].dtype;
-    const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
+void GradientBuckets::place_slots() {
+  for (const std::vector<std::size_t>& members : plan_) {
+    ReducedBucket& bucket = gradients_.emplace_back();
+    bucket.label = "gradient bucket " + std::to_string(gradients_.size());
+    bucket.dtype = slots_[members.front()].dtype;
     std::int64_t end = 0;
-    for (const int index : bucket.slots) {
-      GradientSlot& slot = slots[static_cast<std::size_t>(index)];
-      slot.bucket = static_cast<int>(i);
-      slot.offset = end / size;
-      end += aligned(byte_size(slot), bucket.dtype);
+    for (const std::size_t index : members) {
+      GradientSlot& slot = slots_[index];
+      slot.bucket = gradients_.size() - 1;
+      slot.offset = end / size_of(bucket.dtype);
+      end += aligned(slot.bytes(), bucket.dtype);
     }
-    bucket.elements = end / size;
+    bucket.elements = end / size_of(bucket.dtype);
   }
-  if (facts_ == Facts::kInPadding) {
-    ModuleBucket& last = buckets_.back();
-    facts_dtype_ = last.dtype;
-    const auto size = static_cast<std::int64_t>(c10::elementSize(last.dtype));
-    last.elements += aligned(kFactsBytes, last.dtype) / size;
-  }
+  if (facts_are_apart()) return;
+  ReducedBucket& last = gradients_.back();
+  options_.facts_dtype = last.dtype;
+  last.elements += aligned(FactsMemory::kBytes, last.dtype) / size_of(last.dtype);
 }
 
-void GradientBuckets::lay_out(std::span<GradientSlot> slots, const Group& group) {
-  std::int64_t end = 0;
-  if (stage_ < 2) {
-    for (const ModuleBucket& bucket : buckets_) end += byte_size(bucket);
-  }
-  const std::int64_t facts_at = facts_ == Facts::kInPadding ? end - kFactsBytes : end;
-  if (facts_ == Facts::kSeparate) end += kFactsBytes;
+// One arena: whole gradients but at stage 2, and facts at its end.
+void GradientBuckets::allocate(const Group& group) {
+  const bool whole = options_.stage < 2;
+  std::int64_t end = facts_are_apart() ? FactsMemory::kBytes : 0;
+  for (const ReducedBucket& bucket : gradients_) end += whole ? byte_size(bucket) : 0;
   arena_ = group.allocate(static_cast<std::size_t>(end));
   std::int64_t begin = 0;
-  for (ModuleBucket& bucket : buckets_) {
-    if (stage_ < 2) {
-      bucket.flat = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    ReducedBucket& bucket = gradients_[i];
+    if (whole) {
+      bucket.gradients = tensor_on(arena_, begin, {bucket.elements}, {1}, bucket.dtype);
       begin += byte_size(bucket);
-      set_views(bucket, slots);
+      set_views(i, bucket.gradients);
     }
-    if (stage_ == 0) continue;
-    cut_into_shards(bucket, group);
-    for (const int index : bucket.slots) {
-      GradientSlot& slot = slots[static_cast<std::size_t>(index)];
-      slot.value = view_of(slot, bucket.values);
-    }
+    if (options_.stage > 0) cut_into_shards(i, group);
   }
-  facts_data_ = static_cast<std::byte*>(arena_.data_ptr()) + facts_at;
-  if (facts_ == Facts::kSeparate) {
-    separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, facts_dtype_);
-  }
+  const std::int64_t facts_at = end - FactsMemory::kBytes;
+  facts_ = {static_cast<std::byte*>(arena_.data_ptr()) + facts_at, options_.facts_dtype};
+  if (!facts_are_apart()) return;
+  separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, options_.facts_dtype);
 }
 
-// Equal shards, but for rounding to where a shard may begin.
-void GradientBuckets::cut_into_shards(ModuleBucket& bucket, const Group& group) const {
-  const auto border = [&](std::int64_t rank) {
-    const std::int64_t even = bucket.elements * rank / group.size();
-    return even / kShardAlignment * kShardAlignment;  // all of them at the last one
+void GradientBuckets::cut_into_shards(std::size_t index, const Group& group) {
+  ReducedBucket& bucket = gradients_[index];
+  const std::vector<std::int64_t> borders = even_borders(bucket.elements, group.size());
+  bucket.counts = shard_counts(borders);
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const std::int64_t begin = borders[rank], own = bucket.counts[rank];
+  const auto make = [&](std::int64_t elements) {
+    return group.allocate(static_cast<std::size_t>(elements * size_of(bucket.dtype)))
+        .view(bucket.dtype);
   };
-  for (std::int64_t rank = 0; rank < group.size(); ++rank) {
-    bucket.counts.push_back(border(rank + 1) - border(rank));
-  }
-  bucket.own_begin = border(group.rank());
-  const std::int64_t own = bucket.counts[static_cast<std::size_t>(group.rank())];
-  const auto size = static_cast<std::int64_t>(c10::elementSize(bucket.dtype));
-  bucket.values =
-      group.allocate(static_cast<std::size_t>(bucket.elements * size)).view(bucket.dtype);
-  bucket.own_values = bucket.values.narrow(0, bucket.own_begin, own);
-  bucket.own = stage_ < 2 ? bucket.flat.narrow(0, bucket.own_begin, own)
-                          : group.allocate(static_cast<std::size_t>(own * size)).view(bucket.dtype);
-}
-
-void GradientBuckets::set_views(const ModuleBucket& bucket, std::span<GradientSlot> slots) const {
-  for (const int index : bucket.slots) {
-    GradientSlot& slot = slots[static_cast<std::size_t>(index)];
-    slot.view = view_of(slot, bucket.flat);
+  ShardedBucket& values = values_.emplace_back();
+  values.label = "values of parameters";
+  values.counts = bucket.counts;
+  values.whole = make(bucket.elements);
+  values.own = values.whole.narrow(0, begin, own);
+  bucket.shard = options_.stage < 2 ? bucket.gradients.narrow(0, begin, own) : make(own);
+  own_begins_[index] = begin;
+  for (const std::size_t slot : plan_[index]) {
+    slots_[slot].value = view_of(slots_[slot], values.whole);
   }
 }
 
-void GradientBuckets::acquire_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots) {
-  if (bucket.flat.defined()) return;
-  ModuleBucket* last = nullptr;
-  for (ModuleBucket& other : buckets_) {
-    if (!other.started || !other.flat.defined()) continue;
-    if (last != nullptr && (acquire_waits_ || last->work.done())) release_buffer(*last, slots);
-    last = &other;
-  }
-  bucket.flat = pool_.acquire(byte_size(bucket)).view(bucket.dtype);
-  set_views(bucket, slots);
-}
-
-void GradientBuckets::release_buffer(ModuleBucket& bucket, std::span<GradientSlot> slots) {
-  bucket.work.wait();
-  bucket.work = Work();
-  if (stage_ < 2 || !bucket.flat.defined()) return;
-  for (const int index : bucket.slots) {
-    GradientSlot& slot = slots[static_cast<std::size_t>(index)];
+void GradientBuckets::set_views(std::size_t bucket, const at::Tensor& gradients) {
+  for (const std::size_t index : plan_[bucket]) {
+    GradientSlot& slot = slots_[index];
+    if (gradients.defined()) {
+      slot.view = view_of(slot, gradients);
+      continue;
+    }
     at::Tensor& gradient = slot.parameter.mutable_grad();
     if (gradient.is_same(slot.view)) gradient = at::Tensor();
     slot.view = at::Tensor();
   }
-  pool_.release(bucket.flat);
-  bucket.flat = at::Tensor();
 }
 
 std::int64_t GradientBuckets::bytes() const {
-  std::int64_t bytes = arena_.numel() + pool_.bytes();
-  for (const ModuleBucket& bucket : buckets_) {
-    if (stage_ > 0) bytes += static_cast<std::int64_t>(bucket.values.nbytes());
-    if (stage_ > 1) bytes += static_cast<std::int64_t>(bucket.own.nbytes());
+  std::int64_t bytes = arena_.numel();
+  for (const ShardedBucket& bucket : values_) {
+    bytes += static_cast<std::int64_t>(bucket.whole.nbytes());
+  }
+  if (options_.stage < 2) return bytes;
+  for (const ReducedBucket& bucket : gradients_) {
+    bytes += static_cast<std::int64_t>(bucket.shard.nbytes());
   }
   return bytes;
-}
-
-void GradientBuckets::write(const StepFacts& facts) {
-  facts_dtype_ == at::kFloat ? store<float>(facts_data_, facts) : store<double>(facts_data_, facts);
-}
-
-StepFacts GradientBuckets::read() const {
-  return facts_dtype_ == at::kFloat ? load<float>(facts_data_) : load<double>(facts_data_);
 }
 
 }  // namespace troika::detail

@@ -8,22 +8,26 @@
 
 namespace troika::detail {
 
-ParameterShards::ParameterShards(std::span<GradientSlot> slots, std::span<ModuleBucket> buckets,
-                                 Session session)
-    : slots_(slots), buckets_(buckets), session_(std::move(session)) {
+ParameterShards::ParameterShards(std::span<GradientSlot> slots, const GradientBuckets& buckets,
+                                 BucketReducer& reducer, const Session& session)
+    : slots_(slots),
+      reducer_(reducer),
+      gatherer_(buckets.values(), session.world(), session.timeout()) {
   for (GradientSlot& slot : slots_) copy_values_into_bucket(slot);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const GradientSlot& slot = slots_[i];
-    const ModuleBucket& bucket = buckets_[static_cast<std::size_t>(slot.bucket)];
-    const std::int64_t begin = std::max(slot.offset, bucket.own_begin) - bucket.own_begin;
+    const at::Tensor& values = buckets.values()[slot.bucket].own;
+    const at::Tensor& gradients = buckets.gradients()[slot.bucket].shard;
+    const std::int64_t own_begin = buckets.own_begin(slot.bucket);
+    const std::int64_t begin = std::max(slot.offset, own_begin) - own_begin;
     const std::int64_t end =
-        std::min(slot.offset + slot.parameter.numel() - bucket.own_begin, bucket.own.numel());
+        std::min(slot.offset + slot.parameter.numel() - own_begin, values.numel());
     if (begin >= end) continue;
     Shard& shard = shards_.emplace_back();
     shard.slot = i;
-    shard.values = leaf_on(bucket.own_values.narrow(0, begin, end - begin));
+    shard.values = leaf_on(values.narrow(0, begin, end - begin));
     shard.values.requires_grad_(true);
-    shard.gradient = leaf_on(bucket.own.narrow(0, begin, end - begin));
+    shard.gradient = leaf_on(gradients.narrow(0, begin, end - begin));
   }
 }
 
@@ -31,7 +35,6 @@ void ParameterShards::copy_values_into_bucket(GradientSlot& slot) {
   const at::NoGradGuard no_grad;
   slot.value.copy_(slot.parameter);
   slot.parameter.set_data(slot.value);
-  slot.data = slot.value.const_data_ptr();
 }
 
 std::vector<at::Tensor> ParameterShards::shards_of(std::size_t slot) const {
@@ -47,6 +50,11 @@ void ParameterShards::publish_gradients(std::span<const std::int32_t> used) {
     const bool has = used.empty() || used[shard.slot] > 0;
     shard.values.mutable_grad() = has ? shard.gradient : at::Tensor();
   }
+  for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
+}
+
+void ParameterShards::drop_gradients() {
+  reducer_.drop_gradients();
   for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
 }
 
@@ -66,12 +74,8 @@ void ParameterShards::scale_gradients(double factor) {
 }
 
 void ParameterShards::gather() {
-  std::vector<Work> works;
-  for (const ModuleBucket& bucket : buckets_) {
-    works.push_back(session_.world().all_gather(
-        bucket.values, bucket.own_values, session_.call("values of parameters"), bucket.counts));
-  }
-  for (const Work& work : works) work.wait();
+  gatherer_.start_all();
+  gatherer_.wait();
   for (const GradientSlot& slot : slots_) slot.parameter.unsafeGetTensorImpl()->bump_version();
 }
 

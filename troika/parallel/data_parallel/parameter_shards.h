@@ -14,8 +14,10 @@ namespace troika::detail {
 
 class ParameterShards {
  public:
-  // Moves the parameters' values into those of the buckets. Slots and buckets must outlive it.
-  ParameterShards(std::span<GradientSlot> slots, std::span<ModuleBucket> buckets, Session session);
+  // Moves the parameters' values into those of the buckets. `reducer` reduces them; it
+  // and `slots` must outlive this.
+  ParameterShards(std::span<GradientSlot> slots, const GradientBuckets& buckets,
+                  BucketReducer& reducer, const Session& session);
 
   // The shards that this rank updates of a parameter, by its index among the slots: leaves without
   // memory of their own.
@@ -23,6 +25,8 @@ class ParameterShards {
   // Sets the shards' gradients to the averages, but for slots that no rank has used (`used`, of
   // each slot; empty: all are), and takes those of the parameters away.
   void publish_gradients(std::span<const std::int32_t> used);
+  // Takes away what passes without an average have added up in the parameters' gradients.
+  void drop_gradients();
   // The sum of the squares of the shards' gradients.
   [[nodiscard]] double sum_of_squares() const;
   void scale_gradients(double factor);
@@ -39,8 +43,8 @@ class ParameterShards {
     at::Tensor values, gradient;
   };
   std::span<GradientSlot> slots_;
-  std::span<ModuleBucket> buckets_;
-  Session session_;
+  BucketReducer& reducer_;
+  BucketGatherer gatherer_;
   std::vector<Shard> shards_;
 };
 

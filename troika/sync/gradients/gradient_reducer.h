@@ -1,8 +1,6 @@
-// Sums gradients over the data axis while the backward pass is still going on. A bucket of the
-// arena is reduced once all of its units are ready, so nothing is copied: by all-reduce, or from
-// ZeRO stage 1 on by reduce-scatter into this rank's shard. Buckets start in one fixed order, from
-// the last to the first, whatever the order in which units become ready: pipeline schedules may
-// differ in that between ranks.
+// Sums the gradients of an arena's buckets over the data axis as units become ready: the front of
+// BucketReducer for the hooks of units. Nothing is copied: a bucket is a slice of the arena, or at
+// stage 2 a buffer. Buckets start from the last to the first.
 //
 // One step of S gradient bytes puts on the wire what the engine's all-reduce, or reduce-scatter, of
 // S bytes puts there (docs/engines.md), whatever the buckets.
@@ -10,7 +8,7 @@
 
 #include <troika/comm/group.h>
 #include <troika/param/arena.h>
-#include <troika/sync/gradients/buffer_pool.h>
+#include <troika/sync/gradients/bucket_reducer.h>
 #include <troika/sync/gradients/coalesced_all_reduce.h>
 
 #include <cstdint>
@@ -26,7 +24,7 @@ struct PartialGroups {
   Group embedding = {};
 };
 
-class GradientReducer {
+class GradientReducer final : private BucketReducer::Front {
  public:
   // Sums over the groups of `arena.sharding()`. Every rank of them must have the same layout.
   GradientReducer(Arena& arena, const PartialGroups& partial);
@@ -37,7 +35,7 @@ class GradientReducer {
   void begin_step(int microbatches, Seconds timeout);
   // Ends the label of every operation that is started from now on: ", microbatch 3 (stage 1)", or
   // nothing outside of a pass.
-  void label_with(const std::string& pass) { pass_ = pass; }
+  void label_with(const std::string& pass) { reducer_.label_with(pass); }
   // Gives memory to the gradients that the unit contributes to, where they have none of their own.
   void prepare_gradients(int unit);
   // Starts the buckets whose turn it is once all of their units have been ready for the last time.
@@ -47,47 +45,34 @@ class GradientReducer {
   // DeadlineError or PeerError.
   void finish();
 
-  [[nodiscard]] int buckets() const { return static_cast<int>(reductions_.size()); }
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
   // Positions in the arena's buckets, in the order in which they start.
   [[nodiscard]] std::vector<std::size_t> order() const;
   // Memory for gradients beside the arena's.
   [[nodiscard]] std::int64_t buffer_bytes() const;
-  [[nodiscard]] std::size_t buffers() const { return pool_.count(); }
+  [[nodiscard]] std::size_t buffers() const { return reducer_.buffers(); }
 
  private:
-  struct BucketReduction {
-    std::size_t bucket = 0;
-    int contributors = 0;  // units
-    int missing = 0;       // calls of gradients_ready() before it may start
-    bool started = false;
-    bool is_tied = false;  // starts in finish(), where the other stage comes to it, too
-    at::Tensor memory;     // of its gradients, where it has a buffer
-    std::string label;
-    Work work;
+  // What a bucket of the arena has beside its reduction over the data axis.
+  struct ArenaBucket {
+    std::size_t bucket = 0;  // in the arena's
+    int contributors = 0;    // units
+    bool is_tied = false;    // starts in finish(), where the other stage comes to it, too
     CoalescedAllReduce tensor_all_reduce;
     CoalescedAllReduce embedding_all_reduce;
   };
-  [[nodiscard]] bool is_tied(std::size_t bucket, const PartialGroups& partial) const;
-  void add_reduction(std::size_t bucket, const PartialGroups& partial);
-  [[nodiscard]] const Bucket& bucket_of(const BucketReduction& reduction) const;
-  void acquire_buffer(BucketReduction& reduction);
-  void start(BucketReduction& reduction);
-  // Waits for the sums over the shard group that have been started, but for the last few, and
-  // starts those over the replicate group.
-  void start_replica_reductions(std::size_t but_last);
-  void reduce_over_replicas(BucketReduction& reduction);
+  void place_gradients(std::size_t bucket, const at::Tensor& gradients) override;
+  void complete_gradients(std::size_t bucket) override;
+  [[nodiscard]] std::vector<ArenaBucket> order_buckets(const PartialGroups& partial) const;
+  [[nodiscard]] std::vector<ReducedBucket> reduced_buckets() const;
+  [[nodiscard]] const Bucket& bounds_of(std::size_t bucket) const;
 
   Arena& arena_;
-  Group shard_;
-  Group replicate_;
   Seconds timeout_{60};
-  std::vector<BucketReduction> reductions_;  // in the order in which they start
-  std::vector<std::size_t> reduction_of_;    // by bucket
-  std::size_t next_ = 0;                     // to start
-  std::size_t replica_reductions_started_ =
-      0;  // those before it are past their sum over the shard group
-  BufferPool pool_;
-  std::string pass_;
+  std::vector<ArenaBucket> buckets_;      // in the order in which they start, as in all below
+  std::vector<std::size_t> position_of_;  // by bucket of the arena
+  std::vector<int> contributions_;        // that a bucket waits for in this step
+  BucketReducer reducer_;
 };
 
 }  // namespace troika

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/sync/gradients/parameter_gatherer.h>
+#include <troika/sync/gradients/shard_counts.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,35 +12,30 @@ namespace {
 // The buckets in use, the next, and the one before.
 constexpr std::size_t kBuffers = 3;
 
+std::vector<ShardedBucket> sharded_buckets(const Arena& arena) {
+  std::vector<ShardedBucket> sharded;
+  for (const Bucket& bounds : arena.layout().buckets()) {
+    sharded.push_back({.label = "values of units " + std::to_string(bounds.first_unit) + " to " +
+                                std::to_string(bounds.last_unit - 1),
+                       .counts = shard_counts(bounds.working_borders),
+                       .own = arena.own_working_weights_of(bounds)});
+    if (arena.keeps_working_weights()) sharded.back().whole = arena.working_weights_of(bounds);
+  }
+  return sharded;
+}
+
 }  // namespace
 
 ParameterGatherer::ParameterGatherer(Arena& arena, Seconds timeout)
     : arena_(arena),
-      group_(arena.sharding().shard),
-      timeout_(timeout),
-      works_(arena.layout().buckets().size()),
-      pool_(group_, kBuffers) {}
-
-Work ParameterGatherer::gather(std::size_t bucket, const at::Tensor& output) {
-  const Bucket& bounds = arena_.layout().buckets()[bucket];
-  std::vector<std::int64_t> counts;
-  for (std::size_t i = 1; i < bounds.working_borders.size(); ++i) {
-    counts.push_back(bounds.working_borders[i] - bounds.working_borders[i - 1]);
-  }
-  if (output.numel() == 0) return {};
-  const std::string label = "values of units " + std::to_string(bounds.first_unit) + " to " +
-                            std::to_string(bounds.last_unit - 1) + pass_;
-  return group_.all_gather(output, arena_.own_working_weights_of(bounds),
-                           {label, Deadline::in(timeout_)}, counts);
-}
+      gatherer_(sharded_buckets(arena), arena.sharding().shard, timeout),
+      pool_(arena.sharding().shard, kBuffers) {}
 
 void ParameterGatherer::refresh() {
   if (arena_.sharding().stage == 0) return;
   wait();
   if (arena_.keeps_working_weights()) {
-    for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {
-      works_[bucket] = gather(bucket, arena_.working_weights_of(arena_.layout().buckets()[bucket]));
-    }
+    gatherer_.start_all();
     return;
   }
   while (evict_oldest()) {
@@ -50,7 +46,7 @@ void ParameterGatherer::refresh() {
 }
 
 void ParameterGatherer::begin_step(Seconds timeout) {
-  timeout_ = timeout;
+  gatherer_.set_timeout(timeout);
   began_with_before_ = std::exchange(began_with_, {});
   in_step_ = true;
   left_stage_ = false;
@@ -63,7 +59,7 @@ void ParameterGatherer::end_step() {
 }
 
 void ParameterGatherer::wait() {
-  for (Work& work : works_) std::exchange(work, {}).wait();
+  gatherer_.wait();
   for (Resident& resident : residents_) std::exchange(resident.work, {}).wait();
 }
 
@@ -71,7 +67,7 @@ void ParameterGatherer::unshard(int unit, Direction direction) {
   const auto buckets = arena_.buckets_of(unit);
   if (buckets.empty()) return;
   if (arena_.keeps_working_weights()) {
-    for (const std::size_t bucket : buckets) std::exchange(works_[bucket], {}).wait();
+    for (const std::size_t bucket : buckets) gatherer_.wait(bucket);
     return;
   }
   if (std::exchange(left_stage_, in_step_ && direction == Direction::kOut)) {
@@ -131,7 +127,7 @@ void ParameterGatherer::fetch(std::size_t bucket) {
   if (residents_.size() >= kBuffers) evict_oldest();
   const std::int64_t bytes = arena_.layout().buckets()[bucket].working_bytes();
   Resident resident{bucket, pool_.acquire(bytes), {}, 0};
-  resident.work = gather(bucket, resident.buffer);
+  resident.work = gatherer_.gather(bucket, resident.buffer);
   residents_.push_back(std::move(resident));
   most_ = std::max(most_, residents_.size());
   gathers_.push_back(bucket);

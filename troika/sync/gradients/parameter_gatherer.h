@@ -12,6 +12,7 @@
 #include <troika/comm/group.h>
 #include <troika/nn/stage.h>
 #include <troika/param/arena.h>
+#include <troika/sync/gradients/bucket_gatherer.h>
 #include <troika/sync/gradients/buffer_pool.h>
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class ParameterGatherer {
   void end_step();
   // Ends the label of every gather that is started from now on: ", microbatch 3 (stage 1)", or
   // nothing outside of a pass.
-  void label_with(const std::string& pass) { pass_ = pass; }
+  void label_with(const std::string& pass) { gatherer_.label_with(pass); }
   // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
   // `direction`. Throws DeadlineError, PeerError.
   void unshard(int unit, Direction direction);
@@ -58,7 +59,6 @@ class ParameterGatherer {
     Work work;
     int users = 0;  // of its parameters' values, which are there while there is a user
   };
-  [[nodiscard]] Work gather(std::size_t bucket, const at::Tensor& output);
   [[nodiscard]] Resident* find(std::size_t bucket);
   // Starts the gather of a bucket that is not resident.
   void fetch(std::size_t bucket);
@@ -71,9 +71,7 @@ class ParameterGatherer {
   bool evict_oldest();
 
   Arena& arena_;
-  Group group_;
-  Seconds timeout_;
-  std::vector<Work> works_;          // stages 1 and 2, by bucket
+  BucketGatherer gatherer_;
   std::vector<Resident> residents_;  // stage 3; the one wanted last comes last
   BufferPool pool_;
   std::size_t most_ = 0;
@@ -82,7 +80,6 @@ class ParameterGatherer {
   std::vector<int> began_with_, began_with_before_;
   bool in_step_ = false;
   bool left_stage_ = false;  // in this step
-  std::string pass_;
 };
 
 }  // namespace troika

@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <troika/parallel/data_parallel/bucket_hook.h>
+#include <troika/sync/gradients/bucket_hook.h>
 
 #include <vector>
 

@@ -1,9 +1,8 @@
-// What an optimiser asks for: shards of parameters, and what goes around its step.
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/optim/gradient_norm.h>
-#include <troika/parallel/data_parallel/gradient_averager.h>
+#include <troika/parallel/data_parallel/optimizer_access.h>
 
 #include <ATen/ATen.h>
 
@@ -22,26 +21,32 @@ std::string name_of_rank(const Session& session) {
 
 }  // namespace
 
-// At ZeRO stages 1 and 2 an average takes the place of the one before, and a pass without one needs
-// its memory. What this depends on is the same on all ranks.
-void GradientAverager::refuse_unused_gradients() const {
+OptimizerAccess::OptimizerAccess(std::span<const GradientSlot> slots, ParameterShards* shards,
+                                 ReplicaChecker& checker, Session session, int zero_stage)
+    : slots_(slots),
+      shards_(shards),
+      checker_(checker),
+      session_(std::move(session)),
+      zero_stage_(zero_stage) {}
+
+void OptimizerAccess::refuse_unused_gradients() const {
   if (!shards_) return;
-  const std::string stage = "zero_stage = " + std::to_string(options_.zero_stage);
-  if (!updated_) {
+  const std::string stage = "zero_stage = " + std::to_string(zero_stage_);
+  if (!is_attached_) {
     throw UsageError(
         stage + " without a troika::ZeroRedundancyOptimizer: " + title_of(slots_.front()) +
             " and others would not be updated",
         "make troika::ZeroRedundancyOptimizer<torch::optim::...> optimizer(model, ...) "
         "in place of an optimiser of the module's parameters");
   }
-  if (!pending_) return;
+  if (!has_gradients_) return;
   throw UsageError(stage + ": " + title_of(slots_.front()) +
                        " and others have gradients that the optimiser has not used",
                    "call step() or zero_grad() of the ZeroRedundancyOptimizer after each average; "
                    "add gradients up inside no_sync()");
 }
 
-std::vector<at::Tensor> GradientAverager::shards_of(const at::Tensor& parameter) const {
+std::vector<at::Tensor> OptimizerAccess::shards_of(const at::Tensor& parameter) const {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].parameter.is_same(parameter)) continue;
     return shards_ ? shards_->shards_of(i) : std::vector<at::Tensor>{parameter};
@@ -50,7 +55,7 @@ std::vector<at::Tensor> GradientAverager::shards_of(const at::Tensor& parameter)
                    "give it parameters of the module that DataParallel has");
 }
 
-std::vector<at::Tensor> GradientAverager::shards() const {
+std::vector<at::Tensor> OptimizerAccess::shards() const {
   std::vector<at::Tensor> all;
   for (const GradientSlot& slot : slots_) {
     for (at::Tensor& shard : shards_of(slot.parameter)) all.push_back(std::move(shard));
@@ -58,7 +63,7 @@ std::vector<at::Tensor> GradientAverager::shards() const {
   return all;
 }
 
-std::string GradientAverager::describe_shards() const {
+std::string OptimizerAccess::describe_shards() const {
   if (!shards_) return "";
   ContentHash layout;
   std::ostringstream text;
@@ -73,7 +78,7 @@ std::string GradientAverager::describe_shards() const {
   return name_of_rank(session_) + "; layout " + hex(layout.digest());
 }
 
-void GradientAverager::check_saved_shards(const std::string* saved) const {
+void OptimizerAccess::check_saved_shards(const std::string* saved) const {
   const std::string own = describe_shards();
   if (saved == nullptr && own.empty()) return;
   if (saved != nullptr && *saved == own) return;
@@ -91,29 +96,27 @@ void GradientAverager::check_saved_shards(const std::string* saved) const {
                              : "each rank loads what it has saved, in a job of as many ranks");
 }
 
-void GradientAverager::begin_update() {
+void OptimizerAccess::begin_update() {
   if (!shards_) return;
-  if (!hooked_) {
+  if (!has_model_) {
     throw UsageError("a step of a ZeroRedundancyOptimizer whose DataParallel is gone",
                      "make a new optimiser with each DataParallel");
   }
-  check_parameter_memory();
-  writes_before_update_ = writes();
+  checker_.begin_update();
 }
 
-void GradientAverager::end_update() {
-  pending_ = false;
+void OptimizerAccess::end_update() {
+  has_gradients_ = false;
   if (shards_) shards_->gather();
 }
 
-void GradientAverager::zero_grad() {
-  if (!shards_ || !hooked_) return;
-  pending_ = false;
-  for (ModuleBucket& bucket : buckets_->all()) buckets_->release_buffer(bucket, slots_);
-  for (const GradientSlot& slot : slots_) slot.parameter.mutable_grad() = at::Tensor();
+void OptimizerAccess::zero_grad() {
+  if (!shards_ || !has_model_) return;
+  has_gradients_ = false;
+  shards_->drop_gradients();
 }
 
-double GradientAverager::clip_grad_norm(double max_norm) {
+double OptimizerAccess::clip_grad_norm(double max_norm) {
   if (!(max_norm > 0)) throw UsageError("clip_grad_norm() takes a norm above 0");
   std::array<double, 1> squares = {0};
   if (shards_) {
@@ -137,35 +140,6 @@ double GradientAverager::clip_grad_norm(double max_norm) {
     }
   }
   return norm;
-}
-
-// Of each parameter, since all ranks had the same values; loads count.
-std::vector<std::uint32_t> GradientAverager::writes() const {
-  std::vector<std::uint32_t> writes = versions();
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    writes[i] += slots_[i].moves - base_versions_[i];
-  }
-  return writes;
-}
-
-// An update gathers values, and with them makes equal what was written to on some ranks only before
-// it: each rank's own shards of it have stayed. The numbers of writes still tell.
-void GradientAverager::compare_writes() const {
-  std::string own;
-  for (const std::uint32_t count : writes_before_update_) own += std::to_string(count) + "\n";
-  const std::vector<std::string> all = session_.gather(own, "writes before the last step");
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    std::istringstream first(all[0]), other(all[rank]);
-    std::size_t slot = 0;
-    for (std::string a, b; std::getline(first, a) && std::getline(other, b) && a == b;) ++slot;
-    throw UsageError(title_of(slots_[std::min(slot, slots_.size() - 1)]) +
-                         " was written to on some ranks only before the optimiser's step, not "
-                         "alike on ranks 0 and " +
-                         std::to_string(rank),
-                     "do what writes to it on every rank; broadcast_from(0) gives all of them the "
-                     "values of rank 0, a mixture by now");
-  }
 }
 
 }  // namespace troika::detail
