@@ -46,7 +46,9 @@ class AdamW final : public ArenaOptimizer<T> {
 class AdamWKind final : public RuleKind<MomentOptions, AdamW> {
  public:
   AdamWKind() : RuleKind("adamw", moment_keys()) {}
-  [[nodiscard]] int state_count(const Options&) const override { return 2; }
+  [[nodiscard]] std::vector<std::string_view> state_names(const Options&) const override {
+    return {"exp_avg", "exp_avg_sq"};
+  }
 };
 
 }  // namespace

@@ -87,7 +87,9 @@ class Lamb final : public ArenaOptimizer<T> {
 class LambKind final : public RuleKind<MomentOptions, Lamb> {
  public:
   LambKind() : RuleKind("lamb", moment_keys()) {}
-  [[nodiscard]] int state_count(const Options&) const override { return 2; }
+  [[nodiscard]] std::vector<std::string_view> state_names(const Options&) const override {
+    return {"exp_avg", "exp_avg_sq"};
+  }
 };
 
 }  // namespace

@@ -79,7 +79,9 @@ class Lars final : public ArenaOptimizer<T> {
 class LarsKind final : public RuleKind<MomentumOptions, Lars> {
  public:
   LarsKind() : RuleKind("lars", momentum_keys()) {}
-  [[nodiscard]] int state_count(const Options&) const override { return 1; }
+  [[nodiscard]] std::vector<std::string_view> state_names(const Options&) const override {
+    return {"momentum"};
+  }
   void check(const Options& options, const Origins& origins) const override {
     check_momentum(options.as<MomentumOptions>(), origins);
   }

@@ -57,7 +57,9 @@ class LionKind final : public RuleKind<LionOptions, Lion> {
       : RuleKind("lion",
                  {KeysOf<LionOptions>::pair<&LionOptions::betas>(
                      "betas", ranges::kBelowOne, "decay towards the sign's average, and of it")}) {}
-  [[nodiscard]] int state_count(const Options&) const override { return 1; }
+  [[nodiscard]] std::vector<std::string_view> state_names(const Options&) const override {
+    return {"exp_avg"};
+  }
 };
 
 }  // namespace

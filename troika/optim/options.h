@@ -22,8 +22,8 @@ class OptimizerKind : public Component {
   [[nodiscard]] static std::span<const OptimizerKind* const> all();
   [[nodiscard]] static const OptimizerKind& default_kind();
 
-  // Returns how many values of state it keeps for each element.
-  [[nodiscard]] virtual int state_count(const Options& options) const = 0;
+  // Returns the names of the values of state that it keeps for each element.
+  [[nodiscard]] virtual std::vector<std::string_view> state_names(const Options& options) const = 0;
   // Makes it for an arena whose masters are fp32 or fp64; see make_optimizer().
   [[nodiscard]] virtual std::unique_ptr<Optimizer> make(const Options& options, double weight_decay,
                                                         Arena& arena, SharedSums sums) const = 0;

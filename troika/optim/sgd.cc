@@ -28,11 +28,16 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std
   }
 }
 
+std::vector<std::string_view> state_of(const MomentumOptions& options) {
+  if (options.momentum == 0) return {};
+  return {"momentum"};
+}
+
 template <typename T>
 class Sgd final : public ArenaOptimizer<T> {
  public:
   Sgd(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
-      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, kinds(options)),
+      : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, state_of(options)),
         options_(options) {}
 
   void step(const StepInput& input) override {
@@ -54,19 +59,14 @@ class Sgd final : public ArenaOptimizer<T> {
   }
 
  private:
-  static std::vector<std::string_view> kinds(const MomentumOptions& options) {
-    if (options.momentum == 0) return {};
-    return {"momentum"};
-  }
-
   MomentumOptions options_;
 };
 
 class SgdKind final : public RuleKind<MomentumOptions, Sgd> {
  public:
   SgdKind() : RuleKind("sgd", momentum_keys()) {}
-  [[nodiscard]] int state_count(const Options& options) const override {
-    return options.as<MomentumOptions>().momentum == 0 ? 0 : 1;
+  [[nodiscard]] std::vector<std::string_view> state_names(const Options& options) const override {
+    return state_of(options.as<MomentumOptions>());
   }
   void check(const Options& options, const Origins& origins) const override {
     check_momentum(options.as<MomentumOptions>(), origins);

@@ -156,7 +156,7 @@ class DryRunRank {
     count_start();
     // An optimiser itself has lists of chunks, too long for a model that no machine holds.
     const auto& optimizer = recipe_.optimizer.kind;
-    for (int i = 0; i < optimizer.kind().state_count(optimizer.options()); ++i) {
+    for (std::size_t i = 0; i < optimizer.kind().state_names(optimizer.options()).size(); ++i) {
       state_.push_back(model_.arena().allocate_state());
     }
     plan_.optimizer = model_.arena().bytes(Storage::kState);
@@ -254,7 +254,7 @@ class DryRunRank {
                                [&](std::int64_t step) { return step <= recipe_.train.steps; });
   }
 
-  // WholeTensors: a rank gathers its shards, but not tied replicas; rank 0 has the whole model
+  // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has the whole model
   // beside them. A rank that has everything gathers nothing. Gradients, which a dump
   // has too, are copied before, to scale them.
   void count_saving() {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <troika/nn/stage.h>
+#include <troika/param/state_dict.h>
 #include <troika/sync/step_sums.h>
 
 #include <cstdint>
@@ -42,6 +43,10 @@ class ReplicaSync : public UnitHooks {
   virtual void end_step(bool applied) = 0;
   // Shards were written outside of a step, by a file: as end_step(true).
   virtual void refresh() = 0;
+  // Adds what it keeps from step to step to the state of a run, and takes it back. By default it
+  // keeps nothing.
+  virtual void save(StateDict& state) const;
+  virtual void load(const StateDict& state);
   // Adds up the parts of an evaluation.
   [[nodiscard]] virtual StepSums sum(const StepPart& own, std::string_view label) const = 0;
 };

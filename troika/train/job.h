@@ -53,6 +53,7 @@ class Job {
   [[nodiscard]] Deadline start_deadline() const { return Deadline::in(start_timeout_); }
   // For ranks that wait while files are written.
   [[nodiscard]] Deadline storage_deadline() const { return Deadline::in(storage_timeout_); }
+  [[nodiscard]] Seconds storage_timeout() const { return storage_timeout_; }
 
   // Collective: `value` of each rank, by rank.
   [[nodiscard]] std::vector<std::int64_t> gather(std::int64_t value, const Call& call) const;

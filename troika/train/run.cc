@@ -5,6 +5,7 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
+#include <troika/checkpoint/state_gatherer.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/resources.h>
@@ -23,7 +24,6 @@
 #include <troika/train/summary.h>
 #include <troika/train/tensor_memory.h>
 #include <troika/train/trainer.h>
-#include <troika/train/whole_tensors.h>
 
 #include <algorithm>
 #include <cmath>
@@ -67,7 +67,8 @@ class TrainingRun {
                               static_cast<std::uint64_t>(recipe.seed))),
         gemm_rate_(gemm_rate_of(recipe)),
         trainer_(recipe, dataset_, job.context()),
-        whole_(job, trainer_.model()) {
+        whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
+               job.storage_timeout()) {
     agree_on_data();
     if (!is_rank_zero()) return;
     reporter_.emplace(recipe_, options.progress);
@@ -83,7 +84,7 @@ class TrainingRun {
   std::optional<std::string> train() {
     trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
       if (!contains(recipe_.debug.dump_steps, batch.step)) return;
-      const std::vector<NamedTensor> gradients = whole_.gradients(scale);
+      const std::vector<NamedTensor> gradients = whole_gradients(scale);
       if (is_rank_zero()) dump(batch, gradients);
       wait_for_files("gradients dumped");
     });
@@ -94,7 +95,8 @@ class TrainingRun {
     }
     const auto started = Clock::now();
     StepMetrics last;
-    while (trainer_.state().step < recipe_.train.steps && !is_interrupted() && !best_.gives_up()) {
+    while (trainer_.progress().step < recipe_.train.steps && !is_interrupted() &&
+           !best_.gives_up()) {
       last = step();
     }
     finish_trace();
@@ -111,7 +113,7 @@ class TrainingRun {
     const int signal = trainer_.stop_signal();
     const std::string how = signal == SIGINT ? "" : " by SIG" + std::string(sigabbrev_np(signal));
     return InterruptedError("interrupted" + how + " after step " +
-                                std::to_string(trainer_.state().step) + " of " +
+                                std::to_string(trainer_.progress().step) + " of " +
                                 std::to_string(recipe_.train.steps),
                             "the model of that step is in " + model_path(folder_).string(), signal);
   }
@@ -120,7 +122,7 @@ class TrainingRun {
   [[nodiscard]] bool is_rank_zero() const { return job_.rank() == 0; }
 
   [[nodiscard]] bool is_interrupted() const {
-    return trainer_.stop_signal() != 0 && trainer_.state().step < recipe_.train.steps;
+    return trainer_.stop_signal() != 0 && trainer_.progress().step < recipe_.train.steps;
   }
 
   // Checks that every rank reads the same data.
@@ -141,7 +143,7 @@ class TrainingRun {
   }
 
   StepMetrics step() {
-    const std::int64_t next = trainer_.state().step + 1;
+    const std::int64_t next = trainer_.progress().step + 1;
     if (contains(recipe_.debug.dump_steps, next)) {
       const std::vector<NamedTensor> parameters = whole_model();
       if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
@@ -216,11 +218,23 @@ class TrainingRun {
     return json;
   }
 
-  // Collective: masters and buffers, whole on every rank that writes them.
+  // Collective: parameters and buffers, whole on rank 0.
   [[nodiscard]] std::vector<NamedTensor> whole_model() {
-    std::vector<NamedTensor> model = whole_.masters();
-    for (NamedTensor& buffer : trainer_.whole_buffers()) model.push_back(std::move(buffer));
-    return model;
+    const StateDict state = trainer_.model_state();
+    std::vector<at::Tensor> values;
+    for (const StateTensor& each : state.tensors()) values.push_back(each.tensor);
+    return whole_.gather(values, "parameters to rank 0");
+  }
+
+  [[nodiscard]] std::vector<NamedTensor> whole_gradients(double scale) {
+    const StateDict gradients = trainer_.gradients();
+    if (!whole_gradients_) {
+      whole_gradients_.emplace(job_.world(), trainer_.gradient_specs(), gradients.tensors(),
+                               job_.storage_timeout());
+    }
+    std::vector<at::Tensor> values;
+    for (const StateTensor& each : gradients.tensors()) values.push_back(each.tensor * scale);
+    return whole_gradients_->gather(values, "gradients to rank 0");
   }
 
   void save_best() {
@@ -234,7 +248,7 @@ class TrainingRun {
     const std::vector<NamedTensor> model = whole_model();
     if (is_rank_zero()) {
       reporter_->finish();
-      log_info("stopping after step " + std::to_string(trainer_.state().step) +
+      log_info("stopping after step " + std::to_string(trainer_.progress().step) +
                ": saving the model");
       save_parameters(model_path(folder_), model);
     }
@@ -270,7 +284,7 @@ class TrainingRun {
         line += ", " + each.name + " " + format_fixed(each.value, 4);
       }
     }
-    const auto tokens = static_cast<double>(trainer_.state().tokens);
+    const auto tokens = static_cast<double>(trainer_.progress().tokens);
     log_info(line + ", " + format_rate(tokens / seconds.count(), unit_of(recipe_)) + " over " +
              format_duration(seconds.count()));
     if (best_.gives_up()) {
@@ -301,7 +315,8 @@ class TrainingRun {
   std::shared_ptr<const Dataset> dataset_;
   double gemm_rate_;
   Trainer trainer_;
-  WholeTensors whole_;
+  StateGatherer whole_;
+  std::optional<StateGatherer> whole_gradients_;  // made by the first dump
   std::optional<MetricReporter> reporter_;
   double cores_ = usable_cores();
   bool trace_written_ = false;

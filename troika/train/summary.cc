@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& trainer,
                          const StepMetrics& last, Seconds seconds, const TensorMemory& tensors,
                          const BestModel& best) {
-  const TrainState& state = trainer.state();
+  const TrainProgress& state = trainer.progress();
   Json summary = Json::parse(to_json_line(last));
   summary["steps"] = state.step;
   summary["samples"] = state.samples_consumed;

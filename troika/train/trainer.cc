@@ -73,7 +73,7 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
   engine_.emplace(StepEngine::Parts{pipeline_, *sync_, model_.arena(), *sums_, contributes_loss()});
   optimizer_ = make_optimizer(recipe.optimizer, model_.arena(), sums_);
   if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
-  loader_ = std::make_unique<Loader>(dataset_, loader_options(recipe, groups().data));
+  start_loader();
 }
 
 StepBatch Trainer::next_batch() {
@@ -89,7 +89,7 @@ StepBatch Trainer::next_batch() {
 StepMetrics Trainer::step() {
   const at::NoGradGuard no_autograd;
   const auto started = Clock::now();
-  const std::int64_t step = state_.step + 1;
+  const std::int64_t step = progress_.step + 1;
   if (context_.trace != nullptr) context_.trace->begin_step(step);
   const StepBatch batch = next_batch();
   const auto targets =
@@ -115,10 +115,10 @@ StepMetrics Trainer::step() {
     engine_->skip();
   }
   stop_signal_ = sums.stop_signal;
-  state_.step = step;
-  state_.samples_consumed += recipe_.train.global_batch_size;
-  state_.tokens += sums.valid;
-  metrics.tokens = state_.tokens;
+  progress_.step = step;
+  progress_.samples_consumed += recipe_.train.global_batch_size;
+  progress_.tokens += sums.valid;
+  metrics.tokens = progress_.tokens;
   metrics.data_wait_seconds = batch.waited_seconds;
   metrics.step_seconds = Seconds(Clock::now() - started).count();
   metrics.tokens_per_second = static_cast<double>(sums.valid) / metrics.step_seconds;
@@ -143,18 +143,118 @@ void Trainer::average_buffers() {
   }
 }
 
-std::vector<NamedTensor> Trainer::whole_buffers() {
-  const at::NoGradGuard no_autograd;
-  average_buffers();
-  std::vector<NamedTensor> whole;
-  for (const ModelPart::Buffer& buffer : model_.buffers()) {
-    at::Tensor tensor = buffer.tensor.clone();
-    int root = 0;
-    while (std::ranges::count(stages_of(recipe_.parallel, root), buffer.stage) == 0) ++root;
-    groups().pipeline.broadcast(tensor, root, {"running statistics", deadline()}).wait();
-    whole.push_back({buffer.name, tensor});
+void Trainer::add_parameters(StateDict& state, const std::string& prefix,
+                             const std::function<at::Tensor(std::size_t shard)>& values) const {
+  const Arena& arena = model_.arena();
+  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
+    const LocalShard& shard = arena.local_shards()[i];
+    state.add(prefix + arena.parameters()[shard.parameter]->spec().name,
+              ShardDescriptor::of(arena, shard), values(i).view({-1}));
   }
-  return whole;
+}
+
+void Trainer::add_buffers(StateDict& state) {
+  const bool writes = groups().data.rank() == 0 && groups().tensor.rank() == 0;
+  average_buffers();
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    if (!buffer.is_here) continue;
+    state.add(buffer.name, ShardDescriptor::whole(buffer.tensor.sizes(), writes),
+              buffer.tensor.view({-1}));
+  }
+}
+
+void Trainer::add_optimizer(StateDict& state) const {
+  const auto names = recipe_.optimizer.kind.kind().state_names(recipe_.optimizer.kind.options());
+  const std::vector<NamedState> values = optimizer_->state();  // by shard, then by name
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    add_parameters(state, "optimizer." + std::string(names[k]) + ".",
+                   [&](std::size_t shard) { return values[shard * names.size() + k].tensor; });
+  }
+}
+
+StateDict Trainer::model_state() {
+  const at::NoGradGuard no_autograd;
+  StateDict state;
+  add_parameters(state, "",
+                 [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; });
+  add_buffers(state);
+  return state;
+}
+
+StateDict Trainer::state() {
+  const at::NoGradGuard no_autograd;
+  StateDict state = model_state();
+  add_optimizer(state);
+  state.set("step", progress_.step);
+  state.set("samples_consumed", progress_.samples_consumed);
+  state.set("tokens", progress_.tokens);
+  state.set("updates", progress_.updates);
+  if (scaler_) {
+    state.set("loss_scale", scaler_->state().scale);
+    state.set("good_steps", scaler_->state().good_steps);
+  }
+  sync_->save(state);
+  return state;
+}
+
+StateDict Trainer::gradients() const {
+  StateDict state;
+  add_parameters(state, "",
+                 [&](std::size_t shard) { return model_.arena().local_shards()[shard].gradient; });
+  return state;
+}
+
+std::vector<StateSpec> Trainer::gradient_specs() const {
+  std::vector<StateSpec> specs;
+  for (const ParameterSpec& spec : model_.parameters()) {
+    specs.push_back({spec.name, spec.shape, model_.arena().types().master});
+  }
+  return specs;
+}
+
+std::vector<StateSpec> Trainer::model_specs() const {
+  std::vector<StateSpec> specs = gradient_specs();
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    specs.push_back({buffer.name, buffer.tensor.sizes().vec(), buffer.tensor.scalar_type()});
+  }
+  std::ranges::sort(specs, {}, &StateSpec::name);
+  return specs;
+}
+
+std::vector<StateSpec> Trainer::state_specs() const {
+  std::vector<StateSpec> specs = model_specs();
+  const auto& optimizer = recipe_.optimizer.kind;
+  for (const std::string_view kind : optimizer.kind().state_names(optimizer.options())) {
+    for (const ParameterSpec& spec : model_.parameters()) {
+      specs.push_back({"optimizer." + std::string(kind) + "." + spec.name, spec.shape,
+                       model_.arena().types().master});
+    }
+  }
+  std::ranges::sort(specs, {}, &StateSpec::name);
+  return specs;
+}
+
+void Trainer::restore(const StateDict& state) {
+  const at::NoGradGuard no_autograd;
+  TrainProgress progress;
+  progress.step = state.integer("step");
+  progress.samples_consumed = state.integer("samples_consumed");
+  progress.tokens = state.integer("tokens");
+  progress.updates = state.integer("updates");
+  if (scaler_)
+    scaler_.emplace(LossScaler::State{state.number("loss_scale"), state.integer("good_steps")});
+  sync_->load(state);
+  progress_ = progress;
+  model_.arena().publish();
+  sync_->refresh();
+  start_loader();
+}
+
+void Trainer::start_loader() {
+  LoaderOptions options = loader_options(recipe_, groups().data);
+  options.first_step = progress_.step + 1;
+  options.first_ordinal = progress_.samples_consumed;
+  loader_ = std::make_unique<Loader>(dataset_, options);
 }
 
 void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
@@ -162,7 +262,7 @@ void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
   if (microbatches.size() >= count) return;
   Microbatch empty =
       microbatches.empty()
-          ? build_microbatches(*dataset_, Split::kHeldOut, {0, 1}, 1, state_.step).front()
+          ? build_microbatches(*dataset_, Split::kHeldOut, {0, 1}, 1, progress_.step).front()
           : microbatches.front();
   for (NamedTensor& each : empty.tensors) each.tensor = each.tensor.narrow(0, 0, 0);
   empty.sample_ids = empty.sample_ids.narrow(0, 0, 0);
@@ -172,12 +272,12 @@ void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
 
 std::string Trainer::reason_to_skip(const StepSums& sums, double norm) {
   if (scaler_ && sums.nonfinite_ranks.empty()) {
-    if (scaler_->update(norm, state_.step + 1) == LossScaler::Verdict::kApply) return "";
+    if (scaler_->update(norm, progress_.step + 1) == LossScaler::Verdict::kApply) return "";
     return "its gradients overflow at that loss scale, which is halved";
   }
   if (sums.nonfinite_ranks.empty() && std::isfinite(norm)) return "";
   if (recipe_.train.on_nonfinite == OnNonFinite::kSkip) return describe_nonfinite(sums, "");
-  throw NonFiniteError(describe_nonfinite(sums, " at step " + std::to_string(state_.step + 1)),
+  throw NonFiniteError(describe_nonfinite(sums, " at step " + std::to_string(progress_.step + 1)),
                        "lower optimizer.lr, lengthen optimizer.warmup_steps, or set "
                        "train.on_nonfinite = \"skip\"");
 }
@@ -227,11 +327,11 @@ void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradie
     return;
   }
   const Span span(context_.trace, Track::kOptimizer, "update");
-  ++state_.updates;
-  engine_->update(
-      *optimizer_,
-      {metrics.learning_rate,
-       gradient_scale * clip_factor(metrics.grad_norm, recipe_.train.grad_clip), state_.updates});
+  ++progress_.updates;
+  engine_->update(*optimizer_,
+                  {metrics.learning_rate,
+                   gradient_scale * clip_factor(metrics.grad_norm, recipe_.train.grad_clip),
+                   progress_.updates});
 }
 
 std::optional<Evaluation> Trainer::evaluate() {
@@ -265,7 +365,7 @@ std::vector<Microbatch> Trainer::held_out_microbatches(IndexRange samples) const
   IndexRange own = even_split(samples.count, groups().data.rank(), groups().data.size());
   own.first += samples.first;
   std::vector<Microbatch> microbatches = build_microbatches(
-      *dataset_, Split::kHeldOut, own, recipe_.train.micro_batch_size, state_.step);
+      *dataset_, Split::kHeldOut, own, recipe_.train.micro_batch_size, progress_.step);
   if (pads_microbatches()) {
     pad_with_empty_microbatches(
         microbatches, static_cast<std::size_t>(most_microbatches(recipe_, samples.count)));

@@ -9,7 +9,7 @@
 #include <troika/optim/optimizer.h>
 #include <troika/parallel/pipeline/executor.h>
 #include <troika/parallel/pipeline/step_engine.h>
-#include <troika/param/named_tensor.h>
+#include <troika/param/state_dict.h>
 #include <troika/recipe/recipe.h>
 #include <troika/sync/replica_sync.h>
 #include <troika/train/metric_fold.h>
@@ -22,7 +22,7 @@
 namespace troika {
 
 // Where a run stands: together with the recipe it says which samples come next.
-struct TrainState {
+struct TrainProgress {
   std::int64_t step = 0;              // finished steps
   std::int64_t samples_consumed = 0;  // over all ranks
   std::int64_t tokens = 0;            // targets trained on
@@ -58,10 +58,24 @@ class Trainer {
   // on the layout; nothing where there are none.
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
-  // Collective: the model's buffers, averaged over the data ranks, on every rank.
-  [[nodiscard]] std::vector<NamedTensor> whole_buffers();
+  // Collective: everything that the run consists of, as this rank holds it: masters under their
+  // global names, "optimizer.<kind>.<parameter>", buffers (averaged over the data ranks), what the
+  // sync keeps, and the numbers "step", "samples_consumed", "tokens", "updates", "loss_scale",
+  // "good_steps". Tensors are views: restore() takes in what is written to them.
+  [[nodiscard]] StateDict state();
+  // Collective: the model alone, masters and buffers.
+  [[nodiscard]] StateDict model_state();
+  // Views of the gradients, in the middle of a step: under the parameters' names.
+  [[nodiscard]] StateDict gradients() const;
+  // List the whole tensors of these three, sorted by name: the same on every rank and layout.
+  [[nodiscard]] std::vector<StateSpec> state_specs() const;
+  [[nodiscard]] std::vector<StateSpec> model_specs() const;
+  [[nodiscard]] std::vector<StateSpec> gradient_specs() const;
+  // Collective: goes on from a state, of which the tensors have been written to those of state():
+  // the next step is the one behind its "step". Throws DataError where a number is missing.
+  void restore(const StateDict& state);
 
-  [[nodiscard]] const TrainState& state() const { return state_; }
+  [[nodiscard]] const TrainProgress& progress() const { return progress_; }
   // The part of the model that this rank holds.
   [[nodiscard]] const ModelPart& model() const { return model_; }
   [[nodiscard]] const PipelineExecutor& pipeline() const { return pipeline_; }
@@ -83,6 +97,12 @@ class Trainer {
   // Whether all ranks of the data axis pass their units equally often: at ZeRO stage 3, and where
   // units talk to each other.
   [[nodiscard]] bool pads_microbatches() const;
+  // Adds the masters of this rank's shards, or `values` of them, to a state.
+  void add_parameters(StateDict& state, const std::string& prefix,
+                      const std::function<at::Tensor(std::size_t shard)>& values) const;
+  void add_buffers(StateDict& state);
+  void add_optimizer(StateDict& state) const;
+  void start_loader();
   // Collective: running statistics of several data ranks become their mean.
   void average_buffers();
   // Builds this rank's share of held-out samples, by ordinal.
@@ -114,7 +134,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Loader> loader_;
   std::optional<LossScaler> scaler_;  // fp16 only
-  TrainState state_;
+  TrainProgress progress_;
   GradientHook gradient_hook_;
   StopQuery stop_query_;
   int stop_signal_ = 0;

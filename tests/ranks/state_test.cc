@@ -1,0 +1,205 @@
+// The state of a run goes from any layout to any other: training goes on as if it had never
+// stopped, to the last bit on the layout it came from.
+#include <ATen/ATen.h>
+#include <troika/checkpoint/state_gatherer.h>
+#include <troika/models/gpt/options.h>
+#include <troika/models/mlp/options.h>
+#include <troika/models/resnet/options.h>
+#include <troika/recipe/resolve.h>
+#include <troika/train/job.h>
+#include <troika/train/trainer.h>
+
+#include "ranks/rank_helper.h"
+
+namespace troika::test {
+namespace {
+
+Recipe base_recipe() {
+  Recipe recipe;
+  recipe.name = "small";
+  recipe.data = DataOptions::named("random");
+  recipe.train.steps = 10;
+  recipe.train.global_batch_size = 8;
+  recipe.train.micro_batch_size = 1;
+  recipe.train.precision = Precision::kFloat64;
+  recipe.optimizer.warmup_steps = 0;
+  return recipe;
+}
+
+Recipe gpt_recipe() {
+  Recipe recipe = base_recipe();
+  GptOptions gpt;
+  gpt.layers = 2;
+  gpt.dim = 16;
+  gpt.heads = gpt.kv_heads = 2;
+  gpt.head_dim = 8;
+  gpt.ffn_dim = 20;
+  gpt.vocab_size = 50;
+  gpt.seq_len = 9;
+  recipe.model = ModelOptions(gpt_kind(), gpt);
+  return recipe;
+}
+
+Recipe resnet_recipe() {
+  Recipe recipe = base_recipe();
+  ResnetOptions resnet;
+  resnet.classes = 3;
+  resnet.blocks = {1};
+  resnet.width = 4;
+  resnet.image_size = 8;
+  recipe.model = ModelOptions(resnet_kind(), resnet);
+  return recipe;
+}
+
+// A trainer on some of the ranks of this test, or on this one alone.
+struct Layout {
+  std::int64_t tensor = 1, pipeline = 1, zero_stage = 0;
+  bool alone = false;
+};
+
+Recipe laid_out(Recipe recipe, const Layout& layout, const Rank& rank) {
+  recipe.parallel.tensor = layout.tensor;
+  recipe.parallel.pipeline = layout.pipeline;
+  recipe.parallel.zero_stage = layout.zero_stage;
+  return resolve_recipe(recipe, layout.alone ? 1 : rank.size());
+}
+
+Group group_of(const Rank& rank, const std::string& name, const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return {};
+  EngineOptions options = rank.options();
+  options.reduction_order = EngineOptions::ReductionOrder::kInOrder;
+  const auto index = std::ranges::find(ranks, rank.index()) - ranks.begin();
+  return make_group(name, ranks, static_cast<int>(index), options);
+}
+
+TrainerContext context_of(const Recipe& recipe, const Layout& layout, const Rank& rank) {
+  TrainerContext context;
+  if (layout.alone) return context;
+  const GroupRanks ranks = groups_of(recipe, rank.index());
+  RankGroups& groups = context.groups;
+  std::vector<int> all(static_cast<std::size_t>(rank.size()));
+  std::iota(all.begin(), all.end(), 0);
+  groups.world = group_of(rank, "world", all);
+  groups.data = group_of(rank, "data", ranks.data);
+  groups.tensor = group_of(rank, "tensor", ranks.tensor);
+  groups.pipeline = group_of(rank, "pipeline", ranks.pipeline);
+  groups.shard = groups.data;
+  return context;
+}
+
+class Run {
+ public:
+  Run(const Recipe& recipe, const Layout& layout, const Rank& rank)
+      : recipe_(laid_out(recipe, layout, rank)),
+        context_(context_of(recipe_, layout, rank)),
+        trainer_(recipe_, open_dataset(recipe_.data, traits_of(recipe_.model).sample, 1),
+                 context_) {}
+
+  std::vector<double> losses(int steps) {
+    std::vector<double> found;
+    for (int i = 0; i < steps; ++i) {
+      const StepMetrics metrics = trainer_.step();
+      found.push_back(metrics.loss);
+      found.push_back(metrics.grad_norm);
+    }
+    return found;
+  }
+
+  // Whole tensors, on every rank.
+  std::vector<NamedTensor> whole() {
+    const StateDict state = trainer_.state();
+    const std::vector<StateSpec> specs = trainer_.state_specs();
+    const StateGatherer gatherer(context_.groups.world, specs, state.tensors(), Seconds(60));
+    std::vector<at::Tensor> values;
+    for (const StateTensor& each : state.tensors()) values.push_back(each.tensor);
+    std::vector<NamedTensor> tensors = gatherer.gather(values, "state");
+    if (tensors.empty()) {
+      for (const StateSpec& spec : specs) {
+        tensors.push_back({spec.name, at::empty(spec.shape, spec.type)});
+      }
+    }
+    for (NamedTensor& each : tensors) {
+      each.tensor = each.tensor.clone();
+      context_.groups.world.broadcast(each.tensor, 0, Rank::call("state")).wait();
+    }
+    return tensors;
+  }
+
+  [[nodiscard]] StateDict numbers() { return trainer_.state(); }
+
+  void restore(const std::vector<NamedTensor>& whole, const StateDict& numbers) {
+    const StateDict own = trainer_.state();
+    for (const StateTensor& each : own.tensors()) {
+      const auto found = std::ranges::find(whole, each.name, &NamedTensor::name);
+      ASSERT_NE(found, whole.end()) << each.name;
+      copy_from_whole(each.shard, found->tensor, each.tensor);
+    }
+    trainer_.restore(numbers);
+  }
+
+ private:
+  Recipe recipe_;
+  TrainerContext context_;
+  Trainer trainer_;
+};
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected,
+                 double bound) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], bound * std::abs(expected[i])) << i;
+  }
+}
+
+// Three steps on `from`, three on `to`, against six on `from`.
+void expect_to_go_on(const Recipe& recipe, const Layout& from, const Layout& to, const Rank& rank,
+                     double bound) {
+  Run straight(recipe, from, rank), first(recipe, from, rank), second(recipe, to, rank);
+  (void)straight.losses(3);
+  (void)first.losses(3);
+  const std::vector<NamedTensor> whole = first.whole();
+  second.restore(whole, first.numbers());
+  expect_near(second.losses(3), straight.losses(3), bound);
+}
+
+RANK_TEST(State, GoesOnWithTheSameBits, 1, 2) {
+  for (const char* optimizer : {"adamw", "sgd"}) {
+    Recipe recipe = gpt_recipe();
+    recipe.optimizer.kind = Chosen<OptimizerKind>::named(optimizer);
+    for (const Layout& layout : {Layout{}, Layout{.zero_stage = 1}, Layout{.zero_stage = 3}}) {
+      expect_to_go_on(recipe, layout, layout, rank, 0);
+    }
+  }
+}
+
+RANK_TEST(State, GoesFromAnyLayoutToAnyOther, 2, 4) {
+  Recipe recipe = gpt_recipe();
+  recipe.model.as<GptOptions>().tied_embeddings = false;
+  recipe.optimizer.kind = Chosen<OptimizerKind>::named("sgd");
+  const std::vector<Layout> layouts = {{.zero_stage = 3},
+                                       {.pipeline = 2},
+                                       {.tensor = 2},
+                                       {.tensor = 2, .zero_stage = 2},
+                                       {.alone = true}};
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const Layout& next = layouts[(i + 1) % layouts.size()];
+    SCOPED_TRACE(i);
+    expect_to_go_on(recipe, layouts[i], next, rank, 1e-11);
+  }
+}
+
+// Momentum, moments and running statistics are part of it.
+RANK_TEST(State, HasBuffersAndWhatOptimisersKeep, 2) {
+  expect_to_go_on(resnet_recipe(), {}, {.zero_stage = 2}, rank, 0);
+  Run run(resnet_recipe(), {}, rank);
+  (void)run.losses(1);
+  std::vector<std::string> names;
+  for (const NamedTensor& each : run.whole()) names.push_back(each.name);
+  for (const char* name : {"bn1.running_mean", "bn1.num_batches_tracked", "fc.weight",
+                           "optimizer.exp_avg.fc.weight", "optimizer.exp_avg_sq.conv1.weight"}) {
+    EXPECT_EQ(std::ranges::count(names, name), 1) << name;
+  }
+}
+
+}  // namespace
+}  // namespace troika::test
