@@ -39,7 +39,7 @@ struct CommBenchArguments {
   std::string plot;
 };
 
-struct MlpOptions {
+struct MlpArguments {
   LaunchFlags flags;
   std::string engine = "auto";
   MlpBenchOptions bench;
@@ -231,7 +231,7 @@ int run_comm(const CommBenchArguments& options) {
   return world.rank == 0 ? show(options, report) : 0;
 }
 
-nlohmann::json measure_mlp(const MlpOptions& options) {
+nlohmann::json measure_mlp(const MlpArguments& options) {
   const Session session = open_session(options.engine);
   MlpBenchOptions bench = options.bench;
   bench.budget = Seconds(options.budget);
@@ -256,7 +256,7 @@ nlohmann::json measure_mlp(const MlpOptions& options) {
   return json;
 }
 
-int show(const MlpOptions& options, const nlohmann::json& json) {
+int show(const MlpArguments& options, const nlohmann::json& json) {
   if (options.json) {
     std::cout << json.dump() << std::endl;
     return 0;
@@ -280,7 +280,7 @@ int show(const MlpOptions& options, const nlohmann::json& json) {
   return 0;
 }
 
-int run_mlp(const MlpOptions& options) {
+int run_mlp(const MlpArguments& options) {
   (void)engine_called(options.engine);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
@@ -336,7 +336,7 @@ void add_comm(CLI::App& bench, Action& action) {
 void add_mlp(CLI::App& bench, Action& action) {
   CLI::App* command =
       bench.add_subcommand("mlp", "Time the steps of a small model of torch::nn, data parallel");
-  auto options = std::make_shared<MlpOptions>();
+  auto options = std::make_shared<MlpArguments>();
   command->add_option("--engine", options->engine, "Engine of the gradients' average")
       ->capture_default_str();
   command
