@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
 #include <troika/base/process_stop.h>
 #include <troika/launch/agent.h>
@@ -151,9 +152,8 @@ class Agent {
   LaunchResult collect_result() {
     const std::optional<Cause> mine = own_cause();
     // Nodes whose ranks did well may still wait for others that write the last files.
-    constexpr Seconds kWhenWell{60};
-    const Seconds timeout =
-        mine || ending_ ? options_.report_time + options_.grace + options_.grace : kWhenWell;
+    const Seconds timeout = mine || ending_ ? options_.report_time + options_.grace + options_.grace
+                                            : failure_timing::kNodesWhenWell;
     const auto cause = nodes_.agree_on_cause(mine, Deadline::in(timeout),
                                              [this] { return signals_.take().has_value(); });
     LaunchResult result;

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/units.h>
 #include <troika/launch/nodes.h>
 #include <troika/observe/machine.h>
@@ -154,9 +155,9 @@ void Nodes::check_terms() {
   for (std::size_t node = 1; node < all.size(); ++node) {
     if (all[node] == all[0]) continue;
     // The other launchers are to read this too, before the store goes with node 0.
-    constexpr Seconds kToRead{5};
     store_->set(key_of(kRead, plan_.node_rank), "");
-    if (plan_.node_rank == 0) (void)store_->wait(keys(kRead), Deadline::in(kToRead));
+    if (plan_.node_rank == 0)
+      (void)store_->wait(keys(kRead), Deadline::in(failure_timing::kReadBeforeStoreGoes));
     throw RendezvousError("node " + std::to_string(node) + " disagrees with node 0: it has " +
                               all[node] + ", node 0 has " + all[0],
                           "start all nodes with the same flags and the same version");
@@ -229,10 +230,10 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
                                    const Interrupted& interrupted) {
   if (mine) mine->order = store_->add("launchers/order", 1);
   store_->set(key_of("outcome", plan_.node_rank), mine ? encode(*mine) : std::string(kFine));
-  constexpr Seconds kTurn{0.2}, kToRead{5};
   bool all_said = false;
   while (!all_said && !deadline.passed() && !interrupted()) {
-    all_said = store_->wait(keys("outcome"), Deadline::in(std::min(kTurn, deadline.left())));
+    all_said = store_->wait(keys("outcome"),
+                            Deadline::in(std::min(failure_timing::kNodesTurn, deadline.left())));
   }
   std::vector<Cause> causes;
   for (int node = 0; node < plan_.nodes; ++node) {
@@ -247,7 +248,8 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
     }
   }
   store_->set(key_of(kRead, plan_.node_rank), "");
-  if (plan_.node_rank == 0) (void)store_->wait(keys(kRead), Deadline::in(kToRead));
+  if (plan_.node_rank == 0)
+    (void)store_->wait(keys(kRead), Deadline::in(failure_timing::kReadBeforeStoreGoes));
   return causes;
 }
 

@@ -1,3 +1,4 @@
+#include <troika/base/failure_timing.h>
 #include <troika/comm/failure/abort_store.h>
 
 #include <atomic>
@@ -63,7 +64,7 @@ AbortStore::AbortStore(Store store, int index)
     : connection_(std::make_shared<Connection>(std::move(store))), index_(index) {}
 
 void AbortStore::post(const AbortReason& reason) noexcept {
-  (void)connection_->ask(connection_->writes, kAnswerTimeout,
+  (void)connection_->ask(connection_->writes, failure_timing::kStoreAnswer,
                          [key = std::to_string(index_), text = reason.text()](Store& store) {
                            store.set(key, text);
                            if (store.add(kCount, 1) == 1) store.set(kFirst, key);
@@ -74,7 +75,7 @@ void AbortStore::post(const AbortReason& reason) noexcept {
 std::optional<AbortReason> AbortStore::reason_of(int member, Seconds timeout) noexcept {
   if (connection_->writes > 0) return std::nullopt;
   return connection_->ask(
-      connection_->reads, timeout + kAnswerTimeout,
+      connection_->reads, timeout + failure_timing::kStoreAnswer,
       [key = std::to_string(member), timeout](Store& store) -> std::optional<AbortReason> {
         if (!store.wait({key}, Deadline::in(timeout))) return std::nullopt;
         return AbortReason::from(store.get_all({key}).front());
@@ -83,7 +84,7 @@ std::optional<AbortReason> AbortStore::reason_of(int member, Seconds timeout) no
 
 std::optional<AbortStore::Posted> AbortStore::first() noexcept {
   if (connection_->reads > 0) return std::nullopt;
-  return connection_->ask(connection_->reads, kAnswerTimeout,
+  return connection_->ask(connection_->reads, failure_timing::kStoreAnswer,
                           [](Store& store) -> std::optional<Posted> {
                             if (!store.is_set(kFirst)) return std::nullopt;
                             const std::string key = store.get_all({kFirst}).front();

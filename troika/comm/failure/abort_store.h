@@ -18,8 +18,8 @@ class AbortStore {
 
   // All are thread-safe; failures of the store are ignored, as they come with an error that matters
   // more. The store may be part of a process that is stopped, or of a host that has lost its power:
-  // none of these waits much longer than `timeout`, or kAnswerTimeout.
-  static constexpr Seconds kAnswerTimeout{0.5};
+  // none of these waits much longer than `timeout`, or
+  // failure_timing::kStoreAnswer.
   // Publishes why this member aborts.
   void post(const AbortReason& reason) noexcept;
   // Why `member` aborted, if it says so in time.
