@@ -14,16 +14,18 @@ EngineBase::EngineBase(Parts parts)
       abort_store_(std::move(parts.abort_store)),
       queue_(std::make_unique<WorkQueue>(WorkQueue::Order::kAsAdded)) {
   if (!abort_store_) return;
-  abort_watcher_ =
-      std::make_unique<AbortWatcher>(*abort_store_, [this](int member, const AbortReason& reason) {
-        fail({members_.name(member) + " gave up: " + reason.message, reason.hint});
-      });
+  abort_watcher_ = std::make_unique<AbortWatcher>(
+      *abort_store_, [this](int member, const Failure& reason) { fail(quoted(member, reason)); });
 }
 
 void EngineBase::stop() {
   queue_.reset();
   queue_beside_.reset();
   abort_watcher_.reset();
+}
+
+Failure EngineBase::quoted(int member, const Failure& reason) const {
+  return peer_failure(members_.name(member) + " gave up: " + reason.message, reason.hint);
 }
 
 std::string EngineBase::describe(const OperationContext& context) const {
@@ -46,15 +48,17 @@ void EngineBase::throw_users_error(const OperationContext& context) {
   try {
     throw;
   } catch (const Error& error) {
-    fail({describe(context) + ": " + error.what(), error.hint()});
+    Failure failure = failure_of(error);
+    failure.message = describe(context) + ": " + failure.message;
+    fail(failure);
     throw;
   } catch (const std::exception& error) {
-    fail({context.text() + " failed: " + error.what(), ""});
+    fail(peer_failure(context.text() + " failed: " + error.what()));
     throw;
   }
 }
 
-void EngineBase::fail(const AbortReason& reason) {
+void EngineBase::fail(const Failure& reason) {
   bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
@@ -68,9 +72,11 @@ void EngineBase::fail(const AbortReason& reason) {
   await_writers();
 }
 
-PeerError EngineBase::failed_with(const AbortReason& reason) {
-  fail(reason);
-  return PeerError(reason.message, reason.hint);
+PeerError EngineBase::failed_with(const OperationContext& context, const std::string& what,
+                                  const std::string& hint) {
+  const std::string message = describe(context) + ": " + what;
+  fail(peer_failure(message, hint));
+  return PeerError(message, hint);
 }
 
 bool EngineBase::has_failed() const {
@@ -88,12 +94,11 @@ std::exception_ptr EngineBase::late(const OperationContext& context, std::vector
   if (diagnosis.held_up) {
     const int member = *diagnosis.held_up;
     if (const auto reason = await_reason(context, member)) {
-      return std::make_exception_ptr(failed_with(
-          {describe(context) + ": " + members_.name(member) + " gave up: " + reason->message,
-           reason->hint}));
+      const Failure told = quoted(member, *reason);
+      return std::make_exception_ptr(failed_with(context, told.message, told.hint));
     }
   }
-  fail({diagnosis.message, diagnosis.hint});
+  fail(peer_failure(diagnosis.message, diagnosis.hint));
   // Of members in different operations each names the other: what to do says more.
   if (diagnosis.mutual || suspects.empty()) {
     return std::make_exception_ptr(DeadlineError(diagnosis.message, diagnosis.hint));
@@ -122,16 +127,15 @@ std::string EngineBase::describe_loss(int member, const std::optional<RankSnapsh
   return "lost " + members_.name(member) + (last ? "; " + describe_last_operation(*last) : "");
 }
 
-std::optional<AbortReason> EngineBase::reason_of(int member, Seconds timeout) {
+std::optional<Failure> EngineBase::reason_of(int member, Seconds timeout) {
   return abort_store_ ? abort_store_->reason_of(member, timeout) : std::nullopt;
 }
 
-std::optional<AbortReason> EngineBase::listen(const OperationContext&, int member,
-                                              Seconds timeout) {
+std::optional<Failure> EngineBase::listen(const OperationContext&, int member, Seconds timeout) {
   return reason_of(member, timeout);
 }
 
-std::optional<AbortReason> EngineBase::await_reason(const OperationContext& context, int member) {
+std::optional<Failure> EngineBase::await_reason(const OperationContext& context, int member) {
   const Deadline enough = Deadline::in(failure_timing::kIndirectReason);
   const Seconds recently = context.deadline.timeout() + failure_timing::kIndirectReason;
   while (!enough.passed()) {
@@ -150,7 +154,7 @@ std::exception_ptr EngineBase::overdue(const OperationContext& context) {
                               format_duration(context.deadline.timeout().count());
   const std::exception_ptr error = std::make_exception_ptr(DeadlineError(message));
   context.record.record_error(error);
-  fail({message, ""});
+  fail(peer_failure(message));
   return error;
 }
 

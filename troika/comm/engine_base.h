@@ -28,7 +28,7 @@ class EngineBase : public GroupEngine {
  public:
   ~EngineBase() override = default;
   [[nodiscard]] std::string_view name() const final { return name_; }
-  void abort(const std::string& reason) final { fail(AbortReason::from(reason)); }
+  void abort(const std::string& reason) final { fail(decode_failure(reason)); }
 
  protected:
   struct Parts {
@@ -75,9 +75,10 @@ class EngineBase : public GroupEngine {
 
   // Ends everything, here and at the peers. The first failure stays; later ones only wait until
   // peers leave this member's tensors alone. Any thread.
-  void fail(const AbortReason& reason);
-  // Fails, and returns the PeerError with the same words.
-  [[nodiscard]] PeerError failed_with(const AbortReason& reason);
+  void fail(const Failure& reason);
+  // Fails, and returns the PeerError with the same words: "all_reduce 'x' on axis data: WHAT".
+  [[nodiscard]] PeerError failed_with(const OperationContext& context, const std::string& what,
+                                      const std::string& hint);
   [[nodiscard]] bool has_failed() const;
   // Throws PeerError with the first failure, if there was one.
   void throw_if_failed(const OperationContext& context) const;
@@ -93,7 +94,7 @@ class EngineBase : public GroupEngine {
   [[nodiscard]] std::string describe_loss(int member,
                                           const std::optional<RankSnapshot>& last) const;
   // Why `member` has failed, if the abort store has it within `timeout`.
-  [[nodiscard]] std::optional<AbortReason> reason_of(int member, Seconds timeout);
+  [[nodiscard]] std::optional<Failure> reason_of(int member, Seconds timeout);
 
  private:
   // Called while an exception of a body is handled: throws the user's error for one of the engine's
@@ -101,25 +102,26 @@ class EngineBase : public GroupEngine {
   virtual void translate(const OperationContext& context) = 0;
   // Ends the operations under way of this member and, where the engine can, of its peers. Called
   // once. Any thread.
-  virtual void break_connections(const AbortReason& reason) = 0;
+  virtual void break_connections(const Failure& reason) = 0;
   // Returns when no peer touches this member's tensors any more. Called at every failure.
   virtual void await_writers() {}
   // Waits `timeout` for why `member` has failed; throws the user's error if another is to blame.
-  [[nodiscard]] virtual std::optional<AbortReason> listen(const OperationContext& context,
-                                                          int member, Seconds timeout);
+  [[nodiscard]] virtual std::optional<Failure> listen(const OperationContext& context, int member,
+                                                      Seconds timeout);
 
   [[noreturn]] void throw_users_error(const OperationContext& context);
   [[nodiscard]] std::exception_ptr overdue(const OperationContext& context);
+  // "rank 1 (host a, pid 7) gave up: ...".
+  [[nodiscard]] Failure quoted(int member, const Failure& reason) const;
   // Why `member` gave up, in this group or another, if it says so within a moment.
-  [[nodiscard]] std::optional<AbortReason> await_reason(const OperationContext& context,
-                                                        int member);
+  [[nodiscard]] std::optional<Failure> await_reason(const OperationContext& context, int member);
 
   std::string_view name_;
   Members members_;
   SnapshotCollector snapshot_collector_;
   std::optional<AbortStore> abort_store_;
   mutable std::mutex mutex_;
-  std::optional<AbortReason> failure_;  // guarded by the mutex
+  std::optional<Failure> failure_;  // guarded by the mutex
   std::unique_ptr<WorkQueue> queue_;
   std::unique_ptr<WorkQueue> queue_beside_;  // made for the first job that needs it
   std::unique_ptr<AbortWatcher> abort_watcher_;

@@ -66,7 +66,7 @@ class Agent {
     interrupt_ranks(asked_before ? SIGKILL : signal);
     if (asked_before) return;
     signal_ = signal;
-    nodes_.notify_nodes(std::string(kInterruptedOn) + host_name());
+    nodes_.notify_nodes(peer_failure(std::string(kInterruptedOn) + host_name()));
   }
 
   // They may have something to save.
@@ -88,17 +88,16 @@ class Agent {
 
   void on_other_node() {
     other_node_failed_ = true;
-    const std::string reason = nodes_.stop_reason();
-    if (!ending_ && reason.starts_with(kInterruptedOn)) {
+    const Failure reason = nodes_.stop_reason();
+    if (!ending_ && reason.message.starts_with(kInterruptedOn)) {
       interrupt_ranks(SIGTERM);
     } else {
       begin_shutdown(reason);
     }
   }
 
-  // The others get a moment to say what they saw, since it may be the cause. `reason` is a line,
-  // and a second one with the hint.
-  void begin_shutdown(const std::string& reason) {
+  // The others get a moment to say what they saw, since it may be the cause.
+  void begin_shutdown(const Failure& reason) {
     if (ending_) {
       hasten_end();
       return;

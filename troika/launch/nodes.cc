@@ -165,7 +165,7 @@ void Nodes::check_terms() {
 }
 
 void Nodes::watch() {
-  const auto wake = [this](const std::string& reason) {
+  const auto wake = [this](const Failure& reason) {
     {
       const std::lock_guard lock(mutex_);
       stop_reason_ = reason;
@@ -173,34 +173,35 @@ void Nodes::watch() {
     eventfd_write(wake_.get(), 1);
   };
   watch_ = std::make_unique<StoreWatch>(
-      *store_, key_of("stop", plan_.node_rank), wake,
-      [this, wake](const std::string&) { wake(launcher_of_node_0() + " is gone"); });
+      *store_, key_of("stop", plan_.node_rank),
+      [wake](const std::string& told) { wake(decode_failure(told)); },
+      [this, wake](const std::string&) { wake(peer_failure(launcher_of_node_0() + " is gone")); });
 }
 
 std::string Nodes::launcher_of_node_0() const {
   return "the launcher of node 0 at " + endpoint_.describe();
 }
 
-std::string Nodes::stop_reason() const {
+Failure Nodes::stop_reason() const {
   const std::lock_guard lock(mutex_);
-  return stop_reason_;
+  return stop_reason_.value_or(Failure());
 }
 
-void Nodes::notify_ranks(const std::string& reason) {
+void Nodes::notify_ranks(const Failure& reason) {
   try {
     Store store = job_store();
     for (int local = 0; local < plan_.ranks_per_node; ++local) {
-      store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), reason);
+      store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), encode(reason));
     }
   } catch (const PeerError&) {
     store_is_gone_ = true;  // agree_on_cause() says so
   }
 }
 
-void Nodes::notify_nodes(const std::string& reason) {
+void Nodes::notify_nodes(const Failure& reason) {
   try {
     for (int node = 0; node < plan_.nodes; ++node) {
-      if (node != plan_.node_rank) store_->set(key_of("stop", node), reason);
+      if (node != plan_.node_rank) store_->set(key_of("stop", node), encode(reason));
     }
   } catch (const PeerError&) {
     store_is_gone_ = true;

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <troika/base/failure.h>
 #include <troika/base/version.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
@@ -165,7 +166,7 @@ std::vector<std::int64_t> Job::gather(std::int64_t value, const Call& call) cons
 }
 
 void Job::abort(const Error& error) const {
-  session_.abort(error.hint().empty() ? error.what() : error.what() + ("\n" + error.hint()));
+  session_.abort(encode(failure_of(error)));
 }
 
 void Job::leave() {

@@ -107,7 +107,7 @@ RANK_TEST(Session, DuplicatesItsWorldOnceForEachAxis, 2) {
   session.barrier("world");
   const auto left = read_saved_error(options.recorders, rank.index());
   ASSERT_TRUE(left);
-  EXPECT_THAT(left->message, testing::HasSubstr("no more norms"));
+  EXPECT_THAT(left->failure.message, testing::HasSubstr("no more norms"));
   session.leave();
 }
 

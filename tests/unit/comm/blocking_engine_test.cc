@@ -79,11 +79,13 @@ class ScriptedEngine final : public BlockingEngine {
     try {
       throw;
     } catch (const PeerIsGone&) {
-      throw failed_with({describe(context) + ": " + describe_loss(1, std::nullopt), kHasEnded});
+      throw failed_with(context, describe_loss(1, std::nullopt), kHasEnded);
     } catch (const std::exception&) {  // the base's. NOLINT(bugprone-empty-catch)
     }
   }
-  void break_connections(const AbortReason& reason) override { broken.push_back(reason.text()); }
+  void break_connections(const Failure& reason) override {
+    broken.push_back(reason.message + "\n" + reason.hint);
+  }
   void await_writers() override { ++waits_for_writers; }
 };
 

@@ -2,8 +2,8 @@
 // tell the cause from its consequences.
 #pragma once
 
+#include <troika/base/failure.h>
 #include <troika/base/time.h>
-#include <troika/comm/failure/abort_reason.h>
 #include <troika/rendezvous/store.h>
 
 #include <memory>
@@ -21,13 +21,13 @@ class AbortStore {
   // none of these waits much longer than `timeout`, or
   // failure_timing::kStoreAnswer.
   // Publishes why this member aborts.
-  void post(const AbortReason& reason) noexcept;
+  void post(const Failure& reason) noexcept;
   // Why `member` aborted, if it says so in time.
-  [[nodiscard]] std::optional<AbortReason> reason_of(int member, Seconds timeout) noexcept;
+  [[nodiscard]] std::optional<Failure> reason_of(int member, Seconds timeout) noexcept;
   // The first member that aborted, if any has, this one included.
   struct Posted {
     int member;
-    AbortReason reason;
+    Failure reason;
   };
   [[nodiscard]] std::optional<Posted> first() noexcept;
 

@@ -15,7 +15,7 @@ namespace troika {
 
 class AbortWatcher {
  public:
-  using OnAbort = std::function<void(int member, const AbortReason& reason)>;
+  using OnAbort = std::function<void(int member, const Failure& reason)>;
 
   // Calls `on_abort` in a thread of its own, once at most. The abort store must outlive this.
   AbortWatcher(AbortStore& store, OnAbort on_abort);

@@ -8,8 +8,8 @@
 //   exchange               zero is received
 // Tensors may be on any device, the meta device among them.
 #include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/comm/factory.h>
-#include <troika/comm/failure/abort_reason.h>
 
 #include <ATen/ATen.h>
 
@@ -91,7 +91,7 @@ class FakeEngine final : public GroupEngine {
 
   void abort(const std::string& reason) override {
     const std::lock_guard lock(mutex_);
-    if (!aborted_) aborted_ = AbortReason::from(reason);
+    if (!aborted_) aborted_ = decode_failure(reason);
   }
 
  private:
@@ -112,7 +112,7 @@ class FakeEngine final : public GroupEngine {
   int rank_;
   int size_;
   mutable std::mutex mutex_;
-  std::optional<AbortReason> aborted_;
+  std::optional<Failure> aborted_;
 };
 
 }  // namespace

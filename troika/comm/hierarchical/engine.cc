@@ -144,18 +144,20 @@ void HierarchyEngine::translate(const OperationContext& context) {
     const std::string message = in_users_words(error.what(), label, name);
     const std::string hint = in_users_words(error.hint(), label, name);
     throw_if_failed(context);
-    fail({message, hint});
+    fail(peer_failure(message, hint));
     throw DeadlineError(message, hint);
   } catch (const PeerError& error) {
     throw_if_failed(context);
-    throw failed_with({in_users_words(error.what(), label, name), error.hint()});
+    const std::string message = in_users_words(error.what(), label, name);
+    fail(peer_failure(message, error.hint()));
+    throw PeerError(message, error.hint());
   } catch (const std::exception&) {  // the base's. NOLINT(bugprone-empty-catch)
   }
 }
 
-void HierarchyEngine::break_connections(const AbortReason& reason) {
+void HierarchyEngine::break_connections(const Failure& reason) {
   for (const auto& engine : {engines_.inside, engines_.between, engines_.all}) {
-    if (engine) engine->abort(reason.text());
+    if (engine) engine->abort(encode(reason));
   }
 }
 

@@ -79,7 +79,7 @@ class HierarchyEngine final : public BlockingEngine,
   [[nodiscard]] Deadline end_of(const Deadline& deadline) const override;
 
   void translate(const OperationContext& context) override;
-  void break_connections(const AbortReason& reason) override;
+  void break_connections(const Failure& reason) override;
 
   // Starts an operation inside this host, and waits for it; nothing for a member alone.
   template <class Start>

@@ -214,13 +214,12 @@ class NcclEngine final : public BlockingEngine {
       throw;
     } catch (const nccl::NcclError& error) {
       throw_if_failed(context);
-      throw failed_with(
-          {describe(context) + ": " + error.what(), "has a peer ended? Its last lines say why"});
+      throw failed_with(context, error.what(), "has a peer ended? Its last lines say why");
     } catch (const std::exception&) {  // the base's. NOLINT(bugprone-empty-catch)
     }
   }
 
-  void break_connections(const AbortReason&) override { communicator_->abort(); }
+  void break_connections(const Failure&) override { communicator_->abort(); }
 
   std::unique_ptr<nccl::Communicator> communicator_;
   at::Tensor flag_;

@@ -37,7 +37,7 @@ PointToPointEngine::~PointToPointEngine() {
   if (std::uncaught_exceptions() == exceptions_) {
     shutdown();
   } else {  // its process may stay, as one that waits for the end of MPI does
-    fail({"it has met an error of its own", "its last lines say why"});
+    fail(peer_failure("it has met an error of its own", "its last lines say why"));
   }
 }
 
@@ -124,8 +124,8 @@ void PointToPointEngine::translate(const OperationContext& context) {
     throw_if_failed(context);
     std::rethrow_exception(error_for(context, error));
   } catch (const SizesDiffer& error) {
-    throw failed_with({describe(context) + ": " + members().name(error.peer()) + " " + error.text(),
-                       std::string(kSizesHint)});
+    throw failed_with(context, members().name(error.peer()) + " " + error.text(),
+                      std::string(kSizesHint));
   } catch (const std::exception&) {  // the base's. NOLINT(bugprone-empty-catch)
   }
 }
@@ -137,8 +137,7 @@ std::exception_ptr PointToPointEngine::error_for(const OperationContext& context
       return late(context, {error.peer()});
     case TransportError::Kind::kWrongSize:
       return std::make_exception_ptr(
-          failed_with({describe(context) + ": " + members().name(error.peer()) + " " + error.what(),
-                       kSameOperations}));
+          failed_with(context, members().name(error.peer()) + " " + error.what(), kSameOperations));
     case TransportError::Kind::kBroken:
       break;
   }
@@ -162,11 +161,10 @@ std::exception_ptr PointToPointEngine::lost(const OperationContext& context,
     }
   }
   const std::string what = theirs ? peer + " gave up: " + theirs->message : lost;
-  return std::make_exception_ptr(
-      failed_with({describe(context) + ": " + what, theirs ? theirs->hint : hint}));
+  return std::make_exception_ptr(failed_with(context, what, theirs ? theirs->hint : hint));
 }
 
-void PointToPointEngine::break_connections(const AbortReason&) {
+void PointToPointEngine::break_connections(const Failure&) {
   transport_->abort();
 }
 

@@ -41,7 +41,7 @@ class PointToPointEngine final : public BlockingEngine {
   [[nodiscard]] OperationScope next_scope(const OperationContext& context);
 
   void translate(const OperationContext& context) override;
-  void break_connections(const AbortReason& reason) override;
+  void break_connections(const Failure& reason) override;
   [[nodiscard]] std::exception_ptr error_for(const OperationContext& context,
                                              const TransportError& error);
   [[nodiscard]] std::exception_ptr lost(const OperationContext& context,

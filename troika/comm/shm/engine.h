@@ -78,11 +78,11 @@ class Engine final : public EngineBase {
 
   // An operation that all have entered ends well even if a peer has left since.
   void translate(const OperationContext& context) override;
-  void break_connections(const AbortReason& reason) override { group_.abort(reason.text()); }
+  void break_connections(const Failure& reason) override { group_.abort(encode(reason)); }
   void await_writers() override { group_.close(); }
   // All members hear of a failure through shared memory.
-  [[nodiscard]] std::optional<AbortReason> listen(const OperationContext& context, int member,
-                                                  Seconds timeout) override;
+  [[nodiscard]] std::optional<Failure> listen(const OperationContext& context, int member,
+                                              Seconds timeout) override;
   // Throws what the user is told of an operation that a peer has broken.
   [[noreturn]] void throw_peer_error(const OperationContext& context, const Broken& error);
   [[nodiscard]] Diagnosis examine_mismatch(const OperationContext& context, const Mismatch& error);

@@ -21,26 +21,26 @@ void Engine::translate(const OperationContext& context) {
     throw_peer_error(context, error);
   } catch (const Mismatch& error) {
     const Diagnosis diagnosis = examine_mismatch(context, error);
-    fail({diagnosis.message, diagnosis.hint});
+    fail(peer_failure(diagnosis.message, diagnosis.hint));
     throw PeerError(describe(context) + ": " + diagnosis.message, diagnosis.hint);
   } catch (const WrongSize& error) {
     const std::string message = members().name(error.member()) + " sends " +
                                 format_bytes(error.theirs()) + " where " +
                                 format_bytes(error.ours()) + " are expected";
-    fail({message, std::string(kSizesHint)});
+    fail(peer_failure(message, std::string(kSizesHint)));
     // Whoever comes by moves everybody's messages.
     throw PeerError(
         "exchange " + quote(error.label()) + " on axis " + members().axis + ": " + message,
         std::string(kSizesHint));
   } catch (const SizesDiffer& error) {
     const std::string message = members().name(error.peer()) + " " + error.text();
-    fail({message, std::string(kSizesHint)});
+    fail(peer_failure(message, std::string(kSizesHint)));
     throw PeerError(describe(context) + ": " + message, std::string(kSizesHint));
   } catch (const std::exception&) {  // the base's. NOLINT(bugprone-empty-catch)
   }
 }
 
-std::optional<AbortReason> Engine::listen(const OperationContext& context, int, Seconds timeout) {
+std::optional<Failure> Engine::listen(const OperationContext& context, int, Seconds timeout) {
   try {
     group_.wait([] { return false; }, [] { return std::vector<int>(); }, Deadline::in(timeout));
   } catch (const TimedOut&) {  // the time has come to look again. NOLINT(bugprone-empty-catch)
@@ -53,7 +53,7 @@ std::optional<AbortReason> Engine::listen(const OperationContext& context, int, 
 void Engine::throw_peer_error(const OperationContext& context, const Broken& error) {
   group_.close();
   const std::string who = error.by() < 0 ? "" : members().name(error.by()) + " gave up: ";
-  const AbortReason reason = AbortReason::from(error.what());
+  const Failure reason = decode_failure(error.what());
   throw PeerError(describe(context) + ": " + who + reason.message, reason.hint);
 }
 
@@ -100,9 +100,9 @@ void Engine::watch() {
       if (control_block.has_aborted()) {
         group_.fail(members().name(member) + " gave up: " + control_block.reason());
       } else if (control_block.left().load() != 0) {
-        group_.on_peer_exit(member, AbortReason{describe_exit(member), kHasEnded}.text());
+        group_.on_peer_exit(member, encode(peer_failure(describe_exit(member), kHasEnded)));
       } else {
-        group_.fail(AbortReason{describe_exit(member), kHasEnded}.text());
+        group_.fail(encode(peer_failure(describe_exit(member), kHasEnded)));
       }
     }
   }
