@@ -7,7 +7,7 @@
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
-#include <troika/rendezvous/agreement.h>
+#include <troika/session/consensus.h>
 #include <troika/train/precision.h>
 #include <troika/train/saved_model.h>
 
@@ -21,52 +21,16 @@
 namespace troika {
 namespace {
 
-// An error as a text that a rank gives to the others: code, message, hint.
-std::string encode(const Failure& failure) {
-  return std::to_string(static_cast<int>(failure.code)) + "\n" + failure.message + "\n" +
-         failure.hint;
-}
-
-[[noreturn]] void throw_again(std::string_view text, const std::string& where) {
-  const std::size_t first = text.find('\n'), second = text.find('\n', first + 1);
-  const auto code = static_cast<ExitCode>(std::stoi(std::string(text.substr(0, first))));
-  throw Error(code, std::string(text.substr(first + 1, second - first - 1)) + where,
-              std::string(text.substr(second + 1)));
-}
-
-// Empty where there is none.
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    return encode(failure_of(error));
-  }
-  return {};
-}
-
-// Collective: every rank throws the first error that a rank has, with the ranks that have it.
-void throw_together(const Session& session, const std::string& own, std::string_view label) {
-  const std::vector<std::string> all = session.gather(own, label);
-  const auto first = std::ranges::find_if(all, [](const auto& each) { return !each.empty(); });
-  if (first == all.end()) return;
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == *first) ranks.push_back(static_cast<int>(rank));
-  }
-  const std::string where = (ranks.size() == 1 ? ", on rank " : ", on ranks ") + list_ranks(ranks);
-  throw_again(*first, ranks.size() == all.size() ? "" : where);
-}
-
 // Collective.
 Recipe agreed(const Session& session, const ArrayModel::ReadRecipe& read) {
+  constexpr std::string_view kLabel = "recipe of a model";
   Recipe recipe;
-  throw_together(session, error_of([&] { recipe = read(); }), "recipe of a model");
-  const std::vector<std::string> recipes = session.gather(to_toml(recipe), "recipe of a model");
-  for (std::size_t rank = 1; rank < recipes.size(); ++rank) {
-    if (recipes[rank] == recipes[0]) continue;
-    throw UsageError(
-        "the recipe of the model differs between rank 0 and rank " + std::to_string(rank),
-        "create it from the same recipe on all ranks");
+  run_on_all_ranks(
+      session, [&] { recipe = read(); }, kLabel, NameRanks::kUnlessAll);
+  if (const auto difference = find_difference(session, to_toml(recipe), kLabel)) {
+    throw UsageError("the recipe of the model differs between rank 0 and rank " +
+                         std::to_string(difference->theirs.ranks.front()),
+                     "create it from the same recipe on all ranks");
   }
   return recipe;
 }
@@ -134,7 +98,7 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
 
 ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make, Mode mode) const {
   LocalBatch local;
-  local.refusal = error_of([&] {
+  local.refusal = failure_in([&] {
     const ArrayBatch batch = make();
     local.saved = saved_for(batch, mode);
     local.samples = batch.inputs.size(0);
@@ -157,7 +121,7 @@ Saved ArrayModel::saved_for(const ArrayBatch& batch, Mode mode) const {
 }
 
 LossSum ArrayModel::sum_over_ranks(double loss, const LocalBatch& local) const {
-  const std::int64_t valid = local.refusal.empty() ? local.samples : LossSum::kRefused;
+  const std::int64_t valid = local.refusal ? LossSum::kRefused : local.samples;
   return {session_.world(), loss, valid, session_.call("loss")};
 }
 
@@ -176,7 +140,8 @@ double ArrayModel::step(const MakeBatch& make) {
   if (has_samples) stage_.backward(local.saved, {}, *data_axis_);
   data_axis_->finish();
   const LossSum::Result sums = loss.wait();
-  if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
+  if (sums.refused)
+    throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   if (sums.valid == 0) {
     throw UsageError("a step on no samples at all", "one rank at least has to have some");
   }
@@ -213,7 +178,8 @@ double ArrayModel::loss(const MakeBatch& make) {
   UnitHooks hooks;
   const double own = local.samples > 0 ? stage_.forward({}, local.saved, hooks).loss_sum : 0;
   const LossSum::Result sums = sum_over_ranks(own, local).wait();
-  if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
+  if (sums.refused)
+    throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   if (sums.valid == 0) {
     throw UsageError("a loss of no samples at all", "one rank at least has to have some");
   }
@@ -226,7 +192,8 @@ at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
 }
 
 void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& work) const {
-  throw_together(session_, session_.rank() == 0 ? error_of(work) : "", label);
+  throw_on_all_ranks(session_, session_.rank() == 0 ? failure_in(work) : std::nullopt, label,
+                     NameRanks::kUnlessAll);
 }
 
 void ArrayModel::save(const std::filesystem::path& path) const {

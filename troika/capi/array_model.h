@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/base/failure.h>
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
@@ -66,7 +67,7 @@ class ArrayModel {
   struct LocalBatch {
     Saved saved;
     std::int64_t samples = 0;
-    std::string refusal;
+    std::optional<Failure> refusal;
   };
 
   [[nodiscard]] LocalBatch local_batch(const MakeBatch& make, Mode mode) const;

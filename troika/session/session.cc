@@ -12,6 +12,7 @@
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/store_watch.h>
+#include <troika/session/consensus.h>
 #include <troika/session/session.h>
 
 #include <ATen/ATen.h>
@@ -275,11 +276,11 @@ Session::Metrics Session::average(const Metrics& metrics, double count,
   check_count(count);
   std::string names;
   for (const auto& [name, value] : metrics) names += (names.empty() ? "" : ", ") + name;
-  const std::vector<std::string> all_names = gather(names, label);
-  for (std::size_t rank = 1; rank < all_names.size(); ++rank) {
-    if (all_names[rank] == all_names[0]) continue;
-    throw UsageError("metrics '" + std::string(label) + "' are [" + all_names[rank] + "] on rank " +
-                         std::to_string(rank) + ", and [" + all_names[0] + "] on rank 0",
+  if (const auto difference = find_difference(*this, names, label)) {
+    const auto& [of_rank_zero, theirs] = *difference;
+    throw UsageError("metrics '" + std::string(label) + "' are [" + theirs.text + "] on rank " +
+                         std::to_string(theirs.ranks.front()) + ", and [" + of_rank_zero +
+                         "] on rank 0",
                      "give the same metrics on all ranks");
   }
   std::vector<double> sums = {count};
