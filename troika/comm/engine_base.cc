@@ -8,7 +8,7 @@
 
 namespace troika {
 EngineBase::EngineBase(Parts parts)
-    : name_(parts.name),
+    : name_(std::move(parts.name)),
       members_(std::move(parts.members)),
       snapshot_collector_(std::move(parts.snapshot_collector)),
       abort_store_(std::move(parts.abort_store)),

@@ -32,7 +32,7 @@ class EngineBase : public GroupEngine {
 
  protected:
   struct Parts {
-    std::string_view name;  // a literal
+    std::string name;
     Members members;
     // Looks at members of other hosts where it has a store.
     SnapshotCollector snapshot_collector{std::nullopt};
@@ -116,7 +116,7 @@ class EngineBase : public GroupEngine {
   // Why `member` gave up, in this group or another, if it says so within a moment.
   [[nodiscard]] std::optional<Failure> await_reason(const OperationContext& context, int member);
 
-  std::string_view name_;
+  std::string name_;
   Members members_;
   SnapshotCollector snapshot_collector_;
   std::optional<AbortStore> abort_store_;

@@ -75,9 +75,8 @@ std::shared_ptr<FaultInjector> make_fault_injector(const World& world) {
 Agreement agreement_of(const SessionOptions& options) {
   const bool in_order = options.reduction_order == EngineOptions::ReductionOrder::kInOrder;
   return {std::string(kVersion),
-          "[session]\nname = \"" + options.name + "\"\nengine = \"" +
-              std::string(name_of(options.engine)) + "\"\nreduction_order = \"" +
-              (in_order ? "in order" : "fastest") + "\"\n",
+          "[session]\nname = \"" + options.name + "\"\nengine = \"" + options.engine +
+              "\"\nreduction_order = \"" + (in_order ? "in order" : "fastest") + "\"\n",
           "the options of the session",
           "give the same options on all ranks (SessionOptions, troika_options)"};
 }
@@ -151,7 +150,7 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   state->rendezvous.emplace(std::move(rendezvous));
   const World& world = state->rendezvous->world();
   EngineOptions& engine = state->engine;
-  engine.kind = options.engine;
+  engine.engine = options.engine;
   engine.store = world.size > 1 ? &state->rendezvous->store() : nullptr;
   engine.address = state->rendezvous->members()[static_cast<std::size_t>(world.rank)].address;
   engine.reduction_order = options.reduction_order;

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 
 Session session_of_three() {
   EngineOptions options;
-  options.kind = EngineKind::kFake;
+  options.engine = "fake";
   return Session::on(make_group("world", {0, 1, 2}, 0, options));
 }
 

@@ -9,7 +9,7 @@
 // Tensors may be on any device, the meta device among them.
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
-#include <troika/comm/factory.h>
+#include <troika/comm/kinds.h>
 
 #include <ATen/ATen.h>
 
@@ -17,7 +17,7 @@
 #include <mutex>
 #include <optional>
 
-namespace troika::detail {
+namespace troika {
 namespace {
 
 // As much of `from` as there is room for, and zeros after it.
@@ -115,18 +115,25 @@ class FakeEngine final : public GroupEngine {
   std::optional<Failure> aborted_;
 };
 
-}  // namespace
-
-EngineFacts fake_facts() {
-  return {.kind = EngineKind::kFake,
-          .name = "fake",
-          .built = true,
+EngineAvailability fake_availability() {
+  return {.built = true,
           .usable = true,
           .reason = "dry runs of any size in one process: sends nothing"};
 }
 
-std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context) {
+std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context,
+                                              detail::GroupRendezvous*) {
   return std::make_shared<FakeEngine>(context.index, static_cast<int>(context.ranks.size()));
 }
 
-}  // namespace troika::detail
+}  // namespace
+
+const EngineKind& fake_kind() {
+  static constexpr EngineKind kKind{.name = "fake",
+                                    .traits = {.reach = EngineTraits::Reach::kNowhere},
+                                    .availability = fake_availability,
+                                    .make = make_fake_engine};
+  return kKind;
+}
+
+}  // namespace troika

@@ -80,9 +80,9 @@ class HierarchyEngine::CombinedWork final : public Work::State {
   Work far_;
 };
 
-HierarchyEngine::HierarchyEngine(std::string_view name, Members members, Hosts hosts,
-                                 SubEngines engines, AbortStore abort_store)
-    : BlockingEngine({.name = name,
+HierarchyEngine::HierarchyEngine(std::string name, Members members, Hosts hosts, SubEngines engines,
+                                 AbortStore abort_store)
+    : BlockingEngine({.name = std::move(name),
                       .members = std::move(members),
                       // Those who wait inside a host hear by it of what happens between others.
                       .abort_store = std::move(abort_store)}),

@@ -39,8 +39,7 @@ class HierarchyEngine final : public BlockingEngine,
         between;                       // among the leaders with this local index; null elsewhere
     std::shared_ptr<GroupEngine> all;  // among all, for what is not reduced
   };
-  // `name` is a literal.
-  HierarchyEngine(std::string_view name, Members members, Hosts hosts, SubEngines engines,
+  HierarchyEngine(std::string name, Members members, Hosts hosts, SubEngines engines,
                   AbortStore abort_store);
   ~HierarchyEngine() override;
 

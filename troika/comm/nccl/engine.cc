@@ -5,20 +5,21 @@
 #include <troika/base/plugin_folder.h>
 #include <troika/comm/blocking_engine.h>
 #include <troika/comm/bootstrap/group_rendezvous.h>
-#include <troika/comm/factory.h>
+#include <troika/comm/kinds.h>
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/nccl/plugin.h>
 #include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>
 
-namespace troika::detail {
+namespace troika {
 namespace {
 
 constexpr const char* kFile = "libtroika_nccl.so";
 
 nccl::Plugin& load_nccl(const std::filesystem::path& path) {
-  const auto entry = reinterpret_cast<nccl::PluginEntry>(load_plugin(path, nccl::kPluginEntry));
+  const auto entry =
+      reinterpret_cast<nccl::PluginEntry>(detail::load_plugin(path, nccl::kPluginEntry));
   nccl::Plugin* plugin = entry(nccl::kPluginVersion);
   if (plugin == nullptr) {
     throw UsageError(path.string() + " belongs to another version of troika",
@@ -225,38 +226,32 @@ class NcclEngine final : public BlockingEngine {
   at::Tensor flag_;
 };
 
-}  // namespace
-
-EngineFacts nccl_facts() {
-  EngineFacts facts{.kind = EngineKind::kNccl,
-                    .name = "nccl",
-                    .built = false,
-                    .usable = false,
-                    .reason = "NCCL, between GPUs",
-                    .carries_host_memory = false};
-  const auto path = find_plugin(kFile);
+EngineAvailability nccl_availability() {
+  EngineAvailability available{.built = false, .usable = false, .reason = "NCCL, between GPUs"};
+  const auto path = detail::find_plugin(kFile);
   if (!path) {
-    facts.reason +=
+    available.reason +=
         ": there is no plug-in for it (libtroika_nccl.so), which is built where NCCL and "
         "the CUDA toolkit are found";
-    return facts;
+    return available;
   }
-  facts.built = true;
+  available.built = true;
   try {
     const bool sees_devices = load_nccl(*path).devices() > 0;
-    facts.usable = sees_devices && at::hasCUDA();
-    if (!sees_devices) facts.reason += ": this process sees no GPU";
-    if (sees_devices && !facts.usable) facts.reason += ": this LibTorch is without CUDA";
+    available.usable = sees_devices && at::hasCUDA();
+    if (!sees_devices) available.reason += ": this process sees no GPU";
+    if (sees_devices && !available.usable) available.reason += ": this LibTorch is without CUDA";
   } catch (const std::exception& error) {
-    facts.reason += std::string(": ") + error.what();
+    available.reason += std::string(": ") + error.what();
   }
-  return facts;
+  return available;
 }
 
 std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
-                                              GroupRendezvous& rendezvous) {
+                                              detail::GroupRendezvous* at) {
+  detail::GroupRendezvous& rendezvous = *at;
   Members members = rendezvous.members();
-  nccl::Plugin& plugin = load_nccl(*find_plugin(kFile));
+  nccl::Plugin& plugin = load_nccl(*detail::find_plugin(kFile));
   try {
     const int device =
         Environment::of_process().number("LOCAL_RANK").value_or(0) % plugin.devices();
@@ -281,4 +276,15 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
   }
 }
 
-}  // namespace troika::detail
+}  // namespace
+
+const EngineKind& nccl_kind() {
+  static constexpr EngineKind kKind{
+      .name = "nccl",
+      .traits = {.carries_host_memory = false, .reduces_in_order = false},
+      .availability = nccl_availability,
+      .make = make_nccl_engine};
+  return kKind;
+}
+
+}  // namespace troika

@@ -22,11 +22,11 @@ bool is_there(const std::optional<RankSnapshot>& snapshot) {
 
 }  // namespace
 
-PointToPointEngine::PointToPointEngine(std::string_view name, Members members,
+PointToPointEngine::PointToPointEngine(std::string name, Members members,
                                        std::unique_ptr<Transport> transport, AbortStore abort_store,
                                        SnapshotCollector snapshot_collector)
-    : BlockingEngine(
-          {name, std::move(members), std::move(snapshot_collector), std::move(abort_store)}),
+    : BlockingEngine({std::move(name), std::move(members), std::move(snapshot_collector),
+                      std::move(abort_store)}),
       transport_(std::move(transport)),
       collectives_(*transport_),
       exceptions_(std::uncaught_exceptions()) {}

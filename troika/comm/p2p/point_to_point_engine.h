@@ -12,8 +12,7 @@ namespace troika {
 
 class PointToPointEngine final : public BlockingEngine {
  public:
-  // `name` is a literal.
-  PointToPointEngine(std::string_view name, Members members, std::unique_ptr<Transport> transport,
+  PointToPointEngine(std::string name, Members members, std::unique_ptr<Transport> transport,
                      AbortStore abort_store, SnapshotCollector snapshot_collector);
   // Waits for what is under way. Then, if all went well, shuts down with the peers, so that the end
   // of the connection does not overtake the last message: for a few seconds at most.
