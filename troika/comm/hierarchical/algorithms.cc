@@ -286,9 +286,10 @@ void HierarchyEngine::run_all_to_all(const at::Tensor& output, Counts output_cou
   const Selection far_out = select(to, output_counts, far, Fill::kLater);
   const Selection near_in = select(from, input_counts, neighbours(), Fill::kWithValues);
   const Selection near_out = select(to, output_counts, neighbours(), Fill::kLater);
+  // A rank of this host that does not come is blamed before one of another that is only slow.
   const Work between_hosts =
       engines_.all->all_to_all(far_out.elements, far_out.counts, far_in.elements, far_in.counts,
-                               call_of(context, Step::kFirst));
+                               call_of(context, Step::kBetween));
   inside([&](GroupEngine& engine) {
     return engine.all_to_all(near_out.elements, near_out.counts, near_in.elements, near_in.counts,
                              call_inside(context, Step::kFirst));

@@ -112,7 +112,9 @@ Work HierarchyEngine::exchange(std::span<const Transfer> transfers, const Call& 
       const std::lock_guard lock(inside_mutex_);
       in_host = engines_.inside->exchange(near, call_inside(context, Step::kFirst));
     }
-    if (!far.empty()) between_hosts = engines_.all->exchange(far, call);
+    if (!far.empty()) {
+      between_hosts = engines_.all->exchange(far, call_of(context, Step::kBetween));
+    }
   });
   return Work(std::make_shared<CombinedWork>(shared_from_this(), owned, in_host, between_hosts));
 }
