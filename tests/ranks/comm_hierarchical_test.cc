@@ -140,31 +140,6 @@ TEST(AcrossHosts, EndAtDifferentTimes) {
   }
 }
 
-// Ranks 0 and 3 share a host, 1 and 2 have one each. Neither 0 nor 2 comes: rank 3 misses both.
-RANK_FUNCTION(misses_ranks_near_and_far) {
-  const Group group = rank.group();
-  if (rank.index() == 1 || rank.index() == 3) {
-    const std::vector<std::int64_t> counts(4, 1);
-    const at::Tensor input = at::ones({4}), output = at::zeros({4});
-    const Call call = Rank::call("tokens", Seconds(rank.index() == 3 ? 0.5 : 20));
-    report_error(rank, "error",
-                 [&] { group.all_to_all(output, counts, input, counts, call).wait(); });
-  }
-  rank.wait_for_all("after");
-}
-
-// What it knows of its own host comes first: another host may only be slower.
-TEST(AcrossHosts, BlameTheRankOfTheirOwnHost) {
-  const auto results =
-      expect_ranks("misses_ranks_near_and_far", 4, {.pretend = Pretend::kThreeHostsInTurn});
-  for (const int rank : {1, 3}) {
-    EXPECT_THAT(value(results, rank, "error message"),
-                AllOf(HasSubstr("all_to_all 'tokens' on axis data"),
-                      HasSubstr("nothing from rank 0 (host ")))
-        << rank;
-  }
-}
-
 RANK_FUNCTION(chooses_an_engine) {
   EXPECT_EQ(rank.group().engine_name(), rank.argument("name"));
 }
