@@ -35,7 +35,7 @@ struct Deviation {
 int probe(const std::string& engine, std::int64_t megabytes, int rounds, Seconds timeout,
           const Deviation& deviation) {
   SessionOptions options;
-  options.engine = test::engine_named(engine);
+  options.engine = engine;
   options.rendezvous_timeout = Seconds(30);
   options.timeout = timeout;
   const Session session = Session::from_environment(options);

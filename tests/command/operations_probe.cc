@@ -181,7 +181,7 @@ class Probe {
 
 int probe(const std::string& engine) {
   SessionOptions options;
-  options.engine = test::engine_named(engine);
+  options.engine = engine;
   options.rendezvous_timeout = Seconds(30);
   options.timeout = Seconds(30);
   const Session session = Session::from_environment(options);

@@ -14,13 +14,6 @@
 
 namespace troika::test {
 
-inline EngineKind engine_named(std::string_view name) {
-  const auto names = names_of<EngineKind>();
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) throw UsageError("there is no engine '" + std::string(name) + "'");
-  return static_cast<EngineKind>(found - names.begin());
-}
-
 // To standard output, in one piece: many ranks write to one pipe.
 inline void say(const std::string& line) {
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) std::perror("write");

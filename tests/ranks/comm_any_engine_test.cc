@@ -147,7 +147,7 @@ TEST_P(OnAnyEngine, Accounting) {
 
 std::vector<TestedEngine> tested_engines_and_fake() {
   std::vector<TestedEngine> engines = tested_engines();
-  engines.push_back({"fake", {.engine = EngineKind::kFake}});
+  engines.push_back({"fake", {.engine = "fake"}});
   return engines;
 }
 

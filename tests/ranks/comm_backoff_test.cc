@@ -77,11 +77,11 @@ RANK_FUNCTION(waits_in_a_part_of_a_job) {
 }
 
 TEST(BackoffOfSharedMemory, CountsTheCoresThatARankMayUse) {
-  expect_ranks("waits_on_one_core", 2, {.engine = EngineKind::kShm});
+  expect_ranks("waits_on_one_core", 2, {.engine = "shm"});
 }
 
 TEST(BackoffOfSharedMemory, CountsTheRanksOfTheJobOnThisHost) {
-  expect_ranks("waits_in_a_part_of_a_job", 2, {.engine = EngineKind::kShm});
+  expect_ranks("waits_in_a_part_of_a_job", 2, {.engine = "shm"});
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace troika::test {
 
 // An error comes within so many seconds: after a deadline of 1 s at most,
-// WorkQueue::kDiagnosisTimeout and half a second for a step between hosts, and as much again for a
+// failure_timing::kDiagnosis and half a second for a step between hosts, and as much again for a
 // machine that others use, too. What would end the operation otherwise takes 20 s and more.
 inline constexpr double kSoon = 12;
 

@@ -228,7 +228,7 @@ RANK_FUNCTION(queues) {
   report_error(rank, "second", [&] { second.wait(); });
   report_error(rank, "first", [&] { first.wait(); });
   const auto left = read_saved_error(rank.folder(), rank.index());
-  rank.report("left for the launcher", left ? left->message : "nothing");
+  rank.report("left for the launcher", left ? left->failure.message : "nothing");
   rank.store().set("ended", "");
 }
 

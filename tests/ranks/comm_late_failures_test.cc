@@ -128,8 +128,7 @@ TEST_P(FailuresFoundLate, AreToldToThoseWhoOnlyAsk) {
 
 // Over Gloo a message may be shorter than what is asked for, and nobody notices.
 TEST(SharedMemoryFailures, AMessageOfAnotherSizeIsToldToThoseWhoOnlyAsk) {
-  const auto results =
-      expect_ranks("sends_less_than_is_asked_for", 2, {.engine = EngineKind::kShm});
+  const auto results = expect_ranks("sends_less_than_is_asked_for", 2, {.engine = "shm"});
   EXPECT_EQ(results[0].values.at("error"), "PeerError");
   EXPECT_THAT(results[0].values.at("error message"),
               AllOf(HasSubstr("exchange 'rows' on axis data: rank 1 (host "), HasSubstr(" 36 B "),

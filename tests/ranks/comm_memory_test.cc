@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, OfTheGroup, testing::ValuesIn(tested_engines()
                          [](const auto& info) { return info.param.name; });
 
 TEST(SharedMemory, MayHaveManyPieces) {
-  expect_ranks("memory_in_many_pieces", 3, {.engine = EngineKind::kShm});
+  expect_ranks("memory_in_many_pieces", 3, {.engine = "shm"});
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ RANK_FUNCTION(uses_mpi_between_hosts) {
 
 TEST_P(Mpi, IsTakenBetweenHostsUnderMpirun) {
   RankOptions options = Mpi::options();
-  options.engine = EngineKind::kAuto;
+  options.engine = "auto";
   options.pretend = Pretend::kTwoHostsInTurn;
   expect_ranks("uses_mpi_between_hosts", 4, options);
 }
@@ -163,7 +163,7 @@ RANK_FUNCTION(owns_its_communicator) {
     group.all_reduce(tensor, ReduceOp::kSum, Rank::call("sum")).wait();
     EXPECT_TRUE(at::all(tensor == rank.size()).item<bool>());
   }
-  options.kind = EngineKind::kMpi;
+  options.engine = "mpi";
   try {
     (void)make_group("data", ranks, rank.index(), options);
     ADD_FAILURE() << "the engine mpi needs all threads";
@@ -190,16 +190,16 @@ RANK_FUNCTION(asks_for_mpi_without_mpirun) {
 
 TEST(MpiWithoutMpirun, SaysSo) {
   const auto facts = list_engines();
-  const auto mpi = std::ranges::find(facts, EngineKind::kMpi, &EngineFacts::kind);
+  const auto mpi = std::ranges::find(facts, "mpi", &EngineFacts::name);
   ASSERT_NE(mpi, facts.end());
   EXPECT_FALSE(mpi->usable);
-  EXPECT_THROW((void)resolve_engine(EngineKind::kMpi), UsageError);
+  EXPECT_THROW((void)resolve_engine("mpi"), UsageError);
   const auto plugins = mpi::available_plugins();
   if (std::ranges::find(plugins, "openmpi") == plugins.end()) {
     GTEST_SKIP() << "there is no plug-in for Open MPI";
   }
   EXPECT_THAT(mpi->reason, HasSubstr("not started by mpirun; start it with mpirun -n N"));
-  const auto results = expect_ranks("asks_for_mpi_without_mpirun", 2, {.engine = EngineKind::kMpi});
+  const auto results = expect_ranks("asks_for_mpi_without_mpirun", 2, {.engine = "mpi"});
   for (const RankResult& result : results) {
     EXPECT_THAT(result.values.at("error"),
                 AllOf(HasSubstr("are not in the same MPI job: rank 0 of 1, and rank 0 of 1"),

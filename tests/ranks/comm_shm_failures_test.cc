@@ -108,7 +108,7 @@ RANK_FUNCTION(dies_while_others_wait) {
 }
 
 TEST(SharedMemory, ARecordThatIsLate) {
-  const auto results = run_ranks("is_elsewhere_and_late_to_say", 2, {.engine = EngineKind::kShm});
+  const auto results = run_ranks("is_elsewhere_and_late_to_say", 2, {.engine = "shm"});
   for (const RankResult& result : results) {
     ASSERT_TRUE(result.ok()) << result.account();
     EXPECT_THAT(
@@ -119,7 +119,7 @@ TEST(SharedMemory, ARecordThatIsLate) {
 }
 
 TEST(SharedMemory, AFailedOperationsTensorIsLeftAlone) {
-  const auto results = expect_ranks("is_right_or_left_alone", 2, {.engine = EngineKind::kShm});
+  const auto results = expect_ranks("is_right_or_left_alone", 2, {.engine = "shm"});
   std::cout << "of 16 sums failed: " << results[0].values.at("failures") << " on rank 0, "
             << results[1].values.at("failures") << " on rank 1\n";
 }
@@ -128,9 +128,8 @@ TEST(SharedMemory, AFailedOperationsTensorIsLeftAlone) {
 TEST(DeathInSharedMemory, IsNoticedAtOnce) {
   for (const int size : {2, 4}) {
     for (const char* elements : {"1", "4000000"}) {
-      const auto results =
-          run_ranks("dies_while_others_wait", size,
-                    {.engine = EngineKind::kShm, .arguments = {{"elements", elements}}});
+      const auto results = run_ranks("dies_while_others_wait", size,
+                                     {.engine = "shm", .arguments = {{"elements", elements}}});
       EXPECT_EQ(results[1].signal, SIGKILL);
       const double dies = std::stod(results[1].values.at("dies"));
       for (std::size_t rank = 0; rank < results.size(); ++rank) {

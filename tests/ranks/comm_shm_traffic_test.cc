@@ -187,10 +187,10 @@ RANK_FUNCTION(limit_of_five) {
 }
 
 TEST(Traffic, OfSharedMemory) {
-  expect_ranks("limit_of_five", 5, {.engine = EngineKind::kShm});
+  expect_ranks("limit_of_five", 5, {.engine = "shm"});
   for (const int size : {2, 3, 4}) {
-    expect_ranks("bytes_shared", size, {.engine = EngineKind::kShm});
-    expect_ranks("bytes_through_windows", size, {.engine = EngineKind::kShm});
+    expect_ranks("bytes_shared", size, {.engine = "shm"});
+    expect_ranks("bytes_through_windows", size, {.engine = "shm"});
   }
 }
 

@@ -87,7 +87,7 @@ RANK_FUNCTION(needs_no_helper) {
 }
 
 TEST(ThreadsOfSharedMemory, SleepWhileOperationsAreSmall) {
-  expect_ranks("needs_no_helper", 2, {.engine = EngineKind::kShm});
+  expect_ranks("needs_no_helper", 2, {.engine = "shm"});
 }
 
 double processor_seconds() {
@@ -114,7 +114,7 @@ RANK_FUNCTION(sleeps_through_a_long_wait) {
 
 TEST(ThreadsOfSharedMemory, SleepThroughALongWait) {
   for (const int ranks : {2, 4}) {
-    expect_ranks("sleeps_through_a_long_wait", ranks, {.engine = EngineKind::kShm});
+    expect_ranks("sleeps_through_a_long_wait", ranks, {.engine = "shm"});
   }
 }
 

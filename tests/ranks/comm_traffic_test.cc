@@ -294,8 +294,7 @@ TEST(Traffic, BetweenHosts) {
 }
 
 TEST(Traffic, OfMessages) {
-  for (const int size : {2, 3, 4})
-    expect_ranks("messages_sent", size, {.engine = EngineKind::kGloo});
+  for (const int size : {2, 3, 4}) expect_ranks("messages_sent", size, {.engine = "gloo"});
 }
 
 TEST(Traffic, OfMessagesOverMpi) {

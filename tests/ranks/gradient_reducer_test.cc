@@ -136,7 +136,7 @@ RANK_FUNCTION(reduces_the_arena_in_place) {
 }
 
 TEST(GradientReducer, ReducesLargeBucketsInMemoryForAll) {
-  expect_ranks("reduces_the_arena_in_place", 2, {.engine = EngineKind::kShm});
+  expect_ranks("reduces_the_arena_in_place", 2, {.engine = "shm"});
 }
 
 RANK_TEST(GradientReducer, TakesRanksWithMoreFewerOrNoMicrobatches, 3) {

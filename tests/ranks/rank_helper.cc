@@ -123,7 +123,7 @@ std::map<std::string, std::string> variables_for(const std::string& function, in
       {kFunctionVariable, function},
       {kSizeVariable, std::to_string(size)},
       {kPortVariable, std::to_string(store.endpoint().port)},
-      {kEngineVariable, std::to_string(static_cast<int>(options.engine))},
+      {kEngineVariable, options.engine},
       {kReductionOrderVariable, std::to_string(static_cast<int>(options.reduction_order))},
       {kPretendVariable, std::to_string(static_cast<int>(options.pretend))},
       {kFolderVariable, folder}};
@@ -213,29 +213,25 @@ std::vector<RankResult> expect_ranks(const std::string& function, int size,
   return results;
 }
 
-std::vector<EngineKind> usable_engines() {
-  std::vector<EngineKind> engines;
+std::vector<std::string> usable_engines() {
+  std::vector<std::string> engines;
   for (const EngineFacts& each : list_engines()) {
-    const bool other =
-        each.kind == EngineKind::kFake || each.kind == EngineKind::kMpi ||  // needs mpirun
-        each.kind == EngineKind::kNccl;  // refuses tensors of the CPU, which these tests have
-    if (each.usable && !other) engines.push_back(each.kind);
+    const bool other = !each.traits.exchanges() || !each.traits.carries_host_memory ||
+                       each.name == "mpi";  // needs mpirun
+    if (each.usable && !other) engines.push_back(each.name);
   }
   return engines;
 }
 
-std::string engine_name(const testing::TestParamInfo<EngineKind>& info) {
-  for (const EngineFacts& each : list_engines()) {
-    if (each.kind == info.param) return each.name;
-  }
-  return "unknown";
+std::string engine_name(const testing::TestParamInfo<std::string>& info) {
+  return info.param;
 }
 
 std::vector<TestedEngine> tested_engines() {
   std::vector<TestedEngine> engines;
-  for (const EngineKind kind : usable_engines()) {
-    engines.push_back({engine_name(testing::TestParamInfo<EngineKind>(kind, 0)), {.engine = kind}});
-    if (kind != EngineKind::kShm) continue;
+  for (const std::string& name : usable_engines()) {
+    engines.push_back({name, {.engine = name}});
+    if (name != "shm") continue;
     engines.push_back({"hosts_in_turn", {.pretend = Pretend::kTwoHostsInTurn}, {4, 5, 9}});
     engines.push_back({"hosts_uneven", {.pretend = Pretend::kOneAloneAndTheRest}, {3, 4, 9}});
     engines.push_back({"three_hosts", {.pretend = Pretend::kThreeHostsInTurn}, {4, 5, 9}});
@@ -243,8 +239,7 @@ std::vector<TestedEngine> tested_engines() {
   for (const mpi::Flavour& flavour : mpi::available_plugins()) {
     const std::string mpirun = "mpirun." + flavour;
     if (!is_installed(mpirun)) continue;
-    engines.push_back(
-        {"mpi_" + flavour, {.engine = EngineKind::kMpi, .mpirun = mpirun}, {2, 3, 4, 9}});
+    engines.push_back({"mpi_" + flavour, {.engine = "mpi", .mpirun = mpirun}, {2, 3, 4, 9}});
     engines.push_back({"hosts_over_mpi_" + flavour,
                        {.pretend = Pretend::kTwoHostsInTurn, .mpirun = mpirun},
                        {4, 5, 9}});
@@ -254,9 +249,7 @@ std::vector<TestedEngine> tested_engines() {
 
 std::vector<TestedEngine> tested_mpi_engines() {
   std::vector<TestedEngine> engines = tested_engines();
-  std::erase_if(engines, [](const TestedEngine& engine) {
-    return engine.options.engine != EngineKind::kMpi;
-  });
+  std::erase_if(engines, [](const TestedEngine& engine) { return engine.options.engine != "mpi"; });
   return engines;
 }
 

@@ -44,7 +44,7 @@ enum class Pretend { kNothing, kTwoHostsInTurn, kOneAloneAndTheRest, kThreeHosts
 
 struct RankOptions {
   Seconds deadline = Seconds(60);  // for all ranks together
-  EngineKind engine = EngineKind::kAuto;
+  std::string engine{kAutoEngine};
   std::map<std::string, std::string> arguments = {};  // for the function; no line breaks
   EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
   Pretend pretend = Pretend::kNothing;
@@ -122,8 +122,8 @@ std::vector<RankResult> expect_ranks(const std::string& function, int size,
                                      const RankOptions& options = {});
 
 // For tests with an engine as their parameter: all that ranks of one host can use but `fake`.
-[[nodiscard]] std::vector<EngineKind> usable_engines();
-[[nodiscard]] std::string engine_name(const testing::TestParamInfo<EngineKind>& info);
+[[nodiscard]] std::vector<std::string> usable_engines();
+[[nodiscard]] std::string engine_name(const testing::TestParamInfo<std::string>& info);
 
 // An engine as tests take it for their parameter, with how its ranks are started.
 struct TestedEngine {

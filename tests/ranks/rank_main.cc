@@ -58,7 +58,7 @@ int index_of_environment() {
 Rank rank_of_environment(int index) {
   const Endpoint endpoint{"127.0.0.1", static_cast<std::uint16_t>(number(kPortVariable))};
   RankOptions options;
-  options.engine = static_cast<EngineKind>(number(kEngineVariable));
+  options.engine = variable(kEngineVariable);
   options.arguments = arguments_of_environment();
   options.reduction_order =
       static_cast<EngineOptions::ReductionOrder>(number(kReductionOrderVariable));
@@ -126,7 +126,7 @@ void Rank::report(const std::string& name, const std::string& value) const {
 
 EngineOptions Rank::options() const {
   EngineOptions options;
-  options.kind = options_.engine;
+  options.engine = options_.engine;
   options.reduction_order = options_.reduction_order;
   if (options_.pretend == Pretend::kTwoHostsInTurn) {
     options.host_of = [](int rank) { return rank % 2; };

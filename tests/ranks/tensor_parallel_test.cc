@@ -103,13 +103,12 @@ TEST(TensorParallel, EqualsOneRank) {
   const std::pair<int, const char*> runs[] = {{2, "3"}, {3, "1"}, {4, "4"}};
   for (const auto& [ranks, stride] : runs) {
     expect_ranks("gpt_equals_one_rank", ranks,
-                 {.engine = EngineKind::kShm, .arguments = {{"stride", stride}}});
+                 {.engine = "shm", .arguments = {{"stride", stride}}});
   }
 }
 
 TEST(TensorParallel, EqualsOneRankOverMessages) {
-  expect_ranks("gpt_equals_one_rank", 3,
-               {.engine = EngineKind::kGloo, .arguments = {{"stride", "8"}}});
+  expect_ranks("gpt_equals_one_rank", 3, {.engine = "gloo", .arguments = {{"stride", "8"}}});
 }
 
 // More ranks than rows of the vocabulary, inner features and tokens.

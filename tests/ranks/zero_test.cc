@@ -108,7 +108,7 @@ RANK_FUNCTION(same_bits_over_gloo) {
 }
 TEST(Zero, GivesTheSameBitsOverGloo) {
   RankOptions options;
-  options.engine = EngineKind::kGloo;
+  options.engine = "gloo";
   options.reduction_order = EngineOptions::ReductionOrder::kInOrder;
   expect_ranks("same_bits_over_gloo", 3, options);
 }

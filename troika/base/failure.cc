@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -50,6 +51,31 @@ Failure out_of_memory(std::optional<std::uint64_t> bytes) {
           "a smaller model, micro_batch_size or seq_len needs less", false};
 }
 
+constexpr std::string_view kSecondary = "secondary";
+
+std::string with_breaks_as(char to, char from, std::string text) {
+  std::replace(text.begin(), text.end(), from, to);
+  return text;
+}
+
+// Takes one line off the front.
+std::string_view take_first_line(std::string_view& text) {
+  const std::string_view line = first_line(text);
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  return line;
+}
+
+ExitCode code_of(std::string_view number) {
+  int value = -1;
+  std::from_chars(number.data(), number.data() + number.size(), value);
+  for (const ExitCode code : {ExitCode::kUsage, ExitCode::kData, ExitCode::kRendezvous,
+                              ExitCode::kRankDied, ExitCode::kNonFinite, ExitCode::kStorage,
+                              ExitCode::kCheckpointed, ExitCode::kInterrupted}) {
+    if (static_cast<int>(code) == value) return code;
+  }
+  return ExitCode::kInternal;
+}
+
 }  // namespace
 
 Failure failure_of(const std::exception& error) {
@@ -66,6 +92,50 @@ Failure failure_of(const std::exception& error) {
   if (no_memory) return out_of_memory(bytes_wanted(line));
   return {ExitCode::kInternal, "internal error: " + std::string(without_place(line)),
           "this is a bug in troika; please report it with the command and the recipe", false};
+}
+
+Failure peer_failure(std::string message, std::string hint) {
+  return {ExitCode::kRendezvous, std::move(message), std::move(hint), true};
+}
+
+void throw_failure(const Failure& failure) {
+  const auto& [code, message, hint, secondary] = failure;
+  if (secondary) throw PeerError(message, hint);
+  switch (code) {
+    case ExitCode::kUsage:
+      throw UsageError(message, hint);
+    case ExitCode::kData:
+      throw DataError(message, hint);
+    case ExitCode::kRendezvous:
+      throw RendezvousError(message, hint);
+    case ExitCode::kRankDied:
+      throw RankDiedError(message, hint);
+    case ExitCode::kNonFinite:
+      throw NonFiniteError(message, hint);
+    case ExitCode::kStorage:
+      throw StorageError(message, hint);
+    case ExitCode::kInterrupted:
+      throw InterruptedError(message, hint);
+    case ExitCode::kInternal:
+      throw InternalError(message, hint);
+    default:
+      throw Error(code, message, hint);
+  }
+}
+
+std::string encode(const Failure& failure) {
+  return with_breaks_as('\v', '\n', failure.message) + "\n" +
+         with_breaks_as('\v', '\n', failure.hint) + "\n" +
+         std::to_string(static_cast<int>(failure.code)) +
+         (failure.secondary ? " " + std::string(kSecondary) : "");
+}
+
+Failure decode_failure(std::string_view text) {
+  const auto next = [&] { return with_breaks_as('\n', '\v', std::string(take_first_line(text))); };
+  std::string message = next(), hint = next();
+  if (text.empty()) return peer_failure(std::move(message), std::move(hint));
+  const std::string_view code = take_first_line(text);
+  return {code_of(code), std::move(message), std::move(hint), code.ends_with(kSecondary)};
 }
 
 }  // namespace troika

@@ -7,7 +7,7 @@
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
-#include <troika/rendezvous/agreement.h>
+#include <troika/session/consensus.h>
 #include <troika/train/precision.h>
 #include <troika/train/saved_model.h>
 
@@ -21,52 +21,16 @@
 namespace troika {
 namespace {
 
-// An error as a text that a rank gives to the others: code, message, hint.
-std::string encode(const Failure& failure) {
-  return std::to_string(static_cast<int>(failure.code)) + "\n" + failure.message + "\n" +
-         failure.hint;
-}
-
-[[noreturn]] void throw_again(std::string_view text, const std::string& where) {
-  const std::size_t first = text.find('\n'), second = text.find('\n', first + 1);
-  const auto code = static_cast<ExitCode>(std::stoi(std::string(text.substr(0, first))));
-  throw Error(code, std::string(text.substr(first + 1, second - first - 1)) + where,
-              std::string(text.substr(second + 1)));
-}
-
-// Empty where there is none.
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    return encode(failure_of(error));
-  }
-  return {};
-}
-
-// Collective: every rank throws the first error that a rank has, with the ranks that have it.
-void throw_together(const Session& session, const std::string& own, std::string_view label) {
-  const std::vector<std::string> all = session.gather(own, label);
-  const auto first = std::ranges::find_if(all, [](const auto& each) { return !each.empty(); });
-  if (first == all.end()) return;
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == *first) ranks.push_back(static_cast<int>(rank));
-  }
-  const std::string where = (ranks.size() == 1 ? ", on rank " : ", on ranks ") + list_ranks(ranks);
-  throw_again(*first, ranks.size() == all.size() ? "" : where);
-}
-
 // Collective.
 Recipe agreed(const Session& session, const ArrayModel::ReadRecipe& read) {
+  constexpr std::string_view kLabel = "recipe of a model";
   Recipe recipe;
-  throw_together(session, error_of([&] { recipe = read(); }), "recipe of a model");
-  const std::vector<std::string> recipes = session.gather(to_toml(recipe), "recipe of a model");
-  for (std::size_t rank = 1; rank < recipes.size(); ++rank) {
-    if (recipes[rank] == recipes[0]) continue;
-    throw UsageError(
-        "the recipe of the model differs between rank 0 and rank " + std::to_string(rank),
-        "create it from the same recipe on all ranks");
+  run_on_all_ranks(
+      session, [&] { recipe = read(); }, kLabel, NameRanks::kUnlessAll);
+  if (const auto difference = find_difference(session, to_toml(recipe), kLabel)) {
+    throw UsageError("the recipe of the model differs between rank 0 and rank " +
+                         std::to_string(difference->theirs.ranks.front()),
+                     "create it from the same recipe on all ranks");
   }
   return recipe;
 }
@@ -141,7 +105,7 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
 
 ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make) const {
   LocalBatch local;
-  local.refusal = error_of([&] {
+  local.refusal = failure_in([&] {
     const ArrayBatch batch = make();
     if (batch.inputs.size(0) > 0) local.microbatches.push_back(microbatch_of(batch));
   });
@@ -166,7 +130,7 @@ bool ArrayModel::predicts_classes() const {
 StepPart ArrayModel::part_of(const LocalBatch& local) {
   StepPart part;
   for (const Microbatch& microbatch : local.microbatches) part.valid += microbatch.valid;
-  part.refused = !local.refusal.empty();
+  part.refused = local.refusal.has_value();
   return part;
 }
 
@@ -184,7 +148,9 @@ double ArrayModel::step(const MakeBatch& make) {
       engine_->differentiate({local.microbatches, loss_scale, part_of(local), session_.timeout()})
           .sums;
   if (sums.refused || sums.weight == 0) engine_->skip();
-  if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
+  if (sums.refused) {
+    throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
+  }
   if (sums.weight == 0) {
     throw UsageError("a step on no samples at all", "one rank at least has to have some");
   }
@@ -221,7 +187,9 @@ double ArrayModel::loss(const MakeBatch& make) {
   StepPart own = part_of(local);
   own.loss = executor_->evaluate(local.microbatches, *sync_, session_.timeout()).loss;
   const StepSums sums = engine_->sum(own, "loss");
-  if (sums.refused) throw_together(session_, local.refusal, "refused arrays");
+  if (sums.refused) {
+    throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
+  }
   if (sums.weight == 0) {
     throw UsageError("a loss of no samples at all", "one rank at least has to have some");
   }
@@ -234,7 +202,8 @@ at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
 }
 
 void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& work) const {
-  throw_together(session_, session_.rank() == 0 ? error_of(work) : "", label);
+  throw_on_all_ranks(session_, session_.rank() == 0 ? failure_in(work) : std::nullopt, label,
+                     NameRanks::kUnlessAll);
 }
 
 void ArrayModel::save(const std::filesystem::path& path) const {

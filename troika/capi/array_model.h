@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/base/failure.h>
 #include <troika/models/mlp/outputs.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
@@ -68,7 +69,7 @@ class ArrayModel {
   // and why.
   struct LocalBatch {
     std::vector<Microbatch> microbatches;
-    std::string refusal;
+    std::optional<Failure> refusal;
   };
 
   [[nodiscard]] LocalBatch local_batch(const MakeBatch& make) const;

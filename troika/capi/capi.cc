@@ -128,19 +128,19 @@ at::Tensor view_of(const void* values, at::IntArrayRef shape, at::ScalarType typ
 }
 
 // Those that exchange values in host memory.
-EngineKind engine_called(std::string_view name) {
+std::string engine_called(std::string_view name) {
   std::vector<std::string_view> offered;
-  for (const EngineKind kind :
-       {EngineKind::kAuto, EngineKind::kShm, EngineKind::kGloo, EngineKind::kMpi}) {
-    if (name_of(kind) == name) return kind;
-    offered.push_back(name_of(kind));
+  std::string refusal;
+  for (const std::string_view each : engine_words()) {
+    const EngineTraits traits = traits_of_engine(each);
+    const bool offers = traits.exchanges() && traits.carries_host_memory;
+    if (offers) offered.push_back(each);
+    if (each != name) continue;
+    if (offers) return std::string(each);
+    refusal = traits.exchanges() ? " takes no arrays in host memory" : " exchanges nothing";
   }
-  const std::string engine = "engine " + quote(name);
   const std::string others = "engines: " + join(offered, ", ");
-  if (name == name_of(EngineKind::kFake)) throw UsageError(engine + " exchanges nothing", others);
-  if (name == name_of(EngineKind::kNccl)) {
-    throw UsageError(engine + " takes no arrays in host memory", others);
-  }
+  if (!refusal.empty()) throw UsageError("engine " + quote(name) + refusal, others);
   throw UsageError("no engine is called " + quote(name), others);
 }
 

@@ -56,17 +56,16 @@ RankDefaults two_ranks() {
 }
 
 // One that exchanges something.
-EngineKind engine_called(const std::string& name) {
-  if (name == "auto") return EngineKind::kAuto;
-  std::vector<std::string> names = {"auto"};
-  for (const EngineFacts& each : list_engines()) {
-    const bool measurable = each.kind != EngineKind::kFake;
-    if (each.name == name && measurable) return each.kind;
-    if (each.name == name) {
+std::string engine_called(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const std::string_view each : engine_words()) {
+    const bool measurable = traits_of_engine(each).exchanges();
+    if (each == name && measurable) return name;
+    if (each == name) {
       throw UsageError("--engine: " + quote(name) + " exchanges nothing that could be timed",
                        "name another one, or leave --engine out");
     }
-    if (measurable) names.push_back(each.name);
+    if (measurable) names.push_back(each);
   }
   throw UsageError("--engine: no engine is called " + quote(name), "engines: " + join(names, ", "));
 }
@@ -159,8 +158,8 @@ CommReport launch_comm(const CommBenchArguments& options, const LaunchPlan& plan
   const bool every = engines.empty();
   if (every && plan.nodes > 1) engines.emplace_back("auto");  // on one host it is one of the others
   for (const EngineFacts& facts : list_engines()) {
-    if (!every || facts.kind == EngineKind::kFake) continue;
-    if (!facts.carries_host_memory) {
+    if (!every || !facts.traits.exchanges()) continue;
+    if (!facts.traits.carries_host_memory) {
       report.left_out.push_back({facts.name, "it carries GPU memory; this measures host memory"});
     } else if (facts.usable) {
       engines.push_back(facts.name);

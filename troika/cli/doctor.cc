@@ -57,7 +57,7 @@ std::string measure(const EngineFacts& engine, const Environment& environment) {
     std::vector<int> ranks;
     for (int rank = 0; rank < world->size; ++rank) ranks.push_back(rank);
     EngineOptions options;
-    options.kind = engine.kind;
+    options.engine = engine.name;
     options.store = &rendezvous.store();
     options.rendezvous_timeout = kPatience;
     const Group group = make_group("doctor", ranks, world->rank, options);
@@ -78,7 +78,7 @@ int run_as_rank(const std::string& engine) {
 
 EngineFinding examine_engine(const EngineFacts& facts) {
   EngineFinding finding{.facts = facts, .latency = {}, .bandwidth = {}, .error = ""};
-  if (!facts.usable || !facts.carries_host_memory || facts.kind == EngineKind::kFake) {
+  if (!facts.usable || !facts.traits.carries_host_memory || !facts.traits.exchanges()) {
     return finding;
   }
   LaunchOptions launch;

@@ -1,44 +1,49 @@
 #include <troika/base/error.h>
 #include <troika/base/open_file_limit.h>
+#include <troika/base/text.h>
 #include <troika/comm/bootstrap/group_rendezvous.h>
+#include <troika/comm/engine_kind.h>
 #include <troika/comm/engines.h>
-#include <troika/comm/factory.h>
+#include <troika/comm/hierarchical/factory.h>
 #include <troika/comm/hierarchical/hosts.h>
 
 #include <algorithm>
 #include <set>
 
 namespace troika {
-
-std::vector<EngineFacts> list_engines() {
-  return {detail::shm_facts(), detail::gloo_facts(), detail::mpi_facts(), detail::nccl_facts(),
-          detail::fake_facts()};
-}
-
-EngineKind resolve_engine(EngineKind kind) {
-  const std::vector<EngineFacts> engines = list_engines();
-  if (kind == EngineKind::kAuto) {
-    const auto usable = std::find_if(engines.begin(), engines.end(), [](const EngineFacts& each) {
-      return each.usable && each.kind != EngineKind::kFake && each.kind != EngineKind::kNccl;
-    });
-    check(usable != engines.end(), "gloo is always usable");
-    return usable->kind;
-  }
-  const auto chosen = std::find_if(engines.begin(), engines.end(),
-                                   [&](const EngineFacts& each) { return each.kind == kind; });
-  check(chosen != engines.end(), "every engine is listed");
-  if (!chosen->usable) {
-    throw UsageError("engine " + chosen->name +
-                         (chosen->built ? " cannot be used: " : " is not built: ") + chosen->reason,
-                     "use the engine gloo (comm.engine, SessionOptions::engine)");
-  }
-  return kind;
-}
-
 namespace {
 
-using detail::EngineContext;
 using detail::GroupRendezvous;
+using Reach = EngineTraits::Reach;
+
+const EngineKind& kind_called(std::string_view name) {
+  for (const EngineKind* kind : EngineKind::all()) {
+    if (kind->name == name) return *kind;
+  }
+  throw UsageError("no engine is called " + quote(name), "engines: " + join(engine_words(), ", "));
+}
+
+// Those that carry the host's memory so far, the preferred first.
+std::vector<const EngineKind*> kinds_that_reach(Reach reach) {
+  std::vector<const EngineKind*> kinds;
+  for (const EngineKind* kind : EngineKind::all()) {
+    if (kind->traits.reach == reach && kind->traits.carries_host_memory) kinds.push_back(kind);
+  }
+  std::ranges::stable_sort(kinds, [](const auto* a, const auto* b) {
+    return a->traits.preference > b->traits.preference;
+  });
+  return kinds;
+}
+
+// Collective: the preferred one that works on all members.
+const EngineKind& kind_between_hosts(const EngineContext& context, GroupRendezvous& rendezvous) {
+  const bool in_order = context.options.reduction_order == EngineOptions::ReductionOrder::kInOrder;
+  for (const EngineKind* kind : kinds_that_reach(Reach::kAnyHosts)) {
+    if (in_order && !kind->traits.reduces_in_order) continue;
+    if (!kind->works_on_all || kind->works_on_all(rendezvous)) return *kind;
+  }
+  throw InternalError("internal error: no engine works between hosts");
+}
 
 // What `auto` takes: shared memory where all members share a host; else what speaks between hosts,
 // with shared memory inside them where some share one. That reduces host by host, so not if the
@@ -52,31 +57,14 @@ std::shared_ptr<GroupEngine> make_fastest_engine(const EngineContext& context,
     if (options.host_of) hosts.push_back(options.host_of(rank));
   }
   const auto different = std::set<int>(hosts.begin(), hosts.end()).size();
-  if (different == 1) return detail::make_shm_engine(context, rendezvous);
-  const bool mpi = detail::can_use_mpi(rendezvous);
-  const auto make_between = mpi ? detail::make_mpi_engine : detail::make_gloo_engine;
+  const EngineKind& inside = *kinds_that_reach(Reach::kOneHost).front();
+  if (different == 1) return inside.make(context, &rendezvous);
+  const EngineKind& between = kind_between_hosts(context, rendezvous);
   if (different == hosts.size() ||
       options.reduction_order == EngineOptions::ReductionOrder::kInOrder) {
-    return make_between(context, rendezvous);
+    return between.make(context, &rendezvous);
   }
-  return detail::make_hierarchical_engine(context, rendezvous, hosts, make_between,
-                                          mpi ? "shm+mpi" : "shm+gloo");
-}
-
-std::shared_ptr<GroupEngine> make_engine(const EngineContext& context,
-                                         GroupRendezvous& rendezvous) {
-  switch (context.options.kind) {
-    case EngineKind::kShm:
-      return detail::make_shm_engine(context, rendezvous);
-    case EngineKind::kMpi:
-      return detail::make_mpi_engine(context, rendezvous);
-    case EngineKind::kNccl:
-      return detail::make_nccl_engine(context, rendezvous);
-    case EngineKind::kGloo:
-      return detail::make_gloo_engine(context, rendezvous);
-    default:
-      return make_fastest_engine(context, rendezvous);
-  }
+  return detail::make_hierarchical_engine(context, rendezvous, hosts, inside, between);
 }
 
 // A connection to each peer at least; two and what it takes to make them at most.
@@ -89,18 +77,53 @@ void reserve_connections(const std::string& axis, std::size_t peers) {
 
 }  // namespace
 
+std::vector<EngineFacts> list_engines() {
+  std::vector<EngineFacts> engines;
+  for (const EngineKind* kind : EngineKind::all()) {
+    EngineAvailability available = kind->availability();
+    engines.push_back({std::string(kind->name), available.built, available.usable,
+                       std::move(available.reason), kind->traits});
+  }
+  return engines;
+}
+
+EngineTraits traits_of_engine(std::string_view name) {
+  return name == kAutoEngine ? EngineTraits() : kind_called(name).traits;
+}
+
+std::string_view resolve_engine(std::string_view name) {
+  if (name == kAutoEngine) {
+    for (const EngineKind* kind : EngineKind::all()) {
+      const EngineTraits& traits = kind->traits;
+      if (!traits.exchanges() || !traits.carries_host_memory) continue;
+      if (kind->availability().usable) return kind->name;
+    }
+    throw InternalError("internal error: gloo is always usable");
+  }
+  const EngineKind& kind = kind_called(name);
+  const EngineAvailability available = kind.availability();
+  if (!available.usable) {
+    throw UsageError("engine " + std::string(kind.name) +
+                         (available.built ? " cannot be used: " : " is not built: ") +
+                         available.reason,
+                     "use the engine gloo (comm.engine, SessionOptions::engine)");
+  }
+  return kind.name;
+}
+
 Group make_group(std::string axis, std::vector<int> ranks, int index,
                  const EngineOptions& options) {
-  (void)resolve_engine(options.kind);
+  (void)resolve_engine(options.engine);
   std::shared_ptr<GroupEngine> engine;
   std::uint32_t identity = 0;
-  if (ranks.size() > 1 && options.kind == EngineKind::kFake) {
-    engine = detail::make_fake_engine({axis, ranks, index, options});
+  const EngineContext context{axis, ranks, index, options};
+  if (ranks.size() > 1 && !traits_of_engine(options.engine).exchanges()) {
+    engine = kind_called(options.engine).make(context, nullptr);
   } else if (ranks.size() > 1) {
     reserve_connections(axis, ranks.size() - 1);
-    const EngineContext context{axis, ranks, index, options};
     GroupRendezvous rendezvous(context);
-    engine = make_engine(context, rendezvous);
+    engine = options.engine == kAutoEngine ? make_fastest_engine(context, rendezvous)
+                                           : kind_called(options.engine).make(context, &rendezvous);
     identity = rendezvous.identity();
   }
   return Group(std::move(axis), std::move(ranks), index, options.generation, std::move(engine),

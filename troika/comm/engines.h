@@ -1,4 +1,5 @@
-// Makes groups: picks the engine, and connects its members through the store.
+// Makes groups: picks the engine, and connects its members through the store. engine_kind.h has
+// what an engine is.
 #pragma once
 
 #include <troika/base/time.h>
@@ -11,12 +12,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika {
 
 struct EngineOptions {
-  EngineKind kind = EngineKind::kAuto;
+  std::string engine{kAutoEngine};
   // Where the members meet; only used while the group is made. May be null where none is needed:
   // for a group of one, and for the engine `fake`.
   const Store* store = nullptr;
@@ -42,21 +44,40 @@ struct EngineOptions {
   std::filesystem::path recorders = {};
 };
 
+// What an engine can do.
+struct EngineTraits {
+  // Between which ranks it exchanges values; kNowhere: one process stands for all.
+  enum class Reach { kNowhere, kOneHost, kAnyHosts };
+  Reach reach = Reach::kAnyHosts;
+  // Takes tensors of the host, else those of a GPU.
+  bool carries_host_memory = true;
+  // Always reduces in the order of members.
+  bool reduces_in_order = true;
+  // Of those that could do the same, `auto` takes the one with the highest.
+  int preference = 0;
+
+  [[nodiscard]] bool exchanges() const { return reach != Reach::kNowhere; }
+};
+
 // What a user may choose.
 struct EngineFacts {
-  EngineKind kind;
   std::string name;
   bool built;
   bool usable;         // on this machine
   std::string reason;  // why not, and what to do; or what it is for
-  bool carries_host_memory = true;
+  EngineTraits traits = {};
 };
 
+// All engines. Looks for the plug-ins that they need.
 [[nodiscard]] std::vector<EngineFacts> list_engines();
 
-// The engine that `kind` stands for: `auto` is the fastest one that can be used. Throws UsageError
-// naming an engine that is not built.
-[[nodiscard]] EngineKind resolve_engine(EngineKind kind);
+// Returns the traits of an engine; those of kAutoEngine are the defaults. Throws UsageError for a
+// name that is none, with those that are.
+[[nodiscard]] EngineTraits traits_of_engine(std::string_view name);
+
+// Returns the name of the engine that `name` stands for: kAutoEngine is the fastest one that can be
+// used. Throws UsageError naming an engine that cannot be used, or that does not exist.
+[[nodiscard]] std::string_view resolve_engine(std::string_view name);
 
 // Collective among `ranks` (world ranks in ascending order; this process is the one at `index`),
 // who make their groups in the same order. The first group over MPI is of all ranks of the job, as

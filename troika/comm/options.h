@@ -1,20 +1,19 @@
-// The section [comm] of a recipe, and the engines that a user may choose.
+// The section [comm] of a recipe.
 #pragma once
 
 #include <troika/config/key.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace troika {
 
-enum class EngineKind { kAuto, kShm, kGloo, kMpi, kNccl, kFake };
-
-template <>
-std::span<const std::string_view> names_of<EngineKind>();
+// The engine that stands for the fastest one that the machine can use.
+inline constexpr std::string_view kAutoEngine = "auto";
 
 struct CommOptions {
-  EngineKind engine = EngineKind::kAuto;
+  std::string engine{kAutoEngine};
   double timeout_seconds = 60;
   double rendezvous_timeout_seconds = 300;
 
@@ -22,5 +21,8 @@ struct CommOptions {
 };
 
 [[nodiscard]] std::vector<Key> comm_keys();
+
+// Returns the words that name an engine: kAutoEngine, then the engines of engine_kind.h.
+[[nodiscard]] std::vector<std::string_view> engine_words();
 
 }  // namespace troika

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
 #include <troika/base/process_stop.h>
 #include <troika/launch/agent.h>
@@ -65,7 +66,7 @@ class Agent {
     interrupt_ranks(asked_before ? SIGKILL : signal);
     if (asked_before) return;
     signal_ = signal;
-    nodes_.notify_nodes(std::string(kInterruptedOn) + host_name());
+    nodes_.notify_nodes(peer_failure(std::string(kInterruptedOn) + host_name()));
   }
 
   // They may have something to save.
@@ -87,17 +88,16 @@ class Agent {
 
   void on_other_node() {
     other_node_failed_ = true;
-    const std::string reason = nodes_.stop_reason();
-    if (!ending_ && reason.starts_with(kInterruptedOn)) {
+    const Failure reason = nodes_.stop_reason();
+    if (!ending_ && reason.message.starts_with(kInterruptedOn)) {
       interrupt_ranks(SIGTERM);
     } else {
       begin_shutdown(reason);
     }
   }
 
-  // The others get a moment to say what they saw, since it may be the cause. `reason` is a line,
-  // and a second one with the hint.
-  void begin_shutdown(const std::string& reason) {
+  // The others get a moment to say what they saw, since it may be the cause.
+  void begin_shutdown(const Failure& reason) {
     if (ending_) {
       hasten_end();
       return;
@@ -151,9 +151,8 @@ class Agent {
   LaunchResult collect_result() {
     const std::optional<Cause> mine = own_cause();
     // Nodes whose ranks did well may still wait for others that write the last files.
-    constexpr Seconds kWhenWell{60};
-    const Seconds timeout =
-        mine || ending_ ? options_.report_time + options_.grace + options_.grace : kWhenWell;
+    const Seconds timeout = mine || ending_ ? options_.report_time + options_.grace + options_.grace
+                                            : failure_timing::kNodesWhenWell;
     const auto cause = nodes_.agree_on_cause(mine, Deadline::in(timeout),
                                              [this] { return signals_.take().has_value(); });
     LaunchResult result;

@@ -2,6 +2,7 @@
 // with one root cause to tell, whatever happens to any of them.
 #pragma once
 
+#include <troika/base/failure_timing.h>
 #include <troika/launch/options.h>
 #include <troika/launch/root_cause.h>
 
@@ -24,10 +25,10 @@ struct LaunchOptions {
   Seconds rendezvous_timeout = Seconds(300);  // for the other nodes to come
   // Whether a rank that ends with status 0 must have sent an exit report, or may be any program.
   ReportPolicy report_policy = ReportPolicy::kExpected;
-  Seconds report_time =
-      Seconds(1);              // how long, after a failure, the others have to say what they saw
-  Seconds grace = Seconds(5);  // between SIGTERM and SIGKILL
-  Seconds interrupt_grace = Seconds(10);  // between Ctrl-C and SIGKILL
+  // How long, after a failure, the others have to say what they saw.
+  Seconds report_time = failure_timing::kReportTime;
+  Seconds grace = failure_timing::kTerminateGrace;            // between SIGTERM and SIGKILL
+  Seconds interrupt_grace = failure_timing::kInterruptGrace;  // between Ctrl-C and SIGKILL
 };
 
 struct LaunchResult {

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
 #include <troika/base/text.h>
 #include <troika/launch/child_process.h>
@@ -148,13 +149,12 @@ void ChildProcess::signal(int number) const {
 
 bool ChildProcess::stops_by(const Deadline& deadline) const {
   // The kernel tells nobody but a handler of SIGCHLD, which would be the whole program's.
-  constexpr Seconds kPause{0.005};
   while (running_) {
     siginfo_t changed{};
     constexpr int kLook = WSTOPPED | WEXITED | WNOHANG | WNOWAIT;
     if (waitid(P_PID, static_cast<id_t>(pid_), &changed, kLook) != 0 || changed.si_pid != 0) break;
     if (deadline.passed()) return false;
-    poll(nullptr, 0, poll_milliseconds(kPause));
+    poll(nullptr, 0, poll_milliseconds(failure_timing::kStopPoll));
   }
   return true;
 }

@@ -7,32 +7,19 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace troika {
 namespace {
 
 using Json = nlohmann::json;
 
-// A code that another process has sent, if it is one that we know.
-ExitCode code_of(int number) {
-  for (const ExitCode code :
-       {ExitCode::kInternal, ExitCode::kUsage, ExitCode::kData, ExitCode::kRendezvous,
-        ExitCode::kRankDied, ExitCode::kNonFinite, ExitCode::kStorage, ExitCode::kCheckpointed,
-        ExitCode::kInterrupted}) {
-    if (static_cast<int>(code) == number) return code;
-  }
-  throw DataError("exit code " + std::to_string(number) + " in a rank's report");
-}
-
 }  // namespace
 
 std::string encode(const ExitReport& report) {
   Json json;
   if (report.failure) {
-    json["error"] = {{"code", static_cast<int>(report.failure->code)},
-                     {"message", report.failure->message},
-                     {"hint", report.failure->hint},
-                     {"secondary", report.failure->secondary}};
+    json["error"] = encode(*report.failure);
   } else {
     json["result"] = report.result;
   }
@@ -43,10 +30,9 @@ ExitReport decode_exit_report(std::string_view line) {
   try {
     const Json json = Json::parse(line);
     if (json.contains("result")) return {std::nullopt, json.at("result")};
-    const Json& error = json.at("error");
-    return {Failure{code_of(error.at("code")), error.at("message"), error.at("hint"),
-                    error.at("secondary")},
-            ""};
+    Failure failure = decode_failure(json.at("error").get<std::string>());
+    if (failure.message.empty()) throw DataError("a rank's report says nothing: " + quote(line));
+    return {std::move(failure), ""};
   } catch (const Json::exception&) {
     throw DataError("a rank's report is malformed: " + quote(line));
   }

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/time.h>
 #include <troika/launch/local_ranks.h>
 #include <troika/observe/machine.h>
@@ -17,7 +18,6 @@
 namespace troika {
 namespace {
 
-constexpr Seconds kToWriteOutput{5};
 constexpr std::size_t kLongestReport = std::size_t{64} << 20;
 
 struct Ends {
@@ -206,8 +206,7 @@ void LocalRanks::signal_all(int number) {
 }
 
 void LocalRanks::stop_all() {
-  constexpr Seconds kToPrepare{1};
-  const Deadline deadline = Deadline::in(kToPrepare);
+  const Deadline deadline = Deadline::in(failure_timing::kStop);
   for (const Process& process : processes_) process.child.signal(SIGTSTP);
   for (const Process& process : processes_) {
     // A program may ignore SIGTSTP, but not this.
@@ -220,7 +219,7 @@ void LocalRanks::continue_all() {
 }
 
 void LocalRanks::finish_output() {
-  const Deadline deadline = Deadline::in(kToWriteOutput);
+  const Deadline deadline = Deadline::in(failure_timing::kOutputFlush);
   for (Process& process : processes_) {
     for (LineRelay& relay : process.relays) relay.finish();
   }

@@ -36,7 +36,7 @@ class LocalRanks {
   [[nodiscard]] const std::vector<RankEnd>& ends() const { return ends_; }
   // What is to be told of the first rank that has reported a failure, even if it has yet to end, or
   // that has ended badly (see failure_notice()).
-  [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
+  [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
   // Ends from now on are the launcher's doing.
   void told_to_end() { told_to_end_ = true; }
   // Reaches ranks that are stopped, too.
@@ -77,7 +77,7 @@ class LocalRanks {
   OutputSink output_{1}, error_{2};
   std::list<Process> processes_;
   std::vector<RankEnd> ends_;
-  std::optional<std::string> failure_;
+  std::optional<Failure> failure_;
   bool told_to_end_ = false;
 };
 

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/units.h>
 #include <troika/launch/nodes.h>
 #include <troika/observe/machine.h>
@@ -154,9 +155,9 @@ void Nodes::check_terms() {
   for (std::size_t node = 1; node < all.size(); ++node) {
     if (all[node] == all[0]) continue;
     // The other launchers are to read this too, before the store goes with node 0.
-    constexpr Seconds kToRead{5};
     store_->set(key_of(kRead, plan_.node_rank), "");
-    if (plan_.node_rank == 0) (void)store_->wait(keys(kRead), Deadline::in(kToRead));
+    if (plan_.node_rank == 0)
+      (void)store_->wait(keys(kRead), Deadline::in(failure_timing::kReadBeforeStoreGoes));
     throw RendezvousError("node " + std::to_string(node) + " disagrees with node 0: it has " +
                               all[node] + ", node 0 has " + all[0],
                           "start all nodes with the same flags and the same version");
@@ -164,7 +165,7 @@ void Nodes::check_terms() {
 }
 
 void Nodes::watch() {
-  const auto wake = [this](const std::string& reason) {
+  const auto wake = [this](const Failure& reason) {
     {
       const std::lock_guard lock(mutex_);
       stop_reason_ = reason;
@@ -172,34 +173,35 @@ void Nodes::watch() {
     eventfd_write(wake_.get(), 1);
   };
   watch_ = std::make_unique<StoreWatch>(
-      *store_, key_of("stop", plan_.node_rank), wake,
-      [this, wake](const std::string&) { wake(launcher_of_node_0() + " is gone"); });
+      *store_, key_of("stop", plan_.node_rank),
+      [wake](const std::string& told) { wake(decode_failure(told)); },
+      [this, wake](const std::string&) { wake(peer_failure(launcher_of_node_0() + " is gone")); });
 }
 
 std::string Nodes::launcher_of_node_0() const {
   return "the launcher of node 0 at " + endpoint_.describe();
 }
 
-std::string Nodes::stop_reason() const {
+Failure Nodes::stop_reason() const {
   const std::lock_guard lock(mutex_);
-  return stop_reason_;
+  return stop_reason_.value_or(Failure());
 }
 
-void Nodes::notify_ranks(const std::string& reason) {
+void Nodes::notify_ranks(const Failure& reason) {
   try {
     Store store = job_store();
     for (int local = 0; local < plan_.ranks_per_node; ++local) {
-      store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), reason);
+      store.set(abort_key(plan_.node_rank * plan_.ranks_per_node + local), encode(reason));
     }
   } catch (const PeerError&) {
     store_is_gone_ = true;  // agree_on_cause() says so
   }
 }
 
-void Nodes::notify_nodes(const std::string& reason) {
+void Nodes::notify_nodes(const Failure& reason) {
   try {
     for (int node = 0; node < plan_.nodes; ++node) {
-      if (node != plan_.node_rank) store_->set(key_of("stop", node), reason);
+      if (node != plan_.node_rank) store_->set(key_of("stop", node), encode(reason));
     }
   } catch (const PeerError&) {
     store_is_gone_ = true;
@@ -229,10 +231,10 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
                                    const Interrupted& interrupted) {
   if (mine) mine->order = store_->add("launchers/order", 1);
   store_->set(key_of("outcome", plan_.node_rank), mine ? encode(*mine) : std::string(kFine));
-  constexpr Seconds kTurn{0.2}, kToRead{5};
   bool all_said = false;
   while (!all_said && !deadline.passed() && !interrupted()) {
-    all_said = store_->wait(keys("outcome"), Deadline::in(std::min(kTurn, deadline.left())));
+    all_said = store_->wait(keys("outcome"),
+                            Deadline::in(std::min(failure_timing::kNodesTurn, deadline.left())));
   }
   std::vector<Cause> causes;
   for (int node = 0; node < plan_.nodes; ++node) {
@@ -247,7 +249,8 @@ std::vector<Cause> Nodes::exchange(std::optional<Cause> mine, const Deadline& de
     }
   }
   store_->set(key_of(kRead, plan_.node_rank), "");
-  if (plan_.node_rank == 0) (void)store_->wait(keys(kRead), Deadline::in(kToRead));
+  if (plan_.node_rank == 0)
+    (void)store_->wait(keys(kRead), Deadline::in(failure_timing::kReadBeforeStoreGoes));
   return causes;
 }
 

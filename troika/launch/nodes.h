@@ -33,16 +33,15 @@ class Nodes {
   // Readable once another node has failed or is gone.
   [[nodiscard]] int descriptor() const { return wake_.get(); }
   // Why, once that is readable: what it told the launchers.
-  [[nodiscard]] std::string stop_reason() const;
+  [[nodiscard]] Failure stop_reason() const;
 
   // From now on, whoever asks is told what the ranks of this node are doing, as their flight
   // recorders in `recorders` say.
   void serve_snapshots(const std::filesystem::path& recorders);
 
   // Tells the ranks of this node (see abort_key), and the other launchers, that the job is over.
-  // `reason` is a line, and a second one with the hint.
-  void notify_ranks(const std::string& reason);
-  void notify_nodes(const std::string& reason);
+  void notify_ranks(const Failure& reason);
+  void notify_nodes(const Failure& reason);
 
   // Collective, once the ranks of this node have ended: exchanges what became of each node, and
   // returns the first cause among all; nothing when all went well. A node that does not answer by
@@ -70,8 +69,8 @@ class Nodes {
   std::optional<Store> store_;
   bool store_is_gone_ = false;
   mutable std::mutex mutex_;
-  std::string stop_reason_;            // guarded by the mutex: the watch has a thread of its own
-  std::unique_ptr<StoreWatch> watch_;  // only with several nodes; uses wake_ and store_
+  std::optional<Failure> stop_reason_;  // guarded by the mutex: the watch has a thread of its own
+  std::unique_ptr<StoreWatch> watch_;   // only with several nodes; uses wake_ and store_
   std::optional<SnapshotResponder> responder_;
 };
 

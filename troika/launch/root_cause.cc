@@ -67,9 +67,9 @@ CauseKind kind_of_consequence(std::string_view message) {
 
 // It has ended because an operation failed, and that says who is to blame.
 Cause as_consequence(Cause cause, const SavedError& error) {
-  cause.kind = kind_of_consequence(error.message);
-  cause.message += " after: " + error.message;
-  cause.hint = error.hint;
+  cause.kind = kind_of_consequence(error.failure.message);
+  cause.message += " after: " + error.failure.message;
+  cause.hint = error.failure.hint;
   return cause;
 }
 
@@ -156,17 +156,15 @@ bool is_failure(const RankEnd& end) {
   return signal != SIGTERM && signal != SIGKILL && signal != SIGINT && signal != SIGHUP;
 }
 
-std::string failure_notice(const RankEnd& end, std::string_view host) {
-  Cause cause;
+Failure failure_notice(const RankEnd& end, std::string_view host) {
   if (end.report && end.report->failure) {
-    const Failure& failure = *end.report->failure;
-    cause.message =
-        name_of(end, host) + (failure.secondary ? " gave up: " : " has failed: ") + failure.message;
-    cause.hint = failure.hint;
-  } else {
-    cause = cause_of_exit(end, host);
+    Failure notice = *end.report->failure;
+    notice.message =
+        name_of(end, host) + (notice.secondary ? " gave up: " : " has failed: ") + notice.message;
+    return notice;
   }
-  return cause.hint.empty() ? cause.message : cause.message + "\n" + cause.hint;
+  const Cause cause = cause_of_exit(end, host);
+  return {cause.code, cause.message, cause.hint};
 }
 
 std::optional<Cause> first_cause(const std::vector<RankEnd>& ends, std::string_view host,
@@ -193,11 +191,10 @@ const Cause& first_of(const std::vector<Cause>& causes) {
 }
 
 std::string encode(const Cause& cause) {
-  return Json{
-      {"kind", static_cast<int>(cause.kind)},
-      {"order", cause.order},
-      {"failure", encode(ExitReport{Failure{cause.code, cause.message, cause.hint, false}, ""})}}
-      .dump();
+  return Json{{"kind", static_cast<int>(cause.kind)},
+              {"order", cause.order},
+              {"failure", encode(Failure{cause.code, cause.message, cause.hint})}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Cause decode_cause(std::string_view text) {
@@ -207,10 +204,12 @@ Cause decode_cause(std::string_view text) {
     if (kind < 0 || kind > static_cast<int>(CauseKind::kSecondHand)) {
       throw DataError("a launcher's report has an unknown kind of cause: " + quote(text));
     }
-    const ExitReport report = decode_exit_report(json.at("failure").get<std::string>());
-    if (!report.failure) throw DataError("a launcher's report names no cause: " + quote(text));
-    return {static_cast<CauseKind>(kind), json.at("order"), report.failure->code,
-            report.failure->message, report.failure->hint};
+    const Failure failure = decode_failure(json.at("failure").get<std::string>());
+    if (failure.message.empty()) {
+      throw DataError("a launcher's report names no cause: " + quote(text));
+    }
+    return {static_cast<CauseKind>(kind), json.at("order"), failure.code, failure.message,
+            failure.hint};
   } catch (const Json::exception&) {
     throw DataError("a launcher's report is malformed: " + quote(text));
   }

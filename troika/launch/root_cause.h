@@ -59,9 +59,8 @@ struct Cause {
 [[nodiscard]] bool is_failure(const RankEnd& end);
 
 // What the others are told of a rank that is the first to fail: who it is, why, and what it did
-// last; the hint is a second line. Of one that has reported its failure the status need not be
-// known.
-[[nodiscard]] std::string failure_notice(const RankEnd& end, std::string_view host);
+// last. Of one that has reported its failure the status need not be known.
+[[nodiscard]] Failure failure_notice(const RankEnd& end, std::string_view host);
 
 // The first cause among the ends of this node's ranks, which are in the order in which they
 // happened; nothing when all went well. `world_size` is that of the job.

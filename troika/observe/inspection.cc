@@ -254,7 +254,7 @@ Inspection inspect_run(const std::filesystem::path& folder) {
     }
     const int rank = snapshot->recording.rank;
     if (auto error = read_saved_error(file.parent_path(), rank))
-      inspection.errors[rank] = error->message;
+      inspection.errors[rank] = error->failure.message;
     if (snapshot->recording.host != host_name()) snapshot->process = ProcessState::kUnknown;
     inspection.ranks.push_back(std::move(*snapshot));
   }

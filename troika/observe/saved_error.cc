@@ -1,7 +1,7 @@
 #include <troika/observe/saved_error.h>
 
-#include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 
 namespace troika {
@@ -9,11 +9,6 @@ namespace {
 
 std::filesystem::path error_path(const std::filesystem::path& recorders, int rank) {
   return recorders / ("error-rank-" + std::to_string(rank) + ".txt");
-}
-
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
 }
 
 }  // namespace
@@ -25,7 +20,7 @@ void save_error(const std::filesystem::path& recorders, int rank, const Error& e
     std::filesystem::path temporary = path;
     temporary += ".new";
     std::ofstream file(temporary);
-    file << one_line(error.what()) << "\n" << one_line(error.hint()) << "\n";
+    file << encode(failure_of(error)) << "\n";
     file.close();
     if (file) std::filesystem::rename(temporary, path);  // so that nobody reads half of it
     // The error that is under way tells more. NOLINTNEXTLINE(bugprone-empty-catch)
@@ -35,9 +30,10 @@ void save_error(const std::filesystem::path& recorders, int rank, const Error& e
 
 std::optional<SavedError> read_saved_error(const std::filesystem::path& recorders, int rank) {
   std::ifstream file(error_path(recorders, rank));
-  SavedError error;
-  if (!std::getline(file, error.message) || error.message.empty()) return std::nullopt;
-  std::getline(file, error.hint);
+  std::ostringstream text;
+  text << file.rdbuf();
+  SavedError error{decode_failure(text.str())};
+  if (error.failure.message.empty()) return std::nullopt;
   std::error_code gone;
   const auto left = std::filesystem::last_write_time(error_path(recorders, rank), gone);
   if (!gone) error.age = std::filesystem::file_time_type::clock::now() - left;

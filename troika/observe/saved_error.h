@@ -3,7 +3,7 @@
 // than the one that ended first.
 #pragma once
 
-#include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/base/time.h>
 
 #include <filesystem>
@@ -13,12 +13,11 @@
 namespace troika {
 
 struct SavedError {
-  std::string message;  // one line
-  std::string hint;     // one line, or empty
-  Seconds age{0};       // since it was left
+  Failure failure;
+  Seconds age{0};  // since it was left
 };
 
-// <recorders>/error-rank-3.txt: the message, and a second line with the hint. Does nothing where
+// <recorders>/error-rank-3.txt: the error as encode(Failure) writes it. Does nothing where
 // `recorders` is empty or cannot be written: the error itself matters more. One thread at a time.
 void save_error(const std::filesystem::path& recorders, int rank, const Error& error) noexcept;
 

@@ -32,7 +32,7 @@ std::int64_t live_bytes() {
 
 Group group_of(const std::string& axis, const std::vector<int>& ranks, int rank) {
   EngineOptions options;
-  options.kind = EngineKind::kFake;
+  options.engine = "fake";
   const auto index = std::ranges::find(ranks, rank) - ranks.begin();
   return make_group(axis, ranks, static_cast<int>(index), options);
 }

@@ -25,7 +25,7 @@ Model model_at(const Recipe& recipe, int tensor_rank) {
   std::vector<int> ranks(static_cast<std::size_t>(recipe.parallel.tensor));
   std::iota(ranks.begin(), ranks.end(), 0);
   EngineOptions fake;
-  fake.kind = EngineKind::kFake;
+  fake.engine = "fake";
   const TensorAxis axis(make_group("tensor", ranks, tensor_rank, fake), Seconds(1));
   return build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed),
                      {axis, recipe.parallel.activation_checkpoint, has_embedding_group(recipe)});

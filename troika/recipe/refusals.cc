@@ -1,3 +1,4 @@
+#include <troika/comm/engines.h>
 #include <troika/config/toml_text.h>
 #include <troika/recipe/refusals.h>
 
@@ -11,9 +12,9 @@ constexpr auto kRefusals = std::to_array<Refusal>({
     {"parallel.context", "above 1", "context parallelism does not exist yet", "context = 1",
      [](const Recipe& r) { return r.parallel.context > 1; }},
     {"comm.engine", "\"nccl\"", "training on GPUs does not exist yet", "engine = \"auto\"",
-     [](const Recipe& r) { return r.comm.engine == EngineKind::kNccl; }},
+     [](const Recipe& r) { return !traits_of_engine(r.comm.engine).carries_host_memory; }},
     {"comm.engine", "\"fake\"", "it exchanges nothing, and is for troika train --dry-run", "engine = \"auto\"",
-     [](const Recipe& r) { return r.comm.engine == EngineKind::kFake; }},
+     [](const Recipe& r) { return !traits_of_engine(r.comm.engine).exchanges(); }},
 });
 // clang-format on
 

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
 #include <troika/base/open_file_limit.h>
 #include <troika/base/text.h>
@@ -195,15 +196,15 @@ bool is_this_host(const std::string& host) {
 
 UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline) {
   // Nobody announces that a port on another host has opened, so this asks, ever less often.
-  constexpr Seconds kOneAddress{3}, kLongestPause{0.25};
-  Seconds pause{0.01};
+  Seconds pause = failure_timing::kFirstConnectPause;
   std::string reason;
   WaitNotice notice(deadline);
   for (;;) {
     const Addresses addresses = resolve(endpoint.host, endpoint.port, SOCK_STREAM, &reason);
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       UniqueFd fd;
-      const int error = try_connect(*address, std::min(deadline.left(), kOneAddress), fd);
+      const int error =
+          try_connect(*address, std::min(deadline.left(), failure_timing::kConnectAddress), fd);
       if (error == 0) return fd;
       check_open_files(error, "this process");
       reason = std::strerror(error);
@@ -211,7 +212,7 @@ UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline) {
     if (deadline.passed()) break;
     notice.tell([&] { return "the rendezvous at " + endpoint.describe() + ": " + reason; });
     poll(nullptr, 0, poll_milliseconds(std::min(pause, deadline.left())));
-    pause = std::min(pause * 1.5, kLongestPause);
+    pause = std::min(pause * 1.5, failure_timing::kLongestConnectPause);
   }
   throw RendezvousError(
       "no rendezvous at " + endpoint.describe() + " after " +

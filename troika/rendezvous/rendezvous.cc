@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
@@ -215,9 +216,10 @@ void Rendezvous::wait_for_members(const Agreement& agreement, const Deadline& de
     check_agreement(all, agreement, *store_);
   } catch (const Error&) {
     // The others are to read why, before the store goes with this process.
-    constexpr Seconds kToRead{5};
     store_->set(key_of("left", world_.rank), "");
-    if (keeps_store()) (void)store_->wait(keys_of_all("left", world_.size), Deadline::in(kToRead));
+    if (keeps_store())
+      (void)store_->wait(keys_of_all("left", world_.size),
+                         Deadline::in(failure_timing::kReadBeforeStoreGoes));
     throw;
   }
   locate(world_, members_);

@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
 #include <troika/base/open_file_limit.h>
 #include <troika/base/text.h>
@@ -120,8 +121,9 @@ std::uint16_t port_of_peer(int fd) {
 // nothing has come from for so long. c10d keeps its socket to itself: it is found by where it
 // leads, with those of other clients of the store.
 void notice_silence(std::uint16_t port) {
-  constexpr int kIdle = 15, kInterval = 5, kProbes = 9, kSeconds = kIdle + kInterval * kProbes;
-  constexpr unsigned kMilliseconds = kSeconds * 1000;
+  using namespace failure_timing;
+  constexpr auto kSilence = kStoreIdle + kStoreProbe * kStoreProbes;
+  constexpr auto kMilliseconds = static_cast<unsigned>(std::chrono::milliseconds(kSilence).count());
   std::error_code error;
   for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
        each.increment(error)) {
@@ -133,9 +135,9 @@ void notice_silence(std::uint16_t port) {
       (void)setsockopt(fd, level, option, &value, sizeof(value));
     };
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
-    set(IPPROTO_TCP, TCP_KEEPINTVL, kInterval);
-    set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(kStoreIdle.count()));
+    set(IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(kStoreProbe.count()));
+    set(IPPROTO_TCP, TCP_KEEPCNT, kStoreProbes);
     set(IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);  // of what it has not acknowledged
   }
 }
@@ -160,16 +162,16 @@ c10::intrusive_ptr<c10d::TCPStore> try_open_client(const Endpoint& endpoint,
 // A store that is just being closed lets one connect and then says nothing: the next may be about
 // to take its place.
 c10::intrusive_ptr<c10d::TCPStore> open_client(const Endpoint& endpoint, const Deadline& deadline) {
-  constexpr Seconds kToClose{1}, kPause{0.02};
   std::optional<Deadline> closing;
   for (;;) {
     try {
       return try_open_client(endpoint, deadline);
     } catch (const RendezvousError&) {
-      if (!closing) closing = Deadline::in(std::min(kToClose, deadline.left()));
+      if (!closing)
+        closing = Deadline::in(std::min(failure_timing::kStoreClosing, deadline.left()));
       if (closing->passed()) throw;
     }
-    poll(nullptr, 0, poll_milliseconds(kPause));
+    poll(nullptr, 0, poll_milliseconds(failure_timing::kStoreClosingPoll));
   }
 }
 
@@ -188,9 +190,8 @@ Store Store::host(ListeningSocket listening) {
   silence_c10d();
   constexpr std::uint64_t kNeeded = 16, kWanted = 64;
   reserve_open_files(kNeeded, kWanted, "a process that keeps the rendezvous store");
-  constexpr std::chrono::seconds kToStart{30};
   c10d::TCPStoreOptions options;
-  options.timeout = kToStart;
+  options.timeout = failure_timing::kStoreStart;
   options.port = listening.port;
   options.isServer = true;
   options.waitWorkers = false;
@@ -219,8 +220,7 @@ Store Store::connect(const Endpoint& endpoint, const Deadline& deadline) {
 }
 
 Store Store::clone() const {
-  constexpr Seconds kToReconnect{30};
-  return clone(kToReconnect);
+  return clone(failure_timing::kStoreReconnect);
 }
 
 Store Store::clone(Seconds timeout) const {

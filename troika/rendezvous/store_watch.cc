@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/rendezvous/store_watch.h>
 
 #include <atomic>
@@ -30,9 +31,8 @@ struct StoreWatch::State {
 
   void run() {
     // Waits in turns only because no wait may be without a deadline.
-    constexpr Seconds kTurn{600};
     try {
-      while (!waiting.wait({key}, Deadline::in(kTurn))) {
+      while (!waiting.wait({key}, Deadline::in(failure_timing::kWatchTurn))) {
       }
       const std::string value = waiting.get_all({key}).front();
       if (!ending) on_value(value);

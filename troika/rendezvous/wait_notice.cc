@@ -14,7 +14,7 @@ void WaitNotice::tell(const std::function<std::string()>& what) {
   if (!due_.passed() || deadline_.passed()) return;
   log_info("waiting for " + what() + " (" + format_fixed(deadline_.waited().count(), 0) + " s of " +
            format_fixed(deadline_.timeout().count(), 0) + " s)");
-  pause_ = std::min(2 * pause_, kLongest);
+  pause_ = std::min(2 * pause_, failure_timing::kLongestNotice);
   due_ = Deadline::in(pause_);
 }
 

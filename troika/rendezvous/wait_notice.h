@@ -1,6 +1,7 @@
 // Tells a user what a job waits for, where that takes minutes.
 #pragma once
 
+#include <troika/base/failure_timing.h>
 #include <troika/rendezvous/store.h>
 
 #include <functional>
@@ -21,11 +22,9 @@ class WaitNotice {
   void tell(const std::function<std::string()>& what);
 
  private:
-  static constexpr Seconds kFirst{10}, kLongest{120};
-
   Deadline deadline_;
-  Seconds pause_ = kFirst;
-  Deadline due_ = Deadline::in(kFirst);
+  Seconds pause_ = failure_timing::kFirstNotice;
+  Deadline due_ = Deadline::in(failure_timing::kFirstNotice);
 };
 
 // Waits as Store::wait() does, and tells what it waits for.

@@ -12,6 +12,7 @@
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/store_watch.h>
+#include <troika/session/consensus.h>
 #include <troika/session/session.h>
 
 #include <ATen/ATen.h>
@@ -74,9 +75,8 @@ std::shared_ptr<FaultInjector> make_fault_injector(const World& world) {
 Agreement agreement_of(const SessionOptions& options) {
   const bool in_order = options.reduction_order == EngineOptions::ReductionOrder::kInOrder;
   return {std::string(kVersion),
-          "[session]\nname = \"" + options.name + "\"\nengine = \"" +
-              std::string(name_of(options.engine)) + "\"\nreduction_order = \"" +
-              (in_order ? "in order" : "fastest") + "\"\n",
+          "[session]\nname = \"" + options.name + "\"\nengine = \"" + options.engine +
+              "\"\nreduction_order = \"" + (in_order ? "in order" : "fastest") + "\"\n",
           "the options of the session",
           "give the same options on all ranks (SessionOptions, troika_options)"};
 }
@@ -150,7 +150,7 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   state->rendezvous.emplace(std::move(rendezvous));
   const World& world = state->rendezvous->world();
   EngineOptions& engine = state->engine;
-  engine.kind = options.engine;
+  engine.engine = options.engine;
   engine.store = world.size > 1 ? &state->rendezvous->store() : nullptr;
   engine.address = state->rendezvous->members()[static_cast<std::size_t>(world.rank)].address;
   engine.reduction_order = options.reduction_order;
@@ -275,11 +275,11 @@ Session::Metrics Session::average(const Metrics& metrics, double count,
   check_count(count);
   std::string names;
   for (const auto& [name, value] : metrics) names += (names.empty() ? "" : ", ") + name;
-  const std::vector<std::string> all_names = gather(names, label);
-  for (std::size_t rank = 1; rank < all_names.size(); ++rank) {
-    if (all_names[rank] == all_names[0]) continue;
-    throw UsageError("metrics '" + std::string(label) + "' are [" + all_names[rank] + "] on rank " +
-                         std::to_string(rank) + ", and [" + all_names[0] + "] on rank 0",
+  if (const auto difference = find_difference(*this, names, label)) {
+    const auto& [of_rank_zero, theirs] = *difference;
+    throw UsageError("metrics '" + std::string(label) + "' are [" + theirs.text + "] on rank " +
+                         std::to_string(theirs.ranks.front()) + ", and [" + of_rank_zero +
+                         "] on rank 0",
                      "give the same metrics on all ranks");
   }
   std::vector<double> sums = {count};

@@ -29,7 +29,7 @@ namespace troika {
 struct SessionOptions {
   // Must be the same on all ranks, as must `engine` and `reduction_order`.
   std::string name = "session";
-  EngineKind engine = EngineKind::kAuto;
+  std::string engine{kAutoEngine};  // as engine_words() names them
   EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
   // For one collective. The variable TROIKA_TIMEOUT, which `troika launch --timeout` sets, takes
   // precedence.

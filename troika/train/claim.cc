@@ -1,4 +1,5 @@
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
@@ -150,9 +151,8 @@ Claim claim_on_all_ranks(Rendezvous& rendezvous, const Recipe& recipe, Existing 
   } catch (const Error& error) {
     tell_others(std::string(kRefused) + error.what());
     // Where this process keeps the store, the others are to read it first.
-    constexpr Seconds kToRead{5};
     try {
-      rendezvous.leave(Deadline::in(kToRead));
+      rendezvous.leave(Deadline::in(failure_timing::kReadBeforeStoreGoes));
       // What matters is the first error. NOLINTNEXTLINE(bugprone-empty-catch)
     } catch (const RendezvousError&) {
     }

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <troika/base/failure.h>
 #include <troika/base/version.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
@@ -175,7 +176,7 @@ TrainerContext Job::context() const {
 }
 
 void Job::abort(const Error& error) const {
-  session_.abort(error.hint().empty() ? error.what() : error.what() + ("\n" + error.hint()));
+  session_.abort(encode(failure_of(error)));
 }
 
 void Job::leave() {

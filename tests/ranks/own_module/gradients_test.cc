@@ -141,7 +141,7 @@ RANK_FUNCTION(reduces_buckets_in_place) {
 }
 
 TEST(OwnModule, ReducesLargeBucketsInMemoryForAll) {
-  expect_ranks("reduces_buckets_in_place", 2, {.engine = EngineKind::kShm});
+  expect_ranks("reduces_buckets_in_place", 2, {.engine = "shm"});
 }
 
 RANK_TEST(OwnModule, SameBitsInAnyBuckets, 3) {

@@ -66,7 +66,7 @@ RANK_FUNCTION(averages_during_the_backward_pass) {
   }
 }
 
-class OverlapOnEngine : public testing::TestWithParam<EngineKind> {};
+class OverlapOnEngine : public testing::TestWithParam<std::string> {};
 TEST_P(OverlapOnEngine, BucketsAreAveragedDuringTheBackwardPass) {
   expect_ranks("averages_during_the_backward_pass", 2, {.engine = GetParam()});
 }

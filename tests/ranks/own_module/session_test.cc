@@ -107,7 +107,7 @@ RANK_TEST(Session, DuplicatesItsWorldOnceForEachAxis, 2) {
   session.barrier("world");
   const auto left = read_saved_error(options.recorders, rank.index());
   ASSERT_TRUE(left);
-  EXPECT_THAT(left->message, testing::HasSubstr("no more norms"));
+  EXPECT_THAT(left->failure.message, testing::HasSubstr("no more norms"));
   session.leave();
 }
 
@@ -127,7 +127,7 @@ RANK_TEST(Session, RanksMustAgree, 2) {
 RANK_TEST(Session, AnotherEngineIsNamed, 2) {
   SessionOptions options;
   options.rendezvous_timeout = Seconds(30);
-  options.engine = rank.index() == 0 ? EngineKind::kShm : EngineKind::kGloo;
+  options.engine = rank.index() == 0 ? "shm" : "gloo";
   try {
     (void)Session::join(world_of(rank), options);
     ADD_FAILURE() << "no error";
@@ -140,7 +140,7 @@ RANK_TEST(Session, AnotherEngineIsNamed, 2) {
 // Built or a stub: every rank is told in a line what is missing, and in another what to do.
 RANK_FUNCTION(asks_for_nccl) {
   const auto engines = list_engines();
-  const auto nccl = std::ranges::find(engines, EngineKind::kNccl, &EngineFacts::kind);
+  const auto nccl = std::ranges::find(engines, "nccl", &EngineFacts::name);
   ASSERT_NE(nccl, engines.end());
   EXPECT_THAT(
       nccl->reason,
@@ -148,7 +148,7 @@ RANK_FUNCTION(asks_for_nccl) {
                                      : "is built where NCCL and the CUDA toolkit are found"));
   SessionOptions options;
   options.rendezvous_timeout = Seconds(30);
-  options.engine = EngineKind::kNccl;
+  options.engine = "nccl";
   try {
     (void)Session::join(world_of(rank), options);
     ADD_FAILURE() << "no error";
@@ -161,7 +161,7 @@ RANK_FUNCTION(asks_for_nccl) {
 
 TEST(Session, NcclSaysWhyItCannotBeUsed) {
   for (const EngineFacts& each : list_engines()) {
-    if (each.kind == EngineKind::kNccl && each.usable) {
+    if (each.name == "nccl" && each.usable) {
       GTEST_SKIP() << "NCCL can be used here: there is a GPU";
     }
   }

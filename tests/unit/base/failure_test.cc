@@ -48,5 +48,45 @@ TEST(Failure, OfAnyOtherKindIsOneLine) {
             "internal error: x == 0");
 }
 
+TEST(Failure, TravelsAsOneText) {
+  for (const Failure& each :
+       {Failure{ExitCode::kStorage, "disk \"x\" is\nfull", "free some", false},
+        Failure{ExitCode::kRendezvous, "rank 1 is late", "", true},
+        Failure{ExitCode::kInterrupted, "", "", false}}) {
+    const Failure back = decode_failure(encode(each));
+    EXPECT_EQ(back.code, each.code);
+    EXPECT_EQ(back.message, each.message);
+    EXPECT_EQ(back.hint, each.hint);
+    EXPECT_EQ(back.secondary, each.secondary);
+  }
+}
+
+TEST(Failure, IsReadFromWhatPeopleWrite) {
+  const Failure alone = decode_failure("the loss is not finite");
+  EXPECT_EQ(alone.code, ExitCode::kRendezvous);
+  EXPECT_EQ(alone.message, "the loss is not finite");
+  EXPECT_EQ(alone.hint, "");
+  EXPECT_TRUE(alone.secondary);
+  const Failure hinted = decode_failure("the loss is not finite\nlower it\n");
+  EXPECT_EQ(hinted.hint, "lower it");
+  EXPECT_TRUE(hinted.secondary);
+  EXPECT_EQ(decode_failure("a\nb\n999").code, ExitCode::kInternal);
+  EXPECT_EQ(decode_failure("").message, "");
+}
+
+TEST(Failure, IsThrownAsItsType) {
+  EXPECT_THROW(throw_failure({ExitCode::kUsage, "a", ""}), UsageError);
+  EXPECT_THROW(throw_failure({ExitCode::kData, "a", ""}), DataError);
+  EXPECT_THROW(throw_failure({ExitCode::kStorage, "a", ""}), StorageError);
+  EXPECT_THROW(throw_failure({ExitCode::kRankDied, "a", ""}), RankDiedError);
+  EXPECT_THROW(throw_failure(peer_failure("a")), PeerError);
+  try {
+    throw_failure({ExitCode::kCheckpointed, "saved", "go on"});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpointed);
+    EXPECT_EQ(error.hint(), "go on");
+  }
+}
+
 }  // namespace
 }  // namespace troika

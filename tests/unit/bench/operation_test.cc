@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kBytes = 64;
 
 Group fake_group(int index) {
-  return make_group("data", {0, 1}, index, {.kind = EngineKind::kFake});
+  return make_group("data", {0, 1}, index, {.engine = "fake"});
 }
 
 void run_once(BenchOperation operation, const Group& group, BenchMemory memory) {

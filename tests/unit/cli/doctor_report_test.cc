@@ -31,10 +31,10 @@ DoctorReport sample_report() {
   DoctorReport report;
   report.machine = examine(good_machine(), 0);
   report.network = {{"lo", {"127.0.0.1"}, true, true}, {"eth0", {"10.0.0.5"}, true, false}};
-  EngineFinding gloo{{EngineKind::kGloo, "gloo", true, true, "TCP"}, {}, {}, ""};
+  EngineFinding gloo{{"gloo", true, true, "TCP"}, {}, {}, ""};
   gloo.latency = AllReduceTiming{4096, Seconds(330e-6), 12.4e6};
   gloo.bandwidth = AllReduceTiming{64 << 20, Seconds(0.05), 1.34e9};
-  report.engines = {gloo, {{EngineKind::kShm, "shm", false, false, "not here"}, {}, {}, ""}};
+  report.engines = {gloo, {{"shm", false, false, "not here"}, {}, {}, ""}};
   return report;
 }
 

@@ -13,7 +13,7 @@ const Call kFakeCall{"label", Deadline::in(Seconds(1))};
 Group fake_group(int size, int index) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return make_group("data", ranks, index, {.kind = EngineKind::kFake});
+  return make_group("data", ranks, index, {.engine = "fake"});
 }
 
 at::Tensor floats(std::initializer_list<float> values) {
@@ -81,18 +81,38 @@ TEST(Engines, AreListedAndRefusedByName) {
   for (const EngineFacts& each : list_engines()) {
     EXPECT_FALSE(each.reason.empty());
     if (each.usable) {
-      EXPECT_EQ(resolve_engine(each.kind), each.kind);
+      EXPECT_EQ(resolve_engine(each.name), each.name);
       continue;
     }
     try {
-      (void)resolve_engine(each.kind);
+      (void)resolve_engine(each.name);
       ADD_FAILURE() << each.name << " was accepted";
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("engine " + each.name));
       EXPECT_THAT(error.hint(), testing::HasSubstr("gloo (comm.engine, SessionOptions::engine)"));
     }
   }
-  EXPECT_NE(resolve_engine(EngineKind::kAuto), EngineKind::kFake);
+  EXPECT_NE(resolve_engine(kAutoEngine), "fake");
+}
+
+TEST(Engines, AreTheWordsOfARecipe) {
+  EXPECT_THAT(engine_words(), testing::ElementsAre("auto", "shm", "gloo", "mpi", "nccl", "fake"));
+  try {
+    (void)resolve_engine("pigeon");
+    ADD_FAILURE() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "no engine is called 'pigeon'");
+    EXPECT_EQ(error.hint(), "engines: auto, shm, gloo, mpi, nccl, fake");
+  }
+}
+
+TEST(Engines, SayWhatTheyCanDo) {
+  EXPECT_EQ(traits_of_engine("shm").reach, EngineTraits::Reach::kOneHost);
+  EXPECT_EQ(traits_of_engine("gloo").reach, EngineTraits::Reach::kAnyHosts);
+  EXPECT_FALSE(traits_of_engine("fake").exchanges());
+  EXPECT_FALSE(traits_of_engine("nccl").carries_host_memory);
+  EXPECT_FALSE(traits_of_engine("nccl").reduces_in_order);
+  EXPECT_TRUE(traits_of_engine(kAutoEngine).exchanges());
 }
 
 }  // namespace

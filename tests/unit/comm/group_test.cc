@@ -15,7 +15,7 @@ const Call kCall{"label", Deadline::in(Seconds(1))};
 
 // Five ranks, of which this is the third; nothing is sent.
 Group fake_group() {
-  return make_group("data", {0, 1, 2, 3, 4}, 2, {.kind = EngineKind::kFake});
+  return make_group("data", {0, 1, 2, 3, 4}, 2, {.engine = "fake"});
 }
 
 template <class Action>

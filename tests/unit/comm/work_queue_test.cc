@@ -1,4 +1,4 @@
-#include <troika/comm/p2p/work_queue.h>
+#include <troika/comm/work_queue.h>
 
 #include <gtest/gtest.h>
 #include <troika/base/error.h>

@@ -1,5 +1,6 @@
 // What becomes of the memory of an operation that fails while others are at it.
 #include <gtest/gtest.h>
+#include <troika/base/failure_timing.h>
 
 #include <atomic>
 #include <thread>
@@ -102,7 +103,7 @@ TEST(Closing, WaitsForThoseWhoWriteButNotForEver) {
   const ShmGroup::Writing stopped(members.group(0), 1);
   const auto start = Clock::now();
   members.group(1).close();
-  EXPECT_GE(Seconds(Clock::now() - start), ShmGroup::kWriterTimeout);
+  EXPECT_GE(Seconds(Clock::now() - start), failure_timing::kPeerWriters);
 }
 
 }  // namespace

@@ -23,11 +23,10 @@ TEST(Report, ExitReportsTravel) {
 }
 
 TEST(Report, WhatIsNoExitReportIsRefused) {
-  const std::string unknown_code =
-      R"({"error": {"code": 999, "message": "", "hint": "", "secondary": false}})";
   for (const std::string& line :
        {std::string(), std::string("{"), std::string("[]"), std::string("{}"),
-        std::string(R"({"error": 1})"), std::string(R"({"result": 1})"), unknown_code}) {
+        std::string(R"({"error": 1})"), std::string(R"({"result": 1})"),
+        std::string(R"({"error": "\n\n4"})")}) {
     EXPECT_THROW((void)decode_exit_report(line), DataError) << line;
   }
 }
@@ -123,8 +122,8 @@ TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
   RankEnd end = ended(2, 4 << 8);
   end.report_policy = ReportPolicy::kOptional;
   end.last_operation = "it last failed in barrier 'round' 3 ms ago";
-  end.error =
-      SavedError{"rank 1 (host a, pid 101) has not entered barrier 'round'", "kill -CONT 101"};
+  end.error = SavedError{
+      peer_failure("rank 1 (host a, pid 101) has not entered barrier 'round'", "kill -CONT 101")};
   const Cause cause = *first_cause({end}, "a", 3);
   EXPECT_EQ(cause.kind, CauseKind::kConsequence);
   EXPECT_EQ(cause.code, ExitCode::kRankDied);
@@ -132,7 +131,8 @@ TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
             "rank 2 (host a, pid 102) ended with exit status 4 after: rank 1 (host a, pid 101) has "
             "not entered barrier 'round'");
   EXPECT_EQ(cause.hint, "kill -CONT 101");
-  EXPECT_EQ(failure_notice(end, "a"), cause.message + "\n" + cause.hint);
+  EXPECT_EQ(failure_notice(end, "a").message, cause.message);
+  EXPECT_EQ(failure_notice(end, "a").hint, cause.hint);
   RankEnd culprit = ended(1, 1 << 8);
   culprit.report_policy = ReportPolicy::kOptional;
   culprit.last_operation = "it last completed all_reduce 'sum' 2.0 s ago";
@@ -154,12 +154,12 @@ TEST(RootCause, IsToldByWhoeverHasSeenItForItself) {
   const std::string seen = "rank 1 (host a, pid 101) has not entered barrier 'round'";
   RankEnd told = ended(2, 4 << 8), observer = ended(0, 4 << 8);
   told.report_policy = observer.report_policy = ReportPolicy::kOptional;
-  observer.error = SavedError{seen, "kill -CONT 101"};
+  observer.error = SavedError{peer_failure(seen, "kill -CONT 101")};
   for (const std::string quoting :
        {"barrier 'round' on axis world: rank 0 (host a, pid 100) gave up: ",
         "barrier 'round' on axis world: rank 0 (host a, pid 100) ended with exit status 4 "
         "after: "}) {
-    told.error = SavedError{quoting + seen, ""};
+    told.error = SavedError{peer_failure(quoting + seen, "")};
     EXPECT_EQ(first_cause({told}, "a", 3)->kind, CauseKind::kSecondHand);
     const Cause cause = *first_cause({told, observer}, "a", 3);
     EXPECT_EQ(cause.message, "rank 0 (host a, pid 100) ended with exit status 4 after: " + seen);
@@ -178,8 +178,9 @@ TEST(RootCause, IsToldByWhoeverHasSeenItForItself) {
 TEST(RootCause, NamesTheRankThatHadGoneWellTooEarly) {
   RankEnd early = ended(1, 0), left = ended(0, 4 << 8);
   early.report_policy = left.report_policy = ReportPolicy::kOptional;
-  left.error = SavedError{"barrier 'round' on axis world: lost rank 1 (host a, pid 101)",
-                          "that process has ended: its last lines say why"};
+  left.error =
+      SavedError{peer_failure("barrier 'round' on axis world: lost rank 1 (host a, pid 101)",
+                              "that process has ended: its last lines say why")};
   const Cause cause = *first_cause({early, left}, "a", 2);
   EXPECT_EQ(cause.message,
             "rank 0 (host a, pid 100) ended with exit status 4 after: barrier 'round' on axis "
@@ -189,15 +190,17 @@ TEST(RootCause, NamesTheRankThatHadGoneWellTooEarly) {
             "(docs/own-module.md)");
   early.status = SIGKILL;
   early.was_told_to_end = true;
-  EXPECT_EQ(first_cause({early, left}, "a", 2)->hint, left.error->hint);
+  EXPECT_EQ(first_cause({early, left}, "a", 2)->hint, left.error->failure.hint);
 }
 
 TEST(RootCause, OthersAreToldOfIt) {
   const ExitReport data{Failure{ExitCode::kData, "no data", "get some", false}, ""};
   const ExitReport peer{Failure{ExitCode::kRendezvous, "rank 0 is late", "", true}, ""};
-  EXPECT_EQ(failure_notice(ended(1, 0, data), "a"),
-            "rank 1 (host a, pid 101) has failed: no data\nget some");
-  EXPECT_EQ(failure_notice(ended(1, 0, peer), "a"),
+  const Failure failed = failure_notice(ended(1, 0, data), "a");
+  EXPECT_EQ(failed.message, "rank 1 (host a, pid 101) has failed: no data");
+  EXPECT_EQ(failed.hint, "get some");
+  EXPECT_EQ(failed.code, ExitCode::kData);
+  EXPECT_EQ(failure_notice(ended(1, 0, peer), "a").message,
             "rank 1 (host a, pid 101) gave up: rank 0 is late");
 }
 

@@ -15,7 +15,7 @@ namespace {
 TensorAxis axis(int size, int index) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return {make_group("tensor", ranks, index, {.kind = EngineKind::kFake}), Seconds(1)};
+  return {make_group("tensor", ranks, index, {.engine = "fake"}), Seconds(1)};
 }
 
 GptOptions gpt() {

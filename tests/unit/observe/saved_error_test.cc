@@ -14,8 +14,10 @@ TEST(SavedError, IsFoundByWhoeverKnowsTheFolder) {
   save_error(folder.path(), 3, PeerError("rank 1\nis late", "look there"));
   const auto found = read_saved_error(folder.path(), 3);
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->message, "rank 1 is late");
-  EXPECT_EQ(found->hint, "look there");
+  EXPECT_EQ(found->failure.message, "rank 1\nis late");
+  EXPECT_EQ(found->failure.hint, "look there");
+  EXPECT_EQ(found->failure.code, ExitCode::kRendezvous);
+  EXPECT_TRUE(found->failure.secondary);
   EXPECT_FALSE(read_saved_error(folder.path(), 2));
   remove_saved_error(folder.path(), 3);
   EXPECT_FALSE(read_saved_error(folder.path(), 3));
@@ -35,8 +37,8 @@ TEST(SavedError, OfARecorderIsTheFirstOfItsOperations) {
   EXPECT_FALSE(read_saved_error(folder.path(), 0));
   recorder->record_error(peer_error("first"));
   OperationRecord(recorder.get(), 1, {}).record_error(peer_error("second"));
-  EXPECT_EQ(read_saved_error(folder.path(), 0)->message, "first");
-  EXPECT_EQ(read_saved_error(folder.path(), 0)->hint, "");
+  EXPECT_EQ(read_saved_error(folder.path(), 0)->failure.message, "first");
+  EXPECT_EQ(read_saved_error(folder.path(), 0)->failure.hint, "");
   Recorder::none()->record_error(peer_error("in memory"));
 }
 

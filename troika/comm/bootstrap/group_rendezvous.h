@@ -2,7 +2,7 @@
 // writes under keys that name axis, members, generation and how many such groups there were.
 #pragma once
 
-#include <troika/comm/factory.h>
+#include <troika/comm/engine_kind.h>
 #include <troika/comm/members.h>
 #include <troika/rendezvous/store.h>
 

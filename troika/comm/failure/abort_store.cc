@@ -1,3 +1,4 @@
+#include <troika/base/failure_timing.h>
 #include <troika/comm/failure/abort_store.h>
 
 #include <atomic>
@@ -62,34 +63,34 @@ class AbortStore::Connection : public std::enable_shared_from_this<Connection> {
 AbortStore::AbortStore(Store store, int index)
     : connection_(std::make_shared<Connection>(std::move(store))), index_(index) {}
 
-void AbortStore::post(const AbortReason& reason) noexcept {
-  (void)connection_->ask(connection_->writes, kAnswerTimeout,
-                         [key = std::to_string(index_), text = reason.text()](Store& store) {
+void AbortStore::post(const Failure& reason) noexcept {
+  (void)connection_->ask(connection_->writes, failure_timing::kStoreAnswer,
+                         [key = std::to_string(index_), text = encode(reason)](Store& store) {
                            store.set(key, text);
                            if (store.add(kCount, 1) == 1) store.set(kFirst, key);
                            return true;
                          });
 }
 
-std::optional<AbortReason> AbortStore::reason_of(int member, Seconds timeout) noexcept {
+std::optional<Failure> AbortStore::reason_of(int member, Seconds timeout) noexcept {
   if (connection_->writes > 0) return std::nullopt;
   return connection_->ask(
-      connection_->reads, timeout + kAnswerTimeout,
-      [key = std::to_string(member), timeout](Store& store) -> std::optional<AbortReason> {
+      connection_->reads, timeout + failure_timing::kStoreAnswer,
+      [key = std::to_string(member), timeout](Store& store) -> std::optional<Failure> {
         if (!store.wait({key}, Deadline::in(timeout))) return std::nullopt;
-        return AbortReason::from(store.get_all({key}).front());
+        return decode_failure(store.get_all({key}).front());
       });
 }
 
 std::optional<AbortStore::Posted> AbortStore::first() noexcept {
   if (connection_->reads > 0) return std::nullopt;
-  return connection_->ask(connection_->reads, kAnswerTimeout,
+  return connection_->ask(connection_->reads, failure_timing::kStoreAnswer,
                           [](Store& store) -> std::optional<Posted> {
                             if (!store.is_set(kFirst)) return std::nullopt;
                             const std::string key = store.get_all({kFirst}).front();
                             int member = -1;
                             std::from_chars(key.data(), key.data() + key.size(), member);
-                            return Posted{member, AbortReason::from(store.get_all({key}).front())};
+                            return Posted{member, decode_failure(store.get_all({key}).front())};
                           });
 }
 

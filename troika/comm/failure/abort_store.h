@@ -2,8 +2,8 @@
 // tell the cause from its consequences.
 #pragma once
 
+#include <troika/base/failure.h>
 #include <troika/base/time.h>
-#include <troika/comm/failure/abort_reason.h>
 #include <troika/rendezvous/store.h>
 
 #include <memory>
@@ -18,16 +18,16 @@ class AbortStore {
 
   // All are thread-safe; failures of the store are ignored, as they come with an error that matters
   // more. The store may be part of a process that is stopped, or of a host that has lost its power:
-  // none of these waits much longer than `timeout`, or kAnswerTimeout.
-  static constexpr Seconds kAnswerTimeout{0.5};
+  // none of these waits much longer than `timeout`, or
+  // failure_timing::kStoreAnswer.
   // Publishes why this member aborts.
-  void post(const AbortReason& reason) noexcept;
+  void post(const Failure& reason) noexcept;
   // Why `member` aborted, if it says so in time.
-  [[nodiscard]] std::optional<AbortReason> reason_of(int member, Seconds timeout) noexcept;
+  [[nodiscard]] std::optional<Failure> reason_of(int member, Seconds timeout) noexcept;
   // The first member that aborted, if any has, this one included.
   struct Posted {
     int member;
-    AbortReason reason;
+    Failure reason;
   };
   [[nodiscard]] std::optional<Posted> first() noexcept;
 

@@ -1,3 +1,4 @@
+#include <troika/base/failure_timing.h>
 #include <troika/comm/failure/abort_watcher.h>
 
 #include <utility>
@@ -20,7 +21,7 @@ AbortWatcher::~AbortWatcher() {
 void AbortWatcher::poll_until_stopped(const OnAbort& on_abort) {
   std::uint64_t ended = 0;
   std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) {
+  while (!stop_.wait_for(lock, failure_timing::kAbortPoll, [this] { return stopping_; })) {
     if (std::exchange(ended, ended_) != ended_ || active_ == 0) continue;
     lock.unlock();
     if (const auto posted = store_.first()) return on_abort(posted->member, posted->reason);

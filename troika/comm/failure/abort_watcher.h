@@ -2,7 +2,6 @@
 // peer waits for, or of a connection that ended when no peer was listening.
 #pragma once
 
-#include <troika/base/time.h>
 #include <troika/comm/failure/abort_store.h>
 
 #include <atomic>
@@ -16,10 +15,7 @@ namespace troika {
 
 class AbortWatcher {
  public:
-  // How often it looks, while nothing that is under way ends: the store has one request of each
-  // member by that, and none of members that get on.
-  static constexpr Seconds kInterval{1};
-  using OnAbort = std::function<void(int member, const AbortReason& reason)>;
+  using OnAbort = std::function<void(int member, const Failure& reason)>;
 
   // Calls `on_abort` in a thread of its own, once at most. The abort store must outlive this.
   AbortWatcher(AbortStore& store, OnAbort on_abort);

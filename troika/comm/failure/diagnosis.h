@@ -42,11 +42,6 @@ struct Diagnosis {
   bool mutual = false;
 };
 
-// How long to wait for it to say so.
-inline constexpr Seconds kIndirectReasonTimeout{1};
-// How often to look whether it has.
-inline constexpr Seconds kPollInterval{0.02};
-
 // `snapshots` are by member; they may be missing, or only say what the process does. `suspects` are
 // the members that this one has heard nothing from.
 [[nodiscard]] Diagnosis diagnose(const Members& members, const BlockedOperation& wait,

@@ -68,12 +68,12 @@ void SnapshotCollector::ask_other_hosts(const Members& members,
   }
 }
 
-std::optional<AbortReason> saved_reason(const Members& members, int member, Seconds recently) {
+std::optional<Failure> saved_reason(const Members& members, int member, Seconds recently) {
   if (members.recorders.empty() || !members.on_this_host(member)) return std::nullopt;
   const auto error =
       read_saved_error(members.recorders, members.ranks[static_cast<std::size_t>(member)]);
   if (!error || error->age > recently) return std::nullopt;
-  return AbortReason{error->message, error->hint};
+  return error->failure;
 }
 
 }  // namespace troika

@@ -4,8 +4,8 @@
 // the launcher) leaves what it sees.
 #pragma once
 
+#include <troika/base/failure.h>
 #include <troika/base/time.h>
-#include <troika/comm/failure/abort_reason.h>
 #include <troika/comm/members.h>
 #include <troika/observe/snapshot.h>
 #include <troika/rendezvous/store.h>
@@ -34,7 +34,7 @@ class SnapshotCollector {
 
 // Why a member of this host aborted, in whatever group that was: the error that it has left beside
 // its flight recorder (saved_error.h), if it has not lain there for longer than `recently`.
-[[nodiscard]] std::optional<AbortReason> saved_reason(const Members& members, int member,
-                                                      Seconds recently);
+[[nodiscard]] std::optional<Failure> saved_reason(const Members& members, int member,
+                                                  Seconds recently);
 
 }  // namespace troika

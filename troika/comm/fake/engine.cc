@@ -8,8 +8,8 @@
 //   exchange               zero is received
 // Tensors may be on any device, the meta device among them.
 #include <troika/base/error.h>
-#include <troika/comm/factory.h>
-#include <troika/comm/failure/abort_reason.h>
+#include <troika/base/failure.h>
+#include <troika/comm/kinds.h>
 
 #include <ATen/ATen.h>
 
@@ -17,7 +17,7 @@
 #include <mutex>
 #include <optional>
 
-namespace troika::detail {
+namespace troika {
 namespace {
 
 // As much of `from` as there is room for, and zeros after it.
@@ -91,7 +91,7 @@ class FakeEngine final : public GroupEngine {
 
   void abort(const std::string& reason) override {
     const std::lock_guard lock(mutex_);
-    if (!aborted_) aborted_ = AbortReason::from(reason);
+    if (!aborted_) aborted_ = decode_failure(reason);
   }
 
  private:
@@ -112,21 +112,28 @@ class FakeEngine final : public GroupEngine {
   int rank_;
   int size_;
   mutable std::mutex mutex_;
-  std::optional<AbortReason> aborted_;
+  std::optional<Failure> aborted_;
 };
 
-}  // namespace
-
-EngineFacts fake_facts() {
-  return {.kind = EngineKind::kFake,
-          .name = "fake",
-          .built = true,
+EngineAvailability fake_availability() {
+  return {.built = true,
           .usable = true,
           .reason = "dry runs of any size in one process: sends nothing"};
 }
 
-std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context) {
+std::shared_ptr<GroupEngine> make_fake_engine(const EngineContext& context,
+                                              detail::GroupRendezvous*) {
   return std::make_shared<FakeEngine>(context.index, static_cast<int>(context.ranks.size()));
 }
 
-}  // namespace troika::detail
+}  // namespace
+
+const EngineKind& fake_kind() {
+  static constexpr EngineKind kKind{.name = "fake",
+                                    .traits = {.reach = EngineTraits::Reach::kNowhere},
+                                    .availability = fake_availability,
+                                    .make = make_fake_engine};
+  return kKind;
+}
+
+}  // namespace troika

@@ -1,12 +1,12 @@
 // The engine gloo: collectives.h over Gloo's connections.
 #include <troika/comm/bootstrap/group_rendezvous.h>
 #include <troika/comm/bootstrap/network.h>
-#include <troika/comm/factory.h>
 #include <troika/comm/gloo/transport.h>
+#include <troika/comm/kinds.h>
 #include <troika/comm/p2p/point_to_point_engine.h>
 #include <troika/rendezvous/endpoint.h>
 
-namespace troika::detail {
+namespace troika {
 namespace {
 
 GlooDevice choose_device(const EngineContext& context) {
@@ -17,18 +17,13 @@ GlooDevice choose_device(const EngineContext& context) {
   return {GlooDevice::By::kAddress, local_address_towards(context.options.store->endpoint())};
 }
 
-}  // namespace
-
-EngineFacts gloo_facts() {
-  return {.kind = EngineKind::kGloo,
-          .name = "gloo",
-          .built = true,
-          .usable = true,
-          .reason = "TCP, within a host and between hosts"};
+EngineAvailability gloo_availability() {
+  return {.built = true, .usable = true, .reason = "TCP, within a host and between hosts"};
 }
 
 std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context,
-                                              GroupRendezvous& rendezvous) {
+                                              detail::GroupRendezvous* at) {
+  detail::GroupRendezvous& rendezvous = *at;
   const GlooDevice device = choose_device(context);
   Members members = rendezvous.members();
   // Gloo's waits must not hold the connection that is used to tell why things went wrong.
@@ -41,4 +36,12 @@ std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context,
       SnapshotCollector(context.options.store->share()));
 }
 
-}  // namespace troika::detail
+}  // namespace
+
+const EngineKind& gloo_kind() {
+  static constexpr EngineKind kKind{
+      .name = "gloo", .traits = {}, .availability = gloo_availability, .make = make_gloo_engine};
+  return kKind;
+}
+
+}  // namespace troika

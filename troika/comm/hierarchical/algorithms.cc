@@ -66,8 +66,8 @@ std::vector<std::int64_t> HierarchyEngine::shards(std::int64_t elements, std::in
   return counts;
 }
 
-void HierarchyEngine::all_reduce_across_hosts(const at::Tensor& tensor, ReduceOp op,
-                                              const OperationContext& context) {
+void HierarchyEngine::run_all_reduce(const at::Tensor& tensor, ReduceOp op,
+                                     const OperationContext& context) {
   const at::Tensor values = tensor.view({-1});
   if (values.numel() == 0) return;
   at::Tensor reduced = values;
@@ -80,11 +80,11 @@ void HierarchyEngine::all_reduce_across_hosts(const at::Tensor& tensor, ReduceOp
   const at::Tensor shard = part(reduced, own);
   inside([&](GroupEngine& engine) {
     return engine.reduce_scatter(shard, reduced, counts, without_average(op),
-                                 context.step_inside(Step::kFirst));
+                                 call_inside(context, Step::kFirst));
   });
   if (own.size() > 0) reduce_between(shard, part(values, own), op, context);
   inside([&](GroupEngine& engine) {
-    return engine.all_gather(values, part(values, own), counts, context.step_inside(Step::kLast));
+    return engine.all_gather(values, part(values, own), counts, call_inside(context, Step::kLast));
   });
 }
 
@@ -92,7 +92,7 @@ void HierarchyEngine::all_reduce_across_hosts(const at::Tensor& tensor, ReduceOp
 // is not the one of `shard`, the result is rounded before it travels back.
 void HierarchyEngine::reduce_between(const at::Tensor& shard, const at::Tensor& rounded,
                                      ReduceOp op, const OperationContext& context) {
-  const Call call = context.step(Step::kBetween);
+  const Call call = call_of(context, Step::kBetween);
   GroupEngine& between = *engines_.between;
   const bool same = rounded.scalar_type() == shard.scalar_type();
   if (same || static_cast<std::int64_t>(shard.nbytes()) <= kSmallBytes) {
@@ -106,9 +106,9 @@ void HierarchyEngine::reduce_between(const at::Tensor& shard, const at::Tensor& 
   between.all_gather(rounded, part(rounded, own), counts, call).wait();
 }
 
-void HierarchyEngine::reduce_scatter_across_hosts(const at::Tensor& output, const at::Tensor& input,
-                                                  std::span<const std::int64_t> counts, ReduceOp op,
-                                                  const OperationContext& context) {
+void HierarchyEngine::run_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                         Counts counts, ReduceOp op,
+                                         const OperationContext& context) {
   // Host by host, so that what goes to a host lies together.
   const at::Tensor values = input.view({-1});
   const auto dtype = summed_in(values.scalar_type(), op);
@@ -133,7 +133,7 @@ void HierarchyEngine::reduce_scatter_across_hosts(const at::Tensor& output, cons
   const at::Tensor shard = engines_.inside ? at::empty({own.size()}, dtype) : packed;
   inside([&](GroupEngine& engine) {
     return engine.reduce_scatter(shard, packed, shard_counts, without_average(op),
-                                 context.step_inside(Step::kFirst));
+                                 call_inside(context, Step::kFirst));
   });
 
   const auto host_ranges = ranges_of(hosts_.sums(counts));
@@ -143,7 +143,8 @@ void HierarchyEngine::reduce_scatter_across_hosts(const at::Tensor& output, cons
     std::vector<std::int64_t> to_hosts;
     for (const Range& range : host_ranges) to_hosts.push_back(own.shared_with(range).size());
     engines_.between
-        ->reduce_scatter(piece, shard, to_hosts, without_average(op), context.step(Step::kBetween))
+        ->reduce_scatter(piece, shard, to_hosts, without_average(op),
+                         call_of(context, Step::kBetween))
         .wait();
   }
   const at::Tensor rounded = at::empty({piece.numel()}, values.scalar_type());
@@ -167,13 +168,12 @@ void HierarchyEngine::distribute_parts(const at::Tensor& output, const at::Tenso
     to.push_back(own_piece.shared_with(parts[static_cast<std::size_t>(member)]).size());
   }
   inside([&](GroupEngine& engine) {
-    return engine.all_to_all(output, from, piece, to, context.step_inside(Step::kLast));
+    return engine.all_to_all(output, from, piece, to, call_inside(context, Step::kLast));
   });
 }
 
-void HierarchyEngine::all_gather_across_hosts(const at::Tensor& output, const at::Tensor& input,
-                                              std::span<const std::int64_t> counts,
-                                              const OperationContext& context) {
+void HierarchyEngine::run_all_gather(const at::Tensor& output, const at::Tensor& input,
+                                     Counts counts, const OperationContext& context) {
   const at::Tensor all = output.view({-1});
   const at::Tensor packed = hosts_.in_order() ? all : at::empty_like(all);
   const auto host_counts = hosts_.sums(counts);
@@ -185,13 +185,14 @@ void HierarchyEngine::all_gather_across_hosts(const at::Tensor& output, const at
   if (!engines_.inside) copy_values(here, input.view({-1}));
   inside([&](GroupEngine& engine) {
     return engine.all_gather(here, input.view({-1}), counts_here,
-                             context.step_inside(Step::kFirst));
+                             call_inside(context, Step::kFirst));
   });
   if (local_index() == 0) {
-    engines_.between->all_gather(packed, here, host_counts, context.step(Step::kBetween)).wait();
+    engines_.between->all_gather(packed, here, host_counts, call_of(context, Step::kBetween))
+        .wait();
   }
   inside([&](GroupEngine& engine) {
-    return engine.broadcast(packed, 0, context.step_inside(Step::kLast));
+    return engine.broadcast(packed, 0, call_inside(context, Step::kLast));
   });
   if (hosts_.in_order()) return;
   const auto wanted = ranges_of(counts);
@@ -203,29 +204,30 @@ void HierarchyEngine::all_gather_across_hosts(const at::Tensor& output, const at
   }
 }
 
-void HierarchyEngine::broadcast_across_hosts(const at::Tensor& tensor, int root,
-                                             const OperationContext& context) {
+void HierarchyEngine::run_broadcast(const at::Tensor& tensor, int root,
+                                    const OperationContext& context) {
   const bool at_home = hosts_.host_of(root) == host();
   if (at_home) {
     inside([&](GroupEngine& engine) {
       return engine.broadcast(tensor, hosts_.local_index_of(root),
-                              context.step_inside(Step::kFirst));
+                              call_inside(context, Step::kFirst));
     });
   }
   if (local_index() == 0) {
-    engines_.between->broadcast(tensor, hosts_.host_of(root), context.step(Step::kBetween)).wait();
+    engines_.between->broadcast(tensor, hosts_.host_of(root), call_of(context, Step::kBetween))
+        .wait();
   }
   if (!at_home) {
     inside([&](GroupEngine& engine) {
-      return engine.broadcast(tensor, 0, context.step_inside(Step::kLast));
+      return engine.broadcast(tensor, 0, call_inside(context, Step::kLast));
     });
   }
 }
 
-void HierarchyEngine::barrier_across_hosts(const OperationContext& context) {
-  inside([&](GroupEngine& engine) { return engine.barrier(context.step_inside(Step::kFirst)); });
-  if (local_index() == 0) engines_.between->barrier(context.step(Step::kBetween)).wait();
-  inside([&](GroupEngine& engine) { return engine.barrier(context.step_inside(Step::kLast)); });
+void HierarchyEngine::run_barrier(const OperationContext& context) {
+  inside([&](GroupEngine& engine) { return engine.barrier(call_inside(context, Step::kFirst)); });
+  if (local_index() == 0) engines_.between->barrier(call_of(context, Step::kBetween)).wait();
+  inside([&](GroupEngine& engine) { return engine.barrier(call_inside(context, Step::kLast)); });
 }
 
 namespace {
@@ -272,11 +274,9 @@ void put_back(const Selection& selection, std::span<const int> members, const at
 
 // Each pair's elements straight from one to the other, inside a host and between hosts at the same
 // time.
-void HierarchyEngine::all_to_all_across_hosts(const at::Tensor& output,
-                                              std::span<const std::int64_t> output_counts,
-                                              const at::Tensor& input,
-                                              std::span<const std::int64_t> input_counts,
-                                              const OperationContext& context) {
+void HierarchyEngine::run_all_to_all(const at::Tensor& output, Counts output_counts,
+                                     const at::Tensor& input, Counts input_counts,
+                                     const OperationContext& context) {
   const at::Tensor to = output.view({-1}), from = input.view({-1});
   std::vector<int> far(static_cast<std::size_t>(size()));
   for (int member = 0; member < size(); ++member) {
@@ -286,16 +286,38 @@ void HierarchyEngine::all_to_all_across_hosts(const at::Tensor& output,
   const Selection far_out = select(to, output_counts, far, Fill::kLater);
   const Selection near_in = select(from, input_counts, neighbours(), Fill::kWithValues);
   const Selection near_out = select(to, output_counts, neighbours(), Fill::kLater);
-  const Work between_hosts = engines_.all->all_to_all(
-      far_out.elements, far_out.counts, far_in.elements, far_in.counts, context.step(Step::kFirst));
+  // A rank of this host that does not come is blamed before one of another that is only slow.
+  const Work between_hosts =
+      engines_.all->all_to_all(far_out.elements, far_out.counts, far_in.elements, far_in.counts,
+                               call_of(context, Step::kBetween));
   inside([&](GroupEngine& engine) {
     return engine.all_to_all(near_out.elements, near_out.counts, near_in.elements, near_in.counts,
-                             context.step_inside(Step::kFirst));
+                             call_inside(context, Step::kFirst));
   });
   if (!engines_.inside) copy_values(near_out.elements, near_in.elements);
   between_hosts.wait();
   put_back(far_out, far, to, output_counts);
   put_back(near_out, neighbours(), to, output_counts);
+}
+
+// What the root takes from each member, and nothing else.
+void HierarchyEngine::run_gather(const at::Tensor& output, const at::Tensor& input, int root,
+                                 const OperationContext& context) {
+  const bool receives = index() == root;
+  std::vector<std::int64_t> to(static_cast<std::size_t>(size()), 0);
+  const std::vector<std::int64_t> from(to.size(), receives ? input.numel() : 0);
+  to[static_cast<std::size_t>(root)] = input.numel();
+  run_all_to_all(receives ? output : at::empty({0}, input.options()), from, input, to, context);
+}
+
+// What the root gives each member, and nothing else.
+void HierarchyEngine::run_scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                                  const OperationContext& context) {
+  const bool sends = index() == root;
+  std::vector<std::int64_t> from(static_cast<std::size_t>(size()), 0);
+  const std::vector<std::int64_t> to(from.size(), sends ? output.numel() : 0);
+  from[static_cast<std::size_t>(root)] = output.numel();
+  run_all_to_all(output, from, sends ? input : at::empty({0}, output.options()), to, context);
 }
 
 }  // namespace troika::detail

@@ -1,8 +1,8 @@
 // Makes the engine across hosts: its parts are groups of their own, which meet under their own
 // keys.
 #include <troika/comm/bootstrap/group_rendezvous.h>
-#include <troika/comm/factory.h>
 #include <troika/comm/hierarchical/engine.h>
+#include <troika/comm/hierarchical/factory.h>
 
 #include <string>
 
@@ -23,16 +23,16 @@ std::vector<int> ranks_of(const EngineContext& context, const std::vector<int>& 
 std::shared_ptr<GroupEngine> make_hierarchical_engine(const EngineContext& context,
                                                       GroupRendezvous& rendezvous,
                                                       std::span<const int> numbers,
-                                                      MakeEngine make_between,
-                                                      std::string_view name) {
+                                                      const EngineKind& inside,
+                                                      const EngineKind& between) {
   const Hosts hosts(numbers);
   const int host = hosts.host_of(context.index), local_index = hosts.local_index_of(context.index);
   HierarchyEngine::SubEngines engines;
   if (const auto& neighbours = hosts.members(host); neighbours.size() > 1) {
     const std::vector<int> ranks = ranks_of(context, neighbours);
-    const EngineContext inside{context.axis, ranks, local_index, context.options};
-    GroupRendezvous there(inside, rendezvous, "host/" + std::to_string(host));
-    engines.inside = make_shm_engine(inside, there);
+    const EngineContext here{context.axis, ranks, local_index, context.options};
+    GroupRendezvous there(here, rendezvous, "host/" + std::to_string(host));
+    engines.inside = inside.make(here, &there);
   }
   if (local_index < hosts.leaders()) {
     std::vector<int> leaders;
@@ -40,14 +40,15 @@ std::shared_ptr<GroupEngine> make_hierarchical_engine(const EngineContext& conte
       leaders.push_back(hosts.members(each)[static_cast<std::size_t>(local_index)]);
     }
     const std::vector<int> ranks = ranks_of(context, leaders);
-    const EngineContext between{context.axis, ranks, host, context.options};
-    GroupRendezvous there(between, rendezvous, "place/" + std::to_string(local_index));
-    engines.between = make_between(between, there);
+    const EngineContext across{context.axis, ranks, host, context.options};
+    GroupRendezvous there(across, rendezvous, "place/" + std::to_string(local_index));
+    engines.between = between.make(across, &there);
   }
-  engines.all = make_between(context, rendezvous);
+  engines.all = between.make(context, &rendezvous);
   engines.recorder = context.options.observers.recorder;
   return std::make_shared<HierarchyEngine>(
-      name, rendezvous.members(), hosts, std::move(engines),
+      std::string(inside.name) + "+" + std::string(between.name), rendezvous.members(), hosts,
+      std::move(engines),
       AbortStore(rendezvous.store().with_prefix("reason/hosts"), context.index));
 }
 

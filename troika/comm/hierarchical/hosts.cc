@@ -1,6 +1,6 @@
 #include <troika/comm/bootstrap/group_rendezvous.h>
-#include <troika/comm/factory.h>
 #include <troika/comm/hierarchical/hosts.h>
+#include <troika/comm/kinds.h>
 #include <troika/comm/shm/attach.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ std::vector<std::int64_t> Hosts::sums(std::span<const std::int64_t> counts) cons
 std::vector<int> find_hosts(GroupRendezvous& rendezvous, int index) {
   // A member without shared memory cannot be reached, and so is alone on its host.
   std::optional<shm::Listener> listener;
-  if (shm_facts().usable) listener.emplace();
+  if (shm_kind().availability().usable) listener.emplace();
   const auto names = rendezvous.exchange("probe", listener ? listener->name() : "");
   std::string reached;
   for (std::size_t member = 0; member < names.size(); ++member) {

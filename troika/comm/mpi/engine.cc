@@ -4,7 +4,7 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
 #include <troika/comm/bootstrap/group_rendezvous.h>
-#include <troika/comm/factory.h>
+#include <troika/comm/kinds.h>
 #include <troika/comm/mpi/library.h>
 #include <troika/comm/mpi/transport.h>
 #include <troika/comm/p2p/point_to_point_engine.h>
@@ -13,7 +13,7 @@
 #include <span>
 #include <sstream>
 
-namespace troika::detail {
+namespace troika {
 namespace {
 
 // What a member tells the others about its MPI.
@@ -87,21 +87,18 @@ std::uint64_t trace_of(const EngineContext& context, const std::vector<int>& ran
   return hash.update(context.axis).update(std::as_bytes(std::span(ranks))).digest();
 }
 
-}  // namespace
-
-EngineFacts mpi_facts() {
+EngineAvailability mpi_availability() {
   const auto obstacle = mpi::obstacle();
-  EngineFacts facts{.kind = EngineKind::kMpi,
-                    .name = "mpi",
-                    .built = !mpi::available_plugins().empty(),
-                    .usable = !obstacle,
-                    .reason = "the system's MPI, for clusters and InfiniBand"};
-  if (obstacle) facts.reason += ": " + obstacle->message + "; " + obstacle->hint;
-  return facts;
+  EngineAvailability available{.built = !mpi::available_plugins().empty(),
+                               .usable = !obstacle,
+                               .reason = "the system's MPI, for clusters and InfiniBand"};
+  if (obstacle) available.reason += ": " + obstacle->message + "; " + obstacle->hint;
+  return available;
 }
 
-bool can_use_mpi(GroupRendezvous& rendezvous) {
-  bool works = mpi_facts().usable;
+// Starts MPI.
+bool mpi_works_on_all(detail::GroupRendezvous& rendezvous) {
+  bool works = mpi_availability().usable;
   try {
     if (works) (void)start_mpi();
   } catch (const Error&) {
@@ -112,7 +109,8 @@ bool can_use_mpi(GroupRendezvous& rendezvous) {
 }
 
 std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context,
-                                             GroupRendezvous& rendezvous) {
+                                             detail::GroupRendezvous* at) {
+  detail::GroupRendezvous& rendezvous = *at;
   Members members = rendezvous.members();
   MpiInfo own;
   std::exception_ptr error;
@@ -138,4 +136,15 @@ std::shared_ptr<GroupEngine> make_mpi_engine(const EngineContext& context,
   }
 }
 
-}  // namespace troika::detail
+}  // namespace
+
+const EngineKind& mpi_kind() {
+  static constexpr EngineKind kKind{.name = "mpi",
+                                    .traits = {.preference = 1},
+                                    .availability = mpi_availability,
+                                    .works_on_all = mpi_works_on_all,
+                                    .make = make_mpi_engine};
+  return kKind;
+}
+
+}  // namespace troika

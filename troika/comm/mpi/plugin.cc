@@ -3,6 +3,7 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
+#include <troika/base/failure_timing.h>
 #include <troika/comm/mpi/plugin.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ bool has_ended() {
 // and one of 50 ms not always.
 void let_connections_come_to_rest() {
   MPI_Barrier(MPI_COMM_WORLD);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(failure_timing::kMpiFinalizePause);
 }
 #else
 void let_connections_come_to_rest() {}

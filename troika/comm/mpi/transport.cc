@@ -1,3 +1,4 @@
+#include <troika/base/failure_timing.h>
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/mpi/transport.h>
 #include <troika/comm/p2p/pending_transfers.h>
@@ -27,11 +28,10 @@ int broken_tag(std::uint64_t group) {
 
 // Whether nothing will be written to a receive's memory any more.
 bool is_cancelled(Request& request) noexcept {
-  constexpr Seconds kEnough{0.1};
   try {
     request.cancel();
     Backoff backoff;
-    const Deadline deadline = Deadline::in(kEnough);
+    const Deadline deadline = Deadline::in(failure_timing::kMpiCancel);
     while (!request.test()) {
       if (deadline.passed()) return false;
       backoff.pause();
@@ -92,8 +92,7 @@ MpiTransport::~MpiTransport() {
 // MPI sends only while it is asked something, and may have kept a message back while its peer was
 // stopped.
 void MpiTransport::flush_abort_messages() {
-  constexpr Seconds kEnough{1};
-  const Deadline deadline = Deadline::in(kEnough);
+  const Deadline deadline = Deadline::in(failure_timing::kMpiAbortMessages);
   Backoff backoff;
   for (auto& message : abort_messages_) {
     while (!message->test() && !deadline.passed()) backoff.pause();

@@ -1,6 +1,7 @@
 // Compiled against the headers of NCCL and the CUDA runtime.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <troika/base/failure_timing.h>
 #include <troika/comm/nccl/plugin.h>
 
 #include <chrono>
@@ -10,8 +11,6 @@
 
 namespace troika::nccl {
 namespace {
-
-constexpr std::chrono::minutes kToAccept(1);
 
 void must(cudaError_t code, const char* call) {
   if (code != cudaSuccess) throw NcclError(std::string(call) + ": " + cudaGetErrorString(code));
@@ -196,7 +195,7 @@ class PluginCommunicator final : public Communicator {
     // The call has been accepted once NCCL is no longer in progress with it: microseconds.
     const auto start = std::chrono::steady_clock::now();
     while (!handle_.settled()) {
-      if (std::chrono::steady_clock::now() - start > kToAccept) {
+      if (std::chrono::steady_clock::now() - start > failure_timing::kNcclAccept) {
         throw NcclError("NCCL has not accepted a call in a minute");
       }
       std::this_thread::yield();

@@ -1,3 +1,4 @@
+#include <troika/base/failure_timing.h>
 #include <troika/base/prefetch_line.h>
 #include <troika/base/short_copy.h>
 #include <troika/comm/shm/collective.h>
@@ -257,10 +258,9 @@ void Collective::reduce_at_once(Reducer reducer, const Deadline& deadline) {
 }
 
 void Collective::await_reason_of(int member) const {
-  constexpr Seconds kReasonTimeout{2};
   try {
     group_.wait([] { return false; }, [member] { return std::vector{member}; },
-                Deadline::in(kReasonTimeout));
+                Deadline::in(failure_timing::kClosedMemoryReason));
     // The caller has more to say. NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const TimedOut&) {
   }

@@ -82,24 +82,21 @@ void compare_sizes(int peer, std::uint64_t sends, std::uint64_t expected, std::u
 }  // namespace
 
 Engine::Engine(Members members, Attached attached, const Shape& shape, ShmGroup::Backoff backoff)
-    : members_(std::move(members)),
+    : EngineBase({.name = "shm", .members = std::move(members)}),
       connections_(std::move(attached.connections)),
-      group_(std::move(attached.control_blocks), shape, members_.index, backoff),
-      segments_(std::make_shared<Segments>(connections_, members_.index)),
+      group_(std::move(attached.control_blocks), shape, index(), backoff),
+      segments_(std::make_shared<Segments>(connections_, index())),
       find_([this](int member, std::uint32_t segment, const Deadline& deadline) {
         return segments_->find(member, segment, deadline);
       }),
       mailbox_(group_),
-      queue_(std::make_unique<WorkQueue>(WorkQueue::Order::kAsAdded)),
-      exchange_queue_(std::make_unique<WorkQueue>(WorkQueue::Order::kIndependent)),
       stop_watching_(eventfd(0, EFD_CLOEXEC)) {
   check(stop_watching_.valid(), "no eventfd for the engine shm");
   watcher_ = std::thread([this] { watch(); });
 }
 
 Engine::~Engine() {
-  queue_.reset();
-  exchange_queue_.reset();
+  stop();
   for (const auto& pending : pending_) wait_ignoring_errors(*pending);
   for (const auto& pending : pending_exchanges_) wait_ignoring_errors(*pending);
   if (!group_.broken()) group_.leave();
@@ -118,7 +115,7 @@ Work Engine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call)
 
 Work Engine::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             std::span<const std::int64_t> counts, ReduceOp op, const Call& call) {
-  const Range own = range_of(counts, members_.index, input.element_size());
+  const Range own = range_of(counts, index(), input.element_size());
   return start(
       "reduce_scatter", call, input, {bytes(input), bytes(input)},
       [=, reducer = reducer_for(input.scalar_type(), op), record = call.record](
@@ -143,7 +140,7 @@ Work Engine::all_gather(const at::Tensor& output, const at::Tensor& input,
       static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())) * element;
   return start(
       "all_gather", call, input, {largest, bytes(output)},
-      [=, record = call.record, own = static_cast<std::size_t>(members_.index),
+      [=, record = call.record, own = static_cast<std::size_t>(index()),
        counts = std::vector(counts.begin(), counts.end())](Collective& collective,
                                                            const Deadline& deadline) {
         collective.gather(
@@ -181,7 +178,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
                                                   from.end - from.begin};
   }
   if (bytes(input) > 0) std::memcpy(data(sent) + table, data(input), bytes(input));
-  const int own = members_.index;
+  const int own = index();
   return start(
       "all_to_all", call, sent, {kUnbounded, bytes(sent)},  // the others may send more
       [=, record = call.record, counts = std::vector(output_counts.begin(), output_counts.end())](
@@ -208,7 +205,7 @@ Work Engine::all_to_all(const at::Tensor& output, std::span<const std::int64_t> 
 }
 
 Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
-  const bool sends = root == members_.index;
+  const bool sends = root == index();
   return start(
       "broadcast", call, sends ? tensor : at::Tensor(), {bytes(tensor), bytes(tensor)},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
@@ -223,8 +220,8 @@ Work Engine::broadcast(const at::Tensor& tensor, int root, const Call& call) {
 }
 
 Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) {
-  const bool receives = root == members_.index;
-  const int own = members_.index;
+  const bool receives = root == index();
+  const int own = index();
   return start(
       "gather", call, input, {bytes(input), receives ? bytes(output) : bytes(input)},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
@@ -245,13 +242,13 @@ Work Engine::gather(const at::Tensor& output, const at::Tensor& input, int root,
 
 Work Engine::scatter(const at::Tensor& output, const at::Tensor& input, int root,
                      const Call& call) {
-  const auto index = static_cast<std::size_t>(members_.index);
+  const auto own_index = static_cast<std::size_t>(index());
   const std::size_t part = bytes(output), members = connections_.size();
-  const bool sends = root == members_.index;
+  const bool sends = root == index();
   return start(
       "scatter", call, sends ? input : at::Tensor(), {part * members, part * members},
       [=, record = call.record](Collective& collective, const Deadline& deadline) {
-        const Range own{index * part, (index + 1) * part};
+        const Range own{own_index * part, (own_index + 1) * part};
         if (sends && data(input) + own.begin != data(output)) {
           std::memcpy(data(output), data(input) + own.begin, part);
         }
@@ -272,7 +269,7 @@ Work Engine::barrier(const Call& call) {
 }
 
 Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
-  const OperationContext context = Engine::context_of("exchange", call);
+  const OperationContext context("exchange", call);
   call.entered();
   auto batch = std::make_shared<Mailbox::Batch>(call.label);
   std::vector<at::Tensor> tensors;
@@ -302,8 +299,8 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   const auto body = [this, name = OwnedContext(context), batch, tensors = std::move(tensors)] {
     finish_exchange(name.get(), batch);
   };
-  const auto overdue = [this, name = OwnedContext(context)] { return this->overdue(name.get()); };
-  return exchange_queue_->add({.deadline = call.deadline, .run = body, .overdue = overdue});
+  return enqueue_beside({.deadline = call.deadline, .run = body, .overdue = {}},
+                        OwnedContext(context));
 }
 
 void Engine::finish_exchange(const OperationContext& context,
@@ -315,7 +312,7 @@ void Engine::finish_exchange(const OperationContext& context,
 template <class Finish>
 Work Engine::start(std::string_view operation, const Call& call, const at::Tensor& contribution,
                    Amount amount, Finish finish, Use use) {
-  const OperationContext context = Engine::context_of(operation, call);
+  const OperationContext context(operation, call);
   const std::uint64_t number = ++operations_;
   Contribution own{contribution.defined() ? data(contribution) : nullptr, bytes(contribution),
                    std::nullopt, amount.at_once};
@@ -358,12 +355,12 @@ Work Engine::start(std::string_view operation, const Call& call, const at::Tenso
       pending->announce();
       pending->body();
     };
-    return last_to_announce_ = enqueue(std::move(job), pending->name());
+    return last_to_announce_ = enqueue_last(std::move(job), pending->name());
   }
   // Operations end in the order in which they were called: none overtakes what is in the queue.
   if (!one_step || follows_queued) {
     job.run = [pending] { pending->body(); };
-    return enqueue(std::move(job), pending->name());
+    return enqueue_last(std::move(job), pending->name());
   }
   pending_.push_back(pending);
   return Work(std::move(pending));
@@ -384,9 +381,8 @@ void Engine::announce(Collective& collective, const OperationContext& context) {
   });
 }
 
-Work Engine::enqueue(WorkQueue::Job job, const OwnedContext& name) {
-  job.overdue = [this, name] { return overdue(name.get()); };
-  return last_queued_ = queue_->add(std::move(job));
+Work Engine::enqueue_last(WorkQueue::Job job, const OwnedContext& context) {
+  return last_queued_ = enqueue(std::move(job), context);
 }
 
 void Engine::wait_ignoring_errors(Pending& pending) {

@@ -4,13 +4,7 @@
 // thread of their own where no caller waits (work_queue.h), after what can be done at once.
 #pragma once
 
-#include <troika/base/function_ref.h>
-#include <troika/base/text.h>
-#include <troika/comm/failure/diagnosis.h>
-#include <troika/comm/failure/snapshot_collector.h>
-#include <troika/comm/group.h>
-#include <troika/comm/members.h>
-#include <troika/comm/p2p/work_queue.h>
+#include <troika/comm/engine_base.h>
 #include <troika/comm/shm/collective.h>
 #include <troika/comm/shm/mailbox.h>
 #include <troika/comm/shm/segments.h>
@@ -21,16 +15,16 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace troika::shm {
 
-class Engine final : public GroupEngine {
+class Engine final : public EngineBase {
  public:
   Engine(Members members, Attached attached, const Shape& shape, ShmGroup::Backoff backoff);
   // Finishes what is under way.
   ~Engine() override;
 
-  [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] bool writes_entries() const override { return true; }
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override;
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -47,7 +41,6 @@ class Engine final : public GroupEngine {
                const Call& call) override;
   Work exchange(std::span<const Transfer> transfers, const Call& call) override;
   Work barrier(const Call& call) override;
-  void abort(const std::string& reason) override;
   [[nodiscard]] at::Tensor allocate(std::size_t bytes) override;
 
  private:
@@ -55,32 +48,6 @@ class Engine final : public GroupEngine {
   template <class Finish>
   class Operation;
   class SmallExchange;
-  // What an operation is, in errors and to the others.
-  struct OperationContext {
-    std::string_view operation;  // a literal
-    std::string_view label;
-    Deadline deadline;
-    OperationRecord record;
-    // "all_reduce 'loss'"
-    [[nodiscard]] std::string text() const { return std::string(operation) + " " + quote(label); }
-  };
-  static OperationContext context_of(std::string_view operation, const Call& call) {
-    return {operation, call.label, call.deadline, call.record};
-  }
-  // For an operation that outlives the call: its label is the caller's.
-  class OwnedContext {
-   public:
-    explicit OwnedContext(const OperationContext& context)
-        : label_(context.label), context_(context) {}
-    [[nodiscard]] OperationContext get() const {
-      return {context_.operation, label_, context_.deadline, context_.record};
-    }
-
-   private:
-    std::string label_;
-    OperationContext context_;
-  };
-
   static constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
   // From so many bytes on the change to another thread, and back, does not count.
   static constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
@@ -107,34 +74,24 @@ class Engine final : public GroupEngine {
   [[nodiscard]] bool announcing_waits(std::uint64_t number, Placement placement);
   void announce(Collective& collective, const OperationContext& context);
   // Of short ones, whoever waits for them before long saves the change of thread.
-  Work enqueue(WorkQueue::Job job, const OwnedContext& name);
-  // Runs `body` and turns what it throws into the user's error, after which the group is broken. An
-  // operation that all have entered ends well even if a peer has left since.
-  void run(const OperationContext& context, FunctionRef<void()> body);
-  [[nodiscard]] std::exception_ptr overdue(const OperationContext& context);
-  // "all_reduce 'gradients' on axis data".
-  [[nodiscard]] std::string describe(const OperationContext& context) const;
-  // Gives others a moment to say why they aborted, and throws PeerError if they do: this group's
-  // members, and `held_up` also in another group.
-  void await_reason(const OperationContext& context, int held_up);
-  [[noreturn]] void throw_abort_reason(const OperationContext& context, int member,
-                                       const AbortReason& reason);
-  // Throws what the user is told of an operation that is late, or that a peer has broken.
-  [[noreturn]] void throw_deadline_error(const OperationContext& context,
-                                         const std::vector<int>& missing);
+  Work enqueue_last(WorkQueue::Job job, const OwnedContext& context);
+
+  // An operation that all have entered ends well even if a peer has left since.
+  void translate(const OperationContext& context) override;
+  void break_connections(const Failure& reason) override { group_.abort(encode(reason)); }
+  void await_writers() override { group_.close(); }
+  // All members hear of a failure through shared memory.
+  [[nodiscard]] std::optional<Failure> listen(const OperationContext& context, int member,
+                                              Seconds timeout) override;
+  // Throws what the user is told of an operation that a peer has broken.
   [[noreturn]] void throw_peer_error(const OperationContext& context, const Broken& error);
-  // What holds the operation up.
-  [[nodiscard]] Diagnosis examine(const OperationContext& context, std::vector<int> suspects);
   [[nodiscard]] Diagnosis examine_mismatch(const OperationContext& context, const Mismatch& error);
   [[nodiscard]] std::string describe_exit(int member);
-  // Breaks the group; the tensors of this member are left alone from then on.
-  void fail(const AbortReason& reason);
   static void wait_ignoring_errors(Pending& pending);
   void finish_exchange(const OperationContext& context,
                        const std::shared_ptr<Mailbox::Batch>& batch);
   void watch();
 
-  Members members_;
   std::vector<std::optional<PeerConnection>> connections_;
   ShmGroup group_;
   std::shared_ptr<Segments> segments_;
@@ -144,10 +101,8 @@ class Engine final : public GroupEngine {
   // In order; finished, at the latest, by later ones that wait for it.
   std::deque<std::shared_ptr<Pending>> pending_;
   std::vector<std::shared_ptr<Pending>> pending_exchanges_;
-  std::unique_ptr<WorkQueue> queue_;
   Work last_queued_;
   Work last_to_announce_;  // of those that are announced there
-  std::unique_ptr<WorkQueue> exchange_queue_;
   UniqueFd stop_watching_;
   std::thread watcher_;
 };

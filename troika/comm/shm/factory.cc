@@ -1,32 +1,31 @@
 // Makes the engine shm: its members find each other's sockets through the store.
 #include <troika/base/error.h>
 #include <troika/comm/bootstrap/group_rendezvous.h>
-#include <troika/comm/factory.h>
+#include <troika/comm/kinds.h>
 #include <troika/comm/shm/backoff.h>
 #include <troika/comm/shm/engine.h>
 #include <troika/observe/machine.h>
 
 #include <algorithm>
 
-namespace troika::detail {
+namespace troika {
+namespace {
 
-EngineFacts shm_facts() {
-  EngineFacts facts{.kind = EngineKind::kShm,
-                    .name = "shm",
-                    .built = true,
-                    .usable = true,
-                    .reason = "shared memory, between the ranks of one host"};
+EngineAvailability shm_availability() {
+  EngineAvailability available{
+      .built = true, .usable = true, .reason = "shared memory, between the ranks of one host"};
   try {
     (void)shm::MemoryFile::create(1);
   } catch (const Error& error) {
-    facts.usable = false;
-    facts.reason = error.what();
+    available.usable = false;
+    available.reason = error.what();
   }
-  return facts;
+  return available;
 }
 
 std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context,
-                                             GroupRendezvous& rendezvous) {
+                                             detail::GroupRendezvous* at) {
+  detail::GroupRendezvous& rendezvous = *at;
   Members members = rendezvous.members();
   const shm::Listener listener;
   const auto names = rendezvous.exchange("door", listener.name());
@@ -54,4 +53,14 @@ std::shared_ptr<GroupEngine> make_shm_engine(const EngineContext& context,
   }
 }
 
-}  // namespace troika::detail
+}  // namespace
+
+const EngineKind& shm_kind() {
+  static constexpr EngineKind kKind{.name = "shm",
+                                    .traits = {.reach = EngineTraits::Reach::kOneHost},
+                                    .availability = shm_availability,
+                                    .make = make_shm_engine};
+  return kKind;
+}
+
+}  // namespace troika

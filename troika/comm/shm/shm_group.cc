@@ -1,3 +1,4 @@
+#include <troika/base/failure_timing.h>
 #include <troika/comm/shm/shm_group.h>
 
 #include <linux/futex.h>
@@ -163,7 +164,7 @@ void ShmGroup::close() {
   own().closed().store(1);
   const Deadline enough = [&] {
     const std::lock_guard lock(mutex_);
-    if (!until_closed_) until_closed_ = Deadline::in(kWriterTimeout);
+    if (!until_closed_) until_closed_ = Deadline::in(failure_timing::kPeerWriters);
     return *until_closed_;
   }();
   for (int member = 0; member < size(); ++member) {

@@ -197,8 +197,7 @@ class ShmGroup {
   };
   // No peer writes to this member's memory once it returns: an operation has failed, and its
   // tensors are the caller's again. One that has stopped while it writes is waited for until
-  // kWriterTimeout after the first failure. Any thread.
-  static constexpr Seconds kWriterTimeout{0.5};
+  // kPeerWriters after the first failure. Any thread.
   void close();
   // A member that has closed its memory, after which what was read there may be anything.
   [[nodiscard]] std::optional<int> closed() const;

@@ -1,7 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/parallel/data_parallel/replica_agreement.h>
-#include <troika/rendezvous/agreement.h>
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
@@ -101,10 +100,6 @@ ValidationError validate_tensor(std::string_view kind, const NamedTensor& named)
   return {};
 }
 
-std::string ranks_in_words(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list_ranks(ranks);
-}
-
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all) {
   std::map<std::string, std::vector<int>> ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -115,15 +110,9 @@ std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::str
 
 void throw_on_all_ranks(const Session& session, const ValidationError& own,
                         std::string_view label) {
-  const std::string mine = own.text.empty() ? "" : own.text + "\n" + own.hint;
-  std::string message, hint;
-  for (const auto& [problem, ranks] : ranks_by_text(session.gather(mine, label))) {
-    const std::size_t end = problem.find('\n');
-    if (message.empty()) hint = problem.substr(end + 1);
-    message +=
-        (message.empty() ? "" : "; ") + problem.substr(0, end) + ", on " + ranks_in_words(ranks);
-  }
-  if (!message.empty()) throw UsageError(message, hint);
+  std::optional<Failure> failure;
+  if (!own.text.empty()) failure = Failure{ExitCode::kUsage, own.text, own.hint};
+  troika::throw_on_all_ranks(session, failure, label);
 }
 
 void compare_modules(const Session& session, std::span<const NamedTensor> parameters,

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/param/named_tensor.h>
-#include <troika/session/session.h>
+#include <troika/session/consensus.h>
 
 #include <map>
 #include <span>
@@ -22,9 +22,6 @@ struct ValidationError {
 
 // Of a parameter or buffer (`kind`) whose values broadcast_tensors() could not read, or write to.
 [[nodiscard]] ValidationError validate_tensor(std::string_view kind, const NamedTensor& named);
-
-// "rank 1", "ranks 1, 3-5"
-[[nodiscard]] std::string ranks_in_words(const std::vector<int>& ranks);
 
 // What ranks say (nothing if empty), with the ranks that say the same.
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all);

@@ -24,14 +24,12 @@ class WorkQueue {
     kSoon  // within kSoon, so that short ones are left to whoever waits for them
   };
 
-  // After its deadline `run` asks around for whose fault it is, for at most so long.
-  static constexpr Seconds kDiagnosisTimeout{3};
   static constexpr Seconds kSoon{2e-3};
 
-  // What an operation does. `run` blocks until it is over, by its deadline and a little more, and
-  // throws the error that the user gets. `overdue` makes that error when the deadline passes before
-  // `run` was even reached, since an earlier operation hangs; it must see to it that nothing hangs
-  // any longer.
+  // What an operation does. `run` blocks until it is over, by failure_timing::kDiagnosis after its
+  // deadline, and throws the error that the user gets. `overdue` makes that error when the deadline
+  // passes before `run` was even reached, since an earlier operation hangs; it must see to it that
+  // nothing hangs any longer.
   struct Job {
     Deadline deadline;
     std::function<void()> run;

@@ -1,4 +1,5 @@
-#include <troika/comm/p2p/work_queue.h>
+#include <troika/base/failure_timing.h>
+#include <troika/comm/work_queue.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -57,8 +58,8 @@ class WorkQueue::Task : public Work::State, public std::enable_shared_from_this<
 
   void wait() override {
     // The error comes from `run`; this is for a task that `run` never reaches.
-    const auto wait_limit =
-        job_.deadline.at() + std::chrono::duration_cast<Clock::duration>(kDiagnosisTimeout);
+    const auto wait_limit = job_.deadline.at() +
+                            std::chrono::duration_cast<Clock::duration>(failure_timing::kDiagnosis);
     std::unique_lock lock(queue_->mutex);
     while (!done_) {
       if (const std::shared_ptr<Task> task = queue_->take_for(*this)) {

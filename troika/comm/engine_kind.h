@@ -1,0 +1,52 @@
+// An engine as a value: its name, what it can do, and how it is made. Each engine's folder defines
+// one, and all stand in one list (kinds.cc); a recipe's `auto` picks among them. An engine has no
+// keys of its own yet.
+#pragma once
+
+#include <troika/comm/engines.h>
+#include <troika/comm/group.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troika {
+
+namespace detail {
+class GroupRendezvous;
+}
+
+// What an engine's group of two or more is made of.
+struct EngineContext {
+  const std::string& axis;
+  const std::vector<int>& ranks;
+  int index;
+  const EngineOptions& options;
+};
+
+// Whether an engine is there, on this machine. `reason` is why not, and what to do; or what the
+// engine is for.
+struct EngineAvailability {
+  bool built;
+  bool usable;
+  std::string reason;
+};
+
+struct EngineKind {
+  std::string_view name;
+  EngineTraits traits;
+  EngineAvailability (*availability)();
+  // Collective: whether it works on all members. May start what it needs. Null: wherever it is
+  // usable.
+  bool (*works_on_all)(detail::GroupRendezvous& rendezvous) = nullptr;
+  // Collective. `rendezvous` is null for an engine that exchanges nothing.
+  std::shared_ptr<GroupEngine> (*make)(const EngineContext& context,
+                                       detail::GroupRendezvous* rendezvous);
+
+  // The list, in the order in which users read it.
+  [[nodiscard]] static std::span<const EngineKind* const> all();
+};
+
+}  // namespace troika
