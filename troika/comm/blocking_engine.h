@@ -34,8 +34,8 @@ class BlockingEngine : public EngineBase {
   Work collective(std::string_view operation, const Call& call, Body body);
 
  private:
-  // Each does its operation, with the arguments of GroupEngine, before it returns. One runs at a
-  // time, in the order of the calls, by any thread.
+  // Run the operation to its end, with the arguments of GroupEngine. One runs at a time, in the
+  // order of the calls, in any thread.
   virtual void run_all_reduce(const at::Tensor& tensor, ReduceOp op,
                               const OperationContext& context) = 0;
   virtual void run_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Counts counts,
@@ -52,7 +52,8 @@ class BlockingEngine : public EngineBase {
   virtual void run_scatter(const at::Tensor& output, const at::Tensor& input, int root,
                            const OperationContext& context) = 0;
   virtual void run_barrier(const OperationContext& context) = 0;
-  // By when a body is over that has the deadline of its caller.
+  // Returns the deadline of a body whose caller has `deadline`. It is later where bodies take
+  // several steps.
   [[nodiscard]] virtual Deadline end_of(const Deadline& deadline) const { return deadline; }
 };
 

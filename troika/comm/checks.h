@@ -11,33 +11,35 @@
 
 namespace troika::detail {
 
-// "fp32", "int64"; a literal. Empty for what groups do not carry.
+// Returns the dtype's name, a literal such as "fp32" or "int64". Empty for a dtype that groups do
+// not carry.
 [[nodiscard]] std::string_view name_of(at::ScalarType dtype);
 
-// The operation whose arguments are checked; all members throw UsageError "all_reduce 'label':
-// ...".
+// Checks the arguments of an operation. Every check throws UsageError "all_reduce 'label': ...".
 class ArgumentCheck {
  public:
   // `engine` may be null: a group of one takes tensors of any device.
   ArgumentCheck(std::string_view operation, const Call& call, int size, const GroupEngine* engine)
       : operation_(operation), label_(call.label), size_(size), engine_(engine) {}
 
-  // Defined, strided, contiguous, of a dtype that travels, on a device that the engine takes.
+  // Requires a tensor that is defined, strided and contiguous, of a dtype that groups carry, on a
+  // device that the engine accepts.
   void tensor(const at::Tensor& tensor, std::string_view name) const;
   void same_dtype(const at::Tensor& output, const at::Tensor& input) const;
   void reduction(const at::Tensor& tensor, ReduceOp op) const;
   void member(int index, std::string_view name) const;
   void elements(const at::Tensor& tensor, std::string_view name, std::int64_t expected) const;
-  // One count a member, none negative. Returns their sum.
+  // Requires one count for each member, none negative. Returns their sum.
   std::int64_t counts(std::span<const std::int64_t> counts, std::string_view name) const;
-  // `counts`, or equal parts of `whole` where it is empty.
+  // Returns `counts`, or equal parts of `whole` where `counts` is empty.
   [[nodiscard]] std::vector<std::int64_t> counts_or_equal(std::span<const std::int64_t> counts,
                                                           const at::Tensor& whole,
                                                           std::string_view name) const;
-  // `part` shares no memory with `whole`, unless it is exactly the elements from `own` on.
+  // Requires that `part` shares no memory with `whole`, unless it is exactly the elements from
+  // `own` on.
   void apart_or_own(const at::Tensor& part, const at::Tensor& whole, std::int64_t own) const;
   void apart(const at::Tensor& output, const at::Tensor& input) const;
-  // What is received shares no memory with anything else in the same exchange.
+  // Requires that a received tensor shares no memory with any other tensor of the same exchange.
   void apart(std::span<const Transfer> transfers) const;
 
   [[noreturn]] void refuse(const std::string& why, std::string hint = {}) const;

@@ -34,29 +34,29 @@ class EngineBase : public GroupEngine {
   struct Parts {
     std::string name;
     Members members;
-    // Looks at members of other hosts where it has a store.
+    // Collects from members of other hosts, too, where it has a store.
     SnapshotCollector snapshot_collector{std::nullopt};
-    // Tells the others why this member has failed, and watches for their reasons. Nothing where the
+    // Publishes why this member has failed, and has the reasons of the others. Absent where the
     // engine does both itself.
     std::optional<AbortStore> abort_store = {};
   };
   // The watcher acts only while an operation is under way, so never before the engine is complete.
   explicit EngineBase(Parts parts);
-  // Waits for what is under way, then stops all threads of the base. Every engine's destructor
-  // calls it before anything of the engine goes.
+  // Waits for operations under way, then stops all threads of the base. Every engine's destructor
+  // must call it before the engine's own members are destroyed.
   void stop();
 
   [[nodiscard]] const Members& members() const { return members_; }
   [[nodiscard]] int index() const { return members_.index; }
-  // "all_reduce 'gradients' on axis data".
+  // Returns "all_reduce 'gradients' on axis data".
   [[nodiscard]] std::string describe(const OperationContext& context) const;
 
-  // Queues a job that blocks, after those before it, or beside them. `context` names it in the
-  // error that it gets if its deadline passes before it is reached.
+  // Queue a job that blocks: enqueue() after the jobs before it, enqueue_beside() independently of
+  // them. `context` names the job in its error if its deadline passes before it is reached.
   Work enqueue(WorkQueue::Job job, const OwnedContext& context);
   Work enqueue_beside(WorkQueue::Job job, const OwnedContext& context);
 
-  // Runs `body`; what it throws becomes the user's error, after which the engine has failed.
+  // Runs `body`. An exception of it becomes the user's error, after which the engine has failed.
   template <class Body>
   void run(const OperationContext& context, const Body& body) {
     try {
@@ -65,7 +65,8 @@ class EngineBase : public GroupEngine {
       throw_users_error(context);
     }
   }
-  // The same while the abort store is watched, for an operation that waits for others.
+  // Runs `body` as run() does, and watches the abort store meanwhile. For an operation that waits
+  // for others.
   template <class Body>
   void run_watched(const OperationContext& context, const Body& body) {
     std::optional<AbortWatcher::ActiveOperation> active;
@@ -73,47 +74,49 @@ class EngineBase : public GroupEngine {
     run(context, body);
   }
 
-  // Ends everything, here and at the peers. The first failure stays; later ones only wait until
-  // peers leave this member's tensors alone. Any thread.
+  // Ends all operations, here and at the peers. The first failure stays; later calls only wait
+  // until peers no longer touch this member's tensors. Any thread.
   void fail(const Failure& reason);
-  // Fails, and returns the PeerError with the same words: "all_reduce 'x' on axis data: WHAT".
+  // Calls fail(), and returns the PeerError with the same words: "all_reduce 'x' on axis data:
+  // WHAT".
   [[nodiscard]] PeerError failed_with(const OperationContext& context, const std::string& what,
                                       const std::string& hint);
   [[nodiscard]] bool has_failed() const;
   // Throws PeerError with the first failure, if there was one.
   void throw_if_failed(const OperationContext& context) const;
 
-  // The user's error for an operation whose deadline has passed, after which the engine has failed.
-  // `suspects` are members that this one has heard nothing from.
+  // Returns the user's error for an operation whose deadline has passed, after which the engine has
+  // failed. `suspects` are members that this one has heard nothing from.
   [[nodiscard]] std::exception_ptr late(const OperationContext& context, std::vector<int> suspects);
-  // What holds the operation up.
+  // Diagnoses what holds the operation up. `suspects` are as for late().
   [[nodiscard]] Diagnosis examine(const OperationContext& context, std::vector<int> suspects);
-  // By member; nothing for those of whom nothing is known.
+  // Returns the snapshots by member; nothing for a member that is not known about.
   [[nodiscard]] std::vector<std::optional<RankSnapshot>> snapshots();
-  // "lost rank 1 (host a, pid 7); it last completed ...".
+  // Returns "lost rank 1 (host a, pid 7); it last completed ...".
   [[nodiscard]] std::string describe_loss(int member,
                                           const std::optional<RankSnapshot>& last) const;
-  // Why `member` has failed, if the abort store has it within `timeout`.
+  // Returns why `member` has failed, if the abort store has it within `timeout`.
   [[nodiscard]] std::optional<Failure> reason_of(int member, Seconds timeout);
 
  private:
-  // Called while an exception of a body is handled: throws the user's error for one of the engine's
-  // own types, after fail(). Returns for all others.
+  // Throws the user's error, after fail(), for an exception of the engine's own types. Returns for
+  // all others. Called while an exception of a body is handled.
   virtual void translate(const OperationContext& context) = 0;
   // Ends the operations under way of this member and, where the engine can, of its peers. Called
   // once. Any thread.
   virtual void break_connections(const Failure& reason) = 0;
   // Returns when no peer touches this member's tensors any more. Called at every failure.
   virtual void await_writers() {}
-  // Waits `timeout` for why `member` has failed; throws the user's error if another is to blame.
+  // Waits up to `timeout` for the reason for which `member` has failed. Throws the user's error if
+  // another member is to blame.
   [[nodiscard]] virtual std::optional<Failure> listen(const OperationContext& context, int member,
                                                       Seconds timeout);
 
   [[noreturn]] void throw_users_error(const OperationContext& context);
   [[nodiscard]] std::exception_ptr overdue(const OperationContext& context);
-  // "rank 1 (host a, pid 7) gave up: ...".
+  // Returns the failure "rank 1 (host a, pid 7) gave up: ...", with the hint of `reason`.
   [[nodiscard]] Failure quoted(int member, const Failure& reason) const;
-  // Why `member` gave up, in this group or another, if it says so within a moment.
+  // Returns why `member` gave up, in this group or another, if it gives the reason within a moment.
   [[nodiscard]] std::optional<Failure> await_reason(const OperationContext& context, int member);
 
   std::string name_;

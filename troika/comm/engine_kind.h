@@ -18,7 +18,7 @@ namespace detail {
 class GroupRendezvous;
 }
 
-// What an engine's group of two or more is made of.
+// The arguments with which an engine makes a group of two or more.
 struct EngineContext {
   const std::string& axis;
   const std::vector<int>& ranks;
@@ -26,8 +26,8 @@ struct EngineContext {
   const EngineOptions& options;
 };
 
-// Whether an engine is there, on this machine. `reason` is why not, and what to do; or what the
-// engine is for.
+// The availability of an engine on this machine. `reason` says why it cannot be used and what to
+// do, or what the engine is for.
 struct EngineAvailability {
   bool built;
   bool usable;
@@ -38,14 +38,15 @@ struct EngineKind {
   std::string_view name;
   EngineTraits traits;
   EngineAvailability (*availability)();
-  // Collective: whether it works on all members. May start what it needs. Null: wherever it is
-  // usable.
+  // Collective. Returns whether the engine works on all members. May start what it needs. Null: the
+  // engine works wherever it is usable.
   bool (*works_on_all)(detail::GroupRendezvous& rendezvous) = nullptr;
-  // Collective. `rendezvous` is null for an engine that exchanges nothing.
+  // Collective. Makes the engine of a group. `rendezvous` is null for an engine that exchanges
+  // nothing.
   std::shared_ptr<GroupEngine> (*make)(const EngineContext& context,
                                        detail::GroupRendezvous* rendezvous);
 
-  // The list, in the order in which users read it.
+  // Returns all engines, in the order in which users read them.
   [[nodiscard]] static std::span<const EngineKind* const> all();
 };
 

@@ -19,47 +19,47 @@ namespace troika {
 
 struct EngineOptions {
   std::string engine{kAutoEngine};
-  // Where the members meet; only used while the group is made. May be null where none is needed:
-  // for a group of one, and for the engine `fake`.
+  // The store over which the members meet, used only while the group is made. May be null for a
+  // group of one and for the engine `fake`.
   const Store* store = nullptr;
-  // At which the others can reach this process. Empty: that of the interface which leads to the
-  // store. TROIKA_INTERFACE and GLOO_SOCKET_IFNAME take precedence.
+  // The address at which the others can reach this process. Empty: that of the interface which
+  // leads to the store. TROIKA_INTERFACE and GLOO_SOCKET_IFNAME take precedence.
   std::string address = {};
-  // Reduce in the order of members, so that a run repeated gives the same bits, and the same ones
-  // on one host as on several. Engines that have nothing faster always do.
+  // The order of reductions. kInOrder is the order of members: a repeated run gives the same bits,
+  // and the same ones on one host as on several. Engines that have nothing faster always use it.
   enum class ReductionOrder { kFastest, kInOrder } reduction_order = ReductionOrder::kFastest;
-  // Which ranks of the world share a host: a number for each, equal for those who do. Empty: `auto`
+  // Returns a number for each rank of the world, equal for ranks that share a host. Empty: `auto`
   // finds out by trying. For tests, which pretend that one host is several.
   std::function<int(int rank)> host_of = {};
-  // Ranks of the job on this host, in whatever groups: they share its cores, which decides how a
-  // rank waits. 0: those of the group are all there are.
+  // The number of ranks of the job on this host, in all groups. They share its cores, which decides
+  // how a rank waits. 0: the group's ranks are the only ones.
   int ranks_on_host = 0;
-  // Counts the rebuilds of the job.
+  // The number of rebuilds of the job.
   std::uint64_t generation = 0;
-  // For the members to come and to connect.
+  // The time for the members to come and to connect.
   Seconds rendezvous_timeout = Seconds(300);
   GroupObservers observers = {};
-  // Where the flight recorders of the ranks of this host lie, if there are any: tells what a rank
-  // that is missing did last. This rank's is `observers.recorder`, which must lie there, too.
+  // The folder of the flight recorders of this host's ranks, if there are any. They show what a
+  // missing rank did last. This rank's is `observers.recorder`, which must lie there, too.
   std::filesystem::path recorders = {};
 };
 
-// What an engine can do.
+// The abilities of an engine.
 struct EngineTraits {
-  // Between which ranks it exchanges values; kNowhere: one process stands for all.
+  // The ranks between which it exchanges values. kNowhere: one process stands for all.
   enum class Reach { kNowhere, kOneHost, kAnyHosts };
   Reach reach = Reach::kAnyHosts;
   // Takes tensors of the host, else those of a GPU.
   bool carries_host_memory = true;
-  // Always reduces in the order of members.
+  // Reduces in the order of members, whatever the options say.
   bool reduces_in_order = true;
-  // Of those that could do the same, `auto` takes the one with the highest.
+  // The priority for `auto`: among engines that could do the same, it takes the highest.
   int preference = 0;
 
   [[nodiscard]] bool exchanges() const { return reach != Reach::kNowhere; }
 };
 
-// What a user may choose.
+// An engine that a user may choose.
 struct EngineFacts {
   std::string name;
   bool built;
@@ -68,21 +68,21 @@ struct EngineFacts {
   EngineTraits traits = {};
 };
 
-// All engines. Looks for the plug-ins that they need.
+// Returns all engines. Looks for the plug-ins that they need.
 [[nodiscard]] std::vector<EngineFacts> list_engines();
 
-// Returns the traits of an engine; those of kAutoEngine are the defaults. Throws UsageError for a
-// name that is none, with those that are.
+// Returns the traits of an engine; those of kAutoEngine are the defaults. Throws UsageError for an
+// unknown name, with the names that exist.
 [[nodiscard]] EngineTraits traits_of_engine(std::string_view name);
 
 // Returns the name of the engine that `name` stands for: kAutoEngine is the fastest one that can be
 // used. Throws UsageError naming an engine that cannot be used, or that does not exist.
 [[nodiscard]] std::string_view resolve_engine(std::string_view name);
 
-// Collective among `ranks` (world ranks in ascending order; this process is the one at `index`),
-// who make their groups in the same order. The first group over MPI is of all ranks of the job, as
-// a Session's is: MPI is started with it. Throws RendezvousError naming the ranks that do not come
-// within the time-out, UsageError naming an engine that is not built.
+// Makes a group. Collective among `ranks` (world ranks in ascending order; this process is the one
+// at `index`), which make their groups in the same order. The first group over MPI must have all
+// ranks of the job, as a Session's has: MPI is started with it. Throws RendezvousError naming the
+// ranks that do not come within the time-out, UsageError naming an engine that is not built.
 [[nodiscard]] Group make_group(std::string axis, std::vector<int> ranks, int index,
                                const EngineOptions& options);
 

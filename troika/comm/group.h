@@ -42,14 +42,15 @@ class Trace;
 // min hand on a NaN. fp16 and bf16 are summed in fp32 and rounded once.
 enum class ReduceOp { kSum, kAverage, kMax, kMin };
 
-// What an operation is called in messages and records, and by when it must be done.
+// The name of an operation in messages and records, and its deadline.
 struct Call {
   std::string_view label;
   Deadline deadline;
-  // Filled in by Group, for its engine.
+  // Set by Group, for its engine.
   OperationRecord record = {};
   OperationEntry* entry = nullptr;  // of use while the engine is being called
-  // Of an engine that writes entries: the operation is under way.
+  // Writes the operation's entry in the record: the operation is under way. Called by an engine
+  // whose writes_entries() is true.
   void entered() const {
     if (entry) entry->write();
   }
@@ -66,7 +67,7 @@ class Work {
     virtual void on_done(std::function<void(std::exception_ptr)> callback) = 0;
   };
 
-  // Already done.
+  // Makes a Work that is already done.
   Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
@@ -98,12 +99,13 @@ struct Transfer {
   at::Tensor tensor;
 };
 
-// What an engine implements. Ranks here are positions in the group, of which there are at least
-// two. Arguments have been checked and `counts` is never empty; tensors do not require gradients.
-// `call.record` takes the bytes that this member sends to others and how often it waits for them;
-// its signature is equal on all members that are in the same operation, and its place counts the
-// collectives of the group. It is written down before the engine is called, or, if the engine says
-// so, when it calls `call.entered()`. Callers use Group.
+// The interface that an engine implements; callers use Group. Ranks here are positions in the
+// group, which has at least two members. Arguments have been checked and `counts` is never empty;
+// tensors do not require gradients. `call.record` takes the bytes that this member sends to others
+// and how often it waits for them. Its signature is equal on all members that are in the same
+// operation, and its place counts the collectives of the group. Group writes the record before it
+// calls the engine, or, where writes_entries() is true, the engine does when it calls
+// `call.entered()`.
 class GroupEngine {
  public:
   virtual ~GroupEngine() = default;
@@ -112,9 +114,9 @@ class GroupEngine {
   [[nodiscard]] virtual bool accepts(at::DeviceType device) const {
     return device == at::DeviceType::CPU;
   }
-  // Whether every operation calls `call.entered()`, before it waits for others or counts anything
-  // in the record; others may have been told already, and the record is written while they are on
-  // their way. Of one that throws before, Group writes it.
+  // Returns whether every operation calls `call.entered()`, before it waits for others or counts
+  // anything in the record. The engine may have told the others already: the record is then written
+  // while they are on their way. Group writes the record of an operation that throws before.
   [[nodiscard]] virtual bool writes_entries() const { return false; }
   virtual Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) = 0;
   virtual Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -135,12 +137,13 @@ class GroupEngine {
   // Ends every operation under way, and every later one, with PeerError. `reason` is a line, and a
   // second one is the hint. Any thread.
   virtual void abort(const std::string& reason) = 0;
-  // Memory that peers can read where the engine can, 64-byte aligned, zeroed; else ordinary memory.
+  // Returns zeroed bytes, 64-byte aligned: memory that peers can read where the engine can, else
+  // ordinary memory.
   [[nodiscard]] virtual at::Tensor allocate(std::size_t bytes);
 };
 
-// Who is told of every operation; each may be null. `trace` gets spans on its communication track,
-// `fault_injector` is told before an operation is entered.
+// The observers of every operation; each may be null. `trace` gets spans on its communication
+// track. `fault_injector` is called before an operation is entered.
 struct GroupObservers {
   std::shared_ptr<Recorder> recorder;
   std::shared_ptr<Trace> trace;
@@ -149,7 +152,7 @@ struct GroupObservers {
 
 class Group {
  public:
-  // A group of one.
+  // Makes a group of one.
   Group() = default;
   // `ranks` are the members' world ranks; `index` is this process's position among them. `name`
   // names the group in messages. `engine` is null for a group of one. `identity` tells the group
@@ -159,48 +162,53 @@ class Group {
 
   [[nodiscard]] int rank() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
-  // World ranks of the members, by position.
+  // Returns the members' world ranks, by position.
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Counts the rebuilds of the job: groups of different generations never talk to each other.
+  // Returns the number of rebuilds of the job: groups of different generations never talk to each
+  // other.
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
-  // "gloo", "shm", ...; "none" for a group of one.
+  // Returns "gloo", "shm", ...; "none" for a group of one.
   [[nodiscard]] std::string_view engine_name() const;
-  // Bytes that this rank has sent or reduced through this group: the sum of its inputs' sizes. What
-  // an algorithm puts on the wire for them is in docs/engines.md. Zero for a group of one.
+  // Returns the bytes that this rank has sent or reduced through this group: the sum of its inputs'
+  // sizes. What an algorithm puts on the wire for them is in docs/engines.md. Zero for a group of
+  // one.
   [[nodiscard]] std::uint64_t input_bytes() const;
 
-  // In place. Average divides the sum by size().
+  // Reduces in place. Average divides the sum by size().
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const;
-  // `input` holds sum(counts) elements; member i's `output` gets counts[i] of them. Empty `counts`:
-  // equal parts. `output` may be this member's part of `input`.
+  // Reduces `input`, which holds sum(counts) elements; member i's `output` gets counts[i] of them.
+  // Empty `counts`: equal parts. `output` may be this member's part of `input`.
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                       const Call& call, std::span<const std::int64_t> counts = {}) const;
-  // Member i gives counts[i] elements; `output` holds them all, in order. Empty `counts`: equal
-  // parts. `input` may be this member's part of `output`.
+  // Gathers counts[i] elements from each member i; `output` holds them all, in order. Empty
+  // `counts`: equal parts. `input` may be this member's part of `output`.
   Work all_gather(const at::Tensor& output, const at::Tensor& input, const Call& call,
                   std::span<const std::int64_t> counts = {}) const;
   // Sends input_counts[i] elements to member i, and receives output_counts[i] from it.
   Work all_to_all(const at::Tensor& output, std::span<const std::int64_t> output_counts,
                   const at::Tensor& input, std::span<const std::int64_t> input_counts,
                   const Call& call) const;
-  // In place, from member `root`.
+  // Copies the tensor of member `root` to all members, in place.
   Work broadcast(const at::Tensor& tensor, int root, const Call& call) const;
-  // `output` ([size(), ...] of `input`) is used on `root` only, and may be undefined elsewhere.
+  // Gathers all members' `input` on `root`. `output` ([size(), ...] of `input`) is used there only,
+  // and may be undefined elsewhere.
   Work gather(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
-  // `input` ([size(), ...] of `output`) is used on `root` only, and may be undefined elsewhere.
+  // Scatters `input` from `root`. `input` ([size(), ...] of `output`) is used there only, and may
+  // be undefined elsewhere.
   Work scatter(const at::Tensor& output, const at::Tensor& input, int root, const Call& call) const;
   // Posts all sends and receives together, before it returns; nothing is assumed about buffering.
-  // Only those named take part. Transfers between the same pair match in order, with equal sizes;
-  // those of a member with itself are copies. What is received shares no memory with the rest.
+  // Only the members that transfers name take part. Transfers between the same pair match in order,
+  // with equal sizes; those of a member with itself are copies. A received tensor must share no
+  // memory with the rest.
   Work exchange(std::span<const Transfer> transfers, const Call& call) const;
   Work barrier(const Call& call) const;
 
   // Ends every operation under way, and every later one, with PeerError. `reason` is a line, and a
   // second one is the hint. Any thread.
   void abort(const std::string& reason) const;
-  // Zeroed bytes, 64-byte aligned, that peers can read where the engine can. Throws StorageError
-  // where there is not so much memory.
+  // Returns zeroed bytes, 64-byte aligned, that peers can read where the engine can. Throws
+  // StorageError if there is not so much memory.
   [[nodiscard]] at::Tensor allocate(std::size_t bytes) const;
 
  private:

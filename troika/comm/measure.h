@@ -15,8 +15,8 @@ struct AllReduceTiming {
   double bus_bandwidth = 0;  // bytes a second
 };
 
-// 2 (n-1)/n times the bytes over the time: what each of n ranks must at least send and receive for
-// an all-reduce, a second (nccl-tests, doc/PERFORMANCE.md).
+// Returns 2 (n-1)/n times the bytes over the time. That is what each of n ranks must at least send
+// and receive for an all-reduce, a second (nccl-tests, doc/PERFORMANCE.md).
 [[nodiscard]] double all_reduce_bus_bandwidth(std::int64_t bytes, Seconds time, int ranks);
 
 // Collective. Times `repetitions` blocking all-reduces of `bytes` of fp32, after a few that are not

@@ -16,13 +16,13 @@ struct Members {
   std::vector<int> pids = {};                // as each process knows itself
   int index = 0;                             // this process
   std::uint64_t generation = 0;
-  // Where the flight recorders of the ranks of this host lie; empty if there are none.
+  // The folder of the flight recorders of this host's ranks; empty if there are none.
   std::filesystem::path recorders = {};
 
   [[nodiscard]] int size() const { return static_cast<int>(ranks.size()); }
-  // "rank 3 (host b, pid 4711)"
+  // Returns "rank 3 (host b, pid 4711)".
   [[nodiscard]] std::string name(int member) const;
-  // Whether a member's process can be looked at from here.
+  // Returns whether a member's process can be looked at from here.
   [[nodiscard]] bool on_this_host(int member) const;
 };
 

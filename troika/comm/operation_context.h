@@ -23,11 +23,11 @@ struct OperationContext {
                    const OperationRecord& its_record)
       : operation(name), label(its_label), deadline(its_deadline), record(its_record) {}
 
-  // "all_reduce 'loss'". Only errors need it, so it is not made before there is one.
+  // Returns "all_reduce 'loss'". Only errors need it, so it is not made before there is one.
   [[nodiscard]] std::string text() const { return std::string(operation) + " " + quote(label); }
 };
 
-// For an operation that outlives the call: its label is the caller's.
+// The context of an operation that outlives the call, whose label belongs to the caller.
 class OwnedContext {
  public:
   explicit OwnedContext(const OperationContext& context)

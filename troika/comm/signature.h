@@ -10,7 +10,7 @@
 
 namespace troika {
 
-// What is left of an operation's name once it is compiled: FNV-1a (Fowler, Noll and Vo).
+// The name of an operation, hashed at compile time: FNV-1a (Fowler, Noll and Vo).
 class OperationName {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): a literal is what it is written as.
@@ -25,12 +25,12 @@ class OperationName {
   std::uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-// Of an operation, and of what else (a root, a reduction) there is.
+// Returns the signature of an operation, and of `more` where there is more (a root, a reduction).
 [[nodiscard]] std::uint64_t signature_of(OperationName operation, std::uint64_t more);
-// And of a tensor of the same size and type on all members.
+// Adds a tensor, of the same size and type on all members.
 [[nodiscard]] std::uint64_t signature_of(OperationName operation, const at::Tensor& tensor,
                                          std::uint64_t more = 0);
-// And of how it is cut.
+// Adds the counts by which the tensor is cut.
 [[nodiscard]] std::uint64_t signature_of(OperationName operation, const at::Tensor& tensor,
                                          std::span<const std::int64_t> counts,
                                          std::uint64_t more = 0);

@@ -18,7 +18,7 @@ class WorkQueue {
     kIndependent  // whoever waits for an operation runs it at once
   };
 
-  // When the queue's thread takes an operation that nobody waits for.
+  // The time at which the queue's thread takes an operation that no caller waits for.
   enum class Start {
     kAtOnce,
     kSoon  // within kSoon, so that short ones are left to whoever waits for them
@@ -26,27 +26,27 @@ class WorkQueue {
 
   static constexpr Seconds kSoon{2e-3};
 
-  // What an operation does. `run` blocks until it is over, by failure_timing::kDiagnosis after its
-  // deadline, and throws the error that the user gets. `overdue` makes that error when the deadline
-  // passes before `run` was even reached, since an earlier operation hangs; it must see to it that
-  // nothing hangs any longer.
+  // An operation. `run` blocks until it is over, by failure_timing::kDiagnosis after its deadline,
+  // and throws the error that the user gets. `overdue` makes that error when the deadline passes
+  // before `run` was even reached, since an earlier operation hangs. It must ensure that nothing
+  // hangs any longer.
   struct Job {
     Deadline deadline;
     std::function<void()> run;
     std::function<std::exception_ptr()> overdue;
     Start start = Start::kAtOnce;
-    // The latest deadline of other operations that `run` waits for, if that is later than its own:
-    // whoever waits is not held up by them.
+    // The latest deadline of other operations that `run` waits for, if later than its own: a
+    // waiting caller is not held up by them.
     Clock::time_point latest = Clock::time_point::min();
   };
 
   explicit WorkQueue(Order order);
-  // Waits for what is under way.
+  // Waits for the operations under way.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Thread-safe. The Work may outlive the queue.
+  // Adds a job. Thread-safe. The Work may outlive the queue.
   [[nodiscard]] Work add(Job job);
 
  private:

@@ -17,19 +17,19 @@ class GroupRendezvous {
  public:
   // Collective, in the same order on all members. Opens a connection of its own.
   explicit GroupRendezvous(const EngineContext& context);
-  // Of some members of `whole`, over its connection. `topic` differs between those that a member
-  // takes part in.
+  // Makes a rendezvous of some members of `whole`, over its connection. A member that takes part in
+  // several gives each a different `topic`.
   GroupRendezvous(const EngineContext& context, const GroupRendezvous& whole,
                   std::string_view topic);
 
-  // Collective: each member's text on `topic`, by member. Throws RendezvousError naming the ranks
-  // that do not come by the deadline.
+  // Collective. Returns each member's text on `topic`, by member. Throws RendezvousError naming the
+  // ranks that do not come by the deadline.
   [[nodiscard]] std::vector<std::string> exchange(std::string_view topic, const std::string& own);
-  // Collective: the members with their hosts.
+  // Collective. Returns the members with their hosts.
   [[nodiscard]] Members members();
 
   [[nodiscard]] Store& store() { return store_; }
-  // Of the group, for OperationFacts::group.
+  // Returns the group's identity, for OperationFacts::group.
   [[nodiscard]] std::uint32_t identity() const { return identity_; }
   [[nodiscard]] const Deadline& deadline() const { return deadline_; }
 

@@ -14,11 +14,12 @@ struct NetworkInterface {
   bool loopback = false;
 };
 
-// In the order of the system, each name once.
+// Returns the interfaces in the order of the system, each name once.
 [[nodiscard]] std::vector<NetworkInterface> network_interfaces();
 
-// What TROIKA_INTERFACE, else GLOO_SOCKET_IFNAME, asks for, if anything. Throws UsageError naming
-// the variable and the interfaces there are, if there is no such interface or it has no address.
+// Returns the interface that TROIKA_INTERFACE, else GLOO_SOCKET_IFNAME, asks for, if either does.
+// Throws UsageError, naming the variable and the usable interfaces, if there is no such interface
+// or it has no address.
 [[nodiscard]] std::optional<std::string> requested_interface();
 
 }  // namespace troika

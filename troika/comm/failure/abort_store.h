@@ -16,15 +16,15 @@ class AbortStore {
   // `store` is a connection that only abort stores use by now, behind a prefix of its own.
   AbortStore(Store store, int index);
 
-  // All are thread-safe; failures of the store are ignored, as they come with an error that matters
-  // more. The store may be part of a process that is stopped, or of a host that has lost its power:
-  // none of these waits much longer than `timeout`, or
+  // All functions below are thread-safe. They ignore failures of the store, which come with an
+  // error that matters more. The store may be part of a process that is stopped, or of a host that
+  // has lost its power. No function waits much longer than `timeout`, or
   // failure_timing::kStoreAnswer.
   // Publishes why this member aborts.
   void post(const Failure& reason) noexcept;
-  // Why `member` aborted, if it says so in time.
+  // Returns why `member` aborted, if it says so within `timeout`.
   [[nodiscard]] std::optional<Failure> reason_of(int member, Seconds timeout) noexcept;
-  // The first member that aborted, if any has, this one included.
+  // The first member that aborted, this one included; first() returns nothing if none has.
   struct Posted {
     int member;
     Failure reason;

@@ -1,5 +1,5 @@
-// Polls the abort store for reasons that no connection tells of: of an abort by a member that no
-// peer waits for, or of a connection that ended when no peer was listening.
+// Polls the abort store for reasons that no connection reports. Such are an abort by a member that
+// no peer waits for, and a connection that ended when no peer was listening.
 #pragma once
 
 #include <troika/comm/failure/abort_store.h>
@@ -17,13 +17,13 @@ class AbortWatcher {
  public:
   using OnAbort = std::function<void(int member, const Failure& reason)>;
 
-  // Calls `on_abort` in a thread of its own, once at most. The abort store must outlive this.
+  // Calls `on_abort` in a thread of its own, at most once. The abort store must outlive this.
   AbortWatcher(AbortStore& store, OnAbort on_abort);
   ~AbortWatcher();
   AbortWatcher(const AbortWatcher&) = delete;
   AbortWatcher& operator=(const AbortWatcher&) = delete;
 
-  // An operation that waits for others, for as long as this lives.
+  // Marks an operation that waits for others as under way, for as long as this lives.
   class ActiveOperation {
    public:
     explicit ActiveOperation(AbortWatcher& watcher) : watcher_(watcher) { ++watcher_.active_; }

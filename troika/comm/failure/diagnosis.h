@@ -1,6 +1,6 @@
-// Who holds an operation up, and in what, from what the flight recorders of all members say. Pure
-// text from facts: engines ask it when a deadline has passed, or when members turn out to be in
-// different operations.
+// Finds the member that holds an operation up, and the operation that it is in, from the flight
+// recorders of all members. Pure text from facts: engines ask it when a deadline has passed, or
+// when members turn out to be in different operations.
 #pragma once
 
 #include <troika/base/time.h>
@@ -34,16 +34,16 @@ struct Diagnosis {
   // have waited 60.0 s; it last completed all_reduce 'loss' 61 s ago"
   std::string message;
   std::string hint;
-  // The member that it names, if that one may wait for somebody itself, or has just failed in
-  // another operation: what that one knows says more.
+  // The member that the message names, if that one may itself wait for another, or has just failed
+  // in another operation. What it knows says more.
   std::optional<int> held_up = {};
-  // Members are in different operations, or give different tensors: whom it names says the same of
-  // this one.
+  // True if members are in different operations, or give different tensors: the member that is
+  // named says the same of this one.
   bool mutual = false;
 };
 
-// `snapshots` are by member; they may be missing, or only say what the process does. `suspects` are
-// the members that this one has heard nothing from.
+// Diagnoses `wait`. `snapshots` are by member; they may be missing, or only say what the process
+// does. `suspects` are the members that this one has heard nothing from.
 [[nodiscard]] Diagnosis diagnose(const Members& members, const BlockedOperation& wait,
                                  std::span<const std::optional<RankSnapshot>> snapshots,
                                  const std::vector<int>& suspects);

@@ -1,7 +1,7 @@
-// Gathers what all members of a group are doing when an operation has failed. Those of this host
-// are looked at directly, through their flight recorders, or as processes where they keep none;
-// those of other hosts through the store, where whoever shares a host with them (another member, or
-// the launcher) leaves what it sees.
+// Collects what all members of a group are doing when an operation has failed. Those of this host
+// are looked at directly, through their flight recorders, or as processes where they keep none.
+// Those of other hosts report through the store: another member on their host, or the launcher
+// there, publishes what it sees.
 #pragma once
 
 #include <troika/base/failure.h>
@@ -17,11 +17,12 @@ namespace troika {
 
 class SnapshotCollector {
  public:
-  // `job` has the job's own prefix; nothing where all members share a host. Connects to it only
-  // when it is asked.
+  // `job` has the job's own prefix; it is absent where all members share a host. Only collect()
+  // connects to it.
   explicit SnapshotCollector(std::optional<Store> job) : job_(std::move(job)) {}
 
-  // By member; nothing for those of whom nobody says anything within `timeout`. Thread-safe.
+  // Returns the snapshots by member; nothing for a member that no report covers within `timeout`.
+  // Thread-safe.
   [[nodiscard]] std::vector<std::optional<RankSnapshot>> collect(const Members& members,
                                                                  Seconds timeout) noexcept;
 
@@ -32,8 +33,8 @@ class SnapshotCollector {
   std::optional<Store> job_;
 };
 
-// Why a member of this host aborted, in whatever group that was: the error that it has left beside
-// its flight recorder (saved_error.h), if it has not lain there for longer than `recently`.
+// Returns why a member of this host aborted, in any group. That is the error that it has left
+// beside its flight recorder (saved_error.h), if not older than `recently`.
 [[nodiscard]] std::optional<Failure> saved_reason(const Members& members, int member,
                                                   Seconds recently);
 

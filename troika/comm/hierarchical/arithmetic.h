@@ -1,5 +1,5 @@
-// What a reduction in two steps adds to reduce.h: 16-bit floats are widened before the first step
-// and rounded after the last, so that they are rounded once.
+// Adds to reduce.h what a reduction in two steps needs. It widens 16-bit floats before the first
+// step and rounds after the last, so that they are rounded once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,11 +7,11 @@
 namespace troika::detail {
 
 [[nodiscard]] bool is_narrow(at::ScalarType dtype);
-// Both contiguous with equally many elements; one is fp32, the other fp16 or bf16. In this thread
-// alone.
+// Convert between fp32 and fp16 or bf16, in this thread alone. Both tensors are contiguous, with
+// equally many elements.
 void widen(const at::Tensor& to, const at::Tensor& from);
 void narrow(const at::Tensor& to, const at::Tensor& from);
-// In place, fp32 or fp64.
+// Divides in place; `tensor` is fp32 or fp64.
 void divide(const at::Tensor& tensor, int divisor);
 
 }  // namespace troika::detail

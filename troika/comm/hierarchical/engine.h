@@ -70,20 +70,20 @@ class HierarchyEngine final : public BlockingEngine,
                    const OperationContext& context) override;
   void run_barrier(const OperationContext& context) override;
 
-  // The call of a step of an operation: the later ones have more time.
+  // Returns the call of a step of an operation: the later ones have more time.
   enum class Step { kFirst, kBetween, kLast };
   [[nodiscard]] static Call call_of(const OperationContext& context, Step step);
-  // The same for a step inside the host, whose bytes are not recorded.
+  // Returns the call of a step inside the host, whose bytes are not recorded.
   [[nodiscard]] static Call call_inside(const OperationContext& context, Step step);
   [[nodiscard]] Deadline end_of(const Deadline& deadline) const override;
 
   void translate(const OperationContext& context) override;
   void break_connections(const Failure& reason) override;
 
-  // Starts an operation inside this host, and waits for it; nothing for a member alone.
+  // Starts an operation inside this host, and waits for it. Does nothing for a member alone.
   template <class Start>
   void inside(const Start& start);
-  // What each member of this host takes on as a leader.
+  // Returns how many elements each member of this host takes on as a leader.
   [[nodiscard]] std::vector<std::int64_t> shards(std::int64_t elements, std::int64_t bytes) const;
   [[nodiscard]] int local_index() const { return hosts_.local_index_of(index()); }
   [[nodiscard]] int host() const { return hosts_.host_of(index()); }

@@ -8,7 +8,8 @@
 
 namespace troika::detail {
 
-// Collective. `hosts`, by member: equal for those who share one, of which there are several.
+// Makes the engine. Collective. `hosts` has a number for each member, equal for those that share a
+// host. There are several hosts.
 [[nodiscard]] std::shared_ptr<GroupEngine> make_hierarchical_engine(const EngineContext& context,
                                                                     GroupRendezvous& rendezvous,
                                                                     std::span<const int> hosts,

@@ -1,5 +1,5 @@
-// Which members of a group share a host: arithmetic for the engine across hosts. Members need not
-// be in the order of hosts, and hosts need not have equally many.
+// Finds which members of a group share a host: arithmetic for the engine across hosts. Members need
+// not be in the order of hosts, and hosts need not have equally many.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,23 @@ struct Range {
 
 class Hosts {
  public:
-  // `numbers`, by member: equal for those who share a host. Hosts are counted in the order of their
-  // first member.
+  // `numbers` has a number for each member, equal for those that share a host. Hosts are counted in
+  // the order of their first member.
   explicit Hosts(std::span<const int> numbers);
 
   [[nodiscard]] int count() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int host_of(int member) const { return host_of_[index(member)]; }
-  // Position among the members of its host.
+  // Returns the position among the members of its host.
   [[nodiscard]] int local_index_of(int member) const { return local_index_of_[index(member)]; }
-  // Of a host, ascending.
+  // Returns the members of a host, ascending.
   [[nodiscard]] const std::vector<int>& members(int host) const { return members_[index(host)]; }
-  // How many members of each host speak with other hosts: as many as the smallest host has. The one
-  // with local index p speaks with those that have it, too.
+  // Returns how many members of each host communicate with other hosts: as many as the smallest
+  // host has. Each communicates with those of the same local index.
   [[nodiscard]] int leaders() const { return leaders_; }
-  // The members host by host, and whether that is their own order.
+  // Return the members host by host, and whether that is their own order.
   [[nodiscard]] const std::vector<int>& by_host() const { return by_host_; }
   [[nodiscard]] bool in_order() const { return in_order_; }
-  // By host, what its members' counts add up to.
+  // Returns the sum of its members' counts for each host.
   [[nodiscard]] std::vector<std::int64_t> sums(std::span<const std::int64_t> counts) const;
 
  private:
@@ -53,8 +53,8 @@ class Hosts {
   bool in_order_ = false;
 };
 
-// Collective: a number for each member, equal for those who can reach each other's memory, which
-// they find out by trying.
+// Collective. Returns a number for each member, equal for those that can reach each other's memory.
+// They find out by trying.
 [[nodiscard]] std::vector<int> find_hosts(GroupRendezvous& rendezvous, int index);
 
 }  // namespace troika::detail

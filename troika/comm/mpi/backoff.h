@@ -1,5 +1,5 @@
-// How often MPI is asked whether an operation is complete: all the time while that is a matter of
-// microseconds, then as often as the scheduler lets us, and in naps once a peer is clearly late,
+// Decides how often MPI is asked whether an operation is complete. At first it asks all the time,
+// for microseconds; then as often as the scheduler allows. It naps once a peer is clearly late,
 // such as one that computes. MPI has no call that waits with a time-out.
 #pragma once
 
@@ -11,9 +11,9 @@ namespace troika::mpi {
 
 class Backoff {
  public:
-  // Between two questions.
+  // Pauses between two questions to MPI.
   void pause();
-  // Whether it is time to look at the clock and at the peers as well.
+  // Returns whether it is time to look at the clock and at the peers as well.
   [[nodiscard]] bool should_check() const {
     return rounds_ % kSpins == 0 || rounds_ > kSpins + kYields;
   }

@@ -1,4 +1,4 @@
-// The way in for programs that have an MPI of their own, such as a simulation: its ranks find each
+// Lets programs that have an MPI of their own, such as a simulation, join. Their ranks find each
 // other over their communicator rather than by variables of a launcher.
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace troika {
 
-// Who this process is on a communicator of the program's, and where its members meet: rank 0 of the
-// communicator is to keep the store, on a free port of its host. `fortran_handle` is what
+// Returns this process's place on a communicator of the program, and where its members meet. Rank 0
+// of the communicator is to keep the store, on a free port of its host. `fortran_handle` is what
 // MPI_Comm_c2f returns, or the integer that Fortran programs have. MPI must be initialised, with
 // any level of threads: it is called in this thread, and no longer once this returns. Collective
 // over the communicator. Throws UsageError where MPI or a plug-in for it is missing or the handle
-// is none, RendezvousError when members do not come by the deadline.
+// is invalid. Throws RendezvousError when members do not come by the deadline.
 [[nodiscard]] World world_of_communicator(int fortran_handle, const Deadline& deadline);
 
 }  // namespace troika

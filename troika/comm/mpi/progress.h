@@ -1,7 +1,7 @@
-// MPI moves messages only while it is called, and may call one sent before all of it has left: Open
-// MPI over TCP keeps back the packet that ends a long message if the socket is full, MPICH the
-// answer to one. A member whose operation has ended, and that now computes or waits for something
-// else, would keep its peers waiting for that. So a thread calls MPI when nobody else does.
+// Calls MPI in a thread when no other thread does. MPI moves messages only while it is called, and
+// may report a message as sent before all of it has left. Open MPI over TCP keeps back the packet
+// that ends a long message if the socket is full, MPICH the answer to one. A member whose operation
+// has ended, and that now computes or waits for something else, would keep its peers waiting.
 #pragma once
 
 #include <troika/comm/mpi/plugin.h>
@@ -18,24 +18,24 @@ namespace troika::mpi {
 
 class Progress {
  public:
-  // The one of this process, for as long as somebody holds it. MPI must have started, for all
-  // threads.
+  // Returns the one of this process, which lives while a caller holds it. MPI must have started,
+  // for all threads.
   [[nodiscard]] static std::shared_ptr<Progress> of_process();
   explicit Progress(Plugin& plugin);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // A message has started.
+  // Notes that a message has started.
   void started() noexcept {
     started_.fetch_add(1, std::memory_order_relaxed);
     if (idle_.load(std::memory_order_relaxed)) wake();
   }
-  // MPI has just been called by somebody who waits, and will be again.
+  // Notes that a waiting thread has just called MPI, and will call it again.
   void driven() noexcept { driven_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
-  // Between two calls: the shortest after messages, then twice as long each time.
+  // The pause between two calls: the shortest after messages, then twice as long each time.
   static constexpr std::chrono::milliseconds kShortest{1};
   static constexpr std::chrono::milliseconds kLongest{64};
 

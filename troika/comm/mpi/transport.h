@@ -1,6 +1,6 @@
-// Messages over MPI. Nothing in MPI waits with a time-out, so whoever waits for a message asks, and
-// drives MPI by that: without a pause at first, then leaving the processor to others between.
-// Where nobody waits, Progress drives it.
+// Messages over MPI. MPI has no wait with a time-out, so a thread that waits for a message asks for
+// it again and again, which drives MPI. It does so without a pause at first, then leaves the
+// processor to others between. Where no thread waits, Progress drives MPI.
 #pragma once
 
 #include <troika/comm/mpi/plugin.h>
@@ -29,11 +29,12 @@ class MpiTransport final : public Transport {
 
  private:
   class PendingMessage;
-  // Until `request` is complete. Throws TransportError, naming `peer` unless another has aborted.
+  // Waits until `request` is complete. Throws TransportError, naming `peer` unless another has
+  // aborted.
   void wait(Request& request, int peer, const Deadline& deadline);
-  // Operations that did not complete: MPI may still use their memory.
+  // Keeps the memory of an operation that did not complete: MPI may still use it.
   void abandon(std::unique_ptr<Request> request, const at::Tensor& bytes);
-  // Gives what abort() has sent a while to leave.
+  // Waits a while for the messages of abort() to leave.
   void flush_abort_messages();
   // Throws TransportError if this member or a peer has aborted.
   void throw_if_broken(int peer);

@@ -1,8 +1,9 @@
-// What the plug-in for NCCL gives to the engine nccl: collectives on GPU memory, without tensors.
-// It is a shared library (plugin.cc) that links NCCL and the CUDA runtime and nothing of troika or
-// LibTorch, built where both are found and loaded where there is a GPU.
+// The interface between the engine nccl and the plug-in for NCCL: collectives on GPU memory,
+// without tensors. The plug-in is a shared library (plugin.cc) that links NCCL and the CUDA runtime
+// and nothing of troika or LibTorch. It is built where both are found and loaded where there is a
+// GPU.
 //
-// What waits is left to the caller: operations only start here, and test() asks.
+// The caller does the waiting: operations only start here, and test() asks.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,12 @@
 
 namespace troika::nccl {
 
-// Of this interface: a plug-in of another build is refused.
+// The version of this interface: a plug-in of another build is refused.
 inline constexpr int kPluginVersion = 1;
 inline constexpr const char* kPluginEntry = "troika_nccl_plugin";
 
-// What NCCL or CUDA says when a call fails. Visible, since it crosses from one library to another.
+// The error of an NCCL or CUDA call that fails. Visible, since it crosses from one library to
+// another.
 class __attribute__((visibility("default"))) NcclError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -29,8 +31,8 @@ enum class Op { kSum, kAverage, kMax, kMin };
 class Request {
  public:
   virtual ~Request() = default;
-  // Whether it is complete, so that its memory may be used, by the default stream of the device
-  // too. Throws NcclError.
+  // Returns whether the operation is complete: its memory may then be used, by the default stream
+  // of the device too. Throws NcclError.
   [[nodiscard]] virtual bool test() = 0;
 };
 
@@ -42,41 +44,43 @@ struct Leg {
   std::size_t bytes;
 };
 
-// Operations start after what the default stream of the device has been given, in the order of
-// calls, which is the same on all members. One thread at a time, but for abort(). Throw NcclError.
+// Operations start after the work that the default stream of the device has been given. They start
+// in the order of calls, which is the same on all members. One thread at a time, but for abort().
+// Throw NcclError.
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  // Whether all members are connected. The first thing to wait for.
+  // Returns whether all members are connected. The first thing to wait for.
   [[nodiscard]] virtual bool connected() = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> all_reduce(void* data, std::size_t elements,
                                                             Dtype dtype, Op op) = 0;
-  // To member `root`, in `output` there.
+  // Reduces to member `root`, in `output` there.
   [[nodiscard]] virtual std::unique_ptr<Request> reduce(void* output, const void* input,
                                                         std::size_t elements, Dtype dtype, Op op,
                                                         int root) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> broadcast(void* data, std::size_t bytes,
                                                            int root) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> exchange(std::span<const Leg> legs) = 0;
-  // Ends what is under way. Any thread.
+  // Ends the operations under way. Any thread.
   virtual void abort() noexcept = 0;
 };
 
 class Plugin {
  public:
   virtual ~Plugin() = default;
-  // "NCCL 2.28.9"
+  // Returns "NCCL 2.28.9".
   [[nodiscard]] virtual std::string library() const = 0;
-  // How many GPUs this process sees; 0 where there is no driver.
+  // Returns the number of GPUs that this process sees; 0 where there is no driver.
   [[nodiscard]] virtual int devices() const = 0;
-  // For one member to make and tell the others.
+  // Makes the id of a communicator. One member calls this and tells the others.
   [[nodiscard]] virtual std::string unique_id() const = 0;
   // Starts to connect; no two members use the same GPU.
   [[nodiscard]] virtual std::unique_ptr<Communicator> connect(const std::string& unique_id,
                                                               int rank, int size, int device) = 0;
 };
 
-// What the plug-in exports under the name kPluginEntry: null if `version` is not its own.
+// The function that the plug-in exports under the name kPluginEntry. Returns null if `version` is
+// not its own.
 using PluginEntry = Plugin* (*)(int version);
 
 }  // namespace troika::nccl

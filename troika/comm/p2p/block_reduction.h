@@ -10,7 +10,7 @@
 
 namespace troika::detail {
 
-// Who gets the reduced blocks: this member alone, or (all_reduce) all members, in place.
+// The members that get the reduced blocks: this one alone, or (all_reduce) all, in place.
 enum class ResultOwner { kThisMember, kAllMembers };
 
 class BlockReduction {
@@ -25,8 +25,9 @@ class BlockReduction {
     std::int64_t block_bytes;  // a multiple of 8; the same for all members
   };
 
-  // A good block for a group of `size`: large enough that the handshake of a message does not
-  // count, small enough that the scratch memory for all peers stays at 32 MiB, up to 64 of them.
+  // Returns a good block size for a group of `size`. It is large enough that the handshake of a
+  // message does not count. It is small enough that the scratch memory for all peers stays at 32
+  // MiB, up to 64 of them.
   [[nodiscard]] static std::int64_t default_block_bytes(int size);
 
   // `scratch` is called with the bytes of memory that run() needs.

@@ -31,18 +31,18 @@ namespace detail {
 class Parts;
 }
 
-// What tells one operation's messages from the others', and by when they must be there.
+// The tag that tells one operation's messages from the others', and their deadline.
 struct OperationScope {
   std::uint32_t tag;  // and the next one
   Deadline deadline;
   OperationRecord record = {};
 };
 
-// Members that do not agree on the size of what one of them gives to the other.
+// Thrown when two members do not agree on the size of what one of them gives to the other.
 class SizesDiffer : public std::runtime_error {
  public:
   enum class Ours { kSent, kExpected };
-  // In bytes; `which` is what `ours` is, and `theirs` is the other.
+  // Sizes are in bytes. `which` says what `ours` is, and `theirs` is the other.
   SizesDiffer(int peer, Ours which, std::int64_t ours, std::int64_t theirs)
       : std::runtime_error("sizes differ"),
         peer_(peer),
@@ -50,7 +50,7 @@ class SizesDiffer : public std::runtime_error {
         ours_(ours),
         theirs_(theirs) {}
   [[nodiscard]] int peer() const { return peer_; }
-  // What the peer does: "sends 12 B where 16 B are expected".
+  // Returns what the peer does: "sends 12 B where 16 B are expected".
   [[nodiscard]] std::string text() const;
 
  private:
@@ -62,11 +62,11 @@ class SizesDiffer : public std::runtime_error {
 
 constexpr std::string_view kSizesHint = "what a rank sends to another is what that expects from it";
 
-// Blocking; one operation at a time. All tensors are contiguous and in host memory. Throws
-// TransportError.
+// The blocking collectives, one operation at a time. All tensors are contiguous and in host memory.
+// Throws TransportError.
 class Collectives {
  public:
-  // From which sizes on the algorithms change; the same for all members.
+  // The sizes from which on the algorithms change; the same for all members.
   struct Tuning {
     std::int64_t at_once_bytes;  // all_reduce in one step while all peers send no more than this
     std::int64_t block_bytes;    // of reductions in blocks; a multiple of 8
@@ -94,12 +94,12 @@ class Collectives {
   void barrier(const OperationScope& scope);
 
  private:
-  // Members tell each other what they send and what they expect, unless that is nothing at all: who
-  // is wrong about that keeps the other one waiting until the deadline.
+  // Compares with each peer what it sends and what it expects, unless that is nothing at all. A
+  // peer that is wrong about that keeps the other one waiting until the deadline.
   void compare_sizes(const detail::Parts& to, const detail::Parts& from,
                      const OperationScope& scope);
   void all_reduce_at_once(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);
-  // At least `bytes` of reused memory; the first-touch cost of fresh pages would dominate.
+  // Returns at least `bytes` of reused memory; the first-touch cost of fresh pages would dominate.
   [[nodiscard]] at::Tensor scratch(std::int64_t bytes);
 
   Transport& transport_;

@@ -10,23 +10,23 @@
 
 namespace troika::detail {
 
-// The memory of a contiguous tensor, as uint8 [nbytes].
+// Returns the memory of a contiguous tensor, as uint8 [nbytes].
 [[nodiscard]] at::Tensor as_bytes(const at::Tensor& tensor);
 [[nodiscard]] std::byte* data(const at::Tensor& bytes);
 // Copies unless both are the same memory. In this thread alone, unlike Tensor::copy_.
 void copy_bytes(const at::Tensor& to, const at::Tensor& from);
 
-// Where each member's part begins in a tensor of all parts; counts and offsets in bytes.
+// The place of each member's part in a tensor of all parts; sizes and offsets are in bytes.
 class Parts {
  public:
   Parts(std::span<const std::int64_t> counts, std::int64_t element_size);
-  // `elements` as evenly as they go: the first ones get one more.
+  // Cuts `elements` as evenly as possible: the first parts get one more.
   static Parts even(std::int64_t elements, int parts, std::int64_t element_size);
 
   [[nodiscard]] std::int64_t bytes(int part) const { return bytes_[index(part)]; }
   [[nodiscard]] std::int64_t offset(int part) const { return offsets_[index(part)]; }
   [[nodiscard]] std::int64_t largest() const;
-  // The bytes of one part, within the bytes of all.
+  // Returns the bytes of one part, within the bytes of all.
   [[nodiscard]] at::Tensor of(const at::Tensor& whole, int part) const;
 
  private:
@@ -35,8 +35,8 @@ class Parts {
   std::vector<std::int64_t> offsets_;
 };
 
-// Messages that are waited for together. Empty ones are not sent at all. The record is told of the
-// bytes that are sent, and of each wait in which something is received.
+// Messages that are waited for together. Empty ones are not sent at all. The record counts the
+// bytes that are sent, and each wait in which something is received.
 class PendingTransfers {
  public:
   PendingTransfers(Transport& transport, const Deadline& deadline, const OperationRecord& record)
@@ -44,7 +44,7 @@ class PendingTransfers {
 
   void send(int peer, const at::Tensor& bytes, std::uint32_t tag);
   void receive(int peer, const at::Tensor& bytes, std::uint32_t tag);
-  // Waits for all so far.
+  // Waits for all messages so far.
   void wait();
 
  private:
@@ -55,9 +55,11 @@ class PendingTransfers {
   std::vector<std::unique_ptr<Transport::Message>> messages_;
 };
 
-// The other members, those after `rank` first, so that not everybody starts with the same one.
+// Returns the other members, those after `rank` first, so that not every member starts with the
+// same one.
 [[nodiscard]] std::vector<int> peers_after(int rank, int size);
-// The same backwards: whose messages are likely to come first.
+// Returns peers_after() in reverse order: first the members whose messages are likely to come
+// first.
 [[nodiscard]] std::vector<int> peers_before(int rank, int size);
 
 }  // namespace troika::detail

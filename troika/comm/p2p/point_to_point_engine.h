@@ -14,8 +14,8 @@ class PointToPointEngine final : public BlockingEngine {
  public:
   PointToPointEngine(std::string name, Members members, std::unique_ptr<Transport> transport,
                      AbortStore abort_store, SnapshotCollector snapshot_collector);
-  // Waits for what is under way. Then, if all went well, shuts down with the peers, so that the end
-  // of the connection does not overtake the last message: for a few seconds at most.
+  // Waits for operations under way. Then, if all went well, shuts down with the peers, for a few
+  // seconds at most. So the end of the connection does not overtake the last message.
   ~PointToPointEngine() override;
 
   Work exchange(std::span<const Transfer> transfers, const Call& call) override;
@@ -36,7 +36,7 @@ class PointToPointEngine final : public BlockingEngine {
                    const OperationContext& context) override;
   void run_barrier(const OperationContext& context) override;
 
-  // What the messages of the next collective carry.
+  // Returns the scope that the messages of the next collective carry.
   [[nodiscard]] OperationScope next_scope(const OperationContext& context);
 
   void translate(const OperationContext& context) override;

@@ -11,8 +11,8 @@
 
 namespace troika {
 
-// What a message ends with when it does not arrive. The engine, which knows the operation, makes
-// the user's error of it.
+// The error of a message that does not arrive. The engine, which knows the operation, makes the
+// user's error of it.
 class TransportError : public std::runtime_error {
  public:
   enum class Kind {
@@ -23,7 +23,7 @@ class TransportError : public std::runtime_error {
   TransportError(Kind kind, int peer, const std::string& details)
       : std::runtime_error(details), kind_(kind), peer_(peer) {}
   [[nodiscard]] Kind kind() const { return kind_; }
-  // The member at the other end.
+  // Returns the member at the other end.
   [[nodiscard]] int peer() const { return peer_; }
 
  private:
@@ -37,12 +37,13 @@ class Transport {
   class Message {
    public:
     virtual ~Message() = default;
-    // At most once. Throws TransportError; the whole transport is broken then.
+    // Waits for the message; call it at most once. Throws TransportError; the whole transport is
+    // broken then.
     virtual void wait(const Deadline& deadline) = 0;
   };
 
   virtual ~Transport() = default;
-  // This member's position, and how many there are.
+  // Return this member's position, and how many members there are.
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 

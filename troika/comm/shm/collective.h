@@ -20,13 +20,13 @@
 
 namespace troika::shm {
 
-// Members that are in different operations, or that disagree on sizes.
+// Thrown when members are in different operations, or disagree on sizes.
 class Mismatch : public std::runtime_error {
  public:
   Mismatch(int member, std::string theirs)
       : std::runtime_error("mismatch"), member_(member), theirs_(std::move(theirs)) {}
   [[nodiscard]] int member() const { return member_; }
-  // What that member calls its operation.
+  // Returns that member's name for its operation.
   [[nodiscard]] const std::string& theirs() const { return theirs_; }
 
  private:
@@ -34,12 +34,12 @@ class Mismatch : public std::runtime_error {
   std::string theirs_;
 };
 
-// Where a contribution lies in memory that its owner has allocated for all.
+// The location of a contribution in memory that its owner has allocated for all.
 struct Location {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
 };
-// Finds a member's segment here. Throws TimedOut, Broken.
+// Finds where a member's segment is mapped in this process. Throws TimedOut, Broken.
 using FindSegment =
     std::function<std::byte*(int member, std::uint32_t segment, const Deadline& deadline)>;
 
@@ -47,15 +47,15 @@ struct Contribution {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::optional<Location> location = {};  // if in memory for all
-  // No member contributes more bytes than this; the same at all of them. Where that fits into a
-  // slot, small or large, so do all contributions that are not in memory for all.
+  // The bound on the bytes of every member's contribution; the same on all members. If it fits into
+  // a slot, small or large, so do all contributions that are not in memory for all.
   std::size_t at_once = std::numeric_limits<std::size_t>::max();
 
-  // Whether all contributions are in the slots of the ring.
+  // Returns whether all contributions are in the slots of the ring.
   [[nodiscard]] bool is_small(const Shape& shape) const { return at_once <= shape.slot_bytes; }
 };
 
-// Where each member's bytes lie; allocates only for large groups.
+// The addresses of each member's bytes; allocates only for large groups.
 class Views {
  public:
   explicit Views(int members) : size_(static_cast<std::size_t>(members)) {
@@ -79,9 +79,9 @@ class Views {
 
 class Collective {
  public:
-  // `number` counts the group's operations. The record is told of each wait for the others, and of
-  // the bytes that a reduction reads from the others' memory or writes to it; what a gather takes
-  // is its caller's to tell.
+  // `number` counts the group's operations. `record` counts each wait for the others, and the bytes
+  // that a reduction reads from the others' memory or writes to it. The caller counts the bytes
+  // that a gather takes.
   Collective(ShmGroup& group, const FindSegment& find, std::uint64_t number,
              const OperationRecord& record, const Contribution& own)
       : group_(group),
@@ -91,45 +91,46 @@ class Collective {
         own_(own),
         own_placement_(placement_of(own, group.shape())) {}
 
-  // Comes first: makes the contribution visible, as far as that goes without waiting for the
-  // others to take it. A ring entry that they still need is waited for.
+  // Makes the contribution visible, as far as that goes without waiting for the others to take it.
+  // Must be called first. Waits for a ring entry that the others still need.
   void announce(std::string_view name, const Deadline& deadline);
 
-  // Whether reduce() of so many bytes, the same from each, takes one step, where they are not in
-  // memory for all: all members reduce all.
+  // Returns whether reduce() of so many bytes from each member takes one step, where they are not
+  // in memory for all. All members then reduce all.
   [[nodiscard]] static bool reduces_at_once(std::size_t bytes, int members, const Shape& shape);
-  // How a contribution becomes visible. Those in large slots and windows are made one at a time, in
-  // order; the caller sees to it.
+  // Returns how a contribution becomes visible. The caller must make those in large slots and
+  // windows one at a time, in order.
   [[nodiscard]] static Placement placement_of(const Contribution& own, const Shape& shape);
 
-  // Bytes [begin, end) of every member's contribution: views[m] is where member m's byte `begin`
-  // lies; past `bytes(m)` there is nothing. Called window by window.
+  // Takes bytes [begin, end) of every member's contribution, window by window. views[m] points to
+  // byte `begin` of member m; nothing lies past `bytes(m)`.
   using Take = FunctionRef<void(std::span<const std::byte* const> views, std::size_t begin,
                                 std::size_t end)>;
   // Waits for the others and calls `take` for each window. On return `own.data` is the caller's
   // again.
   void gather(Take take, const Deadline& deadline);
 
-  // Bytes [begin, end) of the result from the same bytes of all; `out` may be one of `views`.
+  // Computes `bytes` of the result from the same bytes of all members; `out` may be one of `views`.
   using Reducer =
       FunctionRef<void(std::span<const std::byte* const> views, std::byte* out, std::size_t bytes)>;
-  // All contributions have the same size; the result takes the place of each. `grain` bytes are
-  // never cut.
+  // Reduces contributions that all have the same size; the result takes the place of each. `grain`
+  // bytes are never cut.
   void reduce(Reducer reducer, std::size_t grain, const Deadline& deadline);
-  // If all members are there, does what needs nothing more of them: its part, for which they would
-  // otherwise wait until somebody here comes to reduce(). Whether that was everything; else
-  // reduce() does the rest. A segment of another member that is new here is waited for.
+  // Reduces this member's part if all members are there, as far as that needs nothing more of them.
+  // Else they would wait until this member calls reduce(). Returns whether that was everything; if
+  // not, reduce() does the rest. Waits for a segment of another member that is new here.
   [[nodiscard]] bool reduce_early(Reducer reducer, std::size_t grain, const Deadline& deadline);
 
-  // Whether gather() or reduce() would find all members there.
+  // Returns whether gather() or reduce() would find all members there.
   [[nodiscard]] bool ready() const { return group_.all_at(number_, kEntered, in_slot()); }
-  // Whether they would throw by now instead of waiting for those who are not.
+  // Returns whether they would throw by now instead of waiting for members that are not there.
   [[nodiscard]] bool is_over(const Deadline& deadline) const {
     return group_.is_over([&] { return group_.missing_at(number_, kEntered); }, deadline);
   }
-  // Of a member that has entered.
+  // Returns the bytes that a member contributes. It must have entered.
   [[nodiscard]] std::size_t bytes(int member) const;
-  // After which the others may all be waited for.
+  // Waits until all members have entered; after that any of them may be waited for. Throws Mismatch
+  // if one of them has another signature.
   void enter_all(const Deadline& deadline);
 
  private:
@@ -140,11 +141,12 @@ class Collective {
   static std::uint64_t filled(std::uint64_t w) { return w == 0 ? kEntered : 2 * w; }
   static std::uint64_t taken(std::uint64_t w) { return 2 * w + 3; }
 
-  // What the others are likely to have in their slots: as much as this member.
+  // Returns what the others are likely to have in their slots: as many bytes as this member.
   [[nodiscard]] std::size_t in_slot() const {
     return own_placement_ == Placement::kSlot ? own_.bytes : 0;
   }
-  // Of this member itself nothing is read back; ShmGroup::progress says why.
+  // Returns another member's entry. This member reads nothing of its own back; ShmGroup::progress
+  // says why.
   [[nodiscard]] const Operation& entry(int member) const;
   [[nodiscard]] Placement placement(int member) const;
   [[nodiscard]] bool any(Placement placement) const;
@@ -157,18 +159,18 @@ class Collective {
                                   const Deadline& deadline) const;
   void fill(std::uint64_t window);
   void await_all(std::uint64_t phase, const Deadline& deadline, std::size_t in_slot = 0);
-  // No entry is read after it: it may be another operation's.
+  // Finishes the operation here. No entry may be read after it: it may be another operation's.
   void finish();
   void reduce_at_once(Reducer reducer, const Deadline& deadline);
   void write(int member, const std::byte* view, std::size_t at, std::size_t bytes) const;
-  // Of a member whose memory is not as it was: waits for what it has to say. Returns if that is
-  // nothing. Throws Broken.
+  // Waits for the reason of a member that has closed its memory. Returns if it gives none. Throws
+  // Broken.
   void await_reason_of(int member) const;
-  // Comes after the last look at memory that its owner may have been given back because an
-  // operation of its has failed. Throws Broken, TimedOut.
+  // Throws Broken or TimedOut if a member has closed its memory. Must follow the last read of
+  // memory that its owner may have been given back because its operation has failed.
   void check_still_open() const;
   void reduce_in_memory(Reducer reducer, std::size_t grain, const Deadline& deadline);
-  // Comes after it: waits until the others have reduced their parts.
+  // Waits, after reduce_in_memory(), until the others have reduced their parts.
   void finalize_in_memory(const Deadline& deadline);
   void take_all(Take take, const Deadline& deadline);
   void reduce_whole_windows(Reducer reducer, const Deadline& deadline);

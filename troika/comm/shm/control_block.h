@@ -23,8 +23,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 constexpr std::size_t kCacheLine = 64;  // bytes that caches keep together
 
-// How far a member is in an operation: the operation's number, and a phase that only grows. One
-// 64-bit word, so that one load tells both.
+// The progress of a member in an operation: the operation's number, and a phase that only grows. It
+// is one 64-bit word, so that one load reads both.
 struct Progress {
   static constexpr int kPhaseBits = 24;
   static constexpr std::uint64_t kDone = (std::uint64_t{1} << kPhaseBits) - 1;
@@ -33,7 +33,7 @@ struct Progress {
   }
 };
 
-// Where a member's contribution to an operation lies.
+// The place of a member's contribution to an operation.
 enum class Placement : std::uint32_t {
   kNone,       // it gives nothing
   kSlot,       // in the operation's slot of the ring
@@ -50,25 +50,26 @@ struct alignas(2 * kCacheLine) Operation {
   std::uint64_t offset;
   std::uint32_t segment;
   Placement placement;
-  // Contributions that come with the rest: in the same line of the cache, or in the next ones.
+  // Short contributions, which come with the entry: in the same line of the cache, or in the next
+  // ones.
   std::byte tiny[24];
   std::byte small[2 * kCacheLine];
   char name[kCacheLine];  // "all_reduce 'loss'", zero-terminated; for error messages
 };
 static_assert(offsetof(Operation, small) == kCacheLine);
 
-// One way, from the control block's owner to one member: bytes in pieces, in order.
+// A one-way channel from the control block's owner to one member: bytes in pieces, in order.
 struct alignas(kCacheLine) Channel {
   std::atomic<std::uint64_t> written;                   // by the owner, in all
   alignas(kCacheLine) std::atomic<std::uint64_t> read;  // by the receiver, in all
 };
 
-// Which side issues the fence that keeps a wake-up from being lost; shm_group.h argues how.
+// The side that issues the fence that keeps a wake-up from being lost; shm_group.h argues how.
 enum class Fences : std::uint32_t {
   kOnPublish,  // the member that publishes
   kOnWait      // the member that goes to sleep, for all processes: where membarrier(2) is allowed
 };
-// Has every thread of the group's processes pass a full fence.
+// Makes every thread of the group's processes pass a full fence.
 void fence_everywhere();
 
 struct Shape {
@@ -78,7 +79,7 @@ struct Shape {
   std::size_t window_bytes = std::size_t{256} << 10;
   std::size_t channel_bytes = std::size_t{256} << 10;
   static constexpr std::size_t kRing = 64;
-  // Of the ring; its entries are free to be used again together.
+  // The blocks of the ring; the entries of a block are free to be used again together.
   static constexpr std::size_t kBlocks = 4;
   static constexpr std::size_t kBlock = kRing / kBlocks;
   static constexpr std::size_t kLargeSlots = 4;
@@ -88,16 +89,16 @@ struct Shape {
 // A small value: copies share one mapping.
 class ControlBlock {
  public:
-  // The control block of this process. Waiters issue the fence if the system lets them.
+  // Makes the control block of this process. Waiters issue the fence if the system lets them.
   [[nodiscard]] static ControlBlock create(const Shape& shape, Fences fences = Fences::kOnWait);
-  // A peer's. Throws DataError when its memory is too small.
+  // Maps a peer's control block. Throws DataError when its memory is too small.
   [[nodiscard]] static ControlBlock attach(UniqueFd file, const Shape& shape);
 
   [[nodiscard]] const MemoryFile& memory() const { return *memory_; }
   [[nodiscard]] Operation& operation(std::uint64_t number) const {
     return reinterpret_cast<Operation*>(start_ + layout_.operations)[number % Shape::kRing];
   }
-  // Where an operation's contribution of so many bytes, up to slot_bytes, is kept.
+  // Returns where an operation's contribution of so many bytes, up to slot_bytes, is kept.
   [[nodiscard]] std::byte* slot(std::uint64_t number, std::size_t bytes) const {
     if (bytes <= sizeof(Operation::tiny)) return operation(number).tiny;
     if (bytes <= sizeof(Operation::small)) return operation(number).small;
@@ -106,35 +107,37 @@ class ControlBlock {
   [[nodiscard]] std::byte* large_slot(std::uint64_t index) const {
     return start_ + layout_.large_slots + index % Shape::kLargeSlots * shape_.large_slot_bytes;
   }
-  // Of two; what goes in, and what comes out of a reduction.
+  // Return one of two windows: window_in() for what goes in, window_out() for what comes out of a
+  // reduction.
   [[nodiscard]] std::byte* window_in(std::uint64_t index) const;
   [[nodiscard]] std::byte* window_out(std::uint64_t index) const;
   [[nodiscard]] Channel& channel(int to) const;
   [[nodiscard]] std::byte* channel_data(int to) const;
 
-  // What the owner can do.
+  // Returns the kind of fence that the owner can do.
   [[nodiscard]] Fences fences() const;
-  // The owner sleeps on it (futex); a peer that publishes changes it.
+  // Returns the word that the owner sleeps on (futex); a peer that publishes changes it.
   [[nodiscard]] std::atomic<std::uint32_t>& futex_word() const { return head().futex_word; }
-  // Threads of the owner that sleep, or are about to.
+  // Returns the number of the owner's threads that sleep, or are about to.
   [[nodiscard]] std::atomic<std::uint32_t>& waiters() const { return head().waiters; }
 
-  // The last operation that the owner has finished with the whole of its block: of those blocks
-  // that have the same part of the ring.
+  // Returns the last operation that the owner has finished with the whole of its block. Blocks that
+  // have the same part of the ring share this word.
   [[nodiscard]] std::atomic<std::uint64_t>& done_until(std::uint64_t block) const {
     return head().done_until[block % Shape::kBlocks];
   }
 
-  // Threads of the owner that write to other members' memory; and whether the owner's memory is
-  // still to be written to. ShmGroup::Writing argues how they keep out of each other's way.
+  // Return the number of the owner's threads that write to other members' memory, and whether the
+  // owner's memory is closed to writers. ShmGroup::Writing argues how they keep out of each other's
+  // way.
   [[nodiscard]] std::atomic<std::uint32_t>& writers() const { return head().writers; }
   [[nodiscard]] std::atomic<std::uint32_t>& closed() const { return head().closed; }
 
-  // Not 0 once the owner has left the group with nothing of its own under way: its end is no
-  // failure.
+  // Returns a word that is not 0 once the owner has left the group with nothing of its own under
+  // way. Its end is then no failure.
   [[nodiscard]] std::atomic<std::uint32_t>& left() const { return head().left; }
 
-  // Tells all members why the owner aborts; the first reason stays.
+  // Publishes to all members why the owner aborts; the first reason stays.
   void set_abort_reason(std::string_view reason) const;
   [[nodiscard]] bool has_aborted() const { return head().abort_state.load() == kReasonSet; }
   [[nodiscard]] std::string reason() const;

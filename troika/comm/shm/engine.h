@@ -1,7 +1,7 @@
 // The engine shm: collectives between the ranks of one host, over shared memory. Small operations,
-// in one step, are announced by the caller's thread when they start and finished by whoever waits
-// for them. In the others members wait for what each of them does halfway, so they go on in a
-// thread of their own where no caller waits (work_queue.h), after what can be done at once.
+// in one step, are announced by the caller's thread when they start. The thread that waits for them
+// finishes them. In the others members wait for what each of them does halfway. Where no caller
+// waits they go on in a thread of their own (work_queue.h), after what can be done at once.
 #pragma once
 
 #include <troika/comm/engine_base.h>
@@ -22,7 +22,7 @@ namespace troika::shm {
 class Engine final : public EngineBase {
  public:
   Engine(Members members, Attached attached, const Shape& shape, ShmGroup::Backoff backoff);
-  // Finishes what is under way.
+  // Finishes the operations under way.
   ~Engine() override;
 
   [[nodiscard]] bool writes_entries() const override { return true; }
@@ -49,31 +49,32 @@ class Engine final : public EngineBase {
   class Operation;
   class SmallExchange;
   static constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
-  // From so many bytes on the change to another thread, and back, does not count.
+  // The bytes from which on the change to another thread, and back, does not count.
   static constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
-  // Of one member.
+  // The bytes of an operation, as one member gives them.
   struct Amount {
-    // The most that any contributes; kUnbounded: not known, or they go window by window. The same
-    // at all members.
+    // The most bytes that any member contributes; the same on all members. kUnbounded: not known,
+    // or they go window by window.
     std::size_t at_once;
     std::size_t moved;  // about; by this member
   };
-  // Starts an operation. Where all contributions are in slots, each member needs nothing of the
-  // others but that they enter, so that whoever waits for it may finish it; else each waits for
-  // what the others do in the middle of it, which somebody has to do in the background; what it can
-  // do before that, finish.early(Collective&, Deadline) does in the call where it is not much.
-  // `use`: whether what fits into a large slot only stays in memory for all, if it lies there.
-  // `finish` takes what the operation is for from the others' contributions: finish(Collective&,
-  // Deadline).
+  // Starts an operation. `finish(Collective&, Deadline)` takes what the operation is for from the
+  // others' contributions. Where all contributions are in slots, each member needs only that the
+  // others enter, so the thread that waits may finish it. Else each waits for what the others do in
+  // the middle of it, which a background thread has to do. What the operation can do before that,
+  // finish.early(Collective&, Deadline) does in the call, where it is not much. `use` says whether
+  // a contribution that fits only into a large slot stays in memory for all, if it lies there.
   enum class Use { kLargeSlots, kInPlace };
   template <class Finish>
   Work start(std::string_view operation, const Call& call, const at::Tensor& contribution,
              Amount amount, Finish finish, Use use = Use::kLargeSlots);
-  // Whether to announce an operation may take until others have done something: then the caller
-  // does not, since they may get round to that only after the caller has come to something else.
+  // Returns whether announcing an operation may take until others have done something. The caller's
+  // thread then does not announce it: the others may act only after the caller has come to
+  // something else.
   [[nodiscard]] bool announcing_waits(std::uint64_t number, Placement placement);
   void announce(Collective& collective, const OperationContext& context);
-  // Of short ones, whoever waits for them before long saves the change of thread.
+  // Queues a job after all others. A caller that soon waits for a short one saves the change of
+  // thread.
   Work enqueue_last(WorkQueue::Job job, const OwnedContext& context);
 
   // An operation that all have entered ends well even if a peer has left since.
@@ -83,7 +84,7 @@ class Engine final : public EngineBase {
   // All members hear of a failure through shared memory.
   [[nodiscard]] std::optional<Failure> listen(const OperationContext& context, int member,
                                               Seconds timeout) override;
-  // Throws what the user is told of an operation that a peer has broken.
+  // Throws the user's error for an operation that a peer has broken.
   [[noreturn]] void throw_peer_error(const OperationContext& context, const Broken& error);
   [[nodiscard]] Diagnosis examine_mismatch(const OperationContext& context, const Mismatch& error);
   [[nodiscard]] std::string describe_exit(int member);
@@ -98,7 +99,7 @@ class Engine final : public EngineBase {
   FindSegment find_;
   Mailbox mailbox_;
   std::uint64_t operations_ = 0;
-  // In order; finished, at the latest, by later ones that wait for it.
+  // The operations to finish, in order. Later ones that wait for it finish each at the latest.
   std::deque<std::shared_ptr<Pending>> pending_;
   std::vector<std::shared_ptr<Pending>> pending_exchanges_;
   Work last_queued_;

@@ -1,4 +1,5 @@
-// What the engine has started and not finished: whoever waits for it does that.
+// The operations that the engine has started and not finished. The thread that waits for one
+// finishes it.
 #pragma once
 
 #include <troika/comm/shm/engine.h>
@@ -14,8 +15,8 @@
 
 namespace troika::shm {
 
-// An operation that is finished by whoever waits for it, asks whether it is done, or starts a later
-// one.
+// An operation that is finished by the thread that waits for it, asks whether it is done, or starts
+// a later one.
 class Engine::Pending : public Work::State {
  public:
   bool done() final {
@@ -52,9 +53,9 @@ class Engine::Pending : public Work::State {
   [[nodiscard]] virtual Deadline deadline() const = 0;
 
  protected:
-  // Whether body() would not wait, but come back or throw: those who only ever ask are told of
-  // failures, too. May throw what body() would. And the operation, at most once, after which it
-  // lets go of its tensors.
+  // Returns whether body() would return or throw without waiting, so that callers that only ask
+  // learn of failures, too. May throw what body() would. body() does the operation, at most once,
+  // and then releases its tensors.
   [[nodiscard]] virtual bool ready() = 0;
   virtual void body() = 0;
 

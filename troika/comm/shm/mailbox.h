@@ -29,7 +29,7 @@ class WrongSize : public std::runtime_error {
   [[nodiscard]] int member() const { return member_; }
   [[nodiscard]] std::uint64_t theirs() const { return theirs_; }
   [[nodiscard]] std::uint64_t ours() const { return ours_; }
-  // Of the batch that expects another size.
+  // Returns the label of the batch that expects another size.
   [[nodiscard]] const std::string& label() const { return label_; }
 
  private:
@@ -57,14 +57,16 @@ class Mailbox {
   // Post a message; `data` must stay as it is until the batch is done. Thread-safe.
   void send(const std::shared_ptr<Batch>& batch, int to, const std::byte* data, std::size_t bytes);
   void receive(const std::shared_ptr<Batch>& batch, int from, std::byte* data, std::size_t bytes);
-  // Moves what can be moved, of all batches. Thread-safe. Throws WrongSize, whosever it is.
+  // Moves the bytes that can be moved, of all batches. Thread-safe. Throws WrongSize, whichever
+  // batch it concerns.
   void progress();
-  // Whether peers need nothing more of this member for the batch: what it sends has left, and what
-  // it receives fits into the channels.
+  // Returns whether peers need nothing more of this member for the batch: what it sends has left,
+  // and what it receives fits into the channels.
   [[nodiscard]] bool is_buffered(const std::shared_ptr<Batch>& batch);
-  // Throws TimedOut naming whose messages are missing, Broken, WrongSize.
+  // Waits until the batch is done. Throws TimedOut naming the members whose messages are missing,
+  // Broken, WrongSize.
   void wait(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
-  // Whether wait() would throw by now, rather than go on.
+  // Returns whether wait() would throw by now, rather than go on.
   [[nodiscard]] bool is_over(const std::shared_ptr<Batch>& batch, const Deadline& deadline);
 
  private:

@@ -1,5 +1,5 @@
-// Memory that a member has allocated for all: arenas. Its owner sends each file to every peer, who
-// maps it.
+// Memory that a member has allocated for all: arenas. Its owner sends each file to every peer,
+// which maps it.
 #pragma once
 
 #include <troika/comm/shm/attach.h>
@@ -19,18 +19,18 @@ class Segments {
  public:
   Segments(std::vector<std::optional<PeerConnection>>& connections, int index)
       : connections_(&connections), index_(index) {}
-  // The connections go; memory that is in use may stay.
+  // Drops the connections; memory that is in use may stay.
   void disconnect();
 
-  // Zeroed memory that peers can read and write; it goes when the last handle does, and the peers
-  // release it when an operation next names a new one. Null when a peer cannot be told. Throws
-  // StorageError when there is no room for it.
+  // Returns zeroed memory that peers can read and write. It is freed with the last handle, and the
+  // peers release it when an operation next names a new one. Returns null when it cannot be sent to
+  // a peer. Throws StorageError when there is no room for it.
   [[nodiscard]] static std::shared_ptr<std::byte> allocate(
       const std::shared_ptr<Segments>& segments, std::size_t bytes);
-  // Where [data, data + bytes) lies, if it lies in one of this member's segments.
+  // Returns the location of [data, data + bytes), if it lies in one of this member's segments.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, std::size_t bytes);
-  // A member's segment, mapped here. Throws TimedOut, Broken, StorageError where it cannot be
-  // mapped.
+  // Returns a member's segment, mapped here. Throws TimedOut, Broken, StorageError where it cannot
+  // be mapped.
   [[nodiscard]] std::byte* find(int member, std::uint32_t segment, const Deadline& deadline);
   // Receives what the member has sent by now, so that it can go on sending: a connection holds a
   // few hundred messages. Returns false when the member is gone. Any thread.
@@ -47,7 +47,7 @@ class Segments {
     bool is_known = false;          // an operation has named it
   };
   using Key = std::pair<int, std::uint32_t>;  // member, segment
-  // The mutex is held.
+  // Requires the mutex to be held.
   bool take(int member);
 
   std::vector<std::optional<PeerConnection>>*
@@ -57,7 +57,8 @@ class Segments {
   std::uint32_t allocated_ = 0;
   std::map<const std::byte*, Own> own_;  // by address
   std::map<Key, Theirs> theirs_;
-  // Whose owners have released them. Operations that failed there may still be reading them here.
+  // The segments that their owners have released. Operations that failed there may still be reading
+  // them here.
   std::vector<Key> released_;
 };
 

@@ -36,7 +36,7 @@
 
 namespace troika::shm {
 
-// Members that are not there by the deadline.
+// Thrown when members are not there by the deadline.
 class TimedOut : public std::runtime_error {
  public:
   explicit TimedOut(std::vector<int> missing)
@@ -51,7 +51,7 @@ class TimedOut : public std::runtime_error {
 class Broken : public std::runtime_error {
  public:
   explicit Broken(const std::string& reason, int by = -1) : std::runtime_error(reason), by_(by) {}
-  // The member that aborted; -1 where it was this one, or where the reason says it.
+  // Returns the member that aborted; -1 where it was this one, or where the reason says it.
   [[nodiscard]] int by() const { return by_; }
 
  private:
@@ -60,9 +60,8 @@ class Broken : public std::runtime_error {
 
 class ShmGroup {
  public:
-  // How long a waiter spins, and then yields, before it sleeps. Where the host has more ranks than
-  // cores it only yields: the peers need the core to make
-  // progress.
+  // The time that a waiter spins, and then yields, before it sleeps. Where the host has more ranks
+  // than cores it only yields: the peers need the core to make progress.
   struct Backoff {
     Seconds spin{0};
     Seconds yield{0};
@@ -88,9 +87,9 @@ class ShmGroup {
                                                   std::memory_order_release);
     publish(own().operation(operation).progress, Progress::at(operation, phase));
   }
-  // This member needs the operation's ring entries and slots no longer, its own nor the others'.
-  // Operations may be finished in any order. It is published block by block: to publish each one
-  // would take the line from the peers' caches as often.
+  // Publishes that this member no longer needs the operation's ring entries and slots, its own or
+  // the others'. Operations may be finished in any order. It publishes block by block: to publish
+  // each one would take the line from the peers' caches as often.
   void finish(std::uint64_t operation);
   // Waits until every member has come to `phase` of the operation. `in_slot` bytes are expected in
   // the slots then. Throws TimedOut, Broken.
@@ -107,22 +106,22 @@ class ShmGroup {
     }
     return true;
   }
-  // The ring's entry, and its slot, are this operation's from now on: waits until everybody has
-  // finished the operation that had them. Called by any thread.
+  // Takes the ring's entry, and its slot, for this operation: waits until every member has finished
+  // the operation that had them. Any thread.
   void take_entry(std::uint64_t operation, const Deadline& deadline);
-  // Whether take_entry would not wait.
+  // Returns whether take_entry() would not wait.
   [[nodiscard]] bool entry_is_free(std::uint64_t operation) const;
-  // The windows are this operation's from now on: waits until everybody is done with the operation
-  // that had them. Called in the order of operations, by one thread at a time.
+  // Takes the windows for this operation: waits until every member is done with the operation that
+  // had them. Called in the order of operations, by one thread at a time.
   void take_windows(std::uint64_t operation, const Deadline& deadline);
-  // The same for the large slot that it returns.
+  // Takes a large slot in the same way, and returns it.
   std::uint64_t take_large_slot(std::uint64_t operation, const Deadline& deadline);
-  // Whether take_large_slot would not wait.
+  // Returns whether take_large_slot() would not wait.
   [[nodiscard]] bool large_slot_is_free() const;
 
-  // Whether `ready` holds, or comes to hold within the moment that members take who come at the
-  // same time. Checks once this member has published: to check before takes the line of the cache
-  // from a peer that is just about to write it.
+  // Returns whether `ready` holds, or comes to hold within a moment: the time between members that
+  // come together. Checks once this member has published: to check before takes the line of the
+  // cache from a peer that is just about to write it.
   template <class Ready>
   [[nodiscard]] bool ready_soon(const Ready& ready) const {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -159,14 +158,14 @@ class ShmGroup {
       sleep(seen, deadline);
     }
   }
-  // Whether wait() would throw by now, rather than go on.
+  // Returns whether wait() would throw by now, rather than go on.
   template <class Missing>
   [[nodiscard]] bool is_over(const Missing& missing, const Deadline& deadline) {
     return deadline.passed() || (any_member_ended() && fails_waiters_for(missing()));
   }
-  // Those that have not come to `phase` of the operation.
+  // Returns the members that have not come to `phase` of the operation.
   [[nodiscard]] std::vector<int> missing_at(std::uint64_t operation, std::uint64_t phase) const;
-  // Wakes `member`, or all members, if they sleep. Call after every store that publishes, which has
+  // Wake `member`, or all members, if they sleep. Call after every store that publishes, which has
   // to be sequentially consistent.
   void notify(int member) const {
     if (control_block(member).waiters().load() > 0) wake(member);
@@ -177,9 +176,10 @@ class ShmGroup {
     }
   }
 
-  // While it lives this member writes to another's memory, if that one has not closed it. The
-  // writer counts itself, then looks; whoever closes first says so, then waits for those that
-  // count. All four are sequentially consistent, so that one of the two sees the other.
+  // Lets this member write to another's memory while it lives, if that one has not closed it. The
+  // writer counts itself, then looks. The member that closes sets its flag first, then waits for
+  // the writers that count. All four accesses are sequentially consistent, so that one of the two
+  // sees the other.
   class Writing {
    public:
     Writing(const ShmGroup& group, int member) : own_(group.own()) {
@@ -195,21 +195,22 @@ class ShmGroup {
     const ControlBlock& own_;
     bool allowed_;
   };
-  // No peer writes to this member's memory once it returns: an operation has failed, and its
-  // tensors are the caller's again. One that has stopped while it writes is waited for until
-  // kPeerWriters after the first failure. Any thread.
+  // Closes this member's memory after an operation has failed. No peer writes to it once this
+  // returns, and its tensors are the caller's again. Waits for a peer that has stopped while it
+  // writes until kPeerWriters after the first failure. Any thread.
   void close();
-  // A member that has closed its memory, after which what was read there may be anything.
+  // Returns a member that has closed its memory, if any has. What was read there may then be
+  // anything.
   [[nodiscard]] std::optional<int> closed() const;
 
   // Breaks the group, here and, with `reason`, for the others. Any thread.
   void abort(const std::string& reason);
   // Breaks the group here, after a peer has exited. Any thread.
   void fail(const std::string& reason);
-  // This member leaves, with nothing under way.
+  // Publishes that this member leaves, with nothing under way.
   void leave() const { own().left().store(1); }
-  // A peer that had left has exited: breaks the group, with `reason`, once a member waits for it.
-  // Any thread.
+  // Notes that a peer that had left has exited. Breaks the group, with `reason`, once a member
+  // waits for it. Any thread.
   void on_peer_exit(int member, const std::string& reason);
   void throw_if_broken() const;
   [[nodiscard]] bool broken() const { return broken_.load(); }
@@ -230,8 +231,9 @@ class ShmGroup {
     const ControlBlock& control_block_;
   };
   static void yield_core();
-  // Of the last operation that has had the ring's entry. What this member has told it does not read
-  // back: a peer that has just read it has the line in its caches, and may have it alone.
+  // Returns the progress of the last operation that has had the ring's entry. This member does not
+  // read its own back from shared memory. A peer that has just read it has the line in its caches,
+  // and may have it alone.
   [[nodiscard]] std::uint64_t progress(int member, std::uint64_t operation) const {
     return member == index_ ? own_progress_[operation % Shape::kRing].load()
                             : control_block(member).operation(operation).progress.load();
@@ -249,8 +251,9 @@ class ShmGroup {
   void wake(int member) const;
   void await_others(std::uint64_t operation, std::uint64_t phase, const Deadline& deadline,
                     std::size_t in_slot);
-  // What progress announces sets out together with it, where it would else set out when progress is
-  // here. Of long contributions the first lines: the others follow by themselves.
+  // Prefetches the slot that progress announces, so that it sets out together with progress, and
+  // not only when progress is here. Of long contributions it takes the first lines: the others
+  // follow by themselves.
   void prefetch_slot(int member, std::uint64_t operation, std::size_t bytes) const {
     constexpr std::size_t kMost = 16 * kCacheLine;
     if (bytes <= sizeof(Operation::tiny)) return;
@@ -258,11 +261,12 @@ class ShmGroup {
     for (std::size_t at = 0; at < std::min(bytes, kMost); at += kCacheLine)
       prefetch_line(slot + at);
   }
-  // Whether the group is broken, or a member gone.
+  // Returns whether the group is broken, or a member gone.
   [[nodiscard]] bool any_member_ended() const;
   void throw_if_exited(const std::vector<int>& missing);
   [[nodiscard]] bool fails_waiters_for(const std::vector<int>& missing) const;
-  // Whether the member has finished the operation, the last of a block, and the block with it.
+  // Returns whether the member has finished the operation, the last of a block, and the block with
+  // it.
   [[nodiscard]] bool done_until(int member, std::uint64_t operation) const;
   [[nodiscard]] bool all_done_until(std::uint64_t operation) const;
   void sleep(std::uint32_t seen, const Deadline& deadline) const;
@@ -277,7 +281,7 @@ class ShmGroup {
   std::array<std::atomic<std::uint64_t>, Shape::kRing> own_progress_{};
   // Operations whose entries are free to take; it only grows.
   std::atomic<std::uint64_t> free_until_ = Shape::kRing;
-  // How many operations of each block this member has finished.
+  // The number of operations of each block that this member has finished.
   std::array<std::atomic<std::uint64_t>, Shape::kBlocks> finished_{};
   std::uint64_t last_stream_ = 0;
   // The last operations that had the large slots; 0: none.
@@ -285,7 +289,7 @@ class ShmGroup {
   std::uint64_t next_large_slot_ = 0;
   std::atomic<bool> broken_ = false, some_exited_ = false;
   mutable std::mutex mutex_;
-  // What follows is guarded by the mutex.
+  // The members below are guarded by the mutex.
   std::string reason_;
   std::map<int, std::string> exited_;  // why the member is missed
   std::optional<Deadline> until_closed_;
