@@ -1,6 +1,6 @@
-// The same error on every rank. A rank that throws alone leaves the others in their next operation
-// until its deadline passes; here all ranks tell each other what they have found, and all throw the
-// same words.
+// Throws the same error on every rank. A rank that throws alone leaves the others in their next
+// operation until its deadline passes. Here all ranks exchange what they have found, and all throw
+// the same words.
 #pragma once
 
 #include <troika/base/failure.h>
@@ -17,7 +17,7 @@ namespace troika {
 // Returns "rank 1", "ranks 1, 3 and 4".
 [[nodiscard]] std::string ranks_in_words(const std::vector<int>& ranks);
 
-// What some ranks say.
+// A text, and the ranks that say it.
 struct Statement {
   std::string text;
   std::vector<int> ranks;  // ascending
@@ -27,7 +27,7 @@ struct Statement {
 // says nothing.
 [[nodiscard]] std::vector<Statement> statements_of(const std::vector<std::string>& by_rank);
 
-// When an error names the ranks that have it.
+// The cases in which an error names the ranks that have it.
 enum class NameRanks { kAlways, kUnlessAll };
 
 // Collective. Throws on every rank if any of them has a failure: each message with the ranks that
@@ -37,22 +37,24 @@ enum class NameRanks { kAlways, kUnlessAll };
 void throw_on_all_ranks(const Session& session, const std::optional<Failure>& own,
                         std::string_view label, NameRanks name_ranks = NameRanks::kAlways);
 
-// Runs `action`. Returns the failure of what it throws; nothing where it goes well. Not collective.
+// Runs `action`. Returns the failure of what it throws; nothing if it throws nothing. Not
+// collective.
 [[nodiscard]] std::optional<Failure> failure_in(FunctionRef<void()> action);
 
-// Collective. Runs `action`, which is not collective itself; where it throws on any rank, every
-// rank throws as above.
+// Collective. Runs `action`, which is not collective itself. If it throws on any rank, every rank
+// throws as in throw_on_all_ranks().
 void run_on_all_ranks(const Session& session, FunctionRef<void()> action, std::string_view label,
                       NameRanks name_ranks = NameRanks::kAlways);
 
-// What the first rank that differs from rank 0 has, and all ranks that have the same as that one.
+// The text of rank 0, and that of the first rank that differs from it, with all ranks that have the
+// latter.
 struct Difference {
   std::string of_rank_zero;
   Statement theirs;
 };
 
-// Collective. Finds the first difference between the ranks' texts; the same on every rank. Nothing
-// where all are equal.
+// Collective. Returns the first difference between the ranks' texts, the same on every rank.
+// Returns nothing where all are equal.
 [[nodiscard]] std::optional<Difference> find_difference(const Session& session,
                                                         std::string_view own,
                                                         std::string_view label);

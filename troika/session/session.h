@@ -1,5 +1,5 @@
-// What a program of one's own has of a job: who it is among the ranks, and the group of all of
-// them, with one call for a sum, an average or a barrier.
+// Gives a user's program its place in a job: its rank, and the group of all ranks, with one call
+// for a sum, an average or a barrier.
 //
 //   const troika::Session session = troika::Session::from_environment();
 //   const double mean = session.average(loss, "loss");
@@ -31,91 +31,92 @@ struct SessionOptions {
   std::string name = "session";
   std::string engine{kAutoEngine};  // as engine_words() names them
   EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
-  // For one collective. The variable TROIKA_TIMEOUT, which `troika launch --timeout` sets, takes
-  // precedence.
+  // The time for one collective. The variable TROIKA_TIMEOUT, which `troika launch --timeout` sets,
+  // takes precedence.
   Seconds timeout{60};
-  // For all ranks to come.
+  // The time for all ranks to come.
   Seconds rendezvous_timeout{300};
   // The folder for the ranks' flight recorders, which `troika inspect` reads; made if it is
   // missing. Empty: the one in the variable TROIKA_RECORDERS, which `troika launch` sets; no files
   // where that is not set either.
   std::filesystem::path recorders = {};
-  // Told of every operation; may be null.
+  // The trace that gets every operation; may be null.
   std::shared_ptr<Trace> trace = {};
 };
 
 class Session {
  public:
-  // Collective among all ranks that a launcher has started: ours, torchrun, Slurm or MPI. A process
-  // that nobody has launched is alone. Throws UsageError where the environment makes no sense, and
-  // RendezvousError where ranks do not come or do not agree.
+  // Opens a session. Collective among all ranks that a launcher has started: troika's, torchrun,
+  // Slurm or MPI. A process that no launcher has started is alone. Throws UsageError where the
+  // environment makes no sense, and RendezvousError where ranks do not come or do not agree.
   [[nodiscard]] static Session from_environment(const SessionOptions& options = {});
-  // Collective: the same, for a world of the caller's. Throws RendezvousError.
+  // Opens a session for a world of the caller's. Collective. Throws RendezvousError.
   [[nodiscard]] static Session join(World world, const SessionOptions& options = {});
-  // Collective: the same, for ranks that have met.
+  // Opens a session for ranks that have met. Collective.
   [[nodiscard]] static Session connect(Rendezvous rendezvous, const SessionOptions& options = {});
-  // On a group that is there already; not collective.
+  // Makes a session on an existing group. Not collective.
   [[nodiscard]] static Session on(Group world, Seconds timeout = Seconds(60));
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
-  // All ranks, in order.
+  // Returns the group of all ranks, in order.
   [[nodiscard]] const Group& world() const;
-  // What is known of each rank, by rank; empty for a session on a group.
+  // Returns what is known of each rank, by rank; empty for a session on a group.
   [[nodiscard]] const std::vector<Member>& members() const;
-  // Collective among `ranks` (world ranks in ascending order; this process is the one at `index`):
-  // one more group, which ends with the job like world(). Throws as make_group() does; UsageError
-  // for a session on a group.
+  // Makes one more group, which ends with the job like world(). Collective among `ranks` (world
+  // ranks in ascending order; this process is the one at `index`). Throws as troika::make_group()
+  // does; UsageError for a session on a group.
   [[nodiscard]] Group make_group(std::string axis, std::vector<int> ranks, int index) const;
-  // Collective: all ranks in order, like world(), but an order of operations of its own. Made once
-  // for each `axis`, however often it is asked for. Throws as make_group() does.
+  // Returns a group of all ranks in order, like world(), with its own order of operations.
+  // Collective. Made once for each `axis`, however often it is asked for. Throws as make_group()
+  // does.
   [[nodiscard]] Group duplicate_world(const std::string& axis) const;
-  // Of a job with more than one rank; throws InternalError otherwise.
+  // Returns the store of a job with more than one rank; throws InternalError otherwise.
   [[nodiscard]] Store& store() const;
 
-  // For one collective.
+  // Returns the time for one collective.
   [[nodiscard]] Seconds timeout() const;
   [[nodiscard]] Deadline deadline() const { return Deadline::in(timeout()); }
-  // `label` names the operation in errors and records.
+  // Returns the Call of an operation; `label` names it in errors and records.
   [[nodiscard]] Call call(std::string_view label) const { return {label, deadline()}; }
 
   // Seeds LibTorch's generators from `seed` and this rank: each rank then draws numbers of its own,
   // and the same ones in each run. Not collective.
   void seed_by_rank(std::uint64_t seed) const;
 
-  // The rest is collective, and throws DeadlineError or PeerError.
+  // The methods below are collective, and throw DeadlineError or PeerError.
 
-  // Of one number from each rank; with `count`, weighted by it: each rank gives a mean over so many
-  // samples. Every rank gives a count, or none does. NaN if all counts are zero. Throws UsageError,
-  // on its rank alone, for a count that is negative or not finite.
+  // Returns the average of one number from each rank. With `count` it is weighted: each rank gives
+  // a mean over so many samples. Every rank gives a count, or none does. NaN if all counts are
+  // zero. Throws UsageError, on its rank alone, for a count that is negative or not finite.
   [[nodiscard]] double average(double value, std::string_view label) const;
   [[nodiscard]] double average(double value, double count, std::string_view label) const;
   [[nodiscard]] double sum(double value, std::string_view label) const;
-  // Of each metric; with `count` weighted by it. Throws UsageError, on all ranks, if the names
-  // differ between them.
+  // Averages each metric; with `count` weighted by it. Throws UsageError, on all ranks, if the
+  // names differ between them.
   using Metrics = std::map<std::string, double>;
   [[nodiscard]] Metrics average(const Metrics& metrics, std::string_view label = "metrics") const;
   [[nodiscard]] Metrics average(const Metrics& metrics, double count,
                                 std::string_view label = "metrics") const;
-  // In place, in rank order or not as the engine does it.
+  // Reduces `values` in place, in rank order or not as the engine does it.
   void reduce(std::span<double> values, ReduceOp op, std::string_view label) const;
-  // Of a tensor of any strides on each rank, of equal dtype and number of elements, which go
-  // together in row-major order: a new tensor of this rank's shape.
+  // Return a new tensor of this rank's shape, from a tensor of any strides on each rank. The
+  // tensors have equal dtype and number of elements, which go together in row-major order.
   [[nodiscard]] at::Tensor average(const at::Tensor& tensor, std::string_view label) const;
   [[nodiscard]] at::Tensor sum(const at::Tensor& tensor, std::string_view label) const;
-  // A text from each rank, by rank.
+  // Returns a text from each rank, by rank.
   [[nodiscard]] std::vector<std::string> gather(std::string_view text,
                                                 std::string_view label) const;
   void barrier(std::string_view label) const;
 
-  // This rank has failed for `reason` (a line, and a second one that is the hint), which the others
-  // are told where they wait for it: ends every operation of every group of the session, with
-  // PeerError. Any thread.
+  // Ends every operation of every group of the session, with PeerError, since this rank has failed
+  // for `reason`. That is a line, and a second one that is the hint. The others are told it where
+  // they wait for this rank. Any thread.
   void abort(const std::string& reason) const;
 
-  // At the end of a job that went well: where rank 0 keeps the store, it stays until all others are
-  // done with it. A rank that ends without it costs the others nothing but a message about a store
-  // that is gone. Does nothing for a session on a group, or a lone process.
+  // Leaves at the end of a job that went well: where rank 0 keeps the store, it stays until all
+  // others are done with it. A rank that ends without it costs the others nothing but a message
+  // about a store that is gone. Does nothing for a session on a group, or a lone process.
   void leave(Seconds timeout = Seconds(300)) const;
 
  private:
