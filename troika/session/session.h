@@ -92,8 +92,8 @@ class Session {
   [[nodiscard]] double average(double value, std::string_view label) const;
   [[nodiscard]] double average(double value, double count, std::string_view label) const;
   [[nodiscard]] double sum(double value, std::string_view label) const;
-  // Averages each metric; with `count` weighted by it. Throws UsageError, on all ranks, if the
-  // names differ between them.
+  // Averages each metric, weighted by `count` where it is given. Throws UsageError, on all ranks,
+  // if the names differ between them.
   using Metrics = std::map<std::string, double>;
   [[nodiscard]] Metrics average(const Metrics& metrics, std::string_view label = "metrics") const;
   [[nodiscard]] Metrics average(const Metrics& metrics, double count,
