@@ -1,7 +1,8 @@
-// What all engines between processes have in common: the queue that their operations go on in, the
-// failure after which every operation throws the same, and the search for the rank to blame. An
-// engine adds how an operation blocks until it is over, what its own exceptions mean, and how it
-// ends its connections. blocking_engine.h makes the asynchronous interface of blocking operations.
+// The part that all engines between processes have in common. It has the queue that their
+// operations go on in, and the failure after which every operation throws the same. It searches for
+// the rank to blame. An engine adds how an operation blocks until it is over, what its own
+// exceptions mean, and how it ends its connections. blocking_engine.h makes the asynchronous
+// interface of blocking operations.
 #pragma once
 
 #include <troika/base/error.h>
@@ -90,7 +91,7 @@ class EngineBase : public GroupEngine {
   [[nodiscard]] std::exception_ptr late(const OperationContext& context, std::vector<int> suspects);
   // Diagnoses what holds the operation up. `suspects` are as for late().
   [[nodiscard]] Diagnosis examine(const OperationContext& context, std::vector<int> suspects);
-  // Returns the snapshots by member; nothing for a member that is not known about.
+  // Returns the snapshots by member; nothing for a member of which nothing is known.
   [[nodiscard]] std::vector<std::optional<RankSnapshot>> snapshots();
   // Returns "lost rank 1 (host a, pid 7); it last completed ...".
   [[nodiscard]] std::string describe_loss(int member,

@@ -28,8 +28,8 @@ struct EngineOptions {
   // The order of reductions. kInOrder is the order of members: a repeated run gives the same bits,
   // and the same ones on one host as on several. Engines that have nothing faster always use it.
   enum class ReductionOrder { kFastest, kInOrder } reduction_order = ReductionOrder::kFastest;
-  // Returns a number for each rank of the world, equal for ranks that share a host. Empty: `auto`
-  // finds out by trying. For tests, which pretend that one host is several.
+  // The host of each rank of the world, as a number that is equal for ranks that share one. Empty:
+  // `auto` finds out by trying. For tests, which pretend that one host is several.
   std::function<int(int rank)> host_of = {};
   // The number of ranks of the job on this host, in all groups. They share its cores, which decides
   // how a rank waits. 0: the group's ranks are the only ones.

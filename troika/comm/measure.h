@@ -1,5 +1,5 @@
-// How fast a group is, measured the way nccl-tests does: what is timed is also checked, and
-// bandwidth is given as bus bandwidth, which hardware bounds whatever the number of ranks.
+// Measures how fast a group is, as nccl-tests does: what is timed is also checked, and bandwidth is
+// given as bus bandwidth, which hardware bounds whatever the number of ranks.
 #pragma once
 
 #include <troika/base/time.h>

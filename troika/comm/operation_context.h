@@ -27,7 +27,7 @@ struct OperationContext {
   [[nodiscard]] std::string text() const { return std::string(operation) + " " + quote(label); }
 };
 
-// The context of an operation that outlives the call, whose label belongs to the caller.
+// The context of an operation that outlives the call, with a copy of the caller's label.
 class OwnedContext {
  public:
   explicit OwnedContext(const OperationContext& context)

@@ -9,9 +9,9 @@
 
 namespace troika {
 
-// output[i] = inputs[0][i] op inputs[1][i] op ..., one after the other. fp16 and bf16 are reduced
-// in fp32 and rounded once; integer sums wrap around. `output` may be one of the inputs. Takes the
-// dtypes that groups carry, and runs in the calling thread alone.
+// Sets output[i] = inputs[0][i] op inputs[1][i] op ..., one after the other. fp16 and bf16 are
+// reduced in fp32 and rounded once; integer sums wrap around. `output` may be one of the inputs.
+// Takes the dtypes that groups carry, and runs in the calling thread alone.
 void reduce_in_rank_order(at::ScalarType dtype, ReduceOp op,
                           std::span<const std::byte* const> inputs, std::byte* output,
                           std::int64_t count);

@@ -1,5 +1,5 @@
-// What all members of a group must have in common to be in the same operation, as one number: equal
-// on every member, whatever its machine.
+// The signature of an operation: one number for what all members of a group must have in common to
+// be in the same operation. It is equal on every member, whatever its machine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,10 +27,10 @@ class OperationName {
 
 // Returns the signature of an operation, and of `more` where there is more (a root, a reduction).
 [[nodiscard]] std::uint64_t signature_of(OperationName operation, std::uint64_t more);
-// Adds a tensor, of the same size and type on all members.
+// Adds a tensor to the signature, of the same size and type on all members.
 [[nodiscard]] std::uint64_t signature_of(OperationName operation, const at::Tensor& tensor,
                                          std::uint64_t more = 0);
-// Adds the counts by which the tensor is cut.
+// Adds the counts by which the tensor is cut to the signature.
 [[nodiscard]] std::uint64_t signature_of(OperationName operation, const at::Tensor& tensor,
                                          std::span<const std::int64_t> counts,
                                          std::uint64_t more = 0);

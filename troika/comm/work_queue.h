@@ -1,6 +1,6 @@
-// Runs operations that block, so that their callers need not: in a thread of its own, or in that of
-// the caller who waits for one, if it comes first; that one then runs what comes before it, too.
-// The latter saves two changes of thread where nothing is overlapped.
+// Runs operations that block, so that their callers need not. They run in a thread of its own, or
+// in that of a caller that waits for one, if it comes first. That caller then runs the operations
+// before it, too. This saves two changes of thread where nothing is overlapped.
 #pragma once
 
 #include <troika/base/time.h>
@@ -15,13 +15,13 @@ class WorkQueue {
  public:
   enum class Order {
     kAsAdded,     // one at a time; operations must not overtake each other
-    kIndependent  // whoever waits for an operation runs it at once
+    kIndependent  // a thread that waits for an operation runs it at once
   };
 
   // The time at which the queue's thread takes an operation that no caller waits for.
   enum class Start {
     kAtOnce,
-    kSoon  // within kSoon, so that short ones are left to whoever waits for them
+    kSoon  // within kSoon, so that short ones are left to threads that wait for them
   };
 
   static constexpr Seconds kSoon{2e-3};

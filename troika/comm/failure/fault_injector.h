@@ -1,5 +1,5 @@
-// Injects a hang: this process stops, as `kill -STOP` stops it, where it would enter the named
-// operation. That tests what everything else reports. `kill -CONT` continues it.
+// Injects a hang, to test what everything else reports. This process stops, as `kill -STOP` stops
+// it, where it would enter the named operation. `kill -CONT` continues it.
 #pragma once
 
 #include <atomic>

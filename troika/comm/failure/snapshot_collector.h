@@ -1,7 +1,7 @@
 // Collects what all members of a group are doing when an operation has failed. Those of this host
-// are looked at directly, through their flight recorders, or as processes where they keep none.
-// Those of other hosts report through the store: another member on their host, or the launcher
-// there, publishes what it sees.
+// are looked at directly, through their flight recorders, or as processes where they keep none. The
+// store has those of other hosts: another member on their host, or the launcher there, publishes
+// what it sees.
 #pragma once
 
 #include <troika/base/failure.h>

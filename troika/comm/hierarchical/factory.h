@@ -9,7 +9,7 @@
 namespace troika::detail {
 
 // Makes the engine. Collective. `hosts` has a number for each member, equal for those that share a
-// host. There are several hosts.
+// host. There must be several hosts.
 [[nodiscard]] std::shared_ptr<GroupEngine> make_hierarchical_engine(const EngineContext& context,
                                                                     GroupRendezvous& rendezvous,
                                                                     std::span<const int> hosts,

@@ -39,12 +39,13 @@ class Request {
   virtual ~Request() = default;
   // Returns whether the operation is complete; it must not be called again then. Throws MpiError.
   [[nodiscard]] virtual bool test() = 0;
-  // Cancels a receive: test() tells when its memory is free. The receive may stay under way for as
+  // Cancels a receive: test() says when its memory is free. The receive may stay under way for as
   // long as its sender takes, if the message has begun to arrive. Throws MpiError.
   virtual void cancel() = 0;
 };
 
-// All functions but the destructor are thread-safe if Threads::kAll. Throw MpiError.
+// A communicator of MPI. All functions but the destructor are thread-safe if Threads::kAll. They
+// throw MpiError.
 class Communicator {
  public:
   // Frees the communicator, unless keep() was called. Collective.

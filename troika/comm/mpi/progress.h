@@ -18,8 +18,8 @@ namespace troika::mpi {
 
 class Progress {
  public:
-  // Returns the one of this process, which lives while a caller holds it. MPI must have started,
-  // for all threads.
+  // Returns the Progress of this process, which lives while a caller holds it. MPI must have
+  // started, for all threads.
   [[nodiscard]] static std::shared_ptr<Progress> of_process();
   explicit Progress(Plugin& plugin);
   ~Progress();

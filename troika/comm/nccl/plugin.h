@@ -44,13 +44,13 @@ struct Leg {
   std::size_t bytes;
 };
 
-// Operations start after the work that the default stream of the device has been given. They start
-// in the order of calls, which is the same on all members. One thread at a time, but for abort().
-// Throw NcclError.
+// A communicator of NCCL. Operations start after the work that the default stream of the device has
+// been given. They start in the order of calls, which is the same on all members. One thread at a
+// time, but for abort(). Throws NcclError.
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  // Returns whether all members are connected. The first thing to wait for.
+  // Returns whether all members are connected. Wait for this first.
   [[nodiscard]] virtual bool connected() = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> all_reduce(void* data, std::size_t elements,
                                                             Dtype dtype, Op op) = 0;
@@ -72,9 +72,9 @@ class Plugin {
   [[nodiscard]] virtual std::string library() const = 0;
   // Returns the number of GPUs that this process sees; 0 where there is no driver.
   [[nodiscard]] virtual int devices() const = 0;
-  // Makes the id of a communicator. One member calls this and tells the others.
+  // Makes the id of a communicator. One member calls this and sends the id to the others.
   [[nodiscard]] virtual std::string unique_id() const = 0;
-  // Starts to connect; no two members use the same GPU.
+  // Starts to connect. No two members may use the same GPU.
   [[nodiscard]] virtual std::unique_ptr<Communicator> connect(const std::string& unique_id,
                                                               int rank, int size, int device) = 0;
 };

@@ -26,8 +26,8 @@ class BlockReduction {
   };
 
   // Returns a good block size for a group of `size`. It is large enough that the handshake of a
-  // message does not count. It is small enough that the scratch memory for all peers stays at 32
-  // MiB, up to 64 of them.
+  // message does not count. It is small enough that the scratch memory for up to 64 peers stays at
+  // 32 MiB.
   [[nodiscard]] static std::int64_t default_block_bytes(int size);
 
   // `scratch` is called with the bytes of memory that run() needs.

@@ -2,7 +2,7 @@
 // ascending order of members, so the result is the same bits on every member and in every run. With
 // n members and N bytes of input, a member sends
 //
-//   all_reduce      small    (n-1) N           in 1 step: everybody's whole tensor to everybody
+//   all_reduce      small    (n-1) N           in 1 step: the whole tensor to each member
 //                   large    2 (n-1)/n N       in 2 steps: reduce_scatter, all_gather, block by
 //                   block
 //   reduce_scatter           (n-1)/n N         in 1 step: each member's part straight to it
@@ -94,8 +94,8 @@ class Collectives {
   void barrier(const OperationScope& scope);
 
  private:
-  // Compares with each peer what it sends and what it expects, unless that is nothing at all. A
-  // peer that is wrong about that keeps the other one waiting until the deadline.
+  // Compares with each peer what each of the two sends and expects, unless that is nothing at all.
+  // A peer that is wrong about that keeps the other one waiting until the deadline.
   void compare_sizes(const detail::Parts& to, const detail::Parts& from,
                      const OperationScope& scope);
   void all_reduce_at_once(const at::Tensor& tensor, ReduceOp op, const OperationScope& scope);

@@ -1,4 +1,4 @@
-// Messages between pairs of members: what a transport gives to the collectives of collectives.h. A
+// Messages between pairs of members, which a transport gives to the collectives of collectives.h. A
 // transport need not buffer, and may deliver messages of different tags in any order.
 #pragma once
 

@@ -117,13 +117,15 @@ class Collective {
   // bytes are never cut.
   void reduce(Reducer reducer, std::size_t grain, const Deadline& deadline);
   // Reduces this member's part if all members are there, as far as that needs nothing more of them.
-  // Else they would wait until this member calls reduce(). Returns whether that was everything; if
-  // not, reduce() does the rest. Waits for a segment of another member that is new here.
+  // The others would else wait for it until this member calls reduce(). Returns whether that was
+  // everything; if not, reduce() does the rest. Waits for a segment of another member that is new
+  // here.
   [[nodiscard]] bool reduce_early(Reducer reducer, std::size_t grain, const Deadline& deadline);
 
   // Returns whether gather() or reduce() would find all members there.
   [[nodiscard]] bool ready() const { return group_.all_at(number_, kEntered, in_slot()); }
-  // Returns whether they would throw by now instead of waiting for members that are not there.
+  // Returns whether gather() or reduce() would throw by now instead of waiting for members that are
+  // not there.
   [[nodiscard]] bool is_over(const Deadline& deadline) const {
     return group_.is_over([&] { return group_.missing_at(number_, kEntered); }, deadline);
   }

@@ -42,7 +42,8 @@ enum class Placement : std::uint32_t {
   kStream      // passes through the windows, piece by piece
 };
 
-// All but `progress` is written before the progress that announces it, and read after.
+// An entry of the ring. All but `progress` is written before the progress that announces it, and
+// read after.
 struct alignas(2 * kCacheLine) Operation {
   std::atomic<std::uint64_t> progress;
   std::uint64_t signature;  // of what all members must have in common

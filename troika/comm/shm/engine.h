@@ -99,7 +99,8 @@ class Engine final : public EngineBase {
   FindSegment find_;
   Mailbox mailbox_;
   std::uint64_t operations_ = 0;
-  // The operations to finish, in order. Later ones that wait for it finish each at the latest.
+  // The operations to finish, in order. Each is finished, at the latest, by later ones that wait
+  // for it.
   std::deque<std::shared_ptr<Pending>> pending_;
   std::vector<std::shared_ptr<Pending>> pending_exchanges_;
   Work last_queued_;

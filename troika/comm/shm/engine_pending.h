@@ -22,7 +22,7 @@ class Engine::Pending : public Work::State {
   bool done() final {
     if (done_.load(std::memory_order_acquire)) return true;
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // somebody waits for it just now
+    if (!lock.owns_lock()) return false;  // another thread waits for it now
     try {
       if (done_ || !ready()) return done_;
     } catch (...) {

@@ -17,7 +17,7 @@
 
 namespace troika::shm {
 
-// Sender and receiver disagree on a message's size.
+// Thrown when sender and receiver disagree on a message's size.
 class WrongSize : public std::runtime_error {
  public:
   WrongSize(int member, std::uint64_t theirs, std::uint64_t ours, std::string label)

@@ -32,8 +32,8 @@ class Segments {
   // Returns a member's segment, mapped here. Throws TimedOut, Broken, StorageError where it cannot
   // be mapped.
   [[nodiscard]] std::byte* find(int member, std::uint32_t segment, const Deadline& deadline);
-  // Receives what the member has sent by now, so that it can go on sending: a connection holds a
-  // few hundred messages. Returns false when the member is gone. Any thread.
+  // Receives the messages that the member has sent by now, so that it can go on sending: a
+  // connection holds a few hundred. Returns false when the member is gone. Any thread.
   bool take_messages(int member);
 
  private:

@@ -69,7 +69,7 @@ class ShmGroup {
     Seconds sleep{1};
   };
 
-  // `control_blocks` by member, each its owner's; `index` is this process.
+  // `control_blocks` are by member, each its owner's; `index` is this process.
   ShmGroup(std::vector<ControlBlock> control_blocks, const Shape& shape, int index,
            Backoff backoff);
 
@@ -119,9 +119,9 @@ class ShmGroup {
   // Returns whether take_large_slot() would not wait.
   [[nodiscard]] bool large_slot_is_free() const;
 
-  // Returns whether `ready` holds, or comes to hold within a moment: the time between members that
-  // come together. Checks once this member has published: to check before takes the line of the
-  // cache from a peer that is just about to write it.
+  // Returns whether `ready` holds, or comes to hold within the moment that members take when they
+  // come at the same time. Call it once this member has published. To check before takes the line
+  // of the cache from a peer that is just about to write it.
   template <class Ready>
   [[nodiscard]] bool ready_soon(const Ready& ready) const {
     std::atomic_thread_fence(std::memory_order_seq_cst);
