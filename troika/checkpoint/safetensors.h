@@ -15,24 +15,25 @@
 
 namespace troika {
 
-// An open file. The spans it gives live as long as it does (see MappedFile for what happens when
-// the file is shortened meanwhile). Const access is thread safe.
+// An open file. Its spans are valid as long as it lives (MappedFile says what happens when the file
+// is shortened meanwhile). Const access is thread safe.
 class SafetensorsFile {
  public:
-  // Throws DataError naming the path and, where one is at fault, the tensor.
+  // Opens the file. Throws DataError naming the path and, where one is at fault, the tensor.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  // In the order of their data.
+  // Returns the entries in the order of their data.
   [[nodiscard]] std::span<const TensorEntry> entries() const { return header_.entries; }
   [[nodiscard]] const Metadata& metadata() const { return header_.metadata; }
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
 
-  // The entry of a name, or nullptr.
+  // Returns the entry of a name, or nullptr.
   [[nodiscard]] const TensorEntry* find(std::string_view name) const;
-  // The entry of a name. Throws DataError naming the file, the name and the nearest one there is.
+  // Returns the entry of a name. Throws DataError naming the file, the name and the nearest
+  // existing one.
   [[nodiscard]] const TensorEntry& at(std::string_view name) const;
 
-  // The bytes of one of entries(): little-endian, row-major, not necessarily aligned.
+  // Returns the bytes of one of entries(): little-endian, row-major, not necessarily aligned.
   [[nodiscard]] std::span<const std::byte> data(const TensorEntry& entry) const;
 
  private:
@@ -45,16 +46,17 @@ class SafetensorsFile {
 // commit(), or not at all. Not thread safe.
 class SafetensorsWriter {
  public:
-  // Begin and end of `tensors` are ignored; entries() says in which order to write. Throws
-  // StorageError naming the path, UsageError naming a tensor (see lay_out_safetensors).
+  // Begins the file. The begin and end of `tensors` are ignored; entries() gives the order of
+  // writes. Throws StorageError naming the path, UsageError naming a tensor (see
+  // lay_out_safetensors).
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> tensors,
                     const Metadata& metadata = {});
 
   [[nodiscard]] std::span<const TensorEntry> entries() const { return entries_; }
-  // The bytes of the next of entries(), whole. Throws StorageError; InternalError when the size is
+  // Writes all bytes of the next of entries(). Throws StorageError; InternalError when the size is
   // not the entry's.
   void write(std::span<const std::byte> bytes);
-  // Throws StorageError; InternalError when tensors are missing.
+  // Completes the file. Throws StorageError; InternalError when tensors are missing.
   void commit();
 
  private:
@@ -63,7 +65,7 @@ class SafetensorsWriter {
   AtomicFile file_;
 };
 
-// A tensor to write, and the whole file in one call; errors as above.
+// A tensor for write_safetensors(), which writes the whole file in one call, with the errors above.
 struct TensorBytes {
   std::string name;
   DataType type = DataType::kF32;

@@ -32,10 +32,10 @@ inline constexpr std::array kDataTypes{
     DataType::kF64, DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kI64,
     DataType::kI32, DataType::kI16, DataType::kI8,   DataType::kU8,  DataType::kBool};
 
-// The name in the header ("BF16"), and the type of a name; nothing for a type we do not know.
+// Return the name in the header ("BF16"), and the type of a name; nullopt for an unknown type.
 [[nodiscard]] std::string_view name_of(DataType type);
 [[nodiscard]] std::optional<DataType> data_type_of(std::string_view name);
-// Bytes of one element.
+// Returns the bytes of one element.
 [[nodiscard]] std::uint64_t size_of(DataType type);
 [[nodiscard]] constexpr bool is_floating_point(DataType type) {
   return type <= DataType::kF16;
@@ -62,7 +62,8 @@ struct SafetensorsHeader {
   std::uint64_t data_begin = 0;  // of the data section, from the start of the file
 };
 
-// Bytes of a tensor, or nothing when a dimension is negative or the product does not fit 64 bits.
+// Returns the bytes of a tensor, or nullopt when a dimension is negative or the product does not
+// fit 64 bits.
 [[nodiscard]] std::optional<std::uint64_t> tensor_bytes(DataType type,
                                                         std::span<const std::int64_t> shape);
 
@@ -72,15 +73,16 @@ struct SafetensorsHeader {
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file,
                                                   const std::string& source);
 
-// The order in which tensors are written: by type (64-bit types first, so that every tensor is
-// aligned to its element) and then by name, as the reference implementation does. The file's bytes
-// hence do not depend on the order in which tensors were given. Fills in begin and end.
-// Throws UsageError naming the tensor: a name twice or "__metadata__", an impossible shape.
+// Returns the entries in the order in which tensors are written, and fills in begin and end. The
+// order is by type (64-bit types first, so that every tensor is aligned to its element) and then by
+// name, as in the reference implementation. The file's bytes hence do not depend on the order in
+// which tensors were given. Throws UsageError naming the tensor: a name twice or "__metadata__", an
+// impossible shape.
 [[nodiscard]] std::vector<TensorEntry> lay_out_safetensors(std::vector<TensorEntry> entries);
 
-// The bytes before the data section, for entries that lay_out_safetensors returned: length and
-// header, padded with spaces to a multiple of 8. Throws UsageError: a name or metadata that is not
-// UTF-8, a header beyond the limit.
+// Returns the bytes before the data section, for entries that lay_out_safetensors() returned:
+// length and header, padded with spaces to a multiple of 8. Throws UsageError: a name or metadata
+// that is not UTF-8, a header beyond the limit.
 [[nodiscard]] std::string format_safetensors_header(std::span<const TensorEntry> entries,
                                                     const Metadata& metadata);
 

@@ -15,26 +15,26 @@ namespace troika {
 
 class StateGatherer {
  public:
-  // Collective: who holds what. `whole` lists the tensors, the same on every rank, sorted by name;
-  // `own` are this rank's parts, of which only shapes and names are read. `timeout` is for each
-  // collective here and later. Throws DeadlineError, PeerError.
+  // Collective: learns which rank holds each part. `whole` lists the tensors, the same on every
+  // rank, sorted by name. `own` are this rank's parts; only shapes and names are read. `timeout` is
+  // for each collective here and later. Throws DeadlineError, PeerError.
   StateGatherer(Group world, std::vector<StateSpec> whole, std::span<const StateTensor> own,
                 Seconds timeout);
 
-  // Collective: on rank 0 all tensors, in order; nothing elsewhere. `own` are the values of this
-  // rank's parts, in the order of the constructor's. A tensor that rank 0 owns all of is a view of
-  // its part, no copy.
+  // Collective: returns all tensors, in order, on rank 0, and none elsewhere. `own` are the values
+  // of this rank's parts, in the order of the constructor's. A tensor that rank 0 owns all of is a
+  // view of its part, no copy.
   [[nodiscard]] std::vector<NamedTensor> gather(std::span<const at::Tensor> own,
                                                 std::string_view label) const;
 
  private:
-  // What a rank writes of a tensor.
+  // The part of a tensor that a rank writes.
   struct OwnedPart {
     std::size_t whole;  // in whole_
     ShardDescriptor shard;
   };
   void exchange_parts(std::span<const StateTensor> own);
-  // The owned values of one type, end to end.
+  // Returns the owned values of one type, end to end.
   [[nodiscard]] at::Tensor flatten(std::span<const at::Tensor> own, at::ScalarType type) const;
   [[nodiscard]] at::Tensor values_of(int peer, at::ScalarType type, const at::Tensor& own,
                                      const Call& call) const;

@@ -18,11 +18,11 @@ namespace troika {
 void save_tensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                   const Metadata& metadata = {});
 
-// A fresh contiguous CPU tensor with the values of one entry of `file`, without autograd. Throws
-// DataError naming file and tensor: a bool that is neither 0 nor 1.
+// Returns a fresh contiguous CPU tensor with the values of one entry of `file`, without autograd.
+// Throws DataError naming file and tensor: a bool that is neither 0 nor 1.
 [[nodiscard]] at::Tensor load_tensor(const SafetensorsFile& file, const TensorEntry& entry);
 
-// All tensors of a file, sorted by name. Throws DataError naming the path and the tensor.
+// Returns all tensors of a file, sorted by name. Throws DataError naming the path and the tensor.
 [[nodiscard]] std::vector<NamedTensor> load_tensors(const std::filesystem::path& path);
 
 }  // namespace troika

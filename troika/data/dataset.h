@@ -16,10 +16,10 @@
 
 namespace troika {
 
-// The samples of a generated stream, which never ends.
+// The number of samples of a generated stream, which never ends.
 inline constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
-// What a data set holds, for messages and reports. 0 where something does not apply.
+// The contents of a data set, for messages and reports. 0 where a figure does not apply.
 struct DatasetFacts {
   std::int64_t documents = 0;  // on both sides
   std::int64_t held_out_documents = 0;
@@ -32,31 +32,32 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  // Train: samples of one pass over every source, or kUnlimited. Held-out: how many there are; 0:
-  // nothing to evaluate on.
+  // Returns the number of samples. Train: those of one pass over every source, or kUnlimited.
+  // Held-out: all of them; 0 means that there are none to evaluate on.
   [[nodiscard]] virtual std::int64_t samples(Split split) const = 0;
-  // The sample with this number. Train: any ordinal >= 0; a pure function of the seed. Held-out:
-  // ordinal < samples(kHeldOut), each sample once, shuffled, so that the first few speak for all;
-  // the same order whatever the seed.
+  // Returns the sample with this number. Train: any ordinal >= 0; a pure function of the seed.
+  // Held-out: ordinal < samples(kHeldOut), each sample once. These are shuffled, so that the first
+  // few represent all, in the same order with any seed.
   [[nodiscard]] virtual SampleRef at(Split split, std::int64_t ordinal) const = 0;
-  // The samples as tensors on the CPU. Throws DataError naming file and document. Runs on the
-  // calling thread alone.
+  // Returns the samples as tensors on the CPU. Throws DataError naming file and document. Runs on
+  // the calling thread alone.
   [[nodiscard]] virtual Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                               std::int64_t step) const = 0;
 
-  // 16 digits that tell data lists apart: of the documents' keys and lengths in their order, not of
-  // their paths.
+  // Returns 16 digits that tell data lists apart: a hash of the documents' keys and lengths in
+  // their order, not of their paths.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
-  // Bytes of text for each target that counts, on the held-out side, or on the train side where
-  // there is no other: bits per byte = mean loss / ln 2 / this. Nothing where there is no text.
+  // Returns the bytes of text for each target that counts, on the held-out side, or on the train
+  // side where there is no other. Bits per byte = mean loss / ln 2 / this. Returns nullopt where
+  // there is no text.
   [[nodiscard]] virtual std::optional<double> bytes_per_token() const = 0;
   [[nodiscard]] virtual DatasetFacts facts() const = 0;
-  // What the user should know, one line each, such as an empty held-out side.
+  // Returns warnings for the user, one line each, such as an empty held-out side.
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
 };
 
-// Samples [range.first, range.first + range.count) of a side, by ordinal, as microbatches in
-// ascending order of which only the last may be smaller, numbered from 0.
+// Returns samples [range.first, range.first + range.count) of a side, by ordinal, as microbatches.
+// They are in ascending order, numbered from 0, and only the last may be smaller.
 [[nodiscard]] std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split,
                                                          IndexRange range,
                                                          std::int64_t micro_batch_size,

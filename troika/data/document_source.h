@@ -15,39 +15,39 @@ class DocumentSource {
   virtual ~DocumentSource() = default;
 
   [[nodiscard]] virtual std::int64_t documents() const = 0;
-  // Tokens of a document, without a separator.
+  // Returns the tokens of a document, without a separator.
   [[nodiscard]] virtual std::int64_t length(std::int64_t document) const = 0;
-  // Tokens [first, first + out.size()) of a document, which must lie inside it. Throws DataError
-  // naming the file when they cannot be read any more.
+  // Reads tokens [first, first + out.size()) of a document, which must lie inside it. Throws
+  // DataError naming the file when they cannot be read any more.
   virtual void read(std::int64_t document, std::int64_t first,
                     std::span<std::int64_t> out) const = 0;
-  // Says on which side of the held-out split a document falls: document_key of its text.
+  // Returns document_key() of the text, which decides on which side of the held-out split a
+  // document falls.
   [[nodiscard]] virtual std::uint64_t key(std::int64_t document) const = 0;
-  // How many bytes of text a document stands for; 0 where that is not known.
+  // Returns the bytes of text that a document stands for; 0 if unknown.
   [[nodiscard]] virtual double text_bytes(std::int64_t document) const = 0;
-  // The id that goes between documents.
+  // Returns the id that goes between documents.
   [[nodiscard]] virtual std::int64_t separator() const = 0;
-  // No id is above this, as far as the source knows without looking.
+  // Returns an upper bound of the ids, as far as the source knows without a scan.
   [[nodiscard]] virtual std::int64_t largest_id() const = 0;
-  // Which tokenizer made the ids: Tokenizer::fingerprint, 0 where that is not known.
+  // Returns Tokenizer::fingerprint() of the tokenizer that made the ids; 0 if unknown.
   [[nodiscard]] virtual std::uint64_t tokenizer() const = 0;
-  // What the user might not expect of the documents; empty where there is nothing.
+  // Returns a warning for the user about the documents; empty if there is none.
   [[nodiscard]] virtual std::string warning() const { return {}; }
-  // The document as error messages call it: its file and, inside a shard, its number.
+  // Names the document for error messages: its file and, inside a shard, its number.
   [[nodiscard]] virtual std::string describe(std::int64_t document) const = 0;
 };
 
-// How many bytes at the head of a document its key depends on.
+// The number of bytes at the head of a document that its key depends on.
 inline constexpr std::size_t kKeyBytes = 4096;
 
-// The key of a document: a hash of its size in bytes and of its first kKeyBytes bytes (or all, if
-// fewer). Of the text, not of the tokens or the path, so it is the same on every machine, under
-// any name, as text and as token shard.
+// Returns the key of a document: a hash of its size in bytes and of its first kKeyBytes bytes (or
+// all, if fewer). It depends on the text, not on the tokens or the path. It is the same on every
+// machine, under any name, as text and as token shard.
 [[nodiscard]] std::uint64_t document_key(std::uint64_t size, std::span<const std::byte> head);
 
-// Whether the document with this key is held out: a pure function, so that a document never changes
-// sides unless the fraction does, and with a larger fraction the held-out documents only become
-// more.
+// Returns whether the document with this key is held out. It is a pure function: a document never
+// changes sides unless the fraction does, and a larger fraction only adds held-out documents.
 [[nodiscard]] bool is_held_out(std::uint64_t key, double held_out_fraction);
 
 // Throws DataError naming the first document that holds an id outside [0, vocab_size), the id, and
@@ -55,7 +55,7 @@ inline constexpr std::size_t kKeyBytes = 4096;
 // intra-op threads.
 void check_vocabulary(const DocumentSource& source, std::int64_t vocab_size);
 
-// The DataError of check_vocabulary, if any of `ids` is outside [0, vocab_size).
+// Throws the DataError of check_vocabulary(), if any of `ids` is outside [0, vocab_size).
 void check_ids(const DocumentSource& source, std::int64_t document,
                std::span<const std::int64_t> ids, std::int64_t vocab_size);
 

@@ -23,15 +23,14 @@ struct FileSearch {
   std::vector<std::string> left_out;
 };
 
-// Finds the files of each pattern. In a pattern `*`,
-// `?` and `[...]` match within one name, `**` matches any number of folders (at the end: every file
-// below), and names that begin with a dot are matched only by patterns that do. A glob skips empty
-// files, dangling links and what is not a regular file; links to folders are followed, loops
-// end. It does not enter folders of runs, whose models and metrics are no data, unless it names
-// them. A file that several patterns find belongs to the first of them.
-// Throws DataError, naming the path or glob: one that is missing, a folder, not a regular file,
-// empty or unreadable; a glob that matches no file, only empty ones, or only files of earlier
-// patterns; a folder on the way that cannot be listed.
+// Finds the files of each pattern. In a pattern `*`, `?` and `[...]` match within one name, and
+// `**` matches any number of folders (at the end: every file below). Names that begin with a dot
+// are matched only by patterns that do. A glob skips empty files, dangling links and anything but
+// regular files; links to folders are followed, loops end. It does not enter folders of runs, whose
+// models and metrics are no data, unless it names them. A file that several patterns find belongs
+// to the first of them. Throws DataError, naming the path or glob: one that is missing, a folder,
+// not a regular file, empty or unreadable; a glob that matches no file, only empty ones, or only
+// files of earlier patterns; a folder on the way that cannot be listed.
 [[nodiscard]] FileSearch find_files(std::span<const std::string> patterns);
 
 // Says what was left out, in a sentence without a full stop; empty where nothing was.

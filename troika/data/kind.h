@@ -32,7 +32,7 @@ class DataKind : public Component {
                                                           const Origins& origins) const;
   // Returns how many held-out samples there can be, before any file is opened.
   [[nodiscard]] virtual std::int64_t max_held_out_samples(const Options& options) const = 0;
-  // Whether its samples have this optional tensor of a model's.
+  // Returns whether its samples have this optional tensor of a model.
   [[nodiscard]] virtual bool gives(const Options& options, const TensorSpec& optional) const;
   // Returns the tokenizer that turns tokens into text; nothing where they stand for none.
   [[nodiscard]] virtual std::optional<std::string> tokenizer(const Options& options) const;

@@ -11,7 +11,7 @@
 
 namespace troika {
 
-// What one rank computes in one optimiser step.
+// The work of one rank in one optimiser step.
 struct StepBatch {
   std::int64_t step = 0;           // from 1
   std::int64_t first_ordinal = 0;  // samples that the run consumed before this step, over all ranks
@@ -31,18 +31,19 @@ struct LoaderOptions {
   std::int64_t steps_ahead = 2;  // how many steps may lie ready
 };
 
-// The caller's thread only; the destructor stops the background thread, which ends within the time
-// that one microbatch takes.
+// Builds microbatches ahead on a background thread. Only the caller's thread may use it. The
+// destructor stops the background thread, which ends within the time that one microbatch takes.
 class Loader {
  public:
-  // The data set may be shared with others.
+  // Starts to load. The data set may be shared with others.
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next step's microbatches. Throws what building them threw (DataError), at the step it
-  // belongs to and at every call after; DeadlineError naming the step when it is not ready in time.
+  // Returns the next step's microbatches. Throws the error of building them (DataError), at the
+  // step it belongs to and at every call after. Throws DeadlineError naming the step when it is not
+  // ready in time.
   [[nodiscard]] StepBatch next(Deadline deadline);
 
  private:

@@ -23,20 +23,20 @@
 
 namespace troika {
 
-// How documents become samples: see above.
+// The way in which documents become samples: see above.
 enum class Pack { kConcatenate, kIsolated, kPad };
 
 template <>
 std::span<const std::string_view> names_of<Pack>();
 
-// Which part of the data.
+// The side of the data.
 enum class Split { kTrain, kHeldOut };
 
-// Lays documents end to end as tokens or samples and finds the one at a position. 8 bytes of
+// Lays documents end to end as tokens or samples and finds the one at a position. Takes 8 bytes of
 // memory for kBlock documents: a table of 10^9 documents takes 125 MB.
 class DocumentIndex {
  public:
-  // Tokens or samples of a document; 0 leaves it out.
+  // Returns the tokens or samples of a document; 0 leaves it out.
   using Length = std::function<std::int64_t(std::int64_t document)>;
   struct Location {
     std::int64_t document = 0;
@@ -46,9 +46,9 @@ class DocumentIndex {
   DocumentIndex(std::int64_t documents, Length length);
 
   [[nodiscard]] std::int64_t total() const { return total_; }
-  // `item` in [0, total()).
+  // Finds `item`, which must be in [0, total()).
   [[nodiscard]] Location find(std::int64_t item) const;
-  // The next document that is not left out. There must be one.
+  // Returns the next document that is not left out. There must be one.
   [[nodiscard]] std::int64_t next(std::int64_t document) const;
 
  private:
@@ -77,11 +77,11 @@ class PackedDocuments {
 
   [[nodiscard]] std::int64_t samples() const { return samples_; }
   [[nodiscard]] std::int64_t documents() const { return documents_; }
-  // Targets that count, and bytes of text, over all samples. 0 bytes: not known.
+  // Return the targets that count, and the bytes of text, over all samples. 0 bytes: unknown.
   [[nodiscard]] std::int64_t targets() const { return targets_; }
   [[nodiscard]] double text_bytes() const { return text_bytes_; }
 
-  // Where a sample goes: each [seq_len]; document_ids is empty unless `pack` is isolated.
+  // The memory for a sample, each [seq_len]; document_ids is empty unless `pack` is isolated.
   struct Sample {
     std::span<std::int64_t> inputs;
     std::span<std::int64_t> targets;
@@ -95,7 +95,8 @@ class PackedDocuments {
  private:
   [[nodiscard]] bool is_here(std::int64_t document) const;
   [[nodiscard]] std::int64_t indexed_length(std::int64_t document) const;
-  // Ids of the document from `offset` on, the separator behind it included; returns how many.
+  // Reads ids of the document from `offset` on, the separator behind it included; returns their
+  // number.
   std::int64_t read(std::int64_t document, std::int64_t offset, std::span<std::int64_t> out) const;
 
   std::shared_ptr<const DocumentSource> source_;

@@ -9,7 +9,7 @@
 
 namespace troika {
 
-// The SentencePiece model among the shards that it made.
+// The name of the SentencePiece model's file among the shards that it made.
 inline constexpr const char* kTokenizerFile = "tokenizer.model";
 
 struct PrepareOptions {
@@ -18,9 +18,9 @@ struct PrepareOptions {
   std::filesystem::path out;
   std::vector<std::string> paths;   // files and globs (find_files.h)
   std::string tokenizer = "bytes";  // or the path of a SentencePiece model
-  // Above 0: train a byte-pair model of this many ids on the text first, and use that.
+  // The number of ids of a byte-pair model to train on the text first, and to use. 0: none.
   std::int64_t train_vocab_size = 0;
-  // A shard is closed by the document that brings it to this many tokens.
+  // The number of tokens that closes a shard: the document that reaches it is the shard's last.
   std::int64_t shard_tokens = std::int64_t{1} << 28;
 };
 
@@ -34,15 +34,15 @@ struct PrepareReport {
   std::vector<std::string> warnings;          // of what the user might not expect
 };
 
-// Called from time to time, on the thread that called prepare_tokens, with the bytes of text done
-// and in all. What it throws ends the work, and nothing is left behind.
+// Receives the bytes of text done and in all, from time to time, on the thread that called
+// prepare_tokens(). An exception from it ends the work, and no file is left behind.
 using PrepareProgress = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
-// Reads every file, splits the work over ATen's intra-op threads, and gives the same bytes whatever
-// their number. Everything is written beside `out` under a temporary name; when all of it is
-// durable it takes its place by one rename, so `out` is whole or not there. Throws UsageError when
-// `out` is taken or an option is out of range, DataError naming a file that cannot be read,
-// StorageError when the disk is full.
+// Reads every file, splits the work over ATen's intra-op threads, and gives the same bytes with any
+// number of them. All files are written beside `out` under a temporary name. When they are durable,
+// one rename moves them into place, so `out` is whole or not there. Throws UsageError when `out` is
+// taken or an option is out of range, DataError naming a file that cannot be read, StorageError
+// when the disk is full.
 PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgress& progress = {});
 
 }  // namespace troika

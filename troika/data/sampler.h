@@ -21,16 +21,17 @@ struct SampleRef {
   bool operator==(const SampleRef&) const = default;
 };
 
-// A shuffled order of [0, size) for each epoch that can be read at any place without working out
-// the rest: a Feistel network over the next power of two with Philox as its round function, walked
-// until it lands inside the range (Black and Rogaway, "Ciphers with arbitrary finite domains",
-// CT-RSA 2002, the cycle-walking cipher). Fewer than two walks on average.
+// A shuffled order of [0, size) for each epoch that can be read at any place without computing the
+// rest. It is a Feistel network over the next power of two with Philox as its round function,
+// walked until it lands inside the range. This is the cycle-walking cipher of Black and Rogaway,
+// "Ciphers with arbitrary finite domains", CT-RSA 2002. It takes fewer than two walks on average.
 class Permutation {
  public:
-  // size >= 1.
+  // Requires size >= 1.
   Permutation(std::uint64_t key, std::int64_t size);
 
-  // What stands at `position` (in [0, size)) in the order of `epoch`: a bijection of [0, size).
+  // Returns the item at `position` (in [0, size)) in the order of `epoch`: a bijection of [0,
+  // size).
   [[nodiscard]] std::int64_t at(std::int64_t epoch, std::int64_t position) const;
   [[nodiscard]] std::int64_t size() const { return size_; }
 
@@ -41,8 +42,8 @@ class Permutation {
   int high_bits_;
 };
 
-// Deals the samples of a run out to sources by weight, evenly at any length: blocks of kBlock
-// ordinals in which each source has a fixed number of turns, spread over the block in the order of
+// Deals the samples of a run out to sources by weight, evenly at any length. In each block of
+// kBlock ordinals each source has a fixed number of turns, spread over the block in the order of
 // Sainte-Lague's method. Weights are rounded to multiples of 1 / kBlock, and are at least that.
 class Mixture {
  public:
@@ -53,11 +54,11 @@ class Mixture {
     std::int64_t position = 0;  // how many turns the source had before this one
   };
 
-  // `weights`: positive and finite, any scale, at most kBlock of them.
+  // Requires positive and finite `weights`, of any scale, at most kBlock of them.
   explicit Mixture(std::span<const double> weights);
 
   [[nodiscard]] Turn at(std::int64_t ordinal) const;
-  // Turns of `source` in each block.
+  // Returns the turns of `source` in each block.
   [[nodiscard]] std::int64_t turns(std::int64_t source) const {
     return turns_[static_cast<std::size_t>(source)];
   }
@@ -68,15 +69,15 @@ class Mixture {
   std::vector<std::uint16_t> rank_;    // turns of that source earlier in the block
 };
 
-// Mixture and permutations together. Guarantee: the samples that a source gives to the run,
-// in order, are pass after pass over that source, each pass holding each of its samples exactly
-// once. With one source the passes are the epochs of the run. Const access is thread safe.
+// Combines mixture and permutations. The samples that a source gives to the run, in order, are pass
+// after pass over that source. Each pass holds each of its samples exactly once. With one source
+// the passes are the epochs of the run. Const access is thread safe.
 class Sampler {
  public:
-  // sizes: samples of each source, all >= 1; weights: one a source.
+  // Takes the samples of each source, all >= 1, and one weight a source.
   Sampler(std::uint64_t seed, std::span<const std::int64_t> sizes, std::span<const double> weights);
 
-  // The sample with this number in the run; ordinal >= 0, there is no last one.
+  // Returns the sample with this number in the run; ordinal >= 0, without an upper bound.
   [[nodiscard]] SampleRef at(std::int64_t ordinal) const;
 
  private:
@@ -84,7 +85,7 @@ class Sampler {
   std::vector<Permutation> order_;
 };
 
-// A range cut into microbatches in ascending order; only the last may be smaller.
+// Cuts a range into microbatches in ascending order; only the last may be smaller.
 [[nodiscard]] std::vector<IndexRange> microbatches_of(IndexRange range,
                                                       std::int64_t micro_batch_size);
 

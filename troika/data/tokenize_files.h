@@ -23,9 +23,9 @@ struct TokenizedPart {
   std::vector<std::int32_t> ids;
 };
 
-// Calls `sink` on the calling thread for every part of every file, in order. What it gets does not
-// depend on the number of threads. Memory: 1 MiB of text for each thread, and its ids, at a time.
-// Throws DataError naming a file that cannot be read, and what `sink` throws.
+// Calls `sink` on the calling thread for every part of every file, in order. Its arguments do not
+// depend on the number of threads. Takes memory for 1 MiB of text for each thread, and its ids, at
+// a time. Throws DataError naming a file that cannot be read, and the exceptions of `sink`.
 void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer,
                     const std::function<void(const TokenizedPart&)>& sink);
 
@@ -45,8 +45,8 @@ class NotUtf8 {
   std::set<std::size_t> files_;
 };
 
-// Lines to train a tokenizer on: from the files in a fixed shuffled order, until they make up
-// `max_bytes`; long lines are cut, empty ones left out. `files` must outlive it.
+// Returns lines to train a tokenizer on, from the files in a fixed shuffled order, until they make
+// up `max_bytes`. Long lines are cut, empty ones left out. `files` must outlive it.
 [[nodiscard]] LineReader training_lines(std::span<const FoundFile> files, std::int64_t max_bytes);
 
 }  // namespace troika

@@ -14,7 +14,8 @@
 
 namespace troika {
 
-// The largest file of a tokenizer that is read. One of a million pieces is some 20 MB.
+// The size of the largest tokenizer file that is read. A model of a million pieces takes some 20
+// MB.
 inline constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 30;
 
 // Const access is thread safe.
@@ -22,43 +23,44 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Ids are in [0, vocab_size()).
+  // Returns the size of the vocabulary. Ids are in [0, vocab_size()).
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
-  // The id that stands between two documents.
+  // Returns the id that stands between two documents.
   [[nodiscard]] virtual std::int64_t separator() const = 0;
-  // Tells models apart: the hash of the model file; of the name for bytes.
+  // Returns a number that tells models apart: the hash of the model file; of the name for bytes.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
-  // Throws DataError when the text cannot be encoded.
+  // Encodes a text. Throws DataError when it cannot be encoded.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
-  // Ids outside the vocabulary give nothing; a separator gives nothing, except for bytes.
+  // Decodes ids. Ids outside the vocabulary add no text, and neither does a separator, except for
+  // bytes.
   [[nodiscard]] virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
 };
 
-// The tokenizer that a recipe names: "bytes" (an id is a byte, the separator is 0), or the path of
-// a SentencePiece model. Throws DataError naming the file when it is missing, no such model, or has
-// no end-of-sentence piece (which serves as the separator).
+// Opens the tokenizer that a recipe names: "bytes" (an id is a byte, the separator is 0), or the
+// path of a SentencePiece model. Throws DataError naming the file when it is missing, no such
+// model, or has no end-of-sentence piece (which serves as the separator).
 [[nodiscard]] std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 
-// Same as open_tokenizer(path of a file with these bytes); `source` is what errors name.
+// Opens a model as open_tokenizer() does, from the bytes of a file. Errors name `source`.
 [[nodiscard]] std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model,
                                                             const std::string& source);
 
-// Long texts are encoded in parts: they need not be in memory at once, several threads can share
-// one, and SentencePiece's time grows faster than the length of what it gets. How much of `text`
-// the next part takes: all of it up to kMaxPartBytes, else up to the end of the last line that
-// fits, else as many whole UTF-8 characters as fit. `text` may be cut anywhere behind
-// kMaxPartBytes. Encoding part after part gives the same ids as at once.
+// Returns the length of the next part of `text`: all of it up to kMaxPartBytes, else up to the end
+// of the last line that fits, else as many whole UTF-8 characters as fit. Long texts are encoded in
+// parts. They need not be in memory at once, several threads can share one, and SentencePiece's
+// time grows faster than the length of its input. `text` may be cut anywhere behind kMaxPartBytes.
+// Encoding part after part gives the same ids as at once.
 inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 16;
 [[nodiscard]] std::size_t part_length(std::string_view text, std::size_t max_bytes = kMaxPartBytes);
 
-// The next line to learn from, or nothing at the end.
+// Returns the next line to learn from, or nullopt at the end.
 using LineReader = std::function<std::optional<std::string>()>;
 
-// Trains a lossless byte-pair model of at most `vocab_size` ids: no normalisation, runs of spaces
-// may be pieces, and every byte has an id, so that any valid UTF-8 text comes back from decode as
-// it was, but for U+2581, by which SentencePiece writes a space. The same lines give the same
+// Trains a lossless byte-pair model of at most `vocab_size` ids. It does not normalise, runs of
+// spaces may be pieces, and every byte has an id. Any valid UTF-8 text hence comes back from decode
+// as it was, but for U+2581, by which SentencePiece writes a space. The same lines give the same
 // model. Returns the content of a model file. Throws UsageError when vocab_size is too small for
-// the characters of the text, DataError when there is nothing to learn from.
+// the characters of the text, DataError when there are no lines to learn from.
 [[nodiscard]] std::string train_sentencepiece(const LineReader& next_line, std::int64_t vocab_size);
 
 }  // namespace troika

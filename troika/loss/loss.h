@@ -17,9 +17,9 @@ namespace troika {
 class Loss {
  public:
   virtual ~Loss() = default;
-  // Takes what a model gives for some samples, `outputs` [samples, n] of any floating type, and
-  // their targets; autograd can differentiate the sum. A weight that is left undefined is the
-  // number of targets that count.
+  // Returns the loss of `outputs` [samples, n] of any floating type, which a model gives for some
+  // samples, and of their targets. Autograd can differentiate the sum. A weight that is left
+  // undefined is the number of targets that count.
   [[nodiscard]] virtual LossTerms of(const at::Tensor& outputs,
                                      const at::Tensor& targets) const = 0;
   // Gives the same, and overwrites `outputs`, fp32 or fp64, with the gradient of `scale` times the

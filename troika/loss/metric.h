@@ -13,28 +13,28 @@
 
 namespace troika {
 
-// What a metric has to judge.
+// The model and loss that a metric judges.
 struct MetricSubject {
   std::string_view model;  // the kind's name, for messages
   std::string_view loss;   // likewise
   std::int64_t outputs = 1;
-  // Whether the model gives its outputs; else only its loss is known.
+  // True if the model gives its outputs; otherwise only its loss is known.
   bool gives_outputs = true;
 };
 
-// One evaluation's. Not thread safe.
+// The metric of one evaluation. Not thread safe.
 class Metric {
  public:
   virtual ~Metric() = default;
   // Takes the model's outputs [samples, n] and targets of some samples.
   virtual void add(const at::Tensor& outputs, const at::Tensor& targets) = 0;
-  // Returns what ranks add up, fp64 [k] in host memory; undefined: nothing.
+  // Returns the values that ranks add up, fp64 [k] in host memory; undefined if there are none.
   [[nodiscard]] virtual at::Tensor sums() const { return {}; }
-  // Returns what ranks lay end to end, fp64 [samples, k] in host memory with k > 0, also of no
-  // samples; undefined: nothing.
+  // Returns the values that ranks concatenate, fp64 [samples, k] in host memory with k > 0, also
+  // for zero samples; undefined if there are none.
   [[nodiscard]] virtual at::Tensor rows() const { return {}; }
-  // Computes the value from the sums and the rows of all ranks and the mean loss. Nothing where it
-  // is not defined, as an AUC without a positive.
+  // Computes the value from the sums and the rows of all ranks and the mean loss. Returns nullopt
+  // where it is not defined, as an AUC without a positive.
   [[nodiscard]] virtual std::optional<double> value(const at::Tensor& sums, const at::Tensor& rows,
                                                     double mean_loss) const = 0;
 };
@@ -49,10 +49,10 @@ class MetricKind {
 
   // Returns its word in a recipe, or the pattern of its words: "top_K".
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Whether `word` names it: "top_5".
+  // Returns whether `word` names it: "top_5".
   [[nodiscard]] virtual bool is_named(std::string_view word) const { return word == name(); }
   [[nodiscard]] virtual Better better() const { return Better::kHigher; }
-  // Whether it judges outputs, and not the loss alone.
+  // Returns whether it judges outputs, and not the loss alone.
   [[nodiscard]] virtual bool needs_outputs(const MetricSubject&) const { return true; }
   // Returns why it cannot judge this, as a clause; empty if it can.
   [[nodiscard]] virtual std::string refusal(std::string_view word,
@@ -61,7 +61,7 @@ class MetricKind {
                                                      const MetricSubject& subject) const = 0;
 };
 
-// Returns the kind that a word names; null where none does.
+// Returns the kind that a word names; null if there is none.
 [[nodiscard]] const MetricKind* find_metric(std::string_view word);
 // Returns the words of all kinds, for messages.
 [[nodiscard]] std::vector<std::string_view> metric_names();

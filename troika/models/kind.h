@@ -14,28 +14,28 @@
 
 namespace troika {
 
-// What planners, checks and meters ask of a model before it is built.
+// The properties of a model that planners, checks and meters need before it is built.
 struct ModelTraits {
   SampleSpec sample;
   std::int64_t units = 1;
-  // What the units are, for messages: "embedding, layers, head". Empty: layers.
+  // The kinds of its units, for messages: "embedding, layers, head". If empty, layers.
   std::string_view units_are = {};
   std::int64_t max_tensor = 1;  // ranks of the tensor axis
   std::string tensor_limit;     // why no more: a clause
   std::int64_t max_stages = 1;  // of a pipeline
   std::string_view stages_key;  // what to raise for more: "layers"
-  // Multiply-adds of the largest product of a sample that recurs from unit to unit.
+  // The multiply-adds of the largest product of a sample that recurs from unit to unit.
   double largest_product = 0;
   bool has_attention = false;  // that selective checkpointing runs again
-  // Its units run on tensors without memory, so that dry runs can measure them.
+  // True if its units run on tensors without memory, so that dry runs can measure them.
   bool has_meta_kernels = true;
-  // The first and the last unit share a weight.
+  // True if the first and the last unit share a weight.
   bool ties_first_and_last = false;
-  // Numbers that it gives for each target, and the key that sets how many.
+  // The number of outputs for each target, and the key that sets it.
   std::int64_t outputs = 1;
   std::string_view outputs_key = {};
-  // Its head computes plain cross-entropy and keeps no outputs: no other loss, no other options,
-  // and only metrics of the loss.
+  // True if its head computes plain cross-entropy and keeps no outputs. It then takes no other
+  // loss, no other options, and only metrics of the loss.
   bool has_own_loss = false;
 };
 
@@ -55,13 +55,13 @@ class ModelKind : public Component {
   [[nodiscard]] static const ModelKind& default_kind();
 
   [[nodiscard]] virtual ModelTraits traits(const Options& options, const LossKind& loss) const = 0;
-  // Returns what a unit is called in plans: "embedding", "layer 3".
+  // Returns the name of a unit in plans: "embedding", "layer 3".
   [[nodiscard]] virtual std::string unit_name(const Options& options, std::int64_t unit) const = 0;
   // Builds the units; see build_model().
   [[nodiscard]] virtual Model build(const Options& options, const LossOptions& loss,
                                     std::uint64_t seed, const ModelLayout& layout) const = 0;
   // Makes a predictor of tokens over an arena that holds the model's parameters and outlives it.
-  // Null: the model knows no text.
+  // Returns null if the model knows no text.
   [[nodiscard]] virtual std::unique_ptr<LanguageModel> language_model(const Options& options,
                                                                       const Arena& arena) const;
 };

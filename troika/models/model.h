@@ -10,14 +10,14 @@
 namespace troika {
 
 struct ModelFacts {
-  // Floating-point operations of one sample, forward and backward (a multiply-add counts two).
+  // The floating-point operations of one sample, forward and backward (a multiply-add counts two).
   double flops_per_sample = 0;
-  // The same by unit: where a pipeline is cut.
+  // The floating-point operations by unit, by which a pipeline is cut.
   std::vector<double> unit_flops;
-  // Targets of one sample that can count: seq_len, or 1.
+  // The targets of one sample that can count: seq_len, or 1.
   std::int64_t targets_per_sample = 1;
-  // Whether its units talk to the other data ranks: each rank then passes them equally often, with
-  // microbatches without samples where it has fewer.
+  // True if its units communicate with the other data ranks. Each rank then passes them equally
+  // often, with microbatches without samples where it has fewer.
   bool pads_microbatches = false;
 };
 
@@ -26,15 +26,15 @@ struct Model {
   ModelFacts facts;
 };
 
-// What of the layout of a job shapes the units of a rank.
+// The parts of a job's layout that shape the units of a rank.
 struct ModelLayout {
   TensorAxis tensor;
-  // kSelective is handled by the blocks, kFull by the stage that the units are in.
+  // The recomputation. Blocks handle kSelective; the stage that holds the units handles kFull.
   ActivationCheckpoint checkpoint = ActivationCheckpoint::kNone;
-  // The first and the last unit are in stages of different ranks: with tied embeddings, the last
-  // has a replica of the weight under the same name.
+  // True if the first and the last unit are in stages of different ranks. With tied embeddings, the
+  // last has a replica of the weight under the same name.
   bool tied_across_stages = false;
-  // What units that compute with autograd are given: the type of activations, whether they run
+  // The settings of units that compute with autograd: the type of activations, whether they run
   // their forward pass again, and the data ranks, whose batches a norm may see as one.
   at::ScalarType type = at::kFloat;
   Recompute recompute = Recompute::kNone;

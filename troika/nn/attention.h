@@ -9,27 +9,28 @@
 
 namespace troika {
 
-// Heads are those on this rank.
+// The head counts are those of this rank.
 struct AttentionShape {
   std::int64_t samples = 0;
   std::int64_t length = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  // By query head: which key and value head it reads, ascending. Empty: heads / kv_heads
-  // neighbouring query heads read each.
+  // The key and value head that each query head reads, ascending. If empty, heads / kv_heads
+  // neighbouring query heads share each one.
   std::vector<std::int64_t> reads = {};
 };
 
-// What the backward pass needs, and the output [samples x length, heads x head_dim].
+// The tensors that the backward pass needs, and the output [samples x length, heads x head_dim].
 struct AttentionState {
   at::Tensor query, key, value;  // [samples, heads, length, head_dim], kv heads repeated
   at::Tensor mask;               // undefined: causal alone
   at::Tensor output, log_sum;
 };
 
-// softmax(q k^T / sqrt(head_dim)) v. `query` [samples x length, heads x head_dim], `key` and
-// `value` [samples x length, kv_heads x head_dim]. `mask` from document_mask(), or undefined.
+// Returns softmax(q k^T / sqrt(head_dim)) v. `query` is [samples x length, heads x head_dim]. `key`
+// and `value` are [samples x length, kv_heads x head_dim]. `mask` comes from document_mask(), or is
+// undefined.
 [[nodiscard]] at::Tensor attention(const at::Tensor& query, const at::Tensor& key,
                                    const at::Tensor& value, const AttentionShape& shape,
                                    const at::Tensor& mask, AttentionState& state);
@@ -42,12 +43,12 @@ struct AttentionGradients {
                                                     const AttentionShape& shape,
                                                     const at::Tensor& gradient);
 
-// [samples, 1, length, length]: 0 where position j <= i lies in the document of i, else -infinity.
-// `document_ids` int64 [samples, length].
+// Returns [samples, 1, length, length]: 0 where position j <= i lies in the document of i, else
+// -infinity. `document_ids` is int64 [samples, length].
 [[nodiscard]] at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type);
 
-// int64 [samples x length]: 0, 1, 2, ... from the start of each sample or, where `document_ids` is
-// defined, of each document.
+// Returns int64 [samples x length]: 0, 1, 2, ... from the start of each sample. Where
+// `document_ids` is defined, numbers start again with each document.
 [[nodiscard]] at::Tensor token_positions(std::int64_t samples, std::int64_t length,
                                          const at::Tensor& document_ids);
 

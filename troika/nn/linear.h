@@ -13,7 +13,7 @@ namespace troika {
 
 enum class Bias { kAbsent, kPresent };
 
-// How a linear layer is split over the tensor axis.
+// The slice of a linear layer that a rank of the tensor axis holds.
 struct LinearCut {
   enum class Kind {
     kWhole,
@@ -23,7 +23,7 @@ struct LinearCut {
   Kind kind = Kind::kWhole;
   IndexRange held;
   TensorAxis axis;
-  // Columns that neighbours hold, too: how many of the leading ones this rank counts.
+  // The number of leading columns that this rank counts, where neighbours hold some of them, too.
   std::optional<std::int64_t> counted;
 
   [[nodiscard]] static LinearCut columns(const TensorAxis& axis, IndexRange outputs);
@@ -34,9 +34,9 @@ struct LinearCut {
 
 class Linear {
  public:
-  // Parameters `<name>.weight` [out, in] and, if present, `<name>.bias` [out], which starts at
-  // `bias_start`. `in` and `out` are those of the whole layer. With one tensor rank `cut` is as
-  // good as none.
+  // Declares the parameters `<name>.weight` [out, in] and, if present, `<name>.bias` [out].
+  // `bias_start` initialises the bias. `in` and `out` are those of the whole layer. With one tensor
+  // rank `cut` has no effect.
   Linear(const std::string& name, std::int64_t in, std::int64_t out, Bias bias,
          Initializer weight_start, Initializer bias_start = Initializer::constant(0),
          const LinearCut& cut = {});
@@ -44,16 +44,19 @@ class Linear {
   void declare(std::vector<ParameterSpec>& specs) const;
   void bind(const Arena& arena);
 
-  // `input` [n, inputs here] -> [n, outputs here]. Cut by rows: a partial sum, without the bias.
+  // Maps `input` [n, inputs here] to [n, outputs here]. If cut by rows, returns a partial sum,
+  // without the bias.
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
-  // `gradient` [n, outputs here] -> [n, inputs here]. Cut by columns: a partial sum.
+  // Maps `gradient` [n, outputs here] to [n, inputs here]. If cut by columns, returns a partial
+  // sum.
   [[nodiscard]] at::Tensor backward_input(const at::Tensor& gradient) const;
   void backward_weight(const at::Tensor& gradient, const at::Tensor& input) const;
 
-  // Cut by rows, the bias joins where the sum has been scattered over the tokens: adds it to this
-  // rank's slice [rows, out], in place. Without effect otherwise.
+  // Adds the bias in place to this rank's slice [rows, out], once the sum has been scattered over
+  // the tokens. Has no effect unless the layer is cut by rows.
   void add_bias_(const at::Tensor& sums) const;
-  // And its gradient, from this rank's slice [rows, out]. Without effect otherwise.
+  // Adds the gradient of that bias, from this rank's slice [rows, out]. Has no effect unless the
+  // layer is cut by rows.
   void add_bias_gradient(const at::Tensor& gradient) const;
 
   [[nodiscard]] at::ScalarType working_type() const {

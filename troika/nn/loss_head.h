@@ -15,19 +15,20 @@ struct HeadLoss {
   at::Tensor input_gradient;  // [tokens, dim]; undefined when only evaluated
 };
 
-// `input` [tokens, dim], `weight` [vocabulary, dim], `targets` int64 [tokens].
+// Returns the loss alone. `input` is [tokens, dim], `weight` [vocabulary, dim], `targets` int64
+// [tokens].
 [[nodiscard]] HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
                                      const at::Tensor& targets);
 
-// Also gives the gradient of `loss_scale` times the sum, and adds the weight's gradient to its
-// slot.
+// Returns the loss and the gradient of `loss_scale` times the sum. Adds the weight's gradient to
+// its slot.
 [[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight,
                                           const at::Tensor& targets, double loss_scale);
 
-// The same over a tensor axis whose ranks have a slice of the vocabulary each: `weight` is this
-// rank's [slice_of(vocabulary).count, dim]. Every rank gives all tokens and all targets, and gets
-// the loss of all (the same bits everywhere); the input gradient is a partial sum. Instead of
-// logits three numbers a token travel, chunk by chunk.
+// The slice of the vocabulary on a tensor axis whose ranks share it. `weight` is this rank's
+// [slice_of(vocabulary).count, dim]. Every rank passes all tokens and all targets, and gets the
+// loss of all, with the same bits everywhere. The input gradient is a partial sum. Ranks exchange
+// three numbers a token, chunk by chunk, instead of logits.
 struct VocabularyCut {
   TensorAxis axis;
   std::int64_t vocabulary = 0;  // of all ranks

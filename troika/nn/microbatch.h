@@ -11,23 +11,23 @@ namespace troika {
 // Target of a position that does not count in the loss.
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
-// A microbatch's way through a stage, as labels name it.
+// The passage of a microbatch through a stage, as labels name it.
 struct Pass {
   int microbatch = 0;
   int stage = 0;
 };
 
 struct Microbatch {
-  // What the model takes, in the order of its SampleSpec: each [samples, ...], with the shape of a
-  // sample behind the first dimension. Optional ones may be missing at the end.
+  // The inputs of the model, in the order of its SampleSpec: each [samples, ...], with the shape of
+  // a sample behind the first dimension. Optional ones may be missing at the end.
   TensorMap tensors;
-  // int64 [samples]: the sample's number in the run; keys the dropout masks.
+  // The sample's number in the run, int64 [samples]; keys the dropout masks.
   at::Tensor sample_ids;
-  // Targets that count, over the microbatch.
+  // The number of targets that count, over the microbatch.
   std::int64_t valid = 0;
   // The optimiser step, from 1; keys the dropout masks.
   std::int64_t step = 0;
-  // Its number among those of this rank in the step, from 0, and the pipeline stage that it is in.
+  // The number among this rank's microbatches of the step, from 0, and the current pipeline stage.
   int index = 0;
   int stage = 0;
 

@@ -15,21 +15,21 @@ class Module;
 
 namespace troika::detail {
 
-// All parameters, and all buffers, in the module's order.
+// Return all parameters, and all buffers, in the module's order.
 [[nodiscard]] std::vector<NamedTensor> parameters_of(const torch::nn::Module& module);
 [[nodiscard]] std::vector<NamedTensor> buffers_of(const torch::nn::Module& module);
-// The parameters that require a gradient.
+// Returns the parameters that require a gradient.
 [[nodiscard]] std::vector<NamedTensor> trained_of(const torch::nn::Module& module);
 
-// The bytes of a tensor that is contiguous.
+// Returns the bytes of a contiguous tensor.
 [[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
 
-// A tensor of its own on `memory`, from a byte on, which it keeps alive. Not a view to autograd:
-// views share a version counter, and refuse detach_(), which zero_grad() calls.
+// Returns a separate tensor on `memory`, from `byte` on, and keeps the memory alive. Autograd does
+// not see a view: views share a version counter, and refuse detach_(), which zero_grad() calls.
 [[nodiscard]] at::Tensor tensor_on(const at::Tensor& memory, std::int64_t byte,
                                    at::IntArrayRef sizes, at::IntArrayRef strides,
                                    at::ScalarType dtype);
-// The same on all of `tensor`.
+// Returns a separate tensor, as tensor_on() does, on all of `tensor`.
 [[nodiscard]] at::Tensor leaf_on(const at::Tensor& tensor);
 
 }  // namespace troika::detail

@@ -17,30 +17,30 @@ namespace troika {
 
 class ModuleUnit final : public Unit {
  public:
-  // `in` and `out` are what crosses the cuts in front of it and behind it (flows_of). `loss` is
-  // empty but for the last unit. With Recompute::kUnits, which ZeRO 3 needs, a forward pass
-  // keeps its input and the state of torch's random generator alone. Throws UsageError naming a
-  // parameter that is not of `type` (fp32 or fp64), dense and in host memory.
+  // Makes the unit's module. `in` and `out` are the tensors that cross the cuts in front of it and
+  // behind it (flows_of). `loss` is empty but for the last unit. With Recompute::kUnits, which ZeRO
+  // 3 needs, a forward pass keeps only its input and the state of torch's random generator. Throws
+  // UsageError naming a parameter that is not of `type` (fp32 or fp64), dense and in host memory.
   ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in, std::vector<UnitTensor> out,
              UnitLoss loss, Recompute recompute, at::ScalarType type);
   ~ModuleUnit() override;
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // Copies values that are not the arena's (the first ones, or those of a torch::load) to the
-  // arena: all of them where it keeps all, else own shards. bind() comes first. Throws UsageError
+  // Copies values that are not yet the arena's (the initial ones, or those of a torch::load) to the
+  // arena: all of them where it keeps all, else own shards. Call bind() first. Throws UsageError
   // naming a parameter that was frozen, set to be trained, added or replaced since then.
   void store(const Arena& arena);
-  // Names and values of parameters, which must be there, and of buffers; and the way back, which
-  // store() ends.
+  // Visit the names and values of parameters, which must be there, and of buffers; and load them
+  // again. Call store() after load_values().
   void each_value(const std::function<void(const std::string&, const at::Tensor&)>& act) const;
   void load_values(const std::function<at::Tensor(const std::string& name)>& value_of) const;
-  // Throws UsageError naming the unit if it does not give what it says, writes to what it takes, or
-  // LibTorch throws.
+  // Throws UsageError naming the unit if its outputs are not those it declares, if it writes to its
+  // inputs, or if LibTorch throws.
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
-  // Nothing is left over.
+  // Does nothing: backward_input() leaves no weight gradients over.
   void backward_weight(UnitState&) override {}
   [[nodiscard]] bool can_recompute() const override { return true; }
   [[nodiscard]] bool uses_autograd() const override { return true; }
@@ -64,7 +64,7 @@ class ModuleUnit final : public Unit {
   void check_trained() const;
   void set_module_values();
   void clear_module_values();
-  // What forward() takes: from the units before, or of the batch.
+  // Returns the arguments of forward(), from the units before or from the batch.
   [[nodiscard]] Tensors arguments(const Tensors& in, const TensorMap& batch) const;
   [[nodiscard]] Tensors call(const Tensors& arguments) const;
   void check_outputs(const Tensors& outputs, const Microbatch& microbatch) const;
@@ -81,7 +81,7 @@ class ModuleUnit final : public Unit {
   UnitModule made_;
   std::vector<std::string> takes_;
   std::vector<UnitTensor> gives_, in_, out_;
-  // Where each tensor of out_ comes from: a position in gives_, or else in in_, which it passes.
+  // The source of each tensor of out_: a position in gives_, or else in in_, which it passes on.
   struct Origin {
     bool is_given;
     std::size_t position;
@@ -92,7 +92,7 @@ class ModuleUnit final : public Unit {
   at::ScalarType type_;
   bool keeps_working_weights_ = true;
   std::vector<Bound> bound_;
-  // Of microbatches whose forward pass is to run again: the random generator's state before it.
+  // The random generator's state before each forward pass that is to run again, by microbatch.
   std::map<int, at::Tensor> generators_;
   std::int64_t step_ = 0;  // that they belong to
 };

@@ -102,9 +102,9 @@ struct UnitTensor {
   bool operator==(const UnitTensor&) const = default;
 };
 
-// What a unit takes and gives, in the order of forward()'s arguments and results. Names are those
-// that units before it give, or of the tensors of the batch. Takes nothing: what the unit before
-// gives, the first unit the first tensor of the batch.
+// The tensors that a unit takes and gives, in the order of forward()'s arguments and results. It
+// takes them by name from earlier units or from the batch. If `takes` is empty, it takes the
+// outputs of the unit before, or in the first unit the first tensor of the batch.
 struct UnitFlow {
   std::vector<std::string> takes;
   std::vector<UnitTensor> gives;
@@ -113,25 +113,26 @@ struct UnitFlow {
 struct NamedUnit {
   // Begins the names of its parameters: "stem" makes "stem.conv.weight".
   std::string name;
-  // Called once, and only on ranks that have the unit: a draw of initial values must not depend on
-  // other units having been made (seed it here).
+  // Makes the module, once, and only on ranks that have the unit. Seed a draw of initial values
+  // here: it must not depend on other units having been made.
   std::function<UnitModule()> make;
   UnitFlow flow;
-  // What its passes take, in any unit of measure, at least 0: pipelines are cut by it.
+  // The cost of its passes, in any unit of measure, at least 0. Pipelines are cut by it.
   double cost = 1;
-  // Begins the names of its parameters and buffers; nothing: the unit's name and a dot.
+  // Begins the names of its parameters and buffers. If absent, the unit's name and a dot.
   std::optional<std::string> prefix = {};
-  // Says of each parameter how its values start and how it is treated. Empty: its values are those
-  // that the module was made with (ModuleUnit::store).
+  // Describes how the values of each parameter start and how it is treated. If empty, the values
+  // are those that the module was made with (ModuleUnit::store).
   std::function<void(ParameterSpec&)> describe = {};
-  // Whether it takes part in collectives, so that microbatches without samples run it as well.
+  // True if the unit takes part in collectives, so that microbatches without samples run it as
+  // well.
   bool runs_without_samples = false;
 };
 
-// The loss of a model. Made from a function of what the last unit gives and of the targets of the
-// same samples (the batch's tensor "targets") that returns the sum of the samples' losses
-// (at::Reduction::Sum), each of which weighs 1. Or from a function of the tensors that the last
-// unit gives and of those of the batch, by name, that returns the sum and the weights.
+// The loss of a model, made from one of two kinds of function. The first takes the output of the
+// last unit and the targets of the same samples (the batch's tensor "targets"). It returns the sum
+// of the samples' losses (at::Reduction::Sum), each of which weighs 1. The second takes the tensors
+// of the last unit and those of the batch, by name, and returns the sum and the weights.
 class UnitLoss {
  public:
   UnitLoss() = default;
@@ -152,8 +153,9 @@ class UnitLoss {
   std::function<LossTerms(const TensorMap&, const TensorMap&)> terms_;
 };
 
-// `make` gives a module holder or a std::shared_ptr to a module. Its forward() takes the tensors as
-// arguments, up to four, or as one vector, and returns a tensor, a tuple of them or a vector.
+// Describes a unit. `make` returns a module holder or a std::shared_ptr to a module. Its forward()
+// takes the tensors as arguments, up to four, or as one vector, and returns a tensor, a tuple of
+// them or a vector.
 template <class Make>
 NamedUnit unit(std::string name, Make make, UnitFlow flow, double cost = 1) {
   for (UnitTensor& each : flow.gives) {
@@ -170,7 +172,7 @@ NamedUnit unit(std::string name, Make make, UnitFlow flow, double cost = 1) {
   return {std::move(name), build, std::move(flow), cost};
 }
 
-// A unit with one output, of which `output_shape` is the shape for one sample.
+// Describes a unit with one output. `output_shape` is its shape for one sample.
 template <class Make>
 NamedUnit unit(std::string name, Make make, std::vector<std::int64_t> output_shape,
                double cost = 1) {
@@ -178,9 +180,9 @@ NamedUnit unit(std::string name, Make make, std::vector<std::int64_t> output_sha
               UnitFlow{{}, {UnitTensor{"hidden", std::move(output_shape)}}}, cost);
 }
 
-// Returns the tensors that cross the cuts of a row of units. Cut i is in front of unit i: there is
-// nothing in front of the first, and behind the last is what it gives. Throws UsageError naming a
-// unit that gives nothing, or two tensors of one name.
+// Returns the tensors that cross the cuts of a row of units. Cut i is in front of unit i. No
+// tensors cross the cut in front of the first unit; behind the last are its outputs. Throws
+// UsageError naming a unit that gives no tensor, or two of one name.
 [[nodiscard]] std::vector<std::vector<UnitTensor>> flows_of(std::span<const NamedUnit> units);
 
 }  // namespace troika

@@ -20,8 +20,8 @@ std::span<const std::string_view> names_of<Norm>();
 
 class Normalization {
  public:
-  // Parameters `<name>.weight` [dim], ones, and for LayerNorm with `bias`, `<name>.bias` [dim],
-  // zeros.
+  // Declares the parameters `<name>.weight` [dim], ones, and for LayerNorm with `bias`,
+  // `<name>.bias` [dim], zeros.
   Normalization(const std::string& name, std::int64_t dim, Norm kind, bool bias, double eps,
                 const TensorAxis& axis = {});
 
@@ -33,7 +33,7 @@ class Normalization {
 
   void declare(std::vector<ParameterSpec>& specs) const;
   void bind(const Arena& arena);
-  // `input` [n, dim] contiguous.
+  // Normalises `input`, [n, dim] contiguous.
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, State& state) const;
   // Returns the input gradient and adds the parameters' gradients, which cost next to nothing:
   // over these rows, so over a tensor axis they are partial sums, as the specs say.

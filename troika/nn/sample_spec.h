@@ -26,16 +26,16 @@ struct TensorSpec {
 };
 
 struct SampleSpec {
-  // In the order of Microbatch::tensors.
+  // The tensors of a sample, in the order of Microbatch::tensors.
   std::vector<TensorSpec> tensors;
-  // What rates and totals count: the targets of a sample that can count, and their word.
+  // The unit of rates and totals: the number of a sample's targets that can count, and their name.
   std::int64_t targets_per_sample = 1;
   std::string_view unit = "samples";
 
   // Return the first input, and the first target. There must be one.
   [[nodiscard]] const TensorSpec& input() const;
   [[nodiscard]] const TensorSpec& target() const;
-  // Whether a sample is a row of tokens, and its target the next of each.
+  // Returns whether a sample is a row of tokens, whose targets are the next tokens.
   [[nodiscard]] bool is_language() const;
 };
 

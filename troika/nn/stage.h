@@ -18,8 +18,8 @@
 
 namespace troika {
 
-// What flows between units: tensors forward, gradients of some of them backward. Which they are is
-// fixed when the model is built (Unit::outputs): here they have positions, no names.
+// The tensors that flow between units: all of them forward, gradients of some of them backward. The
+// set is fixed when the model is built (Unit::outputs); here tensors have positions, no names.
 struct Activation {
   Tensors tensors;
   LossTerms loss = {};  // of the last unit of a model
@@ -33,60 +33,63 @@ struct FlowSpec {
   std::string name;
   std::vector<std::int64_t> shape;
   std::optional<at::ScalarType> type = {};  // absent: what the model computes in
-  // Others are sent forward alone.
+  // If false, the tensor is only sent forward.
   bool carries_gradient = true;
 };
 
-// Which way a microbatch moves through the units of a stage; at its end it leaves them.
+// The direction of a microbatch through the units of a stage. With kOut it leaves them.
 enum class Direction { kForward, kBackward, kOut };
 
-// Told what a stage is about to do with each unit, and what it has done: all overlap of
-// communication with computation, and all memory that exists only while it is used, hang on this.
-// Called in the same order on every rank of the data axis. A hook of the base class does nothing.
+// Receives the events of a stage, before and after its work on each unit. All overlap of
+// communication with computation, and all memory that exists only while it is used, depends on
+// these hooks. They are called in the same order on every rank of the data axis. A hook of the base
+// class does nothing.
 class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
-  // What follows is of a pass of this microbatch through this stage of the pipeline: for labels.
+  // Announces that the calls that follow belong to a pass of this microbatch through this stage of
+  // the pipeline, for labels.
   virtual void begin_pass(int microbatch, int stage);
-  // Gathers its parameters' working weights; returns when they can be read. In `direction` comes
-  // the unit that follows, which may be prefetched.
+  // Gathers the working weights of the unit's parameters; returns when they can be read. The next
+  // unit in `direction` may be prefetched.
   virtual void unshard(int unit, Direction direction);
-  // This pass reads them no more.
+  // Tells that this pass no longer reads the working weights.
   virtual void reshard(int unit);
-  // Its gradients are about to be written.
+  // Tells that the unit's gradients are about to be written.
   virtual void prepare_gradients(int unit);
-  // A microbatch's contributions to the gradients of the unit are all in.
+  // Tells that a microbatch's contributions to the unit's gradients are complete.
   virtual void gradients_ready(int unit);
 };
 
 enum class Mode { kTrain, kEvaluate };
 
-// What a unit keeps from its forward pass for its backward pass. Each kind of unit has its own.
+// The state that a unit keeps from its forward pass for its backward pass. Each kind of unit
+// derives its own.
 class UnitState {
  public:
   virtual ~UnitState() = default;
 };
 
-// How much of the forward pass is computed again in the backward pass, as recipes say it: nothing,
+// The share of the forward pass that the backward pass computes again, as recipes name it: none,
 // the attention of each block, or whole units.
 enum class ActivationCheckpoint { kNone, kSelective, kFull };
 
 template <>
 std::span<const std::string_view> names_of<ActivationCheckpoint>();
 
-// Which units run their forward pass again in the backward pass instead of keeping what it leaves.
+// The units that run their forward pass again in the backward pass instead of keeping its state.
 enum class Recompute { kNone, kUnits };
 
-// What a microbatch's forward pass leaves for its backward pass.
+// The state that a microbatch's forward pass leaves for its backward pass.
 struct Saved {
   Microbatch microbatch;
   Mode mode = Mode::kTrain;
   // The loss is multiplied by this before it is differentiated: a power of two, against underflow.
   double loss_scale = 1;
   std::vector<std::unique_ptr<UnitState>> units;
-  // By unit: its inputs, where the forward pass is to run again.
+  // The inputs of each unit, where the forward pass is to run again.
   std::vector<Tensors> inputs;
-  // Whether the last unit gives what the model predicts as well, [samples, ...], to metrics.
+  // True if the last unit also returns the predictions of the model, [samples, ...], for metrics.
   bool wants_predictions = false;
 };
 
@@ -95,33 +98,35 @@ class Unit {
  public:
   virtual ~Unit() = default;
 
-  // Declarations of its parameters; `unit` in them is filled in by the stage.
+  // Declares its parameters; the stage fills in `unit`.
   [[nodiscard]] virtual std::vector<ParameterSpec> specs() const = 0;
   // Looks its parameters up, once they have storage.
   virtual void bind(const Arena& arena) = 0;
-  // In kEvaluate nothing is kept and `state` stays empty.
+  // Runs the forward pass. In kEvaluate it keeps no state and `state` stays empty.
   virtual Activation forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) = 0;
-  // Takes d loss / d output of each output that carries a gradient, at its position, and returns
-  // those of the inputs likewise; nothing from the first unit.
+  // Takes d loss / d output of each output that carries a gradient, at its position. Returns those
+  // of the inputs in the same way; the first unit returns none.
   virtual Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) = 0;
-  // Weight gradients that backward_input left over.
+  // Adds the weight gradients that backward_input() left over.
   virtual void backward_weight(UnitState& state) = 0;
-  // Whether forward() may run twice for one microbatch: it must then give the same bits, and leave
-  // gradients alone.
+  // Returns whether forward() may run twice for one microbatch. It must then give the same bits,
+  // and leave gradients alone.
   [[nodiscard]] virtual bool can_recompute() const { return false; }
-  // Whether its gradients come from autograd, which records nothing in inference mode.
+  // Returns whether its gradients come from autograd, which records nothing in inference mode.
   [[nodiscard]] virtual bool uses_autograd() const { return false; }
-  // Whether microbatches without samples run it as well: it takes part in collectives.
+  // Returns whether microbatches without samples run it as well, because it takes part in
+  // collectives.
   [[nodiscard]] virtual bool runs_without_samples() const { return false; }
-  // Visits what it remembers beside parameters, such as running statistics, under global names.
+  // Visits its buffers, such as running statistics, under global names.
   virtual void for_each_buffer(
       const std::function<void(const std::string&, const at::Tensor&)>& act) const;
-  // Whether forward() already adds to gradients, as a head does that never keeps its logits.
+  // Returns whether forward() already adds to gradients, as a head does that never keeps its
+  // logits.
   [[nodiscard]] virtual bool forward_adds_gradients() const { return false; }
-  // Returns what it gives for a microbatch; nothing for the loss.
+  // Returns its outputs for a microbatch; none for the loss.
   [[nodiscard]] virtual std::vector<FlowSpec> outputs(const Microbatch& microbatch) const = 0;
-  // Returns what it takes, where that differs.
+  // Returns its inputs, where they differ from the outputs.
   [[nodiscard]] virtual std::vector<FlowSpec> inputs(const Microbatch& microbatch) const {
     return outputs(microbatch);
   }
@@ -132,28 +137,29 @@ class Stage {
  public:
   virtual ~Stage() = default;
   [[nodiscard]] virtual std::span<const ParameterSpec> specs() const = 0;
-  // The last stage returns the loss; `saved` is filled for backward.
+  // Runs the forward pass and fills `saved` for the backward pass. The last stage returns the loss.
   virtual Activation forward(Activation input, Saved& saved, UnitHooks& hooks) = 0;
-  // Input gradients and, unit by unit, weight gradients. Returns those for the stage before.
+  // Computes the input gradients and, unit by unit, the weight gradients. Returns the gradients for
+  // the stage before.
   virtual Tensors backward(Saved& saved, Tensors gradients, UnitHooks& hooks) = 0;
-  // The two halves of backward(), for schedules that fill bubbles with weight gradients.
+  // Compute the two halves of backward(), for schedules that fill bubbles with weight gradients.
   virtual Tensors backward_input(Saved& saved, Tensors gradients, UnitHooks& hooks) = 0;
   virtual void backward_weight(Saved& saved, UnitHooks& hooks) = 0;
-  // Return what crosses the cut before it and behind it.
+  // Return the tensors that cross the cut before it and behind it.
   [[nodiscard]] virtual std::vector<FlowSpec> inputs(const Microbatch& microbatch) const = 0;
   [[nodiscard]] virtual std::vector<FlowSpec> outputs(const Microbatch& microbatch) const = 0;
 };
 
-// A stage made of units. A microbatch without samples passes the hooks and nothing else: ranks of a
-// step with fewer microbatches than others take part in its collectives that way.
+// A stage made of units. A microbatch without samples only passes the hooks. A rank with fewer
+// microbatches in a step takes part in the others' collectives that way.
 class UnitStage final : public Stage {
  public:
-  // Units get the numbers `first_unit`, first_unit + 1, ...
+  // Numbers the units `first_unit`, first_unit + 1, ...
   UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit,
             Recompute recompute = Recompute::kNone);
 
   [[nodiscard]] std::span<const ParameterSpec> specs() const override { return specs_; }
-  // To be called once before the first forward.
+  // Binds the units to their parameters. Call once, before the first forward().
   void bind(const Arena& arena);
   // Visits the buffers of all units.
   void for_each_buffer(const std::function<void(const std::string&, const at::Tensor&)>& act) const;
@@ -172,11 +178,11 @@ class UnitStage final : public Stage {
   [[nodiscard]] int number_of(std::size_t index) const {
     return first_unit_ + static_cast<int>(index);
   }
-  // Whether unit `index` has something to do for this microbatch.
+  // Returns whether unit `index` has work to do for this microbatch.
   [[nodiscard]] bool runs(std::size_t index, const Microbatch& microbatch) const {
     return microbatch.samples() > 0 || units_[index]->runs_without_samples();
   }
-  // Whether unit `index` runs again in the backward pass.
+  // Returns whether unit `index` runs again in the backward pass.
   [[nodiscard]] bool recomputes(std::size_t index) const;
   [[nodiscard]] Tensors backward_input_of(std::size_t index, Saved& saved, Tensors gradients,
                                           UnitHooks& hooks);

@@ -21,18 +21,18 @@ class SyncBatchNormImpl
     : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, const Session& session);
-  // Over the ranks of `group`, each operation with this time-out.
+  // Synchronises the ranks of `group`, with this time-out for each operation.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Group group, Seconds timeout);
 
-  // [N, C] or [N, C, ...], on the CPU. In eval() it is local. Throws UsageError for another shape;
-  // DeadlineError, PeerError.
+  // Normalises `input` [N, C] or [N, C, ...], on the CPU. In eval() it is local. Throws UsageError
+  // for another shape; DeadlineError, PeerError.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
-  // For DataParallel: the weight of this rank's loss in the next backward pass, and a group of all
-  // ranks for the norms of its module. Theirs may be the one that carries gradients only where no
-  // bucket is launched before the backward pass has ended: ranks that leave parameters out come to
-  // a norm with fewer buckets behind them than others.
+  // Sets the weight of this rank's loss in the next backward pass, and a group of all ranks for the
+  // norms of a DataParallel's module. That group may be the one that carries gradients only if no
+  // bucket is launched before the backward pass has ended. Otherwise ranks that leave parameters
+  // out reach a norm with fewer buckets behind them than others.
   void set_data_parallel(std::shared_ptr<double> weight, Group group);
 
  protected:

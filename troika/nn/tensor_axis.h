@@ -17,8 +17,8 @@
 
 namespace troika {
 
-// What a collective of a layer is for, as messages and flight records tell it: "layer 3 attention
-// input, microbatch 2 (stage 1)". Put together only where there is a collective.
+// The purpose of a layer's collective, as messages and flight records name it: "layer 3 attention
+// input, microbatch 2 (stage 1)". The text is formed only where there is a collective.
 struct LayerLabel {
   std::string_view layer;
   std::string_view what;
@@ -27,39 +27,40 @@ struct LayerLabel {
   [[nodiscard]] std::string text() const;
 };
 
-// A small value; copies share the group. With one rank everything here costs nothing.
+// The tensor-parallel axis. A small value; copies share the group. With one rank every operation
+// costs nothing.
 class TensorAxis {
  public:
-  // One rank.
+  // Makes an axis of one rank.
   TensorAxis() = default;
-  // `timeout` is that of each collective.
+  // Makes the axis of `group`, with `timeout` for each collective.
   TensorAxis(Group group, Seconds timeout);
 
   [[nodiscard]] int rank() const { return group_.rank(); }
   [[nodiscard]] int size() const { return group_.size(); }
   [[nodiscard]] bool split() const { return size() > 1; }
-  // This rank's slice of `count` things.
+  // Returns this rank's slice of `count` items.
   [[nodiscard]] IndexRange slice_of(std::int64_t count) const {
     return even_split(count, rank(), size());
   }
 
-  // All tokens [tokens, dim] from the slices of all ranks [slice_of(tokens).count, dim]. With one
-  // rank `local` itself.
+  // Returns all tokens [tokens, dim] from the slices of all ranks [slice_of(tokens).count, dim].
+  // With one rank returns `local` itself.
   [[nodiscard]] at::Tensor all_gather_tokens(const at::Tensor& local, std::int64_t tokens,
                                              const LayerLabel& label) const;
-  // This rank's slice [slice_of(tokens).count, dim] of the sum over all ranks' [tokens, dim]. With
-  // one rank `partial` itself.
+  // Returns this rank's slice [slice_of(tokens).count, dim] of the sum over all ranks' [tokens,
+  // dim]. With one rank returns `partial` itself.
   [[nodiscard]] at::Tensor reduce_scatter_tokens(const at::Tensor& partial,
                                                  const LayerLabel& label) const;
-  // The `own` of all ranks, which have the same shape: [size(), ...].
+  // Returns the `own` of all ranks, which have the same shape: [size(), ...].
   [[nodiscard]] at::Tensor all_gather_each(const at::Tensor& own, const LayerLabel& label) const;
 
-  // For a parameter that every rank of the axis has whole but meets with its own tokens only: its
+  // Marks a parameter that every rank of the axis has whole but applies to its own tokens only. Its
   // gradient is a partial sum, and rank 0 counts it.
   void mark_replicated(ParameterSpec& spec) const;
 
  private:
-  // Elements of the slices of all ranks of [tokens, dim].
+  // Returns the number of elements in each rank's slice of [tokens, dim].
   [[nodiscard]] std::vector<std::int64_t> slice_sizes(std::int64_t tokens, std::int64_t dim) const;
 
   Group group_;

@@ -24,17 +24,17 @@ class TensorMap {
   void add(std::string name, at::Tensor tensor);
   // Replaces the tensor of this name, or appends it.
   void set(std::string_view name, at::Tensor tensor);
-  // Returns the tensor of this name. Throws UsageError naming the ones that are there.
+  // Returns the tensor of this name. Throws UsageError naming those present.
   [[nodiscard]] const at::Tensor& at(std::string_view name) const;
-  // Returns null where there is none of this name.
+  // Returns the tensor of this name, or null if there is none.
   [[nodiscard]] const at::Tensor* find(std::string_view name) const;
 
-  // By position, which must exist.
+  // Returns the tensor at `position`, which must exist.
   [[nodiscard]] const at::Tensor& operator[](std::size_t position) const {
     return tensors_[position].tensor;
   }
   [[nodiscard]] at::Tensor& operator[](std::size_t position) { return tensors_[position].tensor; }
-  // Returns an undefined tensor where there are not so many.
+  // Returns the tensor at `position`, or an undefined one if there are not so many.
   [[nodiscard]] at::Tensor value_or_none(std::size_t position) const {
     return position < tensors_.size() ? tensors_[position].tensor : at::Tensor();
   }

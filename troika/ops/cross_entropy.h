@@ -7,31 +7,31 @@
 
 namespace troika::ops {
 
-// The sum of -log softmax(logits)[target] over rows whose target is not kIgnored.
-// `logits` [rows, classes] fp32 or fp64; `targets` int64 [rows].
+// Returns the sum of -log softmax(logits)[target] over rows whose target is not kIgnored. `logits`
+// is [rows, classes] fp32 or fp64; `targets` is int64 [rows].
 [[nodiscard]] double cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
-// The same, and overwrites `logits` with the gradient of `scale` times that sum (zero for ignored
+// Returns that sum, and overwrites `logits` with the gradient of `scale` times it (zero for ignored
 // rows).
 [[nodiscard]] double cross_entropy_with_gradient_(const at::Tensor& logits,
                                                   const at::Tensor& targets, double scale);
 
-// The same where each of several ranks has the logits of some of the classes only, in three steps:
-// each rank computes the statistics of its slice, these are gathered (three for each
-// row, whatever the number of classes), and each rank turns its logits into their gradient.
+// The functions below do the same where each of several ranks has the logits of some of the classes
+// only, in three steps. Each rank computes the statistics of its slice. These are gathered (three
+// for each row, with any number of classes). Each rank turns its logits into their gradient.
 
-// Statistics of a slice, fp64 [rows, 3]: the largest logit, the sum of exp(logit - largest), and
-// the target's logit, or 0 where the target is not in this slice. `logits` [rows, classes here] are
-// those of classes [first_class, first_class + classes here), of which there may be none; they are
-// overwritten with exp(logit - largest).
+// Returns the statistics of a slice, fp64 [rows, 3]: the largest logit, the sum of exp(logit -
+// largest), and the target's logit, or 0 where the target is not in this slice. `logits` [rows,
+// classes here] are those of classes [first_class, first_class + classes here), which may be empty.
+// Overwrites them with exp(logit - largest).
 [[nodiscard]] at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
                                               std::int64_t first_class);
 
-// The sum of cross_entropy(), from the statistics of all slices [slices, rows, 3]. They are reduced
-// in the order given: the same bits on every rank.
+// Returns the sum of cross_entropy(), from the statistics of all slices [slices, rows, 3]. They are
+// reduced in the order given: the same bits on every rank.
 [[nodiscard]] double cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets);
 
-// Overwrites `exponentials`, what cross_entropy_slice_() left of the logits of slice `own`, with
+// Overwrites `exponentials`, which cross_entropy_slice_() left in the logits of slice `own`, with
 // the gradient of `scale` times that sum.
 void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
                                       std::int64_t first_class, const at::Tensor& slices,

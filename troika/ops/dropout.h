@@ -20,15 +20,15 @@ struct DropoutKey {
 [[nodiscard]] at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids,
                                  double probability, const DropoutKey& key);
 
-// Which rows of a microbatch a tensor holds: of [samples x rows_per_sample, dim] those from
+// The rows of a microbatch that a tensor holds: of [samples x rows_per_sample, dim] those from
 // `first_row` on. They may begin and end in the middle of a sample.
 struct RowSlice {
   std::int64_t first_row;
   std::int64_t rows_per_sample;
 };
 
-// The same for a slice [rows, dim] of the tokens: its rows get the masks that dropout() of all of
-// them would give.
+// Applies dropout to a slice [rows, dim] of the tokens. Its rows get the masks that dropout() of
+// all of them would give.
 [[nodiscard]] at::Tensor dropout_rows(const at::Tensor& input, const RowSlice& slice,
                                       const at::Tensor& sample_ids, double probability,
                                       const DropoutKey& key);

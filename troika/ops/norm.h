@@ -11,8 +11,8 @@ struct RmsNormResult {
   at::Tensor reciprocal;  // [rows], 1 / rms, fp32 (fp64 for fp64 input)
 };
 
-// y = x / sqrt(mean(x^2) + eps) * weight, row by row. `input` [rows, dim]; `weight` [dim] in fp32
-// (fp64 for fp64 input).
+// Returns y = x / sqrt(mean(x^2) + eps) * weight, row by row. `input` is [rows, dim]; `weight` is
+// [dim] in fp32 (fp64 for fp64 input).
 [[nodiscard]] RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps);
 
 struct RmsNormGradients {
@@ -20,8 +20,8 @@ struct RmsNormGradients {
   at::Tensor weight;  // [dim], weight's type
 };
 
-// The weight's gradient is summed over fixed chunks of rows, so it does not depend on the thread
-// count.
+// Returns the gradients. The weight's is summed over fixed chunks of rows, so it does not depend on
+// the thread count.
 [[nodiscard]] RmsNormGradients rms_norm_backward(const at::Tensor& gradient,
                                                  const at::Tensor& input, const at::Tensor& weight,
                                                  const at::Tensor& reciprocal);

@@ -8,8 +8,8 @@
 
 namespace troika::ops {
 
-// cos and sin of position x theta^(-2i / head_dim), [2, positions, head_dim / 2], computed in fp64
-// and rounded to `type`.
+// Returns cos and sin of position x theta^(-2i / head_dim), [2, positions, head_dim / 2], computed
+// in fp64 and rounded to `type`.
 [[nodiscard]] at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double theta,
                                       at::ScalarType type);
 

@@ -14,7 +14,7 @@
 
 namespace troika {
 
-// T is the type of the masters: float or double.
+// The base of optimisers over an arena. T is the type of the masters: float or double.
 template <typename T>
 class ArenaOptimizer : public Optimizer {
  public:
@@ -45,7 +45,7 @@ class ArenaOptimizer : public Optimizer {
     std::array<T*, kMaxKinds> state;  // by kind; null beyond
   };
 
-  // `kinds` name the storages to allocate, at most kMaxKinds.
+  // Allocates the storages that `kinds` names, at most kMaxKinds.
   ArenaOptimizer(Arena& arena, SharedSums sums, double weight_decay,
                  std::vector<std::string_view> kinds)
       : arena_(arena),
@@ -68,7 +68,8 @@ class ArenaOptimizer : public Optimizer {
     });
   }
 
-  // As for_each_chunk_view, and publishes each chunk.
+  // Calls `update(view)` for every chunk that for_each_chunk_view() visits, and publishes the
+  // chunk.
   template <typename Update>
   void update_chunks(const Update& update) const {
     for_each_chunk_view([&](const ChunkView& view, std::size_t i) {
@@ -79,13 +80,13 @@ class ArenaOptimizer : public Optimizer {
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }
-  // 0 where the parameter does not decay.
+  // Returns the weight decay of a parameter; 0 if it does not decay.
   [[nodiscard]] double weight_decay_of(std::size_t parameter) const {
     const ParameterSpec& spec = arena_.parameters()[parameter]->spec();
     return spec.weight_decay.value_or(spec.decays ? weight_decay_ : 0);
   }
   [[nodiscard]] std::size_t chunk_count() const { return chunks_.size(); }
-  // Collective: sums by parameter of what each chunk gave.
+  // Collective: returns the sums by parameter of the chunks' values.
   [[nodiscard]] std::vector<double> reduce_by_parameter(std::span<const double> of_chunk,
                                                         std::string_view label) const {
     return sums_->by_parameter(of_chunk, label);

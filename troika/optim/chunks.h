@@ -13,7 +13,7 @@
 
 namespace troika {
 
-// Elements [begin, begin + count) of Arena::parameters()[parameter], in
+// The elements [begin, begin + count) of Arena::parameters()[parameter], in
 // Arena::local_shards()[shard].
 struct Chunk {
   std::size_t shard;
@@ -22,11 +22,11 @@ struct Chunk {
   std::int64_t count;
   std::int64_t counted;  // the leading ones that count in norms on this rank (ParameterSpec::owned)
 
-  // Where it begins in its shard.
+  // Returns its offset in its shard.
   [[nodiscard]] std::int64_t offset_in(const LocalShard& own) const { return begin - own.begin; }
 };
 
-// Of this rank's shards, in storage order.
+// Returns the chunks of this rank's shards, in storage order.
 [[nodiscard]] std::vector<Chunk> chunks_of(const Arena& arena);
 
 // Calls `visit(index)` for each index in [0, count), on several threads where that pays.

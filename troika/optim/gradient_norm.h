@@ -7,20 +7,20 @@
 
 namespace troika {
 
-// The 2-norm of all gradients of the model together, as they stand in the arenas after their
-// reduction: sums, before any scale. Squares are added in double precision over fixed chunks of
-// each parameter, and the parameters' sums in the order of their global names, so the bits depend
-// neither on threads, nor on how units lie in memory, nor on the ranks among which ZeRO cuts them.
-// A tied parameter counts once. Not finite if and only if a gradient is not (or squares beyond the
-// range of double precision). Collective over the groups of `sums`. Throws InternalError naming a
-// gradient that is unclaimed.
+// Returns the 2-norm of all gradients of the model together, as they stand in the arenas after
+// their reduction: sums, before any scale. Squares are added in double precision over fixed chunks
+// of each parameter, and the parameters' sums in the order of their global names. The bits
+// therefore depend neither on threads, nor on how units lie in memory, nor on the ranks among which
+// ZeRO cuts them. A tied parameter counts once. The norm is not finite if and only if a gradient is
+// not (or squares are beyond the range of double precision). Collective over the groups of `sums`.
+// Throws InternalError naming a gradient that is unclaimed.
 [[nodiscard]] double global_norm(const Arena& arena, const ParameterSums& sums);
-// The same where a rank holds the whole model; the arena may be sharded.
+// Returns the same norm where a rank holds the whole model; the arena may be sharded.
 [[nodiscard]] double global_norm(const Arena& arena);
 
-// What gradients of `norm` are multiplied by so that their norm is at most `max_norm`:
-// min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_; 1 if `max_norm` is 0 (off).
-// Throws InternalError unless `norm` is finite.
+// Returns the factor for gradients of `norm` that makes their norm at most `max_norm`. It is min(1,
+// max_norm / (norm + 1e-6)), as in PyTorch's clip_grad_norm_; 1 if `max_norm` is 0 (off). Throws
+// InternalError unless `norm` is finite.
 [[nodiscard]] double clip_factor(double norm, double max_norm);
 
 }  // namespace troika

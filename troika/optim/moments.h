@@ -10,9 +10,9 @@
 
 namespace troika {
 
-// What one update needs. The bias corrections c1 = 1 - beta1^t and c2 = 1 - beta2^t are folded in:
-// (m / c1) / (sqrt(v / c2) + eps) = correction m / (sqrt(v) + eps), with
-// correction = sqrt(c2) / c1 and eps = sqrt(c2) times the option.
+// The constants of one update. The bias corrections are c1 = 1 - beta1^t and c2 = 1 - beta2^t. They
+// are part of the constants: (m / c1) / (sqrt(v / c2) + eps) = correction m / (sqrt(v) + eps), with
+// correction = sqrt(c2) / c1. eps there is sqrt(c2) times the option.
 template <typename T>
 struct Moments {
   Moments(const MomentOptions& options, const StepInput& input)
@@ -27,13 +27,13 @@ struct Moments {
     eps = static_cast<T>(options.eps * root);
   }
 
-  // Takes in a gradient.
+  // Adds a gradient to the moments.
   void advance(T gradient, T& first, T& second) const {
     const T g = gradient * scale;
     first = keep_first * first + take_first * g;
     second = keep_second * second + take_second * (g * g);
   }
-  // m^ / (sqrt(v^) + eps).
+  // Returns m^ / (sqrt(v^) + eps).
   [[nodiscard]] T direction(T first, T second) const {
     return correction * first / (std::sqrt(second) + eps);
   }

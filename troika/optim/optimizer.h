@@ -17,14 +17,15 @@ namespace troika {
 
 struct StepInput {
   double learning_rate = 0;
-  // Multiplies every gradient as it is read: the arena holds sums, so this is the clip factor over
+  // Multiplies every gradient as it is read. The arena holds sums, so this is the clip factor over
   // (valid tokens x loss scale), all in one.
   double gradient_scale = 1;
   // The number of this update, from 1, for bias correction. Steps that were skipped do not count.
   std::int64_t step = 1;
 };
 
-// The state of one of Arena::local_shards(), for files: a view, so what is written to it is used.
+// The state of one of Arena::local_shards(), for files. The tensor is a view: values written to it
+// are used.
 struct NamedState {
   std::string parameter;  // global name
   std::string_view kind;  // "momentum", "exp_avg", "exp_avg_sq"
@@ -39,11 +40,11 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // Updates this rank's shards of the arena and publishes them. Every gradient must have been
-  // claimed: throws InternalError naming one that was not, before anything is changed. LAMB and
-  // LARS: collective over the ranks that hold shards or slices of the same parameters.
+  // claimed: throws InternalError naming one that was not, before any change. LAMB and LARS are
+  // collective over the ranks that hold shards or slices of the same parameters.
   virtual void step(const StepInput& input) = 0;
-  // In the order of Arena::local_shards(). Everything an optimiser remembers is here; the update
-  // count comes with each step.
+  // Returns the complete state, in the order of Arena::local_shards(). The update count comes with
+  // each step.
   [[nodiscard]] virtual std::vector<NamedState> state() const = 0;
 };
 

@@ -34,8 +34,7 @@ enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 template <>
 std::span<const std::string_view> names_of<LearningRateSchedule>();
 
-// Parameters that a pattern names, and how the optimiser treats them: the first pattern that fits
-// counts.
+// The treatment of the parameters that a pattern names. The first pattern that fits counts.
 struct ParameterGroup {
   std::string match;  // a shell pattern of global names; `*` stands for any text
   bool frozen = false;
@@ -61,7 +60,7 @@ struct OptimizerOptions {
 // Returns the keys of every kind, but for `kind` itself.
 [[nodiscard]] std::vector<Key> optimizer_keys();
 
-// What adamw and lamb take.
+// The options of adamw and lamb.
 struct MomentOptions {
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
@@ -70,7 +69,7 @@ struct MomentOptions {
 };
 [[nodiscard]] std::vector<Key> moment_keys();
 
-// What sgd and lars take.
+// The options of sgd and lars.
 struct MomentumOptions {
   double momentum = 0;
   bool nesterov = false;
@@ -81,13 +80,13 @@ struct MomentumOptions {
 // Throws UsageError for Nesterov's momentum without momentum.
 void check_momentum(const MomentumOptions& options, const Origins& origins);
 
-// Treats each parameter as the first group says whose pattern fits its name. Throws UsageError
-// where a pattern fits none of `names`, those of the whole model.
+// Sets the treatment of each parameter from the first group whose pattern fits its name. Throws
+// UsageError where a pattern fits none of `names`, those of the whole model.
 void apply_groups(std::span<const ParameterGroup> groups, std::span<const std::string> names,
                   std::span<ParameterSpec> specs);
 
-// Makes the optimiser of a recipe; its state is allocated here, zero. `arena` must outlive it.
-// `sums` are over that arena; null: a rank holds the whole model, but for what ZeRO cuts.
+// Makes the optimiser of a recipe, and allocates its state, zero. `arena` must outlive it. `sums`
+// are over that arena. If null, a rank holds the whole model, except for ZeRO shards.
 [[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                                         Arena& arena, SharedSums sums = nullptr);
 

@@ -16,29 +16,31 @@
 namespace troika {
 
 struct SumGroups {
-  // Ranks that hold other slices of the same layers.
+  // The ranks that hold other slices of the same layers.
   Group tensor = {};
-  // Ranks that hold other layers.
+  // The ranks that hold other layers.
   Group pipeline = {};
-  // Of the whole model, all stages, where `pipeline` has more than one; else the arena's own.
+  // The names of the whole model, all stages, where `pipeline` has more than one; else the arena's
+  // own.
   std::vector<std::string> names = {};
-  // For one collective.
+  // The time-out of one collective.
   Seconds timeout = Seconds(60);
 };
 
 class ParameterSums {
  public:
-  // `arena` must outlive it. Throws InternalError if a name of the arena is not in `groups.names`.
+  // Sums over `arena`, which must outlive it. Throws InternalError if a name of the arena is not in
+  // `groups.names`.
   explicit ParameterSums(const Arena& arena, SumGroups groups = {});
 
-  // Collective: by parameter of the arena, the sum of what chunks gave on all ranks that hold
-  // some of it. `of_chunk` is indexed like chunks_of(arena); what a chunk gives must be of its
+  // Collective: returns, by parameter of the arena, the sum of the chunks' values on all ranks that
+  // hold some of it. `of_chunk` is indexed like chunks_of(arena); each value must be of the chunk's
   // `counted` elements. A parameter that several tensor ranks hold alike counts on the first.
   // Throws DeadlineError, PeerError.
   [[nodiscard]] std::vector<double> by_parameter(std::span<const double> of_chunk,
                                                  std::string_view label) const;
-  // Collective: the sum over the model of by_parameter(), in the order of global names. A tied
-  // replica that belongs to another pipeline stage does not count.
+  // Collective: returns the sum over the model of by_parameter(), in the order of global names. A
+  // tied replica that belongs to another pipeline stage does not count.
   [[nodiscard]] double total(std::span<const double> of_chunk, std::string_view label) const;
 
  private:

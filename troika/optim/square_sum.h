@@ -5,8 +5,9 @@
 
 namespace troika {
 
-// Sum of the squares of `values`, in double precision: element i goes to running sum i modulo 16,
-// and those are added pairwise, so the bits depend on the values alone. T is float or double.
+// Returns the sum of the squares of `values`, in double precision. Element i goes to running sum i
+// modulo 16, and those are added pairwise, so the bits depend on the values alone. T is float or
+// double.
 template <typename T>
 [[nodiscard]] double square_sum(const T* values, std::int64_t count);
 

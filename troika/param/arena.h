@@ -18,7 +18,7 @@
 
 namespace troika {
 
-// What this rank updates of a parameter: elements [begin, begin + count), as flat views.
+// The elements [begin, begin + count) of a parameter that this rank updates, as flat views.
 struct LocalShard {
   std::size_t parameter = 0;  // in Arena::parameters()
   std::int64_t begin = 0;
@@ -33,71 +33,74 @@ enum class Storage { kWorkingWeights, kMasters, kGradients, kState };
 class Arena {
  public:
   // Lays out `specs` by unit (ascending), inside a unit in the order given. A spec with `tied_to`
-  // gets the parameter it names, which must be among `specs` and have its shape. Storage comes from
-  // the shard group's `allocate`. Values are not initialised: call initialize() or load. Throws
+  // gets the parameter it names, which must be among `specs` and have its shape. The shard group's
+  // `allocate` provides the storage. Values are not initialised: call initialize() or load. Throws
   // InternalError on a duplicate name.
   Arena(std::span<const ParameterSpec> specs, NumericTypes types, Sharding sharding);
-  // Nothing is cut: ZeRO stage 0 over `group`.
+  // Lays out `specs` without shards: ZeRO stage 0 over `group`.
   Arena(std::span<const ParameterSpec> specs, NumericTypes types, const Group& group)
       : Arena(specs, types, Sharding{.shard = group}) {}
 
   [[nodiscard]] NumericTypes types() const { return types_; }
   [[nodiscard]] const Sharding& sharding() const { return sharding_; }
   [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
-  // In storage order, tied ones left out.
+  // Returns the parameters in storage order, tied ones left out.
   [[nodiscard]] std::span<const std::unique_ptr<Parameter>> parameters() const {
     return parameters_;
   }
-  // In storage order: at stage 0 one a parameter, which is all of it.
+  // Returns the local shards in storage order. At stage 0 each parameter is one shard.
   [[nodiscard]] std::span<const LocalShard> local_shards() const { return local_shards_; }
-  // By global name; a tied name gives the parameter that it is tied to. Throws InternalError.
+  // Returns the parameter of a global name; for a tied name, the parameter that it is tied to.
+  // Throws InternalError if there is none.
   [[nodiscard]] Parameter& parameter(std::string_view name) const;
   [[nodiscard]] int units() const { return static_cast<int>(buckets_of_.size()); }
-  // Positions in layout().buckets() of what the unit computes with: its own bucket, and those of
-  // parameters that its own are tied to. Ascending; empty for a unit without parameters.
+  // Returns positions in layout().buckets() of the buckets that the unit computes with. These are
+  // its own bucket, and those of parameters that its own are tied to. Ascending; empty for a unit
+  // without parameters.
   [[nodiscard]] std::span<const std::size_t> buckets_of(int unit) const;
 
-  // Flat views over units [first, last), padding included (padding is always zero). Throw
+  // Return flat views over units [first, last), padding included (padding is always zero). Throw
   // InternalError where only the own shard is kept.
   [[nodiscard]] at::Tensor gradients(int first_unit, int last_unit) const;
   [[nodiscard]] at::Tensor masters(int first_unit, int last_unit) const;
 
-  // Whether working weights are there all the time (stages 0 to 2), and whether memory for whole
-  // gradients is.
+  // Return whether working weights are kept all the time (stages 0 to 2), and whether memory for
+  // whole gradients is.
   [[nodiscard]] bool keeps_working_weights() const { return sharding_.stage < 3; }
   [[nodiscard]] bool keeps_gradients() const;
-  // A bucket's working weights as bytes: all of them (InternalError unless kept), and the own
-  // shard.
+  // Return a bucket's working weights as bytes: all of them (InternalError unless kept), and the
+  // own shard.
   [[nodiscard]] at::Tensor working_weights_of(const Bucket& bucket) const;
   [[nodiscard]] at::Tensor own_working_weights_of(const Bucket& bucket) const;
-  // The same of its gradients, in the master's type.
+  // Return a bucket's gradients likewise, in the master's type.
   [[nodiscard]] at::Tensor gradients_of(const Bucket& bucket) const;
   [[nodiscard]] at::Tensor own_gradients_of(const Bucket& bucket) const;
-  // Gives the bucket's parameters working weights in `bytes` (bucket.working_bytes()), or gradients
-  // in `elements` (bucket.count()); takes them away if undefined.
+  // Give the bucket's parameters working weights in `bytes` (bucket.working_bytes()), or gradients
+  // in `elements` (bucket.count()). If undefined, take them away.
   void set_working_weights(const Bucket& bucket, const at::Tensor& bytes);
   void set_gradients(const Bucket& bucket, const at::Tensor& elements);
 
-  // One more value for each element of local_shards(), in the master's type, zeroed: optimiser
-  // state.
+  // Allocates optimiser state: one more value for each element of local_shards(), in the master's
+  // type, zeroed.
   [[nodiscard]] at::Tensor allocate_state();
-  // The flat view of a shard, by its position in local_shards(), in a tensor made by
+  // Returns the flat view of a shard, by its position in local_shards(), in a tensor made by
   // allocate_state().
   [[nodiscard]] at::Tensor view_of(std::size_t shard, const at::Tensor& state) const;
-  // Elements, padding left out, of whole parameters.
+  // Returns the elements of whole parameters, padding left out.
   [[nodiscard]] std::int64_t parameter_count() const;
-  // Held on this rank, padding included. Masters that serve as working weights count as masters.
+  // Returns the bytes held on this rank, padding included. Masters that serve as working weights
+  // count as masters.
   [[nodiscard]] std::int64_t bytes(Storage kind) const {
     return bytes_[static_cast<std::size_t>(kind)];
   }
 
   // Draws all masters as their specs say, from (seed, global name, global index), and all working
-  // weights that are kept, without communication.
+  // weights that are kept. Needs no communication.
   void initialize(std::uint64_t seed);
-  // Rounds the masters of the local shards to their working weights; nothing to do where they are
+  // Rounds the masters of the local shards to their working weights. Has no effect where they are
   // the same memory.
   void publish();
-  // A new step: every gradient slot is unclaimed.
+  // Begins a new step, in which every gradient slot is unclaimed.
   void release_gradients();
 
  private:
@@ -111,7 +114,7 @@ class Arena {
   [[nodiscard]] bool is_mixed() const { return types_.compute != types_.master; }
   [[nodiscard]] bool keeps_masters() const;
   [[nodiscard]] std::int64_t master_size() const;
-  // The view of a parameter's working weight in those of its bucket.
+  // Returns the view of a parameter's working weight in those of its bucket.
   [[nodiscard]] at::Tensor working_weight_in(std::size_t parameter, std::int64_t working_begin,
                                              const at::Tensor& bytes) const;
   [[nodiscard]] at::Tensor flat(const at::Tensor& storage, int first_unit, int last_unit) const;
@@ -130,9 +133,9 @@ class Arena {
   std::vector<std::vector<std::size_t>> buckets_of_;         // by unit
 };
 
-// Values of the slice of `spec` that is held here, drawn in double precision.
+// Returns the initial values of the slice of `spec` that is held here, drawn in double precision.
 [[nodiscard]] at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed);
-// Elements [begin, begin + count) of them, flat.
+// Returns elements [begin, begin + count) of them, flat.
 [[nodiscard]] at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed,
                                         std::int64_t begin, std::int64_t count);
 

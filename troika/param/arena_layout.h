@@ -18,15 +18,15 @@
 
 namespace troika {
 
-// The types of one run: what is computed in, and what masters, gradients and optimiser state are
-// kept in.
+// The types of one run: `compute` is for computation, `master` for masters, gradients and optimiser
+// state.
 struct NumericTypes {
   at::ScalarType compute;
   at::ScalarType master;
   friend bool operator==(const NumericTypes&, const NumericTypes&) = default;
 };
 
-// Loops over elements and sums of theirs run over chunks of this size, counted from the start of a
+// The size of the chunks that loops and sums over elements use, counted from the start of a
 // parameter.
 inline constexpr std::int64_t kChunkElements = 8192;
 
@@ -53,7 +53,8 @@ struct Bucket {
   std::size_t last_parameter = 0;             // one past the end
   std::vector<std::int64_t> borders;          // of the shards, in elements; one more than shards
   std::vector<std::int64_t> working_borders;  // the same places in bytes of working weights
-  // Where the own shard begins in storages that hold own shards alone: in elements, and in bytes.
+  // The beginning of the own shard, in elements and in bytes, in storages that hold own shards
+  // alone.
   std::int64_t own_offset = 0;
   std::int64_t own_working_offset = 0;
 
@@ -73,27 +74,29 @@ struct ShardRange {
 
 class ArenaLayout {
  public:
-  // `specs` are ordered by unit, none of them tied. Throws InternalError on impossible options.
+  // Lays out `specs`, ordered by unit, none of them tied. Throws InternalError on impossible
+  // options.
   ArenaLayout(std::span<const ParameterSpec* const> specs, NumericTypes types,
               const ArenaLayoutOptions& options);
 
-  // By parameter.
+  // Returns the slots, by parameter.
   [[nodiscard]] std::span<const Slot> slots() const { return slots_; }
-  // In storage order.
+  // Returns the buckets, in storage order.
   [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
-  // In storage order. Every element of every parameter is in one range of one shard.
+  // Returns the ranges, in storage order. Every element of every parameter is in one range of one
+  // shard.
   [[nodiscard]] std::span<const ShardRange> shard_ranges() const { return shard_ranges_; }
-  // The own shard.
+  // Returns the own shard.
   [[nodiscard]] int shard() const { return options_.shard; }
   [[nodiscard]] int units() const { return static_cast<int>(unit_begin_.size()) - 1; }
-  // The first element of a unit; `unit` may be units().
+  // Returns the first element of a unit; `unit` may be units().
   [[nodiscard]] std::int64_t unit_begin(int unit) const {
     return unit_begin_[static_cast<std::size_t>(unit)];
   }
-  // Of whole storages, padding included: elements, and bytes of working weights.
+  // Return the size of whole storages, padding included: elements, and bytes of working weights.
   [[nodiscard]] std::int64_t elements() const { return unit_begin_.back(); }
   [[nodiscard]] std::int64_t working_bytes() const { return working_bytes_; }
-  // Of storages that hold own shards alone.
+  // Return the same sizes of storages that hold own shards alone.
   [[nodiscard]] std::int64_t own_elements() const { return own_elements_; }
   [[nodiscard]] std::int64_t own_working_bytes() const { return own_working_bytes_; }
 

@@ -9,44 +9,46 @@ namespace troika {
 
 class Parameter {
  public:
-  // Tensors that are not there (yet) are undefined.
+  // Takes undefined tensors for those that do not exist (yet).
   Parameter(ParameterSpec spec, at::ScalarType master_type, at::Tensor master,
             at::Tensor working_weight, at::Tensor gradient);
 
   [[nodiscard]] const ParameterSpec& spec() const { return spec_; }
-  // fp32, or fp64 in fp64 runs: of masters and gradients.
+  // Returns the type of masters and gradients: fp32, or fp64 in fp64 runs.
   [[nodiscard]] at::ScalarType master_type() const { return master_type_; }
-  // What the optimiser updates. Throws InternalError where a rank has a shard of it only: at ZeRO
-  // stage 3, in mixed precision from stage 1 on; Arena::local_shards() has the shards.
+  // Returns the tensor that the optimiser updates. Throws InternalError if this rank has only a
+  // shard of it: at ZeRO stage 3, in mixed precision from stage 1 on. Arena::local_shards() has the
+  // shards.
   [[nodiscard]] const at::Tensor& master() const {
     return master_.defined() ? master_ : refuse("master");
   }
-  // The working weight, which is computed with: the master itself, or its copy in bf16 or fp16
-  // (where the spec says keep_fp32: in the master's type). At ZeRO stage 3 it is there from
-  // UnitHooks::unshard() to reshard(), and throws InternalError else.
+  // Returns the working weight, for computation: the master itself, or its copy in bf16 or fp16
+  // (where the spec says keep_fp32: in the master's type). At ZeRO stage 3 it exists from
+  // UnitHooks::unshard() to reshard(); otherwise throws InternalError.
   [[nodiscard]] const at::Tensor& working_weight() const {
     return working_weight_.defined() ? working_weight_ : refuse("working weight");
   }
-  // In the master's precision. Meaningful only when claimed(). Throws InternalError where ZeRO has
-  // given it memory only from UnitHooks::prepare_gradients() to the reduction.
+  // Returns the gradient, in the master's precision. Meaningful only when claimed(). Under ZeRO it
+  // may have memory only from UnitHooks::prepare_gradients() to the reduction; otherwise throws
+  // InternalError.
   [[nodiscard]] const at::Tensor& gradient() const {
     return gradient_.defined() ? gradient_ : refuse("gradient");
   }
 
-  // Whether this step has contributed yet.
+  // Returns whether this step has contributed yet.
   [[nodiscard]] bool claimed() const { return claimed_; }
-  // A new step: the next contribution overwrites.
+  // Begins a new step: the next contribution overwrites.
   void release_gradient() { claimed_ = false; }
-  // Zeroes the slot unless it is claimed, and claims it: for contributions that touch only some
-  // rows, and for parameters that a step did not use.
+  // Zeroes the slot unless it is claimed, and claims it. Use it for contributions that touch only
+  // some rows, and for parameters that a step did not use.
   void claim_zeroed();
 
-  // gradient += contribution. Same shape, any floating type.
+  // Adds `contribution` to the gradient. Same shape, any floating type.
   void add_gradient(const at::Tensor& contribution);
-  // gradient += left^T right, for a weight [out, in] from left [n, out] and right [n, in].
+  // Adds left^T right to the gradient of a weight [out, in], from left [n, out] and right [n, in].
   void add_gradient_product(const at::Tensor& left, const at::Tensor& right);
 
-  // For the arena: other memory, or none (undefined).
+  // Set other memory, or none (undefined). For the arena only.
   void set_working_weight(at::Tensor weight) { working_weight_ = std::move(weight); }
   void set_gradient(at::Tensor gradient) { gradient_ = std::move(gradient); }
 

@@ -12,7 +12,7 @@
 
 namespace troika {
 
-// How a parameter's values start. Draws are keyed by (seed, global name, global index).
+// The initial values of a parameter. Draws are keyed by (seed, global name, global index).
 struct Initializer {
   enum class Kind { kConstant, kNormal, kUniform };
   Kind kind = Kind::kConstant;
@@ -35,43 +35,44 @@ struct Slice {
 };
 
 struct ParameterSpec {
-  // Global: the same on every layout, as in the Hugging Face models ("model.norm.weight").
+  // The global name: the same on every layout, as in the Hugging Face models ("model.norm.weight").
   std::string name;
-  // Global and unpadded.
+  // The global shape, unpadded.
   std::vector<std::int64_t> shape;
   Initializer initializer;
-  // The slice held here; absent: all of it (replicated). Cuts may be uneven.
+  // The slice held here. If absent, all of the tensor (replicated). Cuts may be uneven.
   std::optional<Slice> slice;
-  // Axes over which the local gradient is a partial sum, besides the data axis, where it always is.
-  // Where `slice` is given as well, neighbours on that axis hold overlapping slices.
+  // The axes over which the local gradient is a partial sum, besides the data axis, where it always
+  // is. Where `slice` is given as well, neighbours on that axis hold overlapping slices.
   std::vector<Axis> partial_over;
-  // How many of the elements held here, the leading ones, this rank counts in norms and writes to
-  // files; absent: all of them. Of what several tensor ranks hold, exactly one counts it.
+  // The number of leading elements held here that this rank counts in norms and writes to files. If
+  // absent, all of them. Exactly one tensor rank counts an element that several hold.
   std::optional<std::int64_t> owned;
-  // The rank of another pipeline stage holds the original (a tied weight), and counts it.
+  // True for a tied weight whose original a rank of another pipeline stage holds, and counts.
   bool tied_replica = false;
-  // The working weight is kept in the masters' precision (norms), whatever the run's is.
+  // True if the working weight is kept in the masters' precision (norms), in runs of any precision.
   bool keep_fp32 = false;
-  // Global name of the parameter whose storage this one shares; empty: its own.
+  // The global name of the parameter whose storage this one shares; empty if it has separate
+  // storage.
   std::string tied_to;
-  // The unit it belongs to: the granularity of buckets, gathering and recomputation.
+  // The number of its unit: the granularity of buckets, gathering and recomputation.
   int unit = 0;
-  // Weight decay applies (not to norms and biases).
+  // True if weight decay applies (not to norms and biases).
   bool decays = true;
-  // The optimiser leaves it as it is, and it does not count in the gradient norm.
+  // True if the optimiser leaves it as it is, and the gradient norm does not count it.
   bool frozen = false;
   // Multiplies the learning rate.
   double lr_factor = 1;
   // Takes the place of the optimiser's weight decay, also where `decays` is false.
   std::optional<double> weight_decay;
-  // The optimiser needs the whole matrix at once, so a shard must not cut through it.
+  // True if the optimiser needs the whole matrix at once, so that no shard may cut through it.
   bool whole_matrix = false;
 
-  // Shape of what is held here.
+  // Returns the shape of the slice held here.
   [[nodiscard]] std::vector<std::int64_t> local_shape() const;
-  // Elements held here.
+  // Returns the number of elements held here.
   [[nodiscard]] std::int64_t local_count() const;
-  // Elements of the whole.
+  // Returns the number of elements of the whole tensor.
   [[nodiscard]] std::int64_t global_count() const;
 };
 

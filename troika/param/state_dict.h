@@ -17,14 +17,14 @@
 
 namespace troika {
 
-// Which elements of a whole tensor a rank holds.
+// The elements of a whole tensor that a rank holds.
 struct ShardDescriptor {
   std::vector<std::int64_t> shape;  // of the whole
   Slice slice;                      // what part of it, along one dimension: a tensor axis
   // Elements [begin, begin + count) of that part, row by row: ZeRO.
   std::int64_t begin = 0;
   std::int64_t count = 0;
-  // How many of these, the leading ones, this rank writes to files. Every element of the whole is
+  // The number of leading elements that this rank writes to files. Every element of the whole is
   // written by exactly one rank: replicas, overlapping slices and tied copies leave it to another.
   std::int64_t owned = 0;
 
@@ -32,13 +32,13 @@ struct ShardDescriptor {
   [[nodiscard]] static ShardDescriptor whole(at::IntArrayRef shape, bool owned);
   // Describes a shard of an arena.
   [[nodiscard]] static ShardDescriptor of(const Arena& arena, const LocalShard& shard);
-  // Whether one rank writes all of the whole.
+  // Returns whether this rank writes the whole tensor.
   [[nodiscard]] bool owns_all() const;
 
   bool operator==(const ShardDescriptor&) const = default;
 };
 
-// Copies this part's elements, `part` [count] or its leading ones, to their places in `whole`, and
+// Copy this shard's elements, `part` [count] or its leading ones, to their places in `whole`, and
 // back.
 void copy_into_whole(const ShardDescriptor& shard, const at::Tensor& part, const at::Tensor& whole);
 void copy_from_whole(const ShardDescriptor& shard, const at::Tensor& whole, const at::Tensor& part);
@@ -49,7 +49,7 @@ struct StateTensor {
   at::Tensor tensor;  // flat, [shard.count]; a view: what is written to it is used
 };
 
-// A whole tensor, as every rank knows it.
+// A whole tensor, described alike on every rank.
 struct StateSpec {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -62,7 +62,7 @@ class StateDict {
 
   // Adds this rank's part of a tensor.
   void add(std::string name, ShardDescriptor shard, at::Tensor tensor);
-  // Sets a number, which is the same on all ranks.
+  // Sets a number, which must be the same on all ranks.
   void set(const std::string& name, Number value) { numbers_[name] = value; }
 
   [[nodiscard]] std::span<const StateTensor> tensors() const { return tensors_; }

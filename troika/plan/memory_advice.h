@@ -9,13 +9,12 @@
 
 namespace troika {
 
-// The first change after which no host of a job of `ranks`, each with `ranks_per_node` of them,
-// needs more than `host_bytes`, with what the neediest needs then. Tried in this order, the least
-// disturbing first: recomputing activations, smaller microbatches, ZeRO, tensor and pipeline
-// parallelism in place of data parallelism; then full recomputation, microbatches of one sample and
-// ZeRO 3 together, and these on longer tensor and pipeline axes. If none does, says so, and which
-// of them needs least.
-// `loaded` is not resolved.
+// Returns the first change after which no host of a job of `ranks`, each with `ranks_per_node` of
+// them, needs more than `host_bytes`, and the bytes of the neediest host then. Changes are tried in
+// this order, the least disturbing first: recomputing activations, smaller microbatches, ZeRO,
+// tensor and pipeline parallelism in place of data parallelism. Then come full recomputation,
+// microbatches of one sample and ZeRO 3 together, and these on longer tensor and pipeline axes. If
+// none suffices, says so, and which of them needs least. `loaded` is not resolved.
 [[nodiscard]] std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
                                         std::uint64_t host_bytes);
 

@@ -13,49 +13,52 @@
 
 namespace troika {
 
-// Bytes of tensors on one rank.
+// The bytes of tensors on one rank.
 struct MemoryPlan {
-  // Storages of parameters (docs/zero.md). Masters that serve as working weights count as masters.
+  // The storages of parameters (docs/zero.md). Masters that serve as working weights count as
+  // masters.
   std::int64_t values = 0;
   std::int64_t masters = 0;
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
-  // Beside them: of units that are gathered or reduced, and constant tables.
+  // The memory beside them: of units that are gathered or reduced, and constant tables.
   std::int64_t buffers = 0;
-  // Samples that lie ready.
+  // The samples that are ready for later steps.
   std::int64_t batches = 0;
-  // What forward passes keep for their backward passes, at most, with what is on its way.
+  // The most that forward passes keep for their backward passes, with transfers in flight.
   std::int64_t activations = 0;
-  // Temporary tensors of units, at the moment when the most is alive.
+  // The most temporary tensors of units at any one time.
   std::int64_t transient = 0;
   // The most while initial values are drawn.
   std::int64_t start = 0;
   // The most during an evaluation; 0 where none is made.
   std::int64_t evaluation = 0;
-  // The most while the model, or a step's dump, is gathered (rank 0 then has all of it in
-  // one piece), and while that and a dump's samples are written.
+  // The most while the model, or a step's dump, is gathered (rank 0 then has all of it in one
+  // piece), and while that and a dump's samples are written.
   std::int64_t gathering = 0;
   std::int64_t writing = 0;
-  // What this rank sends to rank 0 when it is gathered.
+  // The bytes that this rank sends to rank 0 when the model is gathered.
   std::int64_t sent = 0;
-  // Forward passes of a single virtual stage whose backward pass is to come, at most.
+  // The most forward passes of a single virtual stage whose backward pass is to come.
   int peak_stage_activations = 0;
 
   [[nodiscard]] std::int64_t storages() const { return values + masters + gradients + optimizer; }
-  // The most during a step.
+  // Returns the most during a step.
   [[nodiscard]] std::int64_t step() const {
     return storages() + buffers + batches + activations + transient;
   }
   [[nodiscard]] std::int64_t saving() const { return std::max(gathering, writing); }
-  // The most of the whole run.
+  // Returns the most of the whole run.
   [[nodiscard]] std::int64_t peak() const;
 };
 
-// What a process has beside its tensors, about: code, threads, and the libraries' own memory.
+// The approximate memory of a process beside its tensors: code, threads, and the libraries' own
+// memory.
 inline constexpr std::int64_t kProcessBytes = std::int64_t{192} << 20;
 
-// While it lives this process has the threads that the launcher gives each of so many ranks of a
-// host, for predictions on behalf of them: kernels take scratch memory for each thread.
+// Sets the thread count of this process during its lifetime. It is the one that the launcher gives
+// each of so many ranks of a host. Predictions need it: kernels take scratch memory for each
+// thread.
 class ScopedRankThreads {
  public:
   explicit ScopedRankThreads(int ranks_per_node);
@@ -67,27 +70,27 @@ class ScopedRankThreads {
   int before_;
 };
 
-// `recipe` is resolved; counts on as many threads as this process has. One call at a time in a
-// process. What rank 0 receives while the model is gathered is not in its plan:
-// predict_job() knows the others. Throws UsageError for a model that cannot be split as the recipe
-// says.
+// Predicts the memory of a rank of a resolved `recipe`, with as many threads as this process has.
+// Only one call at a time may run in a process. The plan of rank 0 lacks the memory that it
+// receives while the model is gathered; predict_job() knows the other ranks. Throws UsageError for
+// a model that cannot be split as the recipe says.
 [[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank);
 
-// Ranks that need the same but for the roundings of their shards (docs/zero.md).
+// Ranks that need the same memory but for the roundings of their shards (docs/zero.md).
 struct RankKind {
   std::vector<int> ranks;  // ascending
   MemoryPlan plan;         // of the first
 };
 
-// Asked with what is known so far, once of all kinds and then after the steps of each: a plan whose
-// steps are to come has storages and start alone. False ends the prediction.
+// Returns false to end the prediction. Receives the plans so far, once of all kinds and then after
+// the steps of each. A plan whose steps are to come has storages and start alone.
 using ShouldContinue = std::function<bool(const std::vector<RankKind>&)>;
 
-// Every rank of a resolved recipe is in exactly one.
+// Predicts the memory of a resolved recipe's job. Every rank is in exactly one kind.
 [[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe,
                                                 const ShouldContinue& should_continue = {});
 
-// Of ranks [first, first + count), processes included.
+// Returns the bytes of ranks [first, first + count), processes included.
 [[nodiscard]] std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count);
 
 }  // namespace troika

@@ -9,7 +9,7 @@
 
 namespace troika {
 
-// Ranks [first, first + count) share a host.
+// The ranks [first, first + count), which share a host.
 struct HostRanks {
   int first = 0;
   int count = 1;
@@ -20,7 +20,7 @@ struct DryRun {
   std::vector<RankKind> kinds;
   int ranks_per_node = 1;
   std::uint64_t host_bytes = 0;  // of this machine; 0: not known
-  // Of the host whose ranks need the most, processes included.
+  // The bytes of the host whose ranks need the most, processes included.
   std::int64_t needed_bytes = 0;
 
   [[nodiscard]] bool fits() const {
@@ -28,20 +28,21 @@ struct DryRun {
   }
 };
 
-// Of the host whose ranks need the most, with `ranks_per_node` neighbouring ranks on each.
+// Returns the bytes of the host whose ranks need the most, with `ranks_per_node` neighbouring ranks
+// on each.
 [[nodiscard]] std::int64_t max_host_bytes(const std::vector<RankKind>& kinds, int ranks,
                                           int ranks_per_node);
 
-// `recipe` is resolved; neighbouring ranks share a host, all like this machine; the
-// caller sees to the threads of such a rank (ScopedRankThreads). Throws UsageError.
+// Predicts the memory of a resolved `recipe`. Neighbouring ranks share a host, all like this
+// machine. The caller sets the threads of such a rank (ScopedRankThreads). Throws UsageError.
 [[nodiscard]] DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes);
 
-// A table with a line for each kind of rank.
+// Returns a table with a line for each kind of rank.
 [[nodiscard]] std::string to_text(const DryRun& run);
-// One line. `advice`: what to change if it does not fit.
+// Returns one line. `advice` says what to change if the job does not fit.
 [[nodiscard]] std::string to_json(const DryRun& run, const std::string& advice);
 
-// "2.5 GiB" for what may be no memory that there is.
+// Returns an amount as text: "2.5 GiB". A negative one counts as zero.
 [[nodiscard]] std::string bytes_text(std::int64_t bytes);
 
 }  // namespace troika

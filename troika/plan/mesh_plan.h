@@ -29,12 +29,12 @@ struct MeshPlan {
   std::vector<RankPlan> ranks;
 };
 
-// `recipe` is resolved.
+// Plans the mesh of a resolved `recipe`.
 [[nodiscard]] MeshPlan plan_mesh(const Recipe& recipe);
 
-// A table with a line a rank.
+// Returns a table with a line a rank.
 [[nodiscard]] std::string to_text(const MeshPlan& plan);
-// One line.
+// Returns one line.
 [[nodiscard]] std::string to_json(const MeshPlan& plan);
 
 }  // namespace troika

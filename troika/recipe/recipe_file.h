@@ -24,23 +24,23 @@ struct LoadedRecipe {
 };
 
 // Reads a file of at most 1 MiB. `overrides` are the arguments of --set, "KEY=VALUE" each, applied
-// in order on top of the file. What it refuses comes with what works on `ranks`, where they are
-// known; an engine that is not used may be any. Throws UsageError.
+// in order on top of the file. Errors name settings that work on `ranks`, where they are known. An
+// engine that is not used may be any. Throws UsageError.
 [[nodiscard]] LoadedRecipe load_recipe(const std::filesystem::path& file,
                                        std::span<const std::string> overrides = {},
                                        KnownRanks ranks = {}, EngineUse engine = EngineUse::kUsed);
 
-// The same from text; `source_name` stands for the file in messages.
+// Parses a recipe from text in the same way; `source_name` stands for the file in messages.
 [[nodiscard]] LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
                                         std::span<const std::string> overrides = {},
                                         KnownRanks ranks = {}, EngineUse engine = EngineUse::kUsed);
 
-// Every key that the model's kind has. parse_recipe(to_toml(r)).recipe == r, bit for bit, for every
-// valid recipe.
+// Returns the recipe as TOML, with every key that the model's kind has.
+// parse_recipe(to_toml(r)).recipe == r, bit for bit, for every valid recipe.
 [[nodiscard]] std::string to_toml(const Recipe& recipe, const Provenance& provenance = {});
 
-// Every key with its default and a comment, and an example where a key has none; reads as a recipe
-// for a small GPT.
+// Returns every key with its default and a comment, and an example where a key has none. The text
+// reads as a recipe for a small GPT.
 [[nodiscard]] std::string default_recipe_toml();
 
 // Returns the tables of docs/recipe.md, from the table of keys, so that page and code cannot drift

@@ -21,7 +21,7 @@ struct Refusal {
 
 [[nodiscard]] std::span<const Refusal> refusals();
 
-// Whether the recipe's engine is going to carry anything.
+// Selects whether the recipe's engine is going to carry any traffic.
 enum class EngineUse { kUsed, kNotUsed };
 
 // Throws UsageError for the first setting that does not exist yet, naming place, key and what to

@@ -13,12 +13,12 @@ namespace troika {
 // The ranks of the run, where they are known: hints then name axes that fill them.
 using KnownRanks = std::optional<std::int64_t>;
 
-// The product of the axes, with a data axis of one where it is "auto". Throws UsageError past the
-// largest int.
+// Returns the product of the axes, with a data axis of one where it is "auto". Throws UsageError
+// past the largest int.
 [[nodiscard]] int smallest_world(const Recipe& recipe);
 
-// The size of the data axis in a world of `world_size` ranks. Throws UsageError when the axes and
-// the number of ranks do not fit, naming the nearest that do.
+// Returns the size of the data axis in a world of `world_size` ranks. Throws UsageError when the
+// axes and the number of ranks do not fit, naming the nearest that do.
 [[nodiscard]] int resolve_data_axis(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins());
 
@@ -26,24 +26,24 @@ using KnownRanks = std::optional<std::int64_t>;
 // sample in every step.
 void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = Origins());
 
-// Returns the number of virtual stages of a pipeline rank: 2 for "zb-v", whatever virtual_stages
-// says.
+// Returns the number of virtual stages of a pipeline rank. It is 2 for "zb-v" with any
+// virtual_stages.
 [[nodiscard]] std::int64_t virtual_stages_per_rank(const ParallelOptions& parallel);
 
-// Whether the gradients of a stage's inputs and those of its weights are computed apart.
+// Returns whether the gradients of a stage's inputs and those of its weights are computed apart.
 [[nodiscard]] bool splits_backward(const ParallelOptions& parallel);
 
 // Throws UsageError, naming the nearest that works, where the model or the schedule cannot be split
-// as [parallel] says: more tensor ranks than heads, more stages than layers, a schedule that cannot
-// have so many virtual stages, stage_units that do not add up, selective recomputation of a model
-// without attention, and, where the data axis is known and fits the ranks, shards that do not
-// divide it or a smaller batch.
+// as [parallel] says. It refuses more tensor ranks than heads, more stages than layers, a schedule
+// that cannot have so many virtual stages, and stage_units that do not add up. It refuses selective
+// recomputation of a model without attention. Where the data axis is known and fits the ranks, it
+// refuses shards that do not divide it or a smaller batch.
 void check_split(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 
 // Throws UsageError when the data has no paths to read from.
 void check_paths(const Recipe& recipe, const Origins& origins = Origins());
 
-// The recipe of a run of `world_size` ranks: all checks made, and the data axis a number.
+// Returns the recipe of a run of `world_size` ranks: all checks made, and the data axis a number.
 [[nodiscard]] Recipe resolve_recipe(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins());
 

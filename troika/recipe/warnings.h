@@ -9,11 +9,12 @@
 
 namespace troika {
 
-// One line for each setting of a valid recipe that has no effect or is likely a slip.
+// Returns one line for each setting of a valid recipe that has no effect or is likely a slip.
 [[nodiscard]] std::vector<std::string> warnings_of(const Recipe& recipe,
                                                    const Origins& origins = Origins());
 
-// The same for those that have less effect than their names say on the ranks of a resolved recipe.
+// Returns one line for each setting that has less effect than its name says on the ranks of a
+// resolved recipe.
 [[nodiscard]] std::vector<std::string> warnings_of_layout(const Recipe& resolved,
                                                           const Origins& origins = Origins());
 

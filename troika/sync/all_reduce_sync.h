@@ -15,14 +15,14 @@ struct AllReduceOptions {
   std::vector<Group> all = {Group()};
   PartialGroups partial = {};
   Seconds timeout = Seconds(60);
-  // How much longer ranks wait for the sums than for another collective: the first stage of a
-  // pipeline has its last forward pass long before the last stage has.
+  // The factor by which ranks wait longer for the sums than for another collective. The first stage
+  // of a pipeline has its last forward pass long before the last stage has.
   double patience = 1;
 };
 
 class AllReduceSync final : public ReplicaSync {
  public:
-  // Over the groups of `arena.sharding()`. The arena must outlive it.
+  // Reduces over the groups of `arena.sharding()`. The arena must outlive it.
   AllReduceSync(Arena& arena, AllReduceOptions options);
 
   void begin_step(int microbatches, Seconds timeout) override;
@@ -32,7 +32,7 @@ class AllReduceSync final : public ReplicaSync {
   void refresh() override { axis_.after_update(); }
   [[nodiscard]] StepSums sum(const StepPart& own, std::string_view label) const override;
 
-  // Memory beside the arena's.
+  // Returns the bytes of memory beside the arena's.
   [[nodiscard]] std::int64_t buffer_bytes() const { return axis_.buffer_bytes(); }
 
   void begin_pass(int microbatch, int stage) override { axis_.begin_pass(microbatch, stage); }

@@ -16,35 +16,35 @@
 
 namespace troika {
 
-// Who updates the parameters of which this rank holds shards.
+// The process that updates the parameters of the shards on this rank.
 enum class Updater { kLocal, kRemote };
 
-// What a step has come to on the ranks that divide, clip and skip together.
+// The outcome of a step on the ranks that divide, clip and skip together.
 struct StepOutcome {
-  // kLocal: the gradients of the arena's shards are sums over these ranks, for the optimiser to
-  // read. kRemote: another process updates, and they are not to be used.
+  // If kLocal, the gradients of the arena's shards are sums over these ranks, for the optimiser to
+  // read. If kRemote, another process updates, and they must not be used.
   Updater updater = Updater::kLocal;
   StepSums sums;
 };
 
-// Collective among the ranks it keeps together, in the same order on each. Hooks of passes for
-// evaluation may come between steps. Every call may throw DeadlineError, PeerError.
+// Keeps the replicas equal. Collective among their ranks, in the same order on each. Hooks of
+// passes for evaluation may come between steps. Every call may throw DeadlineError, PeerError.
 class ReplicaSync : public UnitHooks {
  public:
-  // Begins a step in which every unit with parameters is going to be ready `microbatches` times on
-  // this rank; none: its gradients count as zero. `timeout` is for each collective.
+  // Begins a step in which every unit with parameters becomes ready `microbatches` times on this
+  // rank. If zero, its gradients count as zero. `timeout` is for each collective.
   virtual void begin_step(int microbatches, Seconds timeout) = 0;
-  // Starts to add this rank's part of the step's sums to the others'. Once a step.
+  // Starts to add this rank's part of the step's sums to the others'. Call once a step.
   virtual void reduce(const StepPart& own) = 0;
   // Waits for sums and gradients.
   [[nodiscard]] virtual StepOutcome finish() = 0;
-  // Ends the step, always: `applied` says whether the optimiser has written shards. Values go where
-  // they are needed next, without waiting for them.
+  // Ends the step, in every case. `applied` says whether the optimiser has written shards. Starts
+  // to send values to the ranks that need them next, without waiting for them.
   virtual void end_step(bool applied) = 0;
-  // Shards were written outside of a step, by a file: as end_step(true).
+  // Announces that a file has overwritten shards outside of a step; otherwise as end_step(true).
   virtual void refresh() = 0;
-  // Adds what it keeps from step to step to the state of a run, and takes it back. By default it
-  // keeps nothing.
+  // Add the state that it keeps from step to step to the state of a run, and load it back. By
+  // default there is none.
   virtual void save(StateDict& state) const;
   virtual void load(const StateDict& state);
   // Adds up the parts of an evaluation.

@@ -12,17 +12,17 @@
 
 namespace troika {
 
-// One rank's.
+// The part of one rank.
 struct StepPart {
   LossTerms loss = {};
   std::int64_t valid = 0;  // targets that count
-  // Has refused what it was given, and has no share in the sums.
+  // True if this rank has refused its input, and has no share in the sums.
   bool refused = false;
-  // A signal that asks it to end; 0: none.
+  // The signal that asks this rank to end; 0: none.
   int stop_signal = 0;
 };
 
-// All ranks'.
+// The sums over all ranks.
 struct StepSums {
   double loss = 0;  // NaN where a rank's own loss is not finite
   double weight = 0;

@@ -12,20 +12,20 @@ namespace troika {
 
 class BestModel {
  public:
-  // As [train] best_metric and early_stop_patience say.
+  // Follows [train] best_metric and early_stop_patience.
   explicit BestModel(const TrainOptions& options);
 
-  // Takes an evaluation; the same on every rank. Returns whether it is the best so far. One that
-  // lacks the figure, or has no number for it, is no gain.
+  // Takes an evaluation; the same on every rank. Returns whether it is the best so far. An
+  // evaluation without the figure, or with no number for it, is no gain.
   bool observe(std::int64_t step, const std::optional<Evaluation>& evaluation);
-  // Whether so many evaluations in a row have brought no gain that the run ends.
+  // Returns whether the run ends because so many evaluations in a row have brought no gain.
   [[nodiscard]] bool gives_up() const { return patience_ > 0 && without_gain_ >= patience_; }
 
   struct Best {
     std::int64_t step = 0;
     double value = 0;
   };
-  // Returns nothing before the first gain.
+  // Returns the best evaluation; nullopt before the first gain.
   [[nodiscard]] const std::optional<Best>& best() const { return best_; }
   [[nodiscard]] const std::string& metric() const { return metric_; }
   [[nodiscard]] std::int64_t evaluations_without_gain() const { return without_gain_; }

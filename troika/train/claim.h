@@ -11,7 +11,7 @@
 
 namespace troika {
 
-// What to do about a run that is there already.
+// The treatment of a run that exists already.
 enum class Existing { kRefuseOthers, kOverwrite, kResume };
 
 enum class Claim {
@@ -20,19 +20,18 @@ enum class Claim {
   kFinished,     // this very recipe has been trained: nothing to do
 };
 
-// The right to write to a run's folder, for as long as this lives: <run>/.lock is locked (flock),
-// and names host and process.
+// The right to write to a run's folder, during its lifetime. <run>/.lock is locked (flock), and
+// names host and process.
 class RunClaim {
  public:
-  // Decides, and changes nothing but the lock. Throws UsageError when another recipe has the name,
-  // when the run is unfinished and has taken a step, when there is no checkpoint to resume from, or
-  // when another process holds the lock; StorageError.
+  // Decides, and changes only the lock. Throws UsageError when another recipe has the name, when
+  // the run is unfinished and has taken a step, when there is no checkpoint to resume from, or when
+  // another process holds the lock; StorageError.
   RunClaim(const Recipe& recipe, Existing existing);
 
   [[nodiscard]] Claim kind() const { return kind_; }
-  // Clears away the run that was there, once nothing stands in the way of the new one of `ranks`
-  // ranks. Only files that runs write are removed, and no flight recorder of these ranks, which are
-  // running.
+  // Clears away the earlier run, once the new one of `ranks` ranks can begin. Removes only files
+  // that runs write, and no flight recorder of these ranks, which are running.
   void clear(int ranks) const;
 
  private:
@@ -43,8 +42,8 @@ class RunClaim {
   Claim kind_;
 };
 
-// Collective: rank 0 claims the folder and keeps `claim`; every rank gets the result.
-// Throws what RunClaim throws on rank 0, and PeerError with the same reason on the others.
+// Collective: rank 0 claims the folder and keeps `claim`; every rank gets the result. Throws the
+// error of RunClaim on rank 0, and PeerError with the same reason on the others.
 [[nodiscard]] Claim claim_on_all_ranks(Rendezvous& rendezvous, const Recipe& recipe,
                                        Existing existing, std::optional<RunClaim>& claim);
 

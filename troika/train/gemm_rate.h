@@ -7,8 +7,8 @@
 
 namespace troika {
 
-// The best of a few products of square matrices, with the threads that this process has, within
-// about `budget`. Operations a second; a multiply-add counts two.
+// Returns the best rate of a few products of square matrices, with the threads that this process
+// has, within about `budget`. The unit is operations a second; a multiply-add counts two.
 [[nodiscard]] double measure_gemm_rate(c10::ScalarType type, Seconds budget);
 
 }  // namespace troika

@@ -34,7 +34,7 @@ class Job {
   [[nodiscard]] int size() const { return session_.size(); }
   [[nodiscard]] const std::vector<Member>& members() const { return session_.members(); }
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
-  // All ranks, in order.
+  // Returns the group of all ranks, in order.
   [[nodiscard]] const Group& world() const { return session_.world(); }
   [[nodiscard]] const Group& data() const { return groups_.data; }
   [[nodiscard]] const Group& tensor() const { return groups_.tensor; }
@@ -42,24 +42,25 @@ class Job {
   [[nodiscard]] const Group& shard() const { return groups_.shard; }
   [[nodiscard]] const Group& replicate() const { return groups_.replicate; }
   [[nodiscard]] const Group& embedding() const { return groups_.embedding; }
-  // Returns what a trainer needs of it; this must outlive the trainer.
+  // Returns the context for a trainer; this must outlive the trainer.
   [[nodiscard]] TrainerContext context() const;
   [[nodiscard]] Trace& trace() const { return *trace_; }
 
-  // For one collective of a step.
+  // Returns the deadline of one collective of a step.
   [[nodiscard]] Deadline deadline() const { return session_.deadline(); }
   [[nodiscard]] Seconds timeout() const { return session_.timeout(); }
-  // For ranks that prepare themselves, or read their data, at their own pace.
+  // Returns the deadline for ranks that prepare themselves, or read their data, at their own pace.
   [[nodiscard]] Deadline start_deadline() const { return Deadline::in(start_timeout_); }
-  // For ranks that wait while files are written.
+  // Returns the deadline for ranks that wait while files are written.
   [[nodiscard]] Deadline storage_deadline() const { return Deadline::in(storage_timeout_); }
   [[nodiscard]] Seconds storage_timeout() const { return storage_timeout_; }
 
-  // Collective: `value` of each rank, by rank.
+  // Collective: returns the `value` of each rank, by rank.
   [[nodiscard]] std::vector<std::int64_t> gather(std::int64_t value, const Call& call) const;
-  // This rank has failed: the others hear why, whatever group they wait in. Any thread.
+  // Tells the other ranks why this rank has failed, in any group they wait in. Any thread may call
+  // it.
   void abort(const Error& error) const;
-  // Collective, at the end of a job that went well.
+  // Leaves the job. Collective, at the end of a job that succeeded.
   void leave();
 
  private:
@@ -72,11 +73,11 @@ class Job {
   RankGroups groups_;
 };
 
-// The mesh that a resolved recipe asks for.
+// Returns the mesh of a resolved recipe.
 [[nodiscard]] Mesh mesh_of(const Recipe& recipe);
 
-// World ranks of the groups that a rank of a resolved recipe's job is in, ascending; of one where
-// an axis has no other rank.
+// World ranks of the groups that a rank of a resolved recipe's job is in, ascending. A group has
+// one rank where its axis has no other.
 struct GroupRanks {
   std::vector<int> data, tensor, pipeline, shard, replicate, embedding;
 };

@@ -13,15 +13,15 @@
 
 namespace troika {
 
-// Returns what the metrics of a recipe judge.
+// Returns the subject of a recipe's metrics.
 [[nodiscard]] MetricSubject metric_subject(const Recipe& recipe);
 
 class MetricFold {
  public:
-  // For [train] metrics of a valid recipe.
+  // Makes the [train] metrics of a valid recipe.
   explicit MetricFold(const Recipe& recipe);
 
-  // Whether a metric looks at what the model predicts.
+  // Returns whether a metric needs the predictions of the model.
   [[nodiscard]] bool needs_outputs() const { return needs_outputs_; }
   // Takes outputs [samples, n] and targets of some of this rank's samples.
   void add(const at::Tensor& outputs, const at::Tensor& targets);

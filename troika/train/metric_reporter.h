@@ -13,18 +13,19 @@
 
 namespace troika {
 
-// What a rate of training counts: "tokens", or "samples" where a sample has no tokens.
+// Returns the unit of a training rate: "tokens", or "samples" where a sample has no tokens.
 [[nodiscard]] std::string unit_of(const Recipe& recipe);
 
 class MetricReporter {
  public:
-  // Touches no file yet. Throws UsageError for a Prometheus port that is in use.
+  // Prepares the sinks without touching a file. Throws UsageError for a Prometheus port that is in
+  // use.
   MetricReporter(const Recipe& recipe, const ProgressOptions& progress);
 
   // Begins the files in the folder of the run. Throws StorageError.
   void open(const Recipe& recipe, const std::filesystem::path& run);
   void record(const StepMetrics& metrics);
-  // All that was recorded is on disk, and the progress line is ended.
+  // Flushes all records to disk, and ends the progress line.
   void finish();
 
  private:

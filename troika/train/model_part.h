@@ -15,7 +15,7 @@
 
 namespace troika {
 
-// Position of a rank in the layout of a job, with the groups that it belongs to.
+// The position of a rank in the layout of a job, with the groups that it belongs to.
 struct ModelPlacement {
   TensorAxis tensor;
   int pipeline_rank = 0;
@@ -26,20 +26,21 @@ struct ModelPlacement {
 
 class ModelPart {
  public:
-  // `recipe` is resolved. Parameters are not drawn: call arena().initialize() or load.
+  // Builds the part from a resolved `recipe`. Parameters are not drawn: call arena().initialize()
+  // or load.
   ModelPart(const Recipe& recipe, ModelPlacement placement);
 
   [[nodiscard]] Arena& arena() { return *arena_; }
   [[nodiscard]] const Arena& arena() const { return *arena_; }
   [[nodiscard]] const ModelFacts& facts() const { return facts_; }
-  // This rank's stages, in ascending order.
+  // Returns this rank's stages, in ascending order.
   [[nodiscard]] std::vector<Stage*> stages();
-  // Every parameter of the whole model under its global name, sorted by it; tied ones left out.
-  // Shapes are global; the rest is as on this rank's place of the tensor axis.
+  // Returns every parameter of the whole model, sorted by global name; tied ones left out. Shapes
+  // are global. The other fields are those of this rank's place on the tensor axis.
   [[nodiscard]] const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   [[nodiscard]] std::vector<std::string> parameter_names() const;
-  // What units remember beside parameters: of the whole model, in the order of its units. Values
-  // are there where this rank has the stage.
+  // A tensor that a unit keeps beside parameters. The list covers the whole model, in the order of
+  // its units. Values are there where this rank has the stage.
   struct Buffer {
     std::string name;
     int stage;
@@ -47,7 +48,7 @@ class ModelPart {
     bool is_here;
   };
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
-  // The first unit of each stage of the pipeline, and the number of units.
+  // Returns the first unit of each stage of the pipeline, and the number of units.
   [[nodiscard]] const std::vector<int>& cut() const { return cut_; }
 
  private:
@@ -59,22 +60,24 @@ class ModelPart {
   std::unique_ptr<Arena> arena_;
 };
 
-// Where the units of a model are cut into stages, as `parallel` says: the first unit of each, and
-// the number of units.
+// Returns the cut of a model into stages that `parallel` asks for: the first unit of each, and the
+// number of units.
 [[nodiscard]] std::vector<int> cut_of(const ParallelOptions& parallel, const ModelFacts& facts);
 
-// Every parameter of a model, sorted by global name; those that share another's storage left out.
+// Returns every parameter of a model, sorted by global name; those that share another's storage
+// left out.
 [[nodiscard]] std::vector<ParameterSpec> parameters_of(const Model& model);
 
-// The stages that pipeline rank `rank` of a resolved recipe has, ascending.
+// Returns the stages that pipeline rank `rank` of a resolved recipe has, ascending.
 [[nodiscard]] std::vector<int> stages_of(const ParallelOptions& parallel, int rank);
 
-// How ZeRO cuts what ranks of a resolved recipe keep, among the ranks of these groups.
+// Returns the ZeRO sharding of a resolved recipe over these groups.
 [[nodiscard]] Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate);
 
-// The most microbatches that any rank of a resolved recipe has of so many samples over all ranks.
+// Returns the most microbatches that any rank of a resolved recipe has, for so many samples over
+// all ranks.
 [[nodiscard]] int most_microbatches(const Recipe& recipe, std::int64_t samples);
-// Those of a step.
+// Returns the most microbatches that any rank has in a step.
 [[nodiscard]] int microbatches_per_step(const Recipe& recipe);
 
 }  // namespace troika

@@ -31,8 +31,8 @@ struct RunReport {
 [[nodiscard]] RunReport run_training(const Recipe& recipe, const World& world,
                                      const RunOptions& options);
 
-// The recipe for `ranks` ranks on this machine: axes and precision fixed, paths and batch checked.
-// Errors name the places in `origins`.
+// Returns the recipe for `ranks` ranks on this machine: axes and precision fixed, paths and batch
+// checked. Errors name the places in `origins`.
 [[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks,
                                      const Origins& origins = Origins());
 

@@ -14,12 +14,12 @@ struct TensorMemory {
   std::int64_t peak_bytes = 0;  // since counting began, or since reset_peak()
 };
 
-// From now on counts tensors of `device`, kCPU or kMeta (which have sizes but no memory), until the
-// process ends. To be called before other threads use tensors; again it does nothing.
+// Starts to count tensors of `device`, kCPU or kMeta (which have sizes but no memory), until the
+// process ends. Call before other threads use tensors; a second call has no effect.
 void count_tensor_memory(at::DeviceType device);
-// Of what has been counted; zero for a device that is not. Thread-safe.
+// Returns the counts; zero for a device that is not counted. Thread-safe.
 [[nodiscard]] TensorMemory tensor_memory(at::DeviceType device);
-// The peak is what is alive now. Thread-safe.
+// Sets the peak to the bytes that are live now. Thread-safe.
 void reset_peak(at::DeviceType device);
 
 }  // namespace troika

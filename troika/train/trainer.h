@@ -21,7 +21,7 @@
 
 namespace troika {
 
-// Where a run stands: together with the recipe it says which samples come next.
+// The progress of a run. Together with the recipe it says which samples come next.
 struct TrainProgress {
   std::int64_t step = 0;              // finished steps
   std::int64_t samples_consumed = 0;  // over all ranks
@@ -29,73 +29,75 @@ struct TrainProgress {
   std::int64_t updates = 0;           // steps that were not skipped
 };
 
-// How the executor runs the schedule of a resolved recipe.
+// Returns the executor's options for the schedule of a resolved recipe.
 [[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe);
 
-// Returns how many samples an evaluation takes, over all ranks, where so many are held out; and
-// after how many of them it builds the next microbatches.
+// Return the number of samples that an evaluation takes, over all ranks, out of `held_out`; and the
+// number after which it builds the next microbatches.
 [[nodiscard]] std::int64_t evaluation_samples(const Recipe& recipe, std::int64_t held_out);
 [[nodiscard]] std::int64_t evaluation_chunk(const Recipe& recipe);
 
-// Called in the middle of a step, between the reduction and the update: gradients are sums over the
-// job, `gradient_scale` makes them means. For dumps.
+// Observes the gradients in the middle of a step, between the reduction and the update, for dumps.
+// Gradients are sums over the job; `gradient_scale` makes them means.
 using GradientHook = std::function<void(const StepBatch& batch, double gradient_scale)>;
 
-// Asked once a step: the signal that asks this rank to end, or 0.
+// Returns the signal that asks this rank to end, or 0. The trainer asks once a step.
 using StopQuery = std::function<int()>;
 
 class Trainer {
  public:
-  // Collective. `recipe` is resolved, for the ranks that `context` has. Draws the initial
-  // parameters. Throws UsageError, DataError.
+  // Draws the initial parameters. Collective. `recipe` is resolved, for the ranks that `context`
+  // has. Throws UsageError, DataError.
   Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset, TrainerContext context);
 
-  // Collective: one optimiser step. Throws NonFiniteError naming step and ranks (on_nonfinite =
-  // stop), DeadlineError, PeerError, DataError. The same metrics on every rank, but for the
-  // timings.
+  // Takes one optimiser step. Collective. Throws NonFiniteError naming step and ranks (on_nonfinite
+  // = stop), DeadlineError, PeerError, DataError. The metrics are the same on every rank, but for
+  // the timings.
   [[nodiscard]] StepMetrics step();
-  // Collective: mean loss and metrics over a fixed number of held-out samples that does not depend
-  // on the layout; nothing where there are none.
+  // Collective: returns mean loss and metrics over a fixed number of held-out samples that does not
+  // depend on the layout. Returns nullopt where there are none.
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
-  // Collective: everything that the run consists of, as this rank holds it: masters under their
-  // global names, "optimizer.<kind>.<parameter>", buffers (averaged over the data ranks), what the
-  // sync keeps, and the numbers "step", "samples_consumed", "tokens", "updates", "loss_scale",
-  // "good_steps". Tensors are views: restore() takes in what is written to them.
+  // Returns the whole state of the run, as this rank holds it. Collective. The tensors are masters
+  // under their global names, "optimizer.<kind>.<parameter>", buffers (averaged over the data
+  // ranks), and the state of the sync. The numbers are "step", "samples_consumed", "tokens",
+  // "updates", "loss_scale", "good_steps". Tensors are views: restore() takes in the values written
+  // to them.
   [[nodiscard]] StateDict state();
-  // Collective: the model alone, masters and buffers.
+  // Returns the model alone, masters and buffers. Collective.
   [[nodiscard]] StateDict model_state();
-  // Views of the gradients, in the middle of a step: under the parameters' names.
+  // Returns views of the gradients, in the middle of a step, under the parameters' names.
   [[nodiscard]] StateDict gradients() const;
   // List the whole tensors of these three, sorted by name: the same on every rank and layout.
   [[nodiscard]] std::vector<StateSpec> state_specs() const;
   [[nodiscard]] std::vector<StateSpec> model_specs() const;
   [[nodiscard]] std::vector<StateSpec> gradient_specs() const;
-  // Collective: goes on from a state, of which the tensors have been written to those of state():
-  // the next step is the one behind its "step". Throws DataError where a number is missing.
+  // Collective: goes on from a state whose tensors have been written to those of state(). The next
+  // step is the one behind its "step". Throws DataError where a number is missing.
   void restore(const StateDict& state);
 
   [[nodiscard]] const TrainProgress& progress() const { return progress_; }
-  // The part of the model that this rank holds.
+  // Returns the part of the model that this rank holds.
   [[nodiscard]] const ModelPart& model() const { return model_; }
   [[nodiscard]] const PipelineExecutor& pipeline() const { return pipeline_; }
-  // The most activations that were alive at once in the last step, of a single virtual
+  // Returns the most activations that were alive at once in the last step, of a single virtual
   // stage and microbatch.
   [[nodiscard]] int peak_stage_activations() const { return engine_->peak_stage_activations(); }
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
   void set_stop_query(StopQuery query) { stop_query_ = std::move(query); }
-  // What a rank's query gave in the last step, the same on all ranks: no other step is to follow.
+  // Returns the signal that a rank's query gave in the last step, the same on all ranks. Take no
+  // further step after it.
   [[nodiscard]] int stop_signal() const { return stop_signal_; }
 
  private:
   [[nodiscard]] const RankGroups& groups() const { return context_.groups; }
   [[nodiscard]] Deadline deadline() const { return Deadline::in(context_.timeout); }
-  // Whether this rank's loss counts: every rank of a tensor axis has the same one.
+  // Returns whether this rank's loss counts: every rank of a tensor axis has the same one.
   [[nodiscard]] bool contributes_loss() const;
-  // The next step's microbatches, padded where ranks have to pass equally many.
+  // Builds the next step's microbatches, padded where ranks have to pass equally many.
   [[nodiscard]] StepBatch next_batch();
-  // Whether all ranks of the data axis pass their units equally often: at ZeRO stage 3, and where
-  // units talk to each other.
+  // Returns whether all ranks of the data axis pass their units equally often. They do at ZeRO
+  // stage 3, and where units communicate with each other.
   [[nodiscard]] bool pads_microbatches() const;
   // Adds the masters of this rank's shards, or `values` of them, to a state.
   void add_parameters(StateDict& state, const std::string& prefix,
@@ -103,20 +105,21 @@ class Trainer {
   void add_buffers(StateDict& state);
   void add_optimizer(StateDict& state) const;
   void start_loader();
-  // Collective: running statistics of several data ranks become their mean.
+  // Collective: replaces running statistics of several data ranks by their mean.
   void average_buffers();
   // Builds this rank's share of held-out samples, by ordinal.
   [[nodiscard]] std::vector<Microbatch> held_out_microbatches(IndexRange samples) const;
-  // Runs them forward, and shows the metrics what this rank predicts.
+  // Runs them forward, and passes this rank's predictions to the metrics.
   [[nodiscard]] LossTerms evaluate_microbatches(std::span<const Microbatch> microbatches,
                                                 MetricFold& metrics);
   // Appends microbatches without samples until there are `count`.
   void pad_with_empty_microbatches(std::vector<Microbatch>& microbatches, std::size_t count) const;
-  // Why the step's gradients may not be applied; empty where they may.
+  // Returns the reason why the step's gradients may not be applied; empty if they may.
   [[nodiscard]] std::string reason_to_skip(const StepSums& sums, double norm);
-  // Collective: the name of the first parameter, by name, with such a gradient; empty: none.
+  // Collective: returns the name of the first parameter, by name, with such a gradient; empty if
+  // there is none.
   [[nodiscard]] std::string first_nonfinite_gradient() const;
-  // Collective where the losses of all ranks are finite.
+  // Describes the values that are not finite. Collective where the losses of all ranks are finite.
   [[nodiscard]] std::string describe_nonfinite(const StepSums& sums,
                                                const std::string& where) const;
   // Applies the step's gradients, or says in `metrics` why not.

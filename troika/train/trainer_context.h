@@ -11,13 +11,13 @@
 
 namespace troika {
 
-// The groups that one rank is in: of one where an axis has no other rank.
+// The groups that one rank is in. A group has one rank where its axis has no other.
 struct RankGroups {
   Group world;  // all ranks, in order
-  // Those that differ from this rank along one axis only.
+  // The groups of ranks that differ from this rank along one axis only.
   Group data, tensor, pipeline;
-  // Parts of the data axis: what ZeRO cuts the parameters among, and the ranks with the same place
-  // in their own such groups.
+  // Parts of the data axis: the ranks among which ZeRO cuts the parameters, and the ranks with the
+  // same place in their own such groups.
   Group shard, replicate;
   // The ranks of the first and the last pipeline stage, where they differ and share a tied weight.
   Group embedding;
@@ -27,7 +27,7 @@ struct TrainerContext {
   RankGroups groups = {};
   Seconds timeout = Seconds(60);  // for one collective
   Trace* trace = nullptr;
-  // Makes what keeps the replicas together, over the parameters that this rank holds.
+  // Makes the sync that keeps the replicas equal, over the parameters that this rank holds.
   std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync =
       [](Arena& arena, const TrainerContext& context) -> std::unique_ptr<ReplicaSync> {
     const RankGroups& groups = context.groups;

@@ -15,7 +15,7 @@
 
 namespace troika {
 
-// How far a tensor g may be from g of the reference:
+// The largest allowed distance of a tensor g from g of the reference:
 //   largest |difference| <= tau largest |g| + floor (largest element of all tensors of its file).
 // Some gradients are zero but for rounding, such as a key bias': hence the second term.
 struct Tolerance {
@@ -27,12 +27,12 @@ struct Tolerance {
 
 struct Comparison {
   bool same_bits = true;
-  // The first thing that is further off than it may be, in the order of the steps and of the
-  // model's units: "gradients of step 1: model.norm.weight". Empty where all agrees.
+  // The first value that exceeds its tolerance, in the order of the steps and of the model's units:
+  // "gradients of step 1: model.norm.weight". Empty if all agree.
   std::string first_difference;
-  // The largest difference as a multiple of what is allowed; infinite where nothing is.
+  // The largest difference as a multiple of its tolerance; infinite if the tolerance is zero.
   double of_tolerance = 0;
-  // That difference itself, and what it is of.
+  // The difference itself, and the name of its tensor or figure.
   double difference = 0;
   std::string largest_of;
 
@@ -41,20 +41,20 @@ struct Comparison {
 
 class RunComparison {
  public:
-  // `order`: global names of the parameters in the order of the model (see parameter_order()).
-  // Tensors that are not in it come last.
+  // Compares in `order`: global names of the parameters in the order of the model (see
+  // parameter_order()). Tensors that are not in it come last.
   explicit RunComparison(std::vector<std::string> order = {}) : order_(std::move(order)) {}
 
-  // Tensors that must have the same names, types and shapes, and values within `tolerance`. `what`
-  // goes before names: "gradients of step 1".
+  // Compares tensors, which must have the same names, types and shapes, and values within
+  // `tolerance`. `what` goes before names: "gradients of step 1".
   void compare(std::string_view what, std::span<const NamedTensor> expected,
                std::span<const NamedTensor> actual, Tolerance tolerance);
-  // A figure of each step, relative to its own size.
+  // Compares a figure of each step, relative to its own size.
   void compare(std::string_view what, std::span<const double> expected,
                std::span<const double> actual, Tolerance tolerance);
-  // Two run folders: parameters, batch and gradients of each of `dump_steps` (ascending), loss and
-  // norm of the gradients of every step, and the saved model. Batches, and the parameters of step
-  // 1, must have the same bits in any case. Throws DataError where a file is missing.
+  // Compares two run folders: parameters, batch and gradients of each of `dump_steps` (ascending),
+  // loss and norm of the gradients of every step, and the saved model. Batches, and the parameters
+  // of step 1, must have the same bits in any case. Throws DataError where a file is missing.
   void compare_runs(const std::filesystem::path& expected, const std::filesystem::path& actual,
                     std::span<const std::int64_t> dump_steps, Tolerance tolerance);
 
@@ -68,7 +68,7 @@ class RunComparison {
   Comparison result_;
 };
 
-// Global names of a model's parameters, unit by unit from the input to the output.
+// Returns global names of a model's parameters, unit by unit from the input to the output.
 [[nodiscard]] std::vector<std::string> parameter_order(const Recipe& recipe);
 
 }  // namespace troika

@@ -11,13 +11,14 @@
 
 namespace troika {
 
-// As parse_layouts() reads it: "data=2,pipeline=2,pipeline_schedule=zb-v"; settings at their
-// defaults, and the microbatch of `recipe`, are left out. "data=1" for the reference.
+// Describes a layout as parse_layouts() reads it: "data=2,pipeline=2,pipeline_schedule=zb-v".
+// Leaves out settings at their defaults, and the microbatch of `recipe`. Returns "data=1" for the
+// reference.
 [[nodiscard]] std::string describe(const TrialLayout& layout, const Recipe& recipe);
 
-// "tensor=2,pipeline=2; data=4,zero_stage=3": keys of [parallel], and micro_batch_size; `data`
-// is 1 where it is not given, and "auto" fills `most_ranks`. Throws UsageError as reading and
-// resolving a recipe does, naming --layouts and the setting.
+// Parses "tensor=2,pipeline=2; data=4,zero_stage=3": keys of [parallel], and micro_batch_size.
+// `data` is 1 where it is not given, and "auto" fills `most_ranks`. Throws UsageError as reading
+// and resolving a recipe does, naming --layouts and the setting.
 [[nodiscard]] std::vector<TrialLayout> parse_layouts(std::string_view text, const Recipe& recipe,
                                                      int most_ranks);
 

@@ -8,9 +8,10 @@
 
 namespace troika {
 
-// `rows` are of one length, and column i holds the number of setting i. Returns positions of rows,
-// ascending, such that any two numbers that stand together in a row stand together, in the same
-// columns, in one of these: few of them, by a greedy choice that depends on nothing but `rows`.
+// Returns positions of few rows that contain every pair of numbers of `rows`, ascending. `rows` are
+// of one length, and column i holds the number of setting i. Any two numbers that stand together in
+// a row stand together, in the same columns, in one of the rows returned. The choice is greedy and
+// depends only on `rows`.
 [[nodiscard]] std::vector<std::size_t> pairwise_subset(std::span<const std::vector<int>> rows);
 
 }  // namespace troika

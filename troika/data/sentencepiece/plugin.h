@@ -13,12 +13,12 @@
 
 namespace troika::sentencepiece_plugin {
 
-// Results are handed over in calls, for the two sides may have different allocators: with a scope
-// of its own, the plug-in does not see an operator new of the program's.
+// Receive results in calls, for the two sides may have different allocators. The plug-in has a
+// separate scope, and does not see an operator new of the program.
 using TakeIds = std::function<void(std::span<const int>)>;
 using TakeText = std::function<void(std::string_view)>;
 
-// A function that returns false has told what is wrong to `error`.
+// A SentencePiece model. A function that returns false has passed the reason to `error`.
 class Model {
  public:
   virtual ~Model() = default;
@@ -33,10 +33,10 @@ class Model {
 class Plugin {
  public:
   virtual ~Plugin() = default;
-  // Null if the bytes are no model.
+  // Loads a model; returns null if the bytes are no model.
   [[nodiscard]] virtual std::unique_ptr<Model> load(std::string_view bytes) const = 0;
-  // `model` gets the bytes of a model of these lines, until there is none; each lasts until the
-  // next is asked for.
+  // Trains a model on the lines and passes its bytes to `model`. `next_line` returns null at the
+  // end; each line lasts until the next call.
   [[nodiscard]] virtual bool train(const std::unordered_map<std::string, std::string>& options,
                                    const std::function<const std::string*()>& next_line,
                                    const TakeText& model, const TakeText& error) const = 0;

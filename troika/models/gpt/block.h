@@ -14,12 +14,11 @@
 
 namespace troika {
 
-// Over a tensor axis: norms, dropout and residual additions work on this rank's slice of the
-// tokens; projections into attention and feed-forward layers are cut by columns, those out of them
-// by rows. The tokens come together before the first kind and sums are scattered after the second,
-// and the other way round in the backward pass. What all ranks would keep alike, the tokens
-// together, is gathered again for the weight gradients instead of kept (Korthikanti et al. 2022,
-// section 4.2.2).
+// A transformer block. On a tensor axis, norms, dropout and residual additions work on this rank's
+// slice of the tokens. Projections into attention and feed-forward layers are cut by columns, those
+// out of them by rows. Tokens are gathered before the first kind and sums are scattered after the
+// second; the backward pass does the reverse. All ranks would keep the gathered tokens alike. They
+// are gathered again for the weight gradients instead (Korthikanti et al. 2022, section 4.2.2).
 class GptBlock final : public Unit {
  public:
   GptBlock(const GptOptions& options, std::int64_t layer, std::uint64_t seed,
@@ -27,7 +26,8 @@ class GptBlock final : public Unit {
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // Hidden states are this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
+  // Takes and returns hidden states, this rank's slice of the tokens: [slice_of(samples x
+  // seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
@@ -41,7 +41,7 @@ class GptBlock final : public Unit {
   at::Tensor attend(const at::Tensor& hidden, const Saved& saved, State& state) const;
   [[nodiscard]] AttentionInputs project(const at::Tensor& tokens, const Microbatch& microbatch,
                                         State& state) const;
-  // The part without weights, which leaves what its backward pass needs in `state`.
+  // Computes the part without weights, and keeps the tensors for its backward pass in `state`.
   void core_attention(const AttentionInputs& inputs, const Microbatch& microbatch,
                       State& state) const;
   at::Tensor attend_backward(State& state, const Saved& saved, const at::Tensor& gradient) const;

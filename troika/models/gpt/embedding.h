@@ -7,15 +7,16 @@
 
 namespace troika {
 
-// Over a tensor axis each rank has a slice of the vocabulary's rows: ids of others look up zeros,
-// and the sum over the ranks, which adds nothing else to a row, is scattered over the tokens.
+// The token and position embedding. On a tensor axis each rank has a slice of the vocabulary's
+// rows. Ids of other slices look up zeros. The sum over the ranks has one non-zero term a row, and
+// is scattered over the tokens.
 class GptEmbedding final : public Unit {
  public:
   GptEmbedding(const GptOptions& options, std::uint64_t seed, const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // Gives this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
+  // Returns this rank's slice of the tokens, [slice_of(samples x seq_len).count, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;

@@ -10,16 +10,16 @@
 
 namespace troika {
 
-// Over a tensor axis each rank has a slice of the vocabulary's rows and all tokens' logits of it;
-// the loss that it gives is that of all ranks, on each of them.
+// The output layer and loss. On a tensor axis each rank has a slice of the vocabulary's rows and
+// all tokens' logits of it. Every rank returns the loss of all ranks.
 class GptHead final : public Unit {
  public:
   explicit GptHead(const GptOptions& options, const ModelLayout& layout = {});
 
   [[nodiscard]] std::vector<ParameterSpec> specs() const override;
   void bind(const Arena& arena) override;
-  // In training, the gradient of the logits is taken in the same pass and the output weight's slot
-  // is added to at once. `input` is this rank's slice of the tokens, [slice, dim].
+  // Returns the loss. In training, the same pass takes the gradient of the logits and adds to the
+  // output weight's slot at once. `input` is this rank's slice of the tokens, [slice, dim].
   Activation forward(Activation input, const Saved& saved,
                      std::unique_ptr<UnitState>& state) override;
   Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) override;
@@ -30,11 +30,13 @@ class GptHead final : public Unit {
   }
   [[nodiscard]] std::vector<FlowSpec> outputs(const Microbatch&) const override { return {}; }
 
-  // [n, vocab_size] in the masters' precision, from hidden [n, dim]. With one tensor rank only.
+  // Returns [n, vocab_size] in the masters' precision, from hidden [n, dim]. With one tensor rank
+  // only.
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden) const;
 
  private:
-  // The sum of losses and, in training, the gradient of this rank's slice of the normalised input.
+  // Return the sum of losses and, in training, the gradient of this rank's slice of the normalised
+  // input.
   [[nodiscard]] HeadLoss loss_of(const at::Tensor& normalised, const Saved& saved) const;
   [[nodiscard]] HeadLoss split_loss_of(const at::Tensor& normalised, const Saved& saved) const;
 

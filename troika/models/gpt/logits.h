@@ -13,7 +13,7 @@ namespace troika {
 
 class GptLogits final : public LanguageModel {
  public:
-  // `arena` holds the parameters of build_gpt(options) and must outlive this.
+  // Uses `arena`, which holds the parameters of build_gpt(options) and must outlive this.
   GptLogits(const GptOptions& options, const Arena& arena);
 
   [[nodiscard]] at::Tensor next(const at::Tensor& token_ids) const override;

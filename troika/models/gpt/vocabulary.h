@@ -12,7 +12,7 @@ namespace troika {
 inline constexpr const char* kTokenEmbedding = "model.embed_tokens.weight";
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
-// [vocab_size, dim], cut by rows over the tensor axis.
+// Declares a weight [vocab_size, dim], cut by rows over the tensor axis.
 [[nodiscard]] inline ParameterSpec vocabulary_weight(const std::string& name,
                                                      const GptOptions& options,
                                                      const TensorAxis& axis) {

@@ -7,8 +7,8 @@
 
 namespace troika {
 
-// One unit a layer: parameters `layers.<i>.weight` [out, in] and `layers.<i>.bias` [out], which
-// start uniform in +-1 / sqrt(in), as torch::nn::Linear does.
+// Builds one unit a layer: parameters `layers.<i>.weight` [out, in] and `layers.<i>.bias` [out].
+// They start uniform in +-1 / sqrt(in), as in torch::nn::Linear.
 [[nodiscard]] Model build_mlp(const MlpOptions& options, const LossOptions& loss = {});
 
 }  // namespace troika

@@ -13,11 +13,11 @@ namespace troika {
 
 class MlpOutputs {
  public:
-  // `arena` holds the parameters of build_mlp(options) and must outlive this.
+  // Uses `arena`, which holds the parameters of build_mlp(options) and must outlive this.
   MlpOutputs(const MlpOptions& options, const Arena& arena);
 
-  // `inputs` [n, input_dim], of any floating type -> [n, output_dim], in the masters' precision:
-  // values, or logits where the loss is cross-entropy.
+  // Maps `inputs` [n, input_dim], of any floating type, to [n, output_dim], in the masters'
+  // precision: values, or logits where the loss is cross-entropy.
   [[nodiscard]] at::Tensor of(const at::Tensor& inputs) const;
 
  private:

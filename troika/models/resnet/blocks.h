@@ -11,7 +11,7 @@
 
 namespace troika {
 
-// How every norm of the network is made.
+// The settings of every norm of the network.
 struct ResnetNorm {
   double eps, momentum;
   BatchNormKind kind;
@@ -24,12 +24,12 @@ struct BlockShape {
   bool bottleneck;
 };
 
-// A norm of either kind, under a name of its parent.
+// Applies a norm of either kind. register_norm() adds it to `parent` as `name`.
 using NormFunction = std::function<at::Tensor(const at::Tensor&)>;
 [[nodiscard]] NormFunction register_norm(torch::nn::Module& parent, const std::string& name,
                                          std::int64_t channels, const ResnetNorm& norm);
 
-// Images [n, channels, size, size] of any floating type -> the first activations, of `type`.
+// Maps images [n, channels, size, size] of any floating type to the first activations, of `type`.
 class ResnetStemModuleImpl : public torch::nn::Module {
  public:
   ResnetStemModuleImpl(const ResnetOptions& options, const ResnetNorm& norm,

@@ -9,8 +9,8 @@
 namespace troika {
 
 enum class ResnetBlock { kBasic, kBottleneck };
-// What comes before the blocks: a 3x3 convolution for small images, or a 7x7 one with stride 2 and
-// a max-pool, as He et al. 2015 have them for CIFAR and for ImageNet.
+// The layers before the blocks: a 3x3 convolution for small images, or a 7x7 one with stride 2 and
+// a max-pool. He et al. 2015 use them for CIFAR and for ImageNet.
 enum class ResnetStem { k32, k224 };
 enum class BatchNormKind { kLocal, kSynchronised };
 

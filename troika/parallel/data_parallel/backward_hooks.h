@@ -13,17 +13,19 @@ namespace troika::detail {
 
 class BackwardHooks {
  public:
-  // What a pass consists of, in the thread that runs backward(), out of which exceptions come.
+  // Receives the events of a pass, in the thread that runs backward(). Exceptions leave through
+  // backward().
   class Listener {
    public:
     virtual ~Listener() = default;
-    // May throw: there is no pass then.
+    // Checks whether a pass may begin. If it throws, there is no pass.
     virtual void validate_pass() = 0;
-    // The graph of the pass is not of the size of the one before. May throw likewise.
+    // Handles a graph that differs in size from that of the pass before. If it throws, there is no
+    // pass.
     virtual void on_new_graph() = 0;
     virtual void begin_pass() = 0;
     virtual void gradient_ready(std::size_t slot) = 0;
-    // All gradients are there. Where this throws, the pass is aborted later on.
+    // Completes the pass, once all gradients are there. If it throws, the pass is aborted later on.
     virtual void complete_pass() = 0;
     virtual void end_pass() = 0;
     virtual void abort_pass() = 0;
@@ -35,7 +37,7 @@ class BackwardHooks {
   BackwardHooks(const BackwardHooks&) = delete;
   BackwardHooks& operator=(const BackwardHooks&) = delete;
 
-  // Lets go of the parameters.
+  // Removes the hooks from the parameters.
   void remove();
   [[nodiscard]] bool are_removed() const { return parameters_.empty(); }
   // Aborts the pass that has not ended, if there is one.

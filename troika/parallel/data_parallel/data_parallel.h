@@ -35,18 +35,19 @@ namespace troika {
 
 struct DataParallelOptions {
   BucketSizes buckets = {};
-  // A parameter that gets no gradient in a backward pass: an error that names it; or, at the price
-  // of one more small collective a step, it counts as zero where it is not used, and keeps no
-  // gradient where no rank has used it.
+  // The treatment of a parameter that gets no gradient in a backward pass. kRefuse throws an error
+  // that names it. kAllow takes one more small collective a step. The parameter then counts as zero
+  // on ranks that do not use it, and keeps no gradient where no rank has used it.
   enum class Unused { kRefuse, kAllow } unused = Unused::kRefuse;
-  // Whether to look at parameters for values that differ between ranks in a pass that is averaged,
-  // in each pass at another part of them. Writes that autograd counts are compared all the same.
+  // True if an averaged pass also compares parameter values between ranks, in each pass another
+  // part of them. Writes that autograd counts are compared in any case.
   bool check_values = true;
-  // Instead of the average; null: none.
+  // Takes the place of the average; null: none.
   std::shared_ptr<BucketHook> hook = {};
-  // ZeRO (docs/zero.md): 1, the optimiser's state is cut over the ranks; 2, gradients, too. The
-  // optimiser is a ZeroRedundancyOptimizer (zero_redundancy_optimizer.h), and there is no hook. For
-  // 3 name the module's units: ModulePipeline (parallel/pipeline/module_pipeline.h).
+  // The stage of ZeRO (docs/zero.md): 1 shards the optimiser's state over the ranks, 2 gradients,
+  // too. The optimiser is then a ZeroRedundancyOptimizer (zero_redundancy_optimizer.h), and there
+  // is no hook. For stage 3 name the module's units: ModulePipeline
+  // (parallel/pipeline/module_pipeline.h).
   int zero_stage = 0;
 };
 
@@ -61,7 +62,7 @@ inline constexpr bool kIsOptional = false;
 template <class T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 
-// Calls `act` with each tensor in what a forward() returns; in other types there are none.
+// Calls `act` with each tensor in the result of a forward(); other types hold none.
 template <class Output, class Act>
 void each_tensor(const Output& output, const Act& act) {
   if constexpr (std::is_same_v<Output, at::Tensor>) {
@@ -77,7 +78,7 @@ void each_tensor(const Output& output, const Act& act) {
 
 class OptimizerAccess;
 
-// What a ZeroRedundancyOptimizer has of its model, which may have moved.
+// The access of a ZeroRedundancyOptimizer to its model, which may have moved.
 class UpdateAccess {
  public:
   explicit UpdateAccess(std::shared_ptr<OptimizerAccess> access) : access_(std::move(access)) {}
@@ -98,28 +99,26 @@ class UpdateAccess {
 
 }  // namespace detail
 
-// This rank's copy of a module, and what keeps it equal to the others'. DataParallel is the same
-// with the module's type.
-//
-// Not thread safe: forward, backward and the optimiser run in one thread. Errors of a backward pass
-// come out of backward(), before any parameter has changed.
+// This rank's replica of a module. Keeps it equal to those of the other ranks. DataParallel adds
+// the module's type. Not thread safe: forward, backward and the optimiser run in one thread. Errors
+// of a backward pass come out of backward(), before any parameter has changed.
 class Replica {
  public:
   // Collective: compares the modules of all ranks, and gives all of them the parameters and buffers
-  // of rank 0. Throws UsageError on every rank, naming the parameter and the ranks that differ; and
-  // naming a parameter or buffer that is not a dense tensor in host memory with an address for each
-  // element, or a parameter of a dtype that cannot be averaged, or that another Replica has. The
-  // session's group carries everything but for SyncBatchNorm, which gets one of its own, once a
-  // session, where it can make groups.
+  // of rank 0. Throws UsageError on every rank, naming the parameter and the ranks that differ.
+  // Throws UsageError naming a parameter or buffer that is not a dense tensor in host memory with
+  // an address for each element. Throws it also for a parameter of a dtype that cannot be averaged,
+  // or that another Replica has. The session's group carries every collective but those of
+  // SyncBatchNorm. That gets a separate group, once a session, where the session can make groups.
   Replica(std::shared_ptr<torch::nn::Module> module, Session session,
           DataParallelOptions options = {});
   Replica(Replica&&) noexcept;
   Replica& operator=(Replica&&) noexcept;
-  // The module stays as it is, with the gradients that it has.
+  // Leaves the module as it is, with the gradients that it has.
   ~Replica();
 
-  // While it lives, backward passes add up gradients on this rank alone; the first one after it
-  // averages all of them. Every rank has to do so for the same steps.
+  // Makes backward passes add up gradients on this rank alone during its lifetime. The first pass
+  // after it averages all of them. Use it on every rank for the same steps.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(Replica& replica);
@@ -133,54 +132,54 @@ class Replica {
   };
   NoSync no_sync() { return NoSync(*this); }
 
-  // The next average weighs this rank by `count`: the number of samples (or tokens) that its mean
-  // loss was taken over. To be called before backward(), on every rank, with any number of samples
-  // on each, zero among them. It holds for one average; without it every rank weighs the same.
-  // Where all ranks say zero, backward() throws UsageError on all of them.
+  // Weighs this rank by `count` in the next average: the number of samples (or tokens) that its
+  // mean loss was taken over. Call before backward(), on every rank, with any number of samples on
+  // each, zero among them. It holds for one average; without it every rank weighs the same. If all
+  // ranks say zero, backward() throws UsageError on all of them.
   void weigh(double count);
 
-  // For ranks with fewer batches than others: after its last one, a rank calls join() and takes
-  // part in what the others do, without any weight, until all ranks are here. After each of their
-  // steps `step` is called: with the optimiser's step, all ranks go on having the same parameters
-  // and the same state of the optimiser. Where a rank gives none, all parameters and buffers are
-  // taken at the end from a rank that had batches to the last. Throws UsageError if the module
-  // synchronises batch-norm, whose forward passes need every rank, and without `step` with ZeRO,
-  // whose steps do.
+  // Takes part in the other ranks' collectives, without any weight, until all ranks have joined.
+  // Call on a rank with fewer batches than others, after its last one. `step` is called after each
+  // of the others' steps. With the optimiser's step, all ranks keep the same parameters and the
+  // same state of the optimiser. If a rank gives none, all parameters and buffers are taken at the
+  // end from a rank that had batches to the last. Throws UsageError if the module synchronises
+  // batch-norm, whose forward passes need every rank. Throws UsageError without `step` with ZeRO,
+  // whose steps need every rank.
   void join(const std::function<void()>& step = {});
 
   // Collective: gives all ranks the parameters and buffers of `root`.
   void broadcast_from(int root);
 
-  // Lets go of the module, so that another one can be made of it: once parameters were frozen, set
-  // to be trained, or replaced. The module stays as it is, with the gradients that it has; the
-  // optimiser is to be made again, too. What is left can be assigned to; every other call throws
-  // UsageError.
+  // Releases the module, so that another Replica can be made of it once parameters were frozen, set
+  // to be trained, or replaced. The module stays as it is, with the gradients that it has. Make the
+  // optimiser again, too. This object can then be assigned to; every other call throws UsageError.
   void unwrap();
 
-  // Seeds LibTorch's generators from `seed` and this rank, so that each rank draws numbers of its
-  // own, and the same ones in each run: dropout masks above all. Call it once the module is made
-  // and wrapped; a seed that all ranks share gives initial values, and would give the same masks.
+  // Seeds LibTorch's generators from `seed` and this rank. Each rank then draws different numbers,
+  // for dropout masks above all, and the same ones in each run. Call it once the module is made and
+  // wrapped. A seed that all ranks share is for initial values: it would give the same masks.
   void seed_by_rank(std::uint64_t seed) const;
 
   [[nodiscard]] const Session& session() const;
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& base_module() const;
-  // After the first average they follow the order in which gradients become ready; with ZeRO they
-  // stay in the reverse of the order in which parameters were registered.
+  // Returns the number of buckets. After the first average they follow the order in which gradients
+  // become ready. With ZeRO they stay in the reverse of the order in which parameters were
+  // registered.
   [[nodiscard]] int buckets() const;
 
-  // What this rank updates: at zero_stage 0 the parameters that are trained, else shards of them,
-  // flat; and what it updates of some of them (nothing of frozen ones). For
-  // ZeroRedundancyOptimizer, which updates them.
+  // Return the tensors that this rank updates, of all or of some parameters. At zero_stage 0 these
+  // are the trained parameters, else flat shards of them. Frozen parameters have none.
+  // ZeroRedundancyOptimizer updates them.
   [[nodiscard]] std::vector<at::Tensor> shards() const;
   [[nodiscard]] std::vector<at::Tensor> shards_of(const std::vector<at::Tensor>& parameters) const;
   [[nodiscard]] detail::UpdateAccess update_access();
-  // Of gradients, and from zero_stage 1 on of values, with buffers; what an optimiser keeps for
-  // shards() comes to it. At stage 0 values have memory of their own.
+  // Returns the bytes of gradients, and from zero_stage 1 on of values, with buffers. The
+  // optimiser's state for shards() is not included. At stage 0 values have separate memory.
   [[nodiscard]] std::int64_t memory_bytes() const;
 
  protected:
   // Makes the backward pass of `output` throw if a parameter was written to before it, naming the
-  // parameter: of a tensor, or of those in tuples, pairs, arrays, vectors and optionals of them.
+  // parameter. `output` is a tensor, or tuples, pairs, arrays, vectors and optionals of them.
   template <class Output>
   Output watch(Output output) {
     detail::each_tensor(output, [this](const at::Tensor& tensor) { watch_tensor(tensor); });
@@ -196,7 +195,8 @@ class Replica {
   std::unique_ptr<Impl> impl_;
 };
 
-// `Module` is a torch::nn::ModuleHolder, such as TORCH_MODULE defines, or a std::shared_ptr.
+// A Replica with the module's type. `Module` is a torch::nn::ModuleHolder, such as TORCH_MODULE
+// defines, or a std::shared_ptr.
 template <class Module>
 class DataParallel : public Replica {
  public:
@@ -204,7 +204,7 @@ class DataParallel : public Replica {
       : Replica(detail::module_pointer(module), std::move(session), std::move(options)),
         module_(std::move(module)) {}
 
-  // The module's forward().
+  // Runs the module's forward().
   template <class... Inputs>
   auto forward(Inputs&&... inputs) {
     return watch(std::addressof(*module_)->forward(std::forward<Inputs>(inputs)...));
@@ -220,8 +220,8 @@ class DataParallel : public Replica {
   Module module_;
 };
 
-// Collective: rank 0 writes the module as torch::save does, and all ranks return after the file is
-// there, whole; torch::load reads it. Throws StorageError on every rank if rank 0 cannot write.
+// Collective: rank 0 writes the module as torch::save does, for torch::load to read. All ranks
+// return once the file is complete. Throws StorageError on every rank if rank 0 cannot write.
 void save_from_rank_0(const Replica& replica, const std::filesystem::path& path);
 
 }  // namespace troika

@@ -31,40 +31,40 @@ namespace troika::detail {
 
 class GradientAverager final : private BackwardHooks::Listener, private BucketReducer::Front {
  public:
-  // `parameters` are all of the module's, each once, equal on all ranks; those that require a
-  // gradient are trained. `check_for_new_parameters` is called in a backward pass whose graph is
-  // not the size of the one before, before anything is averaged; and in one that leaves parameters
-  // out, before what is left is averaged: another parameter may have taken their place.
+  // Averages the gradients of `parameters`. These are all of the module's, each once, equal on all
+  // ranks; those that require a gradient are trained. A backward pass calls
+  // `check_for_new_parameters` in two cases: when its graph differs in size from the one before,
+  // before the averages; and when it leaves parameters out, before those are averaged. Another
+  // parameter may have taken their place.
   GradientAverager(std::vector<NamedTensor> parameters, Session session,
                    DataParallelOptions options, std::function<void()> check_for_new_parameters);
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
 
-  // Whether backward passes end in an average.
+  // Returns whether backward passes end in an average.
   [[nodiscard]] bool synchronises() const { return synchronises_; }
   void synchronise(bool yes) { synchronises_ = yes; }
-  // Of this rank, in the next average.
+  // Returns the weight of this rank in the next average.
   [[nodiscard]] const std::shared_ptr<double>& weight() const { return weight_.value(); }
   [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.plan().size()); }
   [[nodiscard]] WriteTracker& writes() { return writes_; }
   [[nodiscard]] OptimizerAccess& optimizer() { return optimizer_; }
-  // Bytes for gradients, and from stage 1 on for values.
+  // Returns the bytes for gradients, and from stage 1 on for values.
   [[nodiscard]] std::int64_t bytes() const { return buckets_.bytes() + reducer_->buffer_bytes(); }
 
-  // Something else in the backward pass waits for all ranks, so nothing here may wait for a bucket
-  // before the pass has ended: ranks that leave parameters out have sent fewer. Where that goes
-  // through the same group, or weights have to be known before the first bucket, all buckets are
-  // launched at the end of the pass. Call before the first backward pass.
+  // Prepares for another collective in the backward pass that waits for all ranks. No bucket may
+  // then be waited for before the pass has ended: ranks that leave parameters out have sent fewer.
+  // If that collective shares the group, or weights have to be known before the first bucket, all
+  // buckets are launched at the end of the pass. Call before the first backward pass.
   enum class ConcurrentCollectives { kSameGroup, kSeparateGroup };
   void expect_concurrent(ConcurrentCollectives collectives);
 
-  // Takes part in an average without a batch. False when no rank had one: then there are no
-  // gradients.
+  // Takes part in an average without a batch. Returns false if no rank had one: there are no
+  // gradients then.
   bool average_without_batch();
-  // All ranks have the same values again.
+  // Tells that all ranks have the same values again.
   void forget_writes() { checker_.reset(); }
-  // The model is gone: backward passes are not its any more, though an optimiser may keep this
-  // object.
+  // Removes the hooks once the model is gone, though an optimiser may keep this object.
   void remove_hooks();
 
  private:
@@ -86,7 +86,7 @@ class GradientAverager final : private BackwardHooks::Listener, private BucketRe
   void publish_gradients();
   void rebuild_buckets();
   [[nodiscard]] GradientBuckets::Options bucket_options() const;
-  // Of buckets_.
+  // Returns a reducer of buckets_.
   [[nodiscard]] std::unique_ptr<BucketReducer> make_reducer();
   [[nodiscard]] StepFacts own_facts() const;
 
@@ -109,7 +109,7 @@ class GradientAverager final : private BackwardHooks::Listener, private BucketRe
   bool synchronises_ = true;
   bool launches_at_end_ = false;  // buckets are launched at the end of the pass
 
-  // Of the average under way.
+  // State of the current average.
   bool averages_ = true;  // the backward pass ends in one
   bool present_ = true;   // this rank has a batch
   double factor_ = 1;     // what this rank's gradients are multiplied by

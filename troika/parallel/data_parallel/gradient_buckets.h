@@ -23,16 +23,16 @@ class GradientBuckets {
   struct Options {
     BucketSizes sizes = {};
     int stage = 0;  // of ZeRO, 0 to 2
-    // Where facts lie: in the padding of the last bucket, at stage 0 alone, and then in its dtype;
-    // or apart, in `facts_dtype`.
+    // The place of facts. kInPadding puts them in the padding of the last bucket, at stage 0 alone,
+    // in that bucket's dtype. kSeparate gives them a separate tensor in `facts_dtype`.
     enum class Facts { kInPadding, kSeparate } facts = Facts::kInPadding;
     at::ScalarType facts_dtype = at::kDouble;
   };
-  // Slots that share a bucket, in ascending order, bucket by bucket.
+  // The slots that share a bucket, in ascending order, bucket by bucket.
   using Plan = std::vector<std::vector<std::size_t>>;
 
-  // Lays out `slots`, which must outlive this, in the order of their indices in `order`; their
-  // views move.
+  // Lays out `slots`, which must outlive this, in the order of their indices in `order`. Moves the
+  // views of the slots.
   GradientBuckets(std::span<GradientSlot> slots, std::span<const std::size_t> order,
                   const Group& group, const Options& options);
 
@@ -40,20 +40,20 @@ class GradientBuckets {
                                  std::span<const std::size_t> order, const BucketSizes& sizes);
   [[nodiscard]] const Plan& plan() const { return plan_; }
 
-  // The buckets, with their memory.
+  // Returns the buckets, with their memory.
   [[nodiscard]] const std::vector<ReducedBucket>& gradients() const { return gradients_; }
-  // From stage 1 on: their values, and where this rank's begin in each.
+  // Return the buckets' values, from stage 1 on, and where this rank's begin in each.
   [[nodiscard]] const std::vector<ShardedBucket>& values() const { return values_; }
   [[nodiscard]] std::int64_t own_begin(std::size_t bucket) const { return own_begins_[bucket]; }
-  // Bytes for values and gradients that this rank holds.
+  // Returns the bytes for values and gradients that this rank holds.
   [[nodiscard]] std::int64_t bytes() const;
 
-  // Gives the slots of a bucket their views of `gradients`, which is all of it; undefined: takes
-  // them away, and with them gradients that lie there.
+  // Gives the slots of a bucket their views of `gradients`, which covers the whole bucket. If
+  // undefined, takes away the views, and the gradients that lie there.
   void set_views(std::size_t bucket, const at::Tensor& gradients);
 
   [[nodiscard]] const FactsMemory& facts() const { return facts_; }
-  // The facts' own tensor, where they are not in the last bucket's padding; else undefined.
+  // Returns the separate tensor of the facts; undefined if they lie in the last bucket's padding.
   [[nodiscard]] const at::Tensor& separate_facts() const { return separate_facts_; }
 
  private:

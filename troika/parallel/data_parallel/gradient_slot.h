@@ -14,16 +14,16 @@
 
 namespace troika::detail {
 
-// One parameter that is trained. Tied ones are one, under the first of their names.
+// One parameter that is trained. Tied parameters share one slot, under the first of their names.
 struct GradientSlot {
   std::string name;
   at::Tensor parameter;
   at::ScalarType dtype;
   std::vector<std::int64_t> sizes;  // of the parameter when it was taken in
-  // What AccumulateGrad gave a gradient then: the parameter's where they are dense, else of rows.
-  // The same on all ranks, whatever becomes of the parameter's on some.
+  // The strides that AccumulateGrad gave a gradient then: the parameter's where they are dense,
+  // else row-major. They stay the same on all ranks, even if the parameter's change on some.
   std::vector<std::int64_t> strides;
-  // Where the gradient lies: in the bucket of this index, so many elements from its begin.
+  // The place of the gradient: the index of its bucket, and the elements before it there.
   std::size_t bucket = 0;
   std::int64_t offset = 0;
   at::Tensor view;   // that place; undefined at ZeRO stage 2 while its bucket has no memory
@@ -34,20 +34,20 @@ struct GradientSlot {
   }
 };
 
-// Says why a parameter cannot be trained by a DataParallel; empty if it can.
+// Says why a DataParallel cannot train a parameter; empty if it can.
 [[nodiscard]] ValidationError validate_trained(const NamedTensor& parameter);
 
 // Makes a slot, without a place, of each parameter that requires a gradient.
 [[nodiscard]] std::vector<GradientSlot> make_slots(std::span<const NamedTensor> parameters);
 
-// "parameter 'fc.weight'"
+// Returns "parameter 'fc.weight'".
 [[nodiscard]] std::string title_of(const GradientSlot& slot);
-// "parameters 'a', 'b' and 3 others"
+// Returns "parameters 'a', 'b' and 3 others".
 [[nodiscard]] std::string title_of(std::span<const GradientSlot> slots,
                                    std::span<const std::size_t> indices);
 
 // Moves a gradient that autograd has put elsewhere (the first after zero_grad()) to the slot's
-// view. Throws UsageError for one that is sparse, or has a graph of its own.
+// view. Throws UsageError if it is sparse, or has a graph.
 void move_gradient_to_view(GradientSlot& slot);
 
 }  // namespace troika::detail

@@ -16,34 +16,35 @@ namespace troika::detail {
 
 class OptimizerAccess {
  public:
-  // `shards` is null at stage 0. All must outlive this.
+  // Gives an optimiser access to a model. `shards` is null at stage 0. All must outlive this.
   OptimizerAccess(std::span<const GradientSlot> slots, ParameterShards* shards,
                   ReplicaChecker& checker, Session session, int zero_stage);
 
-  // What an optimiser updates on this rank, of all and of one parameter. The second throws
-  // UsageError if it is none of those that are trained.
+  // Return the tensors that an optimiser updates on this rank, of all and of one parameter. The
+  // second throws UsageError if the parameter is not trained.
   [[nodiscard]] std::vector<at::Tensor> shards() const;
   [[nodiscard]] std::vector<at::Tensor> shards_of(const at::Tensor& parameter) const;
   // See UpdateAccess.
   [[nodiscard]] std::string describe_shards() const;
   void check_saved_shards(const std::string* saved) const;
 
-  // An optimiser of shards() has been made.
+  // Tells that an optimiser of shards() has been made.
   void attach() { is_attached_ = true; }
-  // The model is gone: its parameters are not to be touched any more.
+  // Tells that the model is gone: its parameters must not be touched any more.
   void detach_model() { has_model_ = false; }
 
-  // Around an optimiser's step. The second is collective from stage 1 on: values are whole again.
+  // Begin and end an optimiser's step. From stage 1 on end_update() is collective and makes values
+  // whole again.
   void begin_update();
   void end_update();
   void zero_grad();
-  // Collective from stage 1 on.
+  // Scales gradients as ZeroRedundancyOptimizer::clip_grad_norm() does. Collective from stage 1 on.
   double clip_grad_norm(double max_norm);
 
-  // An average has been published to the shards.
+  // Tells that an average has been published to the shards.
   void gradients_published() { has_gradients_ = true; }
-  // Throws UsageError where a pass would overwrite gradients that no optimiser has used. What this
-  // depends on is the same on all ranks.
+  // Throws UsageError where a pass would overwrite gradients that no optimiser has used. The
+  // outcome is the same on all ranks.
   void refuse_unused_gradients() const;
 
  private:

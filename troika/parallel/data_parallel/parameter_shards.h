@@ -14,27 +14,27 @@ namespace troika::detail {
 
 class ParameterShards {
  public:
-  // Moves the parameters' values into those of the buckets. `reducer` reduces them; it
-  // and `slots` must outlive this.
+  // Moves the parameters' values into those of the buckets. `reducer` reduces the buckets; it and
+  // `slots` must outlive this.
   ParameterShards(std::span<GradientSlot> slots, const GradientBuckets& buckets,
                   BucketReducer& reducer, const Session& session);
 
-  // The shards that this rank updates of a parameter, by its index among the slots: leaves without
-  // memory of their own.
+  // Returns the shards that this rank updates of a parameter, by its index among the slots: leaves
+  // without memory of their own.
   [[nodiscard]] std::vector<at::Tensor> shards_of(std::size_t slot) const;
   // Sets the shards' gradients to the averages, but for slots that no rank has used (`used`, of
   // each slot; empty: all are), and takes those of the parameters away.
   void publish_gradients(std::span<const std::int32_t> used);
-  // Takes away what passes without an average have added up in the parameters' gradients.
+  // Drops the gradients that passes without an average have added up on the parameters.
   void drop_gradients();
-  // The sum of the squares of the shards' gradients.
+  // Returns the sum of the squares of the shards' gradients.
   [[nodiscard]] double sum_of_squares() const;
   void scale_gradients(double factor);
   // Collective: own shards have been written to; returns when values are whole. Counts as a write
   // to every parameter.
   void gather();
-  // A parameter that has got other memory (torch::load) gives its values and is in the buckets
-  // again.
+  // Copies the values of a parameter that has got other memory (torch::load) into the buckets, and
+  // puts it there again.
   static void copy_values_into_bucket(GradientSlot& slot);
 
  private:

@@ -13,20 +13,21 @@ namespace troika::detail {
 
 class ReadyGradients {
  public:
-  // Of so many parameters. `kFixed` where buckets stay as they are.
+  // Watches `count` parameters. With `kFixed` buckets stay as they are.
   enum class Order { kObserved, kFixed };
   ReadyGradients(std::size_t count, Order order);
 
-  // A new pass.
+  // Begins a new pass.
   void begin();
-  // The parameter has got its gradient. Tells if that is the first time in this pass.
+  // Notes that the parameter has got its gradient. Returns whether that is the first time in this
+  // pass.
   bool add(std::size_t index);
   [[nodiscard]] bool contains(std::size_t index) const { return last_pass_[index] == pass_; }
 
-  // Whether the order is still to be taken from a pass.
+  // Returns whether the order is still to be taken from a pass.
   [[nodiscard]] bool has_order() const { return order_.has_value(); }
-  // Collective: takes the order of this pass on rank 0, with those at the end that it has not seen,
-  // the last one first. There is no further one.
+  // Collective: takes the order of this pass on rank 0. Parameters that it has not seen come at the
+  // end, the last one first. The order is taken once.
   [[nodiscard]] std::vector<std::size_t> take_order(const Session& session);
 
  private:

@@ -14,20 +14,21 @@
 
 namespace troika::detail {
 
-// What a rank finds wrong: one line, and one that says what to do. Empty: nothing.
+// An error that a rank finds: one line, and one with the remedy. Empty if there is none.
 struct ValidationError {
   std::string text = {};
   std::string hint = {};
 };
 
-// Of a parameter or buffer (`kind`) whose values broadcast_tensors() could not read, or write to.
+// Returns the error of a parameter or buffer (`kind`) whose values broadcast_tensors() could not
+// read, or write to.
 [[nodiscard]] ValidationError validate_tensor(std::string_view kind, const NamedTensor& named);
 
-// What ranks say (nothing if empty), with the ranks that say the same.
+// Returns the texts of the ranks, empty ones left out, each with the ranks that have it.
 std::map<std::string, std::vector<int>> ranks_by_text(const std::vector<std::string>& all);
 
-// Throws UsageError on every rank if any of them has an error. Errors name the
-// ranks that have them, and with the first one's hint.
+// Throws UsageError on every rank if any rank has an error. The message names the ranks with each
+// error, and gives the hint of the first.
 void throw_on_all_ranks(const Session& session, const ValidationError& own, std::string_view label);
 
 // Throws UsageError naming the first parameter or buffer that is not of the same name, shape, dtype
@@ -35,7 +36,7 @@ void throw_on_all_ranks(const Session& session, const ValidationError& own, std:
 void compare_modules(const Session& session, std::span<const NamedTensor> parameters,
                      std::span<const NamedTensor> buffers);
 
-// Gives all ranks the values that `root` has; all writes count as writes in place.
+// Gives all ranks the values of `root`. All writes count as writes in place.
 void broadcast_tensors(const Session& session, std::span<const NamedTensor> tensors, int root);
 
 }  // namespace troika::detail

@@ -16,26 +16,27 @@ namespace troika::detail {
 
 class ReplicaChecker {
  public:
-  // Whether values are compared beside the numbers of writes.
+  // Selects whether values are compared beside the numbers of writes.
   enum class Values { kChecked, kUnchecked };
-  // `parameters` are all of the module's, also those that are not trained. `writes` is of `slots`;
-  // both must outlive this.
+  // Checks `parameters`, which are all of the module's, also those that are not trained. `writes`
+  // tracks `slots`; both must outlive this.
   ReplicaChecker(std::vector<NamedTensor> parameters, std::span<const GradientSlot> slots,
                  WriteTracker& writes, Session session, Values values);
 
-  // In 0..15, the same on all ranks whose parameters are.
+  // Returns a number in 0..15, the same on all ranks with the same parameters.
   [[nodiscard]] double checksum() const;
-  // All ranks are done with an average.
+  // Counts an average that all ranks have completed.
   void count_average() { ++averages_; }
-  // Collective: compares all. Throws UsageError on every rank naming the parameter and the ranks
-  // that differ, but where rounding explains it: there the others take the values of rank 0.
+  // Collective: compares all parameters. Throws UsageError on every rank naming the parameter and
+  // the ranks that differ, unless rounding explains it. In that case the others take the values of
+  // rank 0.
   void resolve();
-  // Collective with ZeRO, after resolve(): the same of writes that the optimiser's last step has
-  // hidden.
+  // Collective with ZeRO, after resolve(): throws UsageError likewise for writes that the
+  // optimiser's last step has hidden.
   void compare_writes_before_update() const;
-  // All ranks have the same values.
+  // Tells that all ranks have the same values.
   void reset();
-  // An optimiser's step begins, which will make values equal with ZeRO.
+  // Notes that an optimiser's step begins, which will make values equal with ZeRO.
   void begin_update();
 
  private:

@@ -18,10 +18,10 @@ struct StepFacts {
   double alarm = 0;  // not 0: there is something to tell the others
 };
 
-// Facts that were averaged over `ranks` ranks:
-// Tells whether a rank had a batch.
+// Returns whether a rank had a batch, from facts that were averaged over `ranks` ranks.
 [[nodiscard]] bool any_present(const StepFacts& facts, int ranks);
-// Tells whether a rank has an alarm, or the checksums of ranks differ, all of which have a batch.
+// Returns whether a rank has an alarm, or whether the checksums of ranks differ while all of them
+// have a batch. `facts` are averaged likewise.
 [[nodiscard]] bool tell_of_divergence(const StepFacts& facts, int ranks);
 
 // Facts in memory that ranks reduce: kCount numbers of fp32 or fp64.

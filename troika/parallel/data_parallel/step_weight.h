@@ -19,15 +19,15 @@ class StepWeight {
   StepWeight(Session session, Normalization normalization)
       : session_(std::move(session)), normalization_(normalization) {}
 
-  // This rank's weight in the next average.
+  // Returns this rank's weight in the next average.
   [[nodiscard]] const std::shared_ptr<double>& value() const { return value_; }
   [[nodiscard]] Normalization normalization() const { return normalization_; }
 
-  // Returns what this rank multiplies its gradients by, whose weight is `own` in this step.
-  // Collective where they are normalised before their reduction.
+  // Returns the factor of this rank's gradients, with the weight `own` in this step. Collective
+  // where they are normalised before their reduction.
   [[nodiscard]] double factor_before_reduction(double own) const;
-  // Returns what averages are to be multiplied by, and forgets the weight. Throws UsageError where
-  // all ranks that are there said zero.
+  // Returns the factor of averages, and resets the weight. Throws UsageError where all ranks that
+  // are there said zero.
   [[nodiscard]] double factor_after_reduction(const StepFacts& facts);
 
  private:

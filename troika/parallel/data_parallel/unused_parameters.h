@@ -17,22 +17,22 @@ class UnusedParameters {
  public:
   enum class Policy { kRefuse, kAllow };
 
-  // `slots` must outlive this.
+  // Lists the unused parameters of a pass. `slots` must outlive this.
   UnusedParameters(std::span<const GradientSlot> slots, Session session, Policy policy);
 
-  // Of this rank in this pass: none, and one more. Indices are those of slots.
+  // Clear this rank's list of this pass, and add one to it. Indices are those of slots.
   void clear() { unused_.clear(); }
   void add(std::size_t index) { unused_.push_back(index); }
-  // Whether the policy refuses what is unused.
+  // Returns whether there are unused parameters and the policy refuses them.
   [[nodiscard]] bool are_refused() const { return policy_ == Policy::kRefuse && !unused_.empty(); }
-  // What is wrong with them; empty unless they are refused.
+  // Returns the error to report; empty unless they are refused.
   [[nodiscard]] ValidationError validate() const;
 
-  // Collective where they are allowed: starts to count the ranks that use each parameter. A rank
-  // that is not `present` uses none.
+  // Starts to count the ranks that use each parameter; collective if the policy allows unused ones.
+  // A rank that is not `present` uses none.
   void start_count(bool present);
   void wait_for_count() const { counting_.wait(); }
-  // On how many ranks each slot has a gradient; empty where nothing is counted.
+  // Returns the number of ranks with a gradient for each slot; empty if they are not counted.
   [[nodiscard]] std::span<const std::int32_t> users() const;
 
  private:

@@ -19,7 +19,7 @@ class ValueDigest {
 
   explicit ValueDigest(std::span<const NamedTensor> tensors);
 
-  // Of the segment that is hashed in this pass.
+  // Returns the digest of the segment that is hashed in this pass.
   [[nodiscard]] std::uint64_t of_segment(std::uint64_t pass) const;
 
  private:

@@ -14,27 +14,27 @@ namespace troika::detail {
 
 class WriteTracker {
  public:
-  // `on_move` is called for a parameter that has got other memory, and may move it again; it may be
-  // null. `slots` must outlive this.
+  // Tracks `slots`, which must outlive this. `on_move` is called for a parameter that has got other
+  // memory, and may move it again. It may be null.
   WriteTracker(std::span<GradientSlot> slots, std::function<void(GradientSlot&)> on_move);
 
   // Looks for parameters with other memory. Throws UsageError naming one that has changed its
   // dtype, device or shape.
   void find_moves();
-  // All ranks have the same values: counts begin anew. Throws as find_moves() does, where there is
-  // an `on_move` for what has moved until now.
+  // Begins all counts anew, when all ranks have the same values. Calls find_moves() first if there
+  // is an `on_move`, and throws as it does.
   void reset();
 
-  // Since reset(): the number of writes that autograd has counted, and whether find_moves() has
-  // found one.
+  // Return the number of writes that autograd has counted since reset(), and whether find_moves()
+  // has found a move since.
   [[nodiscard]] std::uint64_t count() const { return sum_of_versions() - base_sum_; }
   [[nodiscard]] bool moved() const { return moved_; }
-  // The same of each parameter, moves included.
+  // Returns the number of writes to each parameter since reset(), moves included.
   [[nodiscard]] std::vector<std::uint32_t> writes() const;
 
-  // Autograd's counters, by slot.
+  // Returns autograd's counters, by slot.
   [[nodiscard]] std::vector<std::uint32_t> versions() const;
-  // Throws UsageError naming the first parameter whose counter is not that of `versions`.
+  // Throws UsageError naming the first parameter whose counter differs from that in `versions`.
   void throw_if_written(std::span<const std::uint32_t> versions) const;
 
  private:

@@ -18,15 +18,15 @@
 namespace troika {
 
 struct PipelineOptions {
-  // As in the recipe: "1f1b", "zb-h1", ...
+  // The name of the schedule, as in the recipe: "1f1b", "zb-h1", ...
   std::string schedule = "1f1b";
-  // Stages on each rank.
+  // The number of stages on each rank.
   int virtual_stages = 1;
-  // What the tensors between stages are in where they do not say it themselves.
+  // The type of the tensors between stages that do not give one themselves.
   at::ScalarType type = at::kFloat;
 };
 
-// What a pass over the microbatches of a step gave on this rank.
+// The result of a pass over the microbatches of a step on this rank.
 struct PipelineReport {
   LossTerms loss;                  // zero unless the last stage is here
   int peak_stage_activations = 0;  // forward passes whose backward pass was to come, at most
@@ -34,31 +34,32 @@ struct PipelineReport {
 
 class PipelineExecutor {
  public:
-  // `stages`: this rank's stages in ascending order, as Schedule::stages_of() numbers them. All
-  // ranks of `pipeline` get equal options. `trace` may be null. They must outlive this.
+  // Runs `stages`, this rank's stages in ascending order, as Schedule::stages_of() numbers them.
+  // All ranks of `pipeline` get equal options. `trace` may be null. The stages and the trace must
+  // outlive this.
   PipelineExecutor(std::vector<Stage*> stages, Group pipeline, PipelineOptions options,
                    Trace* trace);
 
-  // Whether the last stage of the model, which gives the loss, is on this rank.
+  // Returns whether the last stage of the model, which gives the loss, is on this rank.
   [[nodiscard]] bool has_last_stage() const { return has_last_stage_; }
 
-  // Told the loss as soon as all forward passes of this rank are done, and before its last backward
-  // pass.
+  // Receives the loss as soon as all forward passes of this rank are done, and before its last
+  // backward pass.
   using LossHook = std::function<void(const LossTerms& loss)>;
-  // Told what the model predicts, [samples, ...], where the last stage is.
+  // Receives the predictions of the model, [samples, ...], on the rank of the last stage.
   using PredictionHook = std::function<void(const Microbatch&, const at::Tensor& predictions)>;
 
-  // Collective among the ranks of the pipeline, with the same microbatches on each: forward and
-  // backward passes, in the schedule's order. Each transfer has `timeout` from when it is posted.
-  // Throws DeadlineError, PeerError.
+  // Runs forward and backward passes in the schedule's order. Collective among the ranks of the
+  // pipeline, with the same microbatches on each. Each transfer has `timeout` from when it is
+  // posted. Throws DeadlineError, PeerError.
   PipelineReport train(std::span<const Microbatch> microbatches, double loss_scale,
                        UnitHooks& hooks, Seconds timeout, const LossHook& after_forward);
-  // The same without backward passes.
+  // Runs the forward passes alone; otherwise as train().
   PipelineReport evaluate(std::span<const Microbatch> microbatches, UnitHooks& hooks,
                           Seconds timeout, const PredictionHook& on_prediction = {});
 
-  // What this pipeline's ranks do in a step of so many microbatches, at least one; proven before it
-  // is given.
+  // Returns the validated schedule of this pipeline's ranks for a step of so many microbatches, at
+  // least one.
   [[nodiscard]] const Schedule& schedule_for(int microbatches);
 
  private:

@@ -24,26 +24,28 @@
 namespace troika {
 
 struct ModulePipelineOptions {
-  // Ranks among which the units are divided; the others are data ranks.
+  // The ranks among which the units are divided; the others are data ranks.
   int pipeline = 1;
-  // "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v". A module's weight gradients come
-  // with those of its input, so the zero-bubble schedules have empty W.
+  // The schedule: "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2" or "zb-v". A module
+  // computes its weight gradients together with those of its input, so the zero-bubble schedules
+  // have empty W.
   std::string schedule = "1f1b";
-  // Stages on each pipeline rank, as in a recipe; 0 and 1: as few as the schedule takes
-  // (2 for "zb-v", 1 for others).
+  // The stages on each pipeline rank, as in a recipe. 0 and 1 stand for as few as the schedule
+  // takes (2 for "zb-v", 1 for others).
   int virtual_stages = 0;
-  // Units of each stage, first to last; empty: cut by their cost.
+  // The number of units of each stage, first to last; if empty, units are cut by their cost.
   std::vector<std::int64_t> stage_units = {};
-  // That a data rank's batch is split into.
+  // The number of microbatches that a data rank's batch is split into.
   int microbatches = 1;
-  // 0 to 3 over the data ranks. 3 recomputes every unit.
+  // The ZeRO stage over the data ranks, 0 to 3. Stage 3 recomputes every unit.
   int zero_stage = 0;
-  // kUnits: every unit runs again in the backward pass, a recipe's activation_checkpoint = "full".
+  // The units that run again. kUnits stands for all, a recipe's activation_checkpoint = "full".
   Recompute recompute = Recompute::kNone;
-  // fp32 or fp64, of parameters and hidden states.
+  // The type of parameters and hidden states, fp32 or fp64.
   at::ScalarType type = at::kFloat;
   BucketSizes buckets = {};
-  // For one collective or transfer; by default the session's, over the caller's groups 60 s.
+  // The time-out of one collective or transfer. The default is the session's, or 60 s over the
+  // caller's groups.
   std::optional<Seconds> timeout = {};
 };
 
@@ -54,73 +56,73 @@ struct PipelineGroups {
   Group data = {};
 };
 
-// What this rank's optimiser updates: elements [begin, begin + tensor.numel()) of a parameter.
+// The elements [begin, begin + tensor.numel()) of a parameter that this rank's optimiser updates.
 struct ParameterShard {
   std::string name;  // "stem.conv.weight"
   std::int64_t begin = 0;
   at::Tensor tensor;  // flat
 };
 
-// Not thread safe. train(), evaluate(), clip_grad_norm() and each_value() are collective among all
-// ranks; once one of them has failed on a rank, all of them throw UsageError there ("an earlier
-// step has failed"): make a new ModulePipeline.
+// A model of units, cut into pipeline stages and replicated over data ranks. Thread safety: none.
+// train(), evaluate(), clip_grad_norm() and each_value() are collective among all ranks. Once one
+// of them has failed on a rank, all of them throw UsageError there ("an earlier step has failed"):
+// make a new ModulePipeline.
 class ModulePipeline {
  public:
-  // Makes the groups: data ranks are neighbours, pipeline ranks are size / pipeline apart. Throws
-  // UsageError naming an option that does not fit, a parameter that cannot be taken in, or that
-  // differs between data ranks; initial values are those of the first data rank.
+  // Makes the groups: data ranks are neighbours, pipeline ranks are size / pipeline apart. Initial
+  // values are those of the first data rank. Throws UsageError naming an option that does not fit,
+  // a parameter that cannot be taken in, or one that differs between data ranks.
   ModulePipeline(const std::vector<NamedUnit>& units, const UnitLoss& loss, const Session& session,
                  const ModulePipelineOptions& options = {});
-  // Over groups that are there already; options.pipeline is pipeline.size().
+  // Uses existing groups; options.pipeline is pipeline.size().
   ModulePipeline(const std::vector<NamedUnit>& units, const UnitLoss& loss, PipelineGroups groups,
                  ModulePipelineOptions options = {});
   ModulePipeline(ModulePipeline&&) noexcept;
   ModulePipeline& operator=(ModulePipeline&&) noexcept;
   ~ModulePipeline();
 
-  // For torch::optim: the tensors that this rank updates, in order. Their gradients are set by
-  // train(). For optimisers that work element by element (all of torch::optim but LBFGS).
+  // Returns the tensors that this rank updates, in order, for torch::optim. train() sets their
+  // gradients. Optimisers must work element by element (all of torch::optim but LBFGS).
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
   [[nodiscard]] const std::vector<ParameterShard>& shards() const;
 
-  // Forward and backward passes of this data rank's batch ([samples, ...], any number of samples,
-  // none as well; the same on all ranks of a pipeline). Sets the gradient of the mean loss over the
-  // samples of all data ranks, and returns that mean. Values written to shards(), by an optimiser
-  // or by hand, or by torch::load to modules() are gathered first. A parameter that a forward pass
-  // leaves out has a gradient of zero. Throws UsageError where no rank has a sample (after which
-  // the next step works), and naming a parameter that was frozen, set to be trained, added or
-  // replaced since the model was made: on ranks that have the unit, while the others run into
-  // DeadlineError or PeerError.
+  // Runs forward and backward passes of this data rank's batch. It is [samples, ...] with any
+  // number of samples, zero included, and the same on all ranks of a pipeline. Sets the gradient of
+  // the mean loss over the samples of all data ranks, and returns that mean. Values written to
+  // shards(), by an optimiser or by hand, or by torch::load to modules() are gathered first. A
+  // parameter that a forward pass leaves out has a gradient of zero. Throws UsageError if no rank
+  // has a sample; the next step works. Throws UsageError naming a parameter that was frozen, set to
+  // be trained, added or replaced since the model was made, on ranks that have the unit. The other
+  // ranks run into DeadlineError or PeerError.
   double train(const at::Tensor& inputs, const at::Tensor& targets);
-  // The same with any number of tensors, [samples, ...] each: units take them by name, and so does
-  // the loss.
+  // Trains on any number of tensors, [samples, ...] each. Units and the loss take them by name.
   double train(const TensorMap& batch);
-  // The mean loss alone, with modules in eval().
+  // Return the mean loss alone, with modules in eval().
   double evaluate(const at::Tensor& inputs, const at::Tensor& targets);
   double evaluate(const TensorMap& batch);
-  // After train(): scales gradients so that their norm over the model is at most `max_norm`, and
+  // Scales the gradients of train() so that their norm over the model is at most `max_norm`, and
   // returns the norm. A norm that is not finite leaves them as they are.
   double clip_grad_norm(double max_norm);
 
   // Calls `act` with the name and the whole value of each parameter and each buffer of this rank's
-  // units, frozen ones among them: for saving and looking. The value is there during the call.
-  // Buffers (batch-norm's statistics) are this data rank's own.
+  // units, frozen ones among them, for saving and inspection. The value is valid during the call.
+  // Buffers (batch-norm's statistics) are those of this data rank.
   void each_value(const std::function<void(const std::string&, const at::Tensor&)>& act);
-  // The way back: `value_of` gives the value for a name, undefined for one that stays as it is. Not
-  // collective, but to be called on all data ranks that have the unit, with the same values. Throws
+  // Loads values: `value_of` gives the value for a name, undefined for one that stays as it is. Not
+  // collective, but call it on all data ranks that have the unit, with the same values. Throws
   // UsageError naming a value of another shape.
   void load_values(const std::function<at::Tensor(const std::string& name)>& value_of);
 
-  // This rank's units: names, and modules. Their parameters are NaN between calls at stage 3; at
-  // stages 1 and 2 what other ranks update is out of date from an optimiser's step to the next
-  // train(), evaluate() or each_value().
+  // Return the names and modules of this rank's units. Their parameters are NaN between calls at
+  // stage 3. At stages 1 and 2 the parameters that other ranks update are out of date from an
+  // optimiser's step to the next train(), evaluate() or each_value().
   [[nodiscard]] std::vector<std::string> unit_names() const;
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
-  // For a DistributedSampler: this data rank, of how many.
+  // Return this data rank and the number of data ranks, for a DistributedSampler.
   [[nodiscard]] int data_rank() const;
   [[nodiscard]] int data_ranks() const;
-  // Bytes of values, gradients and buffers for them that this rank holds; the optimiser's state
-  // comes to it.
+  // Returns the bytes of values, gradients and buffers for them that this rank holds. The
+  // optimiser's state is not included.
   [[nodiscard]] std::int64_t memory_bytes() const;
 
  private:

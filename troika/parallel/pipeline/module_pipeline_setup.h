@@ -16,14 +16,14 @@ namespace troika::detail {
 [[nodiscard]] ModulePipelineOptions resolved(ModulePipelineOptions options, int pipeline);
 [[nodiscard]] ModulePipelineOptions with_timeout(ModulePipelineOptions options, Seconds usual);
 
-// Borders of the stages among the units. Throws UsageError, the same on all ranks.
+// Returns the borders of the stages among the units. Throws UsageError, the same on all ranks.
 [[nodiscard]] std::vector<int> cut_units(std::span<const NamedUnit> units,
                                          const ModulePipelineOptions& options);
 
 // Collective.
 [[nodiscard]] PipelineGroups groups_of(const Session& session, int pipeline);
 
-// Names of the parameters of the whole model, all stages. Collective over `pipeline`.
+// Returns the names of the parameters of the whole model, all stages. Collective over `pipeline`.
 [[nodiscard]] std::vector<std::string> names_of_all(const Arena& arena, const Group& pipeline,
                                                     Seconds timeout);
 

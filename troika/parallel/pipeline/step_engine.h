@@ -12,8 +12,8 @@ namespace troika {
 
 class StepEngine {
  public:
-  // What it works with; all must outlive it. `tells_loss`: this rank's loss counts in the sums. One
-  // rank of each tensor axis tells it.
+  // The parts of the engine; all must outlive it. With `tells_loss` this rank's loss counts in the
+  // sums. Set it on one rank of each tensor axis.
   struct Parts {
     PipelineExecutor& pipeline;
     ReplicaSync& sync;
@@ -26,7 +26,7 @@ class StepEngine {
   struct Work {
     std::span<const Microbatch> microbatches;
     double loss_scale = 1;
-    // Of this rank; its loss is filled in.
+    // The contribution of this rank; differentiate() fills in the loss.
     StepPart own = {};
     Seconds timeout = Seconds(60);
   };
@@ -44,7 +44,7 @@ class StepEngine {
   [[nodiscard]] int peak_stage_activations() const { return peak_stage_activations_; }
 
  private:
-  // Nothing of a rank whose loss others tell already.
+  // Returns `own`, without its loss and targets if another rank reports them already.
   [[nodiscard]] StepPart told(StepPart own) const;
 
   Parts parts_;

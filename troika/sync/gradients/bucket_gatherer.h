@@ -25,7 +25,7 @@ struct ShardedBucket {
 
 class BucketGatherer {
  public:
-  // `timeout` is for each bucket.
+  // Gathers `buckets` over `group`. `timeout` is for each bucket.
   BucketGatherer(std::vector<ShardedBucket> buckets, Group group, Seconds timeout);
 
   // Ends the label of every operation that is started from now on.

@@ -30,33 +30,34 @@ struct ReducedBucket {
   std::string label;  // of its operations
   at::ScalarType dtype;
   std::int64_t elements = 0;
-  // One dimension, contiguous. Undefined while a bucket that borrows memory has none.
+  // The gradients, one dimension, contiguous. Undefined while a bucket that borrows memory has
+  // none.
   at::Tensor gradients = {};
-  // From stage 1 on: how many elements each rank keeps, and where this rank's sums go, which may be
-  // inside `gradients`.
+  // The number of elements that each rank keeps, from stage 1 on, and the memory for this rank's
+  // sums, which may be inside `gradients`.
   std::vector<std::int64_t> counts = {};
   at::Tensor shard = {};
 
-  // What this rank keeps of the sums.
+  // Returns the sums that this rank keeps.
   [[nodiscard]] const at::Tensor& sums() const { return counts.empty() ? gradients : shard; }
 };
 
 class BucketReducer {
  public:
-  // Who makes the gradients. Buckets are named by their places in the order.
+  // The producer of the gradients. Buckets are named by their places in the order.
   class Front {
    public:
     virtual ~Front() = default;
-    // The bucket's gradients go to `gradients` from now on, with whatever is in it; undefined: its
-    // buffer has been taken back.
+    // Directs the bucket's gradients to `gradients` from now on; its content is arbitrary. If
+    // undefined, the bucket's buffer has been released.
     virtual void place_gradients(std::size_t bucket, const at::Tensor& gradients) = 0;
-    // The bucket is about to be reduced: fills in what no contribution has written. May run
-    // collectives of its own.
+    // Fills in the gradients that no contribution has written, before the bucket is reduced. May
+    // run collectives of its own.
     virtual void complete_gradients(std::size_t bucket) = 0;
   };
 
   struct Options {
-    // A sum is taken over this group first, and then over `replicate`.
+    // The groups of a sum: first over `shard`, then over `replicate`.
     Group shard = {};
     Group replicate = {};
     ReduceOp op = ReduceOp::kSum;
@@ -65,43 +66,43 @@ class BucketReducer {
     Seconds timeout{60};  // for each operation
   };
 
-  // `front` must outlive this.
+  // Reduces `buckets`. `front` must outlive this.
   BucketReducer(std::vector<ReducedBucket> buckets, Front& front, Options options);
   BucketReducer(const BucketReducer&) = delete;
   BucketReducer& operator=(const BucketReducer&) = delete;
 
   [[nodiscard]] std::span<const ReducedBucket> buckets() const { return buckets_; }
-  // Memory of the buffers that have been borrowed, and how many there are.
+  // Return the memory of the borrowed buffers, and their number.
   [[nodiscard]] std::int64_t buffer_bytes() const { return pool_.bytes(); }
   [[nodiscard]] std::size_t buffers() const { return pool_.count(); }
 
-  // Ends the label of every operation that is started from now on.
+  // Sets the suffix of the label of every operation that is started from now on.
   void label_with(const std::string& suffix) { suffix_ = suffix; }
-  // The bucket's label, with `what` and that suffix.
+  // Returns the bucket's label, with `what` and that suffix.
   [[nodiscard]] std::string label_of(std::size_t bucket, std::string_view what = {}) const;
   void set_timeout(Seconds timeout) { options_.timeout = timeout; }
-  // A buffer is only taken back where its reduction has ended already; else there is one more of
-  // them. For passes in which ranks wait for each other elsewhere.
+  // Makes buckets borrow without waiting: a buffer is only reused once its reduction has ended;
+  // otherwise one more is made. For passes in which ranks wait for each other elsewhere.
   void borrow_without_waiting() { borrow_waits_ = false; }
 
-  // Nothing is started; a bucket starts after so many contributions.
+  // Begins a step, in which no bucket is started yet. A bucket starts after so many contributions.
   void begin_step(std::span<const int> contributions);
-  // Gives the bucket memory if it has none: a contribution is about to be written.
+  // Gives the bucket memory if it has none, before a contribution is written.
   void borrow_memory(std::size_t bucket);
-  // A contribution has been made.
+  // Counts a contribution to the bucket.
   void add_contribution(std::size_t bucket);
-  // Starts the buckets whose turn it is and whose contributions are all there.
+  // Starts the buckets that are next in the order and have all their contributions.
   void start_complete();
-  // Starts all that have not been started.
+  // Starts all buckets that have not been started.
   void start_rest();
   [[nodiscard]] bool all_started() const { return next_ == buckets_.size(); }
   [[nodiscard]] bool is_started(std::size_t bucket) const { return progress_[bucket].started; }
-  // Waits for all buckets: this rank's sums are whole then. Throws DeadlineError, PeerError.
+  // Waits for all buckets; this rank's sums are then complete. Throws DeadlineError, PeerError.
   void wait();
 
-  // Waits for what has been started, and gives it up: the step has failed.
+  // Waits for the operations that have been started, and discards the step, which has failed.
   void abort();
-  // The same, with what has been added up in buffers since.
+  // Settles the step as abort() does, and also drops the gradients added up in buffers since.
   void drop_gradients();
 
  private:
@@ -114,14 +115,14 @@ class BucketReducer {
     std::string label;  // of the operation under way
   };
   void start(std::size_t bucket);
-  // Of an operation of the bucket that starts now, or goes on.
+  // Labels an operation of the bucket that starts now, or goes on.
   [[nodiscard]] Call label_call(std::size_t bucket);
   [[nodiscard]] GradientBucket hook_argument(std::size_t bucket);
-  // Waits for the reductions over the shard group that have been started, but for the last ones,
-  // and starts those over the replicate group.
+  // Waits for the reductions over the shard group that have been started, but for the last ones.
+  // Starts those over the replicate group.
   void retire_all_but(std::size_t last);
   void retire(std::size_t bucket);
-  // Waits for the bucket's operation and takes its buffer back.
+  // Waits for the bucket's operation and releases its buffer.
   void settle(std::size_t bucket);
 
   std::vector<ReducedBucket> buckets_;

@@ -12,17 +12,18 @@ namespace troika {
 
 class BufferPool {
  public:
-  // Memory comes from `group.allocate`. `usual`: up to so many buffers are made before one is
-  // given that is larger than it need be.
+  // Allocates memory with `group.allocate`. Up to `usual` buffers are made before one is given that
+  // is larger than it need be.
   BufferPool(Group group, std::size_t usual) : group_(std::move(group)), usual_(usual) {}
 
-  // `bytes` bytes with whatever is in them. A buffer of that size if one is free, then a new one up
-  // to the usual number, then a larger one, then a new one in place of a smaller one.
+  // Returns `bytes` bytes with arbitrary content. Prefers a free buffer of that size, then a new
+  // one up to the usual number, then a larger one, then a new one in place of a smaller one.
   [[nodiscard]] at::Tensor acquire(std::int64_t bytes);
-  // What acquire() gave, which is not used any more. Beyond the usual number it is freed.
+  // Releases a buffer from acquire() that is not used any more. Beyond the usual number it is
+  // freed.
   void release(const at::Tensor& buffer);
 
-  // Buffers there are, free or not, and their bytes.
+  // Return the number of buffers, free or not, and their bytes.
   [[nodiscard]] std::size_t count() const { return buffers_.size(); }
   [[nodiscard]] std::int64_t bytes() const;
 

@@ -14,21 +14,22 @@ namespace troika {
 
 class CoalescedAllReduce {
  public:
-  // What ranks hold of a parameter that has a slice: the same slice, or slices that may overlap,
-  // which are summed where they lie in the whole.
+  // The slices that ranks hold of a parameter that has one: the same slice, or slices that may
+  // overlap, which are summed where they lie in the whole.
   enum class Slices { kSame, kOverlapping };
 
-  // All ranks of `group` give the same parameters. Nothing ever happens in a group of one.
+  // Sums `parameters`, which must be the same on all ranks of `group`. Has no effect in a group of
+  // one.
   CoalescedAllReduce(Group group, std::vector<const Parameter*> parameters, Slices slices);
 
-  // Collective, blocking: leaves the sums in the gradients, which are claimed. Throws
-  // DeadlineError, PeerError.
+  // Sums the gradients in place, and claims them. Collective, blocking. Throws DeadlineError,
+  // PeerError.
   void run(std::string_view label, Seconds timeout);
-  // Of the buffer, made by the first run().
+  // Returns the bytes of the buffer, which the first run() makes.
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
-  // Where a parameter's gradient lies in `slice_buffer`, which is its own of the buffer.
+  // Returns the place of a parameter's gradient in `slice_buffer`, its slice of the buffer.
   [[nodiscard]] at::Tensor slice_view(const Parameter& parameter,
                                       const at::Tensor& slice_buffer) const;
   [[nodiscard]] std::int64_t elements_of(const Parameter& parameter) const;

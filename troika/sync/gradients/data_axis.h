@@ -19,16 +19,17 @@ namespace troika {
 
 class DataAxis final : public UnitHooks {
  public:
-  // Over the groups of `arena.sharding()`, and `partial`. `timeout` is for each collective.
+  // Reduces and gathers over the groups of `arena.sharding()`, and `partial`. `timeout` is for each
+  // collective.
   explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60));
 
-  // A new step, in which every unit with parameters is going to be ready `microbatches` times on
-  // this rank (none: it has no microbatch in the step, and its gradients count as zero).
+  // Begins a step, in which every unit with parameters becomes ready `microbatches` times on this
+  // rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
   void begin_step(int microbatches, Seconds timeout);
-  // Waits for the sums over the data axis: the gradients of Arena::local_shards() are whole then,
-  // and own values may be written. Throws DeadlineError, PeerError.
+  // Waits for the sums over the data axis. The gradients of Arena::local_shards() are then
+  // complete, and own values may be written. Throws DeadlineError, PeerError.
   void finish();
-  // Own values have changed, by the optimiser or by a file: gathers them, without waiting for them.
+  // Gathers own values that the optimiser or a file has changed, without waiting for them.
   void after_update();
 
   void begin_pass(int microbatch, int stage) override;
@@ -37,7 +38,7 @@ class DataAxis final : public UnitHooks {
   void prepare_gradients(int unit) override;
   void gradients_ready(int unit) override;
 
-  // Memory beside the arena's.
+  // Returns the bytes of memory beside the arena's.
   [[nodiscard]] std::int64_t buffer_bytes() const {
     return reducer_.buffer_bytes() + gatherer_.buffer_bytes();
   }

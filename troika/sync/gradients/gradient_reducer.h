@@ -17,7 +17,7 @@
 
 namespace troika {
 
-// Groups whose ranks hold partial sums of some parameters, as ParameterSpec::partial_over says.
+// The groups whose ranks hold partial sums of some parameters, as ParameterSpec::partial_over says.
 struct PartialGroups {
   Group tensor = {};
   // The first and the last pipeline stage, where they share a tied weight.
@@ -29,31 +29,32 @@ class GradientReducer final : private BucketReducer::Front {
   // Sums over the groups of `arena.sharding()`. Every rank of them must have the same layout.
   GradientReducer(Arena& arena, const PartialGroups& partial);
 
-  // A new step, in which every unit with parameters is going to be ready `microbatches` times on
-  // this rank (none: it has no microbatch in the step, and its gradients count as zero). `timeout`
-  // is for each bucket.
+  // Begins a step, in which every unit with parameters becomes ready `microbatches` times on this
+  // rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
+  // `timeout` is for each bucket.
   void begin_step(int microbatches, Seconds timeout);
   // Ends the label of every operation that is started from now on: ", microbatch 3 (stage 1)", or
-  // nothing outside of a pass.
+  // empty outside of a pass.
   void label_with(const std::string& pass) { reducer_.label_with(pass); }
   // Gives memory to the gradients that the unit contributes to, where they have none of their own.
   void prepare_gradients(int unit);
-  // Starts the buckets whose turn it is once all of their units have been ready for the last time.
+  // Starts the buckets that are next in the order, once all of their units have been ready for the
+  // last time.
   void gradients_ready(int unit);
-  // Starts what has not been started (parameters without a contribution count as zero) and waits
-  // for all buckets. Then the gradients of the arena's shards are sums over the axis. Throws
-  // DeadlineError or PeerError.
+  // Starts the remaining buckets (parameters without a contribution count as zero) and waits for
+  // all. The gradients of the arena's shards are then sums over the axis. Throws DeadlineError or
+  // PeerError.
   void finish();
 
   [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
-  // Positions in the arena's buckets, in the order in which they start.
+  // Returns positions in the arena's buckets, in the order in which they start.
   [[nodiscard]] std::vector<std::size_t> order() const;
-  // Memory for gradients beside the arena's.
+  // Returns the memory for gradients beside the arena's.
   [[nodiscard]] std::int64_t buffer_bytes() const;
   [[nodiscard]] std::size_t buffers() const { return reducer_.buffers(); }
 
  private:
-  // What a bucket of the arena has beside its reduction over the data axis.
+  // A bucket of the arena, with its operations beside the reduction over the data axis.
   struct ArenaBucket {
     std::size_t bucket = 0;  // in the arena's
     int contributors = 0;    // units

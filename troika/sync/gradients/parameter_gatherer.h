@@ -23,30 +23,31 @@ namespace troika {
 
 class ParameterGatherer {
  public:
-  // Over the shard group of `arena.sharding()`.
+  // Gathers over the shard group of `arena.sharding()`.
   ParameterGatherer(Arena& arena, Seconds timeout);
 
-  // The passes of a step begin; `timeout` is for one gather.
+  // Begins the passes of a step; `timeout` is for one gather.
   void begin_step(Seconds timeout);
-  // They are over. Waits for every gather, as wait() does.
+  // Ends the passes of the step. Waits for every gather, as wait() does.
   void end_step();
   // Ends the label of every gather that is started from now on: ", microbatch 3 (stage 1)", or
-  // nothing outside of a pass.
+  // empty outside of a pass.
   void label_with(const std::string& pass) { gatherer_.label_with(pass); }
   // Returns when the unit's values can be read. At stage 3 starts the gather of the next unit in
   // `direction`. Throws DeadlineError, PeerError.
   void unshard(int unit, Direction direction);
-  // Stage 3: the unit's buffer may be used for another one.
+  // Lets another unit use the unit's buffer, at stage 3.
   void reshard(int unit);
-  // Waits for every gather that has been started: own values may be written afterwards. At stages 1
+  // Waits for every gather that has been started; own values may be written afterwards. At stages 1
   // and 2, all values can be read.
   void wait();
-  // Own values have changed: stages 1 and 2 start to gather them all; stage 3 forgets what it has
-  // gathered, and starts with the first unit.
+  // Handles a change of own values. Stages 1 and 2 start to gather them all. Stage 3 drops the
+  // values it has gathered, and starts with the first unit.
   void refresh();
 
-  // Stage 3: memory of the buffers, the most that were in use at once, and the positions in the
-  // arena's buckets of what has been gathered since the last refresh(), in order.
+  // Return statistics of stage 3: the memory of the buffers, the most buffers in use at once, and
+  // the gathered buckets. Those are positions in the arena's buckets since the last refresh(), in
+  // order.
   [[nodiscard]] std::int64_t buffer_bytes() const { return pool_.bytes(); }
   [[nodiscard]] std::size_t most_buffers() const { return most_; }
   [[nodiscard]] const std::vector<std::size_t>& gathers() const { return gathers_; }
@@ -63,11 +64,11 @@ class ParameterGatherer {
   // Starts the gather of a bucket that is not resident.
   void fetch(std::size_t bucket);
   void prefetch(int unit, Direction direction);
-  // The gathers of what is not resident of the unit.
+  // Starts the gathers of the unit's buckets that are not resident.
   void fetch_unit(int unit);
   // Waits for the bucket, and gives its parameters their values.
   void attach_working_weights(std::size_t bucket);
-  // Drops the bucket that was wanted the longest ago, unless it is in use; tells if there was one.
+  // Drops the least recently wanted bucket that is not in use; returns whether there was one.
   bool evict_oldest();
 
   Arena& arena_;
@@ -76,7 +77,7 @@ class ParameterGatherer {
   BufferPool pool_;
   std::size_t most_ = 0;
   std::vector<std::size_t> gathers_;
-  // Units that passes of a step began with, but for its first pass.
+  // The units that passes of a step began with, but for its first pass.
   std::vector<int> began_with_, began_with_before_;
   bool in_step_ = false;
   bool left_stage_ = false;  // in this step

@@ -17,7 +17,7 @@ struct RandomOptions {
   bool operator==(const RandomOptions&) const = default;
 };
 
-// How many held-out samples there are when held_out_fraction is above 0: a stream of their own.
+// The number of held-out samples when held_out_fraction is above 0. They are a separate stream.
 inline constexpr std::int64_t kRandomHeldOutSamples = 256;
 
 [[nodiscard]] const DataKind& random_kind();

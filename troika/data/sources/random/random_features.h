@@ -17,7 +17,7 @@ namespace troika {
 class NormalTable {
  public:
   NormalTable();
-  // The numbers of (key, sample), from the first one.
+  // Fills `out` with the numbers of (key, sample), from the first one.
   void fill(std::uint64_t key, std::uint64_t sample, std::span<float> out) const;
 
  private:
@@ -30,7 +30,7 @@ class NormalTable {
 class LinearTeacher {
  public:
   LinearTeacher(std::uint64_t key, std::size_t inputs, std::size_t outputs);
-  // features [inputs] to scores [outputs].
+  // Maps features [inputs] to scores [outputs].
   void score(std::span<const float> features, std::span<double> scores) const;
 
  private:

@@ -14,16 +14,16 @@
 
 namespace troika {
 
-// Documents in the order of `files`. Reads the head of every file on ATen's intra-op threads for
-// its key. Throws DataError naming a file that cannot be read.
+// Opens documents in the order of `files`. Reads the head of every file on ATen's intra-op threads
+// for its key. Throws DataError naming a file that cannot be read.
 [[nodiscard]] std::unique_ptr<DocumentSource> open_byte_documents(std::vector<FoundFile> files);
 
-// The same for any tokenizer. Memory: 4 bytes a token.
+// Opens documents likewise for any tokenizer. Takes 4 bytes of memory a token.
 [[nodiscard]] std::unique_ptr<DocumentSource> open_tokenized_documents(std::vector<FoundFile> files,
                                                                        const Tokenizer& tokenizer);
 
-// The keys of files by the text in them, on ATen's intra-op threads. Throws DataError naming a file
-// that cannot be read.
+// Returns the keys of files by the text in them, on ATen's intra-op threads. Throws DataError
+// naming a file that cannot be read.
 [[nodiscard]] std::vector<std::uint64_t> keys_of(std::span<const FoundFile> files);
 
 }  // namespace troika

@@ -15,13 +15,13 @@ namespace troika {
 // not a signal, and any number of files meets no limit on mappings. Const access is thread safe.
 class TextFile {
  public:
-  // `file` must outlive this. Throws DataError naming it when it cannot be opened.
+  // Opens `file`, which must outlive this. Throws DataError naming it when it cannot be opened.
   explicit TextFile(const FoundFile& file);
 
   // Fills `out` from byte `offset`. Throws DataError naming the file when it cannot be read or is
   // shorter than it was when it was found.
   void read_at(std::int64_t offset, std::span<std::byte> out) const;
-  // The text of the file from `offset`, at most `max_bytes` of it.
+  // Returns the text of the file from `offset`, at most `max_bytes` of it.
   [[nodiscard]] std::string text_at(std::int64_t offset, std::size_t max_bytes) const;
 
  private:

@@ -11,19 +11,20 @@
 
 namespace troika {
 
-// Bytes that a token of this vocabulary takes in a shard: 1, 2 or 4.
+// Returns the bytes that a token of this vocabulary takes in a shard: 1, 2 or 4.
 [[nodiscard]] std::uint32_t token_bytes_for(std::uint64_t vocab_size);
 
-// Memory: 16 bytes a document. Not atomic by itself: the file is a valid shard only after finish(),
-// since its header is written last. All members throw StorageError naming the path.
+// Writes a token shard. Takes 16 bytes of memory a document. Not atomic by itself: the file is a
+// valid shard only after finish(), since its header is written last. All members throw StorageError
+// naming the path.
 class ShardWriter {
  public:
-  // Of `header`, vocab_size, separator and tokenizer are used.
+  // Takes vocab_size, separator and tokenizer from `header`.
   ShardWriter(std::filesystem::path path, const TokenShardHeader& header);
 
-  // Tokens of the document that is being written; each below the vocabulary's size.
+  // Adds tokens to the current document; each below the vocabulary's size.
   void add_tokens(std::span<const std::int32_t> ids);
-  // Ends that document.
+  // Ends the current document.
   void end_document(std::uint64_t key, std::uint64_t text_bytes);
   [[nodiscard]] std::uint64_t tokens() const { return header_.tokens; }
 

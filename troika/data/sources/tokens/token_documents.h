@@ -9,8 +9,8 @@
 
 namespace troika {
 
-// Documents in the order of `files`. Throws DataError naming a file that is no valid shard, or two
-// that were made by different tokenizers.
+// Opens documents in the order of `files`. Throws DataError naming a file that is no valid shard,
+// or two that were made by different tokenizers.
 [[nodiscard]] std::unique_ptr<DocumentSource> open_token_documents(
     std::span<const FoundFile> files);
 

@@ -47,11 +47,11 @@ struct TokenShardHeader {
   bool operator==(const TokenShardHeader&) const = default;
 };
 
-// The 128 bytes of a header, checksum included.
+// Returns the 128 bytes of a header, checksum included.
 [[nodiscard]] std::array<std::byte, kShardHeaderBytes> encode_header(
     const TokenShardHeader& header);
 
-// Bytes of zeros behind the tokens.
+// Returns the number of zero bytes behind the tokens.
 [[nodiscard]] constexpr std::uint64_t shard_padding(std::uint64_t token_section_bytes) {
   return (8 - token_section_bytes % 8) % 8;
 }
@@ -66,16 +66,16 @@ class TokenShard {
 
   [[nodiscard]] const TokenShardHeader& header() const { return header_; }
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Tokens of a document.
+  // Returns the number of tokens of a document.
   [[nodiscard]] std::uint64_t length(std::uint64_t document) const {
     return entry(begins_, document + 1) - entry(begins_, document);
   }
   [[nodiscard]] std::uint64_t key(std::uint64_t document) const { return entry(keys_, document); }
-  // Tokens [first, first + out.size()) of a document, which must lie inside it.
+  // Reads tokens [first, first + out.size()) of a document, which must lie inside it.
   void read(std::uint64_t document, std::uint64_t first, std::span<std::int64_t> out) const;
 
  private:
-  // Table entries may be unaligned when the bytes are not a mapping.
+  // Reads a table entry, which may be unaligned when the bytes are not a mapping.
   [[nodiscard]] static std::uint64_t entry(std::span<const std::byte> table, std::uint64_t index);
   [[noreturn]] void fail(const std::string& what, std::string hint = {}) const;
   void parse_header(std::span<const std::byte> bytes);
