@@ -13,7 +13,7 @@ struct MachineFacts {
   std::string host;
   std::string cpu_model;                  // "" if the machine does not say
   int cores = 1;                          // logical cores in the affinity mask
-  int usable_cores = 1;                   // those that the quota allows, rounded down, at least one
+  int usable_cores = 1;                   // those the quota allows, rounded down, at least one
   std::uint64_t memory_bytes = 0;         // of the machine
   std::uint64_t usable_memory_bytes = 0;  // the same, or the control group's limit
   bool avx2 = false;
@@ -32,8 +32,9 @@ struct MachineFacts {
 // Returns the threads of each of `ranks` ranks that share `cores` cores: at least one.
 // OMP_NUM_THREADS takes precedence where it is set; callers see to that.
 [[nodiscard]] int threads_of_rank(int cores, int ranks);
-// Returns the memory that can still be taken, or nothing if the system does not state it. Counts
-// the machine's, with swap and what the kernel would give up for it, and the control group's limit.
+// Returns the memory that can still be taken, or nothing if the system does not state it. This is
+// the smaller of two: what is left of the machine's, with swap and what the kernel would give up
+// for it, and what is left of the control group's limit.
 [[nodiscard]] std::optional<std::uint64_t> available_memory(
     const std::filesystem::path& root = "/");
 // Returns the number of /dev/nvidia0, /dev/nvidia1, ...: what NVIDIA's driver shows.

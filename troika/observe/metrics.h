@@ -32,7 +32,7 @@ struct StepMetrics {
   std::int64_t tokens = 0;               // trained on since the start of the run
   double tokens_per_second = 0;          // of this step
   double step_seconds = 0;               // all of the step
-  double data_wait_seconds = 0;          // the wait for its batch, in step_seconds
+  double data_wait_seconds = 0;          // of these, the wait for the batch
   std::string skipped;                   // why there was no update; empty where there was one
   std::optional<Evaluation> evaluation;  // set where an evaluation followed the step
   // Other measurements: memory_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale.
