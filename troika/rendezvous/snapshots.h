@@ -1,5 +1,5 @@
-// The keys under which ranks and launchers leave snapshots of the ranks of their host in the job's
-// store, when an operation has failed, and those by which they are asked to.
+// The keys under which ranks and launchers leave, in the job's store, snapshots of the ranks of
+// their host when an operation has failed. And the keys by which they are asked for them.
 #pragma once
 
 #include <troika/rendezvous/store.h>
