@@ -29,8 +29,8 @@ struct CommBenchOptions {
   std::vector<BenchOperation> operations = {BenchOperation::kAllReduce};
   std::vector<std::int64_t> sizes;  // bytes
   BenchMemory memory = BenchMemory::kGroup;
-  // The approximate time that the counted operations of each take. A third of it to warm up comes
-  // before.
+  // The approximate time of the counted runs of each operation and size. A warm-up of a third of it
+  // comes before.
   Seconds budget{0.5};
   Seconds timeout{60};  // of one operation
 };

@@ -16,8 +16,8 @@ struct MlpBenchOptions {
   int repeats = 7;
   Seconds budget{3};  // for all repeats of a kind together
   // The comparison that is measured as well, alternating: the same steps without averaging
-  // gradients. Ranks then run at the same time, once with nothing that keeps them together, and
-  // once with a barrier after each step only.
+  // gradients. Ranks take them at the same time, once with nothing that keeps ranks together, and
+  // once with only a barrier after each step.
   enum class Compare { kNothing, kUnsynchronised } compare = Compare::kNothing;
 };
 

@@ -9,8 +9,8 @@
 
 namespace troika {
 
-// Returns what is going to be tried, the recipe's own layout where it is not, and the columns'
-// names: a line each. `user` is the recipe as it was given; there are at least two trials.
+// Returns what is going to be tried, the recipe's own layout where that is not tried, and the
+// columns' names: a line each. `user` is the recipe as it was given; there are at least two trials.
 [[nodiscard]] std::string heading_of(const VerifyOptions& options, const Recipe& user,
                                      const VerifyPlan& plan);
 // Returns the line of one trial, and a second one that says what is wrong with it, if anything is.

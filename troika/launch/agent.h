@@ -23,7 +23,7 @@ struct LaunchOptions {
   // The folder of the ranks' flight recorders, if any. The ranks find it in TROIKA_RECORDERS.
   std::filesystem::path recorders = {};
   Seconds rendezvous_timeout = Seconds(300);  // for the other nodes to come
-  // Says whether a rank that ends with status 0 must have sent an exit report, or may be any
+  // The policy for exit reports: a rank that ends with status 0 must have sent one, or may be any
   // program.
   ReportPolicy report_policy = ReportPolicy::kExpected;
   // The time that the others have, after a failure, to report what they saw.

@@ -34,8 +34,8 @@ class LocalRanks {
 
   // Returns the ends of the ranks, in the order in which they ended.
   [[nodiscard]] const std::vector<RankEnd>& ends() const { return ends_; }
-  // Returns the notice of the first rank that has reported a failure, even if it has yet to end, or
-  // that has ended badly (see failure_notice()).
+  // Returns the notice (see failure_notice()) of the first rank that has reported a failure, even
+  // if it has yet to end, or that has ended badly.
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
   // Records that ends from now on are the launcher's doing.
   void told_to_end() { told_to_end_ = true; }

@@ -2,9 +2,9 @@
 // backward, communication, optimiser and data each on a track of its own. Times count from 1970, so
 // that the traces of all ranks, whose clocks agree as well as their hosts' do, line up.
 //
-// The file is JSON in Chrome's trace event format: an object with `traceEvents`, of which those
-// with ph "M" name process ("rank 0 (host)") and tracks, and those with ph "X" are spans with `ts`
-// and `dur` in microseconds.
+// The file is JSON in Chrome's trace event format: an object with `traceEvents`.
+// Those with ph "M" name process ("rank 0 (host)") and tracks. Those with ph "X" are spans with
+// `ts` and `dur` in microseconds.
 #pragma once
 
 #include <atomic>

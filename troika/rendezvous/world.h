@@ -32,7 +32,7 @@ struct World {
   std::shared_ptr<ListeningSocket> listening = {};
   std::string source =
       "none";       // "troika", "torchrun", "slurm", "mpi", or "none" for a lone process
-  std::string job;  // tells jobs and restarts apart, the same on all ranks
+  std::string job;  // differs between jobs and restarts, the same on all ranks
 
   [[nodiscard]] bool located() const { return local_size > 0 && nodes > 0; }
 };

@@ -81,7 +81,7 @@ struct Schedule {
 
   [[nodiscard]] int stages() const { return ranks * virtual_stages; }
   // Returns the most sends of one rank that its peers have not received. With several virtual
-  // stages all its sends may be: microbatches come back to the rank that has sent them, and might
+  // stages any number is allowed: microbatches come back to the rank that has sent them, and might
   // wait for each other.
   [[nodiscard]] int most_sends() const {
     return virtual_stages == 1 ? 2 * ranks : 2 * virtual_stages * microbatches;
