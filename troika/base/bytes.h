@@ -18,7 +18,7 @@
 
 namespace troika {
 
-// a + b and a * b, or nothing when the result does not fit T.
+// Return a + b and a * b, or nothing when the result does not fit T.
 template <std::integral T>
 [[nodiscard]] constexpr std::optional<T> checked_add(T a, std::type_identity_t<T> b) {
   T result{};
@@ -32,7 +32,7 @@ template <std::integral T>
   return result;
 }
 
-// The bytes of a text, and the text of bytes; views, no copy.
+// Convert a text to its bytes and back. Both return views, without a copy.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
@@ -40,7 +40,7 @@ template <std::integral T>
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What ByteReader and ByteWriter carry: integers and floats of 1, 2, 4 or 8 bytes.
+// The types that ByteReader and ByteWriter carry: integers and floats of 1, 2, 4 or 8 bytes.
 template <class T>
 concept Scalar = (std::integral<T> && !std::same_as<T, bool>) || std::same_as<T, float> ||
                  std::same_as<T, double>;
@@ -53,7 +53,7 @@ using UnsignedOf = std::conditional_t<
                        std::conditional_t<kSize == 4, std::uint32_t, std::uint64_t>>>;
 }  // namespace detail
 
-// The little-endian bytes of a value, and back, on any host.
+// Convert a value to its little-endian bytes and back, on any host.
 template <Scalar T>
 [[nodiscard]] constexpr std::array<std::byte, sizeof(T)> to_little_endian(T value) {
   const auto bits = std::bit_cast<detail::UnsignedOf<sizeof(T)>>(value);
@@ -78,17 +78,17 @@ class ByteReader {
   ByteReader(std::span<const std::byte> bytes, std::string source)
       : bytes_(bytes), source_(std::move(source)) {}
 
-  // The next value. Throws DataError when fewer than sizeof(T) bytes are left.
+  // Returns the next value. Throws DataError when fewer than sizeof(T) bytes are left.
   template <Scalar T>
   [[nodiscard]] T read() {
     return from_little_endian<T>(take(sizeof(T)).template first<sizeof(T)>());
   }
-  // The next `count` bytes, as a view. Throws DataError when fewer are left.
+  // Returns a view of the next `count` bytes. Throws DataError when fewer are left.
   [[nodiscard]] std::span<const std::byte> take(std::uint64_t count);
   // Steps over `count` bytes. Throws DataError when fewer are left.
   void skip(std::uint64_t count) { static_cast<void>(take(count)); }
-  // A reader of the next `count` bytes, whose errors count offsets from the start of this one;
-  // this reader steps over them. Throws DataError when fewer are left.
+  // Returns a reader of the next `count` bytes, and steps over them. Its errors count offsets from
+  // the start of this reader. Throws DataError when fewer are left.
   [[nodiscard]] ByteReader sub_reader(std::uint64_t count);
 
   [[nodiscard]] std::uint64_t offset() const { return base_ + position_; }

@@ -8,7 +8,7 @@
 
 namespace troika {
 
-// What went wrong, as the exit code of the command that met it. docs/errors.md lists them for
+// The kind of an error, as the exit code of the command that met it. docs/errors.md lists them for
 // users.
 enum class ExitCode : int {
   kDone = 0,
@@ -54,8 +54,8 @@ using RankDiedError = ErrorOf<ExitCode::kRankDied>;
 using NonFiniteError = ErrorOf<ExitCode::kNonFinite>;
 using StorageError = ErrorOf<ExitCode::kStorage>;
 
-// A signal has asked the process to end; its exit status then is 128 and the signal's number, as
-// shells count, 130 where none is known.
+// A signal has asked the process to end. Its exit status then is 128 and the signal's number, as
+// shells count, and 130 where no signal is known.
 class InterruptedError : public ErrorOf<ExitCode::kInterrupted> {
  public:
   explicit InterruptedError(const std::string& message, std::string hint = {}, int signal = 2)
@@ -67,8 +67,8 @@ class InterruptedError : public ErrorOf<ExitCode::kInterrupted> {
   int signal_;
 };
 
-// A collective that did not finish in time. A rendezvous error whose message names operation,
-// label, the time waited and, where it is known, the rank that is missing.
+// A collective that did not finish in time. The message names operation, label, the time waited
+// and, where it is known, the rank that is missing.
 class DeadlineError : public RendezvousError {
   using RendezvousError::RendezvousError;
 };

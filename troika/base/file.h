@@ -11,7 +11,7 @@
 
 namespace troika {
 
-// A path as messages show it: in quotes, on one line, and not endless.
+// Returns a path as messages show it: in quotes, on one line, and not endless.
 [[nodiscard]] std::string shown_path(const std::filesystem::path& path);
 
 // Owns a file descriptor.
@@ -25,9 +25,10 @@ class UniqueFd {
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  // Gives the descriptor away.
+  // Releases ownership of the descriptor, and returns it.
   [[nodiscard]] int release() noexcept;
-  // Closes it, if there is one. An error of close(2) is ignored: who wrote must fsync before.
+  // Closes the descriptor, if there is one. Ignores an error of close(2): a writer must fsync
+  // before.
   void reset() noexcept;
 
  private:
@@ -56,8 +57,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The content of a regular file. Throws DataError naming the path when it is missing, unreadable,
-// not a regular file, or longer than `max_bytes`.
+// Returns the content of a regular file. Throws DataError naming the path when it is missing,
+// unreadable, not a regular file, or longer than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 
 // Writes beside `path` under a temporary name and takes its place in commit(): write, fsync,
@@ -65,7 +66,7 @@ class MappedFile {
 // it was and the temporary file is removed. All members throw StorageError. Not thread safe.
 class AtomicFile {
  public:
-  // The folder must exist.
+  // Requires that the folder exists.
   explicit AtomicFile(std::filesystem::path path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -73,7 +74,7 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  // At most once; nothing may be written afterwards.
+  // Puts the file in its place. Call it at most once, and write nothing afterwards.
   void commit();
 
  private:
@@ -82,7 +83,7 @@ class AtomicFile {
   UniqueFd fd_;
 };
 
-// AtomicFile in one call.
+// Write a file as AtomicFile does, in one call.
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 

@@ -19,7 +19,7 @@ class ContentHash {
 
   ContentHash& update(std::span<const std::byte> bytes);
   ContentHash& update(std::string_view text);
-  // The hash of what came so far; more may follow.
+  // Returns the hash of all bytes so far. More may follow.
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
@@ -36,10 +36,11 @@ class ContentHash {
 [[nodiscard]] std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 [[nodiscard]] std::uint64_t content_hash(std::string_view text, std::uint64_t seed = 0);
 
-// 16 lower-case hexadecimal digits.
+// Returns 16 lower-case hexadecimal digits.
 [[nodiscard]] std::string hex(std::uint64_t value);
 
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4). Pass the result of the piece before to go on.
+// Returns the CRC-32C (Castagnoli; RFC 3720, appendix B.4). Pass the result of the piece before to
+// go on.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace troika

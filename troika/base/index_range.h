@@ -18,9 +18,9 @@ struct IndexRange {
   bool operator==(const IndexRange&) const = default;
 };
 
-// The part of `total` things that one of `ranks` ranks has: in rank order, and sizes differ by at
-// most one (the lower ranks have the larger ones). Empty parts where there are more ranks than
-// things.
+// Returns the range of `total` things that `rank` of `ranks` ranks has. Ranges are in rank order.
+// Their sizes differ by at most one; the lower ranks have the larger ones. Some are empty where
+// there are more ranks than things.
 [[nodiscard]] inline IndexRange even_split(std::int64_t total, std::int64_t rank,
                                            std::int64_t ranks) {
   check(ranks >= 1 && rank >= 0 && rank < ranks, "a range of a rank outside its axis");

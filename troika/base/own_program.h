@@ -5,7 +5,7 @@
 
 namespace troika {
 
-// The absolute path of the program; works without /proc, too.
+// Returns the absolute path of the program. Works without /proc, too.
 [[nodiscard]] std::filesystem::path own_program();
 
 }  // namespace troika

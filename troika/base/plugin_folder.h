@@ -10,21 +10,23 @@
 
 namespace troika::detail {
 
-// Names a folder of plug-ins, before all others.
+// The environment variable that names a folder of plug-ins, searched before all others.
 inline constexpr const char* kPluginsVariable = "TROIKA_PLUGINS";
 
-// The file of this name in the first folder that has it: the one that TROIKA_PLUGINS names, then
-// beside this program or library, where they are installed seen from there (../lib/troika) and in
-// troika/, then where this code was built.
+// Returns the file of this name in the first folder that has it, or nothing. Searches the folder
+// that TROIKA_PLUGINS names first. Then it looks beside this program or library, where plug-ins are
+// installed seen from there (../lib/troika), and in troika/. The folder where this code was built
+// comes last.
 [[nodiscard]] std::optional<std::filesystem::path> find_plugin(std::string_view file_name);
 
-// Whose symbols a plug-in sees, and who sees those of its libraries.
+// The scope of symbols: those that a plug-in sees, and those that see its libraries'.
 enum class PluginScope {
-  kShared,  // everybody: MPI loads parts of its own that need them
-  kOwn      // the plug-in takes its libraries' before any other, and nobody else sees them
+  kShared,  // every library: MPI loads parts of its own that need them
+  kOwn      // the plug-in takes its libraries' before any other; no other library sees them
 };
-// Whether the process, this library or not, has an address or thread sanitizer, whose symbols have
-// to come first everywhere: PluginScope::kOwn then takes its libraries' last.
+// Returns whether the process has an address or thread sanitizer, in this library or not. A
+// sanitizer's symbols have to come first everywhere. PluginScope::kOwn then takes its libraries'
+// symbols last.
 [[nodiscard]] bool sanitizer_comes_first();
 // Loads a plug-in for good, and returns what it exports under `symbol`. Throws UsageError naming
 // the file and the reason.

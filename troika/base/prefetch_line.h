@@ -4,18 +4,19 @@
 
 namespace troika {
 
-// Compilers leave out loops of __builtin_prefetch alone, as they do nothing that counts; the empty
-// statements are taken for something.
+// Fetches a line that is going to be read. The empty statement keeps compilers from leaving out a
+// loop of __builtin_prefetch alone, which has no effect that they count.
 inline void prefetch_line(const void* address) {
   __builtin_prefetch(address);
   asm volatile("");
 }
 
-// So that a store to it finds no copies in other cores' caches to wait for.
+// Fetches a line that is going to be written. A store to it then finds no copies in other cores'
+// caches to wait for.
 inline void prefetch_line_to_write(const void* address) {
 #if defined(__x86_64__)
-  // Where the builtin is the same as for reading, but for a compiler that is told of a processor
-  // that has this. Those that do not have it ignore it.
+  // The builtin is the same as for reading, unless the compiler targets a processor that has this
+  // instruction. Processors without it ignore it.
   asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(address)));
 #else
   __builtin_prefetch(address, 1);

@@ -3,13 +3,13 @@
 
 namespace troika {
 
-// Stops this process until it is sent SIGCONT, as SIGTSTP does by default; Clock stands still
-// meanwhile. Returns at once where nobody is there to let it go on: in an orphaned process group.
+// Stops this process until it is sent SIGCONT, as SIGTSTP does by default. Clock stands still
+// meanwhile. Returns at once in an orphaned process group, where no process could let it go on.
 void stop_process();
 
-// Has SIGTSTP stop this process in the same way, from now on. Does nothing where the signal is
-// ignored or handled already. For ranks that a launcher of ours has started, which it stops and
-// lets go on with itself.
+// Makes SIGTSTP stop this process in the same way, from now on. Does nothing where the signal is
+// ignored or handled already. Meant for ranks whose launcher, one of ours, stops them and lets them
+// go on itself.
 void stop_clock_when_stopped();
 
 }  // namespace troika

@@ -10,12 +10,12 @@
 
 namespace troika {
 
-// One block of four 32-bit words for a 64-bit key and a 128-bit counter.
+// Returns one block of four 32-bit words for a 64-bit key and a 128-bit counter.
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_high,
                                                   std::uint64_t counter_low);
 
-// A 64-bit key for a named stream: the same (seed, name) gives the same key everywhere (FNV-1a,
-// mixed).
+// Returns a 64-bit key for a named stream. The same (seed, name) gives the same key everywhere
+// (FNV-1a, mixed).
 [[nodiscard]] std::uint64_t stream_key(std::uint64_t seed, std::string_view name);
 
 // Mixes 64 bits so that every input bit reaches every output bit (splitmix64's finaliser).
@@ -27,13 +27,14 @@ class RandomStream {
   explicit RandomStream(std::uint64_t key, std::uint64_t substream = 0)
       : key_(key), substream_(substream) {}
 
-  // 64 uniform bits for `index`.
+  // Returns 64 uniform bits for `index`.
   [[nodiscard]] std::uint64_t bits(std::uint64_t index) const;
-  // Uniform in [0, 1), 53 bits.
+  // Returns a uniform number in [0, 1) of 53 bits.
   [[nodiscard]] double uniform(std::uint64_t index) const;
-  // Uniform integer in [0, bound); bound > 0. Lemire's multiplication, bias below bound / 2^64.
+  // Returns a uniform integer in [0, bound); bound > 0. Lemire's multiplication, bias below bound /
+  // 2^64.
   [[nodiscard]] std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;
-  // Standard normal (Box and Muller 1958, the cosine branch).
+  // Returns a standard normal number (Box and Muller 1958, the cosine branch).
   [[nodiscard]] double normal(std::uint64_t index) const;
 
  private:

@@ -11,8 +11,8 @@
 namespace troika {
 
 namespace detail {
-// kSize to 2 kSize bytes, as two pieces that may overlap; the compiler makes a load and a store of
-// each.
+// Copies kSize to 2 kSize bytes as two pieces that may overlap. The compiler makes a load and a
+// store of each.
 template <std::size_t kSize>
 inline void copy_both_ends(char* to, const char* from, std::size_t size) noexcept {
   char head[kSize], tail[kSize];
@@ -23,7 +23,8 @@ inline void copy_both_ends(char* to, const char* from, std::size_t size) noexcep
 }
 }  // namespace detail
 
-// As much of `text` as there is room for; returns how much that is. The two do not overlap.
+// Copies as much of `text` as there is room for, and returns the number of bytes copied. The two
+// must not overlap.
 inline std::size_t copy_short(std::span<char> room, std::string_view text) noexcept {
   constexpr std::size_t kPiece = 16;
   const std::size_t taken = std::min(text.size(), room.size());

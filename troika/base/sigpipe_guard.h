@@ -6,8 +6,8 @@
 
 namespace troika {
 
-// While it lives, such a write of this thread, or of one that it starts meanwhile, fails with EPIPE
-// alone. For calls into libraries that do not see to it themselves.
+// While it lives, such a write of this thread, or of one that it starts meanwhile, only fails with
+// EPIPE. Meant for calls into libraries that leave SIGPIPE to their caller.
 class SigpipeGuard {
  public:
   SigpipeGuard() noexcept;

@@ -10,17 +10,17 @@
 
 namespace troika {
 
-// How many insertions, deletions, replacements and swaps of neighbours turn `a` into `b`
-// (Damerau-Levenshtein, no substring edited twice); upper and lower case, and '-' and '_', count
-// as the same.
+// Returns the number of insertions, deletions, replacements and swaps of neighbours that turn `a`
+// into `b` (Damerau-Levenshtein, no substring edited twice). Upper and lower case count as the
+// same, and so do '-' and '_'.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// Whether two words `distance` apart are close enough to suggest one for the other: at most a
-// third of the longer one, at least one edit, and never all of it.
+// Returns whether two words `distance` apart are close enough to suggest one for the other. The
+// limit is a third of the longer one, or one edit where that is more, and never all of it.
 [[nodiscard]] bool is_plausible_typo(std::string_view a, std::string_view b, std::size_t distance);
 
-// The candidate nearest to `word`, the first of equals, if it is plausible. `candidates` is any
-// range of strings or string views.
+// Returns the candidate nearest to `word`, the first of equals, if it is plausible. `candidates` is
+// any range of strings or string views.
 template <class Range>
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word, const Range& candidates) {
   std::optional<std::string> best;
@@ -39,7 +39,7 @@ template <class Range>
   return best;
 }
 
-// The strings of a range with `separator` between them.
+// Returns the strings of a range with `separator` between them.
 template <class Range>
 [[nodiscard]] std::string join(const Range& parts, std::string_view separator) {
   std::string text;
@@ -52,26 +52,28 @@ template <class Range>
   return text;
 }
 
-// "1 rank", "2 ranks".
+// Returns "1 rank", "2 ranks".
 [[nodiscard]] std::string plural(std::int64_t count, std::string_view noun);
 
-// `text` in single quotes for a message of one line: control characters, quotes, backslashes and
-// bytes that are not UTF-8 are escaped, and what is longer than `max_bytes` is cut with "...".
+// Returns `text` in single quotes for a message of one line. Control characters, quotes,
+// backslashes and bytes that are not UTF-8 are escaped. Text longer than `max_bytes` is cut with
+// "...".
 [[nodiscard]] std::string quote(std::string_view text, std::size_t max_bytes = 80);
 
 // U+FFFD, which stands for what is no character.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-// How many bytes of `text` belong to no character of UTF-8: text in Latin-1, say, or no text.
+// Returns the number of bytes of `text` that belong to no character of UTF-8: text in Latin-1, say,
+// or no text.
 [[nodiscard]] std::size_t count_not_utf8(std::string_view text);
 
 // Text that arrives in pieces cut anywhere, as UTF-8 that can be shown at once: a character waits
 // until all its bytes are there, and a byte that belongs to none becomes U+FFFD.
 class Utf8Stream {
  public:
-  // What can be shown now that `bytes` have come.
+  // Takes the next bytes, and returns the text that can be shown now.
   [[nodiscard]] std::string push(std::string_view bytes);
-  // The rest, at the end.
+  // Returns the rest, at the end.
   [[nodiscard]] std::string finish();
 
  private:

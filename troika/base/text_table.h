@@ -14,7 +14,7 @@ enum class Align {
   kNumbers  // the first column to the left, the others to the right
 };
 
-// A line for each row, the first included. Rows may be of different lengths.
+// Returns a line for each row, the first included. Rows may be of different lengths.
 [[nodiscard]] std::string text_table(const TextRows& rows, Align align = Align::kLeft);
 
 }  // namespace troika

@@ -22,7 +22,7 @@ struct Clock {
 
 using Seconds = std::chrono::duration<double>;
 
-// Of the wall clock, which other processes read, too: since 1970.
+// Returns the nanoseconds since 1970 by the wall clock, which other processes read, too.
 [[nodiscard]] inline std::int64_t wall_nanoseconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
@@ -30,7 +30,8 @@ using Seconds = std::chrono::duration<double>;
 
 class Deadline {
  public:
-  // The point `timeout` from now; of none (NaN, or before now) now, of more than 30 years in 30.
+  // Returns the deadline `timeout` from now. A time-out that is NaN or negative counts as zero, one
+  // of more than 30 years as 30 years.
   [[nodiscard]] static Deadline in(Seconds timeout) {
     constexpr Seconds kMost(1e9);
     if (!(timeout > Seconds(0))) timeout = Seconds(0);
@@ -38,14 +39,14 @@ class Deadline {
   }
 
   [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
-  // Time left, never negative.
+  // Returns the time left, never negative.
   [[nodiscard]] Seconds left() const {
     const Seconds left = at_ - Clock::now();
     return left.count() > 0 ? left : Seconds(0);
   }
-  // Time since the deadline was set.
+  // Returns the time since the deadline was set.
   [[nodiscard]] Seconds waited() const { return Clock::now() - start_; }
-  // What it was set to.
+  // Returns the time-out that it was set to.
   [[nodiscard]] Seconds timeout() const { return timeout_; }
   [[nodiscard]] Clock::time_point at() const { return at_; }
 

@@ -8,26 +8,27 @@
 
 namespace troika {
 
-// Powers of 1024: "512 B", "1.2 GiB".
+// Formats in powers of 1024: "512 B", "1.2 GiB".
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
 
-// Powers of 1000: "950", "12.3 k", "4.5 M"; below a thousand, a fraction keeps one digit: "0.5".
+// Formats in powers of 1000: "950", "12.3 k", "4.5 M". Below a thousand, a fraction keeps one
+// digit: "0.5".
 [[nodiscard]] std::string format_count(double count);
 
-// "850 ns", "45 us", "4.5 ms", "12.3 s", "3 min 05 s", "1 h 02 min", "2 d 03 h".
+// Returns "850 ns", "45 us", "4.5 ms", "12.3 s", "3 min 05 s", "1 h 02 min", "2 d 03 h".
 [[nodiscard]] std::string format_duration(double seconds);
 
-// The time from `since` to `now`, in ns. Clocks of two hosts differ: a time in the future is just
-// now.
+// Formats the time from `since` to `now`, both in ns. Clocks of two hosts differ: a time in the
+// future counts as now.
 [[nodiscard]] std::string format_elapsed(std::int64_t since, std::int64_t now);
 
-// "12.3 k tokens/s" for a unit "tokens".
+// Returns "12.3 k tokens/s" for a unit "tokens".
 [[nodiscard]] std::string format_rate(double per_second, std::string_view unit);
 
-// Powers of 1000, as networks and memory are rated: "1.2 GB/s".
+// Formats in powers of 1000, as networks and memory are rated: "1.2 GB/s".
 [[nodiscard]] std::string format_bandwidth(double bytes_per_second);
 
-// `value` with a fixed number of digits after the point.
+// Returns `value` with a fixed number of digits after the point.
 [[nodiscard]] std::string format_fixed(double value, int digits);
 
 }  // namespace troika

@@ -1,4 +1,4 @@
-// The version of the library, as files and ranks tell each other.
+// The version of the library, as files and ranks state it.
 #pragma once
 
 #include <string_view>

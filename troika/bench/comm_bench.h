@@ -1,4 +1,4 @@
-// How fast a group is, operation by operation and size by size, measured the way nccl-tests does:
+// Measures how fast a group is, operation by operation and size by size, the way nccl-tests does:
 // what is timed is also checked.
 #pragma once
 
@@ -29,18 +29,19 @@ struct CommBenchOptions {
   std::vector<BenchOperation> operations = {BenchOperation::kAllReduce};
   std::vector<std::int64_t> sizes;  // bytes
   BenchMemory memory = BenchMemory::kGroup;
-  // About how long the operations of each take that count; a third of it to warm up comes before.
+  // The approximate time of the counted runs of each operation and size. A warm-up of a third of it
+  // comes before.
   Seconds budget{0.5};
   Seconds timeout{60};  // of one operation
 };
 
-// Collective: `options` are equal on all ranks, as is the result. A repeat is a run of operations,
-// one after the other, between a barrier and a check of what has come out; its time is the slowest
-// rank's. Throws InternalError if a result is wrong, and as the group does.
+// Measures the operations. Collective: `options` are equal on all ranks, as is the result. A repeat
+// is a run of operations, one after the other, between a barrier and a check of what has come out;
+// its time is the slowest rank's. Throws InternalError if a result is wrong, and as the group does.
 [[nodiscard]] std::vector<CommTiming> bench_comm(const Group& group,
                                                  const CommBenchOptions& options);
 
-// Bytes from "4,4K,64M" (powers of 1024), or "4:64M", which goes up by factors of 4. Throws
+// Reads bytes from "4,4K,64M" (powers of 1024), or "4:64M", which goes up by factors of 4. Throws
 // UsageError naming what is no size, or no multiple of the 4 bytes of an element.
 [[nodiscard]] std::vector<std::int64_t> parse_sizes(const std::string& text);
 

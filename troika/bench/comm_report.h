@@ -14,7 +14,7 @@ struct CommReport {
   std::string host;
   int ranks = 0;
   std::vector<CommTiming> timings;
-  // Engines without figures, and why.
+  // An engine without figures, and the reason.
   struct SkippedEngine {
     std::string engine, reason;
   };
@@ -22,12 +22,13 @@ struct CommReport {
 };
 
 [[nodiscard]] std::string to_text(const CommReport& report);
-// One line.
+// Returns one line.
 [[nodiscard]] std::string to_json(const CommReport& report);
-// Time and bus bandwidth over sizes, an operation a row, a line an engine: SVG.
+// Draws time and bus bandwidth over sizes, an operation a row, a line an engine: SVG.
 [[nodiscard]] std::string to_svg(const CommReport& report);
 
-// Timings on their way from a rank to its launcher. Throws DataError on anything else.
+// Encode timings on their way from a rank to its launcher, and decode them. Decoding throws
+// DataError on anything else.
 [[nodiscard]] std::string encode(std::span<const CommTiming> timings);
 [[nodiscard]] std::vector<CommTiming> decode_timings(std::string_view json);
 

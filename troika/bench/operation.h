@@ -24,9 +24,10 @@ enum class BenchOperation {
   kExchange,
 };
 
-// With S the bytes of the larger of a rank's two tensors and n ranks, the algorithm bandwidth is
-// S / time, and the bus bandwidth that times a factor (nccl-tests, doc/PERFORMANCE.md): what the
-// busiest rank has to send or receive at least, so that it compares with the hardware's whatever n.
+// The facts of an operation. With S the bytes of the larger of a rank's two tensors and n ranks,
+// the algorithm bandwidth is S / time. The bus bandwidth is that times a factor (nccl-tests,
+// doc/PERFORMANCE.md): what the busiest rank has to send or receive at least. So it compares with
+// the hardware's whatever n.
 struct BenchOperationFacts {
   BenchOperation operation;
   std::string_view name;    // "all_reduce"
@@ -37,22 +38,23 @@ struct BenchOperationFacts {
 [[nodiscard]] const BenchOperationFacts& facts_of(BenchOperation operation);
 [[nodiscard]] double bus_factor(BenchOperation operation, int ranks);
 
-// Where the tensors lie: in memory of Group::allocate, as parameters and gradients do, or in the
-// program's own.
+// The memory in which the tensors lie: that of Group::allocate, as for parameters and gradients, or
+// the program's own.
 enum class BenchMemory { kGroup, kOwn };
 
-// One operation on tensors of its own, fp32.
+// One operation on its own fp32 tensors.
 class OperationBenchmark {
  public:
   virtual ~OperationBenchmark() = default;
 
-  // For about `bytes` of the larger tensor: rounded up to elements, and to equal parts.
+  // Makes a benchmark for about `bytes` of the larger tensor: rounded up to elements, and to equal
+  // parts.
   [[nodiscard]] static std::unique_ptr<OperationBenchmark> make(BenchOperation operation,
                                                                 const Group& group,
                                                                 std::int64_t bytes,
                                                                 BenchMemory memory);
 
-  // Of the larger tensor.
+  // Returns the bytes of the larger tensor.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;
   // Sets the inputs anew, and the outputs to NaN.
   virtual void prepare() = 0;
@@ -60,7 +62,7 @@ class OperationBenchmark {
   // Throws InternalError naming the operation unless the output is right after it was run `times`
   // times since prepare().
   virtual void verify(int times) const = 0;
-  // How often it may be run after prepare() before sums leave the range of fp32.
+  // Returns how often it may be run after prepare() before sums leave the range of fp32.
   [[nodiscard]] virtual int most_times() const { return 1000; }
 };
 

@@ -23,7 +23,8 @@ struct PlotPanel {
   std::vector<PlotSeries> series;
 };
 
-// Panels in rows of two, each with axes, grid and legend. A series has the same colour in all.
+// Draws panels in rows of two, each with axes, grid and legend. A series has the same colour in
+// all.
 [[nodiscard]] std::string plot_svg(std::span<const PlotPanel> panels);
 
 }  // namespace troika

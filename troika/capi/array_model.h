@@ -23,13 +23,14 @@
 
 namespace troika {
 
-// The recipe of a text which may lack name and [data]; `source` names it in messages. Throws
+// Reads a recipe that may lack name and [data] from a text; `source` names it in messages. Throws
 // UsageError naming what such a model cannot do.
 [[nodiscard]] Recipe parse_array_recipe(std::string_view text, std::string_view source);
-// The same from a file; throws UsageError as well where it cannot be read.
+// Reads such a recipe from a file. Throws UsageError as well where it cannot be read.
 [[nodiscard]] Recipe load_array_recipe(const std::filesystem::path& file);
 
-// `inputs` [n, input_dim], `targets` [n, output_dim] or class numbers [n], of any floating type.
+// A batch: `inputs` [n, input_dim], `targets` [n, output_dim] or class numbers [n], of any floating
+// type.
 struct ArrayBatch {
   at::Tensor inputs, targets;
 };
@@ -39,34 +40,35 @@ class ArrayModel {
   using ReadRecipe = std::function<Recipe()>;
   using MakeBatch = std::function<ArrayBatch()>;
 
-  // Collective. Throws on every rank what `read` throws on any, and UsageError where recipes
-  // differ.
+  // Makes the model. Collective. Throws on every rank what `read` throws on any, and UsageError
+  // where recipes differ.
   ArrayModel(Session session, const ReadRecipe& read);
   ArrayModel(Session session, const Recipe& recipe);
 
-  // Collective: one step on all ranks' samples; the mean loss before it. Their numbers may differ,
-  // and be zero. Throws on every rank, and leaves the model as it was, what `make` throws on any,
-  // and UsageError where a target is no class or no rank has a sample; NonFiniteError,
-  // DeadlineError, PeerError.
+  // Takes one step on all ranks' samples, and returns the mean loss before it. Collective. The
+  // ranks' numbers of samples may differ, and be zero. Throws on every rank, and leaves the model
+  // as it was: what `make` throws on any, and UsageError where a target is no class or no rank has
+  // a sample. Also throws NonFiniteError, DeadlineError and PeerError.
   double step(const MakeBatch& make);
   double step(const at::Tensor& inputs, const at::Tensor& targets);
-  // Collective: the same without a step.
+  // Returns the mean loss without a step. Collective.
   [[nodiscard]] double loss(const MakeBatch& make);
-  // [n, output_dim], of the inputs' type.
+  // Returns [n, output_dim], of the inputs' type.
   [[nodiscard]] at::Tensor predict(const at::Tensor& inputs) const;
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
-  // Collective: rank 0 writes or reads. Every rank throws rank 0's StorageError or DataError.
+  // Save and load the model. Collective: rank 0 writes or reads. Every rank throws rank 0's
+  // StorageError or DataError.
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
-  // Whether targets are numbers of classes, and not values.
+  // Returns whether targets are numbers of classes, and not values.
   [[nodiscard]] bool predicts_classes() const;
   [[nodiscard]] const MlpOptions& shape() const { return recipe_.model.as<MlpOptions>(); }
 
  private:
-  // This rank's part in a step: no microbatch where it has no samples, or refuses what it is given,
-  // and why.
+  // This rank's part in a step. It has no microbatch where the rank has no samples, or refuses what
+  // it is given; `refusal` says why.
   struct LocalBatch {
     std::vector<Microbatch> microbatches;
     std::optional<Failure> refusal;

@@ -11,8 +11,8 @@ class App;
 
 namespace troika {
 
-// What the chosen subcommand does; returns the exit code, or throws an Error. Subcommands set it in
-// their CLI11 callback, so that it runs after the whole command line was read.
+// The work of the chosen subcommand. Returns the exit code, or throws an Error. Subcommands set it
+// in their CLI11 callback, so that it runs after the whole command line was read.
 using Action = std::function<int()>;
 
 void add_train_command(CLI::App& app, Action& action);

@@ -1,4 +1,4 @@
-// What `troika doctor` finds out, and how it tells.
+// The findings of `troika doctor`, and how it reports them.
 #pragma once
 
 #include <troika/comm/bootstrap/network.h>
@@ -32,12 +32,12 @@ struct DoctorReport {
   std::vector<NetworkInterface> network;
   std::vector<EngineFinding> engines;
 
-  // Whether every engine that should work does.
+  // Returns whether every engine that should work does.
   [[nodiscard]] bool healthy() const;
 };
 
-// From plain facts, so that every piece of advice can be tested. `gpus` is how many devices the
-// NVIDIA driver shows.
+// Derives the findings from plain facts, so that every piece of advice can be tested. `gpus` is how
+// many devices the NVIDIA driver shows.
 [[nodiscard]] std::vector<Finding> examine(const MachineFacts& machine, int gpus);
 
 [[nodiscard]] std::string to_text(const DoctorReport& report);

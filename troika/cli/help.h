@@ -11,8 +11,8 @@
 
 namespace troika {
 
-// For the outermost App, before subcommands are added to it: they take it over. "--ranks N" without
-// the parser's own notes; defaults stand behind the description.
+// Returns a formatter for the outermost App. Set it before subcommands are added, as they take it
+// over. It shows "--ranks N" without the parser's own notes; defaults stand behind the description.
 [[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 // Refuses a number outside [low, high] with "7 is not between 1 and 5".
@@ -20,7 +20,7 @@ template <class Number>
 [[nodiscard]] CLI::Validator between(Number low, Number high) {
   const auto check = [low, high](const std::string& text) -> std::string {
     Number value{};
-    // What is no number at all is the conversion's to refuse.
+    // The conversion refuses what is no number at all.
     if (!CLI::detail::lexical_cast(text, value) || (value >= low && value <= high)) return "";
     std::ostringstream message;
     message << text << " is not between " << low << " and " << high;

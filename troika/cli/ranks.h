@@ -17,26 +17,27 @@ class App;
 
 namespace troika {
 
-// --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous, and torchrun's names for them.
+// Adds --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous, and torchrun's names for
+// them.
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
 // Keeps the words of main() for current_command_line(). Call it once, before any thread starts.
 void keep_command_line(std::span<const char* const> words);
 
-// This very command line, to be run again as a rank.
+// Returns this very command line, to be run again as a rank.
 [[nodiscard]] std::vector<std::string> current_command_line();
 
 // Starts the ranks, and prints what ended the job when it did not go well. Returns the exit code.
 [[nodiscard]] int launch_and_report(const LaunchOptions& options);
 [[nodiscard]] int report_result(const LaunchResult& result);
 
-// run_ranks() with flight recorders: in options.recorders, else where the environment says
-// (TROIKA_RECORDERS), else in a private folder, which is removed unless the job has failed. Then
-// the hint says how to look at it. Throws as run_ranks() does, and StorageError.
+// Calls run_ranks() with flight recorders: in options.recorders, else where the environment says
+// (TROIKA_RECORDERS), else in a private folder. A private folder is removed unless the job has
+// failed. Then the hint says how to look at it. Throws as run_ranks() does, and StorageError.
 [[nodiscard]] LaunchResult run_with_recorders(LaunchOptions options);
 
-// The work of a rank that our launcher has started: its exit report, the JSON that `work` returns
-// or its error, goes to the launcher, which shows it to the user. Returns the exit code.
+// Does the work of a rank that our launcher has started. Its exit report, the JSON that `work`
+// returns or its error, goes to the launcher, which shows it to the user. Returns the exit code.
 [[nodiscard]] int run_for_launcher(const Environment& environment, Reporter& reporter,
                                    const std::function<std::string()>& work);
 

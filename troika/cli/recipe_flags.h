@@ -12,14 +12,15 @@ class App;
 
 namespace troika {
 
-// FILE, which must be given, and --set KEY=VALUE, any number of times: what load_recipe() takes.
-// Both must outlive `command`.
+// Adds FILE, which must be given, and --set KEY=VALUE, any number of times: what load_recipe()
+// takes. Both must outlive `command`.
 void add_recipe_flags(CLI::App& command, std::string& file, std::vector<std::string>& overrides);
 
-// A line for each key that does not do what it seems to, on the ranks of the resolved recipe, too.
+// Returns a line for each key that does not do what it seems to, on the ranks of the resolved
+// recipe, too.
 [[nodiscard]] std::vector<std::string> warnings_of_run(const LoadedRecipe& loaded,
                                                        const Recipe& resolved);
-// On stderr.
+// Prints the warnings on stderr.
 void print_warnings(const std::vector<std::string>& warnings);
 
 }  // namespace troika

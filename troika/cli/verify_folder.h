@@ -12,7 +12,7 @@ namespace troika {
 // A fresh folder among the temporary files, removed with all that is in it.
 class VerifyFolder {
  public:
-  // Throws StorageError.
+  // Makes the folder. Throws StorageError.
   VerifyFolder();
   VerifyFolder(const VerifyFolder&) = delete;
   VerifyFolder& operator=(const VerifyFolder&) = delete;
@@ -28,9 +28,10 @@ class TrialResults {
  public:
   explicit TrialResults(const std::filesystem::path& folder) : path_(folder / "results.jsonl") {}
 
-  // On disk when it returns. Throws StorageError. One process at a time.
+  // Appends a result, and returns when it is in the file. Throws StorageError. One process at a
+  // time.
   void add(const TrialResult& result) const;
-  // None where there is no file. Throws DataError.
+  // Returns the results; none where there is no file. Throws DataError.
   [[nodiscard]] std::vector<TrialResult> read() const;
 
  private:

@@ -21,7 +21,8 @@ struct VerifyOptions {
   std::string layouts = "auto";  // or "all", or a list
   std::int64_t steps = 3;
   bool json = false;
-  // For the ranks that the command starts: where to work, and the first trial that has no result.
+  // The folder to work in, and the first trial that has no result: for the ranks that the command
+  // starts.
   std::string folder;
   std::size_t first = 0;
 
@@ -33,9 +34,10 @@ struct VerifyPlan {
   std::optional<OwnLayout> own;  // the recipe's, where layouts are chosen automatically
 };
 
-// Throws UsageError for layouts that the recipe cannot have, and what resolving its paths throws.
+// Returns the trials that the options ask for. Throws UsageError for layouts that the recipe cannot
+// have, and what resolving its paths throws.
 [[nodiscard]] VerifyPlan plan_of(const VerifyOptions& options, const Recipe& user);
-// Of the largest of at least one trial.
+// Returns the ranks of the largest trial. Requires at least one trial.
 [[nodiscard]] int most_ranks(std::span<const Trial> trials);
 
 }  // namespace troika

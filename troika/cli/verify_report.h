@@ -9,13 +9,13 @@
 
 namespace troika {
 
-// What is going to be tried, the recipe's own layout where it is not, and the columns' names: a
-// line each. `user` is the recipe as it was given; there are at least two trials.
+// Returns what is going to be tried, the recipe's own layout where that is not tried, and the
+// columns' names: a line each. `user` is the recipe as it was given; there are at least two trials.
 [[nodiscard]] std::string heading_of(const VerifyOptions& options, const Recipe& user,
                                      const VerifyPlan& plan);
-// The line of one trial, and a second one that says what is wrong with it, if anything is.
+// Returns the line of one trial, and a second one that says what is wrong with it, if anything is.
 [[nodiscard]] std::string line_of(const TrialResult& result);
-// The last line: of a text, or of JSON with all there is to know. The first result is the
+// Return the last line: of a text, or of JSON with all there is to know. The first result is the
 // reference's.
 [[nodiscard]] std::string summary_of(std::span<const TrialResult> results);
 [[nodiscard]] std::string to_json(const VerifyOptions& options, const VerifyPlan& plan,

@@ -6,9 +6,9 @@
 
 namespace troika {
 
-// Throws UsageError naming place and key when the value has another type, or is a word that is not
-// one of the choices. An integer is taken where a number is wanted; ranges are check_values()'s
-// task. A kind comes with its default options.
+// Puts the value of `entry` into the document. Throws UsageError naming place and key when the
+// value has another type, or is a word that is not one of the choices. An integer is taken where a
+// number is wanted; ranges are check_values()'s task. A kind comes with its default options.
 void assign(const Schema& schema, void* document, const SchemaKey& key, const TomlEntry& entry);
 
 }  // namespace troika

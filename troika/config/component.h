@@ -1,6 +1,6 @@
 // Components that a section's `kind` can name: models, optimisers, sources of data. A component
 // declares its own keys, defaults and checks, and stands in one explicit list. Its options are a
-// struct of its own, which the mechanism of recipes holds without knowing its type.
+// struct of its own type, which the mechanism of recipes holds without knowing that type.
 #pragma once
 
 #include <troika/base/error.h>
@@ -50,7 +50,7 @@ class Options {
   [[nodiscard]] bool holds() const {
     return typeid(*value_) == typeid(Typed<T>);
   }
-  // For the tables of keys.
+  // Returns the address of the options struct, for the tables of keys.
   [[nodiscard]] void* data() { return value_->data(); }
   [[nodiscard]] const void* data() const { return value_->data(); }
   bool operator==(const Options& other) const { return value_->equals(*other.value_); }
@@ -104,8 +104,8 @@ class Component {
   Component& operator=(const Component&) = default;
 };
 
-// A component of `Kind` whose options are a T: its name, keys and defaults, declared at once. What
-// else the kind asks for is left to the class that derives from it.
+// A component of `Kind` whose options are a T: its name, keys and defaults, declared at once. The
+// class that derives from it implements the rest of the kind.
 template <class Kind, class T>
 class Declared : public Kind {
  public:
@@ -131,7 +131,7 @@ class Chosen {
  public:
   Chosen() : Chosen(Kind::default_kind()) {}
   explicit Chosen(const Kind& kind) : kind_(&kind), options_(kind.defaults()) {}
-  // The kind whose options `options` are.
+  // Takes the kind whose options `options` are.
   template <class T>
   Chosen(const Kind& kind, T options) : kind_(&kind), options_(std::move(options)) {}
 
@@ -162,7 +162,7 @@ class Chosen {
   }
   bool operator==(const Chosen& other) const = default;
 
-  // For the section's key `kind`.
+  // List the components and choose one, for the section's key `kind`.
   static std::vector<const Component*> list() { return {Kind::all().begin(), Kind::all().end()}; }
   void choose(const Component& kind) { *this = Chosen(static_cast<const Kind&>(kind)); }
 

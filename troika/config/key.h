@@ -71,10 +71,11 @@ inline constexpr NumberRange kAboveZero{.lower = NumberRange::End::kOpen};
 inline constexpr NumberRange kBelowOne{0, 1};
 }  // namespace ranges
 
-// Some 115 days; the shortest is anything above 0. Also of SessionOptions and of flags.
+// The longest time-out in seconds, some 115 days; the shortest is anything above 0. It also holds
+// for SessionOptions and flags.
 inline constexpr double kLongestTimeout = 1e7;
 
-// What a key may hold.
+// The types of value that a key may hold, each with its range.
 struct IntegerSpec {
   Accessor<std::int64_t> at;
   IntegerRange range;
@@ -152,7 +153,7 @@ struct Key {
   bool is_required = false;
   std::string_view derived = {};  // where a default follows from other keys: how
 
-  // Refinements, for tables.
+  // Return a refined copy of the key, for tables of keys.
   [[nodiscard]] constexpr Key required() const {
     Key key = *this;
     key.is_required = true;
@@ -206,7 +207,7 @@ struct KeysOf {
   static constexpr Key auto_number(std::string_view name, NumberRange range, std::string_view doc) {
     return {name, AutoNumberSpec{member<kMember>(), range}, doc};
   }
-  // A list of structs whose keys `keys` gives.
+  // Makes a key that holds a list of structs, whose keys `keys` gives.
   template <auto kMember>
   static Key tables(std::string_view name, std::vector<Key> (*keys)(), std::string_view doc) {
     return {name,
@@ -237,7 +238,8 @@ struct KeysOf {
   static constexpr Key text(std::string_view name, std::string_view doc) {
     return {name, TextSpec{member<kMember>()}, doc};
   }
-  // `allowed` lists enumerators; none: all.
+  // Makes a key that holds an enumerator. `allowed` lists those that are allowed; none stands for
+  // all.
   template <auto kMember, class... Enum>
   static Key choice(std::string_view name, std::string_view doc, Enum... allowed) {
     using T = Type<kMember>;

@@ -1,4 +1,4 @@
-// Which key of a section a word that is none may stand for.
+// Finds the key of a section that an unknown word may stand for.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace troika {
 
-// The key that the word is a misspelling of; else the first that begins with it ("zero" of
-// zero_stage), else the first that contains it or that it contains ("schedule" of
-// pipeline_schedule). Nothing where there is none, and by parts for words of four letters or more
-// alone.
+// Returns the key that the word is a misspelling of. Else it is the first that begins with the word
+// ("zero" of zero_stage). Else it is the first that contains the word or that the word contains
+// ("schedule" of pipeline_schedule). Returns nothing where there is none. Only parts of four
+// letters or more count.
 [[nodiscard]] std::optional<std::string> nearest_key(std::string_view word,
                                                      std::span<const std::string_view> keys);
 

@@ -11,13 +11,13 @@ namespace troika {
 
 class Origins {
  public:
-  // `source` stands for keys that were not written anywhere.
+  // Takes the source that stands for keys that were not written anywhere.
   explicit Origins(std::string source = "recipe") : source_(std::move(source)) {}
 
-  // `where` is "FILE:LINE" or "--set KEY=VALUE".
+  // Records where a key was written: "FILE:LINE" or "--set KEY=VALUE".
   void set(const std::string& full_key, std::string where) { where_[full_key] = std::move(where); }
   [[nodiscard]] bool has(std::string_view full_key) const { return where_.contains(full_key); }
-  // The place of the first of `full_keys` that was written, else the source.
+  // Returns the place of the first of `full_keys` that was written, else the source.
   [[nodiscard]] const std::string& where(std::initializer_list<std::string_view> full_keys) const;
 
   // Throws UsageError "WHERE: [SECTION] MESSAGE"; the section is that of the first key.

@@ -13,7 +13,7 @@
 
 namespace troika {
 
-// What is known of a document after reading, beside its values.
+// The facts about a document after reading, beside its values.
 struct ReadReport {
   Origins origins;                    // for checks that come later
   std::vector<TomlSection> sections;  // as they were written

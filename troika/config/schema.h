@@ -13,10 +13,11 @@
 
 namespace troika {
 
-// What a key of a kind that was not chosen is: a mistake, or left unused with a warning.
+// The treatment of a key of a kind that was not chosen: refused as a mistake, or left unused with a
+// warning.
 enum class OtherKinds { kRefused, kUnused };
 
-// Which key chooses the component of a section.
+// The key that chooses the component of a section.
 struct KindChoice {
   KindSpec spec;
   std::string_view section, key;
@@ -31,11 +32,11 @@ struct Section {
   // The options of the chosen component. Null where the section has no kind.
   Options& (*options)(void* document) = nullptr;
   OtherKinds other_kinds = OtherKinds::kRefused;
-  // Where a key of another section chooses the component: [model] loss, that of [loss].
+  // Set where a key of another section chooses the component: [model] loss chooses that of [loss].
   std::optional<KindChoice> chosen_elsewhere = {};
 };
 
-// One key of a document, with its section and, where it is a component's, that one.
+// One key of a document, with its section and, where a component declares it, that component.
 struct SchemaKey {
   const Section* section;
   const Component* kind;  // null: the section's own
@@ -47,7 +48,7 @@ struct SchemaKey {
 // Const access is thread safe.
 class Schema {
  public:
-  // `make_default` makes a document with every default, for messages and documents.
+  // Takes a function that makes a document with every default, for messages and documents.
   Schema(std::vector<Section> sections, std::shared_ptr<void> (*make_default)());
 
   [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
@@ -81,7 +82,7 @@ class Schema {
 // Returns `kind = "mlp"`, as a recipe says it.
 [[nodiscard]] std::string kind_text(const KindChoice& choice, const Component& kind);
 
-// Makes a key that chooses a component, of which `kAt` finds the Chosen in a document.
+// Makes a key that chooses a component. `kAt` finds the Chosen in a document.
 template <auto kAt>
 [[nodiscard]] Key kind_key(std::string_view meaning, std::string_view name = "kind") {
   using Choice = std::remove_reference_t<decltype(kAt(nullptr))>;

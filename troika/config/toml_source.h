@@ -40,17 +40,17 @@ struct TomlSection {
   std::string where;
 };
 
-// In the order of the text.
+// The entries and sections of a text, in its order.
 struct TomlSource {
   std::vector<TomlEntry> entries;
   std::vector<TomlSection> sections;
 };
 
-// Longest recipe that is read.
+// The longest recipe that is read.
 inline constexpr std::size_t kMaxRecipeBytes = 1 << 20;
 
-// Throws UsageError naming `source_name` and the line when `text` is not TOML, is too long or is
-// nested too deeply.
+// Parses a text. Throws UsageError naming `source_name` and the line when `text` is not TOML, is
+// too long or is nested too deeply.
 [[nodiscard]] TomlSource parse_toml(std::string_view text, std::string_view source_name);
 
 // Reads "section.key=VALUE" or "key=VALUE": VALUE as TOML, and where that fails as a string. Throws

@@ -8,18 +8,18 @@
 
 namespace troika {
 
-// The shortest decimal that reads back as the same double, with a point or an exponent: "0.1",
-// "1e-5", "10000.0", "nan".
+// Returns the shortest decimal that reads back as the same double, with a point or an exponent:
+// "0.1", "1e-5", "10000.0", "nan".
 [[nodiscard]] std::string toml_number(double value);
 
-// `text` in double quotes, with quotes, backslashes and control characters escaped.
+// Returns `text` in double quotes, with quotes, backslashes and control characters escaped.
 [[nodiscard]] std::string toml_string(std::string_view text);
 
-// The value of a key in the options struct that its accessors take.
+// Returns the value of a key in the options struct that its accessors take.
 [[nodiscard]] std::string toml_value(const Key& key, const void* options);
-// The value of a key in a document.
+// Returns the value of a key in a document.
 [[nodiscard]] std::string toml_value(const SchemaKey& key, const void* document);
-// The value that a document starts from.
+// Returns the value that a document starts from.
 [[nodiscard]] std::string default_value(const Schema& schema, const SchemaKey& key);
 
 }  // namespace troika

@@ -20,23 +20,25 @@ struct LaunchOptions {
   std::map<std::string, std::string> environment;  // of the ranks, on top of ours and torchrun's
   std::string version;                             // of troika; all nodes must have the same
   int usable_cores = 0;                            // of this host; 0: find out
-  // Of the ranks' flight recorders, if any; the ranks find it in TROIKA_RECORDERS.
+  // The folder of the ranks' flight recorders, if any. The ranks find it in TROIKA_RECORDERS.
   std::filesystem::path recorders = {};
   Seconds rendezvous_timeout = Seconds(300);  // for the other nodes to come
-  // Whether a rank that ends with status 0 must have sent an exit report, or may be any program.
+  // The policy for exit reports: a rank that ends with status 0 must have sent one, or may be any
+  // program.
   ReportPolicy report_policy = ReportPolicy::kExpected;
-  // How long, after a failure, the others have to say what they saw.
+  // The time that the others have, after a failure, to report what they saw.
   Seconds report_time = failure_timing::kReportTime;
   Seconds grace = failure_timing::kTerminateGrace;            // between SIGTERM and SIGKILL
   Seconds interrupt_grace = failure_timing::kInterruptGrace;  // between Ctrl-C and SIGKILL
 };
 
 struct LaunchResult {
-  // 0; or the code of the root cause; or 128 + the signal that asked the launcher to end.
+  // The exit status: 0, the code of the root cause, or 128 + the signal that asked the launcher to
+  // end.
   int exit_code = 0;
-  // What the user is to read last; nothing when all went well.
+  // The failure that the user is to read last; nothing when all went well.
   std::optional<Failure> failure;
-  // What each rank of this node has reported, by local rank: JSON, or empty.
+  // The results that the ranks of this node have reported, by local rank: JSON, or empty.
   std::vector<std::string> results;
 };
 

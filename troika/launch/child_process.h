@@ -24,23 +24,24 @@ inline constexpr int kReportDescriptor = 3;
 
 class ChildProcess {
  public:
-  // Standard input is empty; signals are as a fresh process has them. Throws UsageError naming the
-  // command when it cannot be started.
+  // Starts the process. Standard input is empty; signals are as a fresh process has them. Throws
+  // UsageError naming the command when it cannot be started.
   explicit ChildProcess(const ChildSpec& spec);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;
-  // Kills what is still there.
+  // Kills the process group if the process is still there, and reaps it.
   ~ChildProcess();
 
   [[nodiscard]] int pid() const { return pid_; }
-  // Readable once the process has ended.
+  // Returns a descriptor that is readable once the process has ended.
   [[nodiscard]] int descriptor() const { return exit_fd_.get(); }
   [[nodiscard]] bool running() const { return running_; }
-  // To the whole process group.
+  // Sends a signal to the whole process group.
   void signal(int number) const;
   // Waits until it is stopped or has ended; false when the deadline passes first.
   [[nodiscard]] bool stops_by(const Deadline& deadline) const;
-  // After it has ended: kills what is left of its group, and returns its status as waitpid does.
+  // Waits until the process has ended, kills what is left of its group, and returns its status as
+  // waitpid does.
   int reap();
 
  private:

@@ -9,14 +9,14 @@
 namespace troika {
 
 // While it lives, this process is killed as soon as the launcher of ours that has started it has
-// ended, or has given the rank up. The kernel does so for the launcher's own children (see
+// ended, or has abandoned the rank. The kernel does so for the launcher's own children (see
 // ChildProcess). Behind a wrapper, such as timeout, a shell or a profiler, a thread watches the
 // report socket instead. Does nothing without a launcher of ours, or where the wrapper has closed
-// that socket: the store of the job then tells that the launcher is gone.
+// that socket: the job's store then shows that the launcher is gone.
 class LauncherWatch {
  public:
-  // Make it before the Reporter sends anything. Throws PeerError when the launcher has ended
-  // already.
+  // Starts the watch. Make it before the Reporter sends anything. Throws PeerError when the
+  // launcher has ended already.
   explicit LauncherWatch(const Environment& environment);
   LauncherWatch(const LauncherWatch&) = delete;
   LauncherWatch& operator=(const LauncherWatch&) = delete;

@@ -20,7 +20,7 @@ namespace troika {
 
 class LocalRanks {
  public:
-  // Starts them. Throws UsageError when the command cannot be started; none is left then.
+  // Starts the ranks. Throws UsageError when the command cannot be started; none is left then.
   LocalRanks(const LaunchOptions& options, const Endpoint& store, const std::string& run_id);
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
@@ -32,22 +32,23 @@ class LocalRanks {
   void watch(std::vector<pollfd>& watched) const;
   void handle_events(const std::vector<pollfd>& watched);
 
-  // In the order in which the ranks ended.
+  // Returns the ends of the ranks, in the order in which they ended.
   [[nodiscard]] const std::vector<RankEnd>& ends() const { return ends_; }
-  // What is to be told of the first rank that has reported a failure, even if it has yet to end, or
-  // that has ended badly (see failure_notice()).
+  // Returns the notice (see failure_notice()) of the first rank that has reported a failure, even
+  // if it has yet to end, or that has ended badly.
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
-  // Ends from now on are the launcher's doing.
+  // Records that ends from now on are the launcher's doing.
   void told_to_end() { told_to_end_ = true; }
-  // Reaches ranks that are stopped, too.
+  // Sends a signal to all ranks, including those that are stopped.
   void signal_all(int number);
-  // Returns once all are stopped, within a second or so.
+  // Stops all ranks, and returns once they are stopped, within a second or so.
   void stop_all();
   void continue_all();
 
-  // Once all have ended: hands on the rest of their output, and leaves a clean line to go on at.
+  // Forwards the rest of the ranks' output once all have ended, and leaves a clean line to go on
+  // at.
   void finish_output();
-  // What they have reported, by local rank.
+  // Returns the results that the ranks have reported, by local rank.
   [[nodiscard]] std::vector<std::string> results() const;
 
  private:
@@ -72,7 +73,7 @@ class LocalRanks {
 
   ReportPolicy report_policy_;
   std::filesystem::path recorders_;
-  // What was written before is of another job.
+  // The start of this job. What was written before is of another job.
   std::int64_t started_;  // ns since 1970
   OutputSink output_{1}, error_{2};
   std::list<Process> processes_;

@@ -1,5 +1,5 @@
-// What the launchers of a job's nodes say to each other, through the store that node 0's keeps. A
-// job on one node has the store as well, for its ranks.
+// Exchanges messages between the launchers of a job's nodes, through the store that node 0's keeps.
+// A job on one node has the store as well, for its ranks.
 #pragma once
 
 #include <troika/launch/options.h>
@@ -25,26 +25,26 @@ class Nodes {
   // cannot be reached, when nodes do not come (naming them) or do not agree on the plan.
   Nodes(const LaunchPlan& plan, const std::string& version, const Deadline& deadline);
 
-  // Where the ranks of this node find the store.
+  // Returns the endpoint at which the ranks of this node find the store.
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
-  // Tells this launch from every other.
+  // Returns an identifier that no other launch has.
   [[nodiscard]] const std::string& run_id() const { return run_id_; }
 
-  // Readable once another node has failed or is gone.
+  // Returns a descriptor that is readable once another node has failed or is gone.
   [[nodiscard]] int descriptor() const { return wake_.get(); }
-  // Why, once that is readable: what it told the launchers.
+  // Returns the reason, once that is readable: the failure that the node sent to the launchers.
   [[nodiscard]] Failure stop_reason() const;
 
-  // From now on, whoever asks is told what the ranks of this node are doing, as their flight
-  // recorders in `recorders` say.
+  // Starts to answer requests for what the ranks of this node are doing, as their flight recorders
+  // in `recorders` say.
   void serve_snapshots(const std::filesystem::path& recorders);
 
-  // Tells the ranks of this node (see abort_key), and the other launchers, that the job is over.
+  // Notify the ranks of this node (see abort_key), and the other launchers, that the job is over.
   void notify_ranks(const Failure& reason);
   void notify_nodes(const Failure& reason);
 
-  // Collective, once the ranks of this node have ended: exchanges what became of each node, and
-  // returns the first cause among all; nothing when all went well. A node that does not answer by
+  // Exchanges what became of each node, and returns the first cause among all; nothing when all
+  // went well. Collective, once the ranks of this node have ended. A node that does not answer by
   // the deadline is a cause as well. `interrupted` is asked now and then, and ends the wait.
   [[nodiscard]] std::optional<Cause> agree_on_cause(const std::optional<Cause>& mine,
                                                     const Deadline& deadline,

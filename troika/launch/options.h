@@ -10,7 +10,8 @@
 
 namespace troika {
 
-// --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous (and torchrun's names for them).
+// The values of --ranks, --ranks-per-node, --nodes, --node-rank, --rendezvous (and torchrun's names
+// for them).
 struct LaunchFlags {
   std::optional<int> ranks = {};  // in total
   std::optional<int> ranks_per_node = {};
@@ -23,7 +24,7 @@ struct LaunchFlags {
   }
 };
 
-// What the number of ranks follows from when no flag says it.
+// The facts that the number of ranks follows from when no flag gives it.
 struct RankDefaults {
   int axes = 1;           // product of the mesh axes that the recipe gives
   bool all_axes = false;  // whether it gives all of them, so that the product is the number
@@ -39,21 +40,21 @@ struct LaunchPlan {
   std::optional<Endpoint> rendezvous;  // always set for several nodes
 };
 
-// The product of the axes where the recipe gives them all; else as many as there are GPUs, or
-// usable cores up to 2, in multiples of that product and at least one of it.
+// Returns the product of the axes where the recipe gives them all. Else returns as many as there
+// are GPUs, or usable cores up to 2, in multiples of that product and at least one of it.
 [[nodiscard]] int default_ranks(const RankDefaults& defaults);
 
 // Completes the flags. Throws UsageError naming the flag that is missing, out of range or
 // contradicts another.
 [[nodiscard]] LaunchPlan plan_launch(const LaunchFlags& flags, const RankDefaults& defaults);
 
-// The same where nothing is going to be started: hosts need neither numbers nor a rendezvous, and
-// how many there are may follow from --ranks and --ranks-per-node.
+// Completes the flags where nothing is going to be started. Hosts need neither numbers nor a
+// rendezvous, and their number may follow from --ranks and --ranks-per-node.
 [[nodiscard]] LaunchPlan plan_without_launch(LaunchFlags flags, const RankDefaults& defaults);
 
-// A World: this process is one of its ranks. A LaunchPlan: it is to start ranks. Flags win over
-// the environment, except in a rank that troika's launcher has started with those very flags.
-// Throws UsageError as plan_launch and world_from_environment do.
+// Returns a World where this process is one of its ranks, and a LaunchPlan where it is to start
+// ranks. Flags win over the environment, except in a rank that troika's launcher has started with
+// those very flags. Throws UsageError as plan_launch and world_from_environment do.
 [[nodiscard]] std::variant<World, LaunchPlan> join_or_launch(const LaunchFlags& flags,
                                                              const RankDefaults& defaults,
                                                              const Environment& environment);

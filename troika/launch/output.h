@@ -10,14 +10,15 @@
 
 namespace troika {
 
-// One of the launcher's own outputs. Whoever reads it may be slow, so writes wait for the event
-// loop to say that there is room.
+// One of the launcher's own outputs. Its reader may be slow, so writes wait for the event loop to
+// report that there is room.
 class OutputSink {
  public:
   explicit OutputSink(int descriptor);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // A terminal shows rank 0's progress line, which another rank's line first has to clear.
+  // Returns whether the output is a terminal. It shows rank 0's progress line, which another rank's
+  // line first has to clear.
   [[nodiscard]] bool is_terminal() const { return terminal_; }
   void push(std::string_view text);
   // Wipes the progress line that rank 0 has left on a terminal which can do that.
@@ -25,10 +26,10 @@ class OutputSink {
   // Ends a line that a rank has left open here.
   void begin_line();
   [[nodiscard]] bool has_pending() const { return !pending_.empty(); }
-  // Nothing more should be read for it until some is written.
+  // Returns whether nothing more should be read for this output until some is written.
   [[nodiscard]] bool is_full() const { return pending_.size() > (1U << 20); }
-  // Writes what fits without waiting; the descriptor must be writable. When nobody reads any more,
-  // the rest is dropped.
+  // Writes what fits without waiting; the descriptor must be writable. When the output has no
+  // reader any more, the rest is dropped.
   void write_some();
   // Writes everything, or what can be written by the deadline.
   void flush(const Deadline& deadline);
@@ -49,9 +50,9 @@ class LineRelay {
   [[nodiscard]] int descriptor() const { return from_.get(); }
   [[nodiscard]] bool open() const { return from_.valid(); }
   [[nodiscard]] OutputSink& sink() const { return *to_; }
-  // Whether the rank has written anything to it.
+  // Returns whether the rank has written anything to it.
   [[nodiscard]] bool has_anything() const;
-  // Reads what is there, and hands on the lines that are complete. The last one is handed on as it
+  // Reads what is there, and forwards the lines that are complete. The last one is forwarded as it
   // is when the stream ends.
   void read_some();
   // Reads everything that is there already, and ends.

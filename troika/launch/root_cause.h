@@ -1,4 +1,4 @@
-// Which of the many ends of a failed job was the first cause, and how the user reads it.
+// Finds the first cause among the many ends of a failed job, and puts it into words for the user.
 #pragma once
 
 #include <troika/launch/exit_report.h>
@@ -12,11 +12,11 @@
 
 namespace troika {
 
-// Whether the ranks are programs of troika's, which tell their result or error through a Reporter,
-// or any programs, which may.
+// The kinds of program that ranks are. Programs of troika's send their result or error through a
+// Reporter; any other programs may.
 enum class ReportPolicy { kExpected, kOptional };
 
-// How one rank has ended.
+// The end of one rank.
 struct RankEnd {
   int rank = 0;
   int pid = 0;
@@ -25,23 +25,25 @@ struct RankEnd {
   bool was_told_to_end = false;  // by the launcher, before its exit report or its end
   ReportPolicy report_policy = ReportPolicy::kExpected;
   bool has_printed = true;  // or may have, to a terminal
-  // What it did last, as its flight recorder says: "it last completed ..."; empty without one.
+  // The rank's last operation, as its flight recorder says: "it last completed ..."; empty without
+  // one.
   std::string last_operation = {};
   // The first error of its operations, if one failed. A program that need not report has then
   // ended as a consequence of it, whatever its exit status.
   std::optional<SavedError> error = {};
 };
 
-// From cause to consequence. What is further down is told only when nothing above it has happened.
+// The kinds of cause, from cause to consequence. A kind is reported only when nothing above it has
+// happened.
 enum class CauseKind {
-  kInterrupted,  // somebody has asked the job to end
+  kInterrupted,  // the job was asked to end
   kDied,         // by a signal, or without an exit report
   kFailed,       // an error of its own
   kRendezvous,   // the ranks have not come together
   kLost,         // the launcher of another node does not answer
   kAfterwards,   // an error or a crash on the way out, after the launcher had told it to end
   kConsequence,  // a peer was gone or late
-  kSecondHand,   // a peer had given up, and said why
+  kSecondHand,   // a peer had aborted, and said why
 };
 
 struct Cause {
@@ -52,25 +54,28 @@ struct Cause {
   std::string hint;
 };
 
-// Exit status 0, with a result where an exit report is expected, and without an error.
+// Returns whether a rank ended with exit status 0, with a result where an exit report is expected,
+// and without an error.
 [[nodiscard]] bool ended_well(const RankEnd& end);
 
-// Whether this end makes the job fail: by itself, not because the launcher told the rank to end.
+// Returns whether this end makes the job fail: by itself, not because the launcher told the rank to
+// end.
 [[nodiscard]] bool is_failure(const RankEnd& end);
 
-// What the others are told of a rank that is the first to fail: who it is, why, and what it did
-// last. Of one that has reported its failure the status need not be known.
+// Returns the notice that the others get of the first rank to fail: its name, the reason, and what
+// it did last. The status need not be known of a rank that has reported its failure.
 [[nodiscard]] Failure failure_notice(const RankEnd& end, std::string_view host);
 
-// The first cause among the ends of this node's ranks, which are in the order in which they
+// Returns the first cause among the ends of this node's ranks, which are in the order in which they
 // happened; nothing when all went well. `world_size` is that of the job.
 [[nodiscard]] std::optional<Cause> first_cause(const std::vector<RankEnd>& ends,
                                                std::string_view host, int world_size);
 
-// The first of several.
+// Returns the first of several causes.
 [[nodiscard]] const Cause& first_of(const std::vector<Cause>& causes);
 
-// For the store, between nodes. decode_cause throws DataError on anything else.
+// Encode a cause for the store, between nodes, and decode it. decode_cause throws DataError on
+// anything else.
 [[nodiscard]] std::string encode(const Cause& cause);
 [[nodiscard]] Cause decode_cause(std::string_view text);
 

@@ -19,9 +19,9 @@ class SignalPipe {
   SignalPipe& operator=(const SignalPipe&) = delete;
   ~SignalPipe();
 
-  // Readable when a signal has come.
+  // Returns a descriptor that is readable when a signal has come.
   [[nodiscard]] int descriptor() const { return reading_.get(); }
-  // The next signal that has come.
+  // Returns the next signal that has come, if any.
   [[nodiscard]] std::optional<int> take() const;
 
  private:
@@ -29,11 +29,11 @@ class SignalPipe {
   std::map<int, struct sigaction> before_;
 };
 
-// Has SIGINT, SIGTERM and SIGHUP end this process where it is process 1, as in a container, to
-// which the kernel does not apply their default action: it prints "troika: interrupted by SIGTERM"
-// and exits with 128 and the signal's number, as the launcher does. Does nothing in any other
-// process, nor for a signal that is ignored or handled already. Call it in main(), before threads
-// start.
+// Makes SIGINT, SIGTERM and SIGHUP end this process where it is process 1, as in a container. The
+// kernel does not apply their default action to process 1. The process prints "troika: interrupted
+// by SIGTERM" and exits with 128 and the signal's number, as the launcher does. Does nothing in any
+// other process, nor for a signal that is ignored or handled already. Call it in main(), before
+// threads start.
 void end_on_signals_as_process_one();
 
 }  // namespace troika

@@ -9,11 +9,11 @@
 
 namespace troika {
 
-// From outer to inner: ranks that differ only in `tensor` are neighbours.
+// The axes from outer to inner: ranks that differ only in `tensor` are neighbours.
 enum class Axis { kPipeline, kData, kContext, kTensor };
 inline constexpr std::array kAxes = {Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor};
 
-// "pipeline", "data", "context", "tensor": as in the recipe.
+// Returns "pipeline", "data", "context", "tensor": as in the recipe.
 [[nodiscard]] std::string_view name_of(Axis axis);
 
 // A position on every axis, indexed like kAxes.
@@ -21,9 +21,9 @@ using Coordinates = std::array<int, kAxes.size()>;
 
 class Mesh {
  public:
-  // One rank.
+  // Makes a mesh of one rank.
   Mesh() = default;
-  // Sizes indexed like kAxes, each at least 1. Throws UsageError naming the axis otherwise.
+  // Takes sizes indexed like kAxes, each at least 1. Throws UsageError naming the axis otherwise.
   explicit Mesh(const Coordinates& sizes);
 
   [[nodiscard]] int size() const;
@@ -32,9 +32,9 @@ class Mesh {
   [[nodiscard]] Coordinates coordinates(int rank) const;
   [[nodiscard]] int coordinate(int rank, Axis axis) const;
   [[nodiscard]] int rank(const Coordinates& coordinates) const;
-  // The ranks that differ from `rank` only along `axis`, in order of their coordinate.
+  // Returns the ranks that differ from `rank` only along `axis`, in order of their coordinate.
   [[nodiscard]] std::vector<int> ranks_along(int rank, Axis axis) const;
-  // As "pipeline 1 x data 2 x context 1 x tensor 1".
+  // Returns "pipeline 1 x data 2 x context 1 x tensor 1".
   [[nodiscard]] std::string describe() const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;

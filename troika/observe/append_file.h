@@ -10,8 +10,8 @@
 
 namespace troika {
 
-// Not thread-safe. Nothing is buffered in the process: a record is with the kernel when append()
-// returns, and so outlives a process that is killed.
+// A file that records are appended to. Not thread-safe. The process buffers nothing: a record is
+// with the kernel when append() returns, and so outlives a process that is killed.
 class AppendFile {
  public:
   enum class Mode {
@@ -22,7 +22,8 @@ class AppendFile {
   // Creates the file if it is missing. Throws StorageError naming it.
   AppendFile(std::filesystem::path path, Mode mode);
 
-  // Throws StorageError naming the file; the file then ends where it ended before.
+  // Appends a record. Throws StorageError naming the file; the file then ends where it ended
+  // before.
   void append(std::string_view record);
   // Returns when everything is on disk. Throws StorageError.
   void sync();

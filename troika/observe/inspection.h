@@ -22,11 +22,12 @@ struct Inspection {
 // known for ranks of this host only. Throws DataError if there are none, or none can be read.
 [[nodiscard]] Inspection inspect_run(const std::filesystem::path& folder);
 
-// Where the ranks differ: one line for each axis on which some have entered an operation that
-// others have not, or different ones at the same place. Empty where they do not.
+// Returns one line for each axis on which ranks differ. Some have entered an operation that others
+// have not, or different ones at the same place. Empty where they do not differ.
 [[nodiscard]] std::vector<std::string> differences(const Inspection& inspection);
 
-// `last`: how many operations of each axis to show side by side.
+// Formats an inspection for people. `last` is the number of operations of each axis to show side by
+// side.
 [[nodiscard]] std::string to_text(const Inspection& inspection, int last);
 [[nodiscard]] std::string to_json(const Inspection& inspection);
 

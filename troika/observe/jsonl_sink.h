@@ -15,7 +15,7 @@
 
 namespace troika {
 
-// One line, with its newline.
+// Returns one line, with its newline.
 [[nodiscard]] std::string to_json_line(const StepMetrics& metrics);
 
 class JsonlSink : public MetricSink {

@@ -13,16 +13,18 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;  // and all above it
   std::optional<int> rank = {};      // written in front of each line: "[rank 1] "
-  // Where the lines go. A line is one write(2), so that lines of ranks that share a terminal do not
-  // mix; on a terminal it first wipes the progress line, which the next update draws again.
+  // The descriptor that lines are written to. A line is one write(2), so that lines of ranks that
+  // share a terminal do not mix. On a terminal it first wipes the progress line, which the next
+  // update draws again.
   int file_descriptor = 2;
-  // If set, called with each message instead, never by two threads at once: for a program that has
-  // a log of its own. It must not log.
+  // The function that gets each message instead, if set: for a program that has a log of its own.
+  // Never called by two threads at once. It must not log.
   std::function<void(LogLevel, std::string_view message)> writer = {};
 };
 
-// Thread-safe, as is all logging. The lines read "[rank 1] warning: MESSAGE"; messages of level
-// kInfo go without the level. At level kDebug each line starts with the time of day.
+// Configures the log. Thread-safe, as is all logging. The lines read "[rank 1] warning: MESSAGE";
+// messages of level kInfo go without the level. At level kDebug each line starts with the time of
+// day.
 void configure_log(const LogOptions& options);
 
 void log(LogLevel level, std::string_view message);

@@ -1,5 +1,5 @@
-// How many bytes of something are alive in this process, and the most that ever were: counted by
-// whoever gives memory out, and read by whoever reports it.
+// Counts how many bytes of something are alive in this process, and the most that ever were. The
+// code that allocates the memory counts it; reports read the counter.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace troika {
 
-// Thread-safe. Bytes are those of whole allocations.
+// A counter of bytes, those of whole allocations. Thread-safe.
 class MemoryCounter {
  public:
   void add(std::int64_t bytes) noexcept {
@@ -17,7 +17,7 @@ class MemoryCounter {
     }
   }
   void remove(std::int64_t bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
-  // The peak is what is alive now.
+  // Sets the peak to what is alive now.
   void reset_peak() noexcept { peak_ = live_.load(); }
   [[nodiscard]] std::int64_t live() const noexcept { return live_; }
   [[nodiscard]] std::int64_t peak() const noexcept { return peak_; }
@@ -26,8 +26,8 @@ class MemoryCounter {
   std::atomic<std::int64_t> live_ = 0, peak_ = 0;
 };
 
-// Of tensors in the process's own memory: LibTorch has one allocator for them, so there is one
-// counter. An engine adds what it gives out itself.
+// Returns the counter of tensors in the process's own memory. LibTorch has one allocator for them,
+// so there is one counter. An engine adds what it gives out itself.
 [[nodiscard]] MemoryCounter& cpu_tensor_bytes();
 
 }  // namespace troika

@@ -17,9 +17,9 @@ struct NamedValue {
 // The held-out split, measured with the parameters after the step's update.
 struct Evaluation {
   double held_out_loss = 0;  // mean per valid token, in nats
-  // Of the text, so that tokenizers compare; nothing where there is no text.
+  // Bits per byte of the text, so that tokenizers compare. Absent where there is no text.
   std::optional<double> held_out_bits_per_byte = {};
-  // By the words of [train] metrics: "accuracy", "auc".
+  // Values by the words of [train] metrics: "accuracy", "auc".
   std::vector<NamedValue> metrics = {};
 };
 
@@ -32,18 +32,19 @@ struct StepMetrics {
   std::int64_t tokens = 0;               // trained on since the start of the run
   double tokens_per_second = 0;          // of this step
   double step_seconds = 0;               // all of the step
-  double data_wait_seconds = 0;          // of which the step waited for its batch
+  double data_wait_seconds = 0;          // of these, the wait for the batch
   std::string skipped;                   // why there was no update; empty where there was one
-  std::optional<Evaluation> evaluation;  // where the step was followed by one
-  // Whatever else was measured: memory_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale.
+  std::optional<Evaluation> evaluation;  // set where an evaluation followed the step
+  // Other measurements: memory_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale.
   std::vector<NamedValue> extras;
 };
 
-// Not thread-safe: one thread records.
+// A receiver of metrics. Not thread-safe: one thread records.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
-  // Once a step, in ascending order. Throws StorageError where the sink is a file.
+  // Records a step. Call it once a step, in ascending order. Throws StorageError where the sink is
+  // a file.
   virtual void record(const StepMetrics& metrics) = 0;
   // Returns when all that was recorded is on disk. Throws StorageError.
   virtual void flush() {}

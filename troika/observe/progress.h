@@ -22,27 +22,28 @@ enum class ProgressStyle {
   kSilent,
 };
 
-// kTerminal if `fd` is a terminal that can draw a line again (TERM is neither unset nor "dumb").
+// Returns kTerminal if `fd` is a terminal that can draw a line again (TERM is neither unset nor
+// "dumb").
 [[nodiscard]] ProgressStyle progress_style(int fd);
-// Columns of the terminal `fd`; 80 if it is none or does not say.
+// Returns the columns of the terminal `fd`; 80 if it is none or does not say.
 [[nodiscard]] int terminal_width(int fd);
 
 struct ProgressOptions {
   ProgressStyle style = ProgressStyle::kLines;
   Seconds redraw_interval{0.1};
   Seconds line_interval{10};
-  // Asked at each drawing, so that a terminal may change its size.
+  // The columns to fill, asked at each drawing, so that a terminal may change its size.
   std::function<int()> width = [] { return 80; };
   std::function<Clock::time_point()> now = Clock::now;
 };
 
-// The options that fit the output `fd`.
+// Returns the options that fit the output `fd`.
 [[nodiscard]] ProgressOptions progress_options(int fd);
 
 // Draws a line of fields, each time another text, as the style wants it. Not thread-safe.
 class ProgressLine {
  public:
-  // `output` must outlive this.
+  // Requires that `output` outlives this.
   ProgressLine(std::ostream& output, ProgressOptions options);
   // Leaves the cursor on a line of its own, whatever happened.
   ~ProgressLine();
@@ -51,7 +52,7 @@ class ProgressLine {
 
   [[nodiscard]] Clock::time_point now() const { return options_.now(); }
   [[nodiscard]] const ProgressOptions& options() const { return options_; }
-  // Whether it is time to draw: ask before building the fields.
+  // Returns whether it is time to draw. Ask before building the fields.
   [[nodiscard]] bool due() const;
   // Draws `fields`, two blanks between them. On a terminal those that do not fit are left out, the
   // last first, and the first is cut.
@@ -70,7 +71,7 @@ class ProgressLine {
 // where the data are no text, "held-out loss 1.2345". Not thread-safe.
 class StepProgress {
  public:
-  // `unit` is what the model counts: "tokens", "samples".
+  // Takes the unit that the model counts: "tokens", "samples".
   StepProgress(std::ostream& output, std::int64_t total_steps, std::string unit,
                ProgressOptions options);
 
@@ -102,7 +103,7 @@ class CountProgress {
                 ProgressOptions options);
 
   void add(std::int64_t count);
-  // As StepProgress::finish.
+  // Draws the last count and ends the line, as StepProgress::finish does.
   void finish();
 
  private:

@@ -1,10 +1,10 @@
 // The metrics endpoint http://HOST:PORT/metrics that a Prometheus server scrapes.
 //
 // It is off unless the recipe gives a port. Then it listens on all interfaces, because a Prometheus
-// server seldom runs on the machine it watches, and in a container loopback would be of no use to
-// anyone. So that nothing private is given away, it serves numbers only, labelled with the name of
-// the run and the rank: no paths, no data, no recipe, no host or user name; no file is served.
-// Whoever wants it closed asks for 127.0.0.1 or uses a firewall.
+// server seldom runs on the machine it watches, and in a container loopback would be of no use. So
+// that nothing private is given away, it serves numbers only, labelled with the name of the run and
+// the rank: no paths, no data, no recipe, no host or user name; no file is served. To close it, ask
+// for 127.0.0.1 or use a firewall.
 //
 // Metrics, each with the labels run and rank: the gauges troika_step, troika_loss,
 // troika_grad_norm, troika_learning_rate, troika_tokens_per_second, troika_step_seconds,
@@ -34,7 +34,7 @@ class PrometheusSink : public MetricSink {
   ~PrometheusSink() override;
 
   void record(const StepMetrics& metrics) override;
-  // The port it listens on.
+  // Returns the port that it listens on.
   [[nodiscard]] int port() const;
 
  private:

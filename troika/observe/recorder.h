@@ -44,7 +44,7 @@
 
 namespace troika {
 
-// What an operation is when it begins.
+// The facts of an operation that are known when it begins.
 struct OperationFacts {
   std::string_view operation;
   std::string_view axis;
@@ -52,12 +52,13 @@ struct OperationFacts {
   std::uint64_t bytes = 0;      // of the input
   std::int64_t elements = 0;    // of the input
   std::string_view dtype = {};  // of the input
-  // Among the collectives of its group, from 1; 0: only some of the group take part.
+  // The place among the collectives of its group, from 1. Zero where only some of the group take
+  // part.
   std::uint64_t place = 0;
   std::uint64_t generation = 0;  // of the group
   std::uint64_t signature = 0;   // equal on all members that are in the same operation
-  // Equal on all members of a group, and another for each group, also of those of an axis: of its
-  // members, generation and how many such groups there were before.
+  // A number equal on all members of a group, and another for each group, also among those of an
+  // axis. It is made of the members, the generation and the number of such groups before.
   std::uint32_t group = 0;
 };
 
@@ -70,35 +71,37 @@ class Recorder {
   [[nodiscard]] static std::shared_ptr<Recorder> create(const std::filesystem::path& path, int rank,
                                                         std::string_view host,
                                                         std::uint32_t capacity = kDefaultCapacity);
-  // One that nobody else can read: in memory, for a program that wants no files.
+  // Returns a recorder in memory, which no other process can read, for a program that wants no
+  // files.
   [[nodiscard]] static std::shared_ptr<Recorder> none();
 
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // An operation starts; returns its number. This and the others may be called by any thread, and
-  // never block, allocate or throw, but for record_error(), which writes a file.
+  // Starts an operation and returns its number. This and the functions below may be called by any
+  // thread. They never block, allocate or throw, except record_error(), which writes a file.
   std::uint64_t begin(const OperationFacts& facts) noexcept {
     const std::uint64_t sequence = take_number();
     write(sequence, facts);
     return sequence;
   }
-  // The same in two: the number, and the record, without which the others below have no effect.
+  // Do the same in two calls: take the number, then write the record. Without the record the
+  // functions below have no effect.
   std::uint64_t take_number() noexcept;
   void write(std::uint64_t sequence, const OperationFacts& facts) noexcept;
-  // It has sent so many more bytes to others, and waited for them so many times more.
+  // Adds to the bytes that the operation has sent to others, and to its waits for them.
   void add_traffic(std::uint64_t sequence, std::uint64_t bytes, std::uint32_t steps) noexcept;
-  // It has ended, well or with an error. Without effect if its record has been taken by a later
-  // one.
+  // End the operation, well or with an error. No effect if a later one has taken its record.
   void end(std::uint64_t sequence) noexcept;
   void fail(std::uint64_t sequence) noexcept;
-  // What ended an operation of this rank, or kept it from connecting to others, is left beside the
-  // file for the launcher (saved_error.h): the first DeadlineError, PeerError or other
-  // RendezvousError. It is there when this returns, unless another thread is still writing it.
+  // Saves the error that ended an operation of this rank, or kept it from connecting to others. It
+  // is left beside the file for the launcher (saved_error.h). Only the first is saved: a
+  // DeadlineError, PeerError or other RendezvousError. The error is there when this returns, unless
+  // another thread is still writing it.
   void record_error(const std::exception_ptr& error) noexcept;
 
-  // Operations begun so far.
+  // Returns the number of operations begun so far.
   [[nodiscard]] std::uint64_t count() const noexcept;
 
  private:
@@ -114,11 +117,11 @@ class Recorder {
   std::atomic<bool> error_saved_ = false;
 };
 
-// An operation that is about to start: it has its number, and is written down once, when its engine
-// says so.
+// An operation that is about to start. It has its number; its record is written once, when its
+// engine calls write().
 class OperationEntry {
  public:
-  // `facts` outlives it; without a recorder nothing is written.
+  // Requires that `facts` outlives this. Without a recorder nothing is written.
   OperationEntry(Recorder* recorder, const OperationFacts& facts)
       : recorder_(recorder),
         facts_(facts),
@@ -146,7 +149,7 @@ class OperationEntry {
 class OperationRecord {
  public:
   OperationRecord() = default;
-  // `sequence` is the number that the recorder has for the operation.
+  // Takes the number that the recorder has for the operation.
   OperationRecord(Recorder* recorder, std::uint64_t sequence, const OperationFacts& facts)
       : recorder_(recorder),
         sequence_(sequence),
@@ -157,7 +160,7 @@ class OperationRecord {
   [[nodiscard]] std::uint64_t place() const { return place_; }
   [[nodiscard]] std::uint32_t group() const { return group_; }
   [[nodiscard]] std::uint64_t signature() const { return signature_; }
-  // The same operation, where nothing is written down.
+  // Returns a record of the same operation that writes nothing.
   [[nodiscard]] OperationRecord unwritten() const {
     OperationRecord copy = *this;
     copy.recorder_ = nullptr;
@@ -169,7 +172,7 @@ class OperationRecord {
   void step() const noexcept {
     if (recorder_) recorder_->add_traffic(sequence_, 0, 1);
   }
-  // Of an operation that its caller gives up before it has ended.
+  // Saves the error of an operation that its caller aborts before it has ended.
   void record_error(const std::exception_ptr& error) const noexcept {
     if (recorder_) recorder_->record_error(error);
   }
@@ -182,7 +185,7 @@ class OperationRecord {
   std::uint32_t group_ = 0;
 };
 
-// <folder>/flight-rank-3.bin
+// Returns <folder>/flight-rank-3.bin.
 [[nodiscard]] std::filesystem::path recorder_path(const std::filesystem::path& folder, int rank);
 
 struct RecordedOperation {
@@ -219,18 +222,18 @@ struct Recording {
 // sense are left out.
 [[nodiscard]] Recording read_recorder(const std::filesystem::path& path);
 
-// The same of two copies of the file's bytes, the second taken after the first: a record whose
-// sequence differs between them was being overwritten, and is left out. `source` is what errors
-// name.
+// Reads two copies of the file's bytes in the same way, the second taken after the first. A record
+// whose sequence differs between them was being overwritten, and is left out. `source` is what
+// errors name.
 [[nodiscard]] Recording decode_recording(std::string_view first, std::string_view second,
                                          const std::string& source);
 
-// "all_reduce 'gradients'"
+// Returns "all_reduce 'gradients'".
 [[nodiscard]] std::string name_of(const RecordedOperation& operation);
 
-// What the rank is doing, or did last, in words for an error message; `now` in ns since 1970. As
-// "in all_reduce 'gradients of layers.3' (axis data, 4.0 MiB) for 12.3 s" for the oldest operation
-// that is running, else "finished barrier 'start' (axis data) 12.3 s ago and began nothing since".
+// Describes, for an error message, the oldest operation that is running: "in all_reduce 'gradients
+// of layers.3' (axis data, 4.0 MiB) for 12.3 s". Where none is, describes the last one: "finished
+// barrier 'start' (axis data) 12.3 s ago and began nothing since". `now` is in ns since 1970.
 [[nodiscard]] std::string describe_last(const Recording& recording, std::int64_t now);
 
 }  // namespace troika

@@ -60,8 +60,8 @@ static_assert(sizeof(Record) == 192 && offsetof(Record, started) == 16 &&
   return sizeof(Header) + std::size_t{capacity} * sizeof(Record);
 }
 
-// What a reader finds of a text that was written to a field of `bytes`: up to the first zero, with
-// a question mark for what a terminal should not be sent.
+// Returns a text as a reader finds it in a field of `bytes`. It ends at the first zero, and has a
+// question mark for what a terminal should not be sent.
 [[nodiscard]] inline std::string as_read(std::string_view text, std::size_t bytes) {
   text = text.substr(0, bytes);
   std::string read(text.substr(0, text.find('\0')));

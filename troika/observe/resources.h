@@ -17,11 +17,12 @@ struct ResourceUse {
   std::uint64_t major_faults = 0;       // pages read from disk
 };
 
-// A few microseconds. Thread-safe. Throws InternalError where Linux's /proc is missing.
+// Reads the use of resources in a few microseconds. Thread-safe. Throws InternalError where Linux's
+// /proc is missing.
 [[nodiscard]] ResourceUse resource_use();
 
-// The share of `cores` that was busy for us between two readings: 1 means all of them, all the
-// time.
+// Returns the share of `cores` that was busy for us between two readings: 1 means all of them, all
+// the time.
 [[nodiscard]] double cpu_utilisation(const ResourceUse& before, const ResourceUse& after,
                                      double cores);
 

@@ -17,15 +17,16 @@ struct SavedError {
   Seconds age{0};  // since it was left
 };
 
-// <recorders>/error-rank-3.txt: the error as encode(Failure) writes it. Does nothing where
-// `recorders` is empty or cannot be written: the error itself matters more. One thread at a time.
+// Writes the error to <recorders>/error-rank-3.txt, as encode(Failure) gives it. Does nothing where
+// `recorders` is empty or cannot be written: the error itself matters more. Call it from one thread
+// at a time.
 void save_error(const std::filesystem::path& recorders, int rank, const Error& error) noexcept;
 
-// What `rank` has left there, if anything.
+// Returns the error that `rank` has left there, if any.
 [[nodiscard]] std::optional<SavedError> read_saved_error(const std::filesystem::path& recorders,
                                                          int rank);
 
-// What an earlier job has left there is gone.
+// Removes what an earlier job has left there.
 void remove_saved_error(const std::filesystem::path& recorders, int rank) noexcept;
 
 }  // namespace troika

@@ -28,7 +28,7 @@
 
 namespace troika {
 
-// The bytes of one TFRecord with an Event in it; `wall_time` in seconds since 1970.
+// Return the bytes of one TFRecord with an Event in it; `wall_time` is in seconds since 1970.
 [[nodiscard]] std::string event_file_version(double wall_time);
 [[nodiscard]] std::string event_scalars(double wall_time, std::int64_t step,
                                         std::span<const NamedValue> scalars);

@@ -2,9 +2,9 @@
 // backward, communication, optimiser and data each on a track of its own. Times count from 1970, so
 // that the traces of all ranks, whose clocks agree as well as their hosts' do, line up.
 //
-// The file is JSON in Chrome's trace event format: an object with `traceEvents`, of which those
-// with ph "M" name process ("rank 0 (host)") and tracks, and those with ph "X" are spans with `ts`
-// and `dur` in microseconds.
+// The file is JSON in Chrome's trace event format: an object with `traceEvents`.
+// Those with ph "M" name process ("rank 0 (host)") and tracks. Those with ph "X" are spans with
+// `ts` and `dur` in microseconds.
 #pragma once
 
 #include <atomic>
@@ -31,34 +31,34 @@ struct TraceOptions {
   int rank = 0;
   std::string host;
   TraceWindow window;
-  // What comes after these is counted, not kept.
+  // The most spans that are kept. Later ones are only counted.
   std::size_t max_spans = 1'000'000;
 };
 
 // Thread-safe. Outside its window a span costs one relaxed load.
 class Trace {
  public:
-  // Never on.
+  // Makes a trace that is never on.
   Trace() : Trace(TraceOptions{}) {}
   explicit Trace(TraceOptions options);
 
   // Switches on or off, as `step` lies in the window or not, and ends the span of the step before.
   void begin_step(std::int64_t step);
-  // As begin_step of a step outside the window.
+  // Ends the span of the step and switches off, as begin_step does for a step outside the window.
   void end();
-  // Whether the last step of the window has been begun, and is over.
+  // Returns whether the last step of the window has been begun, and is over.
   [[nodiscard]] bool complete() const { return complete_.load(std::memory_order_acquire); }
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  // Nanoseconds since 1970, never going backwards.
+  // Returns nanoseconds since 1970, never going backwards.
   [[nodiscard]] std::int64_t now() const;
-  // A span that is over, in the clock of now(). `bytes`: what was moved, where that makes sense.
-  // Does nothing when off.
+  // Adds a span that is over, in the clock of now(). `bytes` is what was moved, where that makes
+  // sense. Does nothing when off.
   void add(Track track, std::string_view name, std::int64_t started, std::int64_t finished,
            std::optional<std::uint64_t> bytes = std::nullopt);
 
-  // The JSON of all spans so far. Spans of one track that overlap without one holding the other
-  // (two transfers under way) are put on tracks "communication 2", "communication 3", ...
+  // Returns the JSON of all spans so far. Spans of one track that overlap without one holding the
+  // other (two transfers under way) are put on tracks "communication 2", "communication 3", ...
   [[nodiscard]] std::string json() const;
   // Writes json() atomically. Throws StorageError.
   void write(const std::filesystem::path& path) const;
@@ -93,7 +93,7 @@ class Trace {
 // The span from its construction to its destruction.
 class Span {
  public:
-  // `trace` may be null: off.
+  // Starts the span. `trace` may be null: off.
   Span(Trace* trace, Track track, std::string_view name,
        std::optional<std::uint64_t> bytes = std::nullopt)
       : trace_(trace != nullptr && trace->on() ? trace : nullptr), track_(track), bytes_(bytes) {
@@ -113,10 +113,10 @@ class Span {
   std::int64_t started_ = 0;
 };
 
-// <run>/trace-rank-3.json
+// Returns <run>/trace-rank-3.json.
 [[nodiscard]] std::filesystem::path trace_path(const std::filesystem::path& run_folder, int rank);
-// One trace of several ranks' (a process for each). Throws DataError naming a part that is missing
-// or is no trace, StorageError if `merged` cannot be written.
+// Writes one trace of several ranks', with a process for each. Throws DataError naming a part that
+// is missing or is no trace, StorageError if `merged` cannot be written.
 void merge_traces(std::span<const std::filesystem::path> parts,
                   const std::filesystem::path& merged);
 

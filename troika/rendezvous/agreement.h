@@ -1,4 +1,4 @@
-// Finds who disagrees, and on what, in the words that the user reads.
+// Finds the ranks that disagree, and on what, in the words that the user reads.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace troika {
 
-// "1, 3 and 7", or "1 to 15" for four and more in a row.
+// Returns "1, 3 and 7", or "1 to 15" for four and more in a row.
 [[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
 
-// The first line in which two recipes differ, with its table: "train.steps is 20, on rank 0 10".
-// `rank` is whose recipe `theirs` is. Empty for equal texts.
+// Returns the first line in which two recipes differ, with its table: "train.steps is 20, on rank 0
+// 10". `rank` is the rank whose recipe `theirs` is. Empty for equal texts.
 [[nodiscard]] std::string first_difference(std::string_view of_rank_zero, std::string_view theirs,
                                            int rank);
 

@@ -12,14 +12,14 @@
 
 namespace troika {
 
-// torchrun's default, so that scripts need not name it.
+// The default of torchrun, so that scripts need not name it.
 inline constexpr std::uint16_t kDefaultRendezvousPort = 29500;
 
 struct Endpoint {
   std::string host;  // name or address, without brackets
   std::uint16_t port = kDefaultRendezvousPort;
 
-  // "10.0.0.1:29500", "[::1]:29500".
+  // Returns "10.0.0.1:29500", "[::1]:29500".
   [[nodiscard]] std::string describe() const;
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
@@ -28,15 +28,15 @@ struct Endpoint {
 // flag or a variable).
 [[nodiscard]] Endpoint parse_endpoint(std::string_view text, std::string_view origin);
 
-// A port from 1 to 65535. Throws UsageError naming `origin`.
+// Reads a port from 1 to 65535. Throws UsageError naming `origin`.
 [[nodiscard]] std::uint16_t parse_port(std::string_view text, std::string_view origin);
 
-// Two processes with the same identity share memory: the boot of the kernel and the host's name,
-// which containers do not share.
+// Returns the identity of this host: the boot of the kernel and the host's name, which containers
+// do not share. Two processes with the same identity share memory.
 [[nodiscard]] std::string host_identity();
-// Whether a name or an address can be turned into an address.
+// Returns whether a name or an address can be turned into an address.
 [[nodiscard]] bool host_resolves(const std::string& host);
-// Whether a name or an address means this host, by its network interfaces.
+// Returns whether a name or an address means this host, by its network interfaces.
 [[nodiscard]] bool is_this_host(const std::string& host);
 
 // Waits until something accepts a connection there, and returns that connection (a non-blocking
@@ -44,11 +44,11 @@ struct Endpoint {
 // (refused, unreachable, unknown name).
 [[nodiscard]] UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline);
 
-// The address of the interface through which this host reaches the endpoint: what other hosts of
-// the job can use to reach this one. Throws RendezvousError naming the endpoint.
+// Returns the address of the interface through which this host reaches the endpoint. Other hosts of
+// the job can use it to reach this one. Throws RendezvousError naming the endpoint.
 [[nodiscard]] std::string local_address_towards(const Endpoint& endpoint);
 
-// Who may connect to a listening socket.
+// The hosts that may connect to a listening socket.
 enum class Reach { kThisHost, kEveryHost };
 
 struct ListeningSocket {

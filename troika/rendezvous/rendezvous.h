@@ -1,4 +1,4 @@
-// The rendezvous of all ranks at the start of a job: each announces who it is and what it is
+// The rendezvous of all ranks at the start of a job. Each announces its identity and what it is
 // about to do, and no rank goes on unless all have come and agree.
 #pragma once
 
@@ -20,11 +20,11 @@ struct Member {
   int pid = 0;
 };
 
-// What all ranks must have in common.
+// The properties that all ranks must have in common.
 struct Agreement {
   std::string version;  // of troika
   std::string recipe;   // as resolved, in TOML; compared line by line
-  // What `recipe` is called where ranks differ, and what to do then.
+  // The name of `recipe` in the error where ranks differ, and the hint of that error.
   std::string title = "the recipe";
   std::string hint = "start all ranks with the same recipe file and the same --set";
 };
@@ -39,17 +39,18 @@ class Rendezvous {
   [[nodiscard]] static Rendezvous join(World world, const Agreement& agreement,
                                        const Deadline& deadline);
 
-  // Complete: located() holds.
+  // Returns this rank's place in the job. It is complete: located() holds.
   [[nodiscard]] const World& world() const { return world_; }
-  // Of all ranks, by rank.
+  // Returns the members of all ranks, by rank.
   [[nodiscard]] const std::vector<Member>& members() const { return members_; }
-  // This rank, and those that share its host.
+  // Returns the number of ranks on this host: this rank, and those that share its host.
   [[nodiscard]] int ranks_on_host() const;
-  // Of this job alone (its keys have a prefix). Throws InternalError in a world of one.
+  // Returns the store of this job alone: its keys have a prefix. Throws InternalError in a world of
+  // one.
   [[nodiscard]] Store& store();
 
-  // Collective, at the end of a job that went well: where rank 0 keeps the store, it stays until
-  // all others are done with it. Throws RendezvousError naming the ranks that are missing.
+  // Leaves a job that went well. Collective. Where rank 0 keeps the store, it stays until all
+  // others are done with it. Throws RendezvousError naming the ranks that are missing.
   void leave(const Deadline& deadline);
 
  private:

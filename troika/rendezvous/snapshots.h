@@ -1,5 +1,5 @@
-// Where ranks and launchers leave, in the job's store, what they see of the ranks of their host
-// when an operation has failed, and how they are asked for it.
+// The keys under which ranks and launchers leave, in the job's store, snapshots of the ranks of
+// their host when an operation has failed. And the keys by which they are asked for them.
 #pragma once
 
 #include <troika/rendezvous/store.h>
@@ -8,14 +8,15 @@
 
 namespace troika {
 
-// Of a snapshot (observe/snapshot.h) of `rank`, behind the job's prefix.
+// Returns the key of a snapshot (observe/snapshot.h) of `rank`, behind the job's prefix.
 [[nodiscard]] std::string snapshot_key(int rank);
-// Set when the launcher of `node` is asked to leave a snapshot of each of its ranks.
+// Returns the key that is set to ask the launcher of `node` for a snapshot of each of its ranks.
 [[nodiscard]] std::string snapshots_wanted_key(int node);
 
-// Says to the ranks how many launchers answer. Each of them watches its snapshots_wanted_key().
+// Announces to the ranks how many launchers answer. Each of them watches its
+// snapshots_wanted_key().
 void offer_snapshots(Store& job, int nodes);
-// Asks all of them, if there are any; returns at once.
+// Asks all launchers that answer, if there are any; returns at once.
 void ask_launchers_for_snapshots(Store& job);
 
 }  // namespace troika

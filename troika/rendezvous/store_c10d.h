@@ -7,8 +7,8 @@
 
 namespace troika {
 
-// Shares the connection with `store`, behind its prefix. Give a process group a clone() of its own,
-// since a blocking wait holds the connection.
+// Returns c10d's store on the connection of `store`, behind its prefix. Give each process group its
+// own clone(), since a blocking wait holds the connection.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> c10d_store(const Store& store);
 
 }  // namespace troika

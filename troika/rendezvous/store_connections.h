@@ -1,4 +1,4 @@
-// How many connections the process that keeps the store of a job has to hold.
+// Reserves the connections that the process that keeps the store of a job has to hold.
 #pragma once
 
 #include <troika/base/open_file_limit.h>

@@ -1,5 +1,5 @@
-// Waits in a thread of its own until somebody sets a key, and hands the value to a callback. This
-// is how the launcher tells ranks, and launchers of other hosts, that the job has failed.
+// Waits in its own thread until a key is set, and passes the value to a callback. This is how the
+// launcher notifies ranks, and launchers of other hosts, that the job has failed.
 #pragma once
 
 #include <troika/rendezvous/store.h>
@@ -10,15 +10,15 @@
 
 namespace troika {
 
-// The key behind the job's prefix that the launcher sets for `rank` when the job has failed; the
-// value is the reason.
+// Returns the key behind the job's prefix that the launcher sets for `rank` when the job has
+// failed. The value is the reason.
 [[nodiscard]] std::string abort_key(int rank);
 
 class StoreWatch {
  public:
-  // `callback` runs once, in the watch's thread, with the key's value; or with `if_lost` and the
-  // reason when the store itself is gone. It must not destroy the watch. The key must have no other
-  // watcher: the destructor sets it to end the thread.
+  // Watches a key. One callback runs once, in the watch's thread: `on_value` with the key's value,
+  // or `on_lost` with the reason when the store itself is gone. It must not destroy the watch. The
+  // key must have no other watcher: the destructor sets it to end the thread.
   using Callback = std::function<void(const std::string& value)>;
   StoreWatch(const Store& store, std::string key, Callback on_value, Callback on_lost);
   ~StoreWatch();

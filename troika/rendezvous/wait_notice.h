@@ -1,4 +1,4 @@
-// Tells a user what a job waits for, where that takes minutes.
+// Logs what a job waits for, where that takes minutes.
 #pragma once
 
 #include <troika/base/failure_timing.h>
@@ -10,13 +10,13 @@
 
 namespace troika {
 
-// When the log is to say again what is being waited for: after 10 s, and then after twice as long
-// each time, up to every two minutes.
+// The times at which the log says again what is being waited for: after 10 s, and then after twice
+// as long each time, up to every two minutes.
 class WaitNotice {
  public:
   explicit WaitNotice(const Deadline& deadline) : deadline_(deadline) {}
 
-  // Until the next notice, or the end of the wait.
+  // Returns the time of the next notice, or the end of the wait.
   [[nodiscard]] Deadline next() const;
   // Logs "waiting for WHAT (10 s of 300 s)" if it is time.
   void tell(const std::function<std::string()>& what);
@@ -27,7 +27,7 @@ class WaitNotice {
   Deadline due_ = Deadline::in(failure_timing::kFirstNotice);
 };
 
-// Waits as Store::wait() does, and tells what it waits for.
+// Waits as Store::wait() does, and logs what it waits for.
 [[nodiscard]] bool wait_with_notice(Store& store, const std::vector<std::string>& keys,
                                     const Deadline& deadline,
                                     const std::function<std::string()>& what);

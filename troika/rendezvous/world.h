@@ -1,5 +1,5 @@
-// Who this process is among all ranks of the job, and where they meet. Read from what the launcher
-// has set: troika's own, torchrun (also what Kubernetes jobs set), Slurm, or MPI.
+// The place of this process among all ranks of the job, and of the store where they meet. Read from
+// what the launcher has set: troika's own, torchrun (also what Kubernetes jobs set), Slurm, or MPI.
 #pragma once
 
 #include <troika/rendezvous/endpoint.h>
@@ -13,14 +13,14 @@
 
 namespace troika {
 
-// Which process keeps the store. A launcher's or an agent's outlives every rank.
+// The process that keeps the store. A launcher's or an agent's outlives every rank.
 enum class StoreHost { kLauncher, kAgent, kRankZero };
 
 struct World {
   int rank = 0;
   int size = 1;
-  // Position on this host. Where the launcher says nothing: -1 and 0 until Rendezvous fills them in
-  // from what the ranks tell each other.
+  // The position on this host. Where the launcher does not set it: -1 and 0 until Rendezvous fills
+  // them in from what the ranks announce to each other.
   int local_rank = -1;
   int local_size = 0;
   int node_rank = -1;
@@ -32,27 +32,27 @@ struct World {
   std::shared_ptr<ListeningSocket> listening = {};
   std::string source =
       "none";       // "troika", "torchrun", "slurm", "mpi", or "none" for a lone process
-  std::string job;  // tells jobs and restarts apart, the same on all ranks
+  std::string job;  // differs between jobs and restarts, the same on all ranks
 
   [[nodiscard]] bool located() const { return local_size > 0 && nodes > 0; }
 };
 
-// A process that nobody launched: rank 0 of 1.
+// Returns the world of a process without a launcher: rank 0 of 1.
 [[nodiscard]] World single_process_world(const Environment& environment);
 
-// What the environment says, or nothing when no launcher is at work. In this order: RANK and
-// WORLD_SIZE (troika's launcher, torchrun, Kubernetes); a Slurm job step, unless its task is an
-// MPI daemon that has started this process; Open MPI; MPICH and its relatives.
-// Throws UsageError naming the variable that is malformed, missing or contradicts another; and,
-// for MPI on several hosts, where MASTER_ADDR is missing.
+// Returns the world that the environment describes, or nothing when no launcher is at work. Reads
+// in this order: RANK and WORLD_SIZE (troika's launcher, torchrun, Kubernetes); a Slurm job step,
+// unless its task is an MPI daemon that has started this process; Open MPI; MPICH and its
+// relatives. Throws UsageError naming the variable that is malformed, missing or contradicts
+// another; and, for MPI on several hosts, where MASTER_ADDR is missing.
 [[nodiscard]] std::optional<World> world_from_environment(const Environment& environment);
 
-// The job's name under torchrun's variables, which our launcher sets as well.
+// Returns the job's name under torchrun's variables, which our launcher sets as well.
 [[nodiscard]] std::string elastic_job(std::string_view run_id, std::string_view restarts);
-// The prefix of the job's keys in the store.
+// Returns the prefix of the job's keys in the store.
 [[nodiscard]] std::string key_prefix(std::string_view job);
 
-// The port of a job whose launcher names none: 20000 to 29999, by a hash of the job's name.
+// Returns the port of a job whose launcher names none: 20000 to 29999, by a hash of the job's name.
 [[nodiscard]] std::uint16_t port_of_job(std::string_view job);
 
 }  // namespace troika

@@ -1,4 +1,4 @@
-// The pipeline schedules that there are, by name. docs/schedules.md tells what each is good for. A
+// The pipeline schedules that there are, by name. docs/schedules.md says what each is good for. A
 // new one is a generator (generators.h) and a line in the table of generate.cc.
 #pragma once
 
@@ -17,7 +17,7 @@ struct ScheduleShape {
   int microbatches = 1;
 };
 
-// "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v": as in the recipe.
+// Returns "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v": as in the recipe.
 [[nodiscard]] std::span<const std::string_view> schedule_names();
 
 // Returns the fewest virtual stages a rank that the schedule can have: 2 for "zb-v", 1 for the
@@ -28,12 +28,12 @@ struct ScheduleShape {
 // that is not known.
 [[nodiscard]] int max_virtual_stages(std::string_view name);
 
-// Whether input and weight gradients of a stage are computed apart. Throws UsageError for a name
-// that is not known.
+// Returns whether input and weight gradients of a stage are computed apart. Throws UsageError for a
+// name that is not known.
 [[nodiscard]] bool splits_backward(std::string_view name);
 
-// Whether every microbatch's activations are kept until the last forward pass. Throws UsageError
-// for a name that is not known.
+// Returns whether every microbatch's activations are kept until the last forward pass. Throws
+// UsageError for a name that is not known.
 [[nodiscard]] bool keeps_all_activations(std::string_view name);
 
 // Returns the schedules to take instead of this one for so many virtual stages a rank, the nearest
@@ -50,8 +50,8 @@ struct ScheduleShape {
 // virtual stages that the schedule cannot have (with a schedule that can).
 void check_schedule(std::string_view name, const ScheduleShape& shape);
 
-// With its transfers. Virtual stage v of rank r is stage v x ranks + r; for "zb-v" stages r and
-// 2 x ranks - 1 - r are those of rank r. Throws UsageError as check_schedule.
+// Returns the schedule with its transfers. Virtual stage v of rank r is stage v x ranks + r; for
+// "zb-v" stages r and 2 x ranks - 1 - r are those of rank r. Throws UsageError as check_schedule.
 [[nodiscard]] Schedule make_schedule(std::string_view name, const ScheduleShape& shape);
 
 }  // namespace troika

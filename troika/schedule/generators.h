@@ -20,8 +20,7 @@ using Generator = Program (*)(const ScheduleShape& shape, int rank);
 
 // Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
 // Megatron-LM", section 2.2: groups of p microbatches pass one virtual stage after the other. The
-// last group may be smaller: it keeps the order of a full one, of which the missing microbatches
-// are left out.
+// last group may be smaller: it keeps the order of a full one, without the missing microbatches.
 [[nodiscard]] Program interleaved(const ScheduleShape& shape, int rank);
 
 // Qi et al. 2023, "Zero bubble pipeline parallelism", section 2: stage s has p - 1 - s (ZB-H1) or

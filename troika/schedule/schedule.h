@@ -20,14 +20,14 @@ enum class ActionKind {
   kReceiveGradient,
 };
 
-// "F", "B", "B", "W" for what computes (whether B includes W is the schedule's), "send activation",
-// ... for transfers.
+// Returns "F", "B", "B", "W" for what computes (whether B includes W is the schedule's), "send
+// activation", ... for transfers.
 [[nodiscard]] std::string_view name_of(ActionKind kind);
 
-// What a rank does for one microbatch of one stage. Stages are numbered over the whole model.
+// An action of a rank for one microbatch of one stage. Stages are numbered over the whole model.
 //
-// For a transfer, on both of its ends, `stage` is the one that uses the tensor: an activation is
-// the input of `stage`, made by stage - 1; a gradient is that of the output of `stage`, made by
+// For a transfer, on both of its ends, `stage` is the one that uses the tensor. An activation is
+// the input of `stage`, made by stage - 1. A gradient is that of the output of `stage`, made by
 // stage + 1. So both ends of a message carry the same stage and microbatch.
 struct ScheduleAction {
   ActionKind kind = ActionKind::kForward;
@@ -41,29 +41,29 @@ struct ScheduleAction {
     return kind == ActionKind::kReceiveActivation || kind == ActionKind::kReceiveGradient;
   }
   [[nodiscard]] bool is_compute() const { return !is_send() && !is_receive(); }
-  // Whether it makes the gradient of the input, and those of the weights.
+  // Return whether the action makes the gradient of the input, and those of the weights.
   [[nodiscard]] bool makes_input_gradient() const {
     return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
   }
   [[nodiscard]] bool makes_weight_gradient() const {
     return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
   }
-  // How many more activations of a virtual stage are alive after it: 1, 0 or -1.
+  // Returns the change in the activations of a virtual stage that are alive after it: 1, 0 or -1.
   [[nodiscard]] int activations() const {
     return kind == ActionKind::kForward ? 1 : makes_weight_gradient() ? -1 : 0;
   }
-  // Of a transfer: the stage that makes the tensor. Of the others: `stage`.
+  // Returns the stage that makes the tensor of a transfer, and `stage` for the other actions.
   [[nodiscard]] int source_stage() const;
 
   friend bool operator==(const ScheduleAction&, const ScheduleAction&) = default;
 };
 
-// "F3 (stage 1)", "receive activation 3 (for stage 1)".
+// Returns "F3 (stage 1)", "receive activation 3 (for stage 1)".
 [[nodiscard]] std::string describe(const ScheduleAction& action);
 
-// What one rank does, in order. The executor follows these rules:
-// - an action that computes runs to its end before the next one, and waits for what it uses: of
-//   its own rank it was made before, of another rank it has been received;
+// The actions of one rank, in order. The executor follows these rules:
+// - an action that computes runs to its end before the next one, and waits for what it uses: of its
+//   own rank it was made before, of another rank it has been received;
 // - a send or receive is posted and does not wait. Between two ranks the messages of one direction
 //   match in order: the n-th receive takes the n-th send, so a message needs no tag;
 // - a message moves once both ends are posted (nothing relies on buffering). A rank releases its
@@ -80,24 +80,28 @@ struct Schedule {
   std::vector<Program> programs;   // one a rank
 
   [[nodiscard]] int stages() const { return ranks * virtual_stages; }
-  // Of one rank, that its peers have not received. With several virtual stages any number:
-  // microbatches come back to the rank that has sent them, and might wait for each other.
+  // Returns the most sends of one rank that its peers have not received. With several virtual
+  // stages any number is allowed: microbatches come back to the rank that has sent them, and might
+  // wait for each other.
   [[nodiscard]] int most_sends() const {
     return virtual_stages == 1 ? 2 * ranks : 2 * virtual_stages * microbatches;
   }
-  // Whether any gradient of weights is computed apart from that of the input.
+  // Returns whether any gradient of weights is computed apart from that of the input.
   [[nodiscard]] bool splits_backward() const;
-  // In ascending order. A stage's index in it is its virtual stage.
+  // Returns the stages of a rank in ascending order. A stage's index in the list is its virtual
+  // stage.
   [[nodiscard]] std::vector<int> stages_of(int rank) const;
-  // The rank at the other end of a transfer that a rank of this schedule has in its program.
+  // Returns the rank at the other end of a transfer that a rank of this schedule has in its
+  // program.
   [[nodiscard]] int peer(const ScheduleAction& transfer) const;
-  // Whether two neighbouring stages lie on different ranks: only then is there a transfer.
+  // Returns whether two neighbouring stages lie on different ranks. Only then is there a transfer.
   [[nodiscard]] bool crosses(int stage, int neighbour) const;
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-// Between 0 and stages x microbatches: for tables of one entry a stage and microbatch.
+// Return an index from 0 to stages x microbatches - 1, and the number of such indices: for tables
+// of one entry a stage and microbatch.
 [[nodiscard]] inline std::size_t cell_of(const Schedule& schedule, int stage, int microbatch) {
   return static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule.microbatches) +
          static_cast<std::size_t>(microbatch);

@@ -8,16 +8,17 @@
 
 namespace troika {
 
-// Any unit of time, for one microbatch.
+// The costs for one microbatch, in any unit of time.
 struct ScheduleCosts {
   std::vector<double> forward;          // by stage
   std::vector<double> backward_input;   // by stage
   std::vector<double> backward_weight;  // by stage
-  // From the end of the action that makes a tensor until it is on another rank. It occupies
-  // neither rank, and transfers do not slow each other.
+  // The time from the end of the action that makes a tensor until the tensor is on another rank. It
+  // occupies neither rank, and transfers do not slow each other.
   double transfer = 0;
 
-  // Of one action that computes; 0 for a transfer. A backward takes input and weights together.
+  // Returns the cost of one action that computes, and 0 for a transfer. A backward takes input and
+  // weights together.
   [[nodiscard]] double of(const ScheduleAction& action) const;
 };
 
@@ -46,24 +47,25 @@ struct RankTimes {
   [[nodiscard]] double span() const { return last_end - first_start; }
 };
 
-// What is left of `whole` beside `work`, as a part of it; nothing where they are the same but for
-// rounding.
+// Returns the part of `whole` that is left beside `work`, as a fraction of `whole`; 0 where they
+// are the same but for rounding.
 [[nodiscard]] double idle_fraction(double whole, double work);
 
 struct Simulation {
   std::vector<RankTimes> ranks;
   double makespan = 0;      // from the start of the first action to the end of the last one
   double longest_span = 0;  // of any one rank, from its first action to its last
-  // What is left of these when the work of a rank is taken off, as a part of them (Qi et al. 2023
-  // call longest_span the cost). Ranks of uneven work count with their mean.
+  // The idle fractions of makespan and longest_span: the part that is left when the work of a rank
+  // is taken off. Qi et al. 2023 call longest_span the cost. Ranks of uneven work count with their
+  // mean.
   double bubble_makespan = 0;
   double bubble_cost = 0;
   double peak_activations = 0;  // in microbatches, of the rank with the most
 };
 
-// Actions start as soon as their rank is free and what they use is there. Throws UsageError if the
-// costs are not one a stage, or not finite numbers of at least 0; InternalError if the programs
-// wait for each other (a schedule without a fault never does).
+// Simulates a schedule. Actions start as soon as their rank is free and what they use is there.
+// Throws UsageError if the costs are not one a stage, or not finite numbers of at least 0. Throws
+// InternalError if the programs wait for each other (a schedule without a fault never does).
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const ScheduleCosts& costs);
 
 }  // namespace troika

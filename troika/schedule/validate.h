@@ -11,19 +11,19 @@
 namespace troika {
 
 struct ScheduleBounds {
-  // The most activations that may be alive on a rank at once, in microbatches: those
-  // of one virtual stage and one microbatch are 1 / virtual_stages. Any number if there is none.
+  // The most activations that may be alive on a rank at once, in microbatches: those of one virtual
+  // stage and one microbatch are 1 / virtual_stages. Any number if there is none.
   std::optional<double> activations;
 };
 
-// What is wrong with a schedule.
+// A fault of a schedule.
 struct ScheduleFault {
   int rank = 0;
   int position = 0;     // in the rank's program; its size where something is missing
   std::string message;  // one line that names rank, position and action
 };
 
-// The first fault, or none if `schedule` is proven:
+// Returns the first fault, or none if `schedule` is proven:
 // - every stage lies on a rank, `virtual_stages` of them on each;
 // - every microbatch has forward, input gradient and weight gradient exactly once on each stage
 //   (the two gradients together or apart), in this order, on the stage's rank;
@@ -40,8 +40,8 @@ struct ScheduleFault {
 // Throws UsageError with the fault, if there is one.
 void validate(const Schedule& schedule, const ScheduleBounds& bounds = {});
 
-// The most activations alive at once on each rank, in those of a single virtual stage: divide by
-// `virtual_stages` for microbatches. Of a schedule without a fault.
+// Returns the most activations alive at once on each rank, in those of a single virtual stage:
+// divide by `virtual_stages` for microbatches. Requires a schedule without a fault.
 [[nodiscard]] std::vector<int> peak_stage_activations(const Schedule& schedule);
 
 }  // namespace troika
