@@ -233,7 +233,9 @@ class TrainingRun {
                                job_.storage_timeout());
     }
     std::vector<at::Tensor> values;
-    for (const StateTensor& each : gradients.tensors()) values.push_back(each.tensor * scale);
+    for (const StateTensor& each : gradients.tensors()) {
+      values.push_back(each.shard.owned > 0 ? each.tensor * scale : each.tensor);
+    }
     return whole_gradients_->gather(values, "gradients to rank 0");
   }
 
