@@ -88,11 +88,12 @@ bench: build ## Time troika against PyTorch and MPI on the same work; BENCH_ARGS
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)
 
-lint: ## Check the prose of the pages, the layers, the components and the format of the tree
+lint: ## Check the prose of pages and comments, the layers, the components and the format of the tree
 	@scripts/setup.sh lint
 	@$(PYTHON) scripts/check_docs.py
 	@$(PYTHON) scripts/check_layers.py
 	@$(PYTHON) scripts/check_components.py
+	@$(PYTHON) scripts/check_comments.py
 	@$(PYTHON) scripts/format.py --check
 
 tidy: ## Check clang-tidy's warnings; what passed once is remembered; CHANGED=25 for what 25 commits change

@@ -42,6 +42,24 @@ micro_batch_size = 256
 precision = "fp32"
 evaluate_every_steps = 2
 """
+# Measured on real tensors. Large enough that the recorded graph of autograd is small against it.
+RESNET = """
+name = "small"
+[model]
+kind = "resnet"
+classes = 10
+blocks = [1, 1, 1]
+width = 32
+[data]
+kind = "random"
+[train]
+steps = 2
+global_batch_size = 32
+micro_batch_size = 8
+precision = "fp32"
+evaluate_every_steps = 2
+"""
+LAYOUTS_OF_RESNET = [(1, []), (2, ["parallel.zero_stage=3"]), (2, ["parallel.pipeline=2"]), (2, ["model.norm=sync_batch"])]
 # 200 MB.
 LARGE = ("model.dim=512", "model.ffn_dim=1024", "model.vocab_size=4096", "train.global_batch_size=4",
          "train.micro_batch_size=2")
@@ -147,6 +165,12 @@ class DryRun(CommandTest):
         for ranks, sets in LAYOUTS_OF_MLP:
             self.setUp()
             (self.folder / "recipe.toml").write_text(MLP)
+            self.check(ranks, sets)
+
+    def test_predicted_as_measured_of_a_kind_without_meta_kernels(self):
+        for ranks, sets in LAYOUTS_OF_RESNET:
+            self.setUp()
+            (self.folder / "recipe.toml").write_text(RESNET)
             self.check(ranks, sets)
 
     def test_any_world_on_one_machine(self):

@@ -27,7 +27,8 @@ struct ModelTraits {
   // The multiply-adds of the largest product of a sample that recurs from unit to unit.
   double largest_product = 0;
   bool has_attention = false;  // that selective checkpointing runs again
-  // True if its units run on tensors without memory, so that dry runs can measure them.
+  // True if its units run on tensors without memory. Dry runs of others take the memory of one
+  // rank, and its time for a few microbatches.
   bool has_meta_kernels = true;
   // True if the first and the last unit share a weight.
   bool ties_first_and_last = false;

@@ -1,19 +1,19 @@
 #include <fnmatch.h>
 #include <troika/base/text.h>
 #include <troika/optim/options.h>
+#include <troika/optim/schedule.h>
 
 #include <algorithm>
 
 namespace troika {
 
-template <>
-std::span<const std::string_view> names_of<LearningRateSchedule>() {
-  static constexpr auto kNames =
-      std::to_array<std::string_view>({"constant", "linear", "cosine", "wsd"});
-  return kNames;
-}
-
 namespace {
+
+std::vector<std::string_view> shape_names() {
+  std::vector<std::string_view> names;
+  for (const LearningRateShape& shape : learning_rate_shapes()) names.push_back(shape.name);
+  return names;
+}
 
 bool fits(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
@@ -41,7 +41,7 @@ std::vector<Key> optimizer_keys() {
   return {
       K::number<&O::lr>("lr", ranges::kNonNegative, "peak learning rate"),
       K::number<&O::weight_decay>("weight_decay", ranges::kNonNegative, "not on norms and biases"),
-      K::choice<&O::schedule>("schedule", "of the learning rate, after the warm-up"),
+      K::word<&O::schedule>("schedule", shape_names, "of the learning rate, after the warm-up"),
       K::integer<&O::warmup_steps>("warmup_steps", ranges::kCountOrOff, "linear rise to `lr`; 0: none"),
       K::number<&O::min_lr>("min_lr", ranges::kNonNegative, "where the schedule ends"),
       K::integer<&O::lr_base_batch_size>("lr_base_batch_size", ranges::kCountOrOff, "> 0: linear scaling rule, lr x global_batch_size / this (Goyal et al. 2017)"),

@@ -29,11 +29,6 @@ class OptimizerKind : public Component {
                                                         Arena& arena, SharedSums sums) const = 0;
 };
 
-enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
-
-template <>
-std::span<const std::string_view> names_of<LearningRateSchedule>();
-
 // The treatment of the parameters that a pattern names. The first pattern that fits counts.
 struct ParameterGroup {
   std::string match;  // a shell pattern of global names; `*` stands for any text
@@ -48,7 +43,7 @@ struct OptimizerOptions {
   Chosen<OptimizerKind> kind;
   double lr = 1e-3;
   double weight_decay = 0.1;
-  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  std::string schedule = "cosine";  // one of learning_rate_shapes()
   std::int64_t warmup_steps = 20;
   double min_lr = 1e-4;
   std::int64_t lr_base_batch_size = 0;

@@ -2,33 +2,35 @@
 #include <troika/optim/schedule.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
 namespace troika {
 namespace {
 
-// How much of the way from `lr` down to `min_lr` is left, in [0, 1], `step` being past the warm-up.
-double height(const OptimizerOptions& options, std::int64_t steps, std::int64_t step) {
-  const double past = static_cast<double>(step - options.warmup_steps);
-  const double remaining = static_cast<double>(steps - options.warmup_steps);
-  const double x = past / remaining;
-  switch (options.schedule) {
-    case LearningRateSchedule::kConstant:
-      return 1;
-    case LearningRateSchedule::kLinear:
-      return 1 - x;
-    case LearningRateSchedule::kCosine:
-      return (1 + std::cos(std::numbers::pi * x)) / 2;
-    case LearningRateSchedule::kWsd: {
-      const double decay =
-          std::min(remaining, std::max(1.0, std::round(0.2 * static_cast<double>(steps))));
-      const double over = past - (remaining - decay);
-      return over <= 0 ? 1 : 1 - std::sqrt(over / decay);
-    }
-  }
-  throw InternalError("internal error: a schedule without an implementation");
+double constant(const SchedulePlace&) {
+  return 1;
 }
+
+double linear(const SchedulePlace& place) {
+  return 1 - place.past / place.remaining;
+}
+
+double cosine(const SchedulePlace& place) {
+  return (1 + std::cos(std::numbers::pi * (place.past / place.remaining))) / 2;
+}
+
+double warm_up_stable_decay(const SchedulePlace& place) {
+  const double decay = std::min(place.remaining, std::max(1.0, std::round(0.2 * place.steps)));
+  const double over = place.past - (place.remaining - decay);
+  return over <= 0 ? 1 : 1 - std::sqrt(over / decay);
+}
+
+// The shapes that there are: a new one is a line here, and its function.
+constexpr std::array kShapes = {
+    LearningRateShape{"constant", constant, false}, LearningRateShape{"linear", linear},
+    LearningRateShape{"cosine", cosine}, LearningRateShape{"wsd", warm_up_stable_decay}};
 
 double warm_up(const OptimizerOptions& options, double factor, std::int64_t step) {
   const auto steps = static_cast<double>(options.warmup_steps);
@@ -41,6 +43,16 @@ double warm_up(const OptimizerOptions& options, double factor, std::int64_t step
 
 }  // namespace
 
+std::span<const LearningRateShape> learning_rate_shapes() {
+  return kShapes;
+}
+
+const LearningRateShape& learning_rate_shape(std::string_view name) {
+  const auto found = std::ranges::find(kShapes, name, &LearningRateShape::name);
+  check(found != kShapes.end(), "a learning-rate schedule that does not exist");
+  return *found;
+}
+
 double learning_rate(const OptimizerOptions& options, std::int64_t steps,
                      std::int64_t global_batch_size, std::int64_t step) {
   check(step >= 1, "learning rate of a step before the first");
@@ -50,7 +62,10 @@ double learning_rate(const OptimizerOptions& options, std::int64_t steps,
           : 1.0;
   step = std::min(step, std::max<std::int64_t>(steps, 1));
   if (step <= options.warmup_steps) return warm_up(options, factor, step);
-  const double left = height(options, steps, step);
+  const SchedulePlace place{static_cast<double>(step - options.warmup_steps),
+                            static_cast<double>(steps - options.warmup_steps),
+                            static_cast<double>(steps)};
+  const double left = learning_rate_shape(options.schedule).height(place);
   return factor * (options.min_lr + (options.lr - options.min_lr) * left);
 }
 

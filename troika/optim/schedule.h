@@ -4,8 +4,32 @@
 #include <troika/optim/options.h>
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 namespace troika {
+
+// The steps of a run behind its warm-up.
+struct SchedulePlace {
+  double past;       // steps done since then, this one among them
+  double remaining;  // steps that there are since then
+  double steps;      // of the whole run
+};
+
+// A shape that [optimizer] schedule can name. A new one is a function and a line of the table in
+// schedule.cc.
+struct LearningRateShape {
+  std::string_view name;
+  // Returns how much of the way from min_lr up to lr is left, in [0, 1].
+  double (*height)(const SchedulePlace& place);
+  // Ends at min_lr.
+  bool falls = true;
+};
+
+// Returns every shape that there is.
+[[nodiscard]] std::span<const LearningRateShape> learning_rate_shapes();
+// Returns the shape of this name. Throws InternalError where there is none.
+[[nodiscard]] const LearningRateShape& learning_rate_shape(std::string_view name);
 
 // Returns the rate of step `step` of `steps`, from 1; steps beyond the last one keep its rate.
 // Throws InternalError if `step` is below 1.

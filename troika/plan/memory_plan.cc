@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -26,8 +27,10 @@ constexpr std::int64_t kStepsInMemory = 3;
 
 constexpr Seconds kNoWait(1);  // nothing is exchanged
 
-std::int64_t live_bytes() {
-  return tensor_memory(at::kMeta).live_bytes;
+// Where a model's steps are measured: on tensors without memory, or, where its operators know no
+// such tensors, on real ones.
+at::DeviceType measured_on(const Recipe& recipe) {
+  return traits_of(recipe.model).has_meta_kernels ? at::kMeta : at::kCPU;
 }
 
 Group group_of(const std::string& axis, const std::vector<int>& ranks, int rank) {
@@ -47,10 +50,10 @@ ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int 
   return placement;
 }
 
-at::Tensor empty_like(const TensorSpec& spec, std::int64_t samples) {
+at::Tensor zeros_of(const TensorSpec& spec, std::int64_t samples) {
   std::vector<std::int64_t> shape = spec.shape;
   shape.insert(shape.begin(), samples);
-  return at::empty(shape, spec.dtype);
+  return at::zeros(shape, spec.dtype);  // a class that there is
 }
 
 Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index) {
@@ -58,10 +61,10 @@ Microbatch make_microbatch(const Recipe& recipe, std::int64_t samples, int index
   Microbatch microbatch;
   microbatch.index = index;
   microbatch.step = 1;
-  microbatch.sample_ids = at::empty({samples}, at::kLong);
+  microbatch.sample_ids = at::zeros({samples}, at::kLong);
   for (const TensorSpec& spec : sample.tensors) {
     if (spec.optional && !recipe.data.kind().gives(recipe.data.options(), spec)) continue;
-    microbatch.tensors.add(spec.name, empty_like(spec, samples));
+    microbatch.tensors.add(spec.name, zeros_of(spec, samples));
   }
   return microbatch;
 }
@@ -109,7 +112,7 @@ std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::
 // Forwards every hook to the data axis and samples the live bytes between units.
 class PeakMemoryHooks final : public UnitHooks {
  public:
-  explicit PeakMemoryHooks(DataAxis& axis) : axis_(axis) {}
+  PeakMemoryHooks(DataAxis& axis, at::DeviceType device) : axis_(axis), device_(device) {}
 
   void unshard(int unit, Direction direction) override {
     axis_.unshard(unit, direction);
@@ -125,9 +128,10 @@ class PeakMemoryHooks final : public UnitHooks {
   [[nodiscard]] std::int64_t peak() const { return peak_; }
 
  private:
-  void sample() { peak_ = std::max(peak_, live_bytes()); }
+  void sample() { peak_ = std::max(peak_, tensor_memory(device_).live_bytes); }
 
   DataAxis& axis_;
+  at::DeviceType device_;
   std::int64_t peak_ = 0;
 };
 
@@ -145,6 +149,7 @@ class DryRunRank {
   DryRunRank(const Recipe& recipe, int rank)
       : recipe_(recipe),
         rank_(rank),
+        device_(measured_on(recipe)),
         groups_(groups_of(recipe, rank)),
         before_(live_bytes()),
         model_(recipe, placement_of(recipe, groups_, rank)),
@@ -175,6 +180,7 @@ class DryRunRank {
   }
 
  private:
+  [[nodiscard]] std::int64_t live_bytes() const { return tensor_memory(device_).live_bytes; }
   [[nodiscard]] std::int64_t element_size() const {
     return static_cast<std::int64_t>(c10::elementSize(model_.arena().types().master));
   }
@@ -220,9 +226,9 @@ class DryRunRank {
         make_microbatches(recipe_, Mode::kTrain, samples(Mode::kTrain));
     const std::int64_t inputs = live_bytes() - without;
     std::int64_t most_between = 0;
-    reset_peak(at::kMeta);
+    reset_peak(device_);
     for (int pass = 0; pass < 2; ++pass) {
-      PeakMemoryHooks hooks(axis);
+      PeakMemoryHooks hooks(axis, device_);
       axis.begin_step(static_cast<int>(microbatches.size()), kNoWait);
       const PipelineReport report = pipeline.train(microbatches, 1, hooks, kNoWait, {});
       plan_.peak_stage_activations = report.peak_stage_activations;
@@ -233,7 +239,7 @@ class DryRunRank {
     const std::int64_t lasting = live_bytes() - inputs;
     plan_.buffers = lasting - before_ - plan_.storages();
     plan_.activations = most_between - lasting - inputs;
-    plan_.transient = tensor_memory(at::kMeta).peak_bytes - most_between;
+    plan_.transient = tensor_memory(device_).peak_bytes - most_between;
   }
 
   // All its samples are there at once.
@@ -243,10 +249,10 @@ class DryRunRank {
         make_microbatches(recipe_, Mode::kEvaluate, samples(Mode::kEvaluate));
     if (microbatches.empty()) return;
     const std::int64_t inputs = live_bytes() - without;
-    reset_peak(at::kMeta);
+    reset_peak(device_);
     pipeline.evaluate(microbatches, axis, kNoWait);
     plan_.evaluation = plan_.batches + bytes_of_samples(samples(Mode::kEvaluate)) +
-                       tensor_memory(at::kMeta).peak_bytes - inputs - before_;
+                       tensor_memory(device_).peak_bytes - inputs - before_;
   }
 
   [[nodiscard]] bool dumps() const {
@@ -254,9 +260,9 @@ class DryRunRank {
                                [&](std::int64_t step) { return step <= recipe_.train.steps; });
   }
 
-  // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has the whole model
-  // beside them. A rank that has everything gathers nothing. Gradients, which a dump
-  // has too, are copied before, to scale them.
+  // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has whole tensors beside
+  // them, but for those that it holds whole. Gradients, which a dump has too, are copied before, to
+  // scale them.
   void count_saving() {
     const Arena& arena = model_.arena();
     plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
@@ -264,25 +270,20 @@ class DryRunRank {
     if (dumps() && rank_ == 0) {
       plan_.writing += bytes_of_samples(recipe_.train.global_batch_size);
     }
-    if (tensor_.size() == 1 && pipeline_group_.size() == 1 && arena.sharding().stage == 0) {
-      if (!dumps()) return;
-      for (const auto& parameter : arena.parameters()) {
-        plan_.writing += parameter->spec().local_count() * element_size();
-      }
-      return;
-    }
     const bool contributes = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
                                                         : groups_.data.front() == rank_;
     std::int64_t own = 0, scaled = 0, whole = 0;
+    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
     for (const LocalShard& shard : arena.local_shards()) {
       const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
       if (!contributes || spec.tied_replica) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
       const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
-      own += count;
       if (dumps() && count > 0) scaled += shard.count;
+      const bool stays = rank_ == 0 && count == spec.global_count();
+      stays ? whole -= count : own += count;
+      if (stays && dumps()) plan_.writing += count * element_size();
     }
-    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
     plan_.gathering += (own + scaled) * element_size();
     if (rank_ == 0) {
       plan_.gathering += whole * element_size();
@@ -294,6 +295,7 @@ class DryRunRank {
 
   const Recipe& recipe_;
   int rank_;
+  at::DeviceType device_;
   GroupRanks groups_;
   std::int64_t before_;
   ModelPart model_;
@@ -331,7 +333,9 @@ enum class Steps { kNone, kAll };
 
 MemoryPlan dry_run(const Recipe& recipe, int rank, Steps steps) {
   const at::NoGradGuard no_autograd;
-  const MetaTensors meta;
+  count_tensor_memory(measured_on(recipe));
+  std::optional<MetaTensors> meta;
+  if (measured_on(recipe) == at::kMeta) meta.emplace();
   DryRunRank dry(recipe, rank);
   const MemoryPlan& start = dry.start();
   return steps == Steps::kNone ? start : dry.run();

@@ -65,12 +65,6 @@ std::int64_t max_host_bytes(const std::vector<RankKind>& kinds, int ranks, int r
 }
 
 DryRun dry_run(const Recipe& recipe, int ranks_per_node, std::uint64_t host_bytes) {
-  if (!traits_of(recipe.model).has_meta_kernels) {
-    throw UsageError(
-        "--dry-run does not know the memory of [model] kind = \"" +
-            std::string(recipe.model.name()) + "\"",
-        "a run of one step tells: --set train.steps=1, peak_memory_bytes in its summary");
-  }
   DryRun run{recipe, predict_job(recipe), ranks_per_node, host_bytes};
   run.needed_bytes = max_host_bytes(run.kinds, mesh_of(recipe).size(), ranks_per_node);
   return run;

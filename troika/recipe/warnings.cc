@@ -1,6 +1,7 @@
 #include <troika/config/toml_text.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/warnings.h>
+#include <troika/optim/schedule.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -90,7 +91,7 @@ class Warnings {
 
   void of_optimizer() {
     const OptimizerOptions& optimizer = recipe_.optimizer;
-    if (optimizer.schedule != LearningRateSchedule::kConstant && optimizer.min_lr > optimizer.lr) {
+    if (learning_rate_shape(optimizer.schedule).falls && optimizer.min_lr > optimizer.lr) {
       warn("optimizer", "min_lr",
            "= " + toml_number(optimizer.min_lr) + " is above lr = " + toml_number(optimizer.lr) +
                ": the rate will rise");

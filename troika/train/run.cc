@@ -29,6 +29,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <exception>
 
 namespace troika {
 namespace {
@@ -233,7 +234,9 @@ class TrainingRun {
                                job_.storage_timeout());
     }
     std::vector<at::Tensor> values;
-    for (const StateTensor& each : gradients.tensors()) values.push_back(each.tensor * scale);
+    for (const StateTensor& each : gradients.tensors()) {
+      values.push_back(each.shard.owned > 0 ? each.tensor * scale : each.tensor);
+    }
     return whole_gradients_->gather(values, "gradients to rank 0");
   }
 
@@ -355,20 +358,20 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
     return report;
   }
   Job job(std::move(rendezvous), recipe, flight_folder(folder));
-  std::optional<InterruptedError> interruption;
+  std::exception_ptr interruption;
   try {
     TrainingRun run(recipe, job, options, claim ? &*claim : nullptr);
     if (auto json = run.train()) {
       report.json = std::move(*json);
     } else {
-      interruption = run.interruption();
+      interruption = std::make_exception_ptr(run.interruption());
     }
   } catch (const Error& error) {
     job.abort(error);
     throw;
   }
   job.leave();
-  if (interruption) throw *interruption;
+  if (interruption) std::rethrow_exception(interruption);
   return report;
 }
 

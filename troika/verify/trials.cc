@@ -135,7 +135,7 @@ Recipe trial_recipe(const Recipe& user, std::int64_t most_samples, const TrialOp
   recipe.optimizer.kind.as<MomentumOptions>().momentum = 0.9;
   recipe.optimizer.lr = 0.1;
   recipe.optimizer.weight_decay = user.optimizer.weight_decay;
-  recipe.optimizer.schedule = LearningRateSchedule::kConstant;
+  recipe.optimizer.schedule = "constant";
   recipe.optimizer.warmup_steps = 0;
   recipe.observe = {};
   recipe.observe.tensorboard = false;

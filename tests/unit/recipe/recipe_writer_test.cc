@@ -211,7 +211,6 @@ TEST(DefaultRecipe, HasACommentOnEveryKey) {
 TEST(Choices, HaveAWordForEveryEnumerator) {
   EXPECT_EQ(name_of(Precision::kFloat16), "fp16");
   EXPECT_EQ(name_of(ActivationFunction::kTanh), "tanh");
-  EXPECT_EQ(name_of(LearningRateSchedule::kWsd), "wsd");
   EXPECT_EQ(names_of<ActivationFunction>().size(), 5U);
 }
 
