@@ -260,9 +260,9 @@ class DryRunRank {
                                [&](std::int64_t step) { return step <= recipe_.train.steps; });
   }
 
-  // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has whole tensors beside
-  // them, but for those that it holds whole. Gradients, which a dump has too, are copied before, to
-  // scale them.
+  // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has whole tensors
+  // beside them, but for those that it holds whole. Gradients, which a dump has too, are copied
+  // before, to scale them.
   void count_saving() {
     const Arena& arena = model_.arena();
     plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;

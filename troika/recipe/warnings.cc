@@ -1,7 +1,7 @@
 #include <troika/config/toml_text.h>
+#include <troika/optim/schedule.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/warnings.h>
-#include <troika/optim/schedule.h>
 
 #include <algorithm>
 #include <cstdint>

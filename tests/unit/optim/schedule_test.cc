@@ -25,8 +25,7 @@ ScheduleCase case_of(std::string_view kind, std::int64_t warmup, std::int64_t st
   return c;
 }
 
-constexpr std::array<std::string_view, 4> kKinds = {"constant", "linear",
-                               "cosine", "wsd"};
+constexpr std::array<std::string_view, 4> kKinds = {"constant", "linear", "cosine", "wsd"};
 
 TEST(LearningRate, WarmsUpEvenly) {
   for (const std::string_view kind : kKinds) {
