@@ -12,9 +12,11 @@ namespace troika {
 // besides. `who` stands in front of "8 ranks". Throws as reserve_open_files().
 inline void reserve_store_connections(int ranks, int others, std::string_view who) {
   // A rank has three connections, and one or two more for each of its groups.
-  constexpr int kOfStore = 12, kFewest = 7, kMost = 19;
+  constexpr std::uint64_t kOfStore = 12;
+  constexpr int kFewest = 7, kMost = 19;
   const auto count = [&](int of_each) {
-    return static_cast<std::uint64_t>(kOfStore + others + of_each * ranks);
+    return kOfStore + static_cast<std::uint64_t>(others) +
+           static_cast<std::uint64_t>(of_each) * static_cast<std::uint64_t>(ranks);
   };
   reserve_open_files(count(kFewest), count(kMost),
                      std::string(who) + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"));
