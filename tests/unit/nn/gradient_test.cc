@@ -1,0 +1,138 @@
+// The gradients that each layer works out by hand, against autograd's of the same formula in fp64.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <troika/nn/activation_function.h>
+#include <troika/nn/attention.h>
+#include <troika/nn/linear.h>
+#include <troika/nn/normalization.h>
+
+#include <cmath>
+#include <limits>
+
+namespace troika {
+namespace {
+
+at::Tensor numbers(at::IntArrayRef shape, double phase) {
+  const std::int64_t count = c10::multiply_integers(shape);
+  return at::sin(at::arange(count, at::kDouble) * 1.7 + phase).view(shape);
+}
+
+at::Tensor leaf(const at::Tensor& value) {
+  return value.detach().clone().requires_grad_(true);
+}
+
+std::vector<at::Tensor> gradients_of(const at::Tensor& output, const at::Tensor& gradient,
+                                     const std::vector<at::Tensor>& inputs) {
+  return torch::autograd::grad({output}, inputs, {gradient});
+}
+
+void expect_close(const at::Tensor& found, const at::Tensor& expected) {
+  EXPECT_LE((found - expected).abs().max().item<double>(),
+            1e-13 * expected.abs().max().item<double>());
+}
+
+// A layer over an arena of its own, with parameters that differ from zero and one.
+template <class Layer>
+struct Bound {
+  explicit Bound(Layer made) : layer(std::move(made)), arena(specs(), kTypes, Group()) {
+    layer.bind(arena);
+    double phase = 0;
+    for (const auto& parameter : arena.parameters()) {
+      parameter->master().copy_(numbers(parameter->spec().shape, ++phase));
+    }
+  }
+  std::vector<ParameterSpec> specs() const {
+    std::vector<ParameterSpec> all;
+    layer.declare(all);
+    return all;
+  }
+  at::Tensor value(const std::string& name) const { return arena.parameter(name).master(); }
+  at::Tensor gradient(const std::string& name) const { return arena.parameter(name).gradient(); }
+
+  static constexpr NumericTypes kTypes{at::kDouble, at::kDouble};
+  Layer layer;
+  Arena arena;
+};
+
+TEST(LayerGradients, Linear) {
+  const auto start = Initializer::constant(0);
+  Bound<Linear> bound(Linear("fc", 5, 3, Bias::kPresent, start, start));
+  const at::Tensor input = leaf(numbers({4, 5}, 3)), gradient = numbers({4, 3}, 4);
+  const at::Tensor weight = leaf(bound.value("fc.weight")), bias = leaf(bound.value("fc.bias"));
+  const at::Tensor output = at::linear(input, weight, bias);
+  const auto expected = gradients_of(output, gradient, {input, weight, bias});
+  const at::NoGradGuard no_autograd;
+  expect_close(bound.layer.forward(input), output);
+  expect_close(bound.layer.backward_input(gradient), expected[0]);
+  bound.layer.backward_weight(gradient, input);
+  expect_close(bound.gradient("fc.weight"), expected[1]);
+  expect_close(bound.gradient("fc.bias"), expected[2]);
+}
+
+TEST(LayerGradients, Norms) {
+  for (const Norm kind : {Norm::kRmsNorm, Norm::kLayerNorm}) {
+    const bool centred = kind == Norm::kLayerNorm;
+    Bound<Normalization> bound(Normalization("norm", 6, kind, centred, 1e-3));
+    const at::Tensor input = leaf(numbers({4, 6}, 1)), gradient = numbers({4, 6}, 2);
+    const at::Tensor weight = leaf(bound.value("norm.weight"));
+    std::vector<at::Tensor> inputs = {input, weight};
+    at::Tensor output;
+    if (centred) {
+      inputs.push_back(leaf(bound.value("norm.bias")));
+      output = at::layer_norm(input, {6}, weight, inputs.back(), 1e-3);
+    } else {
+      output = input * (input.square().mean(1, true) + 1e-3).rsqrt() * weight;
+    }
+    const auto expected = gradients_of(output, gradient, inputs);
+    const at::NoGradGuard no_autograd;
+    Normalization::State state;
+    expect_close(bound.layer.forward(input.detach(), state), output);
+    expect_close(bound.layer.backward(state, gradient), expected[0]);
+    expect_close(bound.gradient("norm.weight"), expected[1]);
+    if (centred) expect_close(bound.gradient("norm.bias"), expected[2]);
+  }
+}
+
+TEST(LayerGradients, Activations) {
+  const at::Tensor gradient = numbers({3, 7}, 5), up = leaf(numbers({3, 7}, 6));
+  for (const auto kind : {ActivationFunction::kGelu, ActivationFunction::kGeluTanh,
+                          ActivationFunction::kRelu, ActivationFunction::kTanh}) {
+    const at::Tensor input = leaf(numbers({3, 7}, 7));
+    const at::Tensor output = apply(kind, input);
+    expect_close(apply_backward(kind, gradient, input.detach(), output.detach()),
+                 gradients_of(output, gradient, {input})[0]);
+  }
+  const at::Tensor gate = leaf(numbers({3, 7}, 8));
+  const auto expected = gradients_of(at::silu(gate) * up, gradient, {gate, up});
+  const SwiGluGradients found = swiglu_backward(gradient, gate.detach(), up.detach());
+  expect_close(found.gate, expected[0]);
+  expect_close(found.up, expected[1]);
+}
+
+// Two query heads share a key and value head.
+TEST(LayerGradients, Attention) {
+  const AttentionShape shape{2, 5, 4, 2, 3, {}};
+  const at::Tensor query = leaf(numbers({10, 12}, 1)), key = leaf(numbers({10, 6}, 2)),
+                   value = leaf(numbers({10, 6}, 3)), gradient = numbers({10, 12}, 4);
+  const auto heads = [](const at::Tensor& flat, std::int64_t count) {
+    return flat.view({2, 5, count, 3}).transpose(1, 2);
+  };
+  const at::Tensor keys = heads(key, 2).repeat_interleave(2, 1);
+  const at::Tensor values = heads(value, 2).repeat_interleave(2, 1);
+  at::Tensor scores = heads(query, 4).matmul(keys.transpose(2, 3)) / std::sqrt(3.0);
+  const at::Tensor later = at::ones({5, 5}, at::kBool).triu(1);
+  scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+  const at::Tensor output = at::softmax(scores, 3).matmul(values).transpose(1, 2).reshape({10, 12});
+  const auto expected = gradients_of(output, gradient, {query, key, value});
+  const at::NoGradGuard no_autograd;
+  AttentionState state;
+  expect_close(attention(query.detach(), key.detach(), value.detach(), shape, {}, state), output);
+  const AttentionGradients found = attention_backward(state, shape, gradient);
+  expect_close(found.query, expected[0]);
+  expect_close(found.key, expected[1]);
+  expect_close(found.value, expected[2]);
+}
+
+}  // namespace
+}  // namespace troika
