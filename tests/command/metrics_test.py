@@ -175,6 +175,8 @@ class InRuns(CommandTest):
                 (('train.metrics=["rmse"]',), ["'rmse' measures values, and the loss is cross_entropy"]),
                 (('train.metrics=["auc", "auc"]',), ["'auc' is there twice"]),
                 (("train.best_metric=auc",), ["best_metric: 'auc' is not none, loss or one of metrics"]),
+                (("train.best_metric=loss", "train.evaluate_every_steps=0"), ["best_metric needs evaluations"]),
+                (("train.best_metric=loss", "data.held_out_fraction=0"), ["best_metric needs held-out samples"]),
                 (("train.early_stop_patience=2",), ["early_stop_patience waits for a better best_metric"]),
                 (("loss.class_weights=[1]",), ["class_weights has 1 numbers, and the model gives 2"]),
                 (("loss.label_smoothing=1",), ["label_smoothing: 1.0 is out of range"]),

@@ -5,6 +5,7 @@
 
 #include <troika/config/component.h>
 #include <troika/loss/loss.h>
+#include <troika/loss/metric.h>
 #include <troika/models/model.h>
 #include <troika/nn/sample_spec.h>
 
@@ -87,6 +88,9 @@ class ModelOptions : public Chosen<ModelKind> {
 
 // Throws UsageError where the loss does not go with the model.
 void check_loss(const ModelOptions& model, const Origins& origins);
+
+// Returns what the metrics of a model judge.
+[[nodiscard]] MetricSubject metric_subject(const ModelOptions& model);
 
 // Builds the units of a model. `seed` keys the dropout masks; initial values come with the arena.
 // Requires a layout that its traits allow.

@@ -31,6 +31,11 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
   model.loss.kind().check_outputs(model.loss.options(), traits.outputs, origins);
 }
 
+MetricSubject metric_subject(const ModelOptions& model) {
+  const ModelTraits traits = traits_of(model);
+  return {model.name(), model.loss.name(), traits.outputs, !traits.has_own_loss};
+}
+
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {
   // The check of the recipe has told the user (recipe/resolve.h).
   check(layout.tensor.size() <= traits_of(model).max_tensor, "more tensor ranks than a model has");

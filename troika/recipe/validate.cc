@@ -38,9 +38,7 @@ void check_totals(const Recipe& recipe, const Origins& origins) {
 
 void check_metrics(const Recipe& recipe, const Origins& origins) {
   const TrainOptions& train = recipe.train;
-  const ModelTraits traits = traits_of(recipe.model);
-  const MetricSubject subject{recipe.model.name(), recipe.model.loss.name(), traits.outputs,
-                              !traits.has_own_loss};
+  const MetricSubject subject = metric_subject(recipe.model);
   for (const std::string& word : train.metrics) {
     const std::string refusal = metric_refusal(word, subject);
     if (!refusal.empty()) origins.fail({"train.metrics"}, "metrics: " + refusal);
@@ -55,6 +53,16 @@ void check_metrics(const Recipe& recipe, const Origins& origins) {
     origins.fail({"train.best_metric"},
                  "best_metric: " + quote(best) + " is not none, loss or one of metrics",
                  "metrics = [" + toml_string(best) + "] has it measured");
+  }
+  if (best != kNoMetric && train.evaluate_every_steps == 0) {
+    origins.fail({"train.best_metric", "train.evaluate_every_steps"},
+                 "best_metric needs evaluations, and evaluate_every_steps is 0",
+                 "write evaluate_every_steps = 50");
+  }
+  if (best != kNoMetric && recipe.data.kind().max_held_out_samples(recipe.data.options()) == 0) {
+    origins.fail({"train.best_metric", "data.held_out_fraction"},
+                 "best_metric needs held-out samples, and held_out_fraction is 0",
+                 "write held_out_fraction = 0.01");
   }
   if (train.early_stop_patience > 0 && best == kNoMetric) {
     origins.fail({"train.early_stop_patience"},

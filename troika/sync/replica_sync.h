@@ -3,7 +3,7 @@
 //   begin_step(); forward and backward passes with these hooks, and reduce() when the last loss is
 //   there; finish(); the optimiser's step, if updates are local; end_step()
 //
-// Whoever trains knows no more of it than this: all-reduce with ZeRO is one kind
+// A trainer knows no more of it than this: all-reduce with ZeRO is one kind
 // (all_reduce_sync.h); local steps, gossip and servers are others.
 #pragma once
 

@@ -42,13 +42,8 @@ at::Tensor gather_rows(const Group& group, const at::Tensor& own, const Call& ca
 
 }  // namespace
 
-MetricSubject metric_subject(const Recipe& recipe) {
-  const ModelTraits traits = traits_of(recipe.model);
-  return {recipe.model.name(), recipe.model.loss.name(), traits.outputs, !traits.has_own_loss};
-}
-
 MetricFold::MetricFold(const Recipe& recipe) {
-  const MetricSubject subject = metric_subject(recipe);
+  const MetricSubject subject = metric_subject(recipe.model);
   for (const std::string& word : recipe.train.metrics) {
     const MetricKind& kind = *find_metric(word);
     metrics_.push_back({word, kind.make(word, subject)});

@@ -13,9 +13,6 @@
 
 namespace troika {
 
-// Returns the subject of a recipe's metrics.
-[[nodiscard]] MetricSubject metric_subject(const Recipe& recipe);
-
 class MetricFold {
  public:
   // Makes the [train] metrics of a valid recipe.
