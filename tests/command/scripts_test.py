@@ -30,17 +30,21 @@ class Budget(unittest.TestCase):
     def findings(self, seconds, budget):
         return list(check_budget.findings_of(seconds, budget))
 
-    def test_more_than_double(self):
+    def test_more_than_double_is_told_and_four_times_an_error(self):
         budget = {"one": 20, "two": 20, "three": 20}
         self.assertEqual(self.findings({"one": 39, "two": 20, "three": 15}, budget), [])
-        finding, = self.findings({"one": 41, "two": 20, "three": 15}, budget)
-        self.assertEqual(finding, "one took 41 s, more than double its budget of 20 s")
+        (finding, is_error), = self.findings({"one": 41, "two": 20, "three": 15}, budget)
+        self.assertEqual(finding, "one took 41 s, its budget is 20 s")
+        self.assertFalse(is_error)
+        (finding, is_error), = self.findings({"one": 81, "two": 20, "three": 15}, budget)
+        self.assertTrue(is_error)
 
     def test_a_machine_that_is_busy(self):
         budget = {"one": 20, "two": 20, "three": 20}
         self.assertEqual(self.findings({"one": 100, "two": 60, "three": 60}, budget), [])
-        finding, = self.findings({"one": 130, "two": 60, "three": 60}, budget)
+        (finding, is_error), = self.findings({"one": 130, "two": 60, "three": 60}, budget)
         self.assertIn("on a machine that is 3.0 times as slow", finding)
+        self.assertFalse(is_error)
 
     def test_a_few_seconds_are_no_finding(self):
         self.assertEqual(self.findings({"one": 9, "two": 20}, {"one": 1, "two": 20}), [])
@@ -48,8 +52,9 @@ class Budget(unittest.TestCase):
 
     def test_a_slow_test_without_a_budget(self):
         self.assertEqual(self.findings({"new": 9}, {}), [])
-        finding, = self.findings({"new": 11}, {})
+        (finding, is_error), = self.findings({"new": 11}, {})
         self.assertIn("new took 11 s and has no budget", finding)
+        self.assertTrue(is_error)
 
     def test_only_what_has_passed_counts(self):
         with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
