@@ -7,9 +7,9 @@ more than 3 % of a folder's comments are an error. `--list` prints every one, `-
 import argparse
 import re
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tree import ROOT
+
 FRAGMENT = re.compile(
     r"(Of|What|Whether|Who|Whose|Which|Where|How|By|In|On|At|For|From|To|With|Without|Beside|Behind|Before|After|Over|"
     r"Under|Between|Among|As|Also|Else|Likewise|Same|Those|That|The same|Told|Asked|Empty|Absent|Nothing|Null|Sorted|"

@@ -6,9 +6,9 @@ that declares it. Whoever needs to know something of a component asks the interf
 """
 import re
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tree import ROOT
+
 GIVER = re.compile(r"^\[\[nodiscard\]\] const (\w+)& (\w+_(?:kind|metric))\(\);", re.MULTILINE)
 OPTIONS = re.compile(r"^struct (\w+Options)\b", re.MULTILINE)
 LISTS = {"kinds.cc", "metric.cc"}
