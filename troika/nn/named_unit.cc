@@ -25,11 +25,8 @@ bool gives(const NamedUnit& unit, const std::string& name) {
 
 // Names that unit `index` takes and some unit before it gives.
 std::set<std::string> takes(std::span<const NamedUnit> units, std::size_t index) {
-  std::set<std::string> names;
-  if (units[index].flow.takes.empty() && index > 0) {
-    for (const UnitTensor& each : units[index - 1].flow.gives) names.insert(each.name);
-  }
-  for (const std::string& name : units[index].flow.takes) names.insert(name);
+  const std::vector<std::string>& taken = units[index].flow.takes;
+  std::set<std::string> names(taken.begin(), taken.end());
   std::erase_if(names, [&](const std::string& name) {
     return std::ranges::none_of(units.first(index),
                                 [&](const NamedUnit& unit) { return gives(unit, name); });
@@ -39,7 +36,18 @@ std::set<std::string> takes(std::span<const NamedUnit> units, std::size_t index)
 
 }  // namespace
 
-std::vector<std::vector<UnitTensor>> flows_of(std::span<const NamedUnit> units) {
+std::vector<NamedUnit> with_default_takes(std::vector<NamedUnit> units) {
+  for (std::size_t i = 1; i < units.size(); ++i) {
+    std::vector<std::string>& takes = units[i].flow.takes;
+    if (!takes.empty()) continue;
+    for (const UnitTensor& each : units[i - 1].flow.gives) takes.push_back(each.name);
+  }
+  return units;
+}
+
+std::vector<std::vector<UnitTensor>> flows_of(std::span<const NamedUnit> given) {
+  const std::vector<NamedUnit> resolved = with_default_takes({given.begin(), given.end()});
+  const std::span<const NamedUnit> units = resolved;
   for (const NamedUnit& unit : units) check_flow(unit);
   std::vector<std::vector<UnitTensor>> flows(units.size() + 1);
   if (units.empty()) return flows;

@@ -185,4 +185,7 @@ NamedUnit unit(std::string name, Make make, std::vector<std::int64_t> output_sha
 // UsageError naming a unit that gives no tensor, or two of one name.
 [[nodiscard]] std::vector<std::vector<UnitTensor>> flows_of(std::span<const NamedUnit> units);
 
+// Returns the units with the names that those take which name none: what the unit before gives.
+[[nodiscard]] std::vector<NamedUnit> with_default_takes(std::vector<NamedUnit> units);
+
 }  // namespace troika

@@ -44,8 +44,7 @@ std::vector<NamedUnit> skipping_net() {
               UnitFlow{{"x"}, {{"hidden", {5}}, {"skip", {6}}, {"kinds", {}, at::kLong}}}),
           unit(
               "first", [] { return dense(5, 5, 41); }, UnitFlow{{"hidden"}, {{"hidden", {5}}}}),
-          unit(
-              "second", [] { return dense(5, 5, 42); }, UnitFlow{{"hidden"}, {{"hidden", {5}}}}),
+          unit("second", [] { return dense(5, 5, 42); }, {5}),  // takes what the unit before gives
           unit(
               "up", [] { return Up(); },
               UnitFlow{{"hidden", "skip", "kinds", "times"}, {{"wide", {6}}}}),

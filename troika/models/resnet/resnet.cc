@@ -129,6 +129,7 @@ class Builder {
   }
 
   void make_units() {
+    units_ = with_default_takes(std::move(units_));
     const std::vector<std::vector<UnitTensor>> flows = flows_of(units_);
     const UnitLoss loss = [loss = loss_](const TensorMap& outputs, const TensorMap& batch) {
       return loss->of(outputs[0], batch.at("targets"));

@@ -134,13 +134,14 @@ void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span
       make_schedule(options.schedule, {options.pipeline, options.virtual_stages, 1});
   splits_backward = schedule.splits_backward();
   const std::vector<std::vector<UnitTensor>> flows = flows_of(all);
+  const std::vector<NamedUnit> resolved = with_default_takes({all.begin(), all.end()});
   int first_unit = 0;
   for (const int stage : schedule.stages_of(groups.pipeline.rank())) {
     std::vector<std::unique_ptr<Unit>> made;
     const auto begin = static_cast<std::size_t>(cut[static_cast<std::size_t>(stage)]);
     const auto end = static_cast<std::size_t>(cut[static_cast<std::size_t>(stage) + 1]);
     for (std::size_t i = begin; i < end; ++i) {
-      auto one = std::make_unique<ModuleUnit>(all[i], flows[i], flows[i + 1],
+      auto one = std::make_unique<ModuleUnit>(resolved[i], flows[i], flows[i + 1],
                                               i + 1 == all.size() ? loss : UnitLoss(),
                                               options.recompute, options.type);
       units.push_back(one.get());
