@@ -267,7 +267,7 @@ void ModuleUnit::clear_module_values() {
 }
 
 Tensors ModuleUnit::arguments(const Tensors& in, const TensorMap& batch) const {
-  if (takes_.empty()) return in_.empty() ? Tensors{batch[0]} : in;
+  if (takes_.empty()) return {batch[0]};
   Tensors arguments;
   for (const std::string& name : takes_) {
     const std::size_t position = position_of(in_, name);
@@ -397,8 +397,12 @@ Activation ModuleUnit::result_of(State& state, const Saved& saved) const {
   for (std::size_t i = 0; i < gives_.size(); ++i) outputs.add(gives_[i].name, state.outputs[i]);
   LossTerms loss = loss_(outputs, saved.microbatch.tensors);
   loss.weigh_equally(saved.microbatch.valid);
-  state.outputs = {loss.sum.to(at::kDouble)};
-  result.loss = {state.outputs[0].detach(), loss.weight.detach().to(at::kDouble)};
+  if (!loss.sum.defined() || loss.sum.numel() != 1 || loss.weight.numel() != 1) {
+    throw UsageError("the loss behind unit " + quote(name_, 200) + " is not one number",
+                     "return the sum over the samples: at::Reduction::Sum");
+  }
+  state.outputs = {loss.sum.reshape({}).to(at::kDouble)};
+  result.loss = {state.outputs[0].detach(), loss.weight.detach().reshape({}).to(at::kDouble)};
   if (saved.wants_predictions) result.tensors = {outputs[0].detach()};
   return result;
 }
