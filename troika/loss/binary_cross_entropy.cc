@@ -26,7 +26,7 @@ class BinaryCrossEntropy final : public Loss {
     const at::Tensor each =
         at::binary_cross_entropy_with_logits(logits, known, {}, weights, at::Reduction::None);
     const auto size = static_cast<double>(outputs.size(1));
-    return {(each * there).sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
+    return {at::where(there, each, 0).sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
   }
 
   [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
@@ -39,7 +39,8 @@ class BinaryCrossEntropy final : public Loss {
     if (!options_.positive_weights.empty()) {
       pull.mul_(detail::weights_like(options_.positive_weights, outputs));
     }
-    const at::Tensor gradient = ((1 - yes) * s - pull).mul_(there);
+    const at::Tensor gradient =
+        ((1 - yes) * s - pull).masked_fill_(there.logical_not(), 0);
     outputs.copy_(gradient.mul_(scale / static_cast<double>(outputs.size(1))));
     return terms;
   }
