@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <troika/base/error.h>
 #include <troika/sync/step_sums.h>
 
 #include <cmath>
@@ -19,6 +20,8 @@ StepReduction::StepReduction(std::vector<Group> groups, const StepPart& own, std
       timeout_(timeout),
       shared_(at::zeros({kSums + groups_.front().size()}, at::kDouble)) {
   const Group& first = groups_.front();
+  check(groups_.size() == 1 || (!own.refused && own.stop_signal == 0),
+        "a refusal or a signal that would be added up over several groups");
   auto* values = shared_.mutable_data_ptr<double>();
   const double loss = own.loss.read_sum();
   values[0] = std::isfinite(loss) ? loss : 0;
