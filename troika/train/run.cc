@@ -71,6 +71,10 @@ class TrainingRun {
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()) {
     agree_on_data();
+    if (recipe_.train.best_metric != kNoMetric && dataset_->samples(Split::kHeldOut) == 0) {
+      throw DataError("train.best_metric needs held-out samples, and the data have none",
+                      "set data.held_out_fraction higher");
+    }
     if (!is_rank_zero()) return;
     reporter_.emplace(recipe_, options.progress);
     log_claim(claim->kind(), folder_.string());
