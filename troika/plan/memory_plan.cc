@@ -47,6 +47,8 @@ ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int 
       static_cast<int>(std::ranges::find(groups.pipeline, rank) - groups.pipeline.begin());
   placement.sharding = sharding_of(recipe, group_of("data shard", groups.shard, rank),
                                    group_of("data replica", groups.replicate, rank));
+  placement.data = group_of("data", groups.data, rank);
+  placement.timeout = kNoWait;
   return placement;
 }
 
@@ -90,9 +92,10 @@ std::int64_t enough_microbatches(const Recipe& recipe, Mode mode) {
   return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
 }
 
-// Of a rank that has so many samples. At ZeRO stage 3 some are empty: those that a rank
-// is padded with (Trainer).
-std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::int64_t samples) {
+// Of a rank that has so many samples. Where ranks pass their units equally often (Trainer), some are
+// empty: those that a rank is padded with.
+std::vector<Microbatch> make_microbatches(const Recipe& recipe, const ModelFacts& facts, Mode mode,
+                                          std::int64_t samples) {
   const std::int64_t size = recipe.train.micro_batch_size;
   const std::int64_t enough = enough_microbatches(recipe, mode);
   std::vector<Microbatch> microbatches;
@@ -102,7 +105,7 @@ std::vector<Microbatch> make_microbatches(const Recipe& recipe, Mode mode, std::
   for (std::int64_t left = std::min(samples, size * enough); left > 0; left -= size) {
     add(std::min(left, size));
   }
-  if (recipe.parallel.zero_stage != 3) return microbatches;
+  if (recipe.parallel.zero_stage != 3 && !facts.pads_microbatches) return microbatches;
   const std::int64_t padded_count =
       std::min<std::int64_t>(most_microbatches(recipe, samples_of(recipe, mode)), enough);
   while (std::ssize(microbatches) < padded_count) add(0);
@@ -223,7 +226,7 @@ class DryRunRank {
     plan_.batches = kStepsInMemory * bytes_of_samples(samples(Mode::kTrain));
     const std::int64_t without = live_bytes();
     const std::vector<Microbatch> microbatches =
-        make_microbatches(recipe_, Mode::kTrain, samples(Mode::kTrain));
+        make_microbatches(recipe_, model_.facts(), Mode::kTrain, samples(Mode::kTrain));
     const std::int64_t inputs = live_bytes() - without;
     std::int64_t most_between = 0;
     reset_peak(device_);
@@ -246,7 +249,7 @@ class DryRunRank {
   void evaluate(PipelineExecutor& pipeline, DataAxis& axis) {
     const std::int64_t without = live_bytes();
     const std::vector<Microbatch> microbatches =
-        make_microbatches(recipe_, Mode::kEvaluate, samples(Mode::kEvaluate));
+        make_microbatches(recipe_, model_.facts(), Mode::kEvaluate, samples(Mode::kEvaluate));
     if (microbatches.empty()) return;
     const std::int64_t inputs = live_bytes() - without;
     reset_peak(device_);
