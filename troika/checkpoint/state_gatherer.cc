@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/checkpoint/state_gatherer.h>
+#include <troika/comm/gather.h>
 
 #include <algorithm>
 #include <numeric>
@@ -33,18 +34,10 @@ void StateGatherer::exchange_parts(std::span<const StateTensor> own) {
       fields.push_back(field);
     }
   }
-  const at::Tensor counts = at::zeros({world_.size()}, at::kLong);
-  counts[world_.rank()] = std::ssize(fields);
-  world_.all_reduce(counts, ReduceOp::kSum, {"shards of all ranks", Deadline::in(timeout_)}).wait();
-  const std::vector<std::int64_t> by_rank(counts.const_data_ptr<std::int64_t>(),
-                                          counts.const_data_ptr<std::int64_t>() + world_.size());
-  const at::Tensor all = at::empty({counts.sum().item<std::int64_t>()}, at::kLong);
-  world_
-      .all_gather(all, at::tensor(fields, at::kLong), {"who holds what", Deadline::in(timeout_)},
-                  by_rank)
-      .wait();
-  const auto* in = all.const_data_ptr<std::int64_t>();
-  for (const std::int64_t count : by_rank) {
+  const GatheredElements all = gather_elements(
+      world_, at::tensor(fields, at::kLong), {"shards of all ranks", Deadline::in(timeout_)});
+  const auto* in = all.elements.const_data_ptr<std::int64_t>();
+  for (const std::int64_t count : all.counts) {
     std::vector<OwnedPart>& parts = parts_.emplace_back();
     for (std::int64_t i = 0; i < count / kFields; ++i, in += kFields) {
       const auto whole = static_cast<std::size_t>(in[0]);

@@ -6,6 +6,7 @@
 #include <troika/base/text.h>
 #include <troika/base/version.h>
 #include <troika/comm/failure/fault_injector.h>
+#include <troika/comm/gather.h>
 #include <troika/config/key.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
@@ -306,18 +307,12 @@ at::Tensor Session::sum(const at::Tensor& tensor, std::string_view label) const 
 }
 
 std::vector<std::string> Session::gather(std::string_view text, std::string_view label) const {
-  const auto bytes = static_cast<std::int64_t>(text.size());
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(size()));
-  const at::Tensor lengths = at::from_blob(counts.data(), {size()}, at::kLong);
-  world().all_gather(lengths, at::full({1}, bytes, at::kLong), call(label)).wait();
-  const at::Tensor own = at::empty({bytes}, at::kByte);
+  const at::Tensor own = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
   std::copy(text.begin(), text.end(), own.data_ptr<std::uint8_t>());
-  const at::Tensor all =
-      at::empty({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, at::kByte);
-  if (all.numel() > 0) world().all_gather(all, own, call(label), counts).wait();
+  const GatheredElements all = gather_elements(world(), own, call(label));
   std::vector<std::string> texts;
-  const auto* next = reinterpret_cast<const char*>(all.const_data_ptr());
-  for (const std::int64_t count : counts) {
+  const auto* next = reinterpret_cast<const char*>(all.elements.const_data_ptr());
+  for (const std::int64_t count : all.counts) {
     texts.emplace_back(next, static_cast<std::size_t>(count));
     next += count;
   }

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <troika/comm/gather.h>
 #include <troika/train/metric_fold.h>
 
 namespace troika {
@@ -28,16 +29,7 @@ std::vector<at::Tensor> sum_over(const Group& group, std::vector<at::Tensor> sum
 at::Tensor gather_rows(const Group& group, const at::Tensor& own, const Call& call) {
   if (!own.defined()) return {};
   const std::int64_t width = own.size(1);
-  const at::Tensor sizes = at::zeros({group.size()}, at::kLong);
-  sizes[group.rank()] = own.numel();
-  group.all_reduce(sizes, ReduceOp::kSum, call).wait();
-  std::vector<std::int64_t> counts(sizes.const_data_ptr<std::int64_t>(),
-                                   sizes.const_data_ptr<std::int64_t>() + group.size());
-  const at::Tensor all = at::empty({sizes.sum().item<std::int64_t>()}, at::kDouble);
-  if (all.numel() > 0) {
-    group.all_gather(all, own.contiguous().view({-1}), call, counts).wait();
-  }
-  return all.view({-1, width});
+  return gather_elements(group, own, call).elements.view({-1, width});
 }
 
 }  // namespace
