@@ -267,7 +267,10 @@ void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
   for (NamedTensor& each : empty.tensors) each.tensor = each.tensor.narrow(0, 0, 0);
   empty.sample_ids = empty.sample_ids.narrow(0, 0, 0);
   empty.valid = 0;
-  microbatches.resize(count, empty);
+  while (microbatches.size() < count) {
+    empty.index = static_cast<int>(microbatches.size());
+    microbatches.push_back(empty);
+  }
 }
 
 std::string Trainer::reason_to_skip(const StepSums& sums, double norm) {
@@ -321,8 +324,8 @@ void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradie
   if (gradient_hook_) gradient_hook_(batch, gradient_scale);
   if (scaler_) metrics.extras.push_back({"loss_scale", scaler_->scale()});
   metrics.skipped = reason_to_skip(sums, metrics.grad_norm);
-  // Where no target counted, there is nothing to learn from.
-  if (!metrics.skipped.empty() || sums.weight == 0) {
+  if (metrics.skipped.empty() && sums.weight == 0) metrics.skipped = "none of its targets counts";
+  if (!metrics.skipped.empty()) {
     engine_->skip();
     return;
   }
@@ -377,7 +380,7 @@ LossTerms Trainer::evaluate_microbatches(std::span<const Microbatch> microbatche
                                          MetricFold& metrics) {
   PipelineExecutor::PredictionHook on_prediction;
   if (metrics.needs_outputs()) {
-    const std::string& target = traits_of(recipe_.model).sample.target().name;
+    const std::string target = traits_of(recipe_.model).sample.target().name;
     on_prediction = [&, target](const Microbatch& microbatch, const at::Tensor& outputs) {
       if (contributes_loss()) metrics.add(outputs, microbatch.tensors.at(target));
     };

@@ -55,7 +55,7 @@ class Trainer {
   // the timings.
   [[nodiscard]] StepMetrics step();
   // Collective: returns mean loss and metrics over a fixed number of held-out samples that does not
-  // depend on the layout. Returns nullopt where there are none.
+  // depend on the layout. Returns nullopt where there are none, or none of their targets counts.
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
   // Returns the whole state of the run, as this rank holds it. Collective. The tensors are masters
