@@ -64,7 +64,7 @@ const char* troika_last_error(void);
 const char* troika_last_hint(void);
 
 /* Collective. The ranks are those that a launcher has started: `troika launch`, torchrun, Slurm,
- * mpirun. A process that nobody has launched is alone. `options` may be NULL. */
+ * mpirun. A process that no launcher has started is alone. `options` may be NULL. */
 int troika_open(const troika_options* options, troika_session** session);
 /* Collective over an MPI communicator of the program's: what MPI_Comm_c2f() returns, or the integer
  * that Fortran programs have. MPI must be initialised, and must not be finalised before the session
@@ -72,7 +72,7 @@ int troika_open(const troika_options* options, troika_session** session);
 int troika_open_mpi(int communicator, const troika_options* options, troika_session** session);
 /* Of this process alone. */
 int troika_open_alone(const troika_options* options, troika_session** session);
-/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for nobody. Models on the
+/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for no rank. Models on the
  * session have to be freed before. NULL is fine. */
 int troika_close(troika_session* session);
 

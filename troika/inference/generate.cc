@@ -5,7 +5,6 @@
 #include <troika/base/random.h>
 #include <troika/base/text.h>
 #include <troika/inference/generate.h>
-#include <troika/models/gpt/gpt.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>

@@ -43,8 +43,8 @@ class ReplicaSync : public UnitHooks {
   virtual void end_step(bool applied) = 0;
   // Announces that a file has overwritten shards outside of a step; otherwise as end_step(true).
   virtual void refresh() = 0;
-  // Add the state that it keeps from step to step to the state of a run, and load it back. By
-  // default there is none.
+  // Add the state that it keeps from step to step to the state of a run, and load it back: before
+  // the loaded values are published, with refresh() to follow. By default there is none.
   virtual void save(StateDict& state) const;
   virtual void load(const StateDict& state);
   // Adds up the parts of an evaluation.

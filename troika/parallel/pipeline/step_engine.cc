@@ -12,11 +12,11 @@ StepPart StepEngine::told(StepPart own) const {
   return own;
 }
 
-StepOutcome StepEngine::differentiate(const Work& work) {
-  parts_.sync.begin_step(static_cast<int>(work.microbatches.size()), work.timeout);
+StepOutcome StepEngine::differentiate(const Microbatches& input) {
+  parts_.sync.begin_step(static_cast<int>(input.microbatches.size()), input.timeout);
   const PipelineReport report = parts_.pipeline.train(
-      work.microbatches, work.loss_scale, parts_.sync, work.timeout, [&](const LossTerms& loss) {
-        StepPart own = work.own;
+      input.microbatches, input.loss_scale, parts_.sync, input.timeout, [&](const LossTerms& loss) {
+        StepPart own = input.own;
         own.loss = loss;
         parts_.sync.reduce(told(std::move(own)));
       });

@@ -23,7 +23,7 @@ class StepEngine {
   };
   explicit StepEngine(Parts parts) : parts_(parts) {}
 
-  struct Work {
+  struct Microbatches {
     std::span<const Microbatch> microbatches;
     double loss_scale = 1;
     // The contribution of this rank; differentiate() fills in the loss.
@@ -31,7 +31,7 @@ class StepEngine {
     Seconds timeout = Seconds(60);
   };
   // Collective: runs the passes and waits for the sums of losses and gradients.
-  [[nodiscard]] StepOutcome differentiate(const Work& work);
+  [[nodiscard]] StepOutcome differentiate(const Microbatches& input);
   // Collective: returns the norm of the summed gradients over the model.
   [[nodiscard]] double gradient_norm() const;
   // Collective: has the optimiser update this rank's shards, and ends the step.

@@ -100,13 +100,13 @@ void BucketReducer::retire_all_but(std::size_t last) {
 }
 
 void BucketReducer::retire(std::size_t bucket) {
-  settle(bucket);
+  finish_reduction(bucket);
   const at::Tensor& sums = buckets_[bucket].sums();
   if (options_.replicate.size() == 1 || sums.numel() == 0) return;
   progress_[bucket].work = options_.replicate.all_reduce(sums, options_.op, label_call(bucket));
 }
 
-void BucketReducer::settle(std::size_t bucket) {
+void BucketReducer::finish_reduction(std::size_t bucket) {
   Progress& progress = progress_[bucket];
   progress.work.wait();
   progress.work = Work();
@@ -127,12 +127,12 @@ void BucketReducer::wait() {
 
 void BucketReducer::abort() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (progress_[i].started) settle(i);
+    if (progress_[i].started) finish_reduction(i);
   }
 }
 
 void BucketReducer::drop_gradients() {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) settle(i);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) finish_reduction(i);
 }
 
 }  // namespace troika

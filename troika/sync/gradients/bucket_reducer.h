@@ -123,7 +123,7 @@ class BucketReducer {
   void retire_all_but(std::size_t last);
   void retire(std::size_t bucket);
   // Waits for the bucket's operation and releases its buffer.
-  void settle(std::size_t bucket);
+  void finish_reduction(std::size_t bucket);
 
   std::vector<ReducedBucket> buckets_;
   Front& front_;
