@@ -107,7 +107,7 @@ class Recipe(CommandTest):
         self.fails(self.check("model.norm_eps=0"), USAGE, "model.norm_eps=0", "more than 0")
 
     def test_a_model_beyond_all_memory(self):
-        """The same line from a rank of our launcher and from one of somebody else's."""
+        """The same line from a rank of our launcher and from one of another launcher."""
         sizes = [f"model.{key}={10**7}" for key in ("dim", "ffn_dim", "vocab_size")]
         taken, port = listener()
         taken.close()
@@ -353,7 +353,7 @@ class Addresses(CommandTest):
 
     def test_an_unreachable_rendezvous_is_named_with_the_time_waited(self):
         taken, port = listener()
-        taken.close()  # nobody listens there now
+        taken.close()  # no process listens there now
         done = self.troika("train", "recipe.toml", "--nodes", 2, "--node-rank", 1, "--ranks-per-node", 1,
                            "--rendezvous", f"127.0.0.1:{port}", "--set", "comm.rendezvous_timeout_seconds=2")
         self.fails(done, RENDEZVOUS, f"127.0.0.1:{port}", "after 2.0 s")

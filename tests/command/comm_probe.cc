@@ -1,4 +1,4 @@
-// Joins a job, whoever has started it, sums a tensor over all ranks a few times, and prints
+// Joins a job under any launcher, sums a tensor over all ranks a few times, and prints
 //   comm {"rank": 0, "size": 4, "engine": "shm+gloo", "right": true, "seconds": 0.12}
 // with the median time of one sum. For tests of engines between hosts and under launchers.
 //   comm_probe ENGINE MEGABYTES ROUNDS [TIMEOUT [RANK [leaves|loops|broadcasts|halves]]]

@@ -29,14 +29,14 @@ def processes_with(variable):
         try:
             if variable.encode() in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
-        except OSError:  # of somebody else, or it has ended
+        except OSError:  # of another user, or it has ended
             pass
     return found
 
 
 class Ranks(CommandTest):
     def rank(self, rank, port, *sets, folder=None):
-        """One of two ranks that somebody else has started."""
+        """One of two ranks that another launcher has started."""
         return self.start(*command.train_arguments(sets), folder=folder, RANK=str(rank), WORLD_SIZE="2",
                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 

@@ -1,4 +1,4 @@
-"""`cmake --install`, and programs of somebody else's that use what it has installed.
+"""`cmake --install`, and programs of other projects that use what it has installed.
 
 Usage: install_test.py BUILD_FOLDER SCRATCH_FOLDER CXX_COMPILER
 
@@ -58,7 +58,7 @@ class Installed(Launching):
         return self.built(ROOT / "examples" / example) / example.replace("-", "_")
 
     def test_any_account_can_run_it(self):
-        """Nothing of it lies in the cache of whoever has built it, which others may not read."""
+        """Nothing of it lies in the cache of the user who has built it, which others may not read."""
         if not (self.prefix / "lib").is_dir() or not list(self.prefix.rglob("libtorch_cpu.so")):
             self.skipTest("this build was given its LibTorch by Torch_DIR, which is not installed with it")
         command = self.prefix / "bin" / "troika"

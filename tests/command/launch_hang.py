@@ -1,4 +1,4 @@
-"""A rank that hangs on another host is named, though nobody can look at it from here: its launcher says what it does.
+"""A rank that hangs on another host is named, though no rank can look at it from here: its launcher says what it does.
 
 Usage: launch_hang.py COMM_PROBE
 """
@@ -116,7 +116,7 @@ def a_rank_of_another_host_in_an_endless_loop_is_named():
 
 
 def each_names_the_other(how, by_others, by_the_culprit, hint):
-    """Of two that differ: the first line is of whoever has given up first. CULPRIT, LAST and OTHER are put in."""
+    """Of two that differ: the first line is of the rank that has failed first. CULPRIT, LAST and OTHER are put in."""
     for ranks_per_host in (1, 2):
         told, culprit = told_of(how, ranks_per_host)
         one_of_them = "|".join((by_others, by_the_culprit))

@@ -64,7 +64,7 @@ def a_program_that_is_not_there():
 
 def ranks_die_with_the_launcher():
     with temporary_folder() as folder:
-        # Whoever is alive holds this pipe open.
+        # A rank that is alive holds this pipe open.
         os.mkfifo(f"{folder}/alive")
         script = f"exec 9>{folder}/alive; echo $RANK >&9; while :; do sleep 1 9>&-; done"
         job = Job([TROIKA, "launch", "--ranks", "2", "--", "sh", "-c", script],
@@ -73,7 +73,7 @@ def ranks_die_with_the_launcher():
             assert sorted(alive.readline() for _ in range(2)) == ["0\n", "1\n"]
             job.process.kill()
             job.process.wait()
-            assert alive.read() == ""  # returns once nobody holds it
+            assert alive.read() == ""  # returns once no process holds it
         job.wait()
 
 

@@ -62,7 +62,7 @@ _reserved = []
 
 
 def reserved_port():
-    """A port of loopback that nobody else is given until this program ends: bound, and not listened on,
+    """A port of loopback that no other process is given until this program ends: bound, and not listened on,
     so that a server that reuses addresses can take it."""
     port = socket.socket()
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

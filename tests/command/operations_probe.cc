@@ -1,5 +1,4 @@
-// Joins a job, whoever has started it, carries out every operation, checks every element, and
-// prints
+// Joins a job under any launcher, carries out every operation, checks every element, and prints
 //   operations {"rank": 0, "size": 4, "engine": "shm+gloo", "right": 176, "wrong": []}
 // with how many came out right, and the names of those that did not. For tests between hosts.
 //   operations_probe ENGINE
@@ -151,7 +150,7 @@ class Probe {
     }
   }
 
-  // With everybody else, all at once.
+  // With all other ranks, all at once.
   void check_exchange() {
     std::vector<Transfer> transfers;
     std::vector<at::Tensor> expected, received;

@@ -17,7 +17,7 @@ USAGE, RENDEZVOUS = 2, 4
 DEADLINE = 6
 PATIENT = 10  # several looks at the recorders fit into it
 # Four ranks: pipeline 2 x data 2 (or tensor 2). Rank 2 is the second stage of rank 0, and holds up rank 3 over the
-# other axis; rank 1 shares nobody with it but the world.
+# other axis; rank 1 shares no group with it but the world.
 VICTIM = 2
 TRANSFER = r"(send|receive) (activation|gradient) \d+ \(for stage [0-3]\)"
 # Four stages in a row, over messages: the victim is the third of them, and rank 0 hears of it through rank 1 alone.

@@ -1,4 +1,4 @@
-// Joins a job as `troika train` does, whoever has started it, and prints what it has found:
+// Joins a job as `troika train` does, under any launcher, and prints what it has found:
 //   world {"rank": 0, "size": 2, ...}
 // With flags it launches its own ranks. For the tests of launchers.
 #include <troika/base/error.h>

@@ -54,7 +54,7 @@ RANK_FUNCTION(every_operation) {
 }
 
 // What roots alone give or take, with as many elements as there must be: nothing else is wrong with
-// it. Everybody is the root here, as nobody gets as far as to meet the others.
+// it. Every rank is the root here, as no rank gets as far as to meet the others.
 void check_refusals_of_roots(const Group& group) {
   const std::int64_t size = group.size();
   at::Tensor buffer = at::zeros({8 * size + 1}, at::kByte);

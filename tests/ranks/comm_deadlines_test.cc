@@ -174,7 +174,7 @@ void expect_deadlines(const TestedEngine& engine, const Size& each) {
                         HasSubstr(name + " 'alone'"), HasSubstr(" waited ")));
     }
     EXPECT_THAT(hows, HasSubstr("DeadlineError")) << name;
-    if (size > 2) continue;  // among more, whoever gives up first tells the others
+    if (size > 2) continue;  // among more, the first rank to fail tells the others
     EXPECT_THAT(results[0].values.at(name + " message"),
                 HasSubstr("waited " + format_duration(each.timeout.count())));
     EXPECT_GT(std::stod(results[0].values.at(name + " seconds")), 0.8 * each.timeout.count())

@@ -291,7 +291,7 @@ TEST_P(Failures, ARankThatDoesNotEnter) {
   int deadlines = 0;
   for (const int rank : {0, 2}) {
     const auto& values = results[static_cast<std::size_t>(rank)].values;
-    // Whoever of the two is first closes the connections, which the other may see first.
+    // The first of the two closes the connections, which the other may see first.
     deadlines += values.at("error") == "DeadlineError";
     EXPECT_THAT(values.at("error"), testing::AnyOf("DeadlineError", "PeerError"));
     EXPECT_THAT(
@@ -323,7 +323,7 @@ TEST_P(Failures, ARankThatIsStopped) {
     told += message.find("is stopped (SIGSTOP, a debugger, a frozen container): kill -CONT ") !=
             std::string::npos;
   }
-  EXPECT_GE(told, 1);  // whoever is second hears of the first one's reason
+  EXPECT_GE(told, 1);  // the second hears of the first one's reason
 }
 
 TEST_P(Failures, ARankInAnEndlessLoop) {

@@ -24,7 +24,8 @@ const std::string& value(const std::vector<RankResult>& results, int rank,
   return results[static_cast<std::size_t>(rank)].values.at(name);
 }
 
-// Ranks 1 and 3 share a host: whoever waits on the other one hears who is missing all the same.
+// Ranks 1 and 3 share a host: a rank that waits on the other one hears which is missing all the
+// same.
 TEST(AcrossHosts, NameTheRankThatDoesNotEnter) {
   const auto results = expect_ranks("does_not_enter", 5, in_turn());
   for (const int rank : {0, 2, 3, 4}) {
@@ -80,7 +81,7 @@ TEST(AcrossHosts, NameTheRankInAnEndlessLoop) {
             HasSubstr("it has begun no operation"), HasSubstr("is computing: an endless loop")));
 }
 
-// Everybody hears of both: on its own host at once, between hosts at the deadline.
+// Every rank hears of both: on its own host at once, between hosts at the deadline.
 TEST(AcrossHosts, NameTheRankInAnotherOperation) {
   RankOptions options = in_turn();
   options.arguments["what"] = "operation";

@@ -1,5 +1,5 @@
-// Failures that are not there yet when they are asked for: those of operations that nobody waits
-// for, but whose caller asks from time to time, and reasons that others find later.
+// Failures that are not there yet when they are asked for: those of operations that no thread
+// waits for, but whose caller asks from time to time, and reasons that others find later.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -126,7 +126,7 @@ TEST_P(FailuresFoundLate, AreToldToThoseWhoOnlyAsk) {
   }
 }
 
-// Over Gloo a message may be shorter than what is asked for, and nobody notices.
+// Over Gloo a message may be shorter than what is asked for, and no rank notices.
 TEST(SharedMemoryFailures, AMessageOfAnotherSizeIsToldToThoseWhoOnlyAsk) {
   const auto results = expect_ranks("sends_less_than_is_asked_for", 2, {.engine = "shm"});
   EXPECT_EQ(results[0].values.at("error"), "PeerError");

@@ -128,7 +128,7 @@ void check_beside_a_sum(const Rank& rank, const Group& group, Late late,
   }
 }
 
-// An exchange goes on while nobody waits for it.
+// An exchange goes on while no thread waits for it.
 RANK_FUNCTION(exchanges_beside_collectives) {
   const Group group = rank.group();
   constexpr std::int64_t kKilobyte = 256;  // in floats

@@ -50,7 +50,7 @@ RANK_FUNCTION(is_elsewhere_and_late_to_say) {
 }
 
 // Large sums whose deadlines pass at about the time at which they end, on a machine that has too
-// much to do: whatever has failed, nobody writes to its tensor afterwards.
+// much to do: whatever has failed, no rank writes to its tensor afterwards.
 RANK_FUNCTION(is_right_or_left_alone) {
   constexpr std::int64_t kElements = 4'000'000;
   int failures = 0;

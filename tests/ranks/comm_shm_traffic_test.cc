@@ -11,7 +11,8 @@
 namespace troika::test {
 namespace {
 
-// Who has given something by windows, and who has not and looks that nobody reads any more.
+// A rank that has given something by windows, and one that has not and looks that no rank reads any
+// more.
 constexpr std::uint32_t kThreeWindows = 2 * 3 - 1, kOneWindow = 2;
 
 // Shared memory: what moves more than fits into a slot of 128 KiB.
@@ -72,7 +73,7 @@ void check_limits_of_slots(const Meter& meter) {
 }
 
 // Shared memory: an all_reduce that fits into large slots is made in memory for all where all have
-// it there; else whoever has it there waits until the others have read it.
+// it there; else a rank that has it there waits until the others have read it.
 void check_large_slots(const Meter& meter, const at::Tensor& arena) {
   const Group& group = meter.group();
   const std::uint64_t n = meter.size();
@@ -104,8 +105,8 @@ void check_memory_for_all(const Meter& meter, const at::Tensor& arena) {
   meter.expect("scatter from memory for all", {root ? 0 : kLargeBytes / n, root ? 2u : 1u});
 }
 
-// Shared memory: who receives before the others have sent waits once, and who has sent what fits
-// into the channel waits for nobody.
+// Shared memory: a rank that receives before the others have sent waits once, and one that has sent
+// what fits into the channel waits for no rank.
 void check_exchange(Rank& rank, const Meter& meter) {
   const Group& group = meter.group();
   const at::Tensor small = at::ones({kSmall});
@@ -171,7 +172,7 @@ RANK_FUNCTION(bytes_through_windows) {
   EXPECT_NEAR(static_cast<double>(meter.last().sent),
               2. * static_cast<double>((n - 1) * kLargeBytes) / static_cast<double>(n),
               2. * 64 * 3);
-  // Entered; filled and taken, three times. Of two, nobody waits for the last two to be taken.
+  // Entered; filled and taken, three times. Of two, no rank waits for the last two to be taken.
   EXPECT_EQ(meter.last().steps, n == 2 ? 2 * 3 - 1u : 1 + 2 * 3u);
 }
 

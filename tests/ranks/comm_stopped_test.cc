@@ -68,7 +68,7 @@ void expect_told(const std::vector<RankResult>& results, const std::string& wait
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
     if (rank == 1) continue;
     const auto& values = results[rank].values;
-    // Whoever is first tells the others.
+    // The first rank to fail tells the others.
     EXPECT_THAT(values.at("error"), AnyOf("DeadlineError", "PeerError")) << "rank " << rank;
     deadlines += values.at("error") == "DeadlineError" ? 1 : 0;
     EXPECT_THAT(values.at("error message"),

@@ -88,7 +88,7 @@ TEST(Diagnosis, CountsThoseThatHaveNotEntered) {
                         "'gradients' on axis data; rank 0 has waited"));
 }
 
-// One that is still in an earlier operation waits there for somebody.
+// A rank that is still in an earlier operation waits there for another rank.
 TEST(Diagnosis, BlamesWhoWaitsForNobody) {
   const RecordedOperation held_up = operation("all_reduce", "loss", 6, 41, State::kRunning);
   std::vector<std::optional<RankSnapshot>> snapshots = {
@@ -208,7 +208,7 @@ TEST(Diagnosis, ComparesWhatRecordersHaveCut) {
   EXPECT_THAT(diagnose(members, wait, snapshots, {1}).message, HasSubstr("with 999 x fp32"));
 }
 
-// Whoever is in a later operation of the group has been in ours, though no record tells any more.
+// A rank in a later operation of the group has been in ours, though no record tells any more.
 TEST(Diagnosis, DoesNotBlameWhoIsAhead) {
   const RecordedOperation later = operation("all_reduce", "later", 9, 50, State::kRunning);
   std::vector<std::optional<RankSnapshot>> snapshots = {

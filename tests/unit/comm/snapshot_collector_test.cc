@@ -40,7 +40,7 @@ TEST(SnapshotCollector, LooksAtTheProcessOfARankWithoutARecorder) {
   EXPECT_EQ(snapshots[1]->recording.rank, 3);
   EXPECT_EQ(snapshots[1]->recording.process_id, stopped);
   EXPECT_FALSE(snapshots[1]->recorded());
-  EXPECT_FALSE(snapshots[2]);  // of another host nobody says anything
+  EXPECT_FALSE(snapshots[2]);  // no process tells of another host
 }
 
 TEST(SnapshotCollector, KnowsWhyAMemberOfThisHostHasJustFailed) {

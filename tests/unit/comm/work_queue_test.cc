@@ -128,7 +128,7 @@ TEST(WorkQueue, TakesWhatNobodyWaitsForSoon) {
   }
 }
 
-// Though whoever waits could run it.
+// Though the thread that waits could run it.
 TEST(WorkQueue, IsNotHeldUpByWhatHasMoreTime) {
   WorkQueue queue(WorkQueue::Order::kAsAdded);
   std::promise<void> release;

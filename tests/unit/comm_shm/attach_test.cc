@@ -184,8 +184,8 @@ TEST(MemoryFile, IsReservedWholeAndSealed) {
   EXPECT_NE(ftruncate(memory.descriptor(), 4096), 0);
 }
 
-// Its pages are there from the start, so they lie where its maker runs, whoever is the first to
-// write to them.
+// Its pages are there from the start, so they lie where its maker runs, whichever process is the
+// first to write to them.
 TEST(MemoryFile, TakesNoPageWhenItIsWritten) {
   const MemoryFile memory = MemoryFile::create((std::size_t{3} << 20) + 100);
   struct stat before {

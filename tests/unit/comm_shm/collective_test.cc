@@ -31,8 +31,8 @@ TEST_P(Reduce, GivesEveryMemberTheSums) {
   });
 }
 
-// Whoever comes last finds all there, and the others need nothing more of it: one thread can play
-// all members. The large slots are used again and again.
+// The last member to come finds all there, and the others need nothing more of it: one thread can
+// play all members. The large slots are used again and again.
 TEST_P(Reduce, TakesOneStepInLargeSlots) {
   Members members(GetParam());
   const Shape shape = members.group(0).shape();

@@ -1,4 +1,4 @@
-// What a member does of a reduction in memory for all before anybody waits for it.
+// What a member does of a reduction in memory for all before any thread waits for it.
 #include <gtest/gtest.h>
 
 #include "members.h"

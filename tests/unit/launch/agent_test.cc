@@ -213,7 +213,7 @@ TEST(Agent, GrandchildrenEndToo) {
   const Finished finished = launched({"grandchild", "--ranks", "1"});
   EXPECT_EQ(finished.exit_code, 5);
   ASSERT_EQ(finished.pids.size(), 2U);
-  // Somebody else reaps it.
+  // Another process reaps it.
   EXPECT_TRUE(WatchedProcess(finished.pids[1]).ends_within(Seconds(kSeconds)));
 }
 

@@ -117,7 +117,7 @@ TEST(RootCause, NamesTheLimitThatASignalStandsFor) {
   EXPECT_NE(first_cause({ended(1, SIGXCPU)}, "a", 2)->hint.find("ulimit -t"), std::string::npos);
 }
 
-// Whoever comes first to an exit is not the culprit.
+// The first rank to exit is not the culprit.
 TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
   RankEnd end = ended(2, 4 << 8);
   end.report_policy = ReportPolicy::kOptional;
@@ -139,7 +139,7 @@ TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
   EXPECT_EQ(first_cause({end, culprit}, "a", 3)->message,
             "rank 1 (host a, pid 101) ended with exit status 1; it last completed all_reduce 'sum' "
             "2.0 s ago");
-  end.status = SIGABRT;  // nobody has caught it
+  end.status = SIGABRT;  // no handler has caught it
   end.was_told_to_end = true;
   EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kConsequence);
   EXPECT_EQ(first_cause({end}, "a", 3)->message,

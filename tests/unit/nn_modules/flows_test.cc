@@ -29,7 +29,7 @@ TEST(Flows, OneTensorFlowsFromUnitToUnit) {
   EXPECT_THAT(flows[3], ElementsAre(UnitTensor{"logits", {2}}));
 }
 
-// "skip" passes the middle; "spare" is taken by nobody, "scale" is of the batch.
+// "skip" passes the middle; "spare" is taken by no unit, "scale" is of the batch.
 TEST(Flows, WhatALaterUnitTakesPassesThoseBetween) {
   const std::vector<NamedUnit> row = {
       unit_of({{"images"}, {{"hidden", {4}}, {"skip", {8}}, {"spare", {1}}}}),

@@ -70,7 +70,7 @@ TEST(Rendezvous, EverybodyLearnsOfEverybody) {
     EXPECT_EQ(outcome.members[2].host, "a");
     EXPECT_EQ(outcome.members[2].pid, getpid());
     EXPECT_EQ(outcome.members[2].address, "127.0.0.1");
-    // Nobody had said where the ranks are.
+    // No launcher had said where the ranks are.
     EXPECT_EQ(outcome.world->local_rank, rank);
     EXPECT_EQ(outcome.world->local_size, 3);
     EXPECT_EQ(outcome.world->node_rank, 0);
@@ -145,7 +145,7 @@ TEST(Rendezvous, ARankThatIsClaimedTwiceIsNamed) {
 }
 
 TEST(Rendezvous, WithoutAStoreItNamesTheEndpoint) {
-  const test::ReservedPort reserved;  // nobody listens there
+  const test::ReservedPort reserved;  // no process listens there
   const Endpoint nobody{"127.0.0.1", reserved.port()};
   const auto outcomes = all_ranks(1, [&](int) {
     return Rendezvous::join(world_at(nobody, 1, 2), kSame, Deadline::in(Seconds(0.5)));
