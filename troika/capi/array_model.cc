@@ -69,6 +69,14 @@ Recipe for_arrays(Recipe recipe, std::string_view source) {
   return recipe;
 }
 
+std::vector<ParameterSpec> specs_of(const Stage& stage, const OptimizerOptions& optimizer) {
+  std::vector<ParameterSpec> specs = stage.specs();
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  apply_groups(optimizer.groups, names, specs);
+  return specs;
+}
+
 }  // namespace
 
 Recipe parse_array_recipe(std::string_view text, std::string_view source) {
@@ -87,8 +95,8 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
       recipe_(agreed(session_, read)),
       stage_(build_model(recipe_.model, static_cast<std::uint64_t>(recipe_.seed)).units, 0) {
   const at::NoGradGuard no_autograd;
-  arena_ = std::make_unique<Arena>(stage_.specs(), numeric_types(recipe_.train.precision),
-                                   session_.world());
+  arena_ = std::make_unique<Arena>(specs_of(stage_, recipe_.optimizer),
+                                   numeric_types(recipe_.train.precision), session_.world());
   stage_.bind(*arena_);
   arena_->initialize(static_cast<std::uint64_t>(recipe_.seed));
   optimizer_ = make_optimizer(recipe_.optimizer, *arena_);
@@ -152,7 +160,8 @@ double ArrayModel::step(const MakeBatch& make) {
     throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   }
   if (sums.weight == 0) {
-    throw UsageError("a step on no samples at all", "one rank at least has to have some");
+    throw UsageError("a step without a target that counts",
+                     "one rank at least has to have samples, with targets that are numbers");
   }
   ++steps_;
   const double scale = 1 / (loss_scale * sums.weight);
@@ -191,7 +200,8 @@ double ArrayModel::loss(const MakeBatch& make) {
     throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   }
   if (sums.weight == 0) {
-    throw UsageError("a loss of no samples at all", "one rank at least has to have some");
+    throw UsageError("a loss without a target that counts",
+                     "one rank at least has to have samples, with targets that are numbers");
   }
   return sums.loss / sums.weight;
 }
