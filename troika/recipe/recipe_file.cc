@@ -9,18 +9,12 @@ namespace troika {
 namespace {
 
 std::vector<std::string> checkpoint_warning(const ReadReport& source) {
-  std::string where;
-  for (const TomlSection& section : source.sections) {
-    if (section.name == "checkpoint") where = section.where;
+  for (const std::string_view name : {"checkpoint.every_steps", "checkpoint.keep"}) {
+    if (!source.origins.has(name)) continue;
+    return {source.origins.where({std::string(name)}) + ": " + std::string(name) +
+            " has no effect yet: the model is saved once, at the end of the run"};
   }
-  const std::vector<Key> keys = recipe_schema().find_section("checkpoint")->keys;
-  for (const Key& key : keys) {
-    const std::string name = "checkpoint." + std::string(key.name);
-    if (where.empty() && source.origins.has(name)) where = source.origins.where({name});
-  }
-  if (where.empty()) return {};
-  return {where +
-          ": [checkpoint] has no effect yet: the model is saved once, at the end of the run"};
+  return {};
 }
 
 std::string code(std::string_view text) {

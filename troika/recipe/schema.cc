@@ -91,7 +91,7 @@ std::vector<Key> checkpoint_keys() {
   return {
       K::integer<&O::every_steps>("every_steps", ranges::kCountOrOff, "a checkpoint this often; 0: never"),
       K::integer<&O::keep>("keep", ranges::kPositive, "how many checkpoints to keep"),
-      K::seconds<&O::timeout_seconds>("timeout_seconds", "one checkpoint"),
+      K::seconds<&O::timeout_seconds>("timeout_seconds", "writing files: the model, dumps, or a checkpoint"),
   };
 }
 
