@@ -37,7 +37,7 @@ std::optional<double> area(const std::vector<double>& scores, const std::vector<
 class Auc final : public Metric {
  public:
   explicit Auc(const MetricSubject& subject)
-      : binary_(subject.loss == binary_cross_entropy_kind().name()),
+      : binary_(subject.targets == TargetMeaning::kAnswers),
         outputs_(binary_ ? subject.outputs : 1) {}
 
   void add(const at::Tensor& outputs, const at::Tensor& targets) override {
@@ -93,8 +93,8 @@ class AucKind final : public MetricKind {
  public:
   [[nodiscard]] std::string_view name() const override { return "auc"; }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
-    if (subject.loss == binary_cross_entropy_kind().name()) return "";
-    if (subject.loss != cross_entropy_kind().name()) {
+    if (subject.targets == TargetMeaning::kAnswers) return "";
+    if (subject.targets != TargetMeaning::kClass) {
       return "ranks answers to yes-or-no questions, and the loss is " + std::string(subject.loss);
     }
     if (subject.outputs == 2) return "";

@@ -60,6 +60,7 @@ class BinaryCrossEntropyKind final : public Declared<LossKind, BinaryCrossEntrop
  public:
   BinaryCrossEntropyKind() : Declared("binary_cross_entropy", binary_cross_entropy_keys()) {}
 
+  [[nodiscard]] TargetMeaning target_meaning() const override { return TargetMeaning::kAnswers; }
   [[nodiscard]] TensorSpec targets(std::int64_t outputs, std::string_view key) const override {
     TensorSpec spec{"targets", at::kFloat, {outputs}, 2, key};
     spec.role = TensorRole::kTarget;

@@ -9,11 +9,11 @@ namespace troika {
 namespace {
 
 bool is_binary(const MetricSubject& subject) {
-  return subject.loss == binary_cross_entropy_kind().name();
+  return subject.targets == TargetMeaning::kAnswers;
 }
 
 std::string refuse_all_but_classes(const MetricSubject& subject) {
-  if (is_binary(subject) || subject.loss == cross_entropy_kind().name()) return "";
+  if (subject.targets != TargetMeaning::kValues) return "";
   return "counts classes, and the loss is " + std::string(subject.loss);
 }
 
@@ -101,7 +101,7 @@ class TopKKind final : public MetricKind {
   [[nodiscard]] bool is_named(std::string_view word) const override { return k_of(word) > 0; }
   [[nodiscard]] std::string refusal(std::string_view word,
                                     const MetricSubject& subject) const override {
-    if (subject.loss != cross_entropy_kind().name()) {
+    if (subject.targets != TargetMeaning::kClass) {
       return "counts classes, and the loss is " + std::string(subject.loss);
     }
     if (k_of(word) < subject.outputs) return "";

@@ -83,6 +83,7 @@ class CrossEntropyKind final : public Declared<LossKind, CrossEntropyOptions> {
  public:
   CrossEntropyKind() : Declared("cross_entropy", cross_entropy_keys()) {}
 
+  [[nodiscard]] TargetMeaning target_meaning() const override { return TargetMeaning::kClass; }
   [[nodiscard]] TensorSpec targets(std::int64_t outputs, std::string_view key) const override {
     TensorSpec spec{"targets", at::kLong, {}, outputs, key};
     spec.role = TensorRole::kTarget;

@@ -17,10 +17,4 @@ const LossKind& LossKind::default_kind() {
 
 void LossKind::check_outputs(const Options&, std::int64_t, const Origins&) const {}
 
-std::vector<std::string_view> loss_names() {
-  std::vector<std::string_view> names;
-  for (const LossKind* kind : LossKind::all()) names.push_back(kind->name());
-  return names;
-}
-
 }  // namespace troika

@@ -1,4 +1,4 @@
-// The losses that [loss] kind can name. Each is a file that declares its keys and its formula, and
+// The losses that [model] loss can name. Each is a file that declares its keys and its formula, and
 // a line in kinds.cc.
 #pragma once
 
@@ -28,6 +28,13 @@ class Loss {
                                                  const at::Tensor& targets, double scale) const = 0;
 };
 
+// What the targets of a loss say of a sample, for the metrics that judge the same outputs.
+enum class TargetMeaning {
+  kClass,    // the number of the one class; outputs are logits of the classes
+  kAnswers,  // 0 or 1 an output, whose logit says how likely 1 is
+  kValues,   // a value an output
+};
+
 class LossKind : public Component {
  public:
   // Returns every kind that there is.
@@ -37,6 +44,7 @@ class LossKind : public Component {
   // Describes the targets of a sample for which a model gives `outputs` numbers; `key` is the key
   // of [model] that sets how many.
   [[nodiscard]] virtual TensorSpec targets(std::int64_t outputs, std::string_view key) const = 0;
+  [[nodiscard]] virtual TargetMeaning target_meaning() const = 0;
   // Throws UsageError where the options do not go with so many outputs.
   virtual void check_outputs(const Options& options, std::int64_t outputs,
                              const Origins& origins) const;
@@ -45,9 +53,6 @@ class LossKind : public Component {
 
 // The section [loss] of a recipe.
 using LossOptions = Chosen<LossKind>;
-
-// Returns the names of all kinds, for keys that name one.
-[[nodiscard]] std::vector<std::string_view> loss_names();
 
 [[nodiscard]] const LossKind& cross_entropy_kind();
 [[nodiscard]] const LossKind& binary_cross_entropy_kind();

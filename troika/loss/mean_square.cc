@@ -40,6 +40,7 @@ class MeanSquareKind final : public Declared<LossKind, MeanSquareOptions> {
  public:
   MeanSquareKind() : Declared("mean_square", {}) {}
 
+  [[nodiscard]] TargetMeaning target_meaning() const override { return TargetMeaning::kValues; }
   [[nodiscard]] TensorSpec targets(std::int64_t outputs, std::string_view) const override {
     TensorSpec spec{"targets", at::kFloat, {outputs}};
     spec.role = TensorRole::kTarget;

@@ -17,6 +17,7 @@ namespace troika {
 struct MetricSubject {
   std::string_view model;  // the kind's name, for messages
   std::string_view loss;   // likewise
+  TargetMeaning targets = TargetMeaning::kClass;
   std::int64_t outputs = 1;
   // True if the model gives its outputs; otherwise only its loss is known.
   bool gives_outputs = true;

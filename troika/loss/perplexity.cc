@@ -47,7 +47,7 @@ class PerplexityKind final : public MetricKind {
     return subject.gives_outputs;
   }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
-    if (subject.loss == cross_entropy_kind().name()) return "";
+    if (subject.targets == TargetMeaning::kClass) return "";
     return "measures classes, and the loss is " + std::string(subject.loss);
   }
   [[nodiscard]] std::unique_ptr<Metric> make(std::string_view,

@@ -32,7 +32,7 @@ class RmseKind final : public MetricKind {
   [[nodiscard]] std::string_view name() const override { return "rmse"; }
   [[nodiscard]] Better better() const override { return Better::kLower; }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
-    if (subject.loss == mean_square_kind().name()) return "";
+    if (subject.targets == TargetMeaning::kValues) return "";
     return "measures values, and the loss is " + std::string(subject.loss);
   }
   [[nodiscard]] std::unique_ptr<Metric> make(std::string_view,

@@ -23,9 +23,15 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
   const ModelTraits traits = traits_of(model);
   if (traits.has_own_loss && model.loss != LossOptions()) {
     const bool other = &model.loss.kind() != &LossKind::default_kind();
-    origins.fail({other ? "model.loss" : "loss.label_smoothing", "loss.class_weights"},
-                 "kind = \"" + std::string(model.name()) + "\" has cross_entropy alone, without " +
-                     "smoothing or weights: its head never keeps all logits at once",
+    std::string written = "model.loss";
+    for (const Key& key : model.loss.kind().keys()) {
+      const std::string name = "loss." + std::string(key.name);
+      if (!other && origins.has(name)) written = name;
+    }
+    origins.fail({written},
+                 "kind = \"" + std::string(model.name()) + "\" has " +
+                     std::string(LossKind::default_kind().name()) +
+                     " alone, without keys of [loss]: its head never keeps all logits at once",
                  other ? "leave out loss" : "leave out the keys of [loss]");
   }
   model.loss.kind().check_outputs(model.loss.options(), traits.outputs, origins);
@@ -33,7 +39,8 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
 
 MetricSubject metric_subject(const ModelOptions& model) {
   const ModelTraits traits = traits_of(model);
-  return {model.name(), model.loss.name(), traits.outputs, !traits.has_own_loss};
+  return {model.name(), model.loss.name(), model.loss.kind().target_meaning(), traits.outputs,
+          !traits.has_own_loss};
 }
 
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {
