@@ -82,6 +82,9 @@ class LocalSteps final : public ReplicaSync {
   [[nodiscard]] StepSums sum(const StepPart& own, std::string_view label) const override {
     return StepReduction({replicas_}, own, std::string(label), Seconds(60)).wait();
   }
+  [[nodiscard]] std::int64_t smallest(std::int64_t own, std::string_view label) const override {
+    return alone_.smallest(own, label);
+  }
   void prepare_gradients(int unit) override { alone_.prepare_gradients(unit); }
   void gradients_ready(int unit) override { alone_.gradients_ready(unit); }
 

@@ -1,3 +1,4 @@
+#include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/sync/all_reduce_sync.h>
 
@@ -31,6 +32,14 @@ StepOutcome AllReduceSync::finish() {
 
 void AllReduceSync::end_step(bool applied) {
   if (applied) axis_.after_update();
+}
+
+std::int64_t AllReduceSync::smallest(std::int64_t own, std::string_view label) const {
+  const at::Tensor shared = at::full({1}, own, at::kLong);
+  for (const Group& group : options_.all) {
+    group.all_reduce(shared, ReduceOp::kMin, {label, Deadline::in(options_.timeout)}).wait();
+  }
+  return shared.item<std::int64_t>();
 }
 
 StepSums AllReduceSync::sum(const StepPart& own, std::string_view label) const {

@@ -30,6 +30,7 @@ class AllReduceSync final : public ReplicaSync {
   [[nodiscard]] StepOutcome finish() override;
   void end_step(bool applied) override;
   void refresh() override { axis_.after_update(); }
+  [[nodiscard]] std::int64_t smallest(std::int64_t own, std::string_view label) const override;
   [[nodiscard]] StepSums sum(const StepPart& own, std::string_view label) const override;
 
   // Returns the bytes of memory beside the arena's.

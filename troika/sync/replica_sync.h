@@ -47,6 +47,8 @@ class ReplicaSync : public UnitHooks {
   // the loaded values are published, with refresh() to follow. By default there is none.
   virtual void save(StateDict& state) const;
   virtual void load(const StateDict& state);
+  // Returns the smallest `own` of the ranks that divide, clip and skip together.
+  [[nodiscard]] virtual std::int64_t smallest(std::int64_t own, std::string_view label) const = 0;
   // Adds up the parts of an evaluation.
   [[nodiscard]] virtual StepSums sum(const StepPart& own, std::string_view label) const = 0;
 };

@@ -307,11 +307,7 @@ std::string Trainer::first_nonfinite_gradient() const {
     first = std::min<std::int64_t>(first, found - parameters.begin());
   }
   // Another rank may hold it.
-  const at::Tensor shared = at::full({1}, first, at::kLong);
-  groups()
-      .world.all_reduce(shared, ReduceOp::kMin, {"gradient that is not finite", deadline()})
-      .wait();
-  first = shared.item<std::int64_t>();
+  first = sync_->smallest(first, "gradient that is not finite");
   return first == std::ssize(parameters) ? "" : parameters[static_cast<std::size_t>(first)].name;
 }
 
