@@ -93,10 +93,10 @@ EngineTraits traits_of_engine(std::string_view name) {
 
 std::string_view resolve_engine(std::string_view name) {
   if (name == kAutoEngine) {
-    for (const EngineKind* kind : EngineKind::all()) {
-      const EngineTraits& traits = kind->traits;
-      if (!traits.exchanges() || !traits.carries_host_memory) continue;
-      if (kind->availability().usable) return kind->name;
+    for (const Reach reach : {Reach::kOneHost, Reach::kAnyHosts}) {
+      for (const EngineKind* kind : kinds_that_reach(reach)) {
+        if (kind->availability().usable) return kind->name;
+      }
     }
     throw InternalError("internal error: gloo is always usable");
   }
