@@ -59,6 +59,8 @@ RECIPES = {
     "gpt": GPT + 'kind = "random"\n' + TRAIN,
     "text": GPT + 'kind = "text"\npaths = ["../../text/*.txt"]\nheld_out_fraction = 0.2\n'
             + TRAIN.replace("every_steps = 0", "every_steps = 2"),
+    "net": 'name = "run"\n[model]\nkind = "resnet"\nclasses = 5\nblocks = [1, 1]\nwidth = 4\nimage_size = 8\n'
+           '[data]\nkind = "random"\n' + TRAIN,
     "mlp": 'name = "run"\n[model]\nkind = "mlp"\ninput_dim = 7\nhidden_dims = [12, 10]\noutput_dim = 5\n'
            '[data]\nkind = "random"\n' + TRAIN,
 }
@@ -89,6 +91,11 @@ mlp  1 *
 mlp  1 * model.loss=mean_square model.activation=gelu
 mlp  1   model.loss=mean_square model.activation=tanh train.precision=fp64 optimizer.kind=lars
 mlp  1   model.hidden_dims=[] train.precision=bf16 train.micro_batch_size=3
+mlp  1   model.loss=binary_cross_entropy train.evaluate_every_steps=2 train.metrics=["accuracy","f1","auc"]
+mlp  1   loss.label_smoothing=0.1 train.evaluate_every_steps=2 train.metrics=["accuracy","top_2","f1","perplexity"]
+mlp  1   model.loss=mean_square train.evaluate_every_steps=2 train.metrics=["rmse"] optimizer.kind=lion
+net  1 *
+net  1   train.precision=fp64 optimizer.kind=sgd model.block=bottleneck
 text 1 *
 text 1 * data.pack=isolated
 text 1   data.pack=pad train.precision=bf16
@@ -111,6 +118,9 @@ gpt  2   comm.engine=gloo
 gpt  2   comm.engine=gloo parallel.zero_stage=3
 mlp  2   parallel.zero_stage=2 optimizer.kind=lamb
 mlp  2   model.loss=mean_square train.global_batch_size=7
+net  2   parallel.zero_stage=2
+net  2 * parallel.zero_stage=3 model.norm=sync_batch
+net  2   {PIPELINE}1f1b parallel.activation_checkpoint=full
 text 2   data.pack=isolated parallel.zero_stage=3
 text 2   data.pack=pad train.global_batch_size=7
 gpt  2 * parallel.tensor=2
