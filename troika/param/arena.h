@@ -1,7 +1,7 @@
 // The arena: all parameters of a rank in few contiguous storages (working weights, masters,
 // gradients, the optimiser's state), cut into units, cut into slots aligned to 64 bytes. Buckets,
 // ZeRO shards, fused optimiser steps, clipping, dumps and files are slices of it. What a rank keeps
-// of each storage, all or its own shard, is a matter of the ZeRO stage (layout.h, sharding.h).
+// of each storage, all or its own shard, is a matter of the ZeRO stage (arena_layout.h, sharding.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

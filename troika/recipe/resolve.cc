@@ -158,7 +158,7 @@ void check_virtual_stages(const Recipe& recipe, const Origins& origins, KnownRan
   origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
                "virtual_stages = " + std::to_string(parallel.virtual_stages) +
                    ": pipeline_schedule = \"" + parallel.pipeline_schedule + "\" has " +
-                   (most == 1 ? "one virtual stage" : "two virtual stages") + " a rank",
+                   plural(most, "virtual stage") + " a rank",
                others.empty()
                    ? "write " + fewer
                    : "write pipeline_schedule = " + join(others, " or ") + ", or " + fewer);

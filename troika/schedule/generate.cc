@@ -152,8 +152,7 @@ void check_schedule(std::string_view name, const ScheduleShape& shape) {
   if (shape.virtual_stages < kind.min_virtual_stages ||
       shape.virtual_stages > kind.max_virtual_stages) {
     throw UsageError("the schedule " + std::string(name) + " has " +
-                         (kind.min_virtual_stages == 1 ? "1 virtual stage" : "2 virtual stages") +
-                         " a rank, not " + std::to_string(shape.virtual_stages),
+                         plural(kind.min_virtual_stages, "virtual stage") + " a rank, not " + std::to_string(shape.virtual_stages),
                      std::string(kind.hint));
   }
 }

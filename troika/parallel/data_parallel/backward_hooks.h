@@ -39,7 +39,6 @@ class BackwardHooks {
 
   // Removes the hooks from the parameters.
   void remove();
-  [[nodiscard]] bool are_removed() const { return parameters_.empty(); }
   // Aborts the pass that has not ended, if there is one.
   void abort_open_pass();
 
