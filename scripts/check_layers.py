@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
 """Checks what the compiler does not: the order of the folders, what public headers may include, file length.
 
-One line a finding, FILE:LINE: message; exit code 1 when there is one. The order is that of docs/architecture.md.
+One line a finding, FILE:LINE: message; exit code 1 when there is one. The order is that of troika/CMakeLists.txt, and
+the pages that list the folders have to list the same.
 """
 import re
 import sys
 
 from tree import ROOT, cpp_files
 
+LISTED = "troika/CMakeLists.txt"
+FOLDERS = re.search(r"set\(_folders\s([^)]*)\)", (ROOT / LISTED).read_text(encoding="utf-8")).group(1).split()
 # A folder may include from itself and from the folders before it.
-ORDER = ["base", "observe", "config", "mesh", "schedule", "rendezvous", "comm", "session", "param", "ops", "nn", "loss", "optim", "data", "models",
-         "sync", "parallel", "checkpoint", "recipe", "train", "plan", "verify", "inference", "launch", "capi", "bench", "cli"]
+ORDER = list(dict.fromkeys(folder.split("/")[0] for folder in FOLDERS))
+# How a page lists the folders: a pattern whose groups hold their names, and the names that it has to list.
+PAGES = {
+    "CONTRIBUTING.md": (re.compile(r"^(base .*)$", re.MULTILINE), ORDER),
+    "docs/architecture.md": (re.compile(r"^\| `([a-z_/]+)` \|", re.MULTILINE), FOLDERS),
+    "docs/architecture.svg": (re.compile(r'<rect class="f"[^>]*/><text class="t"[^>]*>([^<]*)<'), ORDER),
+}
 LONGEST = 500  # lines
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -44,7 +52,7 @@ def check_include(path, included, public):
     if included.startswith("troika/") and not (ROOT / included).exists():
         yield f"<{included}> does not exist"
     if other and other not in ORDER:
-        yield f"troika/{other} is not in the order of scripts/check_layers.py"
+        yield f"troika/{other} is not in the order of {LISTED}"
     elif own in ORDER and other and ORDER.index(other) > ORDER.index(own):
         yield f"troika/{own} must not include <{included}>: {other} lies below it"
     if public and included.startswith("troika/") and internal(ROOT / included):
@@ -53,12 +61,29 @@ def check_include(path, included, public):
         yield f"a public header must not include <{included}>; keep it in a .cc file, or say Internal in the opening comment"
 
 
+def check_page(page, text):
+    pattern, expected = PAGES[page]
+    found = list(pattern.finditer(text))
+    listed = " ".join(match.group(1) for match in found).split()
+    if listed == expected:
+        return
+    line = text.count("\n", 0, found[0].start()) + 1 if found else 1
+    missing = [folder for folder in expected if folder not in listed]
+    unknown = [folder for folder in listed if folder not in expected]
+    if missing:
+        yield page, line, f"the list of folders lacks {', '.join(missing)}"
+    if unknown:
+        yield page, line, f"the list of folders has {', '.join(unknown)}, which {LISTED} does not have"
+    if not missing and not unknown:
+        yield page, line, f"the folders are not listed once each, in the order of {LISTED}"
+
+
 def check(path):
     relative = path.relative_to(ROOT)
     lines = path.read_text(encoding="utf-8").splitlines()
     public = relative.parts[0] == "troika" and path.suffix == ".h" and not internal(path)
     if relative.parts[0] == "troika" and len(relative.parts) > 2 and relative.parts[1] not in ORDER:
-        yield relative, 1, f"troika/{relative.parts[1]} is not in the order of scripts/check_layers.py"
+        yield relative, 1, f"troika/{relative.parts[1]} is not in the order of {LISTED}"
     if path.suffix == ".h" and "#pragma once" not in lines:
         yield relative, 1, "a header begins with #pragma once"
     if len(lines) > LONGEST:
@@ -74,11 +99,12 @@ def check(path):
 def main():
     files = cpp_files()
     findings = [finding for path in files for finding in check(path)]
+    findings += [finding for page in PAGES for finding in check_page(page, (ROOT / page).read_text(encoding="utf-8"))]
     for path, number, message in findings:
         print(f"{path}:{number}: {message}")
     if findings:
         sys.exit(f"check_layers: {len(findings)} findings in {len(files)} files")
-    print(f"-- Layers: {len(files)} files keep to the order of the folders")
+    print(f"-- Layers: {len(files)} files keep to the order of the folders, and {len(PAGES)} pages list it")
 
 
 if __name__ == "__main__":
