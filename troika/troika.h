@@ -88,9 +88,9 @@ int troika_broadcast(troika_session* session, void* values, int64_t count, int t
 int troika_barrier(troika_session* session, const char* label);
 
 /* Collective. A model with its optimiser, as a recipe describes it: [model] kind = "mlp", and what
- * it has of seed, [loss], [optimizer] (with lr_base_batch_size, of train.global_batch_size), [train]
- * steps (for the schedule), precision, grad_clip and on_nonfinite. Other keys have no effect; `name`
- * and [data] may be missing. Targets that are NaN do not count. precision "auto" is
+ * it has of seed, [loss], [optimizer] (with lr_base_batch_size, of train.global_batch_size),
+ * [train] steps (for the schedule), precision, grad_clip and on_nonfinite. Other keys have no
+ * effect; `name` and [data] may be missing. Targets that are NaN do not count. precision "auto" is
  * fp32. All ranks must give the same recipe; they start from the same parameters. */
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model);
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model);

@@ -49,6 +49,14 @@ at::Tensor class_numbers(const at::Tensor& targets, std::int64_t classes) {
   return numbers;
 }
 
+[[noreturn]] void refuse_without_targets(const std::string& what, const StepSums& sums) {
+  if (sums.valid == 0) {
+    throw UsageError(what + " of no samples at all", "one rank at least has to have some");
+  }
+  throw UsageError(what + " of samples whose targets are all missing",
+                   "a target that is NaN does not count; one at least has to be a number");
+}
+
 // Not from files, and under no name: the caller has both.
 std::vector<std::string> fixed_keys() {
   return {"name=array", "data.kind=random"};
@@ -70,7 +78,8 @@ Recipe for_arrays(Recipe recipe, std::string_view source) {
 }
 
 std::vector<ParameterSpec> specs_of(const Stage& stage, const OptimizerOptions& optimizer) {
-  std::vector<ParameterSpec> specs = stage.specs();
+  const auto declared = stage.specs();
+  std::vector<ParameterSpec> specs(declared.begin(), declared.end());
   std::vector<std::string> names;
   for (const ParameterSpec& spec : specs) names.push_back(spec.name);
   apply_groups(optimizer.groups, names, specs);
@@ -159,10 +168,7 @@ double ArrayModel::step(const MakeBatch& make) {
   if (sums.refused) {
     throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   }
-  if (sums.weight == 0) {
-    throw UsageError("a step without a target that counts",
-                     "one rank at least has to have samples, with targets that are numbers");
-  }
+  if (sums.weight == 0) refuse_without_targets("a step", sums);
   ++steps_;
   const double scale = 1 / (loss_scale * sums.weight);
   const double norm = engine_->gradient_norm() * scale;
@@ -199,10 +205,7 @@ double ArrayModel::loss(const MakeBatch& make) {
   if (sums.refused) {
     throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   }
-  if (sums.weight == 0) {
-    throw UsageError("a loss without a target that counts",
-                     "one rank at least has to have samples, with targets that are numbers");
-  }
+  if (sums.weight == 0) refuse_without_targets("a loss", sums);
   return sums.loss / sums.weight;
 }
 

@@ -20,7 +20,7 @@ namespace troika {
 struct LoadedRecipe {
   Recipe recipe;                      // validated; every default filled in, but the data axis
   std::vector<std::string> warnings;  // one line each, for the user
-  Origins origins;  // for checks that come later, such as resolve_recipe()
+  Origins origins;                    // for checks that come later, such as resolve_recipe()
 };
 
 // Reads a file of at most 1 MiB. `overrides` are the arguments of --set, "KEY=VALUE" each, applied

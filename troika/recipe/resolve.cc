@@ -155,13 +155,12 @@ void check_virtual_stages(const Recipe& recipe, const Origins& origins, KnownRan
   if (parallel.virtual_stages <= most) return;
   const std::string fewer = fewer_stages(recipe, ranks);
   const std::vector<std::string> others = other_schedules(recipe, ranks);
-  origins.fail({"parallel.virtual_stages", "parallel.pipeline_schedule"},
-               "virtual_stages = " + std::to_string(parallel.virtual_stages) +
-                   ": pipeline_schedule = \"" + parallel.pipeline_schedule + "\" has " +
-                   plural(most, "virtual stage") + " a rank",
-               others.empty()
-                   ? "write " + fewer
-                   : "write pipeline_schedule = " + join(others, " or ") + ", or " + fewer);
+  origins.fail(
+      {"parallel.virtual_stages", "parallel.pipeline_schedule"},
+      "virtual_stages = " + std::to_string(parallel.virtual_stages) + ": pipeline_schedule = \"" +
+          parallel.pipeline_schedule + "\" has " + plural(most, "virtual stage") + " a rank",
+      others.empty() ? "write " + fewer
+                     : "write pipeline_schedule = " + join(others, " or ") + ", or " + fewer);
 }
 
 void check_stages(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {

@@ -80,7 +80,7 @@ std::vector<Key> parallel_keys() {
       K::choice<&O::offload>("offload", "what lives in the host's memory instead of the device's"),
       K::word<&O::pipeline_schedule>("pipeline_schedule", pipeline_schedules, "the order of forward and backward passes"),
       K::integer<&O::virtual_stages>("virtual_stages", {1, 10'000}, "virtual stages per pipeline rank"),
-      K::integers<&O::stage_units>("stage_units", ranges::kSize, "units (embedding, layers, head) of each stage; []: cut by their cost"),
+      K::integers<&O::stage_units>("stage_units", ranges::kSize, "units (of gpt: embedding, layers, head) of each stage; []: cut by their cost"),
       K::choice<&O::activation_checkpoint>("activation_checkpoint", "what is computed again in the backward pass"),
   };
 }

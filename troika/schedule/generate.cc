@@ -152,7 +152,8 @@ void check_schedule(std::string_view name, const ScheduleShape& shape) {
   if (shape.virtual_stages < kind.min_virtual_stages ||
       shape.virtual_stages > kind.max_virtual_stages) {
     throw UsageError("the schedule " + std::string(name) + " has " +
-                         plural(kind.min_virtual_stages, "virtual stage") + " a rank, not " + std::to_string(shape.virtual_stages),
+                         plural(kind.min_virtual_stages, "virtual stage") + " a rank, not " +
+                         std::to_string(shape.virtual_stages),
                      std::string(kind.hint));
   }
 }

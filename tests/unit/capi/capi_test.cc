@@ -203,6 +203,21 @@ TEST_F(CApi, RefusesEnginesThatCarryNoArrays) {
   refuse("nccl", "engine 'nccl' takes no arrays in host memory");
 }
 
+TEST_F(CApi, LeavesFrozenParametersAsTheyAre) {
+  const Arrays<double> arrays;
+  const auto loss_after_a_step = [&](const std::string& more) {
+    troika_model* model = create(kRecipe + more);
+    double before = 0, after = 0;
+    const double *x = arrays.inputs.data(), *y = arrays.targets.data();
+    EXPECT_EQ(troika_model_step(model, x, y, kSamples, TROIKA_DOUBLE, &before), TROIKA_OK);
+    EXPECT_EQ(troika_model_loss(model, x, y, kSamples, TROIKA_DOUBLE, &after), TROIKA_OK);
+    EXPECT_EQ(troika_model_free(model), TROIKA_OK);
+    return after - before;
+  };
+  EXPECT_NE(loss_after_a_step(""), 0);
+  EXPECT_EQ(loss_after_a_step("groups = [{match = \"*\", frozen = true}]\n"), 0);
+}
+
 TEST_F(CApi, RefusesInWords) {
   troika_model* model = nullptr;
   double loss = 0;
@@ -234,6 +249,9 @@ TEST_F(CApi, RefusesInWords) {
           "negative");
   refuses(troika_model_step(model, input, target, 0, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
           "no samples at all");
+  const double finite[] = {0, 1}, missing[] = {NAN};
+  refuses(troika_model_step(model, finite, missing, 1, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
+          "targets are all missing");
   refuses(troika_model_step(model, input, target, 1, TROIKA_DOUBLE, &loss), TROIKA_NONFINITE,
           "not finite on rank 0 at step 1");
   EXPECT_EQ(troika_model_free(model), TROIKA_OK);

@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mistake{"[train]\nsteps = 10", "[parallel]\ntensor = 5",
                 "recipe.toml:17: [parallel] tensor = 5: the model has 4 heads, and each rank needs "
-                "one"},
+                "1"},
         Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 3",
                 "recipe.toml:17: [parallel] pipeline = 3 with 1 virtual stage a rank makes 3 "
                 "stages, and the "

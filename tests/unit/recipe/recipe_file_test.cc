@@ -136,8 +136,7 @@ TEST(RecipeFile, AnOverrideCannotSmuggleInAnotherKey) {
 }
 
 TEST(RecipeFile, CheckpointGivesExactlyOneWarning) {
-  const std::string expected =
-      " has no effect yet: the model is saved once, at the end of the run";
+  const std::string expected = " has no effect yet: the model is saved once, at the end of the run";
   EXPECT_THAT(read(kGptRecipe + "[checkpoint]\nevery_steps = 5\nkeep = 2\n").warnings,
               ElementsAre("recipe.toml:19: checkpoint.every_steps" + expected));
   EXPECT_THAT(read(kGptRecipe, {"checkpoint.keep=2"}).warnings,

@@ -15,7 +15,7 @@ std::vector<Key> mlp_keys() {
   return {
       K::integer<&O::input_dim>("input_dim", ranges::kSize, "features of a sample").required(),
       K::integers<&O::hidden_dims>("hidden_dims", ranges::kSize, "widths of the hidden layers; [] is a linear model").required(),
-      K::integer<&O::output_dim>("output_dim", ranges::kSize, "classes, or values to predict").required(),
+      K::integer<&O::output_dim>("output_dim", ranges::kSize, "classes, answers or values to predict").required(),
       K::choice<&O::activation>("activation", "between layers", A::kGelu, A::kRelu, A::kTanh),
   };
 }
