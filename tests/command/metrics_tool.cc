@@ -22,7 +22,8 @@ int run(std::span<char*> arguments) {
   TensorMap tensors;
   for (const NamedTensor& each : load_tensors(arguments[2])) tensors.set(each.name, each.tensor);
   const at::Tensor &outputs = tensors.at("outputs"), &targets = tensors.at("targets");
-  const MetricSubject subject{"mlp", arguments[1], outputs.size(1), true};
+  const MetricSubject subject{"mlp", &LossOptions::named(arguments[1]).kind(), outputs.size(1),
+                              true};
   std::cout << "{" << std::setprecision(std::numeric_limits<double>::max_digits10);
   bool first = true;
   for (const std::string_view word : arguments.subspan(3)) {

@@ -37,7 +37,7 @@ std::optional<double> area(const std::vector<double>& scores, const std::vector<
 class Auc final : public Metric {
  public:
   explicit Auc(const MetricSubject& subject)
-      : binary_(subject.targets == TargetMeaning::kAnswers),
+      : binary_(subject.loss->target_meaning() == TargetMeaning::kAnswers),
         outputs_(binary_ ? subject.outputs : 1) {}
 
   void add(const at::Tensor& outputs, const at::Tensor& targets) override {
@@ -93,9 +93,10 @@ class AucKind final : public MetricKind {
  public:
   [[nodiscard]] std::string_view name() const override { return "auc"; }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
-    if (subject.targets == TargetMeaning::kAnswers) return "";
-    if (subject.targets != TargetMeaning::kClass) {
-      return "ranks answers to yes-or-no questions, and the loss is " + std::string(subject.loss);
+    if (subject.loss->target_meaning() == TargetMeaning::kAnswers) return "";
+    if (subject.loss->target_meaning() != TargetMeaning::kClass) {
+      return "ranks answers to yes-or-no questions, and the loss is " +
+             std::string(subject.loss->name());
     }
     if (subject.outputs == 2) return "";
     return "tells two classes apart, and there are " + std::to_string(subject.outputs);

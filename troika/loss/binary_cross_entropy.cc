@@ -39,8 +39,7 @@ class BinaryCrossEntropy final : public Loss {
     if (!options_.positive_weights.empty()) {
       pull.mul_(detail::weights_like(options_.positive_weights, outputs));
     }
-    const at::Tensor gradient =
-        ((1 - yes) * s - pull).masked_fill_(there.logical_not(), 0);
+    const at::Tensor gradient = ((1 - yes) * s - pull).masked_fill_(there.logical_not(), 0);
     outputs.copy_(gradient.mul_(scale / static_cast<double>(outputs.size(1))));
     return terms;
   }

@@ -9,12 +9,12 @@ namespace troika {
 namespace {
 
 bool is_binary(const MetricSubject& subject) {
-  return subject.targets == TargetMeaning::kAnswers;
+  return subject.loss->target_meaning() == TargetMeaning::kAnswers;
 }
 
 std::string refuse_all_but_classes(const MetricSubject& subject) {
-  if (subject.targets != TargetMeaning::kValues) return "";
-  return "counts classes, and the loss is " + std::string(subject.loss);
+  if (subject.loss->target_meaning() != TargetMeaning::kValues) return "";
+  return "counts classes, and the loss is " + std::string(subject.loss->name());
 }
 
 // Answers that each output gives: yes where its logit is above 0. Missing targets stay missing.
@@ -101,8 +101,8 @@ class TopKKind final : public MetricKind {
   [[nodiscard]] bool is_named(std::string_view word) const override { return k_of(word) > 0; }
   [[nodiscard]] std::string refusal(std::string_view word,
                                     const MetricSubject& subject) const override {
-    if (subject.targets != TargetMeaning::kClass) {
-      return "counts classes, and the loss is " + std::string(subject.loss);
+    if (subject.loss->target_meaning() != TargetMeaning::kClass) {
+      return "counts classes, and the loss is " + std::string(subject.loss->name());
     }
     if (k_of(word) < subject.outputs) return "";
     return "counts every sample: there are " + std::to_string(subject.outputs) + " classes";

@@ -16,8 +16,7 @@ namespace troika {
 // The model and loss that a metric judges.
 struct MetricSubject {
   std::string_view model;  // the kind's name, for messages
-  std::string_view loss;   // likewise
-  TargetMeaning targets = TargetMeaning::kClass;
+  const LossKind* loss = nullptr;
   std::int64_t outputs = 1;
   // True if the model gives its outputs; otherwise only its loss is known.
   bool gives_outputs = true;

@@ -47,8 +47,8 @@ class PerplexityKind final : public MetricKind {
     return subject.gives_outputs;
   }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
-    if (subject.targets == TargetMeaning::kClass) return "";
-    return "measures classes, and the loss is " + std::string(subject.loss);
+    if (subject.loss->target_meaning() == TargetMeaning::kClass) return "";
+    return "measures classes, and the loss is " + std::string(subject.loss->name());
   }
   [[nodiscard]] std::unique_ptr<Metric> make(std::string_view,
                                              const MetricSubject& subject) const override {

@@ -32,8 +32,8 @@ class RmseKind final : public MetricKind {
   [[nodiscard]] std::string_view name() const override { return "rmse"; }
   [[nodiscard]] Better better() const override { return Better::kLower; }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
-    if (subject.targets == TargetMeaning::kValues) return "";
-    return "measures values, and the loss is " + std::string(subject.loss);
+    if (subject.loss->target_meaning() == TargetMeaning::kValues) return "";
+    return "measures values, and the loss is " + std::string(subject.loss->name());
   }
   [[nodiscard]] std::unique_ptr<Metric> make(std::string_view,
                                              const MetricSubject&) const override {

@@ -39,8 +39,7 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
 
 MetricSubject metric_subject(const ModelOptions& model) {
   const ModelTraits traits = traits_of(model);
-  return {model.name(), model.loss.name(), model.loss.kind().target_meaning(), traits.outputs,
-          !traits.has_own_loss};
+  return {model.name(), &model.loss.kind(), traits.outputs, !traits.has_own_loss};
 }
 
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {

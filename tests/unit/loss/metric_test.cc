@@ -14,10 +14,10 @@ using ::testing::HasSubstr;
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
 MetricSubject classes_of(std::int64_t outputs) {
-  return {"mlp", "cross_entropy", outputs, true};
+  return {"mlp", &cross_entropy_kind(), outputs, true};
 }
 MetricSubject answers_of(std::int64_t outputs) {
-  return {"mlp", "binary_cross_entropy", outputs, true};
+  return {"mlp", &binary_cross_entropy_kind(), outputs, true};
 }
 
 // The value of one rank that has seen all samples, in two parts.
@@ -70,12 +70,12 @@ TEST(Metrics, AucCountsTiesHalf) {
 TEST(Metrics, RmseAndPerplexity) {
   const at::Tensor values = at::tensor({1.0, 2.0, 3.0, 5.0}, at::kDouble).view({4, 1});
   const at::Tensor targets = at::tensor({1.0, 4.0, kMissing, 5.0}, at::kDouble).view({4, 1});
-  const MetricSubject of_values{"mlp", "mean_square", 1, true};
+  const MetricSubject of_values{"mlp", &mean_square_kind(), 1, true};
   EXPECT_DOUBLE_EQ(*value_of("rmse", of_values, values, targets), std::sqrt(4.0 / 3));
   const at::Tensor even = at::zeros({4, 8});
   const at::Tensor some = at::tensor({0, 3, -100, 7}, at::kLong);
   EXPECT_NEAR(*value_of("perplexity", classes_of(8), even, some), 8, 1e-6);
-  const MetricSubject gpt{"gpt", "cross_entropy", 256, false};
+  const MetricSubject gpt{"gpt", &cross_entropy_kind(), 256, false};
   EXPECT_DOUBLE_EQ(*value_of("perplexity", gpt, even, some), std::exp(0.5));
 }
 
@@ -86,7 +86,7 @@ TEST(Metrics, RefusalsNameTheReason) {
   EXPECT_THAT(metric_refusal("top_0", classes_of(3)), HasSubstr("unknown metric"));
   EXPECT_THAT(metric_refusal("auc", classes_of(3)), HasSubstr("there are 3"));
   EXPECT_THAT(metric_refusal("rmse", classes_of(3)), HasSubstr("the loss is cross_entropy"));
-  const MetricSubject gpt{"gpt", "cross_entropy", 256, false};
+  const MetricSubject gpt{"gpt", &cross_entropy_kind(), 256, false};
   EXPECT_THAT(metric_refusal("accuracy", gpt), HasSubstr("kind = \"gpt\" never keeps them"));
   EXPECT_EQ(metric_refusal("perplexity", gpt), "");
 }
