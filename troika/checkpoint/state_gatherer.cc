@@ -34,8 +34,8 @@ void StateGatherer::exchange_parts(std::span<const StateTensor> own) {
       fields.push_back(field);
     }
   }
-  const GatheredElements all = gather_elements(
-      world_, at::tensor(fields, at::kLong), {"shards of all ranks", Deadline::in(timeout_)});
+  const GatheredElements all = gather_elements(world_, at::tensor(fields, at::kLong),
+                                               {"shards of all ranks", Deadline::in(timeout_)});
   const auto* in = all.elements.const_data_ptr<std::int64_t>();
   for (const std::int64_t count : all.counts) {
     std::vector<OwnedPart>& parts = parts_.emplace_back();

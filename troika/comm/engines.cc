@@ -93,7 +93,7 @@ EngineTraits traits_of_engine(std::string_view name) {
 
 std::string_view resolve_engine(std::string_view name) {
   if (name == kAutoEngine) {
-    for (const Reach reach : {Reach::kOneHost, Reach::kAnyHosts}) {
+    for (const auto reach : {EngineTraits::Reach::kOneHost, EngineTraits::Reach::kAnyHosts}) {
       for (const EngineKind* kind : kinds_that_reach(reach)) {
         if (kind->availability().usable) return kind->name;
       }

@@ -14,8 +14,8 @@ struct GatheredElements {
   std::vector<std::int64_t> counts;  // of each member
 };
 
-// Collective: gathers the elements of `own` from each member, which may have any number of them, all
-// of one dtype.
+// Collective: gathers the elements of `own` from each member, which may have any number of them,
+// all of one dtype.
 [[nodiscard]] GatheredElements gather_elements(const Group& group, const at::Tensor& own,
                                                const Call& call);
 

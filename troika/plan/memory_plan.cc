@@ -92,8 +92,8 @@ std::int64_t enough_microbatches(const Recipe& recipe, Mode mode) {
   return 4 * parallel.pipeline * std::max<std::int64_t>(parallel.virtual_stages, 2);
 }
 
-// Of a rank that has so many samples. Where ranks pass their units equally often (Trainer), some are
-// empty: those that a rank is padded with.
+// Of a rank that has so many samples. Where ranks pass their units equally often (Trainer), some
+// are empty: those that a rank is padded with.
 std::vector<Microbatch> make_microbatches(const Recipe& recipe, const ModelFacts& facts, Mode mode,
                                           std::int64_t samples) {
   const std::int64_t size = recipe.train.micro_batch_size;
