@@ -37,8 +37,7 @@ class CrossEntropy final : public Loss {
   [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
                                          double scale) const override {
     if (options_ == CrossEntropyOptions()) {
-      const double sum = ops::cross_entropy_with_gradient_(outputs, targets, scale);
-      return {at::scalar_tensor(sum, at::kDouble), {}};
+      return {ops::cross_entropy_with_gradient_(outputs, targets, scale), {}};
     }
     const LossTerms terms = of(outputs, targets);
     const double s = options_.label_smoothing;

@@ -46,13 +46,17 @@ std::int64_t largest_slice(const VocabularyCut& cut) {
 
 }  // namespace
 
+void HeadLoss::add(const at::Tensor& chunk) {
+  sum = sum.defined() ? sum + chunk : chunk;
+}
+
 HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
                              const at::Tensor& targets, const VocabularyCut& cut) {
   HeadLoss loss;
   for_chunks(input.size(0), largest_slice(cut), [&](std::int64_t begin, std::int64_t count) {
     const at::Tensor wanted = targets.narrow(0, begin, count);
     const SplitChunk chunk = split_chunk(input.narrow(0, begin, count), weight, wanted, cut);
-    loss.sum += ops::cross_entropy_of_slices(chunk.slices, wanted);
+    loss.add(ops::cross_entropy_of_slices(chunk.slices, wanted));
   });
   return loss;
 }
@@ -67,7 +71,7 @@ HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
     const at::Tensor hidden = input.narrow(0, begin, count);
     const at::Tensor wanted = targets.narrow(0, begin, count);
     const SplitChunk chunk = split_chunk(hidden, weight, wanted, cut);
-    loss.sum += ops::cross_entropy_of_slices(chunk.slices, wanted);
+    loss.add(ops::cross_entropy_of_slices(chunk.slices, wanted));
     ops::cross_entropy_gradient_of_slice_(chunk.exponentials, wanted, first_class, chunk.slices,
                                           cut.axis.rank(), loss_scale);
     const at::Tensor gradient = chunk.exponentials.to(input.scalar_type());
@@ -83,8 +87,8 @@ HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
   HeadLoss loss;
   for_chunks(input.size(0), weight.working_weight().size(0),
              [&](std::int64_t begin, std::int64_t count) {
-               loss.sum += ops::cross_entropy(logits_of(input.narrow(0, begin, count), weight),
-                                              targets.narrow(0, begin, count));
+               loss.add(ops::cross_entropy(logits_of(input.narrow(0, begin, count), weight),
+                                           targets.narrow(0, begin, count)));
              });
   return loss;
 }
@@ -97,8 +101,8 @@ HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at
       input.size(0), weight.working_weight().size(0), [&](std::int64_t begin, std::int64_t count) {
         const at::Tensor hidden = input.narrow(0, begin, count);
         const at::Tensor logits = logits_of(hidden, weight);
-        loss.sum +=
-            ops::cross_entropy_with_gradient_(logits, targets.narrow(0, begin, count), loss_scale);
+        loss.add(
+            ops::cross_entropy_with_gradient_(logits, targets.narrow(0, begin, count), loss_scale));
         const at::Tensor gradient = logits.to(input.scalar_type());
         at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
         at::mm_out(slice, gradient, weight.working_weight());

@@ -11,8 +11,11 @@
 namespace troika {
 
 struct HeadLoss {
-  double sum = 0;             // of -log p(target), over the targets that count
+  at::Tensor sum;  // of -log p(target), over the targets that count: a number; undefined if zero
   at::Tensor input_gradient;  // [tokens, dim]; undefined when only evaluated
+
+  // Adds the sum of a chunk of tokens.
+  void add(const at::Tensor& chunk);
 };
 
 // Returns the loss alone. `input` is [tokens, dim], `weight` [vocabulary, dim], `targets` int64

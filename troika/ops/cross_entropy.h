@@ -7,14 +7,15 @@
 
 namespace troika::ops {
 
-// Returns the sum of -log softmax(logits)[target] over rows whose target is not kIgnored. `logits`
+// Returns the sum of -log softmax(logits)[target] over rows whose target is not kIgnored: a number
+// (0-dim) in fp64, on the device of the logits. `logits`
 // is [rows, classes] fp32 or fp64; `targets` is int64 [rows].
-[[nodiscard]] double cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
+[[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
 // Returns that sum, and overwrites `logits` with the gradient of `scale` times it (zero for ignored
 // rows).
-[[nodiscard]] double cross_entropy_with_gradient_(const at::Tensor& logits,
-                                                  const at::Tensor& targets, double scale);
+[[nodiscard]] at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits,
+                                                      const at::Tensor& targets, double scale);
 
 // The functions below do the same where each of several ranks has the logits of some of the classes
 // only, in three steps. Each rank computes the statistics of its slice. These are gathered (three
@@ -29,7 +30,8 @@ namespace troika::ops {
 
 // Returns the sum of cross_entropy(), from the statistics of all slices [slices, rows, 3]. They are
 // reduced in the order given: the same bits on every rank.
-[[nodiscard]] double cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets);
+[[nodiscard]] at::Tensor cross_entropy_of_slices(const at::Tensor& slices,
+                                                 const at::Tensor& targets);
 
 // Overwrites `exponentials`, which cross_entropy_slice_() left in the logits of slice `own`, with
 // the gradient of `scale` times that sum.

@@ -9,9 +9,9 @@
 namespace troika::ops {
 
 // Returns cos and sin of position x theta^(-2i / head_dim), [2, positions, head_dim / 2], computed
-// in fp64 and rounded to `type`.
+// in fp64 on the host, rounded to the dtype of `options` and moved to its device.
 [[nodiscard]] at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double theta,
-                                      at::ScalarType type);
+                                      const at::TensorOptions& options);
 
 enum class Rotation { kForward, kBackward };
 

@@ -154,7 +154,7 @@ void GptBlock::bind(const Arena& arena) {
   if (gate_) gate_->bind(arena);
   if (options_.position == Position::kRope) {
     rotary_ = ops::rotary_table(options_.seq_len, options_.head_dim, options_.rope_theta,
-                                arena.types().master);
+                                at::TensorOptions(arena.types().master).device(arena.device()));
   }
 }
 

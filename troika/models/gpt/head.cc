@@ -69,7 +69,10 @@ Activation GptHead::forward(Activation input, const Saved& saved,
     own->gradient = std::move(loss.input_gradient);
     state = std::move(own);
   }
-  return {{}, LossTerms::of(loss.sum, static_cast<double>(saved.microbatch.valid))};
+  Activation result;
+  result.loss.sum = loss.sum;
+  result.loss.weigh_equally(saved.microbatch.valid);
+  return result;
 }
 
 Tensors GptHead::backward_input(UnitState& state, const Saved&, Tensors) {

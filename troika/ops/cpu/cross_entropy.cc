@@ -1,15 +1,15 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/cross_entropy.h>
+#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/rows.h>
 
-namespace troika::ops {
+namespace troika::ops::cpu {
 namespace {
 
 // Adds up -log_probability[target] in row order, in fp64.
-double negative_log_likelihood(const at::Tensor& log_probability, const at::Tensor& targets) {
-  if (log_probability.is_meta()) return 0;  // a dry run: shapes alone
+at::Tensor negative_log_likelihood(const at::Tensor& log_probability, const at::Tensor& targets) {
+  if (log_probability.is_meta()) return number_like(log_probability);  // a dry run: shapes alone
   const at::Tensor values = in_rows(log_probability), wanted = in_rows(targets);
   const std::int64_t rows = wanted.numel(), classes = values.size(1);
   const auto* target = wanted.const_data_ptr<std::int64_t>();
@@ -20,20 +20,20 @@ double negative_log_likelihood(const at::Tensor& log_probability, const at::Tens
       if (target[row] >= 0) sum -= static_cast<double>(data[row * classes + target[row]]);
     }
   });
-  return sum;
+  return at::scalar_tensor(sum, at::kDouble);
 }
 
 }  // namespace
 
-double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
   return negative_log_likelihood(at::_log_softmax(logits, 1, false), targets);
 }
 
-double cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
-                                    double scale) {
+at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
+                                        double scale) {
   check_in_rows(logits, "what cross_entropy_with_gradient_() overwrites");
   at::_log_softmax_out(const_cast<at::Tensor&>(logits), logits, 1, false);
-  const double sum = negative_log_likelihood(logits, targets);
+  const at::Tensor sum = negative_log_likelihood(logits, targets);
   logits.exp_();
   if (logits.is_meta()) return sum;
   const at::Tensor wanted = in_rows(targets);
@@ -53,4 +53,4 @@ double cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& 
   return sum;
 }
 
-}  // namespace troika::ops
+}  // namespace troika::ops::cpu

@@ -3,13 +3,12 @@
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <troika/base/random.h>
-#include <troika/ops/dropout.h>
+#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/rows.h>
 
 #include <algorithm>
-#include <cmath>
 
-namespace troika::ops {
+namespace troika::ops::cpu {
 namespace {
 
 // Elements [begin, end) of a sample.
@@ -36,16 +35,14 @@ void drop_sample(const Scalar* in, Scalar* out, Span span, std::uint64_t key, st
   }
 }
 
-// `input` holds the elements from `first` on of samples of `per_sample` elements each.
-at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::int64_t per_sample,
-                            const at::Tensor& sample_ids, double probability,
-                            const DropoutKey& key) {
-  if (probability == 0 || input.numel() == 0) return input;
+}  // namespace
+
+at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, std::int64_t first,
+                   std::int64_t per_sample, double probability, std::int64_t key) {
   const at::Tensor from = in_rows(input), output = at::empty_like(from);
   if (input.is_meta()) return output;  // a dry run: shapes alone
   const std::int64_t last = first + input.numel();
-  const auto threshold = static_cast<std::uint64_t>(std::llround(probability * 0x1.0p32));
-  const std::uint64_t stream = mix_bits(key.stream ^ static_cast<std::uint64_t>(key.step));
+  const std::uint64_t threshold = dropout_threshold(probability);
   const at::Tensor samples = in_rows(sample_ids);
   const auto* ids = samples.const_data_ptr<std::int64_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "dropout", [&] {
@@ -56,8 +53,9 @@ at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::in
         const std::int64_t start = std::max(first, sample * per_sample);
         const std::int64_t stop = std::min(last, (sample + 1) * per_sample);
         drop_sample(in + start - first, out + start - first,
-                    {start - sample * per_sample, stop - sample * per_sample}, stream,
-                    static_cast<std::uint64_t>(ids[sample]), threshold, 1 / (1 - probability));
+                    {start - sample * per_sample, stop - sample * per_sample},
+                    static_cast<std::uint64_t>(key), static_cast<std::uint64_t>(ids[sample]),
+                    threshold, 1 / (1 - probability));
       }
     };
     at::parallel_for(first / per_sample, (last - 1) / per_sample + 1, 1, drop_samples);
@@ -65,20 +63,4 @@ at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::in
   return output;
 }
 
-}  // namespace
-
-at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, double probability,
-                   const DropoutKey& key) {
-  if (probability == 0 || input.numel() == 0) return input;
-  return dropout_elements(input, 0, input.numel() / sample_ids.numel(), sample_ids, probability,
-                          key);
-}
-
-at::Tensor dropout_rows(const at::Tensor& input, const RowSlice& slice,
-                        const at::Tensor& sample_ids, double probability, const DropoutKey& key) {
-  const std::int64_t dim = input.size(1);
-  return dropout_elements(input, slice.first_row * dim, slice.rows_per_sample * dim, sample_ids,
-                          probability, key);
-}
-
-}  // namespace troika::ops
+}  // namespace troika::ops::cpu

@@ -1,10 +1,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/embedding.h>
+#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/rows.h>
 
-namespace troika::ops {
+namespace troika::ops::cpu {
 
 void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows) {
   const std::int64_t count = indices.numel(), dim = table.size(1);
@@ -27,4 +27,4 @@ void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Ten
   });
 }
 
-}  // namespace troika::ops
+}  // namespace troika::ops::cpu

@@ -2,12 +2,12 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/norm.h>
+#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/rows.h>
 
 #include <cmath>
 
-namespace troika::ops {
+namespace troika::ops::cpu {
 namespace {
 
 constexpr std::int64_t kChunkRows = 64;
@@ -57,17 +57,17 @@ void backward_row(const Scalar* dy, const Scalar* x, const Real* weight, Real r,
 
 }  // namespace
 
-RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+TwoTensors rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
   const at::Tensor from = in_rows(input), scale = in_rows(weight);
   const std::int64_t rows = input.size(0), dim = input.size(1);
-  RmsNormResult result{at::empty_like(from), at::empty({rows}, weight.options())};
+  TwoTensors result{at::empty_like(from), at::empty({rows}, weight.options())};
   if (input.is_meta()) return result;  // a dry run: shapes alone
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, input.scalar_type(), "rms_norm", [&] {
     using Real = at::opmath_type<scalar_t>;
     const auto* x = from.const_data_ptr<scalar_t>();
     const auto* w = scale.const_data_ptr<Real>();
-    auto* y = result.output.mutable_data_ptr<scalar_t>();
-    auto* r = result.reciprocal.mutable_data_ptr<Real>();
+    auto* y = std::get<0>(result).mutable_data_ptr<scalar_t>();
+    auto* r = std::get<1>(result).mutable_data_ptr<Real>();
     at::parallel_for(0, rows, kChunkRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         forward_row(x + row * dim, w, y + row * dim, r + row, dim, static_cast<Real>(eps));
@@ -77,8 +77,8 @@ RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double
   return result;
 }
 
-RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
-                                   const at::Tensor& weight, const at::Tensor& reciprocal) {
+TwoTensors rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
+                             const at::Tensor& weight, const at::Tensor& reciprocal) {
   const at::Tensor slope = in_rows(gradient), from = in_rows(input), scale = in_rows(weight);
   const at::Tensor factor = in_rows(reciprocal);
   const std::int64_t rows = input.size(0), dim = input.size(1);
@@ -107,4 +107,4 @@ RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor&
   return {dx, sum()};
 }
 
-}  // namespace troika::ops
+}  // namespace troika::ops::cpu

@@ -2,10 +2,10 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/rotary.h>
+#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/rows.h>
 
-namespace troika::ops {
+namespace troika::ops::cpu {
 namespace {
 
 template <typename Scalar, typename Real>
@@ -20,17 +20,8 @@ void rotate_head(Scalar* head, const Real* cosine, const Real* sine, Real sign, 
 
 }  // namespace
 
-at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double theta,
-                        at::ScalarType type) {
-  const at::Tensor exponent =
-      at::arange(0, head_dim, 2, at::kDouble) / static_cast<double>(head_dim);
-  const at::Tensor frequency = at::pow(theta, -exponent);
-  const at::Tensor angle = at::outer(at::arange(positions, at::kDouble), frequency);
-  return at::stack({angle.cos(), angle.sin()}).to(type);
-}
-
 void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
-             Rotation rotation) {
+             bool backward) {
   if (heads.is_meta()) return;  // a dry run: shapes alone
   check_in_rows(heads, "what rotate_() turns");
   const at::Tensor places = in_rows(positions), angles = in_rows(table);
@@ -41,7 +32,7 @@ void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Ten
     auto* data = heads.mutable_data_ptr<scalar_t>();
     const auto* cosine = angles.const_data_ptr<Real>();
     const auto* sine = cosine + table.size(1) * half;
-    const Real sign = rotation == Rotation::kForward ? Real(1) : Real(-1);
+    const Real sign = backward ? Real(-1) : Real(1);
     at::parallel_for(0, tokens, 64, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t token = begin; token < end; ++token) {
         const std::int64_t row = position[token] * half;
@@ -53,4 +44,4 @@ void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Ten
   });
 }
 
-}  // namespace troika::ops
+}  // namespace troika::ops::cpu

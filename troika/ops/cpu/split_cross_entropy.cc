@@ -3,14 +3,14 @@
 // (Milakov and Gimelshein 2018).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <troika/ops/cross_entropy.h>
+#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/rows.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-namespace troika::ops {
+namespace troika::ops::cpu {
 namespace {
 
 constexpr std::int64_t kStatistics = 3;
@@ -89,8 +89,8 @@ at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targ
   return statistics;
 }
 
-double cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets) {
-  if (slices.is_meta()) return 0;
+at::Tensor cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets) {
+  if (slices.is_meta()) return number_like(slices);
   const SliceStatistics statistics(slices);
   const at::Tensor wanted = in_rows(targets);
   const auto* target = wanted.const_data_ptr<std::int64_t>();
@@ -100,7 +100,7 @@ double cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targe
     const RowFacts facts = statistics.together(row);
     sum += std::log(facts.sum) + (facts.largest - facts.target);
   }
-  return sum;
+  return at::scalar_tensor(sum, at::kDouble);
 }
 
 void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
@@ -131,4 +131,4 @@ void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::
   if (scale != 1) exponentials.mul_(scale);
 }
 
-}  // namespace troika::ops
+}  // namespace troika::ops::cpu

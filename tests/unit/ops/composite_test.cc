@@ -1,0 +1,142 @@
+// Each kernel of host memory against the composite of ATen's operators, which every device without
+// a kernel of its own runs: to a few units in the last place, dropout bit for bit.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <troika/base/random.h>
+#include <troika/ops/composite/kernels.h>
+#include <troika/ops/cpu/kernels.h>
+
+#include <vector>
+
+namespace troika::ops {
+namespace {
+
+at::Tensor values(at::IntArrayRef shape, std::string_view name, at::ScalarType type) {
+  const at::Tensor tensor = at::empty(shape, at::kDouble);
+  const RandomStream stream(stream_key(11, name));
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    tensor.mutable_data_ptr<double>()[i] = stream.normal(static_cast<std::uint64_t>(i));
+  }
+  return tensor.to(type);
+}
+
+// One unit in the last place of values around 1.
+double epsilon(at::ScalarType type) {
+  return type == at::kDouble ? 2.3e-16 : type == at::kFloat ? 1.2e-7 : 0.0079;
+}
+
+void expect_near(const at::Tensor& found, const at::Tensor& expected, double units = 16) {
+  ASSERT_EQ(found.scalar_type(), expected.scalar_type());
+  ASSERT_EQ(found.sizes(), expected.sizes());
+  if (found.numel() == 0) return;
+  const at::Tensor exact = expected.to(at::kDouble);
+  const double largest = exact.abs().max().item<double>();
+  const double apart = (found.to(at::kDouble) - exact).abs().max().item<double>();
+  EXPECT_LE(apart, units * epsilon(expected.scalar_type()) * std::max(1.0, largest));
+}
+
+class Composite : public testing::TestWithParam<at::ScalarType> {};
+
+INSTANTIATE_TEST_SUITE_P(Types, Composite, testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         [](const auto& type) { return c10::toString(type.param); });
+
+at::ScalarType wide(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+TEST_P(Composite, RmsNorm) {
+  const at::Tensor x = values({131, 37}, "x", GetParam()), dy = values({131, 37}, "dy", GetParam());
+  const at::Tensor weight = values({37}, "w", wide(GetParam()));
+  const auto [output, reciprocal] = cpu::rms_norm(x, weight, 1e-5);
+  const auto [same, also] = composite::rms_norm(x, weight, 1e-5);
+  expect_near(same, output);
+  expect_near(also, reciprocal);
+  const auto [dx, dweight] = cpu::rms_norm_backward(dy, x, weight, reciprocal);
+  const auto [dx_too, dweight_too] = composite::rms_norm_backward(dy, x, weight, reciprocal);
+  expect_near(dx_too, dx);
+  expect_near(dweight_too, dweight);
+}
+
+TEST_P(Composite, CrossEntropy) {
+  const at::ScalarType type = wide(GetParam());
+  const at::Tensor logits = values({9, 11}, "logits", type) * 3;
+  const at::Tensor targets = at::tensor({0, 10, -100, 3, 4, -100, 5, 6, 7}, at::kLong);
+  const auto near = [&](const at::Tensor& found, const at::Tensor& expected) {
+    EXPECT_NEAR(found.item<double>() / expected.item<double>(), 1, 16 * epsilon(type));
+    EXPECT_EQ(found.scalar_type(), at::kDouble);
+  };
+  near(composite::cross_entropy(logits, targets), cpu::cross_entropy(logits, targets));
+  const at::Tensor own = logits.clone(), same = logits.clone();
+  const at::Tensor sum = cpu::cross_entropy_with_gradient_(own, targets, 0.5);
+  near(composite::cross_entropy_with_gradient_(same, targets, 0.5), sum);
+  expect_near(same, own);
+}
+
+TEST_P(Composite, SlicesOfTheVocabulary) {
+  const at::ScalarType type = wide(GetParam());
+  const at::Tensor logits = values({9, 251}, "logits", type) * 10;
+  const at::Tensor targets = at::tensor({0, 250, -100, 83, 84, -100, 167, 100, 7}, at::kLong);
+  const std::vector<std::int64_t> borders = {0, 84, 84, 251};  // the second is empty
+  std::vector<at::Tensor> own, same, statistics;
+  for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
+    const at::Tensor part = logits.narrow(1, borders[i], borders[i + 1] - borders[i]);
+    own.push_back(part.clone());
+    same.push_back(part.clone());
+    statistics.push_back(cpu::cross_entropy_slice_(own[i], targets, borders[i]));
+    const at::Tensor too = composite::cross_entropy_slice_(same[i], targets, borders[i]);
+    if (own[i].size(1) == 0) {
+      EXPECT_TRUE(too.equal(statistics[i]));
+      continue;
+    }
+    EXPECT_LE((too - statistics[i]).abs().max().item<double>(), 64 * epsilon(type));
+    expect_near(same[i], own[i]);
+  }
+  const at::Tensor slices = at::stack(statistics);
+  EXPECT_NEAR(composite::cross_entropy_of_slices(slices, targets).item<double>() /
+                  cpu::cross_entropy_of_slices(slices, targets).item<double>(),
+              1, 1e-14);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto index = static_cast<std::int64_t>(i);
+    cpu::cross_entropy_gradient_of_slice_(own[i], targets, borders[i], slices, index, 0.5);
+    composite::cross_entropy_gradient_of_slice_(same[i], targets, borders[i], slices, index, 0.5);
+    expect_near(same[i], own[i]);
+  }
+}
+
+TEST_P(Composite, DropoutHasTheSameBits) {
+  const at::Tensor x = values({12, 9}, "x", GetParam());  // rows of 3 samples, cut anywhere
+  const at::Tensor ids = at::tensor({5, 1 << 20, 7}, at::kLong);
+  const auto key = static_cast<std::int64_t>(stream_key(1, "place"));
+  for (const std::int64_t first : {0, 5, 9}) {
+    const at::Tensor part = x.narrow(0, 0, 7);
+    const at::Tensor own = cpu::dropout(part, ids, first, 36, 0.3, key);
+    EXPECT_TRUE(composite::dropout(part, ids, first, 36, 0.3, key).equal(own));
+    EXPECT_GT(own.eq(0).sum().item<std::int64_t>(), 0);
+  }
+}
+
+TEST_P(Composite, RowsOfTables) {
+  const at::Tensor table = values({7, 5}, "table", wide(GetParam()));
+  const at::Tensor rows = values({9, 5}, "rows", GetParam());
+  const at::Tensor indices = at::tensor({3, 0, 3, 3, 6, 1, 0, 3, 2}, at::kLong);
+  const at::Tensor own = table.clone(), same = table.clone();
+  cpu::add_rows_(own, indices, rows);
+  composite::add_rows_(same, indices, rows);
+  expect_near(same, own);
+}
+
+TEST_P(Composite, RotaryPositions) {
+  const at::Tensor heads = values({6, 16}, "heads", GetParam());
+  const at::Tensor angles = values({10, 4}, "angles", wide(GetParam()));
+  const at::Tensor table = at::stack({angles.cos(), angles.sin()});
+  const at::Tensor positions = at::tensor({0, 9, 3, 3, 1, 7}, at::kLong);
+  for (const bool backward : {false, true}) {
+    const at::Tensor own = heads.clone(), same = heads.clone();
+    cpu::rotate_(own, positions, table, backward);
+    composite::rotate_(same, positions, table, backward);
+    expect_near(same, own);
+  }
+}
+
+}  // namespace
+}  // namespace troika::ops

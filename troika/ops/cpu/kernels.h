@@ -1,0 +1,27 @@
+// Internal: the kernels that read host memory. In a dry run, where tensors have shapes alone, they
+// allocate what they would.
+#pragma once
+
+#include <troika/ops/operators.h>
+
+namespace troika::ops::cpu {
+
+TwoTensors rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps);
+TwoTensors rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
+                             const at::Tensor& weight, const at::Tensor& reciprocal);
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
+at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
+                                        double scale);
+at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
+                                std::int64_t first_class);
+at::Tensor cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets);
+void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+                                      std::int64_t first_class, const at::Tensor& slices,
+                                      std::int64_t own, double scale);
+at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, std::int64_t first,
+                   std::int64_t per_sample, double probability, std::int64_t key);
+void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows);
+void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
+             bool backward);
+
+}  // namespace troika::ops::cpu

@@ -1,0 +1,170 @@
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+#include <troika/base/random.h>
+#include <troika/ops/composite/kernels.h>
+#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/cross_entropy.h>
+#include <troika/ops/dropout.h>
+#include <troika/ops/embedding.h>
+#include <troika/ops/norm.h>
+#include <troika/ops/rotary.h>
+
+#include <array>
+#include <string_view>
+
+namespace troika::ops {
+namespace {
+
+constexpr std::array kSchemas = {
+    "rms_norm(Tensor input, Tensor weight, float eps) -> (Tensor, Tensor)",
+    "rms_norm_backward(Tensor gradient, Tensor input, Tensor weight, Tensor reciprocal)"
+    " -> (Tensor, Tensor)",
+    "cross_entropy(Tensor logits, Tensor targets) -> Tensor",
+    "cross_entropy_with_gradient_(Tensor(a!) logits, Tensor targets, float scale) -> Tensor",
+    "cross_entropy_slice_(Tensor(a!) logits, Tensor targets, int first_class) -> Tensor",
+    "cross_entropy_of_slices(Tensor slices, Tensor targets) -> Tensor",
+    "cross_entropy_gradient_of_slice_(Tensor(a!) exponentials, Tensor targets, int first_class,"
+    " Tensor slices, int own, float scale) -> ()",
+    "dropout(Tensor input, Tensor sample_ids, int first, int per_sample, float probability,"
+    " int key) -> Tensor",
+    "add_rows_(Tensor(a!) table, Tensor indices, Tensor rows) -> ()",
+    "rotate_(Tensor(a!) heads, Tensor positions, Tensor table, bool backward) -> ()",
+};
+
+#define TROIKA_REGISTER(name)                                                        \
+  library.impl(#name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(cpu::name)));  \
+  library.impl(#name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(cpu::name))); \
+  library.impl(#name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,   \
+                                      TORCH_FN(composite::name)))
+
+void register_kernels(torch::Library& library) {
+  TROIKA_REGISTER(rms_norm);
+  TROIKA_REGISTER(rms_norm_backward);
+  TROIKA_REGISTER(cross_entropy);
+  TROIKA_REGISTER(cross_entropy_with_gradient_);
+  TROIKA_REGISTER(cross_entropy_slice_);
+  TROIKA_REGISTER(cross_entropy_of_slices);
+  TROIKA_REGISTER(cross_entropy_gradient_of_slice_);
+  TROIKA_REGISTER(dropout);
+  TROIKA_REGISTER(add_rows_);
+  TROIKA_REGISTER(rotate_);
+}
+
+#undef TROIKA_REGISTER
+
+// Stays as long as the process: LibTorch forgets operators whose library ends. A program that holds
+// this code twice (its own copy and a plug-in's) has them from the first.
+torch::Library* make_library() {
+  if (c10::Dispatcher::singleton().findSchema({"troika::rms_norm", ""})) return nullptr;
+  auto* const library = new torch::Library(torch::Library::DEF, "troika", std::nullopt, __FILE__,
+                                           static_cast<std::uint32_t>(__LINE__));
+  for (const char* const schema : kSchemas) library->def(schema);
+  register_kernels(*library);
+  return library;
+}
+
+// The operator of a kernel's name and signature.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find(const char* name, Signature*) {
+  define_operators();
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// Calls the operator `name`.
+#define TROIKA_CALL(name, ...)                                       \
+  [&] {                                                              \
+    static const auto kOperator = find("troika::" #name, cpu::name); \
+    return kOperator.call(__VA_ARGS__);                              \
+  }()
+
+// `input` holds the elements from `first` on of samples of `per_sample` elements each.
+at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::int64_t per_sample,
+                            const at::Tensor& sample_ids, double probability,
+                            const DropoutKey& key) {
+  const std::uint64_t stream = mix_bits(key.stream ^ static_cast<std::uint64_t>(key.step));
+  return TROIKA_CALL(dropout, input, sample_ids, first, per_sample, probability,
+                     static_cast<std::int64_t>(stream));
+}
+
+}  // namespace
+
+void define_operators() {
+  static const torch::Library* const kLibrary = make_library();
+  static_cast<void>(kLibrary);
+}
+
+at::Tensor number_like(const at::Tensor& meta) {
+  return at::empty({}, meta.options().dtype(at::kDouble));
+}
+
+RmsNormResult rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+  auto [output, reciprocal] = TROIKA_CALL(rms_norm, input, weight, eps);
+  return {std::move(output), std::move(reciprocal)};
+}
+
+RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
+                                   const at::Tensor& weight, const at::Tensor& reciprocal) {
+  auto [of_input, of_weight] = TROIKA_CALL(rms_norm_backward, gradient, input, weight, reciprocal);
+  return {std::move(of_input), std::move(of_weight)};
+}
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  return TROIKA_CALL(cross_entropy, logits, targets);
+}
+
+at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
+                                        double scale) {
+  return TROIKA_CALL(cross_entropy_with_gradient_, logits, targets, scale);
+}
+
+at::Tensor cross_entropy_slice_(const at::Tensor& logits, const at::Tensor& targets,
+                                std::int64_t first_class) {
+  return TROIKA_CALL(cross_entropy_slice_, logits, targets, first_class);
+}
+
+at::Tensor cross_entropy_of_slices(const at::Tensor& slices, const at::Tensor& targets) {
+  return TROIKA_CALL(cross_entropy_of_slices, slices, targets);
+}
+
+void cross_entropy_gradient_of_slice_(const at::Tensor& exponentials, const at::Tensor& targets,
+                                      std::int64_t first_class, const at::Tensor& slices,
+                                      std::int64_t own, double scale) {
+  TROIKA_CALL(cross_entropy_gradient_of_slice_, exponentials, targets, first_class, slices, own,
+              scale);
+}
+
+at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, double probability,
+                   const DropoutKey& key) {
+  if (probability == 0 || input.numel() == 0) return input;
+  return dropout_elements(input, 0, input.numel() / sample_ids.numel(), sample_ids, probability,
+                          key);
+}
+
+at::Tensor dropout_rows(const at::Tensor& input, const RowSlice& slice,
+                        const at::Tensor& sample_ids, double probability, const DropoutKey& key) {
+  if (probability == 0 || input.numel() == 0) return input;
+  const std::int64_t dim = input.size(1);
+  return dropout_elements(input, slice.first_row * dim, slice.rows_per_sample * dim, sample_ids,
+                          probability, key);
+}
+
+void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows) {
+  TROIKA_CALL(add_rows_, table, indices, rows);
+}
+
+at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double theta,
+                        const at::TensorOptions& options) {
+  const at::Tensor exponent =
+      at::arange(0, head_dim, 2, at::kDouble) / static_cast<double>(head_dim);
+  const at::Tensor frequency = at::pow(theta, -exponent);
+  const at::Tensor angle = at::outer(at::arange(positions, at::kDouble), frequency);
+  return at::stack({angle.cos(), angle.sin()}).to(options);
+}
+
+void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
+             Rotation rotation) {
+  TROIKA_CALL(rotate_, heads, positions, table, rotation == Rotation::kBackward);
+}
+
+}  // namespace troika::ops
