@@ -61,7 +61,10 @@ void ArgumentCheck::tensor(const at::Tensor& tensor, std::string_view name) cons
                std::to_string(tensor.element_size()) + " bytes of its elements",
            "pass tensor.clone(), and copy the result back where it is written");
   }
-  if (engine_ && !engine_->accepts(tensor.device().type())) {
+  const auto takes = [&](at::DeviceType device) { return engine_->accepts(device); };
+  // What an engine of the host does not take goes through the host's memory.
+  const bool staged = engine_ && takes(at::kCPU) && !tensor.is_meta();
+  if (engine_ && !staged && !takes(tensor.device().type())) {
     refuse(the() + " is on " + tensor.device().str() + ", which engine " +
            std::string(engine_->name()) + " does not take");
   }

@@ -4,6 +4,7 @@
 #include <troika/comm/failure/fault_injector.h>
 #include <troika/comm/group.h>
 #include <troika/comm/signature.h>
+#include <troika/comm/staged/engine.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/trace.h>
 
@@ -25,6 +26,7 @@ struct OperationInput {
   std::uint64_t signature = 0;
   // An exchange is an operation of some members only.
   enum class Members { kAll, kSome } members = Members::kAll;
+  at::DeviceType device = at::kCPU;  // of the tensors, where `tensor` is null
 };
 
 }  // namespace
@@ -32,6 +34,10 @@ struct OperationInput {
 struct Group::Shared {
   GroupObservers observers;
   std::shared_ptr<GroupEngine> engine;  // goes first: it writes to the recorder
+  // Made for the first tensor that the engine does not take; then all operations go through it, in
+  // one order on every member.
+  std::shared_ptr<StagedEngine> staged;
+  int index = 0;
   std::string axis;
   std::uint64_t generation = 0;
   std::uint32_t identity = 0;
@@ -49,10 +55,11 @@ struct Group::Shared {
     const OperationRecord record(observers.recorder.get(), entry.sequence(), facts);
     const bool traced = observers.trace && observers.trace->on();
     const std::int64_t started = traced ? observers.trace->now() : 0;
-    if (!engine->writes_entries()) entry.write();
+    GroupEngine& carrier = carrier_of(input.tensor ? input.tensor->device().type() : input.device);
+    if (!carrier.writes_entries()) entry.write();
     try {
       Work work =
-          std::forward<Start>(start)(*engine, Call{call.label, call.deadline, record, &entry});
+          std::forward<Start>(start)(carrier, Call{call.label, call.deadline, record, &entry});
       entry.write();
       if (observers.recorder) end_record(work, entry.sequence());
       if (traced) {
@@ -71,6 +78,14 @@ struct Group::Shared {
   }
 
  private:
+  // Operations are started by one thread at a time.
+  GroupEngine& carrier_of(at::DeviceType device) {
+    if (!staged && !engine->accepts(device)) {
+      staged = std::make_shared<StagedEngine>(engine, index);
+    }
+    if (staged) return *staged;
+    return *engine;
+  }
   // Operations are started by one thread at a time; others may look.
   static std::uint64_t add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     const std::uint64_t sum = counter.load(std::memory_order_relaxed) + value;
@@ -194,6 +209,7 @@ Group::Group(std::string name, std::vector<int> ranks, int index, std::uint64_t 
   shared_->engine = std::move(engine);
   shared_->observers = std::move(observers);
   shared_->axis = name_;
+  shared_->index = index_;
   shared_->generation = generation_;
   shared_->identity = identity;
 }
@@ -340,7 +356,8 @@ Work Group::exchange(std::span<const Transfer> transfers, const Call& call) cons
   check.apart(transfers);
   const std::vector<Transfer> others = without_own(transfers, index_, check);
   if (!shared_) return {};
-  const OperationInput facts{"exchange", sent, nullptr, 0, OperationInput::Members::kSome};
+  OperationInput facts{"exchange", sent, nullptr, 0, OperationInput::Members::kSome};
+  if (!others.empty()) facts.device = others.front().tensor.device().type();
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
     return engine.exchange(others, recorded);
   });

@@ -6,10 +6,11 @@
 // and when it ends, so that peers and the launcher can read what a dead or stopped rank last did.
 //
 // All operations are collective: every member calls them in the same order with matching sizes,
-// from one thread at a time. Tensors are contiguous, on the CPU unless the engine says otherwise,
-// and of fp64, fp32, bf16, fp16, int64, int32 or uint8; anything else throws UsageError naming
-// operation, label and what is wrong. Gradients do not flow through an operation. A group of one
-// does nothing in place and copies otherwise.
+// from one thread at a time. Tensors are contiguous, of the host or of a device (whose tensors go
+// through the host's memory where the engine does not take them), and of fp64, fp32, bf16, fp16,
+// int64, int32 or uint8; anything else throws UsageError naming operation, label and what is wrong.
+// Gradients do not flow through an operation. A group of one does nothing in place and copies
+// otherwise.
 //
 // From the call to the end of wait() a tensor belongs to the operation: what it gives may be read,
 // and what it takes may be written, at any time between. Labels are for people: two operations of
