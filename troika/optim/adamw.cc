@@ -29,6 +29,7 @@ class AdamW final : public ArenaOptimizer<T> {
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(options_, input);
+    if (!this->on_host()) return step_shards(moments, input);
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       const double learning_rate = input.learning_rate * p.lr_factor;
       const auto rate = static_cast<T>(learning_rate);
@@ -40,6 +41,15 @@ class AdamW final : public ArenaOptimizer<T> {
   }
 
  private:
+  void step_shards(const Moments<T>& moments, const StepInput& input) const {
+    this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
+      const double rate = input.learning_rate * p.lr_factor;
+      moments.advance(p.gradient, p.state[0], p.state[1]);
+      p.master.mul_(1 - rate * p.weight_decay)
+          .sub_(moments.direction(p.state[0], p.state[1]), rate);
+    });
+  }
+
   MomentOptions options_;
 };
 

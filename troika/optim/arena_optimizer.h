@@ -6,6 +6,7 @@
 #include <troika/optim/chunks.h>
 #include <troika/optim/optimizer.h>
 #include <troika/optim/publish.h>
+#include <troika/optim/shard_squares.h>
 
 #include <array>
 #include <span>
@@ -79,12 +80,52 @@ class ArenaOptimizer : public Optimizer {
     });
   }
 
+  // A shard as tensors, on the arena's device: for what is made of ATen's operators.
+  struct ShardView {
+    std::size_t index;  // in Arena::local_shards()
+    std::size_t parameter;
+    bool decays;
+    double lr_factor, weight_decay;  // the second is 0 where the parameter does not decay
+    at::Tensor master, gradient;
+    std::array<at::Tensor, kMaxKinds> state;  // by kind; undefined beyond
+  };
+
+  // Returns whether the arena lies in the host's memory, where chunks are loops.
+  [[nodiscard]] bool on_host() const { return arena_.device().is_cpu(); }
+  // Calls `visit(view)` for every shard that is not frozen.
+  template <typename Visit>
+  void for_each_shard(const Visit& visit) const {
+    for (std::size_t i = 0; i < views_.size(); ++i) {
+      const LocalShard& own = arena_.local_shards()[i];
+      const ParameterSpec& spec = arena_.parameters()[own.parameter]->spec();
+      if (spec.frozen) continue;
+      visit(ShardView{i, own.parameter, spec.decays, spec.lr_factor, weight_decay_of(own.parameter),
+                      own.master, own.gradient, views_[i]});
+    }
+  }
+  // Calls `update(view)` for every shard that for_each_shard() visits, and publishes the shard.
+  template <typename Update>
+  void update_shards(const Update& update) const {
+    for_each_shard([&](const ShardView& view) {
+      update(view);
+      const LocalShard& own = arena_.local_shards()[view.index];
+      if (!own.working_weight.is_alias_of(own.master)) own.working_weight.copy_(own.master);
+    });
+  }
+  // Collective: returns the sums of squares by parameter of `values`, one tensor a shard, of which
+  // those that norms count are taken; an undefined one counts as zero.
+  [[nodiscard]] std::vector<double> squares_by_parameter(const std::vector<at::Tensor>& values,
+                                                         std::string_view label) const {
+    return sums_->by_parameter(detail::squares_of_shards(arena_, values), label);
+  }
+
   [[nodiscard]] const Arena& arena() const { return arena_; }
   // Returns the weight decay of a parameter; 0 if it does not decay.
   [[nodiscard]] double weight_decay_of(std::size_t parameter) const {
     const ParameterSpec& spec = arena_.parameters()[parameter]->spec();
     return spec.weight_decay.value_or(spec.decays ? weight_decay_ : 0);
   }
+  [[nodiscard]] std::size_t shard_count() const { return views_.size(); }
   [[nodiscard]] std::size_t chunk_count() const { return chunks_.size(); }
   // Collective: returns the sums by parameter of the chunks' values.
   [[nodiscard]] std::vector<double> reduce_by_parameter(std::span<const double> of_chunk,

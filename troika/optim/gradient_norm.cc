@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/optim/chunks.h>
 #include <troika/optim/gradient_norm.h>
+#include <troika/optim/shard_squares.h>
 #include <troika/optim/square_sum.h>
 
 #include <algorithm>
@@ -25,14 +26,24 @@ std::vector<double> chunk_squares(const Arena& arena) {
   return squares;
 }
 
+std::vector<double> squares_by_chunk(const Arena& arena) {
+  if (!arena.device().is_cpu()) {
+    std::vector<at::Tensor> gradients;
+    for (const LocalShard& shard : arena.local_shards()) {
+      const bool frozen = arena.parameters()[shard.parameter]->spec().frozen;
+      gradients.push_back(frozen ? at::Tensor() : shard.gradient);
+    }
+    return detail::squares_of_shards(arena, gradients);
+  }
+  return arena.types().master == at::kDouble ? chunk_squares<double>(arena)
+                                             : chunk_squares<float>(arena);
+}
+
 }  // namespace
 
 double global_norm(const Arena& arena, const ParameterSums& sums) {
   require_gradients(arena);
-  const std::vector<double> squares = arena.types().master == at::kDouble
-                                          ? chunk_squares<double>(arena)
-                                          : chunk_squares<float>(arena);
-  return std::sqrt(sums.total(squares, "gradient norm"));
+  return std::sqrt(sums.total(squares_by_chunk(arena), "gradient norm"));
 }
 
 double global_norm(const Arena& arena) {

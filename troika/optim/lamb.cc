@@ -33,6 +33,7 @@ inline void compute_update(T* __restrict u, const T* __restrict w, const T* __re
 template <typename T>
 class Lamb final : public ArenaOptimizer<T> {
   using ChunkView = typename ArenaOptimizer<T>::ChunkView;
+  using ShardView = typename ArenaOptimizer<T>::ShardView;
   using Buffer = std::array<T, kChunkElements>;
 
  public:
@@ -43,6 +44,7 @@ class Lamb final : public ArenaOptimizer<T> {
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(options_, input);
+    if (!this->on_host()) return step_shards(moments, input);
     const std::vector<double> ratios = advance_and_measure(moments);
     this->update_chunks([&](const ChunkView& p) {
       const auto rate = static_cast<T>(input.learning_rate * p.lr_factor * ratios[p.parameter]);
@@ -72,8 +74,34 @@ class Lamb final : public ArenaOptimizer<T> {
       weights[i] = square_sum(p.master, p.counted);
       updates[i] = square_sum(buffer.data(), p.counted);
     });
-    std::vector<double> ratios = this->reduce_by_parameter(weights, "norms of weights");
-    const std::vector<double> divisors = this->reduce_by_parameter(updates, "norms of updates");
+    return ratios_of(this->reduce_by_parameter(weights, "norms of weights"),
+                     this->reduce_by_parameter(updates, "norms of updates"));
+  }
+
+  void step_shards(const Moments<T>& moments, const StepInput& input) const {
+    std::vector<at::Tensor> weights(this->shard_count()), updates(this->shard_count());
+    const auto update_of = [&](const ShardView& p) {
+      return moments.direction(p.state[0], p.state[1]).add_(p.master, p.weight_decay);
+    };
+    this->for_each_shard([&](const ShardView& p) {
+      moments.advance(p.gradient, p.state[0], p.state[1]);
+      if (!p.decays) return;
+      weights[p.index] = p.master;
+      updates[p.index] = update_of(p);
+    });
+    const std::vector<double> ratios =
+        ratios_of(this->squares_by_parameter(weights, "norms of weights"),
+                  this->squares_by_parameter(updates, "norms of updates"));
+    this->update_shards([&](const ShardView& p) {
+      const at::Tensor& kept = updates[p.index];
+      p.master.sub_(kept.defined() ? kept : update_of(p),
+                    input.learning_rate * p.lr_factor * ratios[p.parameter]);
+    });
+  }
+
+  // |w| / |u| by parameter, from the squares; 1 where one of them is zero.
+  [[nodiscard]] static std::vector<double> ratios_of(std::vector<double> ratios,
+                                                     const std::vector<double>& divisors) {
     for (std::size_t i = 0; i < ratios.size(); ++i) {
       const bool usable = ratios[i] > 0 && divisors[i] > 0;
       ratios[i] = usable ? std::sqrt(ratios[i]) / std::sqrt(divisors[i]) : 1.0;

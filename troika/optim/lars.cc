@@ -29,6 +29,7 @@ inline void descend(T* __restrict w, const T* __restrict g, T* __restrict b, std
 template <typename T>
 class Lars final : public ArenaOptimizer<T> {
   using ChunkView = typename ArenaOptimizer<T>::ChunkView;
+  using ShardView = typename ArenaOptimizer<T>::ShardView;
 
  public:
   Lars(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
@@ -37,6 +38,7 @@ class Lars final : public ArenaOptimizer<T> {
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const std::vector<double> factors = local_factors(input.gradient_scale);
+    if (!this->on_host()) return step_shards(input, factors);
     this->update_chunks([&](const ChunkView& p) {
       const LarsCoefficients<T> c{
           static_cast<T>(input.learning_rate * p.lr_factor * factors[p.parameter]),
@@ -55,14 +57,7 @@ class Lars final : public ArenaOptimizer<T> {
  private:
   // eta |w| / (|g| + wd |w|) by parameter, or 1 where that does not apply.
   [[nodiscard]] std::vector<double> local_factors(double gradient_scale) const {
-    std::vector<double> weights(this->chunk_count()), gradients(this->chunk_count());
-    this->for_each_chunk_view([&](const ChunkView& p, std::size_t i) {
-      if (!p.decays) return;  // both sums stay zero
-      weights[i] = square_sum(p.master, p.counted);
-      gradients[i] = square_sum(p.gradient, p.counted);
-    });
-    std::vector<double> factors = this->reduce_by_parameter(weights, "norms of weights");
-    const std::vector<double> squares = this->reduce_by_parameter(gradients, "norms of gradients");
+    auto [factors, squares] = this->on_host() ? squares_of_chunks() : squares_of_shards();
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const double weight = std::sqrt(factors[i]);
       const double gradient = std::sqrt(squares[i]) * std::abs(gradient_scale);
@@ -71,6 +66,40 @@ class Lars final : public ArenaOptimizer<T> {
                        : 1.0;
     }
     return factors;
+  }
+
+  // Squares of weights and of gradients, by parameter.
+  using TwoSquares = std::pair<std::vector<double>, std::vector<double>>;
+  [[nodiscard]] TwoSquares squares_of_chunks() const {
+    std::vector<double> weights(this->chunk_count()), gradients(this->chunk_count());
+    this->for_each_chunk_view([&](const ChunkView& p, std::size_t i) {
+      if (!p.decays) return;  // both sums stay zero
+      weights[i] = square_sum(p.master, p.counted);
+      gradients[i] = square_sum(p.gradient, p.counted);
+    });
+    return {this->reduce_by_parameter(weights, "norms of weights"),
+            this->reduce_by_parameter(gradients, "norms of gradients")};
+  }
+  [[nodiscard]] TwoSquares squares_of_shards() const {
+    std::vector<at::Tensor> weights(this->shard_count()), gradients(this->shard_count());
+    this->for_each_shard([&](const ShardView& p) {
+      if (!p.decays) return;
+      weights[p.index] = p.master;
+      gradients[p.index] = p.gradient;
+    });
+    return {this->squares_by_parameter(weights, "norms of weights"),
+            this->squares_by_parameter(gradients, "norms of gradients")};
+  }
+
+  void step_shards(const StepInput& input, const std::vector<double>& factors) const {
+    this->update_shards([&](const ShardView& p) {
+      const at::Tensor d = (p.gradient * input.gradient_scale)
+                               .add_(p.master, p.weight_decay)
+                               .mul_(input.learning_rate * p.lr_factor * factors[p.parameter]);
+      const at::Tensor& velocity = p.state[0];
+      velocity.mul_(options_.momentum).add_(d);
+      p.master.sub_(options_.nesterov ? d.add_(velocity, options_.momentum) : velocity);
+    });
   }
 
   MomentumOptions options_;

@@ -37,6 +37,7 @@ class Lion final : public ArenaOptimizer<T> {
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
+    if (!this->on_host()) return step_shards(input);
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       const double rate = input.learning_rate * p.lr_factor;
       const LionCoefficients<T> c{static_cast<T>(rate), static_cast<T>(1 - rate * p.weight_decay),
@@ -48,6 +49,17 @@ class Lion final : public ArenaOptimizer<T> {
   }
 
  private:
+  void step_shards(const StepInput& input) const {
+    const double keep_for_sign = options_.betas[0], keep = options_.betas[1];
+    this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
+      const double rate = input.learning_rate * p.lr_factor;
+      const at::Tensor gradient = p.gradient * input.gradient_scale, &m = p.state[0];
+      const at::Tensor u = (m * keep_for_sign).add_(gradient, 1 - keep_for_sign);
+      p.master.mul_(1 - rate * p.weight_decay).sub_(u.sign_(), rate);
+      m.mul_(keep).add_(gradient, 1 - keep);
+    });
+  }
+
   LionOptions options_;
 };
 

@@ -2,6 +2,7 @@
 // LAMB share them. Internal to this folder.
 #pragma once
 
+#include <ATen/ATen.h>
 #include <troika/optim/options.h>
 
 #include <array>
@@ -36,6 +37,17 @@ struct Moments {
   // Returns m^ / (sqrt(v^) + eps).
   [[nodiscard]] T direction(T first, T second) const {
     return correction * first / (std::sqrt(second) + eps);
+  }
+
+  // Do the same for tensors.
+  void advance(const at::Tensor& gradient, const at::Tensor& first,
+               const at::Tensor& second) const {
+    const at::Tensor g = gradient * scale;
+    first.mul_(keep_first).add_(g, take_first);
+    second.mul_(keep_second).addcmul_(g, g, take_second);
+  }
+  [[nodiscard]] at::Tensor direction(const at::Tensor& first, const at::Tensor& second) const {
+    return (first * correction).div_(second.sqrt().add_(eps));
   }
 
   T scale, keep_first, take_first, keep_second, take_second, correction, eps;

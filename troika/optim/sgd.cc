@@ -42,6 +42,7 @@ class Sgd final : public ArenaOptimizer<T> {
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
+    if (!this->on_host()) return step_shards(input);
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       const SgdCoefficients<T> c{static_cast<T>(input.learning_rate * p.lr_factor),
                                  static_cast<T>(input.gradient_scale),
@@ -59,6 +60,17 @@ class Sgd final : public ArenaOptimizer<T> {
   }
 
  private:
+  void step_shards(const StepInput& input) const {
+    this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
+      const at::Tensor d = (p.gradient * input.gradient_scale).add_(p.master, p.weight_decay);
+      const at::Tensor& velocity = p.state[0];
+      if (velocity.defined()) velocity.mul_(options_.momentum).add_(d);
+      if (velocity.defined() && options_.nesterov) d.add_(velocity, options_.momentum);
+      p.master.sub_(velocity.defined() && !options_.nesterov ? velocity : d,
+                    input.learning_rate * p.lr_factor);
+    });
+  }
+
   MomentumOptions options_;
 };
 

@@ -33,8 +33,10 @@ const Bucket& bucket_of(const ArenaLayout& layout, std::size_t parameter) {
 
 }  // namespace
 
-Arena::Arena(std::span<const ParameterSpec> specs, NumericTypes types, Sharding sharding)
+Arena::Arena(std::span<const ParameterSpec> specs, NumericTypes types, Sharding sharding,
+             at::Device device)
     : types_(types),
+      given_device_(device),
       sharding_(std::move(sharding)),
       layout_(ordered(specs), types, arena_layout_options(sharding_)) {
   allocate_storages();
@@ -58,7 +60,8 @@ std::int64_t Arena::master_size() const {
 
 at::Tensor Arena::allocate(std::int64_t bytes, Storage kind) {
   bytes_[static_cast<std::size_t>(kind)] += bytes;
-  return sharding_.shard.allocate(static_cast<std::size_t>(bytes));
+  if (given_device_.is_cpu()) return sharding_.shard.allocate(static_cast<std::size_t>(bytes));
+  return at::zeros({bytes}, at::TensorOptions(at::kByte).device(given_device_));
 }
 
 void Arena::allocate_storages() {

@@ -1,7 +1,8 @@
 // The arena: all parameters of a rank in few contiguous storages (working weights, masters,
 // gradients, the optimiser's state), cut into units, cut into slots aligned to 64 bytes. Buckets,
 // ZeRO shards, fused optimiser steps, clipping, dumps and files are slices of it. What a rank keeps
-// of each storage, all or its own shard, is a matter of the ZeRO stage (arena_layout.h, sharding.h).
+// of each storage, all or its own shard, is a matter of the ZeRO stage (arena_layout.h,
+// sharding.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,14 +35,18 @@ class Arena {
  public:
   // Lays out `specs` by unit (ascending), inside a unit in the order given. A spec with `tied_to`
   // gets the parameter it names, which must be among `specs` and have its shape. The shard group's
-  // `allocate` provides the storage. Values are not initialised: call initialize() or load. Throws
-  // InternalError on a duplicate name.
-  Arena(std::span<const ParameterSpec> specs, NumericTypes types, Sharding sharding);
+  // `allocate` provides the storage of the host; on another device it is the device's. Values are
+  // not initialised: call initialize() or load. Throws InternalError on a duplicate name.
+  Arena(std::span<const ParameterSpec> specs, NumericTypes types, Sharding sharding,
+        at::Device device = at::kCPU);
   // Lays out `specs` without shards: ZeRO stage 0 over `group`.
-  Arena(std::span<const ParameterSpec> specs, NumericTypes types, const Group& group)
-      : Arena(specs, types, Sharding{.shard = group}) {}
+  Arena(std::span<const ParameterSpec> specs, NumericTypes types, const Group& group,
+        at::Device device = at::kCPU)
+      : Arena(specs, types, Sharding{.shard = group}, device) {}
 
   [[nodiscard]] NumericTypes types() const { return types_; }
+  // Returns the device that all of it lies on; a dry run's is meta.
+  [[nodiscard]] at::Device device() const { return masters_.device(); }
   [[nodiscard]] const Sharding& sharding() const { return sharding_; }
   [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
   // Returns the parameters in storage order, tied ones left out.
@@ -120,6 +125,7 @@ class Arena {
   [[nodiscard]] at::Tensor flat(const at::Tensor& storage, int first_unit, int last_unit) const;
 
   NumericTypes types_;
+  at::Device given_device_;
   Sharding sharding_;
   ArenaLayout layout_;
   std::array<std::int64_t, 4> bytes_{};
