@@ -226,14 +226,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mistake{"[train]\nsteps = 10", "[parallel]\ntensor = 5",
                 "recipe.toml:17: [parallel] tensor = 5: the model has 4 heads, and each rank needs "
-                "1"},
+                "one"},
         Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 3",
                 "recipe.toml:17: [parallel] pipeline = 3 with 1 virtual stage a rank makes 3 "
                 "stages, and the "
                 "model has 2 layers"},
         Mistake{
             "[train]\nsteps = 10", "[parallel]\npipeline = 2\nvirtual_stages = 2",
-            "recipe.toml:18: [parallel] virtual_stages = 2: pipeline_schedule = \"1f1b\" has one "
+            "recipe.toml:18: [parallel] virtual_stages = 2: pipeline_schedule = \"1f1b\" has 1 "
             "virtual stage a rank"},
         Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\npipeline_schedule = \"zb-v\"",
                 "recipe.toml:17: [parallel] pipeline = 2 with 2 virtual stages a rank makes 4 "
