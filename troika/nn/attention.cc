@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/nn/attention.h>
+#include <troika/ops/attention.h>
 
 #include <limits>
 
@@ -30,8 +31,9 @@ bool even_groups(const AttentionShape& shape) {
 at::Tensor repeat_heads(const at::Tensor& tokens, const AttentionShape& shape) {
   at::Tensor heads = split_heads(tokens, shape, shape.kv_heads);
   if (!even_groups(shape)) {
-    auto* const reads = const_cast<std::int64_t*>(shape.reads.data());
-    return heads.index_select(1, at::from_blob(reads, {shape.heads}, at::kLong));
+    std::vector<at::Tensor> read;
+    for (const std::int64_t head : shape.reads) read.push_back(heads.select(1, head));
+    return at::stack(read, 1);
   }
   if (shape.kv_heads == shape.heads) return heads;
   return heads.repeat_interleave(shape.heads / shape.kv_heads, 1);
@@ -52,10 +54,6 @@ at::Tensor reduce_heads(const at::Tensor& gradient, const AttentionShape& shape)
   return merge_heads(groups.sum(2), shape);
 }
 
-std::optional<at::Tensor> optional(const at::Tensor& mask) {
-  return mask.defined() ? std::optional(mask) : std::nullopt;
-}
-
 }  // namespace
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -64,33 +62,36 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
   state.key = repeat_heads(key, shape);
   state.value = repeat_heads(value, shape);
   state.mask = mask;
-  std::tie(state.output, state.log_sum) = at::_scaled_dot_product_flash_attention_for_cpu(
-      state.query, state.key, state.value, 0.0, !mask.defined(), optional(mask));
+  auto [output, log_sum] = ops::attention(state.query, state.key, state.value, mask);
+  state.output = std::move(output);
+  state.log_sum = std::move(log_sum);
   return merge_heads(state.output, shape);
 }
 
 AttentionGradients attention_backward(const AttentionState& state, const AttentionShape& shape,
                                       const at::Tensor& gradient) {
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      split_heads(gradient, shape, shape.heads), state.query, state.key, state.value, state.output,
-      state.log_sum, 0.0, !state.mask.defined(), optional(state.mask));
+  auto [dq, dk, dv] =
+      ops::attention_backward(split_heads(gradient, shape, shape.heads), state.query, state.key,
+                              state.value, state.mask, {state.output, state.log_sum});
   return {merge_heads(dq, shape), reduce_heads(dk, shape), reduce_heads(dv, shape)};
 }
 
 at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type) {
   const std::int64_t length = document_ids.size(1);
   const at::Tensor same = document_ids.unsqueeze(2).eq(document_ids.unsqueeze(1)).unsqueeze(1);
-  const at::Tensor allowed = at::ones({length, length}, at::kBool).tril_().logical_and(same);
-  return at::zeros(allowed.sizes(), type)
+  const at::Tensor allowed =
+      at::ones({length, length}, document_ids.options().dtype(at::kBool)).tril_().logical_and(same);
+  return at::zeros(allowed.sizes(), document_ids.options().dtype(type))
       .masked_fill_(allowed.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-at::Tensor token_positions(std::int64_t samples, std::int64_t length,
-                           const at::Tensor& document_ids) {
-  const at::Tensor running = at::arange(length, at::kLong).expand({samples, length});
+at::Tensor token_positions(const at::Tensor& ids, const at::Tensor& document_ids) {
+  const std::int64_t samples = ids.size(0), length = ids.size(1);
+  const at::TensorOptions options = ids.options().dtype(at::kLong);
+  const at::Tensor running = at::arange(length, options).expand({samples, length});
   if (!document_ids.defined()) return running.contiguous().view({-1});
   // The running position of the latest start of a document.
-  at::Tensor starts = at::zeros({samples, length}, at::kLong);
+  at::Tensor starts = at::zeros({samples, length}, options);
   if (length > 1) {
     const at::Tensor changed =
         document_ids.narrow(1, 1, length - 1).ne(document_ids.narrow(1, 0, length - 1));

@@ -47,9 +47,8 @@ struct AttentionGradients {
 // -infinity. `document_ids` is int64 [samples, length].
 [[nodiscard]] at::Tensor document_mask(const at::Tensor& document_ids, at::ScalarType type);
 
-// Returns int64 [samples x length]: 0, 1, 2, ... from the start of each sample. Where
-// `document_ids` is defined, numbers start again with each document.
-[[nodiscard]] at::Tensor token_positions(std::int64_t samples, std::int64_t length,
-                                         const at::Tensor& document_ids);
+// Returns int64 [samples x length] for `ids` [samples, length]: 0, 1, 2, ... from the start of each
+// sample. Where `document_ids` is defined, numbers start again with each document.
+[[nodiscard]] at::Tensor token_positions(const at::Tensor& ids, const at::Tensor& document_ids);
 
 }  // namespace troika

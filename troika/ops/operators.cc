@@ -2,6 +2,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 #include <troika/base/random.h>
+#include <troika/ops/attention.h>
 #include <troika/ops/composite/kernels.h>
 #include <troika/ops/cpu/kernels.h>
 #include <troika/ops/cross_entropy.h>
@@ -20,6 +21,9 @@ constexpr std::array kSchemas = {
     "rms_norm(Tensor input, Tensor weight, float eps) -> (Tensor, Tensor)",
     "rms_norm_backward(Tensor gradient, Tensor input, Tensor weight, Tensor reciprocal)"
     " -> (Tensor, Tensor)",
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask) -> (Tensor, Tensor)",
+    "attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor? mask,"
+    " Tensor output, Tensor log_sum) -> (Tensor, Tensor, Tensor)",
     "cross_entropy(Tensor logits, Tensor targets) -> Tensor",
     "cross_entropy_with_gradient_(Tensor(a!) logits, Tensor targets, float scale) -> Tensor",
     "cross_entropy_slice_(Tensor(a!) logits, Tensor targets, int first_class) -> Tensor",
@@ -41,6 +45,8 @@ constexpr std::array kSchemas = {
 void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(rms_norm);
   TROIKA_REGISTER(rms_norm_backward);
+  TROIKA_REGISTER(attention);
+  TROIKA_REGISTER(attention_backward);
   TROIKA_REGISTER(cross_entropy);
   TROIKA_REGISTER(cross_entropy_with_gradient_);
   TROIKA_REGISTER(cross_entropy_slice_);
@@ -78,6 +84,10 @@ c10::TypedOperatorHandle<Signature> find(const char* name, Signature*) {
     return kOperator.call(__VA_ARGS__);                              \
   }()
 
+std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 // `input` holds the elements from `first` on of samples of `per_sample` elements each.
 at::Tensor dropout_elements(const at::Tensor& input, std::int64_t first, std::int64_t per_sample,
                             const at::Tensor& sample_ids, double probability,
@@ -107,6 +117,20 @@ RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor&
                                    const at::Tensor& weight, const at::Tensor& reciprocal) {
   auto [of_input, of_weight] = TROIKA_CALL(rms_norm_backward, gradient, input, weight, reciprocal);
   return {std::move(of_input), std::move(of_weight)};
+}
+
+AttentionResult attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const at::Tensor& mask) {
+  auto [output, log_sum] = TROIKA_CALL(attention, query, key, value, optional(mask));
+  return {std::move(output), std::move(log_sum)};
+}
+
+AttentionInputGradients attention_backward(const at::Tensor& gradient, const at::Tensor& query,
+                                           const at::Tensor& key, const at::Tensor& value,
+                                           const at::Tensor& mask, const AttentionResult& result) {
+  auto [of_query, of_key, of_value] = TROIKA_CALL(attention_backward, gradient, query, key, value,
+                                                  optional(mask), result.output, result.log_sum);
+  return {std::move(of_query), std::move(of_key), std::move(of_value)};
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {

@@ -125,6 +125,28 @@ TEST_P(Composite, RowsOfTables) {
   expect_near(same, own);
 }
 
+TEST_P(Composite, Attention) {
+  const std::vector<std::int64_t> shape = {2, 3, 40, 8};
+  const at::Tensor q = values(shape, "q", GetParam()), k = values(shape, "k", GetParam());
+  const at::Tensor v = values(shape, "v", GetParam()), d = values(shape, "d", GetParam());
+  at::Tensor mask = at::ones({2, 1, 40, 40}, at::kBool).tril_();
+  mask.narrow(2, 20, 20).narrow(3, 0, 20).zero_();  // two documents
+  mask = at::zeros(mask.sizes(), GetParam()).masked_fill_(mask.logical_not(), -INFINITY);
+  for (const std::optional<at::Tensor>& masked :
+       {std::optional<at::Tensor>(), std::optional<at::Tensor>(mask)}) {
+    const auto [output, log_sum] = cpu::attention(q, k, v, masked);
+    const auto [same, also] = composite::attention(q, k, v, masked);
+    expect_near(same, output);
+    expect_near(also.to(GetParam()), log_sum.to(GetParam()));  // of scores of that precision
+    const auto [dq, dk, dv] = cpu::attention_backward(d, q, k, v, masked, output, log_sum);
+    const auto [dq_too, dk_too, dv_too] =
+        composite::attention_backward(d, q, k, v, masked, output, log_sum);
+    expect_near(dq_too, dq, 64);
+    expect_near(dk_too, dk, 64);
+    expect_near(dv_too, dv, 64);
+  }
+}
+
 TEST_P(Composite, RotaryPositions) {
   const at::Tensor heads = values({6, 16}, "heads", GetParam());
   const at::Tensor angles = values({10, 4}, "angles", wide(GetParam()));

@@ -218,8 +218,7 @@ GptBlock::AttentionInputs GptBlock::project(const at::Tensor& tokens, const Micr
                                             State& state) const {
   AttentionInputs inputs{query_.forward(tokens), key_.forward(tokens), value_.forward(tokens)};
   if (rotary_.defined()) {
-    state.positions =
-        token_positions(state.shape.samples, state.shape.length, document_ids_of(microbatch));
+    state.positions = token_positions(input_ids_of(microbatch), document_ids_of(microbatch));
     ops::rotate_(inputs.query, state.positions, rotary_, ops::Rotation::kForward);
     ops::rotate_(inputs.key, state.positions, rotary_, ops::Rotation::kForward);
   }

@@ -70,8 +70,7 @@ at::Tensor GptEmbedding::look_up(const Microbatch& microbatch) const {
 
 at::Tensor GptEmbedding::position_ids(const Microbatch& microbatch) const {
   const IndexRange tokens = axis_.slice_of(input_ids_of(microbatch).numel());
-  return token_positions(input_ids_of(microbatch).size(0), input_ids_of(microbatch).size(1),
-                         document_ids_of(microbatch))
+  return token_positions(input_ids_of(microbatch), document_ids_of(microbatch))
       .narrow(0, tokens.first, tokens.count);
 }
 

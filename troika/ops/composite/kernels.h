@@ -9,6 +9,12 @@ namespace troika::ops::composite {
 TwoTensors rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps);
 TwoTensors rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
                              const at::Tensor& weight, const at::Tensor& reciprocal);
+TwoTensors attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const std::optional<at::Tensor>& mask);
+ThreeTensors attention_backward(const at::Tensor& gradient, const at::Tensor& query,
+                                const at::Tensor& key, const at::Tensor& value,
+                                const std::optional<at::Tensor>& mask, const at::Tensor& output,
+                                const at::Tensor& log_sum);
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
                                         double scale);
