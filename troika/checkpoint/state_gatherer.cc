@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/checkpoint/state_gatherer.h>
 #include <troika/comm/gather.h>
+#include <troika/device/device.h>
 
 #include <algorithm>
 #include <numeric>
@@ -64,7 +65,7 @@ at::Tensor StateGatherer::flatten(std::span<const at::Tensor> own, at::ScalarTyp
     if (world_.rank() == 0 && parts[i].shard.owns_all()) continue;  // stays where it is
     values.push_back(own[owned_[i]].narrow(0, 0, parts[i].shard.count));
   }
-  return values.empty() ? at::empty({0}, type) : at::cat(values);
+  return values.empty() ? at::empty({0}, type) : to_host(at::cat(values));
 }
 
 at::Tensor StateGatherer::values_of(int peer, at::ScalarType type, const at::Tensor& own,
@@ -89,7 +90,9 @@ std::vector<NamedTensor> StateGatherer::gather(std::span<const at::Tensor> own,
     for (const StateSpec& spec : whole_) tensors.push_back({spec.name, {}});
     for (std::size_t i = 0; i < owned_.size(); ++i) {
       const OwnedPart& part = parts_[0][i];
-      if (part.shard.owns_all()) tensors[part.whole].tensor = own[owned_[i]].view(part.shard.shape);
+      if (part.shard.owns_all()) {
+        tensors[part.whole].tensor = to_host(own[owned_[i]]).view(part.shard.shape);
+      }
     }
     for (std::size_t i = 0; i < whole_.size(); ++i) {
       if (tensors[i].tensor.defined()) continue;

@@ -375,7 +375,11 @@ void Group::abort(const std::string& reason) const {
   if (shared_) shared_->engine->abort(reason);
 }
 
-at::Tensor Group::allocate(std::size_t bytes) const {
+at::Tensor Group::allocate(std::size_t bytes, at::Device device) const {
+  if (!device.is_cpu()) {
+    return at::zeros({static_cast<std::int64_t>(bytes)},
+                     at::TensorOptions(at::kByte).device(device));
+  }
   return shared_ ? shared_->engine->allocate(bytes) : memory_of_ones_own(bytes);
 }
 

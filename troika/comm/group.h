@@ -208,9 +208,9 @@ class Group {
   // Ends every operation under way, and every later one, with PeerError. `reason` is a line, and a
   // second one is the hint. Any thread.
   void abort(const std::string& reason) const;
-  // Returns zeroed bytes, 64-byte aligned, that peers can read where the engine can. Throws
-  // StorageError if there is not so much memory.
-  [[nodiscard]] at::Tensor allocate(std::size_t bytes) const;
+  // Returns zeroed bytes, 64-byte aligned, that peers can read where the engine can; of a device,
+  // the device's. Throws StorageError if the host has not so much memory.
+  [[nodiscard]] at::Tensor allocate(std::size_t bytes, at::Device device = at::kCPU) const;
 
  private:
   struct Shared;  // engine, observers and counters, common to all copies

@@ -34,6 +34,8 @@ class Loader::Worker {
     ++wanted_step_;
     lock.unlock();
     taken_.notify_one();
+    batch.arrived.block_stream();
+    for (const Microbatch& each : batch.microbatches) record_use(each);
     batch.waited_seconds = Seconds(Clock::now() - begin).count();
     return batch;
   }
@@ -41,6 +43,8 @@ class Loader::Worker {
  private:
   void run(const std::stop_token& stop) {
     try {
+      const DeviceStream stream(options_.device);
+      const DeviceStream::Scope beside(stream);
       for (std::int64_t step = options_.first_step; !stop.stop_requested(); ++step) {
         put(build(step, stop), stop);
       }
@@ -64,9 +68,10 @@ class Loader::Worker {
            build_microbatches(*dataset_, Split::kTrain, indices, options_.micro_batch_size, step)) {
         batch.valid += microbatch.valid;
         microbatch.index = static_cast<int>(batch.microbatches.size());  // in the step
-        batch.microbatches.push_back(std::move(microbatch));
+        batch.microbatches.push_back(to_device(std::move(microbatch), options_.device));
       }
     }
+    batch.arrived = DeviceEvent::record(options_.device);
     return batch;
   }
 

@@ -4,6 +4,7 @@
 
 #include <troika/base/time.h>
 #include <troika/data/dataset.h>
+#include <troika/device/device.h>
 
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,7 @@ struct StepBatch {
   std::vector<Microbatch> microbatches;  // in ascending order of sample ids
   std::int64_t valid = 0;                // targets that count, over the microbatches
   double waited_seconds = 0;             // how long next() waited for it
+  DeviceEvent arrived = {};              // the copies to the device; next() makes its stream wait
 };
 
 struct LoaderOptions {
@@ -29,6 +31,8 @@ struct LoaderOptions {
   std::int64_t data_rank = 0;
   std::int64_t data_ranks = 1;
   std::int64_t steps_ahead = 2;  // how many steps may lie ready
+  // Where the microbatches are to lie. Copies to a device go on ahead, on a stream of their own.
+  at::Device device = at::kCPU;
 };
 
 // Builds microbatches ahead on a background thread. Only the caller's thread may use it. The

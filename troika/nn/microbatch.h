@@ -35,4 +35,10 @@ struct Microbatch {
   [[nodiscard]] Pass pass() const { return {index, stage}; }
 };
 
+// Returns the microbatch with its tensors in memory of `device`. Copies from the host are queued on
+// the current stream, from pinned memory.
+[[nodiscard]] Microbatch to_device(Microbatch microbatch, at::Device device);
+// Tells the memory of its tensors that the calling thread's current stream uses them.
+void record_use(const Microbatch& microbatch);
+
 }  // namespace troika

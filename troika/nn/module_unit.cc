@@ -25,30 +25,45 @@ namespace {
 constexpr const char* kNotInPlace =
     "its first operation must not be in place (ReLU with inplace = true)";
 
-at::Tensor generator_state() {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
+// Of the host, and of the device where that is another.
+std::vector<at::Generator> default_generators(at::Device device) {
+  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
+  if (!device.is_cpu()) generators.push_back(at::globalContext().defaultGenerator(device));
+  return generators;
 }
 
-void set_generator_state(const at::Tensor& state) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(generator.mutex());
-  generator.set_state(state);
+std::vector<at::Tensor> generator_states(at::Device device) {
+  std::vector<at::Tensor> states;
+  std::vector<at::Generator> generators = default_generators(device);
+  for (at::Generator& generator : generators) {
+    const std::scoped_lock lock(generator.mutex());
+    states.push_back(generator.get_state());
+  }
+  return states;
+}
+
+void set_generator_states(at::Device device, const std::vector<at::Tensor>& states) {
+  std::vector<at::Generator> generators = default_generators(device);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const std::scoped_lock lock(generators[i].mutex());
+    generators[i].set_state(states[i]);
+  }
 }
 
 // Draws as at an earlier time while this lives.
 class EarlierDraws {
  public:
-  explicit EarlierDraws(const at::Tensor& state) : before_(generator_state()) {
-    set_generator_state(state);
+  EarlierDraws(at::Device device, const std::vector<at::Tensor>& states)
+      : device_(device), before_(generator_states(device)) {
+    set_generator_states(device, states);
   }
-  ~EarlierDraws() { set_generator_state(before_); }
+  ~EarlierDraws() { set_generator_states(device_, before_); }
   EarlierDraws(const EarlierDraws&) = delete;
   EarlierDraws& operator=(const EarlierDraws&) = delete;
 
  private:
-  at::Tensor before_;
+  at::Device device_;
+  std::vector<at::Tensor> before_;
 };
 
 std::string validate_parameter(const std::string& name, const at::Tensor& tensor,
@@ -65,7 +80,7 @@ std::string validate_parameter(const std::string& name, const at::Tensor& tensor
 // used all the same.
 at::Tensor nothing_like(const at::Tensor& tensor) {
   return at::full({}, std::numeric_limits<double>::quiet_NaN(),
-                  at::TensorOptions(tensor.scalar_type()))
+                  tensor.options().requires_grad(false))
       .expand(tensor.sizes());
 }
 
@@ -157,6 +172,8 @@ std::vector<ParameterSpec> ModuleUnit::specs() const {
 
 void ModuleUnit::bind(const Arena& arena) {
   keeps_working_weights_ = arena.keeps_working_weights();
+  device_ = arena.device();
+  if (!device_.is_cpu()) made_.module->to(device_);
   for (Bound& each : bound_) each.parameter = &arena.parameter(each.name);
 }
 
@@ -357,7 +374,8 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   const bool keeps = training && (recompute_ == Recompute::kNone || again);
   if (input.tensors.empty()) {  // nothing was sent
     for (const FlowSpec& spec : inputs(saved.microbatch)) {
-      input.tensors.push_back(at::empty(spec.shape, spec.type.value_or(type_)));
+      input.tensors.push_back(
+          at::empty(spec.shape, at::TensorOptions(spec.type.value_or(type_)).device(device_)));
     }
   }
   auto own = std::make_unique<State>();
@@ -370,11 +388,11 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
 
   std::unique_ptr<EarlierDraws> draws;
   if (again) {
-    draws = std::make_unique<EarlierDraws>(generators_.at(index));
+    draws = std::make_unique<EarlierDraws>(device_, generators_.at(index));
     generators_.erase(index);
     own->buffers = copies_of_buffers(*made_.module);
   } else if (training && !keeps) {
-    generators_[index] = generator_state();
+    generators_[index] = generator_states(device_);
   }
   const at::AutoGradMode with_gradients(keeps);
   own->outputs = run(own->in, saved.microbatch);

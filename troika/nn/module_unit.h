@@ -90,10 +90,11 @@ class ModuleUnit final : public Unit {
   UnitLoss loss_;
   Recompute recompute_;
   at::ScalarType type_;
+  at::Device device_ = at::kCPU;
   bool keeps_working_weights_ = true;
   std::vector<Bound> bound_;
   // The random generator's state before each forward pass that is to run again, by microbatch.
-  std::map<int, at::Tensor> generators_;
+  std::map<int, std::vector<at::Tensor>> generators_;
   std::int64_t step_ = 0;  // that they belong to
 };
 

@@ -42,7 +42,8 @@ struct Moments {
 // Each rank's count, mean and sum of squared differences from it, combined in rank order.
 Moments moments_of_all(const at::Tensor& input, const Group& group, const Call& call) {
   const std::int64_t channels = input.size(1), count = count_per_channel(input);
-  at::Tensor own = at::zeros({2 * channels + 1}, at::kDouble);
+  const at::TensorOptions options = input.options().dtype(at::kDouble);
+  at::Tensor own = at::zeros({2 * channels + 1}, options);
   if (count > 0) {
     const auto dims = reduced_dims(input);
     const at::Tensor values = input.to(accumulated(input.scalar_type()));
@@ -52,12 +53,13 @@ Moments moments_of_all(const at::Tensor& input, const Group& group, const Call& 
         .copy_((values - per_channel(mean, values)).square_().sum(dims));
   }
   own[2 * channels] = static_cast<double>(count);
-  const at::Tensor all = at::empty({group.size(), 2 * channels + 1}, at::kDouble);
+  const at::Tensor all = at::empty({group.size(), 2 * channels + 1}, options);
   group.all_gather(all.view({-1}), own, call).wait();
 
-  Moments total{at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble), 0};
+  const at::Tensor counts = all.select(1, 2 * channels).to(at::kCPU);
+  Moments total{at::zeros({channels}, options), at::zeros({channels}, options), 0};
   for (int rank = 0; rank < group.size(); ++rank) {
-    const double theirs = all[rank][2 * channels].item<double>();
+    const double theirs = counts[rank].item<double>();
     if (theirs == 0) continue;
     const at::Tensor difference = all[rank].narrow(0, 0, channels) - total.mean;
     const double sum = total.count + theirs;
@@ -112,7 +114,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const std::int64_t channels = normalised.size(1);
     const auto dims = reduced_dims(normalised);
     const double weight = *more.weight == 0 ? 1 : *more.weight;
-    const at::Tensor sums = at::zeros({2, channels}, at::kDouble);
+    const at::Tensor sums = at::zeros({2, channels}, gradient.options().dtype(at::kDouble));
     if (*more.weight != 0) {  // what has no weight does not count, not even a NaN
       sums[0].copy_(gradient.sum(dims));
       sums[1].copy_((gradient * normalised).sum(dims));

@@ -60,8 +60,7 @@ std::int64_t Arena::master_size() const {
 
 at::Tensor Arena::allocate(std::int64_t bytes, Storage kind) {
   bytes_[static_cast<std::size_t>(kind)] += bytes;
-  if (given_device_.is_cpu()) return sharding_.shard.allocate(static_cast<std::size_t>(bytes));
-  return at::zeros({bytes}, at::TensorOptions(at::kByte).device(given_device_));
+  return sharding_.shard.allocate(static_cast<std::size_t>(bytes), given_device_);
 }
 
 void Arena::allocate_storages() {

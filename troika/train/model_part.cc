@@ -115,7 +115,7 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
   }
   apply_groups(recipe.optimizer.groups, parameter_names(), specs);
   arena_ = std::make_unique<Arena>(specs, numeric_types(recipe.train.precision),
-                                   std::move(placement.sharding));
+                                   std::move(placement.sharding), placement.device);
   for (const auto& stage : stages_) stage->bind(*arena_);
 }
 

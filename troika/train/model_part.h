@@ -22,6 +22,7 @@ struct ModelPlacement {
   Sharding sharding;
   Group data = {};
   Seconds timeout = Seconds(60);
+  at::Device device = at::kCPU;
 };
 
 class ModelPart {

@@ -26,22 +26,25 @@ ModelPlacement placement_of(const Recipe& recipe, const TrainerContext& context)
   placement.sharding = sharding_of(recipe, groups.shard, groups.replicate);
   placement.data = groups.data;
   placement.timeout = context.timeout;
+  placement.device = context.device;
   return placement;
 }
 
-LoaderOptions loader_options(const Recipe& recipe, const Group& data) {
+LoaderOptions loader_options(const Recipe& recipe, const Group& data, at::Device device) {
   LoaderOptions options;
   options.global_batch_size = recipe.train.global_batch_size;
   options.micro_batch_size = recipe.train.micro_batch_size;
   options.data_rank = data.rank();
   options.data_ranks = data.size();
+  options.device = device;
   return options;
 }
 
 }  // namespace
 
-PipelineOptions pipeline_options(const Recipe& recipe) {
+PipelineOptions pipeline_options(const Recipe& recipe, at::Device device) {
   PipelineOptions options;
+  options.device = device;
   options.type = numeric_types(recipe.train.precision).compute;
   if (recipe.parallel.pipeline == 1) return options;  // every schedule is the plain one
   options.schedule = recipe.parallel.pipeline_schedule;
@@ -63,7 +66,8 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
       dataset_(std::move(dataset)),
       context_(std::move(context)),
       model_(recipe, placement_of(recipe, context_)),
-      pipeline_(model_.stages(), groups().pipeline, pipeline_options(recipe), context_.trace) {
+      pipeline_(model_.stages(), groups().pipeline, pipeline_options(recipe, context_.device),
+                context_.trace) {
   const at::NoGradGuard no_autograd;
   model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
   sync_ = context_.make_sync(model_.arena(), context_);
@@ -251,7 +255,7 @@ void Trainer::restore(const StateDict& state) {
 }
 
 void Trainer::start_loader() {
-  LoaderOptions options = loader_options(recipe_, groups().data);
+  LoaderOptions options = loader_options(recipe_, groups().data, context_.device);
   options.first_step = progress_.step + 1;
   options.first_ordinal = progress_.samples_consumed;
   loader_ = std::make_unique<Loader>(dataset_, options);
@@ -269,7 +273,7 @@ void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
   empty.valid = 0;
   while (microbatches.size() < count) {
     empty.index = static_cast<int>(microbatches.size());
-    microbatches.push_back(empty);
+    microbatches.push_back(to_device(empty, context_.device));
   }
 }
 
@@ -369,6 +373,7 @@ std::vector<Microbatch> Trainer::held_out_microbatches(IndexRange samples) const
     pad_with_empty_microbatches(
         microbatches, static_cast<std::size_t>(most_microbatches(recipe_, samples.count)));
   }
+  for (Microbatch& each : microbatches) each = to_device(std::move(each), context_.device);
   return microbatches;
 }
 

@@ -30,7 +30,7 @@ struct TrainProgress {
 };
 
 // Returns the executor's options for the schedule of a resolved recipe.
-[[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe);
+[[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe, at::Device device = at::kCPU);
 
 // Return the number of samples that an evaluation takes, over all ranks, out of `held_out`; and the
 // number after which it builds the next microbatches.

@@ -26,6 +26,7 @@ struct RankGroups {
 struct TrainerContext {
   RankGroups groups = {};
   Seconds timeout = Seconds(60);  // for one collective
+  at::Device device = at::kCPU;   // that this rank computes on
   Trace* trace = nullptr;
   // Makes the sync that keeps the replicas equal, over the parameters that this rank holds.
   std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync =

@@ -176,7 +176,8 @@ class PipelineExecutor::Execution {
     for (const FlowSpec& spec : specs) {
       at::Tensor& tensor = tensors.emplace_back();
       if (flow == Flow::kBackward && !spec.carries_gradient) continue;
-      tensor = at::empty(spec.shape, spec.type.value_or(executor_.options_.type));
+      tensor = at::empty(spec.shape, at::TensorOptions(spec.type.value_or(executor_.options_.type))
+                                         .device(executor_.options_.device));
       received.push_back(tensor);
     }
     arrivals[cell_of(schedule_, action)] = {

@@ -24,6 +24,8 @@ struct PipelineOptions {
   int virtual_stages = 1;
   // The type of the tensors between stages that do not give one themselves.
   at::ScalarType type = at::kFloat;
+  // The device that stages compute on.
+  at::Device device = at::kCPU;
 };
 
 // The result of a pass over the microbatches of a step on this rank.

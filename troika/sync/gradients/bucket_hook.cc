@@ -27,7 +27,7 @@ class Compression final : public BucketHook {
     if (!buffer.defined() || buffer.numel() != bucket.gradients.numel()) {
       const auto bytes =
           static_cast<std::size_t>(bucket.gradients.numel()) * c10::elementSize(dtype_);
-      buffer = bucket.group->allocate(bytes).view(dtype_);
+      buffer = bucket.group->allocate(bytes, bucket.gradients.device()).view(dtype_);
     }
     return buffer;
   }

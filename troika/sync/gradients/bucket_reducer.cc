@@ -19,7 +19,7 @@ BucketReducer::BucketReducer(std::vector<ReducedBucket> buckets, Front& front, O
       front_(front),
       options_(std::move(options)),
       progress_(buckets_.size()),
-      pool_(options_.shard, kUsualGradientBuffers) {}
+      pool_(options_.shard, kUsualGradientBuffers, options_.device) {}
 
 std::string BucketReducer::label_of(std::size_t bucket, std::string_view what) const {
   return buckets_[bucket].label + std::string(what) + suffix_;

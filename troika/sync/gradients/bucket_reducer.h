@@ -63,7 +63,8 @@ class BucketReducer {
     ReduceOp op = ReduceOp::kSum;
     // Takes the place of the reduction at stage 0; may be null.
     std::shared_ptr<BucketHook> hook = {};
-    Seconds timeout{60};  // for each operation
+    Seconds timeout{60};           // for each operation
+    at::Device device = at::kCPU;  // of the gradients
   };
 
   // Reduces `buckets`. `front` must outlive this.

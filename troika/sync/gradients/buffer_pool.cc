@@ -22,7 +22,7 @@ BufferPool::Buffer& BufferPool::make(std::int64_t bytes) {
     const auto outgrown = std::ranges::find(buffers_, false, &Buffer::in_use);
     if (outgrown != buffers_.end()) buffers_.erase(outgrown);
   }
-  buffers_.push_back({group_.allocate(static_cast<std::size_t>(bytes))});
+  buffers_.push_back({group_.allocate(static_cast<std::size_t>(bytes), device_)});
   return buffers_.back();
 }
 

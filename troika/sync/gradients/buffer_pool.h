@@ -12,9 +12,10 @@ namespace troika {
 
 class BufferPool {
  public:
-  // Allocates memory with `group.allocate`. Up to `usual` buffers are made before one is given that
-  // is larger than it need be.
-  BufferPool(Group group, std::size_t usual) : group_(std::move(group)), usual_(usual) {}
+  // Allocates memory of `device` with `group.allocate`. Up to `usual` buffers are made before one
+  // is given that is larger than it need be.
+  BufferPool(Group group, std::size_t usual, at::Device device = at::kCPU)
+      : group_(std::move(group)), usual_(usual), device_(device) {}
 
   // Returns `bytes` bytes with arbitrary content. Prefers a free buffer of that size, then a new
   // one up to the usual number, then a larger one, then a new one in place of a smaller one.
@@ -37,6 +38,7 @@ class BufferPool {
 
   Group group_;
   std::size_t usual_;
+  at::Device device_;
   std::vector<Buffer> buffers_;
 };
 

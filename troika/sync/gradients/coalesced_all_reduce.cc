@@ -33,8 +33,10 @@ void CoalescedAllReduce::run(std::string_view label, Seconds timeout) {
     std::int64_t elements = 0;
     for (const Parameter* parameter : parameters_) elements += elements_of(*parameter);
     const at::ScalarType type = parameters_.front()->master_type();
-    buffer_ =
-        group_.allocate(static_cast<std::size_t>(elements) * c10::elementSize(type)).view(type);
+    buffer_ = group_
+                  .allocate(static_cast<std::size_t>(elements) * c10::elementSize(type),
+                            parameters_.front()->gradient().device())
+                  .view(type);
   }
   const auto for_each_slice = [&](const auto& visit) {
     std::int64_t begin = 0;

@@ -25,7 +25,9 @@ GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial)
       position_of_(buckets_.size()),
       contributions_(buckets_.size()),
       reducer_(reduced_buckets(), *this,
-               {.shard = arena.sharding().shard, .replicate = arena.sharding().replicate}) {
+               {.shard = arena.sharding().shard,
+                .replicate = arena.sharding().replicate,
+                .device = arena.device()}) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) position_of_[buckets_[i].bucket] = i;
   for (int unit = 0; unit < arena.units(); ++unit) {
     for (const std::size_t bucket : arena.buckets_of(unit)) {

@@ -29,7 +29,7 @@ std::vector<ShardedBucket> sharded_buckets(const Arena& arena) {
 ParameterGatherer::ParameterGatherer(Arena& arena, Seconds timeout)
     : arena_(arena),
       gatherer_(sharded_buckets(arena), arena.sharding().shard, timeout),
-      pool_(arena.sharding().shard, kBuffers) {}
+      pool_(arena.sharding().shard, kBuffers, arena.device()) {}
 
 void ParameterGatherer::refresh() {
   if (arena_.sharding().stage == 0) return;
