@@ -231,10 +231,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "recipe.toml:17: [parallel] pipeline = 3 with 1 virtual stage a rank makes 3 "
                 "stages, and the "
                 "model has 2 layers"},
-        Mistake{
-            "[train]\nsteps = 10", "[parallel]\npipeline = 2\nvirtual_stages = 2",
-            "recipe.toml:18: [parallel] virtual_stages = 2: pipeline_schedule = \"1f1b\" has 1 "
-            "virtual stage a rank"},
+        Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\nvirtual_stages = 2",
+                "recipe.toml:18: [parallel] virtual_stages = 2: pipeline_schedule = \"1f1b\" has 1 "
+                "virtual stage a rank"},
         Mistake{"[train]\nsteps = 10", "[parallel]\npipeline = 2\npipeline_schedule = \"zb-v\"",
                 "recipe.toml:17: [parallel] pipeline = 2 with 2 virtual stages a rank makes 4 "
                 "stages, and the "
