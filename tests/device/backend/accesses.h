@@ -10,16 +10,10 @@
 #include <mutex>
 #include <vector>
 
+#include "device/backend/addresses.h"
 #include "device/backend/clock.h"
 
 namespace troika::test {
-
-using Address = std::uintptr_t;
-
-struct Range {
-  Address begin = 0;
-  Address end = 0;
-};
 
 // Calls the function with each contiguous run of bytes of the tensor; of one in very many runs,
 // with all that lies between its first and its last byte. The tensor may be on the device or on the

@@ -1,4 +1,4 @@
-// What a GoogleTest says of the test device.
+// The test device in a GoogleTest.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,6 +21,16 @@ class ExpectNoDeviceFault {
       ADD_FAILURE() << fault;
     }
   }
+};
+
+// Begins each test with devices that remember nothing, and fails it for their faults. Members of a
+// fixture that is derived from it may lie on a device.
+class TestDeviceFixture : public testing::Test {
+ protected:
+  TestDeviceFixture() { reset_test_devices(); }
+
+ private:
+  ExpectNoDeviceFault no_fault_;
 };
 
 }  // namespace troika::test

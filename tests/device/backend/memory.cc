@@ -1,38 +1,18 @@
 #include "device/backend/memory.h"
 
 #include <c10/util/Exception.h>
-#include <sys/mman.h>
 
 #include <cstring>
 
+#include "device/backend/accesses.h"
 #include "device/backend/late_copies.h"
+#include "device/backend/launch.h"
 #include "device/backend/timeline.h"
 
 namespace troika::test {
 namespace {
 
-constexpr std::size_t kAddresses =
-    std::size_t{16} << 30;  // of a device; capacity is less, so that holes do no harm
-constexpr std::size_t kGranularity = 512;  // as CUDA's allocator rounds
-
-// Reserves addresses only; pages come when kernels write.
-Address reserve_pages(int protection) {
-  void* const pages = mmap(nullptr, kTestDevices * kAddresses, protection,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  TORCH_CHECK(pages != MAP_FAILED, "the test device gets no addresses: ", std::strerror(errno));
-  madvise(pages, kTestDevices * kAddresses, MADV_DONTDUMP);
-  return reinterpret_cast<Address>(pages);
-}
-
-Address first_address() {
-  static const Address first = reserve_pages(PROT_NONE);
-  return first;
-}
-
-Address first_stored_byte() {
-  static const Address first = reserve_pages(PROT_READ | PROT_WRITE);
-  return first;
-}
+constexpr std::size_t kGranularity = 512;  // bytes; as CUDA's allocator rounds
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + kGranularity - 1) / kGranularity * kGranularity;
@@ -44,39 +24,15 @@ c10::CachingAllocator::Stat& total(c10::CachingAllocator::StatArray& array) {
 
 }  // namespace
 
-bool is_device_address(const void* address) {
-  const auto at = reinterpret_cast<Address>(address);
-  return at >= first_address() && at < first_address() + kTestDevices * kAddresses;
-}
-
-c10::Device device_of_address(const void* address) {
-  TORCH_CHECK(is_device_address(address), "not an address of the test device");
-  return test_device(
-      static_cast<int>((reinterpret_cast<Address>(address) - first_address()) / kAddresses));
-}
-
-void* storage_of(const void* device_address) {
-  if (device_address == nullptr) {
-    return nullptr;
-  }
-  TORCH_CHECK(is_device_address(device_address),
-              "a tensor of the test device holds a host address");
-  return reinterpret_cast<void*>(reinterpret_cast<Address>(device_address) - first_address() +
-                                 first_stored_byte());
-}
-
-void poison(void* begin, std::size_t bytes) {
-  std::memset(begin, 0xFF, bytes);
-}
-
 DeviceMemory& DeviceMemory::instance() {
   static auto* const memory = new DeviceMemory;
   return *memory;
 }
 
 DeviceMemory::DeviceMemory() {
-  for (std::size_t d = 0; d < devices_.size(); ++d) {
-    devices_[d].unused[first_address() + d * kAddresses] = kAddresses;
+  for (int device = 0; device < kTestDevices; ++device) {
+    const Range all = addresses_of(device);
+    devices_[static_cast<std::size_t>(device)].unused[all.begin] = all.end - all.begin;
   }
 }
 
@@ -124,8 +80,9 @@ bool DeviceMemory::find_block(Device& device, std::size_t size, Block& block) {
 }
 
 bool DeviceMemory::take_cached(Device& device, std::size_t size, Block& block) {
-  const auto found = device.cached.find({block.stream, size});
-  if (found == device.cached.end()) {
+  const auto found = device.cached.lower_bound({block.stream, size, 0});
+  if (found == device.cached.end() || found->second.stream != block.stream ||
+      found->second.size != size) {
     return false;
   }
   block.begin = found->second.begin;
@@ -201,8 +158,8 @@ void DeviceMemory::cache_what_ended(Device& device) {
     }
     total(device.stats.active).decrease(1);
     total(device.stats.active_bytes).decrease(block.size);
-    const std::pair key{block.stream, block.size};
-    device.cached.emplace(key, std::move(block));
+    const Place place{block.stream, block.size, block.begin};
+    device.cached.emplace(place, std::move(block));
     return true;
   });
 }
@@ -217,7 +174,7 @@ void DeviceMemory::await_other_streams(Device& device) {
 // Returns cached blocks to what any stream may take. A device waits for all of its streams before
 // it does.
 void DeviceMemory::give_back(Device& device) {
-  for (const auto& [key, block] : device.cached) {
+  for (const auto& [place, block] : device.cached) {
     AccessHistory::instance().forget({block.begin, block.begin + block.size});
     const auto hole = device.unused.emplace(block.begin, block.size).first;
     const auto next = std::next(hole);
@@ -308,6 +265,9 @@ LimitDeviceMemory::~LimitDeviceMemory() {
 }
 
 void reset_test_devices() {
+  for (int stream = 0; stream < kStreams; ++stream) {
+    wait_on_host(Timeline::instance().of_stream(stream));
+  }
   DeviceMemory::instance().emptyCache();
   AccessHistory::instance().forget({0, ~Address{0}});
   for (int device = 0; device < kTestDevices; ++device) {

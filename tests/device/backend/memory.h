@@ -1,25 +1,19 @@
-// Device memory. An address that a tensor holds lies in a range of pages that nothing may touch.
-// What is stored there lies at a fixed distance, in pages that only kernels of the back end find: a
-// host pointer to a tensor's data crashes at any time, also while other threads run kernels.
+// The allocator of the test devices.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <array>
 #include <map>
+#include <mutex>
 #include <set>
+#include <tuple>
+#include <vector>
 
-#include "device/backend/accesses.h"
+#include "device/backend/addresses.h"
+#include "device/backend/clock.h"
 
 namespace troika::test {
-
-// Returns where the bytes at this address of device memory really lie.
-[[nodiscard]] void* storage_of(const void* device_address);
-[[nodiscard]] bool is_device_address(const void* address);
-[[nodiscard]] c10::Device device_of_address(const void* address);
-
-// Overwrites memory that has no values yet: with NaN in every floating-point type, and with -1 in
-// every integer.
-void poison(void* begin, std::size_t bytes);
 
 // Hands out the memory of all test devices as LibTorch's allocator for CUDA does: what a tensor
 // leaves is given again to the stream that it was allocated on, once the streams of recordStream()
@@ -52,10 +46,11 @@ class DeviceMemory final : public c10::DeviceAllocator {
     std::set<int> others;  // which recordStream() named
     Clock last_use;        // what these streams had been given to do when it was freed
   };
+  using Place = std::tuple<int, std::size_t, Address>;  // stream, size, first byte
   struct Device {
     std::size_t capacity = kDefaultCapacity;
-    std::map<Address, std::size_t> unused;                     // by first byte: sizes
-    std::multimap<std::pair<int, std::size_t>, Block> cached;  // by stream and size
+    std::map<Address, std::size_t> unused;  // by first byte: sizes
+    std::map<Place, Block> cached;
     std::vector<Block> waiting;  // freed, but perhaps in use on other streams
     c10::CachingDeviceAllocator::DeviceStats stats;
   };
