@@ -41,9 +41,12 @@ std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
 
 at::Tensor tensor_on(const at::Tensor& memory, std::int64_t byte, at::IntArrayRef sizes,
                      at::IntArrayRef strides, at::ScalarType dtype) {
-  return at::from_blob(
-      static_cast<std::byte*>(memory.data_ptr()) + byte, sizes, strides,
-      [memory](void*) { (void)memory; }, at::TensorOptions(dtype));
+  return at::for_blob(static_cast<std::byte*>(memory.data_ptr()) + byte, sizes)
+      .strides(strides)
+      .deleter([memory](void*) { (void)memory; })
+      .options(memory.options().dtype(dtype))
+      .target_device(memory.device())
+      .make_tensor();
 }
 
 at::Tensor leaf_on(const at::Tensor& tensor) {

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/device/device.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/nn/sync_batch_norm.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
@@ -39,12 +40,22 @@ ValidationError validate_options(const DataParallelOptions& options) {
   return {};
 }
 
+// All of it lies where the first parameter does.
+ValidationError validate_device(const torch::nn::Module& module, const NamedTensor& each) {
+  const NamedTensor first = detail::parameters_of(module).front();
+  if (each.tensor.device() == first.tensor.device()) return {};
+  return {quote(each.name, 200) + " is on " + name_of(each.tensor.device()) + ", and " +
+              quote(first.name, 200) + " on " + name_of(first.tensor.device()),
+          "a replica lies on one device: call module->to(device) before DataParallel is made"};
+}
+
 ValidationError validate_module(const torch::nn::Module* module) {
   if (module == nullptr) {
     return {"DataParallel is given no module", "make it first: a holder made of nullptr is empty"};
   }
   for (const NamedTensor& each : detail::parameters_of(*module)) {
     ValidationError problem = detail::validate_tensor("parameter", each);
+    if (problem.text.empty()) problem = validate_device(*module, each);
     if (problem.text.empty() && each.tensor.requires_grad()) {
       problem = detail::validate_trained(each);
     }
@@ -52,6 +63,7 @@ ValidationError validate_module(const torch::nn::Module* module) {
   }
   for (const NamedTensor& each : detail::buffers_of(*module)) {
     ValidationError problem = detail::validate_tensor("buffer", each);
+    if (problem.text.empty()) problem = validate_device(*module, each);
     if (!problem.text.empty()) return problem;
   }
   if (!detail::trained_of(*module).empty()) return {};

@@ -66,10 +66,13 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
 GradientBuckets::Options GradientAverager::bucket_options() const {
   using Facts = GradientBuckets::Options::Facts;
   const bool exact = weight_.normalization() == StepWeight::Normalization::kAfterReduction;
+  const at::Device device = slots_.front().device;
+  const bool in_padding = exact && options_.zero_stage == 0 && device.is_cpu();
   return {.sizes = options_.buckets,
           .stage = options_.zero_stage,
-          .facts = exact && options_.zero_stage == 0 ? Facts::kInPadding : Facts::kSeparate,
-          .facts_dtype = exact ? slots_.front().dtype : at::kDouble};
+          .facts = in_padding ? Facts::kInPadding : Facts::kSeparate,
+          .facts_dtype = exact ? slots_.front().dtype : at::kDouble,
+          .device = device};
 }
 
 std::unique_ptr<BucketReducer> GradientAverager::make_reducer() {
@@ -82,7 +85,8 @@ std::unique_ptr<BucketReducer> GradientAverager::make_reducer() {
                                          BucketReducer::Options{.shard = group_,
                                                                 .op = ReduceOp::kAverage,
                                                                 .hook = options_.hook,
-                                                                .timeout = session_.timeout()});
+                                                                .timeout = session_.timeout(),
+                                                                .device = slots_.front().device});
 }
 
 void GradientAverager::remove_hooks() {

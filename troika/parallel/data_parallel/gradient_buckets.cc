@@ -110,9 +110,10 @@ void GradientBuckets::place_slots() {
 // One arena: whole gradients but at stage 2, and facts at its end.
 void GradientBuckets::allocate(const Group& group) {
   const bool whole = options_.stage < 2;
-  std::int64_t end = facts_are_apart() ? FactsMemory::kBytes : 0;
+  const bool on_host = options_.device.is_cpu();
+  std::int64_t end = facts_are_apart() && on_host ? FactsMemory::kBytes : 0;
   for (const ReducedBucket& bucket : gradients_) end += whole ? byte_size(bucket) : 0;
-  arena_ = group.allocate(static_cast<std::size_t>(end));
+  arena_ = group.allocate(static_cast<std::size_t>(end), options_.device);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     ReducedBucket& bucket = gradients_[i];
@@ -123,10 +124,12 @@ void GradientBuckets::allocate(const Group& group) {
     }
     if (options_.stage > 0) cut_into_shards(i, group);
   }
-  const std::int64_t facts_at = end - FactsMemory::kBytes;
-  facts_ = {static_cast<std::byte*>(arena_.data_ptr()) + facts_at, options_.facts_dtype};
+  if (!on_host) host_facts_ = group.allocate(FactsMemory::kBytes);
+  const at::Tensor& memory = on_host ? arena_ : host_facts_;
+  const std::int64_t facts_at = memory.numel() - FactsMemory::kBytes;
+  facts_ = {static_cast<std::byte*>(memory.data_ptr()) + facts_at, options_.facts_dtype};
   if (!facts_are_apart()) return;
-  separate_facts_ = tensor_on(arena_, facts_at, {StepFacts::kCount}, {1}, options_.facts_dtype);
+  separate_facts_ = tensor_on(memory, facts_at, {StepFacts::kCount}, {1}, options_.facts_dtype);
 }
 
 void GradientBuckets::cut_into_shards(std::size_t index, const Group& group) {
@@ -136,7 +139,8 @@ void GradientBuckets::cut_into_shards(std::size_t index, const Group& group) {
   const auto rank = static_cast<std::size_t>(group.rank());
   const std::int64_t begin = borders[rank], own = bucket.counts[rank];
   const auto make = [&](std::int64_t elements) {
-    return group.allocate(static_cast<std::size_t>(elements * size_of(bucket.dtype)))
+    return group
+        .allocate(static_cast<std::size_t>(elements * size_of(bucket.dtype)), options_.device)
         .view(bucket.dtype);
   };
   ShardedBucket& values = values_.emplace_back();

@@ -27,6 +27,8 @@ class GradientBuckets {
     // in that bucket's dtype. kSeparate gives them a separate tensor in `facts_dtype`.
     enum class Facts { kInPadding, kSeparate } facts = Facts::kInPadding;
     at::ScalarType facts_dtype = at::kDouble;
+    // Of gradients and values. Facts of another than the host's are kSeparate, in host memory.
+    at::Device device = at::kCPU;
   };
   // The slots that share a bucket, in ascending order, bucket by bucket.
   using Plan = std::vector<std::vector<std::size_t>>;
@@ -70,6 +72,7 @@ class GradientBuckets {
   std::vector<ShardedBucket> values_;
   std::vector<std::int64_t> own_begins_;
   at::Tensor arena_;
+  at::Tensor host_facts_;  // where the arena is not the host's
   FactsMemory facts_;
   at::Tensor separate_facts_;
 };

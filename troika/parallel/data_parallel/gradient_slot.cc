@@ -48,6 +48,7 @@ std::vector<GradientSlot> make_slots(std::span<const NamedTensor> parameters) {
     slots.push_back({.name = each.name,
                      .parameter = each.tensor,
                      .dtype = each.tensor.scalar_type(),
+                     .device = each.tensor.device(),
                      .sizes = each.tensor.sizes().vec(),
                      .strides = strides_of_gradient(each.tensor),
                      .view = {},

@@ -19,6 +19,7 @@ struct GradientSlot {
   std::string name;
   at::Tensor parameter;
   at::ScalarType dtype;
+  at::Device device;
   std::vector<std::int64_t> sizes;  // of the parameter when it was taken in
   // The strides that AccumulateGrad gave a gradient then: the parameter's where they are dense,
   // else row-major. They stay the same on all ranks, even if the parameter's change on some.

@@ -59,12 +59,14 @@ void ParameterShards::drop_gradients() {
 }
 
 double ParameterShards::sum_of_squares() const {
-  double sum = 0;
+  at::Tensor sum;
   for (const Shard& shard : shards_) {
     const at::Tensor& gradient = shard.values.grad();
-    if (gradient.defined()) sum += gradient.to(at::kDouble).square().sum().item<double>();
+    if (!gradient.defined()) continue;
+    const at::Tensor own = gradient.to(at::kDouble).square().sum();
+    sum = sum.defined() ? sum + own : own;
   }
-  return sum;
+  return sum.defined() ? sum.item<double>() : 0;
 }
 
 void ParameterShards::scale_gradients(double factor) {

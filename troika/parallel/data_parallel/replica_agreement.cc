@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/device/device.h>
 #include <troika/parallel/data_parallel/replica_agreement.h>
 
 #include <ATen/ATen.h>
@@ -19,6 +20,7 @@ std::string describe(std::string_view kind, const NamedTensor& named) {
   const at::Tensor& tensor = named.tensor;
   text << kind << " " << quote(named.name, 200) << " is " << c10::toString(tensor.scalar_type())
        << " " << tensor.sizes();
+  if (!tensor.is_cpu()) text << " on " << c10::DeviceTypeName(tensor.device().type(), true);
   if (kind != "parameter") return text.str();
   text << (tensor.requires_grad() ? ", trained" : ", frozen");
   // Gradients have them, too.
@@ -67,7 +69,7 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
   const at::Tensor packed = at::empty({static_cast<std::int64_t>(size)}, at::kByte);
   auto* next = static_cast<std::byte*>(packed.data_ptr());
   for (const NamedTensor& each : tensors) {
-    const at::Tensor rows = each.tensor.detach().contiguous();
+    const at::Tensor rows = to_host(each.tensor.detach()).contiguous();
     std::memcpy(next, rows.const_data_ptr(), rows.nbytes());
     next += rows.nbytes();
   }
@@ -78,7 +80,7 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
   for (const NamedTensor& each : tensors) {
     // Aligned for its type, and with rows as on the root.
     const at::Tensor rows =
-        at::empty(each.tensor.sizes(), each.tensor.options().requires_grad(false));
+        at::empty(each.tensor.sizes(), at::TensorOptions(each.tensor.scalar_type()));
     std::memcpy(rows.data_ptr(), next, rows.nbytes());
     each.tensor.copy_(rows);
     next += rows.nbytes();
@@ -90,9 +92,9 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
 ValidationError validate_tensor(std::string_view kind, const NamedTensor& named) {
   const at::Tensor& tensor = named.tensor;
   const std::string name = std::string(kind) + " " + quote(named.name, 200);
-  const std::string hint = "parameters and buffers are dense tensors in host memory";
-  if (!tensor.is_cpu()) return {name + " is not in host memory", hint};
-  if (tensor.layout() != at::kStrided) return {name + " is not a dense tensor", hint};
+  if (tensor.is_meta() || tensor.layout() != at::kStrided) {
+    return {name + " is not a dense tensor with values", "parameters and buffers are such tensors"};
+  }
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     return {name + " has several elements at one address, as expand() makes them",
             "register the tensor's clone() instead"};

@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
+#include <troika/device/device.h>
 #include <troika/parallel/data_parallel/value_agreement.h>
 
 #include <troika/nn/module_tensors.h>
@@ -16,7 +17,7 @@ namespace troika::detail {
 namespace {
 
 at::Tensor rows_of(const NamedTensor& named) {
-  return named.tensor.detach().contiguous();
+  return to_host(named.tensor.detach()).contiguous();
 }
 
 // A tensor that is not the same on some ranks as on rank 0.

@@ -19,7 +19,7 @@ void WriteTracker::find_moves() {
     const at::Tensor& parameter = slots_[i].parameter;
     if (parameter.const_data_ptr() == data_[i]) [[likely]]
       continue;
-    if (parameter.scalar_type() != slots_[i].dtype || !parameter.is_cpu() ||
+    if (parameter.scalar_type() != slots_[i].dtype || parameter.device() != slots_[i].device ||
         parameter.sizes() != at::IntArrayRef(slots_[i].sizes)) {
       throw UsageError(title_of(slots_[i]) +
                            " has changed its dtype, device or shape since DataParallel "
