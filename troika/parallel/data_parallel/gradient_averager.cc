@@ -2,6 +2,7 @@
 #include <troika/parallel/data_parallel/gradient_averager.h>
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -188,6 +189,9 @@ void GradientAverager::end_pass() {
   if (!averages_) return;
   start_side_operations();
   finalize(wait_for_buckets());
+  // Parameters are to be written to next. A guard around the whole loop would go on with copies of
+  // the values before.
+  at::autocast::clear_cache();
 }
 
 bool GradientAverager::average_without_batch() {
