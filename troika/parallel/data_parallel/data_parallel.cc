@@ -101,12 +101,15 @@ struct Replica::Impl {
   // Throws naming a parameter that is trained now and was not when this was made.
   static void check_for_new_parameters(const torch::nn::Module& module,
                                        const std::unordered_set<const void*>& known);
+  // Throws UsageError where the optimiser's step is collective.
+  void refuse_join_without_step() const;
 
   Session session;
   std::shared_ptr<torch::nn::Module> module;
   std::shared_ptr<GradientAverager> averager;
   int zero_stage = 0;
   bool synchronises_batch_norm = false;
+  bool has_scaler = false;
 };
 
 Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> the_module, Session the_session,
@@ -169,6 +172,19 @@ void Replica::Impl::check_for_new_parameters(const torch::nn::Module& module,
   }
 }
 
+void Replica::Impl::refuse_join_without_step() const {
+  const std::string without = "join() without the optimiser's step, with ";
+  if (has_scaler) {
+    throw UsageError(without + "a GradScaler",
+                     "write model.join([&] { scaler.step(optimizer); scaler.update(); }): ranks "
+                     "skip steps, and change the scale, together");
+  }
+  if (zero_stage > 0) {
+    throw UsageError(without + "zero_stage = " + std::to_string(zero_stage),
+                     "write model.join([&] { optimizer.step(); }): every rank updates its shard");
+  }
+}
+
 Replica::Replica(std::shared_ptr<torch::nn::Module> module, Session session,
                  DataParallelOptions options)
     : impl_(std::make_unique<Impl>(std::move(module), std::move(session), std::move(options))) {}
@@ -199,11 +215,7 @@ void Replica::join(const std::function<void()>& step) {
                      "give every rank the same number of batches, as the sampler does with "
                      "Tail::kPad or Tail::kDrop");
   }
-  if (!step && impl().zero_stage > 0) {
-    throw UsageError("join() without the optimiser's step, with zero_stage = " +
-                         std::to_string(impl().zero_stage),
-                     "write model.join([&] { optimizer.step(); }): every rank updates its shard");
-  }
+  if (!step) impl().refuse_join_without_step();
   double steps = 0;
   while (impl().averager->average_without_batch()) {
     ++steps;
@@ -279,6 +291,10 @@ detail::UpdateAccess Replica::update_access() {
   return detail::UpdateAccess({averager, &averager->optimizer()});
 }
 
+void Replica::expect_collective_steps() {
+  impl().has_scaler = true;
+}
+
 std::int64_t Replica::memory_bytes() const {
   return impl().averager->bytes();
 }
@@ -289,6 +305,10 @@ void detail::UpdateAccess::begin_step() const {
 
 void detail::UpdateAccess::end_step() const {
   access_->end_update();
+}
+
+void detail::UpdateAccess::skip_step() const {
+  access_->skip_update();
 }
 
 void detail::UpdateAccess::zero_grad() const {

@@ -84,6 +84,8 @@ class UpdateAccess {
   explicit UpdateAccess(std::shared_ptr<OptimizerAccess> access) : access_(std::move(access)) {}
   void begin_step() const;
   void end_step() const;
+  // Tells that the step of an average is left out.
+  void skip_step() const;
   void zero_grad() const;
   [[nodiscard]] double clip_grad_norm(double max_norm) const;
   // Names the shards that this rank updates: its rank, and a digest of how parameters are cut.
@@ -95,6 +97,13 @@ class UpdateAccess {
 
  private:
   std::shared_ptr<OptimizerAccess> access_;
+};
+
+// The interface of an optimiser that has to know when a GradScaler leaves its step out.
+class StepSkipper {
+ public:
+  virtual ~StepSkipper() = default;
+  virtual void skip_step() = 0;
 };
 
 }  // namespace detail
@@ -144,7 +153,7 @@ class Replica {
   // same state of the optimiser. If a rank gives none, all parameters and buffers are taken at the
   // end from a rank that had batches to the last. Throws UsageError if the module synchronises
   // batch-norm, whose forward passes need every rank. Throws UsageError without `step` with ZeRO,
-  // whose steps need every rank.
+  // whose steps need every rank, and with a GradScaler, whose steps do.
   void join(const std::function<void()>& step = {});
 
   // Collective: gives all ranks the parameters and buffers of `root`.
@@ -173,6 +182,9 @@ class Replica {
   [[nodiscard]] std::vector<at::Tensor> shards() const;
   [[nodiscard]] std::vector<at::Tensor> shards_of(const std::vector<at::Tensor>& parameters) const;
   [[nodiscard]] detail::UpdateAccess update_access();
+  // Tells that steps are collective at any stage, as those of a GradScaler are: join() then needs
+  // one.
+  void expect_collective_steps();
   // Returns the bytes of gradients, and from zero_stage 1 on of values, with buffers. The
   // optimiser's state for shards() is not included. At stage 0 values have separate memory.
   [[nodiscard]] std::int64_t memory_bytes() const;

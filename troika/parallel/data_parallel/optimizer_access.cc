@@ -96,18 +96,27 @@ void OptimizerAccess::check_saved_shards(const std::string* saved) const {
                              : "each rank loads what it has saved, in a job of as many ranks");
 }
 
+void OptimizerAccess::refuse_missing_model() const {
+  if (has_model_) return;
+  throw UsageError("a step of a ZeroRedundancyOptimizer whose DataParallel is gone",
+                   "make a new optimiser with each DataParallel");
+}
+
 void OptimizerAccess::begin_update() {
   if (!shards_) return;
-  if (!has_model_) {
-    throw UsageError("a step of a ZeroRedundancyOptimizer whose DataParallel is gone",
-                     "make a new optimiser with each DataParallel");
-  }
+  refuse_missing_model();
   checker_.begin_update();
 }
 
 void OptimizerAccess::end_update() {
   has_gradients_ = false;
   if (shards_) shards_->gather();
+}
+
+void OptimizerAccess::skip_update() {
+  if (!shards_) return;
+  refuse_missing_model();
+  has_gradients_ = false;
 }
 
 void OptimizerAccess::zero_grad() {

@@ -37,6 +37,8 @@ class OptimizerAccess {
   // whole again.
   void begin_update();
   void end_update();
+  // Takes the place of both where the step is left out: its average counts as used.
+  void skip_update();
   void zero_grad();
   // Scales gradients as ZeroRedundancyOptimizer::clip_grad_norm() does. Collective from stage 1 on.
   double clip_grad_norm(double max_norm);
@@ -48,6 +50,8 @@ class OptimizerAccess {
   void refuse_unused_gradients() const;
 
  private:
+  void refuse_missing_model() const;
+
   std::span<const GradientSlot> slots_;
   ParameterShards* shards_;
   ReplicaChecker& checker_;

@@ -22,7 +22,7 @@ namespace troika {
 // Updates this rank's shards with `Optimizer`. Shards are flat, so it must work element by element,
 // as all of torch::optim do but LBFGS.
 template <class Optimizer>
-class ZeroRedundancyOptimizer : public Optimizer {
+class ZeroRedundancyOptimizer : public Optimizer, public detail::StepSkipper {
   static_assert(!std::is_same_v<Optimizer, torch::optim::LBFGS>,
                 "LBFGS needs whole parameters: use zero_stage = 0");
 
@@ -74,6 +74,8 @@ class ZeroRedundancyOptimizer : public Optimizer {
   }
 
  private:
+  void skip_step() override { access_.skip_step(); }
+
   static constexpr const char* kShardsKey = "troika_shards";
   static std::vector<torch::optim::OptimizerParamGroup> shards_of(
       Replica& model, const std::vector<torch::optim::OptimizerParamGroup>& groups) {
