@@ -54,6 +54,14 @@ class Examples(Launching):
         # One rank sees as many samples, in steps of half as many.
         self.assertIn("steps of the ranks 17,", self.epochs_of(1, program)[0])
 
+    def test_an_example_of_mixed_precision(self):
+        program = self.program("own-amp")
+        for line in self.epochs_of(2, program, "bf16"):
+            self.assertIn("32 of 32 steps taken, scale 1", line)
+        first, *others = self.epochs_of(2, program, "fp16")
+        self.assertRegex(first, "2[0-9] of 32 steps taken, scale")
+        self.assertIn("32 of 32 steps taken", others[-1])
+
     def test_an_example_of_zero(self):
         program = self.program("own-zero")
         kept = {}
