@@ -9,7 +9,7 @@
 namespace troika::test {
 namespace {
 
-constexpr std::size_t kAddresses = std::size_t{16} << 30;  // of a device
+constexpr std::size_t kAddresses = 2 * kDefaultCapacity;  // of a device
 
 // Reserves addresses only: pages come when kernels write.
 Address reserve_pages(int protection) {

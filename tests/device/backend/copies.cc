@@ -116,5 +116,13 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
 }
 
+// A copy resolves a conjugate or a negative itself. LibTorch would clone it first, which is a copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
 }  // namespace
 }  // namespace troika::test
