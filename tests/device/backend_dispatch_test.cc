@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "device/backend/checks.h"
+#include "device/backend/streams.h"
 
 namespace troika::test {
 namespace {
@@ -96,6 +97,16 @@ TEST_F(DeviceDispatch, ViewsShareMemoryAndVersion) {
   ones_.unfold(0, 2, 1).select(0, 1).fill_(5);
   EXPECT_EQ(ones_.sum().item<double>(), 11);
   EXPECT_GT(ones_._version(), version);
+}
+
+TEST_F(DeviceDispatch, KnowsWhichListsAreWritten) {
+  const std::vector<at::Tensor> parameters{ones_.clone(), ones_.clone()};
+  const std::vector<at::Tensor> gradients{ones_.clone(), ones_.clone()};
+  at::_fused_sgd_(parameters, gradients, {}, 0, 0, 0.5, 0, false, false, true);
+  const c10::StreamGuard guard(other_stream());
+  EXPECT_THAT([&] { return parameters[1] + 1; },
+              ThrowsMessage<c10::Error>(HasSubstr("aten::_fused_sgd_ on stream 0 writes")));
+  EXPECT_EQ(take_device_faults().size(), 1);
 }
 
 TEST_F(DeviceDispatch, WorksInInferenceMode) {
