@@ -4,7 +4,7 @@
 namespace troika::test {
 namespace {
 
-namespace F = torch::nn::functional;
+namespace functional = torch::nn::functional;
 
 class DeviceLayers : public TestDeviceFixture, public testing::WithParamInterface<OperatorCase> {};
 
@@ -17,7 +17,7 @@ const OperatorCase kLayers[] = {
      [] {
        return Tensors{normal({2, 5, 4}), normal({3, 4}), normal({3})};
      },
-     [](const Tensors& in) { return F::linear(in[0], in[1], in[2]); }},
+     [](const Tensors& in) { return functional::linear(in[0], in[1], in[2]); }},
     {"convolution",
      [] {
        return Tensors{normal({2, 4, 7, 6}), normal({6, 2, 3, 3}), normal({6})};
@@ -79,15 +79,18 @@ const OperatorCase kLayers[] = {
        return Tensors{normal({7, 3}), below(7, {2, 5})};
      },
      [](const Tensors& in) {
-       return F::embedding(in[1], in[0], F::EmbeddingFuncOptions().padding_idx(2));
+       return functional::embedding(in[1], in[0],
+                                    functional::EmbeddingFuncOptions().padding_idx(2));
      }},
     {"embedding_bag",
      [] {
        return Tensors{normal({7, 3}), below(7, {2, 5})};
      },
-     [](const Tensors& in) { return F::embedding_bag(in[1], in[0]); }},
+     [](const Tensors& in) { return functional::embedding_bag(in[1], in[0]); }},
     {"dropout", [] { return Tensors{normal({50})}; },
-     [](const Tensors& in) { return F::dropout(in[0], F::DropoutFuncOptions().p(0.3)); }},
+     [](const Tensors& in) {
+       return functional::dropout(in[0], functional::DropoutFuncOptions().p(0.3));
+     }},
     {"max_pool",
      [] {
        return Tensors{normal({2, 3, 6, 6})};
@@ -159,8 +162,8 @@ const OperatorCase kActivations[] = {
     {"elu", [] { return Tensors{normal({9})}; }, [](const Tensors& in) { return at::elu(in[0]); }},
 };
 
-at::Tensor cross_entropy(const Tensors& in, const F::CrossEntropyFuncOptions& options) {
-  return F::cross_entropy(in[0], in[1], options);
+at::Tensor cross_entropy(const Tensors& in, const functional::CrossEntropyFuncOptions& options) {
+  return functional::cross_entropy(in[0], in[1], options);
 }
 
 const OperatorCase kLosses[] = {
@@ -168,14 +171,14 @@ const OperatorCase kLosses[] = {
      [] {
        return Tensors{normal({6, 5}), below(5, {6})};
      },
-     [](const Tensors& in) { return F::cross_entropy(in[0], in[1]); }},
+     [](const Tensors& in) { return functional::cross_entropy(in[0], in[1]); }},
     {"cross_entropy_sum_ignored",
      [] {
        return Tensors{normal({6, 5}), below(5, {6})};
      },
      [](const Tensors& in) {
-       return cross_entropy(in,
-                            F::CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(2));
+       return cross_entropy(
+           in, functional::CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(2));
      }},
     {"cross_entropy_smoothed",
      [] {
@@ -183,47 +186,49 @@ const OperatorCase kLosses[] = {
      },
      [](const Tensors& in) {
        return cross_entropy(
-           in, F::CrossEntropyFuncOptions().reduction(torch::kNone).label_smoothing(0.1));
+           in, functional::CrossEntropyFuncOptions().reduction(torch::kNone).label_smoothing(0.1));
      }},
     {"cross_entropy_weighted",
      [] {
        return Tensors{normal({6, 5}), below(5, {6}), normal({5})};
      },
      [](const Tensors& in) {
-       return cross_entropy(in, F::CrossEntropyFuncOptions().weight(in[2].detach().abs())) +
+       return cross_entropy(in,
+                            functional::CrossEntropyFuncOptions().weight(in[2].detach().abs())) +
               in[2].sum();
      }},
     {"cross_entropy_of_probabilities",
      [] {
        return Tensors{normal({6, 5}), normal({6, 5}).softmax(1)};
      },
-     [](const Tensors& in) { return F::cross_entropy(in[0], in[1]); }},
+     [](const Tensors& in) { return functional::cross_entropy(in[0], in[1]); }},
     {"cross_entropy_of_pixels",
      [] {
        return Tensors{normal({2, 5, 3, 3}), below(5, {2, 3, 3})};
      },
-     [](const Tensors& in) { return F::cross_entropy(in[0], in[1]); }},
+     [](const Tensors& in) { return functional::cross_entropy(in[0], in[1]); }},
     {"mse",
      [] {
        return Tensors{normal({6}), normal({6})};
      },
-     [](const Tensors& in) { return F::mse_loss(in[0], in[1]); }},
+     [](const Tensors& in) { return functional::mse_loss(in[0], in[1]); }},
     {"smooth_l1",
      [] {
        return Tensors{normal({6}), normal({6})};
      },
-     [](const Tensors& in) { return F::smooth_l1_loss(in[0], in[1]); }},
+     [](const Tensors& in) { return functional::smooth_l1_loss(in[0], in[1]); }},
     {"binary_cross_entropy_with_logits",
      [] {
        return Tensors{normal({6}), normal({6}).sigmoid()};
      },
-     [](const Tensors& in) { return F::binary_cross_entropy_with_logits(in[0], in[1]); }},
+     [](const Tensors& in) { return functional::binary_cross_entropy_with_logits(in[0], in[1]); }},
     {"kl_div",
      [] {
        return Tensors{normal({6, 3}).log_softmax(1), normal({6, 3}).softmax(1)};
      },
      [](const Tensors& in) {
-       return F::kl_div(in[0], in[1], F::KLDivFuncOptions().reduction(torch::kBatchMean));
+       return functional::kl_div(in[0], in[1],
+                                 functional::KLDivFuncOptions().reduction(torch::kBatchMean));
      }},
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::HPU);
 
-c10::Device device_or_current(std::optional<c10::Device> device) {
+c10::Device given_or_current(std::optional<c10::Device> device) {
   return device.has_value() && device->has_index() ? *device : test_device(current_device());
 }
 
@@ -34,7 +34,7 @@ at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                  std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
   check_layout(layout, pin_memory);
-  const c10::DeviceGuard guard(device_or_current(device));
+  const c10::DeviceGuard guard(given_or_current(device));
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &DeviceMemory::instance(), kKeys,
                                    c10::dtype_or_default(dtype), format);
 }
@@ -43,7 +43,7 @@ at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
                          std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
                          std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
-  const c10::DeviceGuard guard(device_or_current(device));
+  const c10::DeviceGuard guard(given_or_current(device));
   return at::detail::empty_strided_generic(
       C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides), &DeviceMemory::instance(),
       kKeys, c10::dtype_or_default(dtype));
@@ -98,7 +98,7 @@ const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef sizes,
   if (format.has_value()) {
     impl->empty_tensor_restride(*format);
   }
-  return self;
+  return self;  // NOLINT(bugprone-return-const-ref-from-parameter): LibTorch's signature
 }
 
 at::Tensor& set_storage(at::Tensor& self, c10::Storage source, c10::SymInt offset,

@@ -38,7 +38,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
 }  // namespace
 
 at::Generator new_generator(c10::DeviceIndex device) {
-  const int index = device < 0 ? current_device() : device;
+  const int index = device_or_current(device);
   return at::make_generator<DeviceGenerator>(test_device(index), at::detail::createCPUGenerator());
 }
 
@@ -50,7 +50,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     }
     return all;
   }();
-  return generators->at(static_cast<std::size_t>(device < 0 ? current_device() : device));
+  return generators->at(static_cast<std::size_t>(device_or_current(device)));
 }
 
 at::Generator host_generator(const at::Generator& generator) {

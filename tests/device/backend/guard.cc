@@ -95,7 +95,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeStream(const c10::Stream& stream) const override { wait_for_stream(stream); }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    const int index = device < 0 ? current_device() : device;
+    const int index = device_or_current(device);
     count_event(&DeviceCounters::device_synchronizations);
     check_device_synchronization(index);
     for (int id = 0; id < kStreamsPerDevice; ++id) {

@@ -6,7 +6,7 @@
 #include "device/backend/pinned.h"
 #include "device/backend/timeline.h"
 
-namespace at {  // where the registry looks for the class by its name
+namespace at {  // the registry's
 
 class TestDeviceHooks final : public HPUHooksInterface {
  public:
@@ -20,13 +20,15 @@ class TestDeviceHooks final : public HPUHooksInterface {
 
   [[nodiscard]] DeviceIndex deviceCount() const override { return troika::test::kTestDevices; }
   [[nodiscard]] DeviceIndex getCurrentDevice() const override {
-    return troika::test::current_device();
+    return static_cast<DeviceIndex>(troika::test::current_device());
   }
   void setCurrentDevice(DeviceIndex device) const override {
     troika::test::exchange_current_device(troika::test::test_device(device).index());
   }
   [[nodiscard]] DeviceIndex exchangeDevice(DeviceIndex device) const override {
-    return troika::test::exchange_current_device(troika::test::test_device(device).index());
+    const int before = troika::test::current_device();
+    setCurrentDevice(device);
+    return static_cast<DeviceIndex>(before);
   }
   [[nodiscard]] DeviceIndex maybeExchangeDevice(DeviceIndex device) const override {
     return device < 0 ? getCurrentDevice() : exchangeDevice(device);

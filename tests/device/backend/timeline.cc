@@ -7,7 +7,7 @@
 namespace troika::test {
 namespace {
 
-thread_local c10::DeviceIndex device_of_thread = 0;
+thread_local int device_of_thread = 0;
 thread_local std::array<c10::StreamId, kTestDevices> streams_of_thread{};
 
 }  // namespace
@@ -81,16 +81,20 @@ bool Timeline::has_ended(int stream) {
   return look(streams_[index], looks_[index]);
 }
 
-c10::DeviceIndex current_device() noexcept {
+int current_device() noexcept {
   return device_of_thread;
 }
 
-c10::DeviceIndex exchange_current_device(c10::DeviceIndex device) noexcept {
+int exchange_current_device(int device) noexcept {
   return std::exchange(device_of_thread, device);
 }
 
-c10::Stream current_stream(c10::DeviceIndex device) {
-  const auto index = static_cast<std::size_t>(device < 0 ? device_of_thread : device);
+int device_or_current(int index) noexcept {
+  return index < 0 ? device_of_thread : index;
+}
+
+c10::Stream current_stream(int device) {
+  const auto index = static_cast<std::size_t>(device_or_current(device));
   return c10::Stream(c10::Stream::UNSAFE, test_device(static_cast<int>(index)),
                      streams_of_thread.at(index));
 }
@@ -101,9 +105,9 @@ c10::Stream exchange_current_stream(const c10::Stream& stream) {
   return before;
 }
 
-c10::Stream pool_stream(c10::DeviceIndex device) {
+c10::Stream pool_stream(int device) {
   static std::array<std::atomic<int>, kTestDevices> next{};
-  const int index = device < 0 ? device_of_thread : device;
+  const int index = device_or_current(device);
   const int turn = next.at(static_cast<std::size_t>(index))++ % (kStreamsPerDevice - 1);
   return c10::Stream(c10::Stream::UNSAFE, test_device(index), 1 + turn);
 }

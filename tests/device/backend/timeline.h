@@ -57,11 +57,13 @@ class Timeline {
 };
 
 // The current device and its current stream are the calling thread's.
-[[nodiscard]] c10::DeviceIndex current_device() noexcept;
-c10::DeviceIndex exchange_current_device(c10::DeviceIndex device) noexcept;
-[[nodiscard]] c10::Stream current_stream(c10::DeviceIndex device);
+[[nodiscard]] int current_device() noexcept;
+int exchange_current_device(int device) noexcept;
+// Returns the index, or that of the current device for -1.
+[[nodiscard]] int device_or_current(int index) noexcept;
+[[nodiscard]] c10::Stream current_stream(int device);
 c10::Stream exchange_current_stream(const c10::Stream& stream);
 // Takes the streams of the pool in turn.
-[[nodiscard]] c10::Stream pool_stream(c10::DeviceIndex device);
+[[nodiscard]] c10::Stream pool_stream(int device);
 
 }  // namespace troika::test
