@@ -28,8 +28,9 @@ TEST_F(DeviceMemoryDeathTest, CrashesAHostPointer) {
   const at::Tensor tensor = at::ones({4}, at::TensorOptions(at::kDouble).device(test_device()));
   const auto read = [&] { return *static_cast<volatile const double*>(tensor.const_data_ptr()); };
   const auto write = [&] { *static_cast<volatile double*>(tensor.mutable_data_ptr()) = 1; };
-  EXPECT_DEATH(static_cast<void>(read()), "");
-  EXPECT_DEATH(write(), "");
+  constexpr auto kMessage = "host code touches memory of the test device";
+  EXPECT_DEATH(static_cast<void>(read()), kMessage);
+  EXPECT_DEATH(write(), kMessage);
 }
 
 TEST_F(DeviceMemoryTest, IsPoisonedUntilItIsWritten) {

@@ -1,10 +1,15 @@
 #include "device/backend/addresses.h"
 
 #include <c10/util/Exception.h>
+#include <execinfo.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace troika::test {
 namespace {
@@ -20,8 +25,37 @@ Address reserve_pages(int protection) {
   return reinterpret_cast<Address>(pages);
 }
 
+struct sigaction handler_before;
+
+void say(std::string_view words) {
+  static_cast<void>(!write(STDERR_FILENO, words.data(), words.size()));
+}
+
+// Says where host code has touched device memory. The instruction then runs, and fails, once more.
+void on_segmentation_fault(int signal, siginfo_t* fault, void* /*context*/) {
+  if (is_device_address(fault->si_addr)) {
+    say("host code touches memory of the test device:\n");
+    std::array<void*, 64> frames{};
+    const int depth = backtrace(frames.data(), static_cast<int>(frames.size()));
+    backtrace_symbols_fd(frames.data(), depth, STDERR_FILENO);
+  }
+  sigaction(signal, &handler_before, nullptr);
+}
+
+void watch_for_host_accesses() {
+  std::array<void*, 1> frame{};
+  backtrace(frame.data(), 1);  // loads a library, which a signal handler may not
+  struct sigaction handler {};
+  handler.sa_sigaction = &on_segmentation_fault;
+  handler.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &handler, &handler_before);
+}
+
 Address first_address() {
-  static const Address first = reserve_pages(PROT_NONE);
+  static const Address first = [] {
+    watch_for_host_accesses();
+    return reserve_pages(PROT_NONE);
+  }();
   return first;
 }
 

@@ -272,6 +272,7 @@ void reset_test_devices() {
   AccessHistory::instance().forget({0, ~Address{0}});
   for (int device = 0; device < kTestDevices; ++device) {
     DeviceMemory::instance().resetPeakStats(static_cast<c10::DeviceIndex>(device));
+    DeviceMemory::instance().resetAccumulatedStats(static_cast<c10::DeviceIndex>(device));
   }
   static_cast<void>(take_device_faults());
 }

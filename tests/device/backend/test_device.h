@@ -63,8 +63,8 @@ class LimitDeviceMemory {
   int device_;
 };
 
-// Gives cached blocks back and forgets faults, peaks and the history of accesses, for a test that
-// follows another in the same process. Executes copies that are still late. Counters stay.
+// Gives cached blocks back and forgets faults, statistics and the history of accesses, for a test
+// that follows another in the same process. Executes copies that are still late. Counters stay.
 void reset_test_devices();
 
 }  // namespace troika::test
