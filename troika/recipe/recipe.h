@@ -37,6 +37,7 @@ struct TrainOptions {
   std::int64_t global_batch_size = 64;
   std::int64_t micro_batch_size = 8;
   Precision precision = Precision::kAuto;
+  std::string device = "auto";
   double grad_clip = 1.0;
   std::int64_t evaluate_every_steps = 50;
   std::optional<std::int64_t> evaluation_samples;  // absent: "auto"

@@ -55,6 +55,7 @@ std::vector<Key> train_keys() {
       K::integer<&O::global_batch_size>("global_batch_size", ranges::kCount, "samples per optimiser step, over all ranks; need not divide"),
       K::integer<&O::micro_batch_size>("micro_batch_size", ranges::kCount, "samples per forward pass"),
       K::choice<&O::precision>("precision", "auto: bf16 where the machine has it natively, else fp32"),
+      K::text<&O::device>("device", "what ranks compute on: \"cpu\", \"cuda\" (the GPUs of a host in turn) or \"cuda:1\"; auto: a GPU for each rank of the host where there are so many, else the CPU"),
       K::number<&O::grad_clip>("grad_clip", ranges::kNonNegative, "largest global gradient norm; 0: off"),
       K::integer<&O::evaluate_every_steps>("evaluate_every_steps", ranges::kCountOrOff, "held-out loss this often; 0: never"),
       K::auto_integer<&O::evaluation_samples>("evaluation_samples", ranges::kPositive, "held-out samples of an evaluation; auto: 64, or a step's batch where that is more; \"all\": every one", "all"),

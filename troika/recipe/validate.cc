@@ -1,5 +1,6 @@
 #include <troika/base/text.h>
 #include <troika/config/toml_text.h>
+#include <troika/device/choose.h>
 #include <troika/loss/metric.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/validate.h>
@@ -34,6 +35,11 @@ void check_totals(const Recipe& recipe, const Origins& origins) {
                  "steps x global_batch_size x seq_len is " + toml_number(total) +
                      " tokens; the counter ends at 9e18");
   }
+}
+
+void check_device(const Recipe& recipe, const Origins& origins) {
+  const std::string refusal = device_refusal(recipe.train.device);
+  if (!refusal.empty()) origins.fail({"train.device"}, "device: " + refusal);
 }
 
 void check_metrics(const Recipe& recipe, const Origins& origins) {
@@ -89,6 +95,7 @@ void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   recipe.data.kind().check_model(recipe.data.options(), traits_of(recipe.model).sample,
                                  recipe.model.name(), origins);
   check_totals(recipe, origins);
+  check_device(recipe, origins);
   check_metrics(recipe, origins);
   check_observe(recipe, origins);
   check_split(recipe, origins, ranks);

@@ -8,6 +8,7 @@
 #include <troika/comm/failure/fault_injector.h>
 #include <troika/comm/gather.h>
 #include <troika/config/key.h>
+#include <troika/device/choose.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
 #include <troika/observe/trace.h>
@@ -116,6 +117,7 @@ void check_count(double count) {
 
 struct Session::State {
   Seconds timeout{60};
+  std::string device = "cpu";
   std::optional<Rendezvous> rendezvous;
   std::vector<Member> no_members;
   EngineOptions engine;  // what every group of the session is made with
@@ -148,6 +150,7 @@ Session Session::connect(Rendezvous rendezvous, const SessionOptions& options) {
   check_timeouts(options);
   auto state = std::make_shared<State>();
   state->timeout = timeout_of(options);
+  state->device = options.device;
   state->rendezvous.emplace(std::move(rendezvous));
   const World& world = state->rendezvous->world();
   EngineOptions& engine = state->engine;
@@ -180,6 +183,15 @@ Session Session::on(Group world, Seconds timeout) {
   state->timeout = timeout;
   state->world = std::move(world);
   return Session(std::move(state));
+}
+
+at::Device Session::device() const {
+  HostPlace place;
+  if (state_->rendezvous) {
+    const World& world = state_->rendezvous->world();
+    place = {world.local_rank, world.local_size};
+  }
+  return choose_device(state_->device, place, "device");
 }
 
 int Session::rank() const {

@@ -40,6 +40,9 @@ struct SessionOptions {
   // missing. Empty: the one in the variable TROIKA_RECORDERS, which `troika launch` sets; no files
   // where that is not set either.
   std::filesystem::path recorders = {};
+  // The device of this rank, as choose_device() takes it (device/choose.h): "auto", "cpu", "cuda",
+  // "cuda:1". The ranks of a host take its devices in turn.
+  std::string device = "auto";
   // The trace that gets every operation; may be null.
   std::shared_ptr<Trace> trace = {};
 };
@@ -74,6 +77,9 @@ class Session {
   // Returns the store of a job with more than one rank; throws InternalError otherwise.
   [[nodiscard]] Store& store() const;
 
+  // Returns the device of this rank, for module->to(session.device()): the CPU for a session on a
+  // group. Throws UsageError where there is none as the options ask for.
+  [[nodiscard]] at::Device device() const;
   // Returns the time for one collective.
   [[nodiscard]] Seconds timeout() const;
   [[nodiscard]] Deadline deadline() const { return Deadline::in(timeout()); }

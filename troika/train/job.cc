@@ -172,6 +172,7 @@ TrainerContext Job::context() const {
   context.groups = groups_;
   context.timeout = timeout();
   context.trace = trace_.get();
+  context.device = session_.device();
   return context;
 }
 

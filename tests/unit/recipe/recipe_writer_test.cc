@@ -142,10 +142,11 @@ class RandomRecipe {
     if (recipe.optimizer.kind.holds<MomentumOptions>()) {
       recipe.optimizer.kind.as<MomentumOptions>().momentum = 0.9;
     }
-    // Weights have to fit the model, and metrics to be known.
+    // Weights have to fit the model, and metrics and devices to be known.
     recipe.model.loss = LossOptions();
     recipe.train.metrics = {"perplexity"};
     recipe.train.best_metric = "none";
+    recipe.train.device = "cuda:1";
     recipe.train.early_stop_patience = 0;
     recipe.train.steps %= 1000;
     recipe.train.steps += 1;

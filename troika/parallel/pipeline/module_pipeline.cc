@@ -123,7 +123,8 @@ ModulePipeline::Impl::Impl(const std::vector<NamedUnit>& all, const UnitLoss& lo
   for (const auto& stage : stages) stage_pointers.push_back(stage.get());
   executor = std::make_unique<PipelineExecutor>(
       std::move(stage_pointers), groups.pipeline,
-      PipelineOptions{options.schedule, options.virtual_stages, options.type}, nullptr);
+      PipelineOptions{options.schedule, options.virtual_stages, options.type, options.device},
+      nullptr);
   engine.emplace(
       StepEngine::Parts{*executor, *sync, *arena, *norm_sums, executor->has_last_stage()});
 }
@@ -213,7 +214,8 @@ void ModulePipeline::Impl::make_arena() {
   sharding.microbatches_per_step = options.microbatches;
   sharding.splits_backward = splits_backward;
   sharding.buckets = options.buckets;
-  arena = std::make_unique<Arena>(specs, NumericTypes{options.type, options.type}, sharding);
+  arena = std::make_unique<Arena>(specs, NumericTypes{options.type, options.type}, sharding,
+                                  options.device);
   for (const auto& stage : stages) stage->bind(*arena);
   for (ModuleUnit* unit : units) unit->store(*arena);
   AllReduceOptions reduction;
@@ -267,6 +269,7 @@ std::vector<Microbatch> ModulePipeline::Impl::split(const TensorMap& batch) {
     microbatches[i].valid = microbatches[i].samples();
     microbatches[i].step = step + 1;
     microbatches[i].index = static_cast<int>(i);
+    microbatches[i] = to_device(std::move(microbatches[i]), options.device);
   }
   return microbatches;
 }

@@ -43,6 +43,8 @@ struct ModulePipelineOptions {
   Recompute recompute = Recompute::kNone;
   // The type of parameters and hidden states, fp32 or fp64.
   at::ScalarType type = at::kFloat;
+  // The device of this rank's units: session.device(). Batches may lie elsewhere.
+  at::Device device = at::kCPU;
   BucketSizes buckets = {};
   // The time-out of one collective or transfer. The default is the session's, or 60 s over the
   // caller's groups.

@@ -1,0 +1,75 @@
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/device/choose.h>
+#include <troika/device/device.h>
+
+#include <optional>
+
+namespace troika {
+namespace {
+
+constexpr std::string_view kAuto = "auto";
+
+std::optional<at::Device> parsed(std::string_view word) {
+  try {
+    return at::Device(std::string(word));
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+std::string setting(const std::string& key, std::string_view word) {
+  return key + " = \"" + std::string(word) + "\"";
+}
+
+}  // namespace
+
+std::string device_refusal(std::string_view word) {
+  if (word == kAuto) return "";
+  const auto device = parsed(word);
+  if (device && device->type() != at::kMeta) return "";
+  return quote(word) + " is no device; write \"auto\", \"cpu\", \"cuda\" or \"cuda:1\"";
+}
+
+// LibTorch's own count would start its CUDA hooks, for good, before a plug-in can bring them.
+int device_count(at::DeviceType type) {
+  if (type == at::kCPU) return 1;
+  if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
+  return c10::impl::VirtualGuardImpl(type).deviceCount();
+}
+
+at::Device choose_device(std::string_view word, HostPlace place, const std::string& key) {
+  if (word == kAuto) {
+    const int count = device_count(at::kCUDA);
+    if (count < place.size) return at::kCPU;
+    return {at::kCUDA, static_cast<c10::DeviceIndex>(place.rank)};
+  }
+  const std::string refusal = device_refusal(word);
+  if (!refusal.empty()) throw UsageError(key + ": " + refusal);
+  const at::Device asked = *parsed(word);
+  if (asked.is_cpu()) return at::kCPU;
+  const int count = device_count(asked.type());
+  const std::string kind = c10::DeviceTypeName(asked.type(), /*lower_case=*/true);
+  if (count == 0) {
+    throw UsageError(
+        setting(key, word) + ": this process has no " + kind + " device",
+        "`troika doctor` says what is missing; " + setting(key, "cpu") + " does without");
+  }
+  if (asked.has_index()) {
+    if (asked.index() < count) return asked;
+    throw UsageError(
+        setting(key, word) + ": there are " + plural(count, kind + " device") + ", counted from 0",
+        "CUDA_VISIBLE_DEVICES may hide others");
+  }
+  if (place.size > count) {
+    throw UsageError(setting(key, word) + ": " + plural(place.size, "rank") +
+                         " on this host, and " + plural(count, kind + " device"),
+                     "start " + plural(count, "rank") + " a host, or write " +
+                         setting(key, kind + ":0") + " to share one");
+  }
+  return {asked.type(), static_cast<c10::DeviceIndex>(place.rank)};
+}
+
+}  // namespace troika

@@ -1,0 +1,31 @@
+// Which device a rank computes on. The ranks of a host take its devices in turn.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+// The place of a rank among those of its host.
+struct HostPlace {
+  int rank = 0;
+  int size = 1;
+};
+
+// Returns why `word` names no device, as a sentence's end; empty if it does. The words are "auto",
+// "cpu", "cuda", or another of LibTorch's device types, with a number ("cuda:1") or without.
+[[nodiscard]] std::string device_refusal(std::string_view word);
+
+// Returns the number of devices of a type that this process can use.
+[[nodiscard]] int device_count(at::DeviceType type);
+
+// Returns the device that `word` stands for on this rank. "auto" is a CUDA device where there is
+// one for every rank of the host, else the CPU. A word with a number is that device, on every rank
+// of the host. Throws UsageError naming `key`, which has set the word, where there is no such
+// device, or none for each rank.
+[[nodiscard]] at::Device choose_device(std::string_view word, HostPlace place,
+                                       const std::string& key);
+
+}  // namespace troika
