@@ -92,9 +92,9 @@ void broadcast_packed(const Session& session, std::span<const NamedTensor> tenso
 ValidationError validate_tensor(std::string_view kind, const NamedTensor& named) {
   const at::Tensor& tensor = named.tensor;
   const std::string name = std::string(kind) + " " + quote(named.name, 200);
-  if (tensor.is_meta() || tensor.layout() != at::kStrided) {
-    return {name + " is not a dense tensor with values", "parameters and buffers are such tensors"};
-  }
+  const std::string hint = "parameters and buffers are dense tensors with values";
+  if (tensor.layout() != at::kStrided) return {name + " is not a dense tensor", hint};
+  if (tensor.is_meta()) return {name + " is on meta: it has no values", hint};
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     return {name + " has several elements at one address, as expand() makes them",
             "register the tensor's clone() instead"};
