@@ -1,22 +1,56 @@
 #include <ATen/ATen.h>
+#include <troika/device/device.h>
 #include <troika/train/gemm_rate.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace troika {
+namespace {
 
-double measure_gemm_rate(c10::ScalarType type, Seconds budget) {
-  constexpr std::int64_t kExtent = 512;
-  constexpr double kOperations = 2.0 * kExtent * kExtent * kExtent;
-  const at::Tensor left = at::ones({kExtent, kExtent}, type);
-  const at::Tensor right = at::ones({kExtent, kExtent}, type);
-  at::Tensor product = at::mm(left, right);  // brings threads and caches up
+// Products that take less say more of the start than of the machine: larger ones follow.
+constexpr Seconds kTooShort(1e-3);
+constexpr std::int64_t kLeastExtent = 512, kMostExtent = 8192;
+
+class Product {
+ public:
+  Product(at::Device device, c10::ScalarType type, std::int64_t extent)
+      : device_(device),
+        operations_(2 * std::pow(static_cast<double>(extent), 3)),
+        left_(at::ones({extent, extent}, at::TensorOptions(type).device(device))),
+        right_(at::ones_like(left_)),
+        product_(at::empty_like(left_)) {
+    (void)run();  // brings threads and caches up
+  }
+
+  Seconds run() {
+    const auto started = Clock::now();
+    at::mm_out(product_, left_, right_);
+    DeviceEvent::record(device_).wait(Deadline::in(Seconds(60)), "the end of a matrix product");
+    return Clock::now() - started;
+  }
+  [[nodiscard]] double operations() const { return operations_; }
+
+ private:
+  at::Device device_;
+  double operations_;
+  at::Tensor left_, right_, product_;
+};
+
+}  // namespace
+
+double measure_gemm_rate(at::Device device, c10::ScalarType type, Seconds budget) {
+  std::int64_t extent = kLeastExtent;
+  Product product(device, type, extent);
   double best = 0;
   const Deadline deadline = Deadline::in(budget);
   do {
-    const auto started = Clock::now();
-    at::mm_out(product, left, right);
-    best = std::max(best, kOperations / Seconds(Clock::now() - started).count());
+    const Seconds taken = product.run();
+    best = std::max(best, product.operations() / taken.count());
+    if (taken < kTooShort && extent < kMostExtent) {
+      extent *= 2;
+      product = Product(device, type, extent);
+    }
   } while (!deadline.passed());
   return best;
 }

@@ -2,13 +2,14 @@
 // denominator of the model FLOPs utilisation (MFU).
 #pragma once
 
-#include <c10/core/ScalarType.h>
+#include <ATen/core/Tensor.h>
 #include <troika/base/time.h>
 
 namespace troika {
 
 // Returns the best rate of a few products of square matrices, with the threads that this process
-// has, within about `budget`. The unit is operations a second; a multiply-add counts two.
-[[nodiscard]] double measure_gemm_rate(c10::ScalarType type, Seconds budget);
+// has, or on its device, within about `budget`. The unit is operations a second; a multiply-add
+// counts two.
+[[nodiscard]] double measure_gemm_rate(at::Device device, c10::ScalarType type, Seconds budget);
 
 }  // namespace troika

@@ -38,6 +38,7 @@ SessionOptions session_options(const Recipe& recipe, const std::vector<std::stri
   options.timeout = Seconds(recipe.comm.timeout_seconds);
   options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   options.recorders = folder;
+  options.device = recipe.train.device;
   options.trace = std::move(trace);
   return options;
 }

@@ -56,6 +56,10 @@ class Job {
   [[nodiscard]] Seconds storage_timeout() const { return storage_timeout_; }
 
   // Collective: returns the `value` of each rank, by rank.
+  [[nodiscard]] std::vector<std::string> gather(std::string_view text,
+                                                std::string_view label) const {
+    return session_.gather(text, label);
+  }
   [[nodiscard]] std::vector<std::int64_t> gather(std::int64_t value, const Call& call) const;
   // Tells the other ranks why this rank has failed, in any group they wait in. Any thread may call
   // it.

@@ -46,10 +46,10 @@ void log_claim(Claim claim, const std::string& folder) {
 }
 
 // Measured before the model takes memory: the matrices are no part of what the run needs.
-double gemm_rate_of(const Recipe& recipe) {
+double gemm_rate_of(const Recipe& recipe, at::Device device) {
   const double rate =
-      measure_gemm_rate(numeric_types(recipe.train.precision).compute, Seconds(0.02));
-  reset_peak(at::kCPU);
+      measure_gemm_rate(device, numeric_types(recipe.train.precision).compute, Seconds(0.02));
+  reset_peak(device);
   return rate;
 }
 
@@ -66,7 +66,8 @@ class TrainingRun {
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
                               static_cast<std::uint64_t>(recipe.seed))),
-        gemm_rate_(gemm_rate_of(recipe)),
+        device_(job.context().device),
+        gemm_rate_(gemm_rate_of(recipe, device_)),
         trainer_(recipe, dataset_, job.context()),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()) {
@@ -209,10 +210,10 @@ class TrainingRun {
   }
 
   std::string finish(const StepMetrics& last, Seconds seconds) {
-    const std::int64_t kept = tensor_memory(at::kCPU).live_bytes;  // but for copies to save
+    const std::int64_t kept = tensor_memory(device_).live_bytes;  // but for copies to save
     const std::vector<NamedTensor> model = whole_model();
     const std::string json = summary_json(recipe_, job_, trainer_, last, seconds,
-                                          {kept, tensor_memory(at::kCPU).peak_bytes}, best_);
+                                          {kept, tensor_memory(device_).peak_bytes}, best_);
     if (is_rank_zero()) {
       save_parameters(model_path(folder_), model);
       reporter_->finish();
@@ -320,6 +321,7 @@ class TrainingRun {
   BestModel best_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
+  at::Device device_;
   double gemm_rate_;
   Trainer trainer_;
   StateGatherer whole_;

@@ -52,12 +52,15 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   const auto virtual_stages = static_cast<double>(virtual_stages_per_rank(recipe.parallel));
   const auto peak_activations =
       of_all_ranks(trainer.peak_stage_activations(), "activations of all ranks");
+  const auto devices =
+      job.gather(name_of(trainer.model().arena().device()), "devices of all ranks");
   for (const Member& member : job.members()) {
     const auto rank = static_cast<std::size_t>(member.rank);
     summary["ranks"].push_back(
         {{"rank", member.rank},
          {"host", member.host},
          {"pid", member.pid},
+         {"device", devices[rank]},
          {"peak_memory_bytes", peak_memory[rank]},
          {"peak_tensor_bytes", peak_tensors[rank]},
          {"kept_tensor_bytes", kept_tensors[rank]},

@@ -1,4 +1,5 @@
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <malloc.h>
 #include <troika/base/error.h>
@@ -59,6 +60,10 @@ class MetaAllocator final : public c10::Allocator {
 // Replaces LibTorch's own.
 constexpr std::uint8_t kPriority = 100;
 
+bool is_counted_here(at::Device device) {
+  return device.is_cpu() || device.type() == at::kMeta;
+}
+
 }  // namespace
 
 void count_tensor_memory(at::DeviceType device) {
@@ -69,13 +74,19 @@ void count_tensor_memory(at::DeviceType device) {
   if (c10::GetAllocator(device) != own) c10::SetAllocator(device, own, kPriority);
 }
 
-TensorMemory tensor_memory(at::DeviceType device) {
-  const MemoryCounter& counted = counter(device);
-  return {counted.live(), counted.peak()};
+TensorMemory tensor_memory(at::Device device) {
+  if (is_counted_here(device)) {
+    const MemoryCounter& counted = counter(device.type());
+    return {counted.live(), counted.peak()};
+  }
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak};
 }
 
-void reset_peak(at::DeviceType device) {
-  counter(device).reset_peak();
+void reset_peak(at::Device device) {
+  if (is_counted_here(device)) return counter(device.type()).reset_peak();
+  c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
 }
 
 }  // namespace troika

@@ -17,9 +17,10 @@ struct TensorMemory {
 // Starts to count tensors of `device`, kCPU or kMeta (which have sizes but no memory), until the
 // process ends. Call before other threads use tensors; a second call has no effect.
 void count_tensor_memory(at::DeviceType device);
-// Returns the counts; zero for a device that is not counted. Thread-safe.
-[[nodiscard]] TensorMemory tensor_memory(at::DeviceType device);
+// Returns the counts; zero for a device that is not counted. Others than these two are always
+// counted, by LibTorch's allocator of the device. Thread-safe.
+[[nodiscard]] TensorMemory tensor_memory(at::Device device);
 // Sets the peak to the bytes that are live now. Thread-safe.
-void reset_peak(at::DeviceType device);
+void reset_peak(at::Device device);
 
 }  // namespace troika
