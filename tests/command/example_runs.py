@@ -54,6 +54,14 @@ class Examples(Launching):
         # One rank sees as many samples, in steps of half as many.
         self.assertIn("steps of the ranks 17,", self.epochs_of(1, program)[0])
 
+    def test_an_example_on_gpus(self):
+        """Where there are none, the CPU is taken, and a device that is asked for is named."""
+        program = self.program("own-gpu")
+        self.epochs_of(2, program)
+        self.assertIn("rank 1 computed on cpu", self.launch(2, program, "cpu"))
+        asked = run_in(self.folder, program, "cuda:9", status=2)
+        self.assertRegex(asked.stderr, 'device = "cuda:9": (this process has no cuda device|there are)')
+
     def test_an_example_of_mixed_precision(self):
         program = self.program("own-amp")
         for line in self.epochs_of(2, program, "bf16"):

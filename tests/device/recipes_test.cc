@@ -180,6 +180,20 @@ RANK_TEST(DeviceRecipes, Resnet, 1, 2) {
   expect_the_same(recipe, {}, rank);
 }
 
+// What a step waits for: its loss, its norm.
+RANK_TEST(DeviceRecipes, AStepReadsTheDeviceSeldom, 1, 2) {
+  const Recipe recipe = laid_out(with_sgd(gpt_recipe()), {}, rank);
+  TrainerContext context = context_of(recipe, {}, rank);
+  context.device = test_device();
+  Trainer trainer(recipe, open_dataset(recipe.data, traits_of(recipe.model).sample, 1), context);
+  (void)trainer.step();
+  const DeviceCounters before = device_counters();
+  (void)trainer.step();
+  const DeviceCounters step = device_counters() - before;
+  EXPECT_LE(step.host_reads, 2);
+  EXPECT_EQ(step.device_synchronizations, 0);
+}
+
 // Momentum and weight decay, of which the other rules do what SGD's do not show.
 RANK_TEST(DeviceRecipes, Optimisers, 1, 2) {
   for (const std::string_view kind : {"adamw", "lamb", "lars", "lion"}) {
