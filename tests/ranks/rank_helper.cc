@@ -216,7 +216,7 @@ std::vector<RankResult> expect_ranks(const std::string& function, int size,
 std::vector<std::string> usable_engines() {
   std::vector<std::string> engines;
   for (const EngineFacts& each : list_engines()) {
-    const bool other = !each.traits.exchanges() || !each.traits.carries_host_memory ||
+    const bool other = !each.traits.exchanges() || !each.traits.carries_host_memory() ||
                        each.name == "mpi";  // needs mpirun
     if (each.usable && !other) engines.push_back(each.name);
   }

@@ -133,7 +133,7 @@ std::string engine_called(std::string_view name) {
   std::string refusal;
   for (const std::string_view each : engine_words()) {
     const EngineTraits traits = traits_of_engine(each);
-    const bool offers = traits.exchanges() && traits.carries_host_memory;
+    const bool offers = traits.exchanges() && traits.carries_host_memory();
     if (offers) offered.push_back(each);
     if (each != name) continue;
     if (offers) return std::string(each);

@@ -159,7 +159,7 @@ CommReport launch_comm(const CommBenchArguments& options, const LaunchPlan& plan
   if (every && plan.nodes > 1) engines.emplace_back("auto");  // on one host it is one of the others
   for (const EngineFacts& facts : list_engines()) {
     if (!every || !facts.traits.exchanges()) continue;
-    if (!facts.traits.carries_host_memory) {
+    if (!facts.traits.carries_host_memory()) {
       report.left_out.push_back({facts.name, "it carries GPU memory; this measures host memory"});
     } else if (facts.usable) {
       engines.push_back(facts.name);

@@ -78,7 +78,7 @@ int run_as_rank(const std::string& engine) {
 
 EngineFinding examine_engine(const EngineFacts& facts) {
   EngineFinding finding{.facts = facts, .latency = {}, .bandwidth = {}, .error = ""};
-  if (!facts.usable || !facts.traits.carries_host_memory || !facts.traits.exchanges()) {
+  if (!facts.usable || !facts.traits.carries_host_memory() || !facts.traits.exchanges()) {
     return finding;
   }
   LaunchOptions launch;

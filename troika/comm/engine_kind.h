@@ -24,6 +24,7 @@ struct EngineContext {
   const std::vector<int>& ranks;
   int index;
   const EngineOptions& options;
+  at::Device device = at::kCPU;  // whose tensors it is to carry
 };
 
 // The availability of an engine on this machine. `reason` says why it cannot be used and what to

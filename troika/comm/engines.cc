@@ -6,6 +6,8 @@
 #include <troika/comm/engines.h>
 #include <troika/comm/hierarchical/factory.h>
 #include <troika/comm/hierarchical/hosts.h>
+#include <troika/device/device.h>
+#include <troika/rendezvous/endpoint.h>
 
 #include <algorithm>
 #include <set>
@@ -27,7 +29,7 @@ const EngineKind& kind_called(std::string_view name) {
 std::vector<const EngineKind*> kinds_that_reach(Reach reach) {
   std::vector<const EngineKind*> kinds;
   for (const EngineKind* kind : EngineKind::all()) {
-    if (kind->traits.reach == reach && kind->traits.carries_host_memory) kinds.push_back(kind);
+    if (kind->traits.reach == reach && kind->traits.carries_host_memory()) kinds.push_back(kind);
   }
   std::ranges::stable_sort(kinds, [](const auto* a, const auto* b) {
     return a->traits.preference > b->traits.preference;
@@ -75,6 +77,55 @@ void reserve_connections(const std::string& axis, std::size_t peers) {
                          " on axis " + axis);
 }
 
+// Makes the engine for tensors of a device when they come: the one that is asked for by name, else
+// the preferred one that every member can use, on a device of its own each.
+class DeviceEngines {
+ public:
+  explicit DeviceEngines(const EngineContext& context)
+      : axis_(context.axis + " on device"),
+        ranks_(context.ranks),
+        index_(context.index),
+        options_(context.options) {}
+
+  std::shared_ptr<GroupEngine> operator()(at::Device device) const {
+    const EngineContext context{axis_, ranks_, index_, options_, device};
+    GroupRendezvous rendezvous(context);
+    for (const EngineKind* kind : EngineKind::all()) {
+      if (kind->traits.memory != device.type() || !is_wanted(*kind)) continue;
+      if (works_on_all(*kind, device, rendezvous)) return kind->make(context, &rendezvous);
+    }
+    return nullptr;
+  }
+
+ private:
+  [[nodiscard]] bool is_wanted(const EngineKind& kind) const {
+    return options_.engine == kAutoEngine || options_.engine == kind.name;
+  }
+
+  // Collective.
+  [[nodiscard]] bool works_on_all(const EngineKind& kind, at::Device device,
+                                  GroupRendezvous& rendezvous) const {
+    const EngineAvailability own = kind.availability();
+    const std::string host = host_identity();
+    const std::string answer = own.usable ? host + " " + name_of(device) : std::string();
+    const std::vector<std::string> all =
+        rendezvous.exchange("device of " + std::string(kind.name), answer);
+    const std::set<std::string> apart(all.begin(), all.end());
+    const bool works = !apart.contains("") && apart.size() == all.size();
+    if (works || options_.engine == kAutoEngine) return works;
+    if (!own.usable) throw UsageError("engine " + std::string(kind.name) + ": " + own.reason);
+    throw UsageError("engine " + std::string(kind.name) + " on axis " + axis_ +
+                         (apart.contains("") ? ": another rank cannot use it"
+                                             : ": two ranks compute on one device"),
+                     "engine \"auto\" goes through the host's memory then");
+  }
+
+  std::string axis_;
+  std::vector<int> ranks_;
+  int index_;
+  EngineOptions options_;
+};
+
 }  // namespace
 
 std::vector<EngineFacts> list_engines() {
@@ -116,18 +167,22 @@ Group make_group(std::string axis, std::vector<int> ranks, int index,
   (void)resolve_engine(options.engine);
   std::shared_ptr<GroupEngine> engine;
   std::uint32_t identity = 0;
+  MakeDeviceEngine make_device_engine;
   const EngineContext context{axis, ranks, index, options};
-  if (ranks.size() > 1 && !traits_of_engine(options.engine).exchanges()) {
+  const EngineTraits traits = traits_of_engine(options.engine);
+  if (ranks.size() > 1 && !traits.exchanges()) {
     engine = kind_called(options.engine).make(context, nullptr);
   } else if (ranks.size() > 1) {
     reserve_connections(axis, ranks.size() - 1);
     GroupRendezvous rendezvous(context);
-    engine = options.engine == kAutoEngine ? make_fastest_engine(context, rendezvous)
-                                           : kind_called(options.engine).make(context, &rendezvous);
+    const bool automatic = options.engine == kAutoEngine || !traits.carries_host_memory();
+    engine = automatic ? make_fastest_engine(context, rendezvous)
+                       : kind_called(options.engine).make(context, &rendezvous);
     identity = rendezvous.identity();
+    if (automatic) make_device_engine = DeviceEngines(context);
   }
   return Group(std::move(axis), std::move(ranks), index, options.generation, std::move(engine),
-               identity, options.observers);
+               identity, options.observers, std::move(make_device_engine));
 }
 
 }  // namespace troika

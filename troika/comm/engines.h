@@ -49,14 +49,15 @@ struct EngineTraits {
   // The ranks between which it exchanges values. kNowhere: one process stands for all.
   enum class Reach { kNowhere, kOneHost, kAnyHosts };
   Reach reach = Reach::kAnyHosts;
-  // Takes tensors of the host, else those of a GPU.
-  bool carries_host_memory = true;
+  // The kind of device whose tensors it takes.
+  at::DeviceType memory = at::kCPU;
   // Reduces in the order of members, whatever the options say.
   bool reduces_in_order = true;
   // The priority for `auto`: among engines that could do the same, it takes the highest.
   int preference = 0;
 
   [[nodiscard]] bool exchanges() const { return reach != Reach::kNowhere; }
+  [[nodiscard]] bool carries_host_memory() const { return memory == at::kCPU; }
 };
 
 // An engine that a user may choose.

@@ -26,7 +26,7 @@ struct OperationInput {
   std::uint64_t signature = 0;
   // An exchange is an operation of some members only.
   enum class Members { kAll, kSome } members = Members::kAll;
-  at::DeviceType device = at::kCPU;  // of the tensors, where `tensor` is null
+  at::Device device = at::kCPU;  // of the tensors, where `tensor` is null
 };
 
 }  // namespace
@@ -34,8 +34,11 @@ struct OperationInput {
 struct Group::Shared {
   GroupObservers observers;
   std::shared_ptr<GroupEngine> engine;  // goes first: it writes to the recorder
-  // Made for the first tensor that the engine does not take; then all operations go through it, in
-  // one order on every member.
+  // For tensors that the engine does not take: an engine of theirs, asked for once, else one that
+  // takes them through the host. All operations go through that one then, in one order on every
+  // member.
+  MakeDeviceEngine make_device_engine;
+  std::shared_ptr<GroupEngine> device_engine;
   std::shared_ptr<StagedEngine> staged;
   int index = 0;
   std::string axis;
@@ -55,11 +58,14 @@ struct Group::Shared {
     const OperationRecord record(observers.recorder.get(), entry.sequence(), facts);
     const bool traced = observers.trace && observers.trace->on();
     const std::int64_t started = traced ? observers.trace->now() : 0;
-    GroupEngine& carrier = carrier_of(input.tensor ? input.tensor->device().type() : input.device);
+    const at::Device device = input.tensor ? input.tensor->device() : input.device;
+    GroupEngine& carrier = carrier_of(device);
+    DeviceEvent after;
+    if (&carrier == device_engine.get()) after = DeviceEvent::record(device);
     if (!carrier.writes_entries()) entry.write();
     try {
       Work work =
-          std::forward<Start>(start)(carrier, Call{call.label, call.deadline, record, &entry});
+          std::forward<Start>(start)(carrier, Call{call.label, call.deadline, record, &entry, after});
       entry.write();
       if (observers.recorder) end_record(work, entry.sequence());
       if (traced) {
@@ -79,12 +85,14 @@ struct Group::Shared {
 
  private:
   // Operations are started by one thread at a time.
-  GroupEngine& carrier_of(at::DeviceType device) {
-    if (!staged && !engine->accepts(device)) {
-      staged = std::make_shared<StagedEngine>(engine, index);
+  GroupEngine& carrier_of(at::Device device) {
+    if (!staged && engine->accepts(device.type())) return *engine;
+    if (make_device_engine) {
+      device_engine = std::exchange(make_device_engine, {})(device);
     }
-    if (staged) return *staged;
-    return *engine;
+    if (device_engine && device_engine->accepts(device.type())) return *device_engine;
+    if (!staged) staged = std::make_shared<StagedEngine>(engine, index);
+    return *staged;
   }
   // Operations are started by one thread at a time; others may look.
   static std::uint64_t add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
@@ -200,7 +208,8 @@ at::Tensor GroupEngine::allocate(std::size_t bytes) {
 }
 
 Group::Group(std::string name, std::vector<int> ranks, int index, std::uint64_t generation,
-             std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers)
+             std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers,
+             MakeDeviceEngine make_device_engine)
     : name_(std::move(name)), ranks_(std::move(ranks)), index_(index), generation_(generation) {
   check(index_ >= 0 && index_ < size(), "the index of a group is one of its members");
   check((size() > 1) == (engine != nullptr), "a group of one has no engine, any other has one");
@@ -210,6 +219,7 @@ Group::Group(std::string name, std::vector<int> ranks, int index, std::uint64_t 
   shared_->observers = std::move(observers);
   shared_->axis = name_;
   shared_->index = index_;
+  shared_->make_device_engine = std::move(make_device_engine);
   shared_->generation = generation_;
   shared_->identity = identity;
 }
@@ -357,7 +367,7 @@ Work Group::exchange(std::span<const Transfer> transfers, const Call& call) cons
   const std::vector<Transfer> others = without_own(transfers, index_, check);
   if (!shared_) return {};
   OperationInput facts{"exchange", sent, nullptr, 0, OperationInput::Members::kSome};
-  if (!others.empty()) facts.device = others.front().tensor.device().type();
+  if (!others.empty()) facts.device = others.front().tensor.device();
   return shared_->observed(facts, call, [&](GroupEngine& engine, const Call& recorded) {
     return engine.exchange(others, recorded);
   });
@@ -372,7 +382,9 @@ Work Group::barrier(const Call& call) const {
 }
 
 void Group::abort(const std::string& reason) const {
-  if (shared_) shared_->engine->abort(reason);
+  if (!shared_) return;
+  shared_->engine->abort(reason);
+  if (shared_->device_engine) shared_->device_engine->abort(reason);
 }
 
 at::Tensor Group::allocate(std::size_t bytes, at::Device device) const {

@@ -22,6 +22,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/base/time.h>
+#include <troika/device/device.h>
 #include <troika/observe/recorder.h>
 
 #include <cstddef>
@@ -50,6 +51,9 @@ struct Call {
   // Set by Group, for its engine.
   OperationRecord record = {};
   OperationEntry* entry = nullptr;  // of use while the engine is being called
+  // What the tensors' device has to come to before: the stream of the caller. Set for engines of
+  // devices, whose operations may start in another thread.
+  DeviceEvent after = {};
   // Writes the operation's entry in the record: the operation is under way. Called by an engine
   // whose writes_entries() is true.
   void entered() const {
@@ -151,15 +155,21 @@ struct GroupObservers {
   std::shared_ptr<FaultInjector> fault_injector;
 };
 
+// Collective: makes the engine that carries tensors of a device. Null where there is none for it;
+// they then go through the host's memory.
+using MakeDeviceEngine = std::function<std::shared_ptr<GroupEngine>(at::Device)>;
+
 class Group {
  public:
   // Makes a group of one.
   Group() = default;
   // `ranks` are the members' world ranks; `index` is this process's position among them. `name`
   // names the group in messages. `engine` is null for a group of one. `identity` tells the group
-  // from others in records (OperationFacts::group). engines.h makes groups.
+  // from others in records (OperationFacts::group). engines.h makes groups. `make_device_engine` is
+  // called for the first tensor that `engine` does not take, on all members; it may be empty.
   Group(std::string name, std::vector<int> ranks, int index, std::uint64_t generation,
-        std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers);
+        std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers,
+        MakeDeviceEngine make_device_engine = {});
 
   [[nodiscard]] int rank() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }

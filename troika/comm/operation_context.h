@@ -16,9 +16,12 @@ struct OperationContext {
   std::string_view label;
   Deadline deadline;
   OperationRecord record;
+  DeviceEvent after = {};
 
   OperationContext(std::string_view name, const Call& call)
-      : OperationContext(name, call.label, call.deadline, call.record) {}
+      : OperationContext(name, call.label, call.deadline, call.record) {
+    after = call.after;
+  }
   OperationContext(std::string_view name, std::string_view its_label, const Deadline& its_deadline,
                    const OperationRecord& its_record)
       : operation(name), label(its_label), deadline(its_deadline), record(its_record) {}
@@ -33,7 +36,9 @@ class OwnedContext {
   explicit OwnedContext(const OperationContext& context)
       : label_(context.label), context_(context) {}
   [[nodiscard]] OperationContext get() const {
-    return {context_.operation, label_, context_.deadline, context_.record};
+    OperationContext context(context_.operation, label_, context_.deadline, context_.record);
+    context.after = context_.after;
+    return context;
   }
 
  private:

@@ -11,8 +11,8 @@ namespace {
 constexpr auto kRefusals = std::to_array<Refusal>({
     {"parallel.context", "above 1", "context parallelism does not exist yet", "context = 1",
      [](const Recipe& r) { return r.parallel.context > 1; }},
-    {"comm.engine", "\"nccl\"", "training on GPUs does not exist yet", "engine = \"auto\"",
-     [](const Recipe& r) { return !traits_of_engine(r.comm.engine).carries_host_memory; }},
+    {"comm.engine", "\"nccl\"", "it carries tensors of GPUs, and train.device is \"cpu\"", "engine = \"auto\"",
+     [](const Recipe& r) { return r.train.device == "cpu" && !traits_of_engine(r.comm.engine).carries_host_memory(); }},
     {"comm.engine", "\"fake\"", "it exchanges nothing, and is for troika train --dry-run", "engine = \"auto\"",
      [](const Recipe& r) { return !traits_of_engine(r.comm.engine).exchanges(); }},
 });

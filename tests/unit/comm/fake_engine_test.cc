@@ -110,7 +110,7 @@ TEST(Engines, SayWhatTheyCanDo) {
   EXPECT_EQ(traits_of_engine("shm").reach, EngineTraits::Reach::kOneHost);
   EXPECT_EQ(traits_of_engine("gloo").reach, EngineTraits::Reach::kAnyHosts);
   EXPECT_FALSE(traits_of_engine("fake").exchanges());
-  EXPECT_FALSE(traits_of_engine("nccl").carries_host_memory);
+  EXPECT_FALSE(traits_of_engine("nccl").carries_host_memory());
   EXPECT_FALSE(traits_of_engine("nccl").reduces_in_order);
   EXPECT_TRUE(traits_of_engine(kAutoEngine).exchanges());
 }

@@ -214,8 +214,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "recipe.toml:17: [parallel] context = 2: context parallelism does not exist yet; "
                 "write context = 1"},
         Mistake{
-            "[train]\nsteps = 10", "[comm]\nengine = \"nccl\"",
-            "recipe.toml:17: [comm] engine = \"nccl\": training on GPUs does not exist yet; write "
+            "[train]\nsteps = 10", "[train]\nsteps = 10\ndevice = \"cpu\"\n[comm]\nengine = \"nccl\"",
+            "[comm] engine = \"nccl\": it carries tensors of GPUs, and train.device is \"cpu\"; write "
             "engine = \"auto\""},
         Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
                 "recipe.toml:17: [comm] engine = \"fake\": it exchanges nothing, and is for troika "

@@ -8,7 +8,6 @@
 #include <troika/comm/kinds.h>
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/nccl/plugin.h>
-#include <troika/rendezvous/environment.h>
 
 #include <ATen/ATen.h>
 
@@ -78,6 +77,8 @@ void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
   if (to.numel() > 0 && to.data_ptr() != from.data_ptr()) to.copy_(from.view_as(to));
 }
 
+// Operations start after what the caller's stream had come to: `after`, for which they make the
+// stream wait that the plug-in starts behind.
 class NcclEngine final : public BlockingEngine {
  public:
   NcclEngine(Members members, std::unique_ptr<nccl::Communicator> communicator, int device,
@@ -94,6 +95,7 @@ class NcclEngine final : public BlockingEngine {
     return collective("exchange", call,
                       [this, transfers = std::vector(transfers.begin(), transfers.end())](
                           const OperationContext& context) {
+                        context.after.block_stream();
                         std::vector<nccl::Leg> legs;
                         for (const Transfer& each : transfers) {
                           const bool sends = each.direction == Transfer::Direction::kSend;
@@ -106,6 +108,7 @@ class NcclEngine final : public BlockingEngine {
  private:
   void run_all_reduce(const at::Tensor& tensor, ReduceOp op,
                       const OperationContext& context) override {
+    context.after.block_stream();
     await(communicator_->all_reduce(tensor.data_ptr(), elements(tensor),
                                     dtype_of(tensor.scalar_type()), op_of(op)),
           context);
@@ -113,6 +116,7 @@ class NcclEngine final : public BlockingEngine {
 
   void run_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Counts counts,
                           ReduceOp op, const OperationContext& context) override {
+    context.after.block_stream();
     const std::vector<at::Tensor> parts = parts_of(input, counts);
     Requests requests;
     for (int member = 0; member < members().size(); ++member) {
@@ -126,6 +130,7 @@ class NcclEngine final : public BlockingEngine {
 
   void run_all_gather(const at::Tensor& output, const at::Tensor& input, Counts counts,
                       const OperationContext& context) override {
+    context.after.block_stream();
     const std::vector<at::Tensor> parts = parts_of(output, counts);
     copy_unless_same(parts[static_cast<std::size_t>(index())], input);
     Requests requests;
@@ -139,16 +144,19 @@ class NcclEngine final : public BlockingEngine {
 
   void run_all_to_all(const at::Tensor& output, Counts output_counts, const at::Tensor& input,
                       Counts input_counts, const OperationContext& context) override {
+    context.after.block_stream();
     deliver(parts_of(output, output_counts), parts_of(input, input_counts), context);
   }
 
   void run_broadcast(const at::Tensor& tensor, int root, const OperationContext& context) override {
+    context.after.block_stream();
     if (tensor.numel() == 0) return;
     await(communicator_->broadcast(tensor.data_ptr(), tensor.nbytes(), root), context);
   }
 
   void run_gather(const at::Tensor& output, const at::Tensor& input, int root,
                   const OperationContext& context) override {
+    context.after.block_stream();
     const auto size = static_cast<std::size_t>(members().size());
     std::vector<at::Tensor> from(size), to(size);
     to[static_cast<std::size_t>(root)] = input;
@@ -158,6 +166,7 @@ class NcclEngine final : public BlockingEngine {
 
   void run_scatter(const at::Tensor& output, const at::Tensor& input, int root,
                    const OperationContext& context) override {
+    context.after.block_stream();
     const auto size = static_cast<std::size_t>(members().size());
     std::vector<at::Tensor> from(size), to(size);
     from[static_cast<std::size_t>(root)] = output;
@@ -166,6 +175,7 @@ class NcclEngine final : public BlockingEngine {
   }
 
   void run_barrier(const OperationContext& context) override {
+    context.after.block_stream();
     await(communicator_->all_reduce(flag_.data_ptr(), 1, nccl::Dtype::kFloat32, nccl::Op::kSum),
           context);
   }
@@ -253,8 +263,7 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
   Members members = rendezvous.members();
   nccl::Plugin& plugin = load_nccl(*detail::find_plugin(kFile));
   try {
-    const int device =
-        Environment::of_process().number("LOCAL_RANK").value_or(0) % plugin.devices();
+    const int device = context.device.index();
     const std::string own =
         plugin.library() + "\n" + (context.index == 0 ? plugin.unique_id() : "");
     const std::string first = rendezvous.exchange("nccl", own).front();
@@ -281,7 +290,7 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
 const EngineKind& nccl_kind() {
   static constexpr EngineKind kKind{
       .name = "nccl",
-      .traits = {.carries_host_memory = false, .reduces_in_order = false},
+      .traits = {.memory = at::kCUDA, .reduces_in_order = false},
       .availability = nccl_availability,
       .make = make_nccl_engine};
   return kKind;
