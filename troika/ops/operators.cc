@@ -2,6 +2,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 #include <troika/base/random.h>
+#include <troika/ops/adamw.h>
 #include <troika/ops/attention.h>
 #include <troika/ops/composite/kernels.h>
 #include <troika/ops/cpu/kernels.h>
@@ -34,6 +35,9 @@ constexpr std::array kSchemas = {
     " int key) -> Tensor",
     "add_rows_(Tensor(a!) table, Tensor indices, Tensor rows) -> ()",
     "rotate_(Tensor(a!) heads, Tensor positions, Tensor table, bool backward) -> ()",
+    "adamw_(Tensor(a!) master, Tensor gradient, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq,"
+    " float gradient_scale, float beta1, float beta2, float correction, float eps, float rate,"
+    " float shrink) -> ()",
 };
 
 #define TROIKA_REGISTER(name)                                                        \
@@ -55,6 +59,9 @@ void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(dropout);
   TROIKA_REGISTER(add_rows_);
   TROIKA_REGISTER(rotate_);
+  // Of shards on the host the optimiser makes loops.
+  library.impl("adamw_", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
+                                         TORCH_FN(composite::adamw_)));
 }
 
 #undef TROIKA_REGISTER
@@ -78,10 +85,10 @@ c10::TypedOperatorHandle<Signature> find(const char* name, Signature*) {
 }
 
 // Calls the operator `name`.
-#define TROIKA_CALL(name, ...)                                       \
-  [&] {                                                              \
-    static const auto kOperator = find("troika::" #name, cpu::name); \
-    return kOperator.call(__VA_ARGS__);                              \
+#define TROIKA_CALL(name, ...)                                             \
+  [&] {                                                                    \
+    static const auto kOperator = find("troika::" #name, composite::name); \
+    return kOperator.call(__VA_ARGS__);                                    \
   }()
 
 std::optional<at::Tensor> optional(const at::Tensor& tensor) {
@@ -189,6 +196,13 @@ at::Tensor rotary_table(std::int64_t positions, std::int64_t head_dim, double th
 void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
              Rotation rotation) {
   TROIKA_CALL(rotate_, heads, positions, table, rotation == Rotation::kBackward);
+}
+
+void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
+            const at::Tensor& exp_avg_sq, const AdamWConstants& constants) {
+  TROIKA_CALL(adamw_, master, gradient, exp_avg, exp_avg_sq, constants.gradient_scale,
+              constants.beta1, constants.beta2, constants.correction, constants.eps, constants.rate,
+              constants.shrink);
 }
 
 }  // namespace troika::ops

@@ -1,4 +1,5 @@
 #include <troika/base/vectorize.h>
+#include <troika/ops/adamw.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/kinds.h>
 #include <troika/optim/moments.h>
@@ -28,8 +29,8 @@ class AdamW final : public ArenaOptimizer<T> {
 
   void step(const StepInput& input) override {
     require_gradients(this->arena());
+    if (!this->on_host()) return step_shards(input);
     const Moments<T> moments(options_, input);
-    if (!this->on_host()) return step_shards(moments, input);
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       const double learning_rate = input.learning_rate * p.lr_factor;
       const auto rate = static_cast<T>(learning_rate);
@@ -41,12 +42,18 @@ class AdamW final : public ArenaOptimizer<T> {
   }
 
  private:
-  void step_shards(const Moments<T>& moments, const StepInput& input) const {
+  void step_shards(const StepInput& input) const {
+    const Moments<double> moments(options_, input);
     this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
       const double rate = input.learning_rate * p.lr_factor;
-      moments.advance(p.gradient, p.state[0], p.state[1]);
-      p.master.mul_(1 - rate * p.weight_decay)
-          .sub_(moments.direction(p.state[0], p.state[1]), rate);
+      ops::adamw_(p.master, p.gradient, p.state[0], p.state[1],
+                  {.gradient_scale = input.gradient_scale,
+                   .beta1 = options_.betas[0],
+                   .beta2 = options_.betas[1],
+                   .correction = moments.correction,
+                   .eps = moments.eps,
+                   .rate = rate,
+                   .shrink = 1 - rate * p.weight_decay});
     });
   }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <troika/base/random.h>
+#include <troika/ops/adamw.h>
 #include <troika/ops/composite/kernels.h>
 #include <troika/ops/cpu/kernels.h>
 
@@ -158,6 +159,20 @@ TEST_P(Composite, RotaryPositions) {
     composite::rotate_(same, positions, table, backward);
     expect_near(same, own);
   }
+}
+
+// Element by element, by the formula.
+TEST_P(Composite, AdamW) {
+  const at::ScalarType type = wide(GetParam());
+  const at::Tensor w = values({50}, "w", type), g = values({50}, "g", type);
+  const at::Tensor m = values({50}, "m", type), v = values({50}, "v", type).square();
+  const at::Tensor expected_m = 0.9 * m + 0.1 * (0.5 * g);
+  const at::Tensor expected_v = 0.99 * v + 0.01 * (0.5 * g).square();
+  const at::Tensor expected_w = 0.9999 * w - 1e-3 * (0.3 * expected_m / (expected_v.sqrt() + 1e-8));
+  adamw_(w, g, m, v, {0.5, 0.9, 0.99, 0.3, 1e-8, 1e-3, 0.9999});
+  expect_near(m, expected_m);
+  expect_near(v, expected_v);
+  expect_near(w, expected_w);
 }
 
 }  // namespace

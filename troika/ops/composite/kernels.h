@@ -29,5 +29,8 @@ at::Tensor dropout(const at::Tensor& input, const at::Tensor& sample_ids, std::i
 void add_rows_(const at::Tensor& table, const at::Tensor& indices, const at::Tensor& rows);
 void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Tensor& table,
              bool backward);
+void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
+            const at::Tensor& exp_avg_sq, double gradient_scale, double beta1, double beta2,
+            double correction, double eps, double rate, double shrink);
 
 }  // namespace troika::ops::composite

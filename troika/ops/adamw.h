@@ -1,0 +1,25 @@
+// AdamW (Loshchilov and Hutter 2019, algorithm 2) for memory of a device, in one pass where it has
+// a kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace troika::ops {
+
+// What is the same for all elements of an update.
+struct AdamWConstants {
+  double gradient_scale;  // of every gradient
+  double beta1, beta2;
+  double correction;  // of the biases: sqrt(1 - beta2^t) / (1 - beta1^t)
+  double eps;         // times sqrt(1 - beta2^t)
+  double rate;        // the learning rate
+  double shrink;      // 1 - rate x weight decay
+};
+
+// With g = gradient_scale x gradient, m and v the averages: m = beta1 m + (1 - beta1) g,
+// v = beta2 v + (1 - beta2) g^2, master = shrink x master - rate x correction x m / (sqrt(v) +
+// eps). All four have one shape and one type, fp32 or fp64, and elements in a row.
+void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
+            const at::Tensor& exp_avg_sq, const AdamWConstants& constants);
+
+}  // namespace troika::ops
