@@ -4,6 +4,12 @@ option(TROIKA_UNITY "Compile many source files of a folder as one: a third of th
 option(TROIKA_BUILD_FUZZ "Build the libFuzzer targets (clang only)" OFF)
 set(TROIKA_TEST_PYTHON "" CACHE FILEPATH
   "Python with what only tests need (scripts/python_env.py makes it); tests that need it are left out without it")
+set(TROIKA_CUDA AUTO CACHE STRING
+  "Plug-in for CUDA: AUTO builds it where nvcc is; ON, or TROIKA_CUDA=1 in the environment, demands it and fetches LibTorch's CUDA libraries; OFF")
+if(DEFINED ENV{TROIKA_CUDA})
+  set_property(CACHE TROIKA_CUDA PROPERTY VALUE $ENV{TROIKA_CUDA})
+endif()
+set(TROIKA_CUDA_ROOT "" CACHE PATH "CUDA toolkit, for the plug-ins for CUDA and NCCL; /usr/local/cuda without")
 set(TROIKA_SANITIZE "" CACHE STRING "Sanitizers to build with: address;undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)

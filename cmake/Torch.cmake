@@ -1,4 +1,5 @@
-# The target troika_torch: LibTorch's headers and the two libraries a machine without a GPU needs.
+# The target troika_torch: LibTorch's headers and the two libraries that every machine needs. Those for GPUs are loaded
+# by the plug-in for CUDA (cmake/Cuda.cmake), and fetched where there is a GPU or TROIKA_CUDA is on.
 # Torch_DIR (variable or environment) points to an official LibTorch; otherwise scripts/fetch_torch.py
 # fetches the pinned wheel once and prints where it lies.
 set(TROIKA_TORCH_MINIMUM 2.11.0)
@@ -13,7 +14,13 @@ if(Torch_DIR)
   troika_torch_root(TROIKA_TORCH_ROOT ${Torch_DIR})
 elseif(NOT TROIKA_TORCH_ROOT)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/scripts/fetch_torch.py
+  set(_gpu yes)
+  if(TROIKA_CUDA STREQUAL AUTO)
+    set(_gpu auto)
+  elseif(NOT TROIKA_CUDA)
+    set(_gpu no)
+  endif()
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/scripts/fetch_torch.py --gpu ${_gpu}
     OUTPUT_VARIABLE TROIKA_TORCH_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _failed)
   if(_failed)
     message(FATAL_ERROR "LibTorch could not be fetched (see above). Set Torch_DIR to an official LibTorch instead.")

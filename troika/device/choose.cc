@@ -4,6 +4,7 @@
 #include <troika/base/text.h>
 #include <troika/device/choose.h>
 #include <troika/device/device.h>
+#include <troika/device/plugin.h>
 
 #include <optional>
 
@@ -18,6 +19,17 @@ std::optional<at::Device> parsed(std::string_view word) {
   } catch (const c10::Error&) {
     return std::nullopt;
   }
+}
+
+// `without` is the setting that does without.
+UsageError no_device(const std::string& setting, const std::string& kind,
+                     const std::string& without) {
+  const DevicePlugin& plugin = load_device_plugin();
+  const bool known = kind == plugin.type;
+  return UsageError(
+      setting + ": this process has no " + kind + " device" + (known ? ": " + plugin.reason : ""),
+      (known ? plugin.hint : "`troika doctor` says what is there") + "; " + without +
+          " does without");
 }
 
 std::string setting(const std::string& key, std::string_view word) {
@@ -36,6 +48,7 @@ std::string device_refusal(std::string_view word) {
 // LibTorch's own count would start its CUDA hooks, for good, before a plug-in can bring them.
 int device_count(at::DeviceType type) {
   if (type == at::kCPU) return 1;
+  if (type == at::kCUDA) static_cast<void>(load_device_plugin());
   if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
   return c10::impl::VirtualGuardImpl(type).deviceCount();
 }
@@ -52,11 +65,7 @@ at::Device choose_device(std::string_view word, HostPlace place, const std::stri
   if (asked.is_cpu()) return at::kCPU;
   const int count = device_count(asked.type());
   const std::string kind = c10::DeviceTypeName(asked.type(), /*lower_case=*/true);
-  if (count == 0) {
-    throw UsageError(
-        setting(key, word) + ": this process has no " + kind + " device",
-        "`troika doctor` says what is missing; " + setting(key, "cpu") + " does without");
-  }
+  if (count == 0) throw no_device(setting(key, word), kind, setting(key, "cpu"));
   if (asked.has_index()) {
     if (asked.index() < count) return asked;
     throw UsageError(

@@ -18,7 +18,8 @@ struct HostPlace {
 // "cpu", "cuda", or another of LibTorch's device types, with a number ("cuda:1") or without.
 [[nodiscard]] std::string device_refusal(std::string_view word);
 
-// Returns the number of devices of a type that this process can use.
+// Returns the number of devices of a type that this process can use. Loads the plug-in for CUDA to
+// count its devices.
 [[nodiscard]] int device_count(at::DeviceType type);
 
 // Returns the device that `word` stands for on this rank. "auto" is a CUDA device where there is

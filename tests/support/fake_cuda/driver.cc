@@ -1,0 +1,29 @@
+// In place of NVIDIA's driver: says what the environment tells it to, FAKE_CUDA_INIT (the code of
+// cuInit), FAKE_CUDA_VERSION and FAKE_CUDA_DEVICES.
+#include <cstdlib>
+
+namespace {
+
+int number(const char* variable, int otherwise) {
+  const char* value = std::getenv(variable);
+  return value != nullptr ? std::atoi(value) : otherwise;
+}
+
+}  // namespace
+
+extern "C" {
+
+int cuInit(unsigned) {
+  return number("FAKE_CUDA_INIT", 0);
+}
+
+int cuDriverGetVersion(int* version) {
+  *version = number("FAKE_CUDA_VERSION", 13000);
+  return 0;
+}
+
+int cuDeviceGetCount(int* count) {
+  *count = number("FAKE_CUDA_DEVICES", 2);
+  return 0;
+}
+}

@@ -1,0 +1,23 @@
+// In place of the plug-in for CUDA: another version of its interface, if FAKE_CUDA_INTERFACE is
+// set.
+#include <torch/headeronly/version.h>
+#include <troika/device/cuda/plugin.h>
+
+#include <cstdlib>
+
+namespace {
+
+constexpr troika::cuda::Plugin kPlugin{13000, nullptr, nullptr};
+
+}  // namespace
+
+extern "C" {
+
+extern const char fake_cuda_statement[] =
+    "troika-cuda-plugin: troika=" TROIKA_VERSION " libtorch=" TORCH_VERSION " cuda=13000";
+
+const troika::cuda::Plugin* troika_cuda_plugin(int version) {
+  const bool other = std::getenv("FAKE_CUDA_INTERFACE") != nullptr;
+  return version == troika::cuda::kPluginVersion && !other ? &kPlugin : nullptr;
+}
+}
