@@ -108,7 +108,9 @@ EngineFinding examine_engine(const EngineFacts& facts) {
 
 int examine_machine(const DoctorArguments& options) {
   DoctorReport report;
-  report.machine = examine(machine_facts(), count_gpu_devices());
+  report.machine = examine(machine_facts(), count_gpu_devices(), load_device_plugin());
+  report.devices = list_devices();
+  report.devices.erase(report.devices.begin());  // the host is among the findings
   report.network = network_interfaces();
   for (const EngineFacts& each : list_engines()) report.engines.push_back(examine_engine(each));
   std::cout << (options.json ? to_json(report) + "\n" : to_text(report)) << std::flush;

@@ -58,9 +58,36 @@ Finding memory(const MachineFacts& machine) {
   return finding;
 }
 
-Finding gpus(int count) {
-  const std::string found = count == 0 ? "none" : std::to_string(count) + ", not used";
-  return {"GPUs", found + "; this version of troika trains on the CPU", ""};
+// A machine without a GPU needs no advice.
+Finding gpus(int count, const DevicePlugin& plugin) {
+  if (plugin.usable()) {
+    return {"GPUs", std::to_string(plugin.devices) + ", with " + plugin.libraries, ""};
+  }
+  const std::string there = count == 0 ? "none: " : "none of " + std::to_string(count) + ": ";
+  return {"GPUs", there + plugin.reason, count == 0 ? "" : plugin.hint};
+}
+
+std::string devices_text(const std::vector<DeviceFacts>& devices) {
+  if (devices.empty()) return "";
+  std::string text = "\nDevices\n";
+  for (const DeviceFacts& each : devices) {
+    text += "  " + padded(each.device, kNameWidth) + each.name;
+    if (!each.capability.empty()) text += " (compute capability " + each.capability + ")";
+    text += ", " + format_bytes(each.free_bytes) + " free of " + format_bytes(each.total_bytes);
+    if (each.bandwidth > 0) text += ", " + format_bandwidth(each.bandwidth);
+    if (!each.nearest_cores.empty()) text += ", near cores " + each.nearest_cores;
+    text += "\n";
+  }
+  return text;
+}
+
+nlohmann::json json_of(const DeviceFacts& facts) {
+  nlohmann::json json = {{"device", facts.device},         {"name", facts.name},
+                         {"capability", facts.capability}, {"total_bytes", facts.total_bytes},
+                         {"free_bytes", facts.free_bytes}, {"bytes_per_second", facts.bandwidth},
+                         {"pci_bus_id", facts.pci_bus_id}, {"nearest_cores", facts.nearest_cores}};
+  if (facts.numa_node) json["numa_node"] = *facts.numa_node;
+  return json;
 }
 
 bool reaches_others(const NetworkInterface& interface) {
@@ -118,12 +145,13 @@ bool DoctorReport::healthy() const {
                      [](const EngineFinding& each) { return each.error.empty(); });
 }
 
-std::vector<Finding> examine(const MachineFacts& machine, int gpu_count) {
+std::vector<Finding> examine(const MachineFacts& machine, int gpu_count,
+                             const DevicePlugin& plugin) {
   return {{"host", machine.host, ""},
           processor(machine),
           cores(machine),
           memory(machine),
-          gpus(gpu_count),
+          gpus(gpu_count, plugin),
           {"LibTorch", TORCH_VERSION, ""}};
 }
 
@@ -133,6 +161,7 @@ std::string to_text(const DoctorReport& report) {
     text += "  " + padded(each.name, kNameWidth) + each.found + "\n";
     if (!each.advice.empty()) text += "  -> " + each.advice + "\n";
   }
+  text += devices_text(report.devices);
   text += network_text(report.network);
   text += "\nEngines: all-reduce between 2 ranks of this host\n  " + padded("", kNameWidth) +
           padded("4 KiB", 10) + padded("64 MiB", 12) + "\n";
@@ -146,6 +175,8 @@ std::string to_json(const DoctorReport& report) {
     json["machine"].push_back(
         {{"name", each.name}, {"found", each.found}, {"advice", each.advice}});
   }
+  json["devices"] = nlohmann::json::array();
+  for (const DeviceFacts& each : report.devices) json["devices"].push_back(json_of(each));
   json["network"] = nlohmann::json::array();
   for (const NetworkInterface& each : report.network) {
     json["network"].push_back({{"name", each.name},

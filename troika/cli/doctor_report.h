@@ -4,6 +4,8 @@
 #include <troika/comm/bootstrap/network.h>
 #include <troika/comm/engines.h>
 #include <troika/comm/measure.h>
+#include <troika/device/facts.h>
+#include <troika/device/plugin.h>
 #include <troika/observe/machine.h>
 
 #include <optional>
@@ -29,6 +31,7 @@ struct EngineFinding {
 
 struct DoctorReport {
   std::vector<Finding> machine;
+  std::vector<DeviceFacts> devices;  // beside the host
   std::vector<NetworkInterface> network;
   std::vector<EngineFinding> engines;
 
@@ -37,8 +40,9 @@ struct DoctorReport {
 };
 
 // Derives the findings from plain facts, so that every piece of advice can be tested. `gpus` is how
-// many devices the NVIDIA driver shows.
-[[nodiscard]] std::vector<Finding> examine(const MachineFacts& machine, int gpus);
+// many devices the NVIDIA driver shows, `plugin` how many of them can be used, or why none.
+[[nodiscard]] std::vector<Finding> examine(const MachineFacts& machine, int gpus,
+                                           const DevicePlugin& plugin);
 
 [[nodiscard]] std::string to_text(const DoctorReport& report);
 [[nodiscard]] std::string to_json(const DoctorReport& report);

@@ -27,9 +27,17 @@ Finding find(const std::vector<Finding>& findings, const std::string& name) {
   return found == findings.end() ? Finding{} : *found;
 }
 
+DevicePlugin no_driver() {
+  return {.type = "cuda", .devices = 0, .libraries = "", .reason = "no driver", .hint = "get one"};
+}
+
+std::vector<Finding> advised(const MachineFacts& machine) {
+  return examine(machine, 0, no_driver());
+}
+
 DoctorReport sample_report() {
   DoctorReport report;
-  report.machine = examine(good_machine(), 0);
+  report.machine = examine(good_machine(), 0, no_driver());
   report.network = {{"lo", {"127.0.0.1"}, true, true}, {"eth0", {"10.0.0.5"}, true, false}};
   EngineFinding gloo{{"gloo", true, true, "TCP"}, {}, {}, ""};
   gloo.latency = AllReduceTiming{4096, Seconds(330e-6), 12.4e6};
@@ -39,7 +47,7 @@ DoctorReport sample_report() {
 }
 
 TEST(Doctor, HasNoAdviceForAGoodMachine) {
-  for (const Finding& each : examine(good_machine(), 0)) {
+  for (const Finding& each : advised(good_machine())) {
     EXPECT_EQ(each.advice, "") << each.name;
   }
 }
@@ -47,24 +55,48 @@ TEST(Doctor, HasNoAdviceForAGoodMachine) {
 TEST(Doctor, SaysWhatToDo) {
   MachineFacts machine = good_machine();
   machine.usable_cores = 2;
-  EXPECT_THAT(find(examine(machine, 0), "cores").advice, HasSubstr("quota"));
+  EXPECT_THAT(find(advised(machine), "cores").advice, HasSubstr("quota"));
   machine.cores = machine.usable_cores = 1;
-  EXPECT_THAT(find(examine(machine, 0), "cores").advice, HasSubstr("--ranks 1"));
+  EXPECT_THAT(find(advised(machine), "cores").advice, HasSubstr("--ranks 1"));
   machine.avx512_bf16 = false;
-  EXPECT_THAT(find(examine(machine, 0), "processor").advice, HasSubstr("fp32"));
+  EXPECT_THAT(find(advised(machine), "processor").advice, HasSubstr("fp32"));
   machine.avx2 = false;
-  EXPECT_THAT(find(examine(machine, 0), "processor").advice, HasSubstr("AVX2"));
+  EXPECT_THAT(find(advised(machine), "processor").advice, HasSubstr("AVX2"));
   machine.usable_memory_bytes = std::uint64_t{1} << 30;
-  EXPECT_THAT(find(examine(machine, 0), "memory").advice, HasSubstr("small"));
+  EXPECT_THAT(find(advised(machine), "memory").advice, HasSubstr("small"));
 }
 
-// They are not used, so there is nothing to do about them.
-TEST(Doctor, HasNoAdviceOnGpus) {
-  for (const int count : {0, 4}) {
-    const Finding gpus = find(examine(good_machine(), count), "GPUs");
-    EXPECT_THAT(gpus.found, HasSubstr(count == 0 ? "none; " : "4, not used; "));
-    EXPECT_EQ(gpus.advice, "");
-  }
+TEST(Doctor, SaysWhyGpusAreNotUsed) {
+  const auto gpus = [](int count, const DevicePlugin& plugin) {
+    return find(examine(good_machine(), count, plugin), "GPUs");
+  };
+  EXPECT_EQ(gpus(0, no_driver()).found, "none: no driver");
+  EXPECT_EQ(gpus(0, no_driver()).advice, "");  // this machine needs none
+  EXPECT_EQ(gpus(4, no_driver()).found, "none of 4: no driver");
+  EXPECT_EQ(gpus(4, no_driver()).advice, "get one");
+  const DevicePlugin loaded{
+      .type = "cuda", .devices = 4, .libraries = "CUDA 13.0", .reason = "", .hint = ""};
+  EXPECT_EQ(gpus(4, loaded).found, "4, with CUDA 13.0");
+}
+
+TEST(Doctor, ListsDevices) {
+  DoctorReport report = sample_report();
+  EXPECT_THAT(to_text(report), Not(HasSubstr("Devices")));
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["devices"].size(), 0);
+  DeviceFacts facts{.device = "cuda:1", .name = "Some GPU", .capability = "9.0"};
+  facts.total_bytes = std::uint64_t{80} << 30;
+  facts.free_bytes = std::uint64_t{79} << 30;
+  facts.bandwidth = 4.8e12;
+  facts.nearest_cores = "0-15";
+  facts.numa_node = 0;
+  report.devices = {facts};
+  EXPECT_THAT(to_text(report),
+              HasSubstr("  cuda:1        Some GPU (compute capability 9.0), 79.0 GiB free of "
+                        "80.0 GiB, 4.8 TB/s, near cores 0-15\n"));
+  const auto json = nlohmann::json::parse(to_json(report))["devices"][0];
+  EXPECT_EQ(json["name"], "Some GPU");
+  EXPECT_EQ(json["free_bytes"], facts.free_bytes);
+  EXPECT_EQ(json["numa_node"], 0);
 }
 
 TEST(Doctor, TellsPeople) {
