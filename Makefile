@@ -23,7 +23,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   echo "-- Testing $(2)" && ctest --preset $(1) -j $$((2 * $$(nproc))) --output-junit results.xml $(4) $(TEST_FLAGS)
 budget = $(PYTHON) scripts/check_budget.py build/results.xml
 
-.PHONY: help setup build install quickstart test test-slow test-all test-parity sanitize threads fuzz bench lint tidy format clean
+.PHONY: help setup build install quickstart test test-slow test-all test-gpu test-parity sanitize threads fuzz bench lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,11 @@ test-slow: ## Run the slow tests; SLICE=0, 1, 2 or 3 for a quarter of them
 test-all: ## Run every test, the slow ones too
 	@$(call test,release,build,)
 	@$(budget)
+
+test-gpu: ## Run the tests that need a GPU, on a machine with one and the CUDA toolkit
+	@$(call configure,release,build,-DTROIKA_CUDA=ON)
+	@$(call compile,build,test_cuda)
+	@ctest --preset release -L '^gpu$$' --verbose $(TEST_FLAGS)
 
 test-parity: ## Train on every layout there is, against one rank, for hours; PART=2/8 for an eighth
 	@scripts/setup.sh build test

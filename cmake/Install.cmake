@@ -4,6 +4,7 @@
 #
 #   troika::troika   C++: the library, and LibTorch
 #   troika::c        C, and other languages through it: the library alone
+#   troika::cuda     the plug-in for CUDA, where LibTorch has GPUs: programs that link it have them
 #   troika::fortran  the same with the module `troika`, which each program compiles with its own compiler
 include(CMakePackageConfigHelpers)
 option(TROIKA_INSTALL "Build the shared library and install it" ${PROJECT_IS_TOP_LEVEL})
@@ -30,10 +31,17 @@ endfunction()
 function(troika_install_libtorch)
   get_filename_component(_wheels ${TROIKA_TORCH_ROOT} DIRECTORY)
   install(DIRECTORY ${TROIKA_TORCH_ROOT}/include DESTINATION ${TROIKA_LIBTORCH}/torch)
-  file(GLOB _libraries ${TROIKA_TORCH_ROOT}/lib/libtorch_cpu.so ${TROIKA_TORCH_ROOT}/lib/libc10.so
-    ${TROIKA_TORCH_ROOT}/lib/libgomp*.so*)
+  set(_wanted libtorch_cpu.so libc10.so libgomp*.so*)
+  set(_wanted_of_nvidia libcudart.so.* libcupti.so.*)
+  if(TROIKA_TORCH_CUDA)  # all that was fetched
+    set(_wanted *.so*)
+    set(_wanted_of_nvidia *.so*)
+  endif()
+  list(TRANSFORM _wanted PREPEND ${TROIKA_TORCH_ROOT}/lib/)
+  file(GLOB _libraries ${_wanted})
   install(FILES ${_libraries} DESTINATION ${TROIKA_LIBTORCH}/torch/lib)
-  file(GLOB _linked RELATIVE ${_wheels} ${_wheels}/nvidia/*/lib/libcudart.so.* ${_wheels}/nvidia/*/lib/libcupti.so.*)
+  list(TRANSFORM _wanted_of_nvidia PREPEND ${_wheels}/nvidia/*/lib/)
+  file(GLOB _linked RELATIVE ${_wheels} ${_wanted_of_nvidia})
   foreach(_file IN LISTS _linked)
     get_filename_component(_folder ${_file} DIRECTORY)
     install(FILES ${_wheels}/${_file} DESTINATION ${TROIKA_LIBTORCH}/${_folder})
@@ -82,6 +90,14 @@ function(troika_install)
     ${PROJECT_SOURCE_DIR}/cmake/TorchTarget.cmake DESTINATION ${_package})
   # What has to be built before `cmake --install`, and no tests.
   add_custom_target(installable DEPENDS troika troika_shared)
+  if(TARGET troika_cuda AND TROIKA_TORCH_CUDA)
+    troika_torch_rpath(_torch ${CMAKE_INSTALL_LIBDIR}/troika)
+    file(RELATIVE_PATH _runtime ${TROIKA_TORCH_ROOT}/lib ${TROIKA_CUDA_RUNTIME_LIBRARY})
+    get_filename_component(_runtime ${_runtime} DIRECTORY)
+    set_target_properties(troika_cuda PROPERTIES INSTALL_RPATH "${_torch};${_torch}/${_runtime}")
+    add_dependencies(installable troika_cuda)
+    install(TARGETS troika_cuda EXPORT troika LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/troika)
+  endif()
   foreach(_plugin IN ITEMS troika_sentencepiece troika_mpi_openmpi troika_mpi_mpich troika_nccl)
     if(TARGET ${_plugin})
       add_dependencies(installable ${_plugin})

@@ -2,8 +2,8 @@
 """Fetches the pinned LibTorch once and prints the folder it lies in (alone on stdout, for CMake).
 
 The wheels of requirements/torch.txt are downloaded by pip, which checks their SHA-256, and only what a
-C++ program needs is kept: headers, libraries, licences. Where a GPU is present the CUDA libraries
-(requirements/torch-cuda.txt) come along. The result is moved into the cache in one step, so a folder that
+C++ program needs is kept: headers, libraries, licences. Where a GPU is present, or with --gpu yes, the CUDA
+libraries (requirements/torch-cuda.txt) come along. The result is moved into the cache in one step, so a folder that
 is there is complete.
 """
 import argparse
@@ -93,7 +93,8 @@ def main():
     else:
         with locked(folder):
             if not ready():
-                size = "3 GB, with the CUDA libraries because there is a GPU" if gpu else "0.6 GB; no GPU, so no CUDA libraries"
+                why = "because there is a GPU" if arguments.gpu == "auto" else "as asked for"
+                size = f"2.5 GB, with the CUDA libraries {why}" if gpu else "0.6 GB, without CUDA libraries"
                 say(f"Downloading LibTorch {version} ({size})")
                 fetch(folder, names, arguments.machine, stamp, keep, drop)
                 say(f"LibTorch {version} is in {folder}; every download matched its SHA-256")

@@ -6,7 +6,7 @@
 
 namespace troika::ops {
 
-// What is the same for all elements of an update.
+// The constants of an update, the same for all its elements.
 struct AdamWConstants {
   double gradient_scale;  // of every gradient
   double beta1, beta2;
@@ -16,9 +16,10 @@ struct AdamWConstants {
   double shrink;      // 1 - rate x weight decay
 };
 
-// With g = gradient_scale x gradient, m and v the averages: m = beta1 m + (1 - beta1) g,
-// v = beta2 v + (1 - beta2) g^2, master = shrink x master - rate x correction x m / (sqrt(v) +
-// eps). All four have one shape and one type, fp32 or fp64, and elements in a row.
+// Updates the averages m and v and the weights w. With g = gradient_scale x gradient:
+//   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+//   w = shrink w - rate correction m / (sqrt(v) + eps)
+// All four have one shape, one type, fp32 or fp64, and elements in a row.
 void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
             const at::Tensor& exp_avg_sq, const AdamWConstants& constants);
 
