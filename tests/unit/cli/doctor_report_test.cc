@@ -83,7 +83,10 @@ TEST(Doctor, ListsDevices) {
   DoctorReport report = sample_report();
   EXPECT_THAT(to_text(report), Not(HasSubstr("Devices")));
   EXPECT_EQ(nlohmann::json::parse(to_json(report))["devices"].size(), 0);
-  DeviceFacts facts{.device = "cuda:1", .name = "Some GPU", .capability = "9.0"};
+  DeviceFacts facts;
+  facts.device = "cuda:1";
+  facts.name = "Some GPU";
+  facts.capability = "9.0";
   facts.total_bytes = std::uint64_t{80} << 30;
   facts.free_bytes = std::uint64_t{79} << 30;
   facts.bandwidth = 4.8e12;

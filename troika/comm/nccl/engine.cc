@@ -8,6 +8,8 @@
 #include <troika/comm/kinds.h>
 #include <troika/comm/mpi/backoff.h>
 #include <troika/comm/nccl/plugin.h>
+#include <troika/device/choose.h>
+#include <troika/device/plugin.h>
 
 #include <ATen/ATen.h>
 
@@ -248,9 +250,9 @@ EngineAvailability nccl_availability() {
   available.built = true;
   try {
     const bool sees_devices = load_nccl(*path).devices() > 0;
-    available.usable = sees_devices && at::hasCUDA();
+    available.usable = sees_devices && device_count(at::kCUDA) > 0;
     if (!sees_devices) available.reason += ": this process sees no GPU";
-    if (sees_devices && !available.usable) available.reason += ": this LibTorch is without CUDA";
+    if (sees_devices && !available.usable) available.reason += ": " + load_device_plugin().reason;
   } catch (const std::exception& error) {
     available.reason += std::string(": ") + error.what();
   }
