@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 
 namespace troika {
 namespace {
@@ -61,6 +64,18 @@ void read_cpu(const std::filesystem::path& root, MachineFacts& facts) {
   }
 }
 
+// How many devices a list names, up to the first word that CUDA takes for none.
+int devices_named(std::string_view list) {
+  int count = 0;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    if (end == at || list[at] == '-') break;
+    ++count;
+    at = end + 1;
+  }
+  return count;
+}
+
 }  // namespace
 
 MachineFacts machine_facts(const std::filesystem::path& root) {
@@ -97,10 +112,17 @@ std::optional<std::uint64_t> available_memory(const std::filesystem::path& root)
   return group ? std::min(with_swap, *group) : with_swap;
 }
 
-int count_gpu_devices() {
+int count_gpu_devices(const std::filesystem::path& root) {
   int count = 0;
-  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
-  return count;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "dev", error)) {
+    const std::string name = entry.path().filename();
+    const bool numbered = name.starts_with("nvidia") && name.size() > 6 &&
+                          name.find_first_not_of("0123456789", 6) == std::string::npos;
+    if (numbered) ++count;
+  }
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? count : std::min(count, devices_named(visible));
 }
 
 std::string host_name() {

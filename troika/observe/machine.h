@@ -37,8 +37,9 @@ struct MachineFacts {
 // for it, and what is left of the control group's limit.
 [[nodiscard]] std::optional<std::uint64_t> available_memory(
     const std::filesystem::path& root = "/");
-// Returns the number of /dev/nvidia0, /dev/nvidia1, ...: what NVIDIA's driver shows.
-[[nodiscard]] int count_gpu_devices();
+// Returns the number of GPUs that NVIDIA's driver shows, as dev/nvidia0 below `root` and so on, and
+// that CUDA_VISIBLE_DEVICES leaves. Loads nothing.
+[[nodiscard]] int count_gpu_devices(const std::filesystem::path& root = "/");
 // Returns the name of this host, as the kernel has it.
 [[nodiscard]] std::string host_name();
 

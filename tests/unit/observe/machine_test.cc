@@ -129,6 +129,25 @@ TEST(MachineFacts, OfThisMachine) {
   EXPECT_LE(facts.usable_memory_bytes, facts.memory_bytes);
 }
 
+TEST(GpuDevices, AreThoseOfTheDriverThatAreVisible) {
+  const FakeRoot empty;
+  EXPECT_EQ(count_gpu_devices(empty.path()), 0);
+  FakeRoot root;  // of a container that has two of the host's
+  root.with("dev/nvidia1", "").with("dev/nvidia10", "").with("dev/nvidiactl", "");
+  root.with("dev/nvidia-uvm", "");
+  const auto count_with = [&](const char* visible) {
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    const int count = count_gpu_devices(root.path());
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return count;
+  };
+  EXPECT_EQ(count_gpu_devices(root.path()), 2);
+  EXPECT_EQ(count_with("0,1,2"), 2);
+  EXPECT_EQ(count_with("GPU-5c8b"), 1);
+  EXPECT_EQ(count_with("1,-1,0"), 1);
+  EXPECT_EQ(count_with(""), 0);
+}
+
 TEST(UsableCores, CountsAffinity) {
   cpu_set_t before;
   ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
