@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,25 @@ class LibTorch(TestCase):
             done = self.configure(torch_dir)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertRegex(done.stdout, rf"LibTorch 2\.11\.\d+: {LIBTORCH}\n")
+
+    @unittest.skipUnless(shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin"), "there is no CUDA toolkit")
+    def test_the_runtime_of_an_official_one_for_gpus_is_found_in_its_folder(self):
+        """Its runtime has a name of its own there, libcudart-HASH.so.MAJOR, and has to be of the toolkit's version."""
+        root = self.folder / "libtorch"
+        (root / "lib").mkdir(parents=True)
+        (root / "include").symlink_to(LIBTORCH / "include")
+        for name in ("libc10.so", "libtorch_cpu.so"):
+            (root / "lib" / name).symlink_to(LIBTORCH / "lib" / name)
+        (root / "lib" / "libtorch_cuda.so").write_text("")
+        runtime = root / "lib" / "libcudart-9335f6a2.so.9"
+        runtime.write_text("")
+        said = " ".join(self.configure(root).stdout.split())
+        self.assertRegex(said, r"the plug-in for CUDA is left out: LibTorch's runtime is of CUDA 9, and the toolkit is \d+")
+        toolkit = re.search(r"the toolkit is (\d+)", said).group(1)
+        runtime.rename(root / "lib" / f"libcudart-9335f6a2.so.{toolkit}")
+        done = self.configure(root)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, rf"its plug-in is built, for {root}/lib/libtorch_cuda.so\n")
 
     def test_one_that_is_not_there_or_not_tested_is_refused(self):
         self.assertIn("No LibTorch at", self.configure(self.folder / "nothing").stdout)
