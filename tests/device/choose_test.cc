@@ -16,6 +16,8 @@ TEST(DeviceChoice, TakesDevicesInTurn) {
     EXPECT_EQ(choose_device("hpu", {rank, kTestDevices}, "device"), test_device(rank));
   }
   EXPECT_EQ(choose_device("hpu:2", {7, 8}, "device"), test_device(2));
+  // What each rank sees is its own.
+  EXPECT_EQ(choose_device("hpu", {6, 8, true}, "device"), test_device(2));
 }
 
 TEST(DeviceChoice, RefusesMoreRanksThanDevices) {

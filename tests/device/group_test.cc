@@ -1,5 +1,5 @@
-// Every operation of a group on tensors of the test device: what it gives on the host, whatever else
-// the streams do meanwhile.
+// Every operation of a group on tensors of the test device: what it gives on the host, whatever
+// else the streams do meanwhile.
 #include <ATen/ATen.h>
 #include <troika/comm/engine_kind.h>
 #include <troika/comm/staged/engine.h>
@@ -67,18 +67,18 @@ std::vector<std::pair<std::string, Operation>> operations(std::int64_t count) {
       {"gather",
        [=](const Group& group, at::Device device) {
          const at::Tensor input = numbers(count, group.rank(), device);
-         const at::Tensor output = group.rank() == 0
-                                       ? at::zeros({group.size(), count}, input.options())
-                                       : at::Tensor();
+         const at::Tensor output =
+             group.rank() == 0 ? at::zeros({group.size(), count}, input.options()) : at::Tensor();
          group.gather(output, input, 0, call).wait();
          return output.defined() ? output : input;
        }},
       {"scatter",
        [=](const Group& group, at::Device device) {
-         const at::Tensor output = at::zeros({count}, at::TensorOptions(at::kDouble).device(device));
-         const at::Tensor input =
-             group.rank() == 0 ? numbers(group.size() * count, 7, device).view({-1, count})
-                               : at::Tensor();
+         const at::Tensor output =
+             at::zeros({count}, at::TensorOptions(at::kDouble).device(device));
+         const at::Tensor input = group.rank() == 0
+                                      ? numbers(group.size() * count, 7, device).view({-1, count})
+                                      : at::Tensor();
          group.scatter(output, input, 0, call).wait();
          return output;
        }},
@@ -131,8 +131,7 @@ RANK_TEST(DeviceGroup, FollowsTheStreamsOfItsCallers, 2) {
 // An engine for the tensors of one kind of device, which sends them through a group of the host.
 class ThroughGroup final : public GroupEngine {
  public:
-  ThroughGroup(at::DeviceType takes, Group carrier)
-      : takes_(takes), carrier_(std::move(carrier)) {}
+  ThroughGroup(at::DeviceType takes, Group carrier) : takes_(takes), carrier_(std::move(carrier)) {}
   [[nodiscard]] std::string_view name() const override { return "through"; }
   [[nodiscard]] bool accepts(at::DeviceType device) const override { return device == takes_; }
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override {

@@ -5,6 +5,7 @@
 #include <troika/cli/command.h>
 #include <troika/cli/ranks.h>
 #include <troika/cli/recipe_flags.h>
+#include <troika/device/plugin.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_advice.h>
@@ -64,7 +65,8 @@ RankDefaults defaults_of(const Recipe& recipe) {
   defaults.axes = smallest_world(recipe);
   defaults.all_axes = recipe.parallel.data.has_value();
   defaults.usable_cores = usable_cores();
-  defaults.gpus = count_gpu_devices();
+  // Also so that LibTorch finds the devices when it is first used.
+  if (recipe.train.device != "cpu") defaults.gpus = load_device_plugin().devices;
   return defaults;
 }
 

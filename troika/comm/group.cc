@@ -64,8 +64,8 @@ struct Group::Shared {
     if (&carrier == device_engine.get()) after = DeviceEvent::record(device);
     if (!carrier.writes_entries()) entry.write();
     try {
-      Work work =
-          std::forward<Start>(start)(carrier, Call{call.label, call.deadline, record, &entry, after});
+      Work work = std::forward<Start>(start)(
+          carrier, Call{call.label, call.deadline, record, &entry, after});
       entry.write();
       if (observers.recorder) end_record(work, entry.sequence());
       if (traced) {

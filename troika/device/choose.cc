@@ -36,6 +36,14 @@ std::string setting(const std::string& key, std::string_view word) {
   return key + " = \"" + std::string(word) + "\"";
 }
 
+bool enough(int count, const HostPlace& place) {
+  return place.devices_are_own || place.size <= count;
+}
+
+c10::DeviceIndex index_of(int count, const HostPlace& place) {
+  return static_cast<c10::DeviceIndex>(place.rank % count);
+}
+
 }  // namespace
 
 std::string device_refusal(std::string_view word) {
@@ -56,8 +64,8 @@ int device_count(at::DeviceType type) {
 at::Device choose_device(std::string_view word, HostPlace place, const std::string& key) {
   if (word == kAuto) {
     const int count = device_count(at::kCUDA);
-    if (count < place.size) return at::kCPU;
-    return {at::kCUDA, static_cast<c10::DeviceIndex>(place.rank)};
+    if (count == 0 || !enough(count, place)) return at::kCPU;
+    return {at::kCUDA, index_of(count, place)};
   }
   const std::string refusal = device_refusal(word);
   if (!refusal.empty()) throw UsageError(key + ": " + refusal);
@@ -72,13 +80,13 @@ at::Device choose_device(std::string_view word, HostPlace place, const std::stri
         setting(key, word) + ": there are " + plural(count, kind + " device") + ", counted from 0",
         "CUDA_VISIBLE_DEVICES may hide others");
   }
-  if (place.size > count) {
+  if (!enough(count, place)) {
     throw UsageError(setting(key, word) + ": " + plural(place.size, "rank") +
                          " on this host, and " + plural(count, kind + " device"),
                      "start " + plural(count, "rank") + " a host, or write " +
                          setting(key, kind + ":0") + " to share one");
   }
-  return {asked.type(), static_cast<c10::DeviceIndex>(place.rank)};
+  return {asked.type(), index_of(count, place)};
 }
 
 }  // namespace troika

@@ -12,6 +12,9 @@ namespace troika {
 struct HostPlace {
   int rank = 0;
   int size = 1;
+  // True if the launcher shows each rank devices of its own alone, as Slurm does with
+  // --gpus-per-task.
+  bool devices_are_own = false;
 };
 
 // Returns why `word` names no device, as a sentence's end; empty if it does. The words are "auto",

@@ -189,7 +189,10 @@ at::Device Session::device() const {
   HostPlace place;
   if (state_->rendezvous) {
     const World& world = state_->rendezvous->world();
-    place = {world.local_rank, world.local_size};
+    const Environment environment = Environment::of_process();
+    const bool own =
+        environment.has("SLURM_GPUS_PER_TASK") || environment.has("SLURM_TRES_PER_TASK");
+    place = {world.local_rank, world.local_size, own};
   }
   return choose_device(state_->device, place, "device");
 }

@@ -50,6 +50,20 @@ Session connect(Rendezvous rendezvous, const Recipe& recipe, const std::filesyst
   return Session::connect(std::move(rendezvous), options);
 }
 
+// Collective. The ranks send each other tensors, all of one kind of memory.
+at::Device agreed_device(const Session& session) {
+  const at::Device device = session.device();
+  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  const std::vector<std::string> all = session.gather(kind, "kinds of devices");
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UsageError(
+        "rank 0 computes on " + all[0] + ", and rank " + std::to_string(rank) + " on " + all[rank],
+        "start as many ranks a host as it has GPUs, or set train.device = \"cpu\"");
+  }
+  return device;
+}
+
 // By member of a group: equal numbers for those who share a host, in the order of appearance.
 std::vector<std::size_t> pattern_of(const std::vector<int>& ranks,
                                     const std::vector<std::string>& hosts) {
@@ -142,7 +156,8 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
       storage_timeout_(recipe.checkpoint.timeout_seconds),
       mesh_(mesh_of(recipe)),
       trace_(make_trace(recipe, rendezvous.world())),
-      session_(connect(std::move(rendezvous), recipe, folder, trace_)) {
+      session_(connect(std::move(rendezvous), recipe, folder, trace_)),
+      device_(agreed_device(session_)) {
   const GroupRanks groups = groups_of(recipe, rank());
   groups_.data = make_group("data", groups.data);
   groups_.tensor = make_group("tensor", groups.tensor);
@@ -173,7 +188,7 @@ TrainerContext Job::context() const {
   context.groups = groups_;
   context.timeout = timeout();
   context.trace = trace_.get();
-  context.device = session_.device();
+  context.device = device_;
   return context;
 }
 

@@ -74,6 +74,7 @@ class Job {
   Mesh mesh_;
   std::shared_ptr<Trace> trace_;
   Session session_;
+  at::Device device_;
   RankGroups groups_;
 };
 

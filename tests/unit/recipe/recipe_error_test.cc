@@ -213,10 +213,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[train]\nsteps = 10", "[parallel]\ncontext = 2",
                 "recipe.toml:17: [parallel] context = 2: context parallelism does not exist yet; "
                 "write context = 1"},
-        Mistake{
-            "[train]\nsteps = 10", "[train]\nsteps = 10\ndevice = \"cpu\"\n[comm]\nengine = \"nccl\"",
-            "[comm] engine = \"nccl\": it carries tensors of GPUs, and train.device is \"cpu\"; write "
-            "engine = \"auto\""},
+        Mistake{"[train]\nsteps = 10",
+                "[train]\nsteps = 10\ndevice = \"cpu\"\n[comm]\nengine = \"nccl\"",
+                "recipe.toml:20: [comm] engine = \"nccl\": it carries tensors of GPUs, and "
+                "train.device is \"cpu\"; write "
+                "engine = \"auto\""},
         Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
                 "recipe.toml:17: [comm] engine = \"fake\": it exchanges nothing, and is for troika "
                 "train --dry-run; write engine = \"auto\""}));

@@ -290,11 +290,10 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
 }  // namespace
 
 const EngineKind& nccl_kind() {
-  static constexpr EngineKind kKind{
-      .name = "nccl",
-      .traits = {.memory = at::kCUDA, .reduces_in_order = false},
-      .availability = nccl_availability,
-      .make = make_nccl_engine};
+  static constexpr EngineKind kKind{.name = "nccl",
+                                    .traits = {.memory = at::kCUDA, .reduces_in_order = false},
+                                    .availability = nccl_availability,
+                                    .make = make_nccl_engine};
   return kKind;
 }
 
