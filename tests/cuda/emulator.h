@@ -15,10 +15,13 @@
 #include <memory>
 #include <vector>
 
+// Names of CUDA's.
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 #undef __shared__
 #define __shared__ static
 
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 namespace troika::test {
 
@@ -31,7 +34,7 @@ class EmulatedBlock {
 
   // Runs `body` once for each thread, with threadIdx set.
   void run(const std::function<void()>& body) {
-    current_ = this;
+    current = this;
     body_ = &body;
     for (Thread& thread : threads_) begin(thread);
     for (bool any = true; any;) {
@@ -47,15 +50,15 @@ class EmulatedBlock {
   }
 
   // Lets all other threads come to the same point.
-  static void wait() { swapcontext(&current_->thread().context, &current_->scheduler_); }
+  static void wait() { swapcontext(&current->thread().context, &current->scheduler_); }
 
   // Returns the value that the thread `offset` lanes away has.
   template <class T>
   static T exchange(T value, int offset) {
     static_assert(sizeof(T) <= sizeof(std::uint64_t));
-    std::memcpy(&current_->thread().shown, &value, sizeof(T));
+    std::memcpy(&current->thread().shown, &value, sizeof(T));
     wait();
-    std::memcpy(&value, &current_->threads_[threadIdx.x ^ static_cast<unsigned>(offset)].shown,
+    std::memcpy(&value, &current->threads_[threadIdx.x ^ static_cast<unsigned>(offset)].shown,
                 sizeof(T));
     wait();
     return value;
@@ -82,11 +85,11 @@ class EmulatedBlock {
   }
 
   static void run_thread() {
-    (*current_->body_)();
-    current_->thread().done = true;
+    (*current->body_)();
+    current->thread().done = true;
   }
 
-  inline static EmulatedBlock* current_ = nullptr;
+  inline static EmulatedBlock* current = nullptr;
   std::vector<Thread> threads_;
   ucontext_t scheduler_{};
   const std::function<void()>* body_ = nullptr;
@@ -95,6 +98,7 @@ class EmulatedBlock {
 
 }  // namespace troika::test
 
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 inline void __syncthreads() {
   troika::test::EmulatedBlock::wait();
 }
@@ -107,6 +111,7 @@ T __shfl_xor_sync(unsigned, T value, int offset) {
 inline std::uint32_t __umulhi(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
 }
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 #include <troika/ops/cuda/common.cuh>
 

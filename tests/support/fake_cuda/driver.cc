@@ -6,12 +6,13 @@ namespace {
 
 int number(const char* variable, int otherwise) {
   const char* value = std::getenv(variable);
-  return value != nullptr ? std::atoi(value) : otherwise;
+  return value != nullptr ? static_cast<int>(std::strtol(value, nullptr, 10)) : otherwise;
 }
 
 }  // namespace
 
 extern "C" {
+// Names of CUDA's. NOLINTBEGIN(readability-identifier-naming)
 
 int cuInit(unsigned) {
   return number("FAKE_CUDA_INIT", 0);
@@ -26,4 +27,6 @@ int cuDeviceGetCount(int* count) {
   *count = number("FAKE_CUDA_DEVICES", 2);
   return 0;
 }
+
+// NOLINTEND(readability-identifier-naming)
 }

@@ -13,7 +13,7 @@ constexpr troika::cuda::Plugin kPlugin{13000, nullptr, nullptr};
 
 extern "C" {
 
-extern const char fake_cuda_statement[] =
+extern const char kFakeCudaStatement[] =
     "troika-cuda-plugin: troika=" TROIKA_VERSION " libtorch=" TORCH_VERSION " cuda=13000";
 
 const troika::cuda::Plugin* troika_cuda_plugin(int version) {

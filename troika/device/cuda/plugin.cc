@@ -67,7 +67,7 @@ constexpr Plugin kPlugin{CUDART_VERSION, count, describe};
 
 extern "C" {
 
-__attribute__((visibility("default"), used)) extern const char troika_cuda_statement[] =
+__attribute__((visibility("default"), used)) extern const char kTroikaCudaStatement[] =
     "troika-cuda-plugin: troika=" TROIKA_VERSION " libtorch=" TORCH_VERSION
     " cuda=" TROIKA_TEXT(CUDART_VERSION);
 
