@@ -62,6 +62,7 @@ test-all: ## Run every test, the slow ones too
 	@$(budget)
 
 test-gpu: ## Run the tests that need a GPU, on a machine with one and the CUDA toolkit
+	@scripts/setup.sh build test
 	@$(call configure,release,build,-DTROIKA_CUDA=ON)
 	@$(call compile,build,test_cuda)
 	@ctest --preset release -L '^gpu$$' --verbose $(TEST_FLAGS)
