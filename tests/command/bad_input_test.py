@@ -77,7 +77,7 @@ class Recipe(CommandTest):
 
     def test_what_does_not_exist_yet_is_refused_by_name(self):
         self.fails(self.train("parallel.context=2", ranks=2), USAGE, "parallel.context", "context = 1")
-        self.fails(self.train("comm.engine=nccl"), USAGE, "comm.engine", "nccl", 'engine = "auto"')
+        self.fails(self.train("comm.engine=nccl", "train.device=cpu"), USAGE, "comm.engine", "nccl", 'engine = "auto"')
         # An engine that exchanges nothing must not pass for training.
         for done in (self.train("comm.engine=fake", ranks=2), self.check("comm.engine=fake")):
             self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', 'engine = "auto"')

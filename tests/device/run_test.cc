@@ -1,6 +1,7 @@
 // A whole run on the test device, as `troika train` does it: metrics, dumps and the saved model are
 // the host's, and the device's memory is in the last line.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <troika/base/file.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/train/run.h>
@@ -35,9 +36,9 @@ void expect_near(const std::filesystem::path& found, const std::filesystem::path
   }
 }
 
-json train_on(const std::string& device, Rank& rank) {
+json train_on(const std::string& device, Rank& rank, const std::string& name = "") {
   Recipe recipe = gpt_recipe();
-  recipe.name = device;
+  recipe.name = name.empty() ? device : name;
   recipe.runs_dir = rank.folder().string();
   recipe.train.device = device;
   recipe.train.steps = 4;
@@ -80,6 +81,19 @@ RANK_TEST(DeviceRun, IsTheHosts, 1, 2) {
   for (const json& each : summary["ranks"]) {
     EXPECT_GT(each["peak_tensor_bytes"].get<std::int64_t>(), 10000);
     EXPECT_EQ(each["device"], "hpu:" + std::to_string(each["rank"].get<int>()));
+  }
+}
+
+// The first rank's device holds a tenth of what it needs: the others hear of it.
+RANK_TEST(DeviceRun, NamesTheDeviceThatIsOutOfMemory, 2) {
+  const LimitDeviceMemory little(rank.index() == 0 ? 100'000 : kDefaultCapacity);
+  try {
+    train_on("hpu", rank, "large");
+    ADD_FAILURE() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("hpu:0 is out of memory"));
+    if (rank.index() != 0) return;
+    EXPECT_THAT(error.hint(), testing::HasSubstr("micro_batch_size"));
   }
 }
 

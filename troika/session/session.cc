@@ -9,6 +9,7 @@
 #include <troika/comm/gather.h>
 #include <troika/config/key.h>
 #include <troika/device/choose.h>
+#include <troika/device/plugin.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
 #include <troika/observe/trace.h>
@@ -128,6 +129,8 @@ struct Session::State {
 };
 
 Session Session::from_environment(const SessionOptions& options) {
+  // Before what else a program does with LibTorch, which asks once what devices there are.
+  if (options.device != "cpu") static_cast<void>(load_device_plugin());
   const Environment environment = Environment::of_process();
   const std::optional<World> world = world_from_environment(environment);
   return join(world ? *world : single_process_world(environment), options);

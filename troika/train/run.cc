@@ -6,6 +6,7 @@
 #include <troika/base/units.h>
 #include <troika/base/version.h>
 #include <troika/checkpoint/state_gatherer.h>
+#include <troika/device/out_of_memory.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/resources.h>
@@ -375,6 +376,10 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
   } catch (const Error& error) {
     job.abort(error);
     throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    const Error told = out_of_memory(error, facts_of(job.context().device));
+    job.abort(told);
+    throw told;
   }
   job.leave();
   if (interruption) std::rethrow_exception(interruption);
