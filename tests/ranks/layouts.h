@@ -87,6 +87,7 @@ inline TrainerContext context_of(const Recipe& recipe, const Layout& layout, con
   groups.tensor = group_of(rank, "tensor", ranks.tensor);
   groups.pipeline = group_of(rank, "pipeline", ranks.pipeline);
   groups.shard = groups.data;
+  groups.embedding = group_of(rank, "tied stages", ranks.embedding);
   return context;
 }
 
