@@ -377,9 +377,9 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
     job.abort(error);
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    const Error told = out_of_memory(error, facts_of(job.context().device));
-    job.abort(told);
-    throw told;
+    const DeviceFacts facts = facts_of(job.context().device);
+    job.abort(out_of_memory(error, facts));
+    throw out_of_memory(error, facts);
   }
   job.leave();
   if (interruption) std::rethrow_exception(interruption);

@@ -265,7 +265,7 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
   Members members = rendezvous.members();
   nccl::Plugin& plugin = load_nccl(*detail::find_plugin(kFile));
   try {
-    const int device = context.device.index();
+    const auto device = static_cast<int>(static_cast<unsigned char>(context.device.index()));
     const std::string own =
         plugin.library() + "\n" + (context.index == 0 ? plugin.unique_id() : "");
     const std::string first = rendezvous.exchange("nccl", own).front();
