@@ -60,9 +60,10 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
   if (!std::getenv("OMP_NUM_THREADS")) {
     variables["OMP_NUM_THREADS"] = std::to_string(threads_of_rank(cores, plan.ranks_per_node));
   }
-  // A thread that spins while it waits for another takes the core that the other may need.
+  // A thread that spins while it waits for another takes the core that the other may need, and one
+  // that sleeps at once is late when the other is quick: it looks for a few microseconds.
   if (!std::getenv("OMP_WAIT_POLICY") && !std::getenv("GOMP_SPINCOUNT")) {
-    variables["OMP_WAIT_POLICY"] = "passive";
+    variables["GOMP_SPINCOUNT"] = "1000";
   }
   if (!options.recorders.empty()) {
     variables["TROIKA_RECORDERS"] = std::filesystem::absolute(options.recorders).string();
