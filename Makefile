@@ -23,7 +23,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   echo "-- Testing $(2)" && ctest --preset $(1) -j $$((2 * $$(nproc))) --output-junit results.xml $(4) $(TEST_FLAGS)
 budget = $(PYTHON) scripts/check_budget.py build/results.xml
 
-.PHONY: help setup build install quickstart test test-slow test-all test-gpu test-parity sanitize threads fuzz bench lint tidy format clean
+.PHONY: help setup build install quickstart test test-slow test-all test-gpu test-parity sanitize threads fuzz bench bench-gpu lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ test: ## Set up, build, and run every test but the slow ones
 	@$(call test,release,build,,-LE '^slow$$')
 	@$(budget)
 
-test-slow: ## Run the slow tests; SLICE=0, 1, 2 or 3 for a quarter of them
+test-slow: ## Run the slow tests; SLICE=0 to 7 for an eighth of them
 	@$(call test,release,build,,-L '^$(if $(SLICE),slice-$(SLICE),slow)$$')
 	@$(budget)
 
@@ -64,7 +64,7 @@ test-all: ## Run every test, the slow ones too
 test-gpu: ## Run the tests that need a GPU, on a machine with one and the CUDA toolkit
 	@scripts/setup.sh build test
 	@$(call configure,release,build,-DTROIKA_CUDA=ON)
-	@$(call compile,build,test_cuda)
+	@$(call compile,build,troika test_cuda test_cuda_ranks)
 	@ctest --preset release -L '^gpu$$' --verbose $(TEST_FLAGS)
 
 test-parity: ## Train on every layout there is, against one rank, for hours; PART=2/8 for an eighth
@@ -91,8 +91,18 @@ fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) e
 
 bench: build ## Time troika against PyTorch and MPI on the same work; BENCH_ARGS=--quick for a short run
 	@scripts/setup.sh build test
+	@$(call configure,release,build,) && $(call compile,build,table_tool checkpoint_bench server_rows_bench)
 	@test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(PYTHON) bench/bench.py --troika build/troika --peer-python $$test_python $(BENCH_ARGS)
+
+bench-gpu: ## Time troika against PyTorch on this machine's GPU; where there is none it says so, with exit status 2
+	@$(PYTHON) bench/gpu/gpu.py --look $(BENCH_ARGS)
+	@scripts/setup.sh build test
+	@$(call configure,release,build,)
+	@$(call compile,build,troika)
+	@$(call compile,build,own_resnet)
+	@peer_python=$$($(PYTHON) scripts/python_env.py $(if $(findstring --device cpu,$(BENCH_ARGS)),tests,bench-gpu)) && \
+	  $(PYTHON) bench/gpu/gpu.py --troika build/troika --peer-python $$peer_python $(BENCH_ARGS)
 
 lint: ## Check the prose of pages and comments, the layers, the components and the format of the tree
 	@scripts/setup.sh lint

@@ -6,8 +6,8 @@
 #   troika::c        C, and other languages through it: the library alone
 #   troika::cuda     the plug-in for CUDA, where LibTorch has GPUs: programs that link it have them
 #   troika::fortran  the same with the module `troika`, which each program compiles with its own compiler
+#   troika::plugin   what a plug-in compiles with (docs/models.md); its process has the library
 include(CMakePackageConfigHelpers)
-option(TROIKA_INSTALL "Build the shared library and install it" ${PROJECT_IS_TOP_LEVEL})
 option(TROIKA_INSTALL_LIBTORCH "Install what troika needs of LibTorch with it" ${TROIKA_TORCH_FETCHED})
 
 # Where installed programs find LibTorch: relative to the prefix if it is installed, else absolute.
@@ -50,10 +50,22 @@ function(troika_install_libtorch)
   install(DIRECTORY ${_licences} DESTINATION ${TROIKA_LIBTORCH})
 endfunction()
 
+# The command uses that library, so that it and the plug-ins that it loads share one copy.
+function(troika_link_command)
+  target_link_libraries(troika PRIVATE troika_options troika_torch troika_shared)
+  target_include_directories(troika PRIVATE ${PROJECT_SOURCE_DIR})
+  foreach(_folder IN ITEMS bench simulate cli)
+    target_sources(troika PRIVATE $<TARGET_OBJECTS:troika_${_folder}>)
+    get_target_property(_links troika_${_folder} LINK_LIBRARIES)
+    list(FILTER _links EXCLUDE REGEX "^troika_")
+    target_link_libraries(troika PRIVATE ${_links})
+  endforeach()
+endfunction()
+
 # What the library is made of: every folder but the command and what only the command has.
 function(troika_shared_library)
   get_property(_folders GLOBAL PROPERTY TROIKA_FOLDERS)
-  list(REMOVE_ITEM _folders bench cli)
+  list(REMOVE_ITEM _folders bench simulate cli)
   add_library(troika_shared SHARED)
   target_link_libraries(troika_shared PRIVATE troika_options troika_torch)
   foreach(_folder IN LISTS _folders)
@@ -73,7 +85,8 @@ endfunction()
 
 function(troika_install)
   troika_torch_rpath(_torch ${CMAKE_INSTALL_BINDIR})
-  set_target_properties(troika PROPERTIES INSTALL_RPATH ${_torch})
+  file(RELATIVE_PATH _library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(troika PROPERTIES INSTALL_RPATH "$ORIGIN/${_library};${_torch}")
   install(TARGETS troika RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS troika_shared EXPORT troika LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(CODE "set(TROIKA_HEADERS ${PROJECT_SOURCE_DIR}/troika)
@@ -98,7 +111,13 @@ function(troika_install)
     add_dependencies(installable troika_cuda)
     install(TARGETS troika_cuda EXPORT troika LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/troika)
   endif()
-  foreach(_plugin IN ITEMS troika_sentencepiece troika_mpi_openmpi troika_mpi_mpich troika_nccl)
+  if(TARGET troika_arrow)  # found by the plug-in's INSTALL_RPATH
+    install(FILES ${TROIKA_ARROW_INSTALLED} DESTINATION ${CMAKE_INSTALL_LIBDIR}/troika/arrow)
+    get_filename_component(_wheel ${TROIKA_ARROW_ROOT} DIRECTORY)
+    file(GLOB _licences ${_wheel}/*.dist-info)
+    install(DIRECTORY ${_licences} DESTINATION ${CMAKE_INSTALL_LIBDIR}/troika/arrow)
+  endif()
+  foreach(_plugin IN ITEMS troika_sentencepiece troika_image_codec troika_arrow troika_flight troika_mpi_openmpi troika_mpi_mpich troika_nccl)
     if(TARGET ${_plugin})
       add_dependencies(installable ${_plugin})
       install(TARGETS ${_plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/troika)
@@ -108,6 +127,7 @@ endfunction()
 
 if(TROIKA_INSTALL)
   troika_shared_library()
+  troika_link_command()
   troika_install()
   if(TROIKA_INSTALL_LIBTORCH)
     troika_install_libtorch()

@@ -1,6 +1,7 @@
 # Compiler settings shared by every target, and the switches a user may set.
 option(TROIKA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TROIKA_UNITY "Compile many source files of a folder as one: a third of the time for all of it, more for one file" ON)
+option(TROIKA_INSTALL "Build the shared library and install it" ${PROJECT_IS_TOP_LEVEL})
 option(TROIKA_BUILD_FUZZ "Build the libFuzzer targets (clang only)" OFF)
 set(TROIKA_TEST_PYTHON "" CACHE FILEPATH
   "Python with what only tests need (scripts/python_env.py makes it); tests that need it are left out without it")

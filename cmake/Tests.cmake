@@ -5,7 +5,7 @@
 # deadlines, daemons or other processes takes one (WAITS). The longest start first: tests/budget.json, which also says
 # when a test has become too slow (scripts/check_budget.py), holds the seconds of each.
 #
-# A test with SLICE 0, 1, 2 or 3 is slow: `make test` leaves it out, and of the four slices each landing runs one.
+# A test with SLICE 0 to 7 is slow: `make test` leaves it out, and of the eight slices each landing runs one.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/budget.json)
 file(READ ${PROJECT_SOURCE_DIR}/tests/budget.json TROIKA_TEST_BUDGET)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
 LOCK_SECONDS = 1800
+BINARY = ["--only-binary", ":all:", "--no-binary", "pyspark"]  # which has no wheel, and nothing to compile
 
 
 def say(text):
@@ -57,7 +58,7 @@ def digest(*values):
 
 def pip(arguments, scratch, python=sys.executable):
     """Runs pip, its output on stderr; with a progress bar only on a terminal. True when it succeeded."""
-    command = [python, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-cache-dir", "--only-binary", ":all:",
+    command = [python, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-cache-dir", *BINARY,
                "--require-hashes", "--no-deps"]
     quiet = [] if sys.stderr.isatty() else ["-q"]
     environment = dict(os.environ, TMPDIR=str(scratch))  # /tmp may be too small

@@ -16,20 +16,30 @@ MANYLINUX = ["_2_28", "_2_27", "_2_26", "_2_25", "_2_24", "_2_18", "_2_17", "_2_
 FILES = {  # name: the Python versions it is for, and whether dependencies are followed
     "torch": (["3.11"], False),
     "torch-cuda": (["3.11"], False),
+    "arrow": (["3.11"], False),
     "tests": (["3.11", "3.12", "3.13"], True),
+    "bench-gpu": (["3.11", "3.12", "3.13"], True),
+    "spark": (["3.11", "3.12", "3.13"], True),
     "lint": (["3.11", "3.12", "3.13"], True),
 }
+FOR_A_GPU = {"bench-gpu"}
+FROM_SOURCE = {"spark"}  # plain Python, the same on every machine
 # PyTorch works without them on a machine without a GPU; they would be a third of the download.
 WITHOUT = {"triton", "cuda-toolkit", "cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cusolver", "nvidia-nvtx"}
 
 
-def resolve(python, machine, requirements, options):
-    """The (name, version, sha256) that pip would install there."""
+def there(python, machine, target):
+    """What has pip resolve for another Python and another machine."""
     tags = [part for tag in MANYLINUX for part in ("--platform", f"manylinux{tag}_{machine}")]
+    return ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python, "--target", target, *tags]
+
+
+def resolve(name, python, machine, requirements, options):
+    """The (name, version, sha256) that pip would install there."""
     with tempfile.TemporaryDirectory() as target:
-        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--only-binary", ":all:",
-                   "--implementation", "cp", "--python-version", python, "--target", target, "--report", "-"]
-        output = subprocess.run(command + tags + options + requirements, stdout=subprocess.PIPE, check=True).stdout
+        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--report", "-"]
+        place = [] if name in FROM_SOURCE else there(python, machine, target)
+        output = subprocess.run(command + place + options + requirements, stdout=subprocess.PIPE, check=True).stdout
     for item in json.loads(output)["install"]:
         yield item["metadata"]["name"], item["metadata"]["version"], item["download_info"]["archive_info"]["hashes"]["sha256"]
 
@@ -39,13 +49,14 @@ def pin(name, pythons, follow):
     comments = [line for line in lines if line.startswith("#")]
     requirements = [line for line in lines if line and not line.startswith("#")]
     if follow:
-        found = resolve(pythons[0], MACHINES[0], requirements, [])
-        requirements = [f"{package}=={version}" for package, version, _ in found if package not in WITHOUT]
+        found = resolve(name, pythons[0], MACHINES[0], requirements, [])
+        requirements = [f"{package}=={version}" for package, version, _ in found
+                        if name in FOR_A_GPU or package not in WITHOUT]
     hashes = {}
-    for machine in MACHINES:
-        for python in pythons:
-            for package, version, digest in resolve(python, machine, requirements, ["--no-deps"]):
-                hashes.setdefault(f"{package.lower()}=={version}", {})[digest] = None
+    places = [(machine, python) for machine in MACHINES for python in pythons]
+    for machine, python in places[:1] if name in FROM_SOURCE else places:
+        for package, version, digest in resolve(name, python, machine, requirements, ["--no-deps"]):
+            hashes.setdefault(f"{package.lower()}=={version}", {})[digest] = None
     text = "\n".join(comments) + f"\n# Written by scripts/pin.py from {name}.in. Linux on {' and '.join(MACHINES)}, wheels for CPython {', '.join(pythons)}.\n"
     for requirement in sorted(hashes):
         text += " \\\n    ".join([requirement] + [f"--hash=sha256:{digest}" for digest in hashes[requirement]]) + "\n"

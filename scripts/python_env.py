@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes, once, the Python environment NAME (tests or lint), and prints its interpreter on stdout.
+"""Makes, once, the Python environment NAME (tests, bench-gpu, spark or lint), and prints its interpreter on stdout.
 
 It holds the wheels of requirements/NAME.txt, each checked by its SHA-256. Nothing that troika itself runs
 needs Python.
@@ -13,7 +13,9 @@ import tempfile
 from cache import REQUIREMENTS, cache_root, digest, fail, has_module, locked, pins, pip, say
 
 CONTENTS = {  # name: what it holds, the size of the download, and a line of Python that proves it
-    "tests": ("PyTorch, transformers, tensorboard", "2 GB", "import torch, transformers, tensorboard"),
+    "tests": ("PyTorch, transformers, tensorboard, pyarrow, moto", "2 GB", "import torch, transformers, tensorboard, pyarrow, moto"),
+    "bench-gpu": ("PyTorch for GPUs", "3 GB", "import torch, triton, safetensors"),
+    "spark": ("Spark", "430 MB", "import pyspark"),
     "lint": ("clang-format, clang-tidy", "50 MB", "import clang_format, clang_tidy"),
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints which of the slices of slow tests (0 to 3, cmake/Tests.cmake) is next: scripts/slow_slice.py [--passed N]
+"""Prints which of the slices of slow tests (0 to 7, cmake/Tests.cmake) is next: scripts/slow_slice.py [--passed N]
 
 It is the one that passed longest ago on this machine, which the cache remembers. Where the cache holds nothing, as on a
-machine that CI makes anew, it is the number of commits modulo 4.
+machine that CI makes anew, it is the number of commits modulo 8.
 """
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import sys
 from cache import cache_root
 from tree import ROOT
 
-SLICES = 4
+SLICES = 8
 
 
 def mark(slice_number):
