@@ -56,8 +56,12 @@ TEST(CudaPlugin, StatesWhatItWasBuiltFor) {
   const std::filesystem::path driver = TROIKA_FAKE_CUDA;
   const auto loaded =
       detail::load_plugin_from({.plugin = kPlugin, .driver = driver / "libfake_cuda_driver.so"});
-  // It fits, and is loaded; what is missing is the GPU behind it.
-  if (!at::hasCUDA()) {
+  // It fits, and is loaded. What may be missing is what LibTorch has behind it.
+  if (at::hasCUDA()) {
+    EXPECT_EQ(loaded.facts.reason, "");
+    EXPECT_NE(loaded.functions, nullptr);
+    EXPECT_THAT(loaded.facts.libraries, testing::StartsWith("CUDA "));
+  } else {
     EXPECT_THAT(loaded.facts.reason, testing::HasSubstr("LibTorch was used before its plug-in"));
   }
 }

@@ -35,6 +35,35 @@ class DeviceStreams : public TestDeviceFixture {
   const c10::Stream other_ = other_stream();
 };
 
+TEST_F(DeviceStreams, FailAtTheKernelThatIsNamedAndEverAfter) {
+  const at::Tensor there = at::zeros({4}, at::TensorOptions(at::kDouble).device(test_device(1)));
+  {
+    const FailDevice failure(2);
+    zeros_.add_(1);
+    EXPECT_THROW(zeros_.add_(1), c10::AcceleratorError);
+    EXPECT_THROW(zeros_.add_(1), c10::AcceleratorError);
+    EXPECT_THROW(wait(own_, other_), c10::AcceleratorError);
+    EXPECT_THROW(own_.synchronize(), c10::AcceleratorError);
+    EXPECT_NO_THROW(there.add_(1));
+  }
+  zeros_.add_(1);
+  EXPECT_EQ(zeros_[0].item<double>(), 2);
+}
+
+// A copy on another stream is under way when the device fails, and nothing can wait for it any
+// more.
+TEST_F(DeviceStreams, HaveNothingUnderWayAfterAFailure) {
+  {
+    const FailDevice failure(3);
+    const at::Tensor read = at::ones({64}, zeros_.options());
+    wait(own_, other_);
+    const c10::StreamGuard guard(other_);
+    zeros_.add_(read);
+    EXPECT_THROW(zeros_.add_(1), c10::AcceleratorError);
+  }
+  EXPECT_NO_THROW(at::ones({64}, zeros_.options()).add_(1));
+}
+
 TEST_F(DeviceStreams, CatchesAReadThatDoesNotWait) {
   const c10::StreamGuard guard(other_);
   EXPECT_THROW(static_cast<void>(zeros_ + 1), c10::Error);

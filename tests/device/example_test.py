@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """examples/own-gpu on the test device prints the losses of the CPU: example_test.py TROIKA PROGRAM"""
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,11 @@ def launch(ranks, device):
     if done.returncode:
         raise AssertionError(f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def fails_alone(**variables):
+    return subprocess.run([PROGRAM, "hpu"], text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_SECONDS,
+                          env={**os.environ, **variables})
 
 
 def losses(output):
@@ -34,6 +40,19 @@ class Example(unittest.TestCase):
         output = launch(2, "hpu:1")
         for rank in range(2):
             self.assertIn(f"rank {rank} computed on hpu:1", output)
+
+
+    def test_a_full_device_is_told_in_one_line(self):
+        done = fails_alone(TROIKA_TEST_DEVICE_GIVES="300000")
+        self.assertEqual(done.returncode, 1)
+        said, hint = done.stderr.splitlines()
+        self.assertRegex(said, "^own_gpu: hpu:0 is out of memory")
+        self.assertRegex(hint, "^hint: smaller microbatches ")
+
+    def test_a_device_that_fails_is_told_in_one_line(self):
+        done = fails_alone(TROIKA_TEST_DEVICE_FAILS="200")
+        self.assertEqual(done.returncode, 5)
+        self.assertRegex(done.stderr, "^own_gpu: hpu:0 has failed: an illegal memory access was encountered\nhint: .*\n$")
 
 
 if __name__ == "__main__":

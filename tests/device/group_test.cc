@@ -1,4 +1,4 @@
-// Every operation of a group on tensors of the test device: what it gives on the host, whatever
+// Every operation of a group on tensors of a device: what it gives on the host, whatever
 // else the streams do meanwhile.
 #include <ATen/ATen.h>
 #include <troika/comm/engine_kind.h>
@@ -7,8 +7,8 @@
 #include <functional>
 #include <thread>
 
-#include "device/backend/checks.h"
-#include "device/backend/test_device.h"
+#include "device/through_group.h"
+#include "device/under_test.h"
 #include "ranks/rank_helper.h"
 
 namespace troika::test {
@@ -97,12 +97,11 @@ std::vector<std::pair<std::string, Operation>> operations(std::int64_t count) {
 }
 
 RANK_TEST(DeviceGroup, EveryOperationIsTheHosts, 2, 3) {
-  const ExpectNoDeviceFault no_fault;
-  const ForbidDeviceSynchronization forbidden;
+  const DeviceWatch watch;
   const Group group = rank.group();
   const auto expect_the_same = [&](const std::string& name, const Operation& operation) {
     const at::Tensor host = operation(group, at::kCPU);
-    const at::Tensor device = operation(group, test_device());
+    const at::Tensor device = operation(group, device_under_test());
     EXPECT_TRUE(device.cpu().equal(host)) << name;
     group.barrier(Rank::call("b")).wait();
   };
@@ -113,13 +112,13 @@ RANK_TEST(DeviceGroup, EveryOperationIsTheHosts, 2, 3) {
 
 // From a thread with a current stream of its own, as autograd's is, and waited for on another.
 RANK_TEST(DeviceGroup, FollowsTheStreamsOfItsCallers, 2) {
-  const ExpectNoDeviceFault no_fault;
-  const DeviceStream stream(test_device());
+  const DeviceWatch watch;
+  const DeviceStream stream(device_under_test());
   at::Tensor x;
   Work work;
   std::thread caller([&] {
     const DeviceStream::Scope beside(stream);
-    x = numbers(1000, rank.index(), test_device()) * 2;
+    x = numbers(1000, rank.index(), device_under_test()) * 2;
     work = rank.group().all_reduce(x, ReduceOp::kSum, Rank::call("x"));
   });
   caller.join();
@@ -128,49 +127,9 @@ RANK_TEST(DeviceGroup, FollowsTheStreamsOfItsCallers, 2) {
   EXPECT_TRUE((x + 1).cpu().equal(expected + 1));
 }
 
-// An engine for the tensors of one kind of device, which sends them through a group of the host.
-class ThroughGroup final : public GroupEngine {
- public:
-  ThroughGroup(at::DeviceType takes, Group carrier) : takes_(takes), carrier_(std::move(carrier)) {}
-  [[nodiscard]] std::string_view name() const override { return "through"; }
-  [[nodiscard]] bool accepts(at::DeviceType device) const override { return device == takes_; }
-  Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) override {
-    call.after.block_stream();
-    const at::Tensor host = tensor.cpu();
-    carrier_.all_reduce(host, op, Rank::call("x")).wait();
-    tensor.copy_(host);
-    ++calls;
-    return {};
-  }
-  Work reduce_scatter(const at::Tensor&, const at::Tensor&, std::span<const std::int64_t>, ReduceOp,
-                      const Call&) override {
-    return {};
-  }
-  Work all_gather(const at::Tensor&, const at::Tensor&, std::span<const std::int64_t>,
-                  const Call&) override {
-    return {};
-  }
-  Work all_to_all(const at::Tensor&, std::span<const std::int64_t>, const at::Tensor&,
-                  std::span<const std::int64_t>, const Call&) override {
-    return {};
-  }
-  Work broadcast(const at::Tensor&, int, const Call&) override { return {}; }
-  Work gather(const at::Tensor&, const at::Tensor&, int, const Call&) override { return {}; }
-  Work scatter(const at::Tensor&, const at::Tensor&, int, const Call&) override { return {}; }
-  Work exchange(std::span<const Transfer>, const Call&) override { return {}; }
-  Work barrier(const Call&) override { return {}; }
-  void abort(const std::string&) override {}
-
-  int calls = 0;
-
- private:
-  at::DeviceType takes_;
-  Group carrier_;
-};
-
 // Tensors of the device go to its own engine where there is one, the host's to theirs as before.
 RANK_TEST(DeviceGroup, AsksOnceForAnEngineOfTheDevice, 2) {
-  const ExpectNoDeviceFault no_fault;
+  const DeviceWatch watch;
   const std::vector<int> ranks = {0, 1};
   const auto engine_for = [&](const std::string& name, at::DeviceType type) {
     return std::make_shared<ThroughGroup>(type,
@@ -181,11 +140,11 @@ RANK_TEST(DeviceGroup, AsksOnceForAnEngineOfTheDevice, 2) {
   int asked = 0;
   const Group group("mixed", ranks, rank.index(), 0, host, 1, {}, [&](at::Device of) {
     ++asked;
-    EXPECT_EQ(of, test_device());
+    EXPECT_EQ(of, device_under_test());
     return device = engine_for("device", of.type());
   });
   for (int i = 0; i < 2; ++i) {
-    for (const at::Device on : {at::Device(at::kCPU), test_device()}) {
+    for (const at::Device on : {at::Device(at::kCPU), device_under_test()}) {
       const at::Tensor x = numbers(3, rank.index(), on);
       group.all_reduce(x, ReduceOp::kSum, Rank::call("x")).wait();
       EXPECT_TRUE(x.cpu().equal(numbers(3, 0, at::kCPU) + numbers(3, 1, at::kCPU)));

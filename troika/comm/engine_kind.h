@@ -33,6 +33,7 @@ struct EngineAvailability {
   bool built;
   bool usable;
   std::string reason;
+  std::string version = {};  // of its library, where all members must have the same
 };
 
 struct EngineKind {

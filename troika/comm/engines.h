@@ -19,8 +19,8 @@ namespace troika {
 
 struct EngineOptions {
   std::string engine{kAutoEngine};
-  // The store over which the members meet, used only while the group is made. May be null for a
-  // group of one and for the engine `fake`.
+  // The store over which the members meet. It must outlive the call alone. May be null for a group
+  // of one and for the engine `fake`.
   const Store* store = nullptr;
   // The address at which the others can reach this process. Empty: that of the interface which
   // leads to the store. TROIKA_INTERFACE and GLOO_SOCKET_IFNAME take precedence.

@@ -11,6 +11,8 @@
 #include <ATen/Functions.h>
 
 #include <atomic>
+#include <mutex>
+#include <optional>
 
 namespace troika {
 
@@ -35,11 +37,17 @@ struct Group::Shared {
   GroupObservers observers;
   std::shared_ptr<GroupEngine> engine;  // goes first: it writes to the recorder
   // For tensors that the engine does not take: an engine of theirs, asked for once, else one that
-  // takes them through the host. All operations go through that one then, in one order on every
-  // member.
+  // takes them through the host. What the engine takes itself goes through that one then, too, in
+  // one order on every member. Exchanges always go through the host. They have to run beside each
+  // other, which an engine with one stream for all of them does not do, and some members only call
+  // them, while all have to make an engine.
   MakeDeviceEngine make_device_engine;
-  std::shared_ptr<GroupEngine> device_engine;
+  std::shared_ptr<GroupEngine> device_engine;  // set under `abort_mutex`
+  MakeHostGroups make_host_groups;
+  std::optional<HostGroups> host_groups;  // set under `abort_mutex`
   std::shared_ptr<StagedEngine> staged;
+  std::mutex abort_mutex;
+  std::optional<std::string> aborted;  // why
   int index = 0;
   std::string axis;
   std::uint64_t generation = 0;
@@ -59,7 +67,7 @@ struct Group::Shared {
     const bool traced = observers.trace && observers.trace->on();
     const std::int64_t started = traced ? observers.trace->now() : 0;
     const at::Device device = input.tensor ? input.tensor->device() : input.device;
-    GroupEngine& carrier = carrier_of(device);
+    GroupEngine& carrier = carrier_of(device, input.members);
     DeviceEvent after;
     if (&carrier == device_engine.get()) after = DeviceEvent::record(device);
     if (!carrier.writes_entries()) entry.write();
@@ -83,16 +91,69 @@ struct Group::Shared {
     }
   }
 
+  // Any thread.
+  void abort(const std::string& reason) {
+    engine->abort(reason);
+    std::shared_ptr<GroupEngine> of_device;
+    HostGroups of_hosts;
+    {
+      const std::lock_guard lock(abort_mutex);
+      if (!aborted) aborted = reason;
+      of_device = device_engine;
+      if (host_groups) of_hosts = *host_groups;
+    }
+    if (of_device) of_device->abort(reason);
+    of_hosts.inside.abort(reason);
+    of_hosts.between.abort(reason);
+  }
+
+  // Operations are started by one thread at a time, and so are groups made.
+  [[nodiscard]] const HostGroups& by_host() {
+    if (host_groups) return *host_groups;
+    HostGroups made = make_host_groups ? make_host_groups() : HostGroups();
+    const std::lock_guard lock(abort_mutex);
+    host_groups = std::move(made);
+    if (aborted) {
+      host_groups->inside.abort(*aborted);
+      host_groups->between.abort(*aborted);
+    }
+    return *host_groups;
+  }
+
+  [[nodiscard]] bool carries(at::Device device) {
+    return engine->accepts(device.type()) || has_engine_of(device);
+  }
+
+  [[nodiscard]] std::string name_of_carrier(at::Device device) {
+    const GroupEngine& carrier = carrier_of(device, OperationInput::Members::kAll);
+    return std::string(carrier.name()) + (&carrier == staged.get() ? ", staged" : "");
+  }
+
  private:
   // Operations are started by one thread at a time.
-  GroupEngine& carrier_of(at::Device device) {
-    if (!staged && engine->accepts(device.type())) return *engine;
-    if (make_device_engine) {
-      device_engine = std::exchange(make_device_engine, {})(device);
-    }
-    if (device_engine && device_engine->accepts(device.type())) return *device_engine;
+  GroupEngine& carrier_of(at::Device device, OperationInput::Members members) {
+    const bool is_hosts = engine->accepts(device.type());
+    if (is_hosts && !staged) return *engine;
+    const bool is_alls = members == OperationInput::Members::kAll;
+    if (!is_hosts && is_alls && has_engine_of(device)) return *device_engine;
     if (!staged) staged = std::make_shared<StagedEngine>(engine, index);
     return *staged;
+  }
+  bool has_engine_of(at::Device device) {
+    if (make_device_engine) find_engine_of(device);
+    return device_engine && device_engine->accepts(device.type());
+  }
+  // A group that was aborted has the engine that says so.
+  void find_engine_of(at::Device device) {
+    const MakeDeviceEngine make = std::exchange(make_device_engine, {});
+    {
+      const std::lock_guard lock(abort_mutex);
+      if (aborted) return;
+    }
+    std::shared_ptr<GroupEngine> made = make(device);
+    const std::lock_guard lock(abort_mutex);
+    device_engine = std::move(made);
+    if (aborted && device_engine) device_engine->abort(*aborted);
   }
   // Operations are started by one thread at a time; others may look.
   static std::uint64_t add(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
@@ -209,7 +270,7 @@ at::Tensor GroupEngine::allocate(std::size_t bytes) {
 
 Group::Group(std::string name, std::vector<int> ranks, int index, std::uint64_t generation,
              std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers,
-             MakeDeviceEngine make_device_engine)
+             MakeDeviceEngine make_device_engine, MakeHostGroups make_host_groups)
     : name_(std::move(name)), ranks_(std::move(ranks)), index_(index), generation_(generation) {
   check(index_ >= 0 && index_ < size(), "the index of a group is one of its members");
   check((size() > 1) == (engine != nullptr), "a group of one has no engine, any other has one");
@@ -220,6 +281,7 @@ Group::Group(std::string name, std::vector<int> ranks, int index, std::uint64_t 
   shared_->axis = name_;
   shared_->index = index_;
   shared_->make_device_engine = std::move(make_device_engine);
+  shared_->make_host_groups = std::move(make_host_groups);
   shared_->generation = generation_;
   shared_->identity = identity;
 }
@@ -228,8 +290,22 @@ std::string_view Group::engine_name() const {
   return shared_ ? shared_->engine->name() : "none";
 }
 
+std::string Group::engine_name(at::Device device) const {
+  if (!shared_) return "none";
+  return device.is_cpu() ? std::string(engine_name()) : shared_->name_of_carrier(device);
+}
+
+bool Group::carries(at::Device device) const {
+  return !shared_ || shared_->carries(device);
+}
+
 std::uint64_t Group::input_bytes() const {
   return shared_ ? shared_->input_bytes.load(std::memory_order_relaxed) : 0;
+}
+
+const HostGroups& Group::by_host() const {
+  static const HostGroups kAlone;
+  return shared_ ? shared_->by_host() : kAlone;
 }
 
 Work Group::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const {
@@ -382,9 +458,7 @@ Work Group::barrier(const Call& call) const {
 }
 
 void Group::abort(const std::string& reason) const {
-  if (!shared_) return;
-  shared_->engine->abort(reason);
-  if (shared_->device_engine) shared_->device_engine->abort(reason);
+  if (shared_) shared_->abort(reason);
 }
 
 at::Tensor Group::allocate(std::size_t bytes, at::Device device) const {

@@ -159,6 +159,10 @@ struct GroupObservers {
 // they then go through the host's memory.
 using MakeDeviceEngine = std::function<std::shared_ptr<GroupEngine>(at::Device)>;
 
+struct HostGroups;
+// Collective: makes the groups of Group::by_host().
+using MakeHostGroups = std::function<HostGroups()>;
+
 class Group {
  public:
   // Makes a group of one.
@@ -166,10 +170,11 @@ class Group {
   // `ranks` are the members' world ranks; `index` is this process's position among them. `name`
   // names the group in messages. `engine` is null for a group of one. `identity` tells the group
   // from others in records (OperationFacts::group). engines.h makes groups. `make_device_engine` is
-  // called for the first tensor that `engine` does not take, on all members; it may be empty.
+  // called for the first tensor that `engine` does not take, on all members; `make_host_groups` by
+  // by_host(). Both may be empty.
   Group(std::string name, std::vector<int> ranks, int index, std::uint64_t generation,
         std::shared_ptr<GroupEngine> engine, std::uint32_t identity, GroupObservers observers,
-        MakeDeviceEngine make_device_engine = {});
+        MakeDeviceEngine make_device_engine = {}, MakeHostGroups make_host_groups = {});
 
   [[nodiscard]] int rank() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
@@ -181,10 +186,20 @@ class Group {
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   // Returns "gloo", "shm", ...; "none" for a group of one.
   [[nodiscard]] std::string_view engine_name() const;
+  // Returns the engine that carries tensors of `device`: "nccl", or "shm, staged" where they go
+  // through the host. Call it after such an operation.
+  [[nodiscard]] std::string engine_name(at::Device device) const;
+  // Collective: returns whether tensors of `device` go without the host's memory: the engine takes
+  // them, or there is one that does, which this makes. True for a group of one.
+  [[nodiscard]] bool carries(at::Device device) const;
   // Returns the bytes that this rank has sent or reduced through this group: the sum of its inputs'
   // sizes. What an algorithm puts on the wire for them is in docs/engines.md. Zero for a group of
   // one.
   [[nodiscard]] std::uint64_t input_bytes() const;
+  // Collective: returns the members by host, as groups that are made at the first call and end with
+  // this one. A group of one, and one that exchanges nothing, is on one host. Throws
+  // RendezvousError.
+  [[nodiscard]] const HostGroups& by_host() const;
 
   // Reduces in place. Average divides the sum by size().
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) const;
@@ -231,6 +246,16 @@ class Group {
   int index_ = 0;
   std::uint64_t generation_ = 0;
   std::shared_ptr<Shared> shared_;
+};
+
+// The members of a group by host. On one host, both are groups of one.
+struct HostGroups {
+  int hosts = 1;
+  // The members that each host has at least. A place is below it where all hosts have it.
+  int common_places = 1;
+  int place = 0;  // this member's position among those of its host
+  Group inside;   // the members of this host, by place
+  Group between;  // those of the same place; a group of one where some host does not have it
 };
 
 }  // namespace troika

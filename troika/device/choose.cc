@@ -4,8 +4,12 @@
 #include <troika/base/text.h>
 #include <troika/device/choose.h>
 #include <troika/device/device.h>
-#include <troika/device/plugin.h>
+#include <troika/device/plugin_loader.h>
+#include <troika/observe/machine.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <optional>
 
 namespace troika {
@@ -32,8 +36,24 @@ UsageError no_device(const std::string& setting, const std::string& kind,
           " does without");
 }
 
+// A key of a recipe, or a flag.
 std::string setting(const std::string& key, std::string_view word) {
+  if (key.starts_with("--")) return key + " " + std::string(word);
   return key + " = \"" + std::string(word) + "\"";
+}
+
+// The word that was meant by one that names no device; empty if none is near.
+std::string meant_by(std::string_view word) {
+  std::string lower(word);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string name = lower.substr(0, lower.find(':'));
+  const std::string number = lower.substr(name.size());
+  const std::string known =
+      name == "gpu" || name == "nvidia"
+          ? "cuda"
+          : nearest(name, std::array<std::string, 3>{"auto", "cpu", "cuda"}).value_or(name);
+  const std::string meant = known + (known == "cuda" || known == name ? number : "");
+  return meant != word && device_refusal(meant).empty() ? meant : "";
 }
 
 bool enough(int count, const HostPlace& place) {
@@ -49,7 +69,13 @@ c10::DeviceIndex index_of(int count, const HostPlace& place) {
 std::string device_refusal(std::string_view word) {
   if (word == kAuto) return "";
   const auto device = parsed(word);
+  if (device && device->is_cpu() && device->index() > 0) {
+    return quote(word) + " is no device: the host is one; write \"cpu\"";
+  }
   if (device && device->type() != at::kMeta) return "";
+  if (const std::string meant = meant_by(word); !meant.empty()) {
+    return quote(word) + " is no device; did you mean " + quote(meant) + "?";
+  }
   return quote(word) + " is no device; write \"auto\", \"cpu\", \"cuda\" or \"cuda:1\"";
 }
 
@@ -59,6 +85,30 @@ int device_count(at::DeviceType type) {
   if (type == at::kCUDA) static_cast<void>(load_device_plugin());
   if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
   return c10::impl::VirtualGuardImpl(type).deviceCount();
+}
+
+int ranks_with_a_device(std::string_view word) {
+  if (word == kAuto) return device_count(at::kCUDA);
+  const auto device = parsed(word);
+  if (!device || device->is_cpu()) return 0;
+  return device->has_index() ? 1 : device_count(device->type());
+}
+
+std::string detail::reason_for_cpu(HostPlace place, const DevicePlugin& plugin, int shown) {
+  constexpr const char* kTaken = "device = \"auto\" takes the CPU: ";
+  if (plugin.usable()) {
+    if (enough(plugin.devices, place)) return "";
+    return kTaken + plural(place.size, "rank") + " on this host, and " +
+           plural(plugin.devices, "GPU") + "; start " + plural(plugin.devices, "rank") +
+           " a host, or name one GPU for all";
+  }
+  if (shown == 0) return "";
+  return kTaken + plugin.reason + "; " + plugin.hint;
+}
+
+std::string reason_for_cpu(std::string_view word, HostPlace place) {
+  if (word != kAuto) return "";
+  return detail::reason_for_cpu(place, load_device_plugin(), count_gpu_devices());
 }
 
 at::Device choose_device(std::string_view word, HostPlace place, const std::string& key) {
@@ -78,7 +128,7 @@ at::Device choose_device(std::string_view word, HostPlace place, const std::stri
     if (asked.index() < count) return asked;
     throw UsageError(
         setting(key, word) + ": there are " + plural(count, kind + " device") + ", counted from 0",
-        "CUDA_VISIBLE_DEVICES may hide others");
+        asked.is_cuda() ? "CUDA_VISIBLE_DEVICES may hide others" : "");
   }
   if (!enough(count, place)) {
     throw UsageError(setting(key, word) + ": " + plural(place.size, "rank") +

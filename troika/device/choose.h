@@ -1,4 +1,4 @@
-// Which device a rank computes on. The ranks of a host take its devices in turn.
+// Which device a rank computes on: by default that of its local rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +24,14 @@ struct HostPlace {
 // Returns the number of devices of a type that this process can use. Loads the plug-in for CUDA to
 // count its devices.
 [[nodiscard]] int device_count(at::DeviceType type);
+
+// Returns how many ranks of a host take a device each by `word`. A kind gives as many as there are
+// of it, "auto" as many as there are GPUs. One device by its number gives 1, and the host 0.
+[[nodiscard]] int ranks_with_a_device(std::string_view word);
+
+// Returns why "auto" takes the CPU on a host that has GPUs, in one line; empty where it takes GPUs,
+// where the driver shows none, or for any other word. Loads the plug-in for CUDA.
+[[nodiscard]] std::string reason_for_cpu(std::string_view word, HostPlace place);
 
 // Returns the device that `word` stands for on this rank. "auto" is a CUDA device where there is
 // one for every rank of the host, else the CPU. A word with a number is that device, on every rank

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -27,13 +28,22 @@ std::string name_of(at::Device device) {
   return device.str();
 }
 
+// The device is current wherever LibTorch sets it back to the one that was current before: on a
+// GPU that would make a context there, which takes memory.
 struct DeviceEvent::Impl {
-  explicit Impl(at::Device on) : device(on), event(on.type()) {
-    event.record(current_stream(device));
+  explicit Impl(at::Device on) : device(on), event(std::in_place, on.type()) {
+    const c10::DeviceGuard here(device);
+    event->record(current_stream(device));
   }
+  ~Impl() {
+    const c10::DeviceGuard here(device);
+    event.reset();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   at::Device device;
-  c10::Event event;
+  std::optional<c10::Event> event;
 };
 
 DeviceEvent DeviceEvent::record(at::Device device) {
@@ -43,7 +53,7 @@ DeviceEvent DeviceEvent::record(at::Device device) {
 }
 
 bool DeviceEvent::passed() const {
-  return !impl_ || impl_->event.query();
+  return !impl_ || impl_->event->query();
 }
 
 void DeviceEvent::wait(const Deadline& deadline, const std::string& what) const {
@@ -59,11 +69,13 @@ void DeviceEvent::wait(const Deadline& deadline, const std::string& what) const 
     }
   }
   // What the event stands for happens before what this thread does next.
-  if (impl_) impl_->event.synchronize();
+  if (impl_) impl_->event->synchronize();
 }
 
 void DeviceEvent::block_stream() const {
-  if (impl_) impl_->event.block(current_stream(impl_->device));
+  if (!impl_) return;
+  const c10::DeviceGuard here(impl_->device);
+  impl_->event->block(current_stream(impl_->device));
 }
 
 struct DeviceStream::Impl {
@@ -73,6 +85,16 @@ struct DeviceStream::Impl {
 DeviceStream::DeviceStream(at::Device device) : impl_(std::make_unique<Impl>()) {
   if (device.is_cpu() || device.type() == at::kMeta) return;
   impl_->stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+DeviceStream::DeviceStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+DeviceStream DeviceStream::default_of(at::Device device) {
+  auto impl = std::make_unique<Impl>();
+  if (!device.is_cpu() && device.type() != at::kMeta) {
+    impl->stream = c10::impl::VirtualGuardImpl(device.type()).getDefaultStream(device);
+  }
+  return DeviceStream(std::move(impl));
 }
 
 DeviceStream::~DeviceStream() = default;

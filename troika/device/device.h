@@ -40,6 +40,8 @@ class DeviceStream {
  public:
   // Takes one of the device's.
   explicit DeviceStream(at::Device device);
+  // Returns the device's default stream.
+  [[nodiscard]] static DeviceStream default_of(at::Device device);
   ~DeviceStream();
   DeviceStream(DeviceStream&&) noexcept;
   DeviceStream& operator=(DeviceStream&&) noexcept;
@@ -59,6 +61,7 @@ class DeviceStream {
 
  private:
   struct Impl;
+  explicit DeviceStream(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -10,6 +10,7 @@
 #include <cctype>
 #include <charconv>
 #include <fstream>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -18,7 +19,6 @@ void add_host(DeviceFacts& facts) {
   const MachineFacts machine = machine_facts();
   facts.name = machine.cpu_model;
   facts.total_bytes = machine.usable_memory_bytes;
-  facts.free_bytes = available_memory().value_or(0);
 }
 
 void add_plugin_facts(DeviceFacts& facts, const cuda::Plugin& plugin, int index) {
@@ -30,7 +30,6 @@ void add_plugin_facts(DeviceFacts& facts, const cuda::Plugin& plugin, int index)
   facts.capability = std::to_string(attributes.capability_major) + "." +
                      std::to_string(attributes.capability_minor);
   facts.total_bytes = attributes.total_bytes;
-  facts.free_bytes = attributes.free_bytes;
   facts.bandwidth = attributes.bandwidth;
   facts.pci_bus_id = attributes.pci_bus_id;
   add_location(facts);
@@ -41,20 +40,47 @@ std::uint64_t current(const c10::CachingAllocator::StatArray& statistic) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, statistic[kAll].current));
 }
 
-// An allocator that counts nothing, or has not begun to, throws.
-void add_allocator_figures(DeviceFacts& facts, at::Device device) {
+void add_free_memory(DeviceFacts& facts, const cuda::Plugin& plugin, int index) {
+  if (const char* error = plugin.read_free(index, &facts.free_bytes)) {
+    throw UsageError(facts.device + " does not say how much memory is free: " + error);
+  }
+}
+
+c10::DeviceIndex device_index(at::Device device) {
+  return device.has_index() ? device.index() : c10::DeviceIndex{0};
+}
+
+// The allocator of a device, if it counts.
+c10::DeviceAllocator* allocator_of(at::Device device) {
   auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
-  if (allocator == nullptr || !allocator->initialized()) return;
-  const c10::DeviceIndex index = device.has_index() ? device.index() : c10::DeviceIndex{0};
+  return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
+}
+
+// One that counts nothing throws: then the figures stay unknown.
+void add_allocator_figures(DeviceFacts& facts, at::Device device) {
+  c10::DeviceAllocator* const allocator = allocator_of(device);
+  if (allocator == nullptr) return;
   try {
-    const auto statistics = allocator->getDeviceStats(index);
+    const auto statistics = allocator->getDeviceStats(device_index(device));
     const std::uint64_t allocated = current(statistics.allocated_bytes);
     facts.allocator = {allocated, current(statistics.reserved_bytes) - allocated};
-    if (facts.total_bytes == 0) {
-      std::tie(facts.free_bytes, facts.total_bytes) = allocator->getMemoryInfo(index);
-    }
-  } catch (const c10::Error&) {  // then they stay unknown. NOLINT(bugprone-empty-catch)
+  } catch (const c10::Error&) {  // NOLINT(bugprone-empty-catch)
   }
+}
+
+// As the allocator states it, for devices without a plug-in.
+std::pair<std::uint64_t, std::uint64_t> free_and_total(at::Device device) {
+  c10::DeviceAllocator* const allocator = allocator_of(device);
+  if (allocator == nullptr) return {0, 0};
+  try {
+    return allocator->getMemoryInfo(device_index(device));
+  } catch (const c10::Error&) {
+    return {0, 0};
+  }
+}
+
+const cuda::Plugin* plugin_of(at::Device device) {
+  return device.is_cuda() ? detail::loaded_plugin().functions : nullptr;
 }
 
 std::string first_line_of(const std::filesystem::path& file) {
@@ -78,15 +104,45 @@ void add_location(DeviceFacts& facts, const std::filesystem::path& root) {
   if (number >= 0) facts.numa_node = number;  // -1: the machine has one, or does not say
 }
 
-DeviceFacts facts_of(at::Device device) {
+bool detail::multiplies_bf16(const cuda::Plugin& plugin, int index) {
+  constexpr int kFirstCapability = 8;
+  int major = 0, minor = 0;
+  return plugin.capability(index, &major, &minor) == nullptr && major >= kFirstCapability;
+}
+
+bool multiplies_bf16(at::Device device) {
+  if (device.is_cpu()) {
+    const MachineFacts machine = machine_facts();
+    return machine.amx_bf16 || machine.avx512_bf16;
+  }
+  const cuda::Plugin* plugin = plugin_of(device);
+  return plugin != nullptr && detail::multiplies_bf16(*plugin, device_index(device));
+}
+
+DeviceFacts fixed_facts_of(at::Device device) {
   DeviceFacts facts;
   facts.device = name_of(device);
   if (device.is_cpu()) {
     add_host(facts);
+  } else if (const cuda::Plugin* plugin = plugin_of(device)) {
+    add_plugin_facts(facts, *plugin, device_index(device));
+  } else {
+    facts.total_bytes = free_and_total(device).second;
+  }
+  return facts;
+}
+
+DeviceFacts facts_of(at::Device device) {
+  DeviceFacts facts = fixed_facts_of(device);
+  if (device.is_cpu()) {
+    facts.free_bytes = available_memory().value_or(0);
     return facts;
   }
-  const cuda::Plugin* plugin = device.is_cuda() ? detail::loaded_plugin().functions : nullptr;
-  if (plugin != nullptr) add_plugin_facts(facts, *plugin, device.has_index() ? device.index() : 0);
+  if (const cuda::Plugin* plugin = plugin_of(device)) {
+    add_free_memory(facts, *plugin, device_index(device));
+  } else {
+    facts.free_bytes = free_and_total(device).first;
+  }
   add_allocator_figures(facts, device);
   return facts;
 }

@@ -32,8 +32,17 @@ struct DeviceFacts {
   std::optional<AllocatorFigures> allocator;  // where it has one that counts
 };
 
-// Returns the facts of a device, which has to exist.
+// Returns true if the device multiplies bf16 natively: a GPU of compute capability 8.0, a CPU with
+// AMX or AVX512-BF16. Starts nothing on the device.
+[[nodiscard]] bool multiplies_bf16(at::Device device);
+
+// Returns the facts of a device, which has to exist. A GPU is opened in this process to count what
+// is free of its memory: that takes some hundred MB of it until the process ends.
 [[nodiscard]] DeviceFacts facts_of(at::Device device);
+
+// Returns what does not change: no free memory, and no figures of the allocator. Opens nothing, so
+// that a process may ask that computes on no device.
+[[nodiscard]] DeviceFacts fixed_facts_of(at::Device device);
 
 // Returns the facts of the host and of the devices of the plug-in, which this loads.
 [[nodiscard]] std::vector<DeviceFacts> list_devices();

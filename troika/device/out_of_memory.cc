@@ -6,6 +6,8 @@
 namespace troika {
 namespace {
 
+constexpr std::string_view kSays = " is out of memory";
+
 // "20.00 GiB" of "... Tried to allocate 20.00 GiB. ...", as LibTorch's allocators word it.
 std::string wanted(std::string_view text) {
   constexpr std::string_view kBefore = "ried to allocate ";
@@ -18,7 +20,7 @@ std::string wanted(std::string_view text) {
 }  // namespace
 
 Error out_of_memory(const c10::OutOfMemoryError& error, const DeviceFacts& facts) {
-  std::string message = facts.device + " is out of memory";
+  std::string message = facts.device + std::string(kSays);
   const std::string more = wanted(error.what_without_backtrace());
   if (!more.empty()) message += ": " + more + " were asked for";
   const char* separator = more.empty() ? ": " : "; ";
@@ -32,8 +34,12 @@ Error out_of_memory(const c10::OutOfMemoryError& error, const DeviceFacts& facts
                format_bytes(facts.total_bytes) + " are free";
   }
   return {ExitCode::kInternal, message,
-          "a smaller train.micro_batch_size needs less, and so do "
-          "parallel.activation_checkpoint and parallel.zero_stage"};
+          "smaller microbatches (train.micro_batch_size) need less, and so does computing "
+          "activations again (parallel.activation_checkpoint)"};
+}
+
+bool tells_out_of_memory(std::string_view message) {
+  return message.find(kSays) != std::string_view::npos;
 }
 
 }  // namespace troika

@@ -52,8 +52,29 @@ class Driver {
     return count;
   }
 
+  // Throws if a GPU is older than those that our kernels are compiled for: `oldest` is 80 for
+  // compute capability 8.0.
+  void check_capabilities(int count, int oldest) const {
+    const auto attribute =
+        reinterpret_cast<int (*)(int*, int, int)>(dlsym(library_, "cuDeviceGetAttribute"));
+    for (int device = 0; attribute != nullptr && device < count; ++device) {
+      int major = 0, minor = 0;
+      if (attribute(&major, kMajor, device) != 0 || attribute(&minor, kMinor, device) != 0)
+        continue;
+      if (10 * major + minor >= oldest) continue;
+      throw UsageError("the plug-in has no kernels for GPU " + std::to_string(device) +
+                           ": its compute capability is " + std::to_string(major) + "." +
+                           std::to_string(minor) + ", and they begin at " +
+                           std::to_string(oldest / 10) + "." + std::to_string(oldest % 10),
+                       "configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(major) +
+                           std::to_string(minor) +
+                           " too, or hide that GPU with CUDA_VISIBLE_DEVICES");
+    }
+  }
+
  private:
   static constexpr int kNoDevice = 100;
+  static constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
   // Calls a function of the driver; throws unless it succeeds or finds no device.
   template <class Argument>
@@ -77,6 +98,14 @@ using Statement = std::map<std::string, std::string, std::less<>>;
 std::string stated(const Statement& statement, std::string_view key) {
   const auto found = statement.find(key);
   return found == statement.end() ? "an unknown version" : found->second;
+}
+
+// 0 where it is not stated.
+int stated_number(const Statement& statement, std::string_view key) {
+  const std::string text = stated(statement, key);
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
 }
 
 Statement read_statement(const std::filesystem::path& file) {
@@ -150,12 +179,11 @@ LoadedPlugin load_or_throw(const PluginFiles& files) {
   const Statement statement = read_statement(*files.plugin);
   check_built_for(*files.plugin, statement, "troika", "troika", kVersion);
   check_built_for(*files.plugin, statement, "libtorch", "LibTorch", TORCH_VERSION);
-  const std::string cuda = stated(statement, "cuda");
-  int libraries = 0;
-  std::from_chars(cuda.data(), cuda.data() + cuda.size(), libraries);
+  const int libraries = stated_number(statement, "cuda");
   check_driver(driver, libraries);
   LoadedPlugin loaded;
   loaded.facts.devices = driver.devices();
+  driver.check_capabilities(loaded.facts.devices, stated_number(statement, "oldest"));
   loaded.functions = &open(*files.plugin);
   if (!at::hasCUDA()) {
     throw UsageError("LibTorch was used before its plug-in for CUDA was loaded",

@@ -9,12 +9,12 @@ namespace troika {
 
 // The devices of a plug-in, or why there are none.
 struct DevicePlugin {
-  std::string type;       // "cuda"
-  int devices = 0;        // how many this process can use: 0 unless the plug-in is loaded
-  std::string libraries;  // "CUDA 13.0", if it is loaded
+  std::string type;            // "cuda"
+  int devices = 0;             // how many this process can use: 0 unless the plug-in is loaded
+  std::string libraries = {};  // "CUDA 13.0", if it is loaded
   // Why there is no device, in one line, and what to do about it. Empty if there is one.
-  std::string reason;
-  std::string hint;
+  std::string reason = {};
+  std::string hint = {};
 
   [[nodiscard]] bool usable() const { return devices > 0; }
 };

@@ -1,6 +1,7 @@
 // Internal. How the plug-in for CUDA is found, checked and loaded.
 #pragma once
 
+#include <troika/device/choose.h>
 #include <troika/device/cuda/plugin.h>
 #include <troika/device/plugin.h>
 
@@ -24,6 +25,13 @@ struct LoadedPlugin {
 // Checks everything that can be checked before it loads the plug-in: the driver, its version, its
 // devices, what the plug-in was built for.
 [[nodiscard]] LoadedPlugin load_plugin_from(const PluginFiles& files);
+
+// Returns true if a device of the plug-in multiplies bf16 natively; false where it does not say.
+[[nodiscard]] bool multiplies_bf16(const cuda::Plugin& plugin, int index);
+
+// Returns reason_for_cpu("auto") where the plug-in has said this, and the driver shows as many
+// GPUs.
+[[nodiscard]] std::string reason_for_cpu(HostPlace place, const DevicePlugin& plugin, int shown);
 
 // Returns the plug-in of this process, which it loads if that has not happened.
 [[nodiscard]] const LoadedPlugin& loaded_plugin();

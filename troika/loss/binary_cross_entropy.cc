@@ -18,33 +18,45 @@ class BinaryCrossEntropy final : public Loss {
  public:
   explicit BinaryCrossEntropy(BinaryCrossEntropyOptions options) : options_(std::move(options)) {}
 
-  [[nodiscard]] LossTerms of(const at::Tensor& outputs, const at::Tensor& targets) const override {
-    const at::Tensor logits = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
-    const at::Tensor there = targets.eq(targets);
-    const at::Tensor known = at::where(there, targets, 0).to(logits.dtype());
-    const at::Tensor weights = detail::weights_like(options_.positive_weights, logits);
-    const at::Tensor each =
-        at::binary_cross_entropy_with_logits(logits, known, {}, weights, at::Reduction::None);
-    const auto size = static_cast<double>(outputs.size(1));
-    return {at::where(there, each, 0).sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
+ private:
+  void check_targets(const at::Tensor&, const LossTargets& targets) const override {
+    targets.check_answers();
   }
 
-  [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
+  [[nodiscard]] LossTerms terms(const at::Tensor& outputs,
+                                const LossTargets& targets) const override {
+    const at::Tensor logits = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
+    const at::Tensor there = targets.values.eq(targets.values);
+    const at::Tensor known = at::where(there, targets.values, 0).to(logits.dtype());
+    const at::Tensor weights = detail::weights_like(options_.positive_weights, logits);
+    const at::Tensor all =
+        at::binary_cross_entropy_with_logits(logits, known, {}, weights, at::Reduction::None);
+    const auto size = static_cast<double>(outputs.size(1));
+    at::Tensor each = at::where(there, all, 0);
+    if (!targets.weights.defined()) {
+      return {each.sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
+    }
+    each = each.to(at::kDouble);
+    return {(each * targets.weights_for(each)).sum() / size,
+            (there * targets.weights_for(each)).sum() / size};
+  }
+
+  [[nodiscard]] LossTerms differentiate_(const at::Tensor& outputs, const LossTargets& targets,
                                          double scale) const override {
-    LossTerms terms = of(outputs, targets);
-    const at::Tensor there = targets.eq(targets);
-    const at::Tensor yes = at::where(there, targets, 0).to(outputs.dtype());
+    LossTerms loss = terms(outputs, targets);
+    const at::Tensor there = targets.values.eq(targets.values);
+    const at::Tensor yes = at::where(there, targets.values, 0).to(outputs.dtype());
     const at::Tensor s = at::sigmoid(outputs);
     at::Tensor pull = yes * (1 - s);
     if (!options_.positive_weights.empty()) {
       pull.mul_(detail::weights_like(options_.positive_weights, outputs));
     }
-    const at::Tensor gradient = ((1 - yes) * s - pull).masked_fill_(there.logical_not(), 0);
+    at::Tensor gradient = ((1 - yes) * s - pull).masked_fill_(there.logical_not(), 0);
+    if (targets.weights.defined()) gradient = gradient * targets.weights_for(gradient);
     outputs.copy_(gradient.mul_(scale / static_cast<double>(outputs.size(1))));
-    return terms;
+    return loss;
   }
 
- private:
   BinaryCrossEntropyOptions options_;
 };
 

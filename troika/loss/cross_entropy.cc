@@ -19,49 +19,68 @@ struct CrossEntropyOptions {
 
 // With w the weights, C classes and s the smoothing, the loss of a target y is
 //   -(1 - s) w_y log p_y - s / C sum_c w_c log p_c
-// and its weight is w_y, so that the mean is PyTorch's.
+// and its weight is w_y, so that the mean is PyTorch's. Both are multiplied by the sample's weight.
 class CrossEntropy final : public Loss {
  public:
   explicit CrossEntropy(CrossEntropyOptions options) : options_(std::move(options)) {}
 
-  [[nodiscard]] LossTerms of(const at::Tensor& outputs, const at::Tensor& targets) const override {
+ private:
+  void check_targets(const at::Tensor& outputs, const LossTargets& targets) const override {
+    targets.check_classes(outputs.size(1));
+  }
+
+  [[nodiscard]] LossTerms terms(const at::Tensor& outputs,
+                                const LossTargets& targets) const override {
     const bool narrow = outputs.element_size() < 4;
     const at::Tensor logits = narrow ? outputs.to(at::kFloat) : outputs;
     const at::Tensor weights = detail::weights_like(options_.class_weights, logits);
-    return {at::cross_entropy_loss(logits, targets, weights, at::Reduction::Sum, kIgnoredTarget,
-                                   options_.label_smoothing)
-                .to(at::kDouble),
-            weight_of(targets, weights)};
+    const bool weighs = targets.weights.defined();
+    at::Tensor loss = at::cross_entropy_loss(logits, targets.values, weights,
+                                             weighs ? at::Reduction::None : at::Reduction::Sum,
+                                             kIgnoredTarget, options_.label_smoothing)
+                          .to(at::kDouble);
+    if (weighs) loss = (loss * targets.weights_for(loss)).sum();
+    return {loss, weight_of(targets, weights)};
   }
 
-  [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
+  [[nodiscard]] LossTerms differentiate_(const at::Tensor& outputs, const LossTargets& targets,
                                          double scale) const override {
-    if (options_ == CrossEntropyOptions()) {
-      return {ops::cross_entropy_with_gradient_(outputs, targets, scale), {}};
+    const bool weighs = targets.weights.defined();
+    if (options_ == CrossEntropyOptions() && !weighs) {
+      return {ops::cross_entropy_with_gradient_(outputs, targets.values, scale), {}};
     }
-    const LossTerms terms = of(outputs, targets);
+    const LossTerms loss = terms(outputs, targets);
     const double s = options_.label_smoothing;
     const std::int64_t classes = outputs.size(1);
     at::Tensor weights = detail::weights_like(options_.class_weights, outputs);
     if (!weights.defined()) weights = at::ones({classes}, outputs.options());
-    const at::Tensor counts = targets.ne(kIgnoredTarget);
-    const at::Tensor known = targets.masked_fill(counts.logical_not(), 0);
-    const at::Tensor hard = ((1 - s) * weights).index_select(0, known).mul_(counts).unsqueeze(1);
-    const at::Tensor soft = (s / static_cast<double>(classes)) * counts.to(outputs.dtype());
+    const at::Tensor counts = targets.values.ne(kIgnoredTarget);
+    const at::Tensor known = targets.values.masked_fill(counts.logical_not(), 0);
+    at::Tensor hard = ((1 - s) * weights).index_select(0, known).mul_(counts).unsqueeze(1);
+    at::Tensor soft = (s / static_cast<double>(classes)) * counts.to(outputs.dtype());
+    if (weighs) {
+      hard = hard * targets.weights_for(hard);
+      soft = soft * targets.weights_for(soft);
+    }
     // d/dz of the first term is hard (p - onehot), of the second soft (p sum(w) - w).
     at::Tensor gradient = at::softmax(outputs, 1) * (hard + soft.unsqueeze(1) * weights.sum());
     gradient.scatter_add_(1, known.unsqueeze(1), -hard);
     gradient.sub_(at::outer(soft, weights));
     outputs.copy_(gradient.mul_(scale));
-    return terms;
+    return loss;
   }
 
- private:
-  static at::Tensor weight_of(const at::Tensor& targets, const at::Tensor& weights) {
-    if (!weights.defined()) return {};
-    const at::Tensor counts = targets.ne(kIgnoredTarget);
-    const at::Tensor known = targets.masked_fill(counts.logical_not(), 0).reshape({-1});
-    return weights.to(at::kDouble).index_select(0, known).mul_(counts.reshape({-1})).sum();
+  // Undefined where each target that counts weighs 1.
+  static at::Tensor weight_of(const LossTargets& targets, const at::Tensor& weights) {
+    if (!weights.defined() && !targets.weights.defined()) return {};
+    const at::Tensor counts = targets.values.ne(kIgnoredTarget);
+    at::Tensor weight = counts.to(at::kDouble);
+    if (weights.defined()) {
+      const at::Tensor known = targets.values.masked_fill(counts.logical_not(), 0).reshape({-1});
+      weight = weights.to(at::kDouble).index_select(0, known).view_as(counts).mul(counts);
+    }
+    if (targets.weights.defined()) weight = weight * targets.weights_for(weight);
+    return weight.sum();
   }
 
   CrossEntropyOptions options_;

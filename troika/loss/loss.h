@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troika/config/component.h>
+#include <troika/loss/loss_targets.h>
 #include <troika/nn/loss_terms.h>
 #include <troika/nn/sample_spec.h>
 
@@ -19,13 +20,22 @@ class Loss {
   virtual ~Loss() = default;
   // Returns the loss of `outputs` [samples, n] of any floating type, which a model gives for some
   // samples, and of their targets. Autograd can differentiate the sum. A weight that is left
-  // undefined is the number of targets that count.
-  [[nodiscard]] virtual LossTerms of(const at::Tensor& outputs,
-                                     const at::Tensor& targets) const = 0;
+  // undefined is the number of targets that count. Throws DataError naming a sample whose target
+  // cannot be.
+  [[nodiscard]] LossTerms of(const at::Tensor& outputs, const LossTargets& targets) const;
   // Gives the same, and overwrites `outputs`, fp32 or fp64, with the gradient of `scale` times the
   // sum.
-  [[nodiscard]] virtual LossTerms with_gradient_(const at::Tensor& outputs,
-                                                 const at::Tensor& targets, double scale) const = 0;
+  [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const LossTargets& targets,
+                                         double scale) const;
+
+ private:
+  virtual void check_targets(const at::Tensor& outputs, const LossTargets& targets) const = 0;
+  // Do the same with targets that have been checked.
+  [[nodiscard]] virtual LossTerms terms(const at::Tensor& outputs,
+                                        const LossTargets& targets) const = 0;
+  [[nodiscard]] virtual LossTerms differentiate_(const at::Tensor& outputs,
+                                                 const LossTargets& targets,
+                                                 double scale) const = 0;
 };
 
 // What the targets of a loss say of a sample, for the metrics that judge the same outputs.
@@ -45,6 +55,8 @@ class LossKind : public Component {
   // of [model] that sets how many.
   [[nodiscard]] virtual TensorSpec targets(std::int64_t outputs, std::string_view key) const = 0;
   [[nodiscard]] virtual TargetMeaning target_meaning() const = 0;
+  // Returns whether it stands for a loss that the model returns, so that make() has none.
+  [[nodiscard]] virtual bool is_of_model() const { return false; }
   // Throws UsageError where the options do not go with so many outputs.
   virtual void check_outputs(const Options& options, std::int64_t outputs,
                              const Origins& origins) const;
@@ -57,5 +69,6 @@ using LossOptions = Chosen<LossKind>;
 [[nodiscard]] const LossKind& cross_entropy_kind();
 [[nodiscard]] const LossKind& binary_cross_entropy_kind();
 [[nodiscard]] const LossKind& mean_square_kind();
+[[nodiscard]] const LossKind& none_kind();
 
 }  // namespace troika

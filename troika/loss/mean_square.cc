@@ -13,26 +13,37 @@ struct MeanSquareOptions {
 // A sample's loss is the mean over its outputs of the squared error. Targets that are not a number
 // are missing: they count neither in the sum nor in the weight.
 class MeanSquare final : public Loss {
- public:
-  [[nodiscard]] LossTerms of(const at::Tensor& outputs, const at::Tensor& targets) const override {
-    const at::Tensor values = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
-    const at::Tensor there = targets.eq(targets);
-    return terms(at::where(there, values - targets, 0), there);
+  void check_targets(const at::Tensor&, const LossTargets& targets) const override {
+    targets.check_values();
   }
 
-  [[nodiscard]] LossTerms with_gradient_(const at::Tensor& outputs, const at::Tensor& targets,
+  [[nodiscard]] LossTerms terms(const at::Tensor& outputs,
+                                const LossTargets& targets) const override {
+    const at::Tensor values = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
+    const at::Tensor there = targets.values.eq(targets.values);
+    return sums(at::where(there, values - targets.values, 0), there, targets);
+  }
+
+  [[nodiscard]] LossTerms differentiate_(const at::Tensor& outputs, const LossTargets& targets,
                                          double scale) const override {
-    const at::Tensor there = targets.eq(targets);
-    outputs.sub_(targets).masked_fill_(there.logical_not(), 0);
-    LossTerms loss = terms(outputs, there);
+    const at::Tensor there = targets.values.eq(targets.values);
+    outputs.sub_(targets.values).masked_fill_(there.logical_not(), 0);
+    LossTerms loss = sums(outputs, there, targets);
     outputs.mul_(2 * scale / static_cast<double>(outputs.size(1)));
+    if (targets.weights.defined()) outputs.mul_(targets.weights_for(outputs));
     return loss;
   }
 
- private:
-  static LossTerms terms(const at::Tensor& errors, const at::Tensor& there) {
+  static LossTerms sums(const at::Tensor& errors, const at::Tensor& there,
+                        const LossTargets& targets) {
     const auto size = static_cast<double>(errors.size(1));
-    return {errors.square().sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
+    at::Tensor squares = errors.square();
+    if (!targets.weights.defined()) {
+      return {squares.sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
+    }
+    squares = squares.to(at::kDouble);
+    return {(squares * targets.weights_for(squares)).sum() / size,
+            (there * targets.weights_for(squares)).sum() / size};
   }
 };
 

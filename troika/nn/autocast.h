@@ -4,7 +4,7 @@
 //
 //   torch::Tensor loss;
 //   {
-//     const troika::Autocast autocast(at::kBFloat16);
+//     const troika::Autocast autocast(at::kBFloat16, session.device());
 //     loss = criterion(model(input), target);
 //   }
 //   loss.backward();
@@ -25,12 +25,13 @@ class [[nodiscard]] Autocast {
  public:
   // Casts to `dtype`, bf16 or fp16, on devices of a type. Throws UsageError for another dtype, and
   // for a device type that LibTorch has no casts for.
-  explicit Autocast(at::ScalarType dtype, at::DeviceType device = at::DeviceType::CPU);
+  Autocast(at::ScalarType dtype, at::Device device) : Autocast(dtype, device.type()) {}
+  Autocast(at::ScalarType dtype, at::DeviceType device);
   // Casts on the type of device that `tensor` is on, such as a batch or a parameter.
   Autocast(at::ScalarType dtype, const at::Tensor& tensor);
   // Makes a guard without casts: an island inside another guard, for what needs its tensors'
   // precision. Tensors that come from outside keep their dtype, so cast those that are 16-bit.
-  static Autocast disabled(at::DeviceType device = at::DeviceType::CPU);
+  static Autocast disabled(at::DeviceType device);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;

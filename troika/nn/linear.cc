@@ -1,5 +1,9 @@
 #include <ATen/ATen.h>
+#include <troika/nn/gradient_product.h>
 #include <troika/nn/linear.h>
+#include <troika/ops/sums.h>
+
+#include <utility>
 
 namespace troika {
 
@@ -21,10 +25,10 @@ Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, Bias 
     : has_bias_(bias == Bias::kPresent) {
   weight_spec_.name = name + ".weight";
   weight_spec_.shape = {out, in};
-  weight_spec_.initializer = weight_start;
+  weight_spec_.initializer = std::move(weight_start);
   bias_spec_.name = name + ".bias";
   bias_spec_.shape = {out};
-  bias_spec_.initializer = bias_start;
+  bias_spec_.initializer = std::move(bias_start);
   bias_spec_.decays = false;
   if (cut.kind != LinearCut::Kind::kWhole && cut.axis.split()) cut_specs(cut);
 }
@@ -67,7 +71,7 @@ at::Tensor Linear::backward_input(const at::Tensor& gradient) const {
 }
 
 void Linear::backward_weight(const at::Tensor& gradient, const at::Tensor& input) const {
-  weight_->add_gradient_product(gradient, input);
+  add_gradient_product(*weight_, gradient, input);
   if (!cut_by_rows_) sum_bias_gradient(gradient);
 }
 
@@ -80,7 +84,9 @@ void Linear::add_bias_gradient(const at::Tensor& gradient) const {
 }
 
 void Linear::sum_bias_gradient(const at::Tensor& gradient) const {
-  if (bias_) bias_->add_gradient(gradient.to(bias_->gradient().scalar_type()).sum(0));
+  if (bias_) {
+    bias_->add_gradient(ops::column_sums(gradient, bias_->gradient().scalar_type()));
+  }
 }
 
 }  // namespace troika

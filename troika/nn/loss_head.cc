@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <troika/nn/gradient_product.h>
 #include <troika/nn/loss_head.h>
 #include <troika/ops/cross_entropy.h>
 
@@ -7,21 +8,28 @@
 namespace troika {
 namespace {
 
-// Logits of about a million elements stay in the cache of most machines.
-std::int64_t chunk_tokens(std::int64_t vocabulary) {
-  return std::clamp<std::int64_t>((std::int64_t{1} << 20) / vocabulary, 64, 4096);
+// On the host, logits of about a million elements stay in the cache of most machines. On a device
+// chunks are large enough for its matrix units, and the weight's gradient is passed over a few
+// times only.
+std::int64_t chunk_tokens(std::int64_t vocabulary, LogitChunks chunks) {
+  constexpr std::int64_t kInCache = std::int64_t{1} << 20, kOnDevice = std::int64_t{1} << 27;
+  constexpr std::int64_t kFewest = 64, kMostInCache = 4096, kMostOnDevice = 65536;
+  return chunks == LogitChunks::kInCache
+             ? std::clamp(kInCache / vocabulary, kFewest, kMostInCache)
+             : std::clamp(kOnDevice / vocabulary, kFewest, kMostOnDevice);
 }
 
 template <typename Function>
-void for_chunks(std::int64_t tokens, std::int64_t vocabulary, const Function& function) {
-  const std::int64_t chunk = chunk_tokens(vocabulary);
+void for_chunks(std::int64_t tokens, std::int64_t vocabulary, LogitChunks chunks,
+                const Function& function) {
+  const std::int64_t chunk = chunk_tokens(vocabulary, chunks);
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     function(begin, std::min(chunk, tokens - begin));
   }
 }
 
 at::Tensor logits_of(const at::Tensor& input, const Parameter& weight) {
-  return at::mm(input, weight.working_weight().t()).to(weight.master_type());
+  return at::mm(input, weight.working_weight().t());
 }
 
 // A chunk of tokens of a split head: the logits that this rank has, and the numbers of all ranks.
@@ -33,7 +41,7 @@ struct SplitChunk {
 SplitChunk split_chunk(const at::Tensor& hidden, const Parameter& weight, const at::Tensor& targets,
                        const VocabularyCut& cut) {
   const std::int64_t first_class = cut.axis.slice_of(cut.vocabulary).first;
-  SplitChunk chunk{logits_of(hidden, weight), {}};
+  SplitChunk chunk{logits_of(hidden, weight).to(weight.master_type()), {}};
   const at::Tensor own = ops::cross_entropy_slice_(chunk.exponentials, targets, first_class);
   chunk.slices = cut.axis.all_gather_each(own, {"head", "softmax of the vocabulary", cut.pass});
   return chunk;
@@ -53,11 +61,12 @@ void HeadLoss::add(const at::Tensor& chunk) {
 HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
                              const at::Tensor& targets, const VocabularyCut& cut) {
   HeadLoss loss;
-  for_chunks(input.size(0), largest_slice(cut), [&](std::int64_t begin, std::int64_t count) {
-    const at::Tensor wanted = targets.narrow(0, begin, count);
-    const SplitChunk chunk = split_chunk(input.narrow(0, begin, count), weight, wanted, cut);
-    loss.add(ops::cross_entropy_of_slices(chunk.slices, wanted));
-  });
+  for_chunks(
+      input.size(0), largest_slice(cut), cut.chunks, [&](std::int64_t begin, std::int64_t count) {
+        const at::Tensor wanted = targets.narrow(0, begin, count);
+        const SplitChunk chunk = split_chunk(input.narrow(0, begin, count), weight, wanted, cut);
+        loss.add(ops::cross_entropy_of_slices(chunk.slices, wanted));
+      });
   return loss;
 }
 
@@ -67,25 +76,26 @@ HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
   HeadLoss loss;
   loss.input_gradient = at::empty_like(input);
   const std::int64_t first_class = cut.axis.slice_of(cut.vocabulary).first;
-  for_chunks(input.size(0), largest_slice(cut), [&](std::int64_t begin, std::int64_t count) {
-    const at::Tensor hidden = input.narrow(0, begin, count);
-    const at::Tensor wanted = targets.narrow(0, begin, count);
-    const SplitChunk chunk = split_chunk(hidden, weight, wanted, cut);
-    loss.add(ops::cross_entropy_of_slices(chunk.slices, wanted));
-    ops::cross_entropy_gradient_of_slice_(chunk.exponentials, wanted, first_class, chunk.slices,
-                                          cut.axis.rank(), loss_scale);
-    const at::Tensor gradient = chunk.exponentials.to(input.scalar_type());
-    at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
-    at::mm_out(slice, gradient, weight.working_weight());
-    weight.add_gradient_product(gradient, hidden);
-  });
+  for_chunks(input.size(0), largest_slice(cut), cut.chunks,
+             [&](std::int64_t begin, std::int64_t count) {
+               const at::Tensor hidden = input.narrow(0, begin, count);
+               const at::Tensor wanted = targets.narrow(0, begin, count);
+               const SplitChunk chunk = split_chunk(hidden, weight, wanted, cut);
+               loss.add(ops::cross_entropy_of_slices(chunk.slices, wanted));
+               ops::cross_entropy_gradient_of_slice_(chunk.exponentials, wanted, first_class,
+                                                     chunk.slices, cut.axis.rank(), loss_scale);
+               const at::Tensor gradient = chunk.exponentials.to(input.scalar_type());
+               at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
+               at::mm_out(slice, gradient, weight.working_weight());
+               add_gradient_product(weight, gradient, hidden);
+             });
   return loss;
 }
 
-HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
-                       const at::Tensor& targets) {
+HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight, const at::Tensor& targets,
+                       LogitChunks chunks) {
   HeadLoss loss;
-  for_chunks(input.size(0), weight.working_weight().size(0),
+  for_chunks(input.size(0), weight.working_weight().size(0), chunks,
              [&](std::int64_t begin, std::int64_t count) {
                loss.add(ops::cross_entropy(logits_of(input.narrow(0, begin, count), weight),
                                            targets.narrow(0, begin, count)));
@@ -94,20 +104,19 @@ HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
 }
 
 HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at::Tensor& targets,
-                            double loss_scale) {
+                            double loss_scale, LogitChunks chunks) {
   HeadLoss loss;
   loss.input_gradient = at::empty_like(input);
-  for_chunks(
-      input.size(0), weight.working_weight().size(0), [&](std::int64_t begin, std::int64_t count) {
-        const at::Tensor hidden = input.narrow(0, begin, count);
-        const at::Tensor logits = logits_of(hidden, weight);
-        loss.add(
-            ops::cross_entropy_with_gradient_(logits, targets.narrow(0, begin, count), loss_scale));
-        const at::Tensor gradient = logits.to(input.scalar_type());
-        at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
-        at::mm_out(slice, gradient, weight.working_weight());
-        weight.add_gradient_product(gradient, hidden);
-      });
+  for_chunks(input.size(0), weight.working_weight().size(0), chunks,
+             [&](std::int64_t begin, std::int64_t count) {
+               const at::Tensor hidden = input.narrow(0, begin, count);
+               const at::Tensor gradient = logits_of(hidden, weight);  // once it is overwritten
+               loss.add(ops::cross_entropy_with_gradient_(gradient, targets.narrow(0, begin, count),
+                                                          loss_scale));
+               at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
+               at::mm_out(slice, gradient, weight.working_weight());
+               add_gradient_product(weight, gradient, hidden);
+             });
   return loss;
 }
 

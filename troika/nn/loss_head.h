@@ -10,6 +10,9 @@
 
 namespace troika {
 
+// How many logits there are at once: as fit the host's cache, or as keep a device busy.
+enum class LogitChunks { kInCache, kOnDevice };
+
 struct HeadLoss {
   at::Tensor sum;  // of -log p(target), over the targets that count: a number; undefined if zero
   at::Tensor input_gradient;  // [tokens, dim]; undefined when only evaluated
@@ -21,12 +24,13 @@ struct HeadLoss {
 // Returns the loss alone. `input` is [tokens, dim], `weight` [vocabulary, dim], `targets` int64
 // [tokens].
 [[nodiscard]] HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight,
-                                     const at::Tensor& targets);
+                                     const at::Tensor& targets, LogitChunks chunks);
 
 // Returns the loss and the gradient of `loss_scale` times the sum. Adds the weight's gradient to
 // its slot.
 [[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight,
-                                          const at::Tensor& targets, double loss_scale);
+                                          const at::Tensor& targets, double loss_scale,
+                                          LogitChunks chunks);
 
 // The slice of the vocabulary on a tensor axis whose ranks share it. `weight` is this rank's
 // [slice_of(vocabulary).count, dim]. Every rank passes all tokens and all targets, and gets the
@@ -36,6 +40,7 @@ struct VocabularyCut {
   TensorAxis axis;
   std::int64_t vocabulary = 0;  // of all ranks
   Pass pass = {};               // for labels
+  LogitChunks chunks = LogitChunks::kInCache;
 };
 
 [[nodiscard]] HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,

@@ -1,7 +1,10 @@
 #include <troika/base/error.h>
+#include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/device/device_error.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/nn/module_unit.h>
+#include <troika/nn/random_draws.h>
 
 #include <torch/torch.h>
 
@@ -25,51 +28,18 @@ namespace {
 constexpr const char* kNotInPlace =
     "its first operation must not be in place (ReLU with inplace = true)";
 
-// Of the host, and of the device where that is another.
-std::vector<at::Generator> default_generators(at::Device device) {
-  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
-  if (!device.is_cpu()) generators.push_back(at::globalContext().defaultGenerator(device));
-  return generators;
+// Names the draws of one pass: those of other samples, and of other steps, are others.
+std::string draws_of(const std::string& unit, const Microbatch& microbatch) {
+  const at::Tensor& ids = microbatch.sample_ids;
+  const bool knows = ids.defined() && ids.is_cpu() && ids.numel() > 0;
+  const std::int64_t first = knows ? ids.const_data_ptr<std::int64_t>()[0] : microbatch.index;
+  return unit + " " + std::to_string(microbatch.step) + " " + std::to_string(first);
 }
-
-std::vector<at::Tensor> generator_states(at::Device device) {
-  std::vector<at::Tensor> states;
-  std::vector<at::Generator> generators = default_generators(device);
-  for (at::Generator& generator : generators) {
-    const std::scoped_lock lock(generator.mutex());
-    states.push_back(generator.get_state());
-  }
-  return states;
-}
-
-void set_generator_states(at::Device device, const std::vector<at::Tensor>& states) {
-  std::vector<at::Generator> generators = default_generators(device);
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const std::scoped_lock lock(generators[i].mutex());
-    generators[i].set_state(states[i]);
-  }
-}
-
-// Draws as at an earlier time while this lives.
-class EarlierDraws {
- public:
-  EarlierDraws(at::Device device, const std::vector<at::Tensor>& states)
-      : device_(device), before_(generator_states(device)) {
-    set_generator_states(device, states);
-  }
-  ~EarlierDraws() { set_generator_states(device_, before_); }
-  EarlierDraws(const EarlierDraws&) = delete;
-  EarlierDraws& operator=(const EarlierDraws&) = delete;
-
- private:
-  at::Device device_;
-  std::vector<at::Tensor> before_;
-};
 
 std::string validate_parameter(const std::string& name, const at::Tensor& tensor,
                                at::ScalarType type) {
   const std::string title = "parameter " + quote(name, 200);
-  if (!tensor.is_cpu()) return title + " is not in host memory";
+  if (!tensor.is_cpu()) return title + " is on " + tensor.device().str() + ", not the host's";
   if (tensor.layout() != at::kStrided) return title + " is not a dense tensor";
   if (tensor.scalar_type() == type) return {};
   return title + " is of dtype " + c10::toString(tensor.scalar_type()) + ", in a model of " +
@@ -128,6 +98,7 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
       prefix_(unit.prefix.value_or(unit.name + ".")),
       describe_(unit.describe),
       runs_without_samples_(unit.runs_without_samples),
+      seed_(unit.seed),
       made_(unit.make()),
       takes_(unit.flow.takes),
       gives_(unit.flow.gives),
@@ -150,8 +121,8 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
     if (const std::string problem = validate_parameter(bound.name, bound.tensor, type);
         !problem.empty()) {
       throw UsageError(problem,
-                       "units take dense fp32 or fp64 parameters in host memory, all of "
-                       "the type that the options name");
+                       "units make dense fp32 or fp64 parameters in host memory, all of the type "
+                       "that the options name; ModulePipelineOptions::device moves them");
     }
     bound_.push_back(std::move(bound));
   }
@@ -308,6 +279,7 @@ Tensors ModuleUnit::call(const Tensors& arguments) const {
   } catch (const UsageError& error) {
     throw UsageError("unit " + quote(name_, 200) + ": " + error.what(), error.hint());
   } catch (const c10::Error& error) {
+    if (is_of_device(error)) throw;
     const std::string text = error.what_without_backtrace();
     const std::string first = text.substr(0, text.find('\n'));
     std::ostringstream given;
@@ -386,13 +358,15 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   input = {};
   if (describe_) made_.module->train(training);  // else it is as its user has set it
 
-  std::unique_ptr<EarlierDraws> draws;
+  std::unique_ptr<detail::EarlierDraws> draws;
   if (again) {
-    draws = std::make_unique<EarlierDraws>(device_, generators_.at(index));
+    draws = std::make_unique<detail::EarlierDraws>(device_, generators_.at(index));
     generators_.erase(index);
     own->buffers = copies_of_buffers(*made_.module);
-  } else if (training && !keeps) {
-    generators_[index] = generator_states(device_);
+  } else if (training) {
+    if (seed_)
+      detail::seed_generators(device_, stream_key(*seed_, draws_of(name_, saved.microbatch)));
+    if (!keeps) generators_[index] = detail::generator_states(device_);
   }
   const at::AutoGradMode with_gradients(keeps);
   own->outputs = run(own->in, saved.microbatch);
@@ -413,7 +387,7 @@ Activation ModuleUnit::result_of(State& state, const Saved& saved) const {
   }
   TensorMap outputs;
   for (std::size_t i = 0; i < gives_.size(); ++i) outputs.add(gives_[i].name, state.outputs[i]);
-  LossTerms loss = loss_(outputs, saved.microbatch.tensors);
+  LossTerms loss = loss_(outputs, saved.microbatch);
   loss.weigh_equally(saved.microbatch.valid);
   if (!loss.sum.defined() || loss.sum.numel() != 1 || loss.weight.numel() != 1) {
     throw UsageError("the loss behind unit " + quote(name_, 200) + " is not one number",
@@ -421,7 +395,9 @@ Activation ModuleUnit::result_of(State& state, const Saved& saved) const {
   }
   state.outputs = {loss.sum.reshape({}).to(at::kDouble)};
   result.loss = {state.outputs[0].detach(), loss.weight.detach().reshape({}).to(at::kDouble)};
-  if (saved.wants_predictions) result.tensors = {outputs[0].detach()};
+  if (saved.wants_predictions) {
+    for (const NamedTensor& each : outputs) result.tensors.push_back(each.tensor.detach());
+  }
   return result;
 }
 

@@ -78,6 +78,7 @@ class ModuleUnit final : public Unit {
   std::string prefix_;
   std::function<void(ParameterSpec&)> describe_;
   bool runs_without_samples_;
+  std::optional<std::uint64_t> seed_;
   UnitModule made_;
   std::vector<std::string> takes_;
   std::vector<UnitTensor> gives_, in_, out_;

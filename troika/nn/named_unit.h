@@ -19,6 +19,7 @@
 #include <c10/core/ScalarType.h>
 #include <troika/base/error.h>
 #include <troika/nn/loss_terms.h>
+#include <troika/nn/microbatch.h>
 #include <troika/nn/tensor_map.h>
 #include <troika/param/spec.h>
 
@@ -127,30 +128,39 @@ struct NamedUnit {
   // True if the unit takes part in collectives, so that microbatches without samples run it as
   // well.
   bool runs_without_samples = false;
+  // Keys the draws of torch's random generators in its training passes, with the step and the first
+  // sample of the microbatch, so that a run repeats itself. If absent, they go on as they are.
+  std::optional<std::uint64_t> seed = {};
 };
 
-// The loss of a model, made from one of two kinds of function. The first takes the output of the
+// The loss of a model, made from one of three kinds of function. The first takes the output of the
 // last unit and the targets of the same samples (the batch's tensor "targets"). It returns the sum
 // of the samples' losses (at::Reduction::Sum), each of which weighs 1. The second takes the tensors
-// of the last unit and those of the batch, by name, and returns the sum and the weights.
+// of the last unit and those of the batch, by name, and returns the sum and the weights. The third
+// takes the microbatch itself.
 class UnitLoss {
  public:
   UnitLoss() = default;
   template <std::invocable<const at::Tensor&, const at::Tensor&> Sum>
   UnitLoss(Sum sum)  // NOLINT: a function is a loss
-      : terms_([sum = std::move(sum)](const TensorMap& outputs, const TensorMap& batch) {
-          return LossTerms{sum(outputs[0], batch.at("targets")), {}};
+      : terms_([sum = std::move(sum)](const TensorMap& outputs, const Microbatch& microbatch) {
+          return LossTerms{sum(outputs[0], microbatch.tensors.at("targets")), {}};
         }) {}
   template <std::invocable<const TensorMap&, const TensorMap&> Terms>
+  UnitLoss(Terms terms)  // NOLINT: likewise
+      : terms_([terms = std::move(terms)](const TensorMap& outputs, const Microbatch& microbatch) {
+          return terms(outputs, microbatch.tensors);
+        }) {}
+  template <std::invocable<const TensorMap&, const Microbatch&> Terms>
   UnitLoss(Terms terms) : terms_(std::move(terms)) {}  // NOLINT: likewise
 
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(terms_); }
-  [[nodiscard]] LossTerms operator()(const TensorMap& outputs, const TensorMap& batch) const {
-    return terms_(outputs, batch);
+  [[nodiscard]] LossTerms operator()(const TensorMap& outputs, const Microbatch& microbatch) const {
+    return terms_(outputs, microbatch);
   }
 
  private:
-  std::function<LossTerms(const TensorMap&, const TensorMap&)> terms_;
+  std::function<LossTerms(const TensorMap&, const Microbatch&)> terms_;
 };
 
 // Describes a unit. `make` returns a module holder or a std::shared_ptr to a module. Its forward()

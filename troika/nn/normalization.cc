@@ -41,11 +41,10 @@ at::Tensor Normalization::forward(const at::Tensor& input, State& state) const {
     state.reciprocal = std::move(reciprocal);
     return output;
   }
-  const std::optional<at::Tensor> bias =
-      bias_ ? std::optional(bias_->working_weight()) : std::nullopt;
-  at::Tensor output;
-  std::tie(output, state.mean, state.reciprocal) =
-      at::native_layer_norm(input, {input.size(1)}, weight_->working_weight(), bias, eps_);
+  auto [output, mean, reciprocal] = ops::layer_norm(
+      input, weight_->working_weight(), bias_ ? bias_->working_weight() : at::Tensor(), eps_);
+  state.mean = std::move(mean);
+  state.reciprocal = std::move(reciprocal);
   return output;
 }
 
@@ -56,11 +55,8 @@ at::Tensor Normalization::backward(const State& state, const at::Tensor& gradien
     weight_->add_gradient(dweight);
     return dx;
   }
-  const std::optional<at::Tensor> bias =
-      bias_ ? std::optional(bias_->working_weight()) : std::nullopt;
-  auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-      gradient, state.input, {state.input.size(1)}, state.mean, state.reciprocal,
-      weight_->working_weight(), bias, {true, true, bias_ != nullptr});
+  auto [dx, dweight, dbias] = ops::layer_norm_backward(
+      gradient, state.input, weight_->working_weight(), state.mean, state.reciprocal);
   weight_->add_gradient(dweight);
   if (bias_) bias_->add_gradient(dbias);
   return dx;

@@ -28,4 +28,12 @@ bool SampleSpec::is_language() const {
          next.shape == tokens.shape && next.range == tokens.range;
 }
 
+void SampleSpec::allow_weights() {
+  if (std::ranges::count(tensors, kSampleWeights, &TensorSpec::name) > 0) return;
+  TensorSpec weights{std::string(kSampleWeights), at::kDouble, {}};
+  weights.role = TensorRole::kTarget;
+  weights.optional = true;
+  tensors.push_back(std::move(weights));
+}
+
 }  // namespace troika

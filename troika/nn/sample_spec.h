@@ -25,6 +25,9 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
+// Names the tensor that says what each sample weighs in the loss.
+inline constexpr std::string_view kSampleWeights = "sample_weights";
+
 struct SampleSpec {
   // The tensors of a sample, in the order of Microbatch::tensors.
   std::vector<TensorSpec> tensors;
@@ -37,6 +40,9 @@ struct SampleSpec {
   [[nodiscard]] const TensorSpec& target() const;
   // Returns whether a sample is a row of tokens, whose targets are the next tokens.
   [[nodiscard]] bool is_language() const;
+  // Lets data say what a sample weighs: appends kSampleWeights as an optional target. Leaves a
+  // model alone that has a tensor of this name.
+  void allow_weights();
 };
 
 }  // namespace troika

@@ -89,7 +89,8 @@ struct Saved {
   std::vector<std::unique_ptr<UnitState>> units;
   // The inputs of each unit, where the forward pass is to run again.
   std::vector<Tensors> inputs;
-  // True if the last unit also returns the predictions of the model, [samples, ...], for metrics.
+  // True if the last unit also returns the predictions of the model, each [samples, ...], that of
+  // the loss first.
   bool wants_predictions = false;
 };
 

@@ -8,7 +8,6 @@ namespace troika::ops {
 
 // The constants of an update, the same for all its elements.
 struct AdamWConstants {
-  double gradient_scale;  // of every gradient
   double beta1, beta2;
   double correction;  // of the biases: sqrt(1 - beta2^t) / (1 - beta1^t)
   double eps;         // times sqrt(1 - beta2^t)
@@ -16,11 +15,14 @@ struct AdamWConstants {
   double shrink;      // 1 - rate x weight decay
 };
 
-// Updates the averages m and v and the weights w. With g = gradient_scale x gradient:
+// Updates the averages m and v and the weights w, if `applies`, a bool, is true; else leaves their
+// bits. Both numbers are 0-dim tensors beside the others. With g = scale x gradient (scale in
+// fp64):
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w = shrink w - rate correction m / (sqrt(v) + eps)
 // All four have one shape, one type, fp32 or fp64, and elements in a row.
 void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
-            const at::Tensor& exp_avg_sq, const AdamWConstants& constants);
+            const at::Tensor& exp_avg_sq, const at::Tensor& scale, const at::Tensor& applies,
+            const AdamWConstants& constants);
 
 }  // namespace troika::ops

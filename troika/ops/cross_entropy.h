@@ -8,8 +8,8 @@
 namespace troika::ops {
 
 // Returns the sum of -log softmax(logits)[target] over rows whose target is not kIgnored: a number
-// (0-dim) in fp64, on the device of the logits. `logits`
-// is [rows, classes] fp32 or fp64; `targets` is int64 [rows].
+// (0-dim) in fp64, on the device of the logits. `logits` is [rows, classes] in any floating type:
+// those of few bits are computed with in fp32. `targets` is int64 [rows].
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
 // Returns that sum, and overwrites `logits` with the gradient of `scale` times it (zero for ignored
@@ -18,8 +18,9 @@ namespace troika::ops {
                                                       const at::Tensor& targets, double scale);
 
 // The functions below do the same where each of several ranks has the logits of some of the classes
-// only, in three steps. Each rank computes the statistics of its slice. These are gathered (three
-// for each row, with any number of classes). Each rank turns its logits into their gradient.
+// only, in fp32 or fp64, in three steps. Each rank computes the statistics of its slice. These are
+// gathered (three for each row, with any number of classes). Each rank turns its logits into their
+// gradient.
 
 // Returns the statistics of a slice, fp64 [rows, 3]: the largest logit, the sum of exp(logit -
 // largest), and the target's logit, or 0 where the target is not in this slice. `logits` [rows,

@@ -1,5 +1,6 @@
-// Root-mean-square normalisation with its gradient, fused into one pass each (Zhang and Sennrich
-// 2019).
+// Normalisation of rows with its gradient, fused into few passes: by the root mean square (Zhang
+// and Sennrich 2019), and by mean and variance (Ba et al. 2016). Weights and statistics are fp32,
+// and fp64 for fp64 input.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,5 +26,27 @@ struct RmsNormGradients {
 [[nodiscard]] RmsNormGradients rms_norm_backward(const at::Tensor& gradient,
                                                  const at::Tensor& input, const at::Tensor& weight,
                                                  const at::Tensor& reciprocal);
+
+struct LayerNormResult {
+  at::Tensor output;            // [rows, dim], input's type
+  at::Tensor mean, reciprocal;  // [rows], and 1 / standard deviation
+};
+
+// Returns y = (x - mean) / sqrt(variance + eps) * weight + bias, row by row. `input` is [rows,
+// dim]; `weight` is [dim], as is `bias`, which may be undefined.
+[[nodiscard]] LayerNormResult layer_norm(const at::Tensor& input, const at::Tensor& weight,
+                                         const at::Tensor& bias, double eps);
+
+struct LayerNormGradients {
+  at::Tensor input;         // [rows, dim], input's type
+  at::Tensor weight, bias;  // [dim], weight's type
+};
+
+// Returns the gradients, with sums over rows in a fixed order.
+[[nodiscard]] LayerNormGradients layer_norm_backward(const at::Tensor& gradient,
+                                                     const at::Tensor& input,
+                                                     const at::Tensor& weight,
+                                                     const at::Tensor& mean,
+                                                     const at::Tensor& reciprocal);
 
 }  // namespace troika::ops

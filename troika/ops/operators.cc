@@ -4,13 +4,14 @@
 #include <troika/base/random.h>
 #include <troika/ops/adamw.h>
 #include <troika/ops/attention.h>
-#include <troika/ops/composite/kernels.h>
-#include <troika/ops/cpu/kernels.h>
 #include <troika/ops/cross_entropy.h>
 #include <troika/ops/dropout.h>
 #include <troika/ops/embedding.h>
+#include <troika/ops/kernels.h>
 #include <troika/ops/norm.h>
+#include <troika/ops/product.h>
 #include <troika/ops/rotary.h>
+#include <troika/ops/sums.h>
 
 #include <array>
 #include <string_view>
@@ -22,6 +23,12 @@ constexpr std::array kSchemas = {
     "rms_norm(Tensor input, Tensor weight, float eps) -> (Tensor, Tensor)",
     "rms_norm_backward(Tensor gradient, Tensor input, Tensor weight, Tensor reciprocal)"
     " -> (Tensor, Tensor)",
+    "layer_norm(Tensor input, Tensor weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
+    "layer_norm_backward(Tensor gradient, Tensor input, Tensor weight, Tensor mean,"
+    " Tensor reciprocal) -> (Tensor, Tensor, Tensor)",
+    "square_sums(Tensor[] values) -> Tensor",
+    "column_sums(Tensor rows, ScalarType type) -> Tensor",
+    "add_product_(Tensor(a!) sum, Tensor left, Tensor right, bool overwrites) -> ()",
     "attention(Tensor query, Tensor key, Tensor value, Tensor? mask) -> (Tensor, Tensor)",
     "attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor? mask,"
     " Tensor output, Tensor log_sum) -> (Tensor, Tensor, Tensor)",
@@ -36,19 +43,24 @@ constexpr std::array kSchemas = {
     "add_rows_(Tensor(a!) table, Tensor indices, Tensor rows) -> ()",
     "rotate_(Tensor(a!) heads, Tensor positions, Tensor table, bool backward) -> ()",
     "adamw_(Tensor(a!) master, Tensor gradient, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq,"
-    " float gradient_scale, float beta1, float beta2, float correction, float eps, float rate,"
+    " Tensor scale, Tensor applies, float beta1, float beta2, float correction, float eps, float "
+    "rate,"
     " float shrink) -> ()",
 };
 
+#define TROIKA_REGISTER_COMPOSITE(name)                                            \
+  library.impl(#name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, \
+                                      TORCH_FN(composite::name)))
 #define TROIKA_REGISTER(name)                                                        \
   library.impl(#name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(cpu::name)));  \
   library.impl(#name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(cpu::name))); \
-  library.impl(#name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,   \
-                                      TORCH_FN(composite::name)))
+  TROIKA_REGISTER_COMPOSITE(name)
 
 void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(rms_norm);
   TROIKA_REGISTER(rms_norm_backward);
+  TROIKA_REGISTER(layer_norm);
+  TROIKA_REGISTER(layer_norm_backward);
   TROIKA_REGISTER(attention);
   TROIKA_REGISTER(attention_backward);
   TROIKA_REGISTER(cross_entropy);
@@ -59,12 +71,15 @@ void register_kernels(torch::Library& library) {
   TROIKA_REGISTER(dropout);
   TROIKA_REGISTER(add_rows_);
   TROIKA_REGISTER(rotate_);
-  // Of shards on the host the optimiser makes loops.
-  library.impl("adamw_", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                                         TORCH_FN(composite::adamw_)));
+  // Of shards on the host the optimiser makes loops, and the others are ATen's there.
+  TROIKA_REGISTER_COMPOSITE(adamw_);
+  TROIKA_REGISTER_COMPOSITE(add_product_);
+  TROIKA_REGISTER_COMPOSITE(square_sums);
+  TROIKA_REGISTER_COMPOSITE(column_sums);
 }
 
 #undef TROIKA_REGISTER
+#undef TROIKA_REGISTER_COMPOSITE
 
 // Stays as long as the process: LibTorch forgets operators whose library ends. A program that holds
 // this code twice (its own copy and a plug-in's) has them from the first.
@@ -124,6 +139,34 @@ RmsNormGradients rms_norm_backward(const at::Tensor& gradient, const at::Tensor&
                                    const at::Tensor& weight, const at::Tensor& reciprocal) {
   auto [of_input, of_weight] = TROIKA_CALL(rms_norm_backward, gradient, input, weight, reciprocal);
   return {std::move(of_input), std::move(of_weight)};
+}
+
+LayerNormResult layer_norm(const at::Tensor& input, const at::Tensor& weight,
+                           const at::Tensor& bias, double eps) {
+  auto [output, mean, reciprocal] = TROIKA_CALL(layer_norm, input, weight, optional(bias), eps);
+  return {std::move(output), std::move(mean), std::move(reciprocal)};
+}
+
+LayerNormGradients layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
+                                       const at::Tensor& weight, const at::Tensor& mean,
+                                       const at::Tensor& reciprocal) {
+  auto [of_input, of_weight, of_bias] =
+      TROIKA_CALL(layer_norm_backward, gradient, input, weight, mean, reciprocal);
+  return {std::move(of_input), std::move(of_weight), std::move(of_bias)};
+}
+
+void add_product_(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right,
+                  Write write) {
+  TROIKA_CALL(add_product_, sum, left, right, write == Write::kOverwrite);
+}
+
+at::Tensor square_sums(at::TensorList values) {
+  if (values.empty()) return at::empty({0}, at::kDouble);  // no tensor says which kernel
+  return TROIKA_CALL(square_sums, values);
+}
+
+at::Tensor column_sums(const at::Tensor& rows, at::ScalarType type) {
+  return TROIKA_CALL(column_sums, rows, type);
 }
 
 AttentionResult attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -199,9 +242,10 @@ void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Ten
 }
 
 void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
-            const at::Tensor& exp_avg_sq, const AdamWConstants& constants) {
-  TROIKA_CALL(adamw_, master, gradient, exp_avg, exp_avg_sq, constants.gradient_scale,
-              constants.beta1, constants.beta2, constants.correction, constants.eps, constants.rate,
+            const at::Tensor& exp_avg_sq, const at::Tensor& scale, const at::Tensor& applies,
+            const AdamWConstants& constants) {
+  TROIKA_CALL(adamw_, master, gradient, exp_avg, exp_avg_sq, scale, applies, constants.beta1,
+              constants.beta2, constants.correction, constants.eps, constants.rate,
               constants.shrink);
 }
 

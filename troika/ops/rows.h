@@ -20,4 +20,9 @@ inline void check_in_rows(const at::Tensor& tensor, std::string_view what) {
   if (!tensor.is_contiguous()) check(false, std::string(what) + " is not contiguous");
 }
 
+// Returns whether kernels compute with the elements of `tensor` in fp32.
+[[nodiscard]] inline bool is_of_few_bits(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
+
 }  // namespace troika::ops

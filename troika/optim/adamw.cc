@@ -44,11 +44,11 @@ class AdamW final : public ArenaOptimizer<T> {
  private:
   void step_shards(const StepInput& input) const {
     const Moments<double> moments(options_, input);
+    const DeviceScale scale = this->device_scale_of(input);
     this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
       const double rate = input.learning_rate * p.lr_factor;
-      ops::adamw_(p.master, p.gradient, p.state[0], p.state[1],
-                  {.gradient_scale = input.gradient_scale,
-                   .beta1 = options_.betas[0],
+      ops::adamw_(p.master, p.gradient, p.state[0], p.state[1], scale.factor, scale.applies,
+                  {.beta1 = options_.betas[0],
                    .beta2 = options_.betas[1],
                    .correction = moments.correction,
                    .eps = moments.eps,

@@ -92,6 +92,13 @@ class ArenaOptimizer : public Optimizer {
 
   // Returns whether the arena lies in the host's memory, where chunks are loops.
   [[nodiscard]] bool on_host() const { return arena_.device().is_cpu(); }
+  // Returns the scale of an update on a device, as numbers there.
+  [[nodiscard]] DeviceScale device_scale_of(const StepInput& input) const {
+    if (input.device_scale.factor.defined()) return input.device_scale;
+    const at::TensorOptions there = at::device(arena_.device());
+    return {at::full({}, input.gradient_scale, there.dtype(at::kDouble)),
+            at::ones({}, there.dtype(at::kBool))};
+  }
   // Calls `visit(view)` for every shard that is not frozen.
   template <typename Visit>
   void for_each_shard(const Visit& visit) const {
@@ -116,7 +123,8 @@ class ArenaOptimizer : public Optimizer {
   // those that norms count are taken; an undefined one counts as zero.
   [[nodiscard]] std::vector<double> squares_by_parameter(const std::vector<at::Tensor>& values,
                                                          std::string_view label) const {
-    return sums_->by_parameter(detail::squares_of_shards(arena_, values), label);
+    return sums_->by_parameter(detail::ShardSquares(arena_, values).by_chunk(sums_->deadline()),
+                               label);
   }
 
   [[nodiscard]] const Arena& arena() const { return arena_; }

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/ops/sums.h>
 #include <troika/optim/chunks.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/shard_squares.h>
@@ -26,34 +27,59 @@ std::vector<double> chunk_squares(const Arena& arena) {
   return squares;
 }
 
-std::vector<double> squares_by_chunk(const Arena& arena) {
-  if (!arena.device().is_cpu()) {
-    std::vector<at::Tensor> gradients;
-    for (const LocalShard& shard : arena.local_shards()) {
-      const bool frozen = arena.parameters()[shard.parameter]->spec().frozen;
-      gradients.push_back(frozen ? at::Tensor() : shard.gradient);
-    }
-    return detail::squares_of_shards(arena, gradients);
-  }
-  return arena.types().master == at::kDouble ? chunk_squares<double>(arena)
-                                             : chunk_squares<float>(arena);
-}
-
 }  // namespace
 
-double global_norm(const Arena& arena, const ParameterSums& sums) {
+GradientNorm::GradientNorm(const Arena& arena) : arena_(arena) {
   require_gradients(arena);
-  return std::sqrt(sums.total(squares_by_chunk(arena), "gradient norm"));
+  if (arena.device().is_cpu()) return;
+  std::vector<at::Tensor> gradients;
+  for (const LocalShard& shard : arena.local_shards()) {
+    const bool frozen = arena.parameters()[shard.parameter]->spec().frozen;
+    gradients.push_back(frozen ? at::Tensor() : shard.gradient);
+  }
+  squares_.emplace(arena, gradients);
+}
+
+double GradientNorm::wait(const ParameterSums& sums) const {
+  const bool wide = arena_.types().master == at::kDouble;
+  const std::vector<double> squares = squares_ ? squares_->by_chunk(sums.deadline())
+                                      : wide   ? chunk_squares<double>(arena_)
+                                               : chunk_squares<float>(arena_);
+  return std::sqrt(sums.total(squares, "gradient norm"));
+}
+
+double global_norm(const Arena& arena, const ParameterSums& sums) {
+  return GradientNorm(arena).wait(sums);
 }
 
 double global_norm(const Arena& arena) {
   return global_norm(arena, ParameterSums(arena));
 }
 
+at::Tensor norm_on_device(const Arena& arena, const ParameterSums& sums) {
+  require_gradients(arena);
+  std::vector<at::Tensor> gradients;
+  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
+    const LocalShard& shard = arena.local_shards()[i];
+    if (arena.parameters()[shard.parameter]->spec().frozen || !sums.counts(shard.parameter))
+      continue;
+    gradients.push_back(detail::counted_part(arena, i, shard.gradient));
+  }
+  const at::Tensor own = gradients.empty()
+                             ? at::zeros({}, at::device(arena.device()).dtype(at::kDouble))
+                             : ops::square_sums(gradients).sum();
+  return sums.total_on_device(own, "gradient norm").sqrt();
+}
+
 double clip_factor(double norm, double max_norm) {
   check(std::isfinite(norm), "clipping by a norm that is not finite");
   if (max_norm == 0) return 1;
   return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm) {
+  if (max_norm == 0) return at::ones_like(norm);
+  return (max_norm / (norm + 1e-6)).clamp_max_(1.0);
 }
 
 }  // namespace troika

@@ -41,6 +41,8 @@ class Lamb final : public ArenaOptimizer<T> {
       : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, {"exp_avg", "exp_avg_sq"}),
         options_(options) {}
 
+  [[nodiscard]] bool takes_device_scale() const override { return false; }
+
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const Moments<T> moments(options_, input);
@@ -115,6 +117,7 @@ class Lamb final : public ArenaOptimizer<T> {
 class LambKind final : public RuleKind<MomentOptions, Lamb> {
  public:
   LambKind() : RuleKind("lamb", moment_keys()) {}
+  [[nodiscard]] bool uses_layer_norms() const override { return true; }
   [[nodiscard]] std::vector<std::string_view> state_names(const Options&) const override {
     return {"exp_avg", "exp_avg_sq"};
   }

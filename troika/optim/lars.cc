@@ -35,6 +35,8 @@ class Lars final : public ArenaOptimizer<T> {
   Lars(const MomentumOptions& options, double weight_decay, Arena& arena, SharedSums sums)
       : ArenaOptimizer<T>(arena, std::move(sums), weight_decay, {"momentum"}), options_(options) {}
 
+  [[nodiscard]] bool takes_device_scale() const override { return false; }
+
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const std::vector<double> factors = local_factors(input.gradient_scale);
@@ -108,6 +110,7 @@ class Lars final : public ArenaOptimizer<T> {
 class LarsKind final : public RuleKind<MomentumOptions, Lars> {
  public:
   LarsKind() : RuleKind("lars", momentum_keys()) {}
+  [[nodiscard]] bool uses_layer_norms() const override { return true; }
   [[nodiscard]] std::vector<std::string_view> state_names(const Options&) const override {
     return {"momentum"};
   }

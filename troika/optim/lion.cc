@@ -1,4 +1,5 @@
 #include <troika/base/vectorize.h>
+#include <troika/ops/write_if.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/kinds.h>
 
@@ -51,12 +52,14 @@ class Lion final : public ArenaOptimizer<T> {
  private:
   void step_shards(const StepInput& input) const {
     const double keep_for_sign = options_.betas[0], keep = options_.betas[1];
+    const DeviceScale scale = this->device_scale_of(input);
     this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
       const double rate = input.learning_rate * p.lr_factor;
-      const at::Tensor gradient = p.gradient * input.gradient_scale, &m = p.state[0];
+      const at::Tensor gradient = p.gradient * scale.factor, &m = p.state[0];
       const at::Tensor u = (m * keep_for_sign).add_(gradient, 1 - keep_for_sign);
-      p.master.mul_(1 - rate * p.weight_decay).sub_(u.sign_(), rate);
-      m.mul_(keep).add_(gradient, 1 - keep);
+      ops::write_if(scale.applies, p.master,
+                    (p.master * (1 - rate * p.weight_decay)).sub_(u.sign_(), rate));
+      ops::write_if(scale.applies, m, (m * keep).add_(gradient, 1 - keep));
     });
   }
 

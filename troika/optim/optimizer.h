@@ -15,6 +15,12 @@
 
 namespace troika {
 
+// Numbers (0-dim) of an update on the arena's device, which the host has not read.
+struct DeviceScale {
+  at::Tensor factor;   // fp64: multiplies every gradient as it is read
+  at::Tensor applies;  // bool. False: parameters and state keep their bits
+};
+
 struct StepInput {
   double learning_rate = 0;
   // Multiplies every gradient as it is read. The arena holds sums, so this is the clip factor over
@@ -22,6 +28,8 @@ struct StepInput {
   double gradient_scale = 1;
   // The number of this update, from 1, for bias correction. Steps that were skipped do not count.
   std::int64_t step = 1;
+  // Takes the place of `gradient_scale` if it is defined. Only where takes_device_scale().
+  DeviceScale device_scale = {};
 };
 
 // The state of one of Arena::local_shards(), for files. The tensor is a view: values written to it
@@ -43,6 +51,9 @@ class Optimizer {
   // claimed: throws InternalError naming one that was not, before any change. LAMB and LARS are
   // collective over the ranks that hold shards or slices of the same parameters.
   virtual void step(const StepInput& input) = 0;
+  // Returns whether step() on a device takes a scale from there, and leaves out what does not
+  // apply. The host then waits for no value. LAMB and LARS do not: the host has their norms.
+  [[nodiscard]] virtual bool takes_device_scale() const { return true; }
   // Returns the complete state, in the order of Arena::local_shards(). The update count comes with
   // each step.
   [[nodiscard]] virtual std::vector<NamedState> state() const = 0;

@@ -24,6 +24,8 @@ class OptimizerKind : public Component {
 
   // Returns the names of the values of state that it keeps for each element.
   [[nodiscard]] virtual std::vector<std::string_view> state_names(const Options& options) const = 0;
+  // Returns whether it scales an update by the norm of a parameter's gradient or update.
+  [[nodiscard]] virtual bool uses_layer_norms() const { return false; }
   // Makes it for an arena whose masters are fp32 or fp64; see make_optimizer().
   [[nodiscard]] virtual std::unique_ptr<Optimizer> make(const Options& options, double weight_decay,
                                                         Arena& arena, SharedSums sums) const = 0;

@@ -57,13 +57,39 @@ std::vector<double> ParameterSums::by_parameter(std::span<const double> of_chunk
 
   std::vector<double> sums(row_.size(), 0.0);
   for (std::size_t p = 0; p < sums.size(); ++p) {
-    const ParameterSpec& spec = arena_.parameters()[p]->spec();
-    const bool alike = !spec.slice && !spec.owned;  // on all tensor ranks
-    if (alike && groups_.tensor.rank() != 0) continue;
+    if (alike_on_tensor_ranks(p) && groups_.tensor.rank() != 0) continue;
     for (std::size_t i = first_chunk_[p]; i < first_chunk_[p + 1]; ++i) sums[p] += all[i];
   }
   sum_over(groups_.tensor, sums, label);
   return sums;
+}
+
+bool ParameterSums::on_device() const {
+  bool all = true;
+  for (const Group& group : groups()) all = group.carries(arena_.device()) && all;
+  return all;
+}
+
+bool ParameterSums::counts(std::size_t parameter) const {
+  if (arena_.parameters()[parameter]->spec().tied_replica) return false;
+  return groups_.tensor.rank() == 0 || !alike_on_tensor_ranks(parameter);
+}
+
+at::Tensor ParameterSums::total_on_device(const at::Tensor& own, std::string_view label) const {
+  for (const Group& group : groups()) {
+    group.all_reduce(own, ReduceOp::kSum, {label, Deadline::in(groups_.timeout)}).wait();
+  }
+  return own;
+}
+
+std::vector<Group> ParameterSums::groups() const {
+  const Group shard = arena_.sharding().stage > 0 ? arena_.sharding().shard : Group();
+  return {shard, groups_.tensor, groups_.pipeline};
+}
+
+bool ParameterSums::alike_on_tensor_ranks(std::size_t parameter) const {
+  const ParameterSpec& spec = arena_.parameters()[parameter]->spec();
+  return !spec.slice && !spec.owned;
 }
 
 double ParameterSums::total(std::span<const double> of_chunk, std::string_view label) const {

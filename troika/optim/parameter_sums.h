@@ -43,7 +43,24 @@ class ParameterSums {
   // tied replica that belongs to another pipeline stage does not count.
   [[nodiscard]] double total(std::span<const double> of_chunk, std::string_view label) const;
 
+  // Collective: returns whether all groups of the sums carry tensors of the arena's device.
+  [[nodiscard]] bool on_device() const;
+  // Returns whether this rank's shards of a parameter count in total(): no other rank gives the
+  // same values.
+  [[nodiscard]] bool counts(std::size_t parameter) const;
+  // Collective, where on_device(): returns the sum over the model of `own`, a number (0-dim) in
+  // fp64 on the arena's device to which each rank adds the shards that count. The host waits for
+  // no value. Where ranks cut a parameter decides on the order of additions.
+  [[nodiscard]] at::Tensor total_on_device(const at::Tensor& own, std::string_view label) const;
+
+  // Returns the deadline of a wait that begins now.
+  [[nodiscard]] Deadline deadline() const { return Deadline::in(groups_.timeout); }
+
  private:
+  // Returns the groups among which shards and slices are cut; those of one rank, too.
+  [[nodiscard]] std::vector<Group> groups() const;
+  // Returns whether all tensor ranks hold a parameter alike, so that it counts on the first.
+  [[nodiscard]] bool alike_on_tensor_ranks(std::size_t parameter) const;
   void sum_over(const Group& group, std::span<double> values, std::string_view label) const;
 
   const Arena& arena_;

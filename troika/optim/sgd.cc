@@ -1,4 +1,5 @@
 #include <troika/base/vectorize.h>
+#include <troika/ops/write_if.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/kinds.h>
 
@@ -61,13 +62,17 @@ class Sgd final : public ArenaOptimizer<T> {
 
  private:
   void step_shards(const StepInput& input) const {
+    const DeviceScale scale = this->device_scale_of(input);
     this->update_shards([&](const typename ArenaOptimizer<T>::ShardView& p) {
-      const at::Tensor d = (p.gradient * input.gradient_scale).add_(p.master, p.weight_decay);
+      const at::Tensor d = (p.gradient * scale.factor).add_(p.master, p.weight_decay);
       const at::Tensor& velocity = p.state[0];
-      if (velocity.defined()) velocity.mul_(options_.momentum).add_(d);
+      if (velocity.defined()) {
+        ops::write_if(scale.applies, velocity, (velocity * options_.momentum).add_(d));
+      }
       if (velocity.defined() && options_.nesterov) d.add_(velocity, options_.momentum);
-      p.master.sub_(velocity.defined() && !options_.nesterov ? velocity : d,
-                    input.learning_rate * p.lr_factor);
+      const at::Tensor& direction = velocity.defined() && !options_.nesterov ? velocity : d;
+      ops::write_if(scale.applies, p.master,
+                    p.master.sub(direction, input.learning_rate * p.lr_factor));
     });
   }
 

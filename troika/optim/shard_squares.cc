@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <troika/device/device.h>
+#include <troika/ops/sums.h>
 #include <troika/optim/chunks.h>
 #include <troika/optim/shard_squares.h>
 
@@ -7,28 +7,40 @@
 
 namespace troika::detail {
 
-std::vector<double> squares_of_shards(const Arena& arena, std::span<const at::Tensor> values) {
-  std::vector<at::Tensor> sums;
-  std::vector<std::size_t> shards;  // of `sums`
+at::Tensor sum_of_squares(const at::Tensor& values) {
+  return ops::square_sums(values)[0];
+}
+
+at::Tensor counted_part(const Arena& arena, std::size_t shard, const at::Tensor& values) {
+  const LocalShard& own = arena.local_shards()[shard];
+  const ParameterSpec& spec = arena.parameters()[own.parameter]->spec();
+  const std::int64_t owned = spec.owned.value_or(spec.local_count());
+  return values.narrow(0, 0, std::clamp<std::int64_t>(owned - own.begin, 0, own.count));
+}
+
+ShardSquares::ShardSquares(const Arena& arena, std::span<const at::Tensor> values) : arena_(arena) {
+  std::vector<at::Tensor> all;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].defined()) continue;
-    const LocalShard& shard = arena.local_shards()[i];
-    const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
-    const std::int64_t owned = spec.owned.value_or(spec.local_count());
-    const std::int64_t counted = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
-    sums.push_back(values[i].narrow(0, 0, counted).to(at::kDouble).square().sum());
-    shards.push_back(i);
+    all.push_back(counted_part(arena, i, values[i]));
+    shards_.push_back(i);
   }
-  std::vector<double> by_shard(values.size(), 0.0);
-  if (!sums.empty()) {
-    const at::Tensor read = to_host(at::stack(sums));
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      by_shard[shards[i]] = read.const_data_ptr<double>()[i];
-    }
+  if (all.empty()) return;
+  const at::Tensor sums = ops::square_sums(all);
+  sums_ = host_memory_for(arena.device(), sums);
+  sums_.copy_(sums, /*non_blocking=*/true);
+  copied_ = DeviceEvent::record(arena.device());
+}
+
+std::vector<double> ShardSquares::by_chunk(const Deadline& deadline) const {
+  copied_.wait(deadline, "the sums of squares of a step");
+  std::vector<double> by_shard(arena_.local_shards().size(), 0.0);
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    by_shard[shards_[i]] = sums_.const_data_ptr<double>()[i];
   }
   std::vector<double> by_chunk;
-  for (const Chunk& chunk : chunks_of(arena)) {
-    const bool first = chunk.begin == arena.local_shards()[chunk.shard].begin;
+  for (const Chunk& chunk : chunks_of(arena_)) {
+    const bool first = chunk.begin == arena_.local_shards()[chunk.shard].begin;
     by_chunk.push_back(first ? by_shard[chunk.shard] : 0);
   }
   return by_chunk;

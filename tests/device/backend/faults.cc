@@ -2,14 +2,39 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <limits>
 #include <mutex>
+#include <string>
 #include <utility>
+
+#include "device/backend/launch.h"
+#include "device/backend/timeline.h"
 
 namespace troika::test {
 namespace {
 
 constexpr std::size_t kFaultsKept =
     100;  // a missing wait in a loop need not be told a million times
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+// Kernels and copies that each device still does: all, or what TROIKA_TEST_DEVICE_FAILS says.
+std::array<std::atomic<std::int64_t>, kTestDevices>& until_failure() {
+  static auto* const counts = [] {
+    auto* all = new std::array<std::atomic<std::int64_t>, kTestDevices>;
+    const char* until = std::getenv("TROIKA_TEST_DEVICE_FAILS");
+    for (auto& each : *all) each = until != nullptr ? std::stoll(until) : kNever;
+    return all;
+  }();
+  return *counts;
+}
+
+std::atomic<std::int64_t>& until_failure_of(int device) {
+  return until_failure().at(static_cast<std::size_t>(device));
+}
 
 struct Findings {
   std::mutex mutex;
@@ -60,6 +85,34 @@ void throw_device_fault(const std::string& what) {
     }
   }
   TORCH_CHECK(false, what);
+}
+
+FailDevice::FailDevice(std::int64_t nth, int device) : device_(device) {
+  until_failure_of(device) = nth - 1;
+}
+
+// What the device was doing when it failed has ended: no GPU forgets a failure before it starts
+// anew.
+FailDevice::~FailDevice() {
+  if (until_failure_of(device_).exchange(kNever) >= 0) return;
+  for (int id = 0; id < kStreamsPerDevice; ++id) {
+    wait_on_host(Timeline::instance().of_stream(device_ * kStreamsPerDevice + id));
+  }
+}
+
+// Worded as LibTorch words an error of CUDA's.
+void throw_if_failed(int device) {
+  if (until_failure_of(device) >= 0) return;
+  constexpr std::int32_t kIllegalAddress = 700;
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kIllegalAddress,
+                              "HPU error: an illegal memory access was encountered\nIt may have "
+                              "been another kernel's.");
+}
+
+void count_towards_failure(int device) {
+  auto& left = until_failure_of(device);
+  if (left != kNever && left >= 0) --left;
+  throw_if_failed(device);
 }
 
 ForbidDeviceSynchronization::ForbidDeviceSynchronization() {

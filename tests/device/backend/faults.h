@@ -13,6 +13,11 @@ namespace troika::test {
 // Throws if a ForbidDeviceSynchronization lives.
 void check_device_synchronization(int device);
 
+// Counts a kernel or copy of the device, and throws if it is the one that a FailDevice names.
+void count_towards_failure(int device);
+// Throws if the device has failed.
+void throw_if_failed(int device);
+
 // Adds one to a counter. Thread-safe.
 void count_event(std::int64_t DeviceCounters::*counter);
 

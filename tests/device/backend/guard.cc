@@ -54,18 +54,21 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
               c10::EventFlag /*flag*/) const override {
+    throw_if_failed(stream.device_index());
     const int number = stream_number(stream);
     const std::lock_guard turn(Timeline::instance().turn(number));
     if (*event == nullptr) {
       *event = new DeviceEvent;
     }
-    as_event(*event) = {Timeline::instance().of_stream(number), 0,
-                        std::chrono::steady_clock::now()};
+    as_event(*event) = {Timeline::instance().of_stream(number), 0, std::chrono::steady_clock::now(),
+                        stream.device_index()};
   }
   void block(void* event, const c10::Stream& stream) const override {
+    throw_if_failed(stream.device_index());
     Timeline::instance().wait_on_stream(stream_number(stream), as_event(event).clock);
   }
   [[nodiscard]] bool queryEvent(void* event) const override {
+    throw_if_failed(as_event(event).device);
     if (!Timeline::instance().has_ended(as_event(event))) {
       return false;
     }
@@ -73,6 +76,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return true;
   }
   void synchronizeEvent(void* event) const override {
+    throw_if_failed(as_event(event).device);
     count_event(&DeviceCounters::host_waits);
     wait_on_host(as_event(event).clock);
   }
@@ -85,6 +89,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   [[nodiscard]] bool queryStream(const c10::Stream& stream) const override {
+    throw_if_failed(stream.device_index());
     const int number = stream_number(stream);
     const std::lock_guard turn(Timeline::instance().turn(number));
     if (!Timeline::instance().has_ended(number)) {
@@ -93,9 +98,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     wait_on_host(Timeline::instance().of_stream(number));
     return true;
   }
-  void synchronizeStream(const c10::Stream& stream) const override { wait_for_stream(stream); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    throw_if_failed(stream.device_index());
+    wait_for_stream(stream);
+  }
   void synchronizeDevice(c10::DeviceIndex device) const override {
     const int index = device_or_current(device);
+    throw_if_failed(index);
     count_event(&DeviceCounters::device_synchronizations);
     check_device_synchronization(index);
     for (int id = 0; id < kStreamsPerDevice; ++id) {

@@ -20,6 +20,7 @@ bool is_shared_with_streams(const at::Tensor& tensor) {
 }  // namespace
 
 Launch::Launch(const c10::Stream& stream, std::string_view name, Start start) {
+  count_towards_failure(stream.device_index());
   const int number = stream_number(stream);
   turn_ = std::unique_lock(Timeline::instance().turn(number));
   clock_ = Timeline::instance().begin(number);

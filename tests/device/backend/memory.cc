@@ -2,7 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "device/backend/accesses.h"
 #include "device/backend/late_copies.h"
@@ -29,7 +32,8 @@ DeviceMemory& DeviceMemory::instance() {
   return *memory;
 }
 
-DeviceMemory::DeviceMemory() {
+DeviceMemory::DeviceMemory() : given_(kDefaultCapacity) {
+  if (const char* given = std::getenv("TROIKA_TEST_DEVICE_GIVES")) given_ = std::stoull(given);
   for (int device = 0; device < kTestDevices; ++device) {
     const Range all = addresses_of(device);
     devices_[static_cast<std::size_t>(device)].unused[all.begin] = all.end - all.begin;
@@ -92,7 +96,7 @@ bool DeviceMemory::take_cached(Device& device, std::size_t size, Block& block) {
 
 bool DeviceMemory::take_unused(Device& device, std::size_t size, Block& block) {
   if (static_cast<std::size_t>(total(device.stats.reserved_bytes).current) + size >
-      device.capacity) {
+      std::min(device.capacity, given_)) {
     return false;
   }
   for (auto hole = device.unused.begin(); hole != device.unused.end(); ++hole) {

@@ -68,6 +68,8 @@ class DeviceMemory final : public c10::DeviceAllocator {
   [[noreturn]] static void throw_out_of_memory(Device& device, int index, std::size_t bytes);
 
   std::mutex mutex_;
+  // What a device gives of what it says to have: all, or what TROIKA_TEST_DEVICE_GIVES says.
+  std::size_t given_;
   std::array<Device, kTestDevices> devices_;
   std::map<Address, Block> blocks_;  // in use
 };

@@ -63,6 +63,20 @@ class LimitDeviceMemory {
   int device_;
 };
 
+// Lets a device fail at its nth kernel or copy from now (1 is the next), and at whatever it is
+// asked for afterwards, as a GPU does after an illegal access: with c10::AcceleratorError. Once
+// this is gone it works again, with nothing under way.
+class FailDevice {
+ public:
+  explicit FailDevice(std::int64_t nth, int device = 0);
+  FailDevice(const FailDevice&) = delete;
+  FailDevice& operator=(const FailDevice&) = delete;
+  ~FailDevice();
+
+ private:
+  int device_;
+};
+
 // Gives cached blocks back and forgets faults, statistics and the history of accesses, for a test
 // that follows another in the same process. Executes copies that are still late. Counters stay.
 void reset_test_devices();

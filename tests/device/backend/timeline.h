@@ -20,6 +20,7 @@ struct DeviceEvent {
   Clock clock;  // of the stream, when it was recorded
   int looks = 0;
   std::chrono::steady_clock::time_point time;
+  int device = 0;
 };
 
 // Knows how far each stream has come, and what it has waited for. All threads of the host share one

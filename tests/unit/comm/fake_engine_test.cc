@@ -89,7 +89,8 @@ TEST(Engines, AreListedAndRefusedByName) {
       ADD_FAILURE() << each.name << " was accepted";
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("engine " + each.name));
-      EXPECT_THAT(error.hint(), testing::HasSubstr("gloo (comm.engine, SessionOptions::engine)"));
+      EXPECT_THAT(error.hint(),
+                  testing::HasSubstr("comm.engine = \"auto\" (SessionOptions::engine)"));
     }
   }
   EXPECT_NE(resolve_engine(kAutoEngine), "fake");

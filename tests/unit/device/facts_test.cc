@@ -1,8 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <troika/device/facts.h>
-#include <troika/device/out_of_memory.h>
-#include <troika/device/plugin.h>
+#include <troika/device/plugin_loader.h>
 
 #include <fstream>
 
@@ -23,6 +22,20 @@ TEST(DeviceFacts, ListTheHostFirst) {
   const std::vector<DeviceFacts> all = list_devices();
   ASSERT_EQ(all.size(), 1U + static_cast<std::size_t>(load_device_plugin().devices));
   EXPECT_EQ(all.front().device, "cpu");
+}
+
+// Devices 0, 1 and 2 of a plug-in: Turing, Ampere, and one that does not say.
+TEST(DeviceFacts, KnowWhoMultipliesBf16) {
+  const cuda::Plugin plugin{nullptr,
+                            [](int index, int* major, int* minor) {
+                              *major = index == 0 ? 7 : 8;
+                              *minor = index == 0 ? 5 : 0;
+                              return index < 2 ? nullptr : "invalid device ordinal";
+                            },
+                            nullptr};
+  EXPECT_FALSE(detail::multiplies_bf16(plugin, 0));
+  EXPECT_TRUE(detail::multiplies_bf16(plugin, 1));
+  EXPECT_FALSE(detail::multiplies_bf16(plugin, 2));
 }
 
 TEST(DeviceFacts, NameTheNearestCores) {
@@ -46,38 +59,6 @@ TEST(DeviceFacts, NameTheNearestCores) {
   elsewhere.pci_bus_id = "0000:2b:00.0";
   add_location(elsewhere, root.path());
   EXPECT_EQ(elsewhere.nearest_cores, "");
-}
-
-// As LibTorch's allocator for CUDA words it.
-c10::OutOfMemoryError error_of_cuda() {
-  return {{"allocate", "CUDACachingAllocator.cpp", 1},
-          "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 "
-          "GiB of which 1.50 GiB is free. Of the allocated memory 70.00 GiB is allocated by "
-          "PyTorch."};
-}
-
-TEST(OutOfMemory, SaysWhereTheMemoryIs) {
-  DeviceFacts facts;
-  facts.device = "cuda:0";
-  facts.total_bytes = std::uint64_t{80} << 30;
-  facts.free_bytes = std::uint64_t{3} << 29;
-  facts.allocator = {std::uint64_t{70} << 30, std::uint64_t{8} << 30};
-  const Error error = out_of_memory(error_of_cuda(), facts);
-  EXPECT_STREQ(error.what(),
-               "cuda:0 is out of memory: 20.00 GiB were asked for; tensors hold 70.0 GiB, the "
-               "allocator keeps 8.0 GiB, 1.5 GiB of 80.0 GiB are free");
-  EXPECT_NE(error.hint().find("train.micro_batch_size"), std::string::npos);
-  EXPECT_EQ(error.code(), ExitCode::kInternal);
-}
-
-TEST(OutOfMemory, LeavesOutWhatIsNotKnown) {
-  DeviceFacts facts;
-  facts.device = "xpu:1";
-  EXPECT_STREQ(out_of_memory(c10::OutOfMemoryError({"f", "f.cc", 1}, "no more"), facts).what(),
-               "xpu:1 is out of memory");
-  facts.total_bytes = std::uint64_t{2} << 30;
-  EXPECT_STREQ(out_of_memory(c10::OutOfMemoryError({"f", "f.cc", 1}, "no more"), facts).what(),
-               "xpu:1 is out of memory: 0 B of 2.0 GiB are free");
 }
 
 }  // namespace

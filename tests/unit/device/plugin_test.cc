@@ -90,6 +90,18 @@ TEST_F(CudaPlugin, NamesBothVersionsWhereTheDriverIsTooOld) {
                         "13.1 -> update the driver, or build with a LibTorch for CUDA 12"));
 }
 
+TEST_F(CudaPlugin, NamesAGpuThatItHasNoKernelsFor) {
+  const ScopedVariable old("FAKE_CUDA_CAPABILITY", "75");
+  EXPECT_THAT(refusal(file_for(own_version(), TORCH_VERSION, "13000 oldest=80")),
+              HasSubstr("the plug-in has no kernels for GPU 1: its compute capability is 7.5, and "
+                        "they begin at 8.0 -> configure with -DCMAKE_CUDA_ARCHITECTURES=75"));
+  const auto loaded =
+      load_plugin_from({.plugin = file_for(own_version(), TORCH_VERSION, "13000 oldest=80"),
+                        .driver = kFakes / "libfake_cuda_driver.so"});
+  EXPECT_THAT(detail::reason_for_cpu({0, 1}, loaded.facts, 2),
+              HasSubstr("takes the CPU: the plug-in has no kernels for GPU 1"));
+}
+
 TEST_F(CudaPlugin, SaysThatThereIsNoGpu) {
   const ScopedVariable none("FAKE_CUDA_INIT", "100");
   EXPECT_THAT(refusal(kFakes / "libfake_cuda_plugin.so"), HasSubstr("shows no GPU -> "));

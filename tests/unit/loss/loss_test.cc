@@ -44,7 +44,20 @@ at::Tensor answers() {
       .view({4, 3});
 }
 
-void expect_own_gradient_is_autograds(const LossOptions& loss, const at::Tensor& targets) {
+at::Tensor weights() {
+  return at::tensor({2.0, 0.0, 0.5, 3.0}, at::kDouble);
+}
+
+std::string refusal(const LossKind& kind, const LossTargets& targets) {
+  try {
+    (void)kind.make(kind.defaults())->of(outputs(), targets);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_own_gradient_is_autograds(const LossOptions& loss, const LossTargets& targets) {
   const auto function = loss.kind().make(loss.options());
   at::Tensor leaf = outputs().requires_grad_(true);
   const LossTerms terms = function->of(leaf, targets);
@@ -71,6 +84,59 @@ TEST(Losses, OwnGradientsAreThoseOfAutograd) {
   expect_own_gradient_is_autograds(
       with_keys(binary_cross_entropy_kind(), {{"positive_weights", weights}}), answers());
   expect_own_gradient_is_autograds(LossOptions(mean_square_kind()), answers());
+}
+
+TEST(Losses, OwnGradientsOfWeighedSamplesAreThoseOfAutograd) {
+  const std::vector<double> of_classes = {0.5, 2, 3};
+  expect_own_gradient_is_autograds(LossOptions(cross_entropy_kind()), {classes(), weights()});
+  expect_own_gradient_is_autograds(
+      with_keys(cross_entropy_kind(), {{"class_weights", of_classes}}, 0.2),
+      {classes(), weights()});
+  expect_own_gradient_is_autograds(LossOptions(binary_cross_entropy_kind()),
+                                   {answers(), weights()});
+  expect_own_gradient_is_autograds(LossOptions(mean_square_kind()), {answers(), weights()});
+}
+
+// A sample that weighs 2 is one that is there twice, and one that weighs 0 is none.
+TEST(Losses, AWeightStandsForSoManySamples) {
+  const at::Tensor counts = at::tensor({2, 0, 1, 3}, at::kLong);
+  const at::Tensor repeated = at::repeat_interleave(counts);
+  const auto expect_same = [&](const LossOptions& loss, const at::Tensor& targets) {
+    const auto function = loss.kind().make(loss.options());
+    LossTerms expected =
+        function->of(outputs().index_select(0, repeated), targets.index_select(0, repeated));
+    expected.weigh_equally(5);  // the targets that count of the six that `repeated` has
+    const LossTerms found = function->of(outputs(), {targets, counts.to(at::kDouble)});
+    EXPECT_NEAR(found.read_sum(), expected.read_sum(), 1e-13) << loss.name();
+    EXPECT_NEAR(found.read_weight(), expected.read_weight(), 1e-13) << loss.name();
+  };
+  expect_same(LossOptions(cross_entropy_kind()), classes());
+  expect_same(with_keys(cross_entropy_kind(), {{"class_weights", {0.5, 2, 3}}}, 0.3), classes());
+  expect_same(LossOptions(binary_cross_entropy_kind()), answers());
+  expect_same(LossOptions(mean_square_kind()), answers());
+}
+
+TEST(Losses, NameTheSampleWhoseTargetCannotBe) {
+  const at::Tensor ids = at::tensor({10, 11, 12, 13}, at::kLong);
+  const LossKind& classes = cross_entropy_kind();
+  EXPECT_EQ(refusal(classes, {at::tensor({0, 1, 3, 2}, at::kLong), {}, ids}),
+            "the target of sample 12 is 3; the model has classes 0 to 2");
+  EXPECT_EQ(refusal(classes, {at::tensor({0, -1, 3, 2}, at::kLong), {}, ids}),
+            "the target of sample 11 is -1; the model has classes 0 to 2");
+  EXPECT_EQ(refusal(classes, at::tensor({0, 1, 2, 7}, at::kLong)),
+            "the target of sample 3 of a microbatch is 7; the model has classes 0 to 2");
+  at::Tensor values = at::zeros({4, 3}, at::kFloat);
+  values[2][1] = 1.5;
+  EXPECT_EQ(refusal(binary_cross_entropy_kind(), {values, {}, ids}),
+            "the target of sample 12 is 1.5; an answer is between 0 and 1");
+  EXPECT_EQ(refusal(mean_square_kind(), {values, {}, ids}), "");
+  values[3][0] = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(refusal(mean_square_kind(), {values, {}, ids}),
+            "the target of sample 13 is -inf; expected a number");
+  EXPECT_EQ(refusal(mean_square_kind(), {answers(), at::tensor({1.0, -2.0, 1.0, 1.0}), ids}),
+            "the weight of sample 11 is -2; a sample weighs 0 or more");
+  EXPECT_EQ(refusal(mean_square_kind(), {answers(), at::tensor({1.0, 1.0, kNaN, 1.0}), ids}),
+            "the weight of sample 12 is nan; a sample weighs 0 or more");
 }
 
 // -(1 - s) w_y log p_y - s / C sum w_c log p_c, and the weights of the targets that count.

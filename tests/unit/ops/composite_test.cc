@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 #include <troika/base/random.h>
 #include <troika/ops/adamw.h>
-#include <troika/ops/composite/kernels.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
+#include <troika/ops/sums.h>
 
+#include <limits>
 #include <vector>
 
 namespace troika::ops {
@@ -58,8 +59,35 @@ TEST_P(Composite, RmsNorm) {
   expect_near(dweight_too, dweight);
 }
 
+TEST_P(Composite, LayerNorm) {
+  const at::Tensor x = values({131, 37}, "x", GetParam()), dy = values({131, 37}, "dy", GetParam());
+  const at::Tensor weight = values({37}, "w", wide(GetParam()));
+  for (const std::optional<at::Tensor>& bias :
+       {std::optional<at::Tensor>(), std::optional(values({37}, "b", weight.scalar_type()))}) {
+    const auto [output, mean, reciprocal] = cpu::layer_norm(x, weight, bias, 1e-5);
+    const auto [same, mean_too, also] = composite::layer_norm(x, weight, bias, 1e-5);
+    expect_near(same, output);
+    const auto [dx, dw, db] = cpu::layer_norm_backward(dy, x, weight, mean, reciprocal);
+    const auto [dx_too, dw_too, db_too] =
+        composite::layer_norm_backward(dy, x, weight, mean_too, also);
+    expect_near(dx_too, dx, 64);
+    expect_near(dw_too, dw, 64);
+    expect_near(db_too, db, 64);
+  }
+}
+
+TEST_P(Composite, Sums) {
+  const at::Tensor x = values({13, 7}, "x", GetParam()), exact = x.to(at::kDouble);
+  const at::Tensor squares = square_sums({x, x[0]});
+  EXPECT_EQ(squares.scalar_type(), at::kDouble);
+  EXPECT_NEAR(squares[0].item<double>() / exact.square().sum().item<double>(), 1, 1e-14);
+  EXPECT_NEAR(squares[1].item<double>() / exact[0].square().sum().item<double>(), 1, 1e-14);
+  expect_near(column_sums(x, wide(GetParam())), exact.sum(0).to(wide(GetParam())));
+  EXPECT_EQ(square_sums({}).numel(), 0);
+}
+
 TEST_P(Composite, CrossEntropy) {
-  const at::ScalarType type = wide(GetParam());
+  const at::ScalarType type = GetParam();
   const at::Tensor logits = values({9, 11}, "logits", type) * 3;
   const at::Tensor targets = at::tensor({0, 10, -100, 3, 4, -100, 5, 6, 7}, at::kLong);
   const auto near = [&](const at::Tensor& found, const at::Tensor& expected) {
@@ -169,10 +197,19 @@ TEST_P(Composite, AdamW) {
   const at::Tensor expected_m = 0.9 * m + 0.1 * (0.5 * g);
   const at::Tensor expected_v = 0.99 * v + 0.01 * (0.5 * g).square();
   const at::Tensor expected_w = 0.9999 * w - 1e-3 * (0.3 * expected_m / (expected_v.sqrt() + 1e-8));
-  adamw_(w, g, m, v, {0.5, 0.9, 0.99, 0.3, 1e-8, 1e-3, 0.9999});
+  const at::Tensor scale = at::scalar_tensor(0.5, at::kDouble);
+  const AdamWConstants constants{0.9, 0.99, 0.3, 1e-8, 1e-3, 0.9999};
+  adamw_(w, g, m, v, scale, at::scalar_tensor(true, at::kBool), constants);
   expect_near(m, expected_m);
   expect_near(v, expected_v);
   expect_near(w, expected_w);
+
+  w[0] = -0.0;
+  const std::vector<at::Tensor> before = {w.clone(), m.clone(), v.clone()};
+  g.fill_(std::numeric_limits<double>::quiet_NaN());
+  adamw_(w, g, m, v, scale, at::scalar_tensor(false, at::kBool), constants);
+  EXPECT_TRUE(w.equal(before[0]) && m.equal(before[1]) && v.equal(before[2]));
+  EXPECT_TRUE(w.signbit()[0].item<bool>());
 }
 
 }  // namespace

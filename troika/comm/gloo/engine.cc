@@ -30,6 +30,9 @@ std::shared_ptr<GroupEngine> make_gloo_engine(const EngineContext& context,
   std::unique_ptr<Transport> transport =
       connect_gloo(rendezvous.store().clone().with_prefix("gloo"), device, context.index,
                    members.size(), rendezvous.deadline());
+  // A member that fails at once must not close connections that others are still making: they would
+  // take it for a network that does not work.
+  (void)rendezvous.exchange("connected", "");
   return std::make_shared<PointToPointEngine>(
       "gloo", std::move(members), std::move(transport),
       AbortStore(rendezvous.store().with_prefix("reason"), context.index),

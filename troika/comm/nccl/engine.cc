@@ -79,8 +79,9 @@ void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
   if (to.numel() > 0 && to.data_ptr() != from.data_ptr()) to.copy_(from.view_as(to));
 }
 
-// Operations start after what the caller's stream had come to: `after`, for which they make the
-// stream wait that the plug-in starts behind.
+// Operations start after what the caller's stream had come to. The plug-in starts them behind the
+// device's default stream, which is current while a body runs, in whichever thread, and waits for
+// the caller's.
 class NcclEngine final : public BlockingEngine {
  public:
   NcclEngine(Members members, std::unique_ptr<nccl::Communicator> communicator, int device,
@@ -88,28 +89,20 @@ class NcclEngine final : public BlockingEngine {
       : BlockingEngine(
             {"nccl", std::move(members), std::move(snapshot_collector), std::move(abort_store)}),
         communicator_(std::move(communicator)),
-        flag_(at::zeros({1}, at::device(at::Device(at::kCUDA, static_cast<char>(device))))) {}
+        default_stream_(DeviceStream::default_of(device_of(device))),
+        flag_(at::zeros({1}, at::device(device_of(device)))) {}
   ~NcclEngine() override { stop(); }
 
   [[nodiscard]] bool accepts(at::DeviceType device) const override { return device == at::kCUDA; }
 
-  Work exchange(std::span<const Transfer> transfers, const Call& call) override {
-    return collective("exchange", call,
-                      [this, transfers = std::vector(transfers.begin(), transfers.end())](
-                          const OperationContext& context) {
-                        context.after.block_stream();
-                        std::vector<nccl::Leg> legs;
-                        for (const Transfer& each : transfers) {
-                          const bool sends = each.direction == Transfer::Direction::kSend;
-                          add_leg(legs, each.tensor, each.peer, sends);
-                        }
-                        exchange_legs(legs, context);
-                      });
+  Work exchange(std::span<const Transfer>, const Call&) override {
+    throw InternalError("internal error: exchanges of GPU memory go through the host");
   }
 
  private:
   void run_all_reduce(const at::Tensor& tensor, ReduceOp op,
                       const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     await(communicator_->all_reduce(tensor.data_ptr(), elements(tensor),
                                     dtype_of(tensor.scalar_type()), op_of(op)),
@@ -118,6 +111,7 @@ class NcclEngine final : public BlockingEngine {
 
   void run_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Counts counts,
                           ReduceOp op, const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     const std::vector<at::Tensor> parts = parts_of(input, counts);
     Requests requests;
@@ -126,12 +120,14 @@ class NcclEngine final : public BlockingEngine {
       if (part.numel() == 0) continue;
       requests.push_back(communicator_->reduce(output.data_ptr(), part.data_ptr(), elements(part),
                                                dtype_of(part.scalar_type()), op_of(op), member));
+      await_start(*requests.back(), context);
     }
     for (const auto& request : requests) await(request, context);
   }
 
   void run_all_gather(const at::Tensor& output, const at::Tensor& input, Counts counts,
                       const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     const std::vector<at::Tensor> parts = parts_of(output, counts);
     copy_unless_same(parts[static_cast<std::size_t>(index())], input);
@@ -140,17 +136,20 @@ class NcclEngine final : public BlockingEngine {
       const at::Tensor& part = parts[static_cast<std::size_t>(member)];
       if (part.numel() == 0) continue;
       requests.push_back(communicator_->broadcast(part.data_ptr(), part.nbytes(), member));
+      await_start(*requests.back(), context);
     }
     for (const auto& request : requests) await(request, context);
   }
 
   void run_all_to_all(const at::Tensor& output, Counts output_counts, const at::Tensor& input,
                       Counts input_counts, const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     deliver(parts_of(output, output_counts), parts_of(input, input_counts), context);
   }
 
   void run_broadcast(const at::Tensor& tensor, int root, const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     if (tensor.numel() == 0) return;
     await(communicator_->broadcast(tensor.data_ptr(), tensor.nbytes(), root), context);
@@ -158,6 +157,7 @@ class NcclEngine final : public BlockingEngine {
 
   void run_gather(const at::Tensor& output, const at::Tensor& input, int root,
                   const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     const auto size = static_cast<std::size_t>(members().size());
     std::vector<at::Tensor> from(size), to(size);
@@ -168,6 +168,7 @@ class NcclEngine final : public BlockingEngine {
 
   void run_scatter(const at::Tensor& output, const at::Tensor& input, int root,
                    const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     const auto size = static_cast<std::size_t>(members().size());
     std::vector<at::Tensor> from(size), to(size);
@@ -177,9 +178,14 @@ class NcclEngine final : public BlockingEngine {
   }
 
   void run_barrier(const OperationContext& context) override {
+    const DeviceStream::Scope on_default(default_stream_);
     context.after.block_stream();
     await(communicator_->all_reduce(flag_.data_ptr(), 1, nccl::Dtype::kFloat32, nccl::Op::kSum),
           context);
+  }
+
+  static at::Device device_of(int index) {
+    return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
   }
 
   static std::size_t elements(const at::Tensor& tensor) {
@@ -213,9 +219,19 @@ class NcclEngine final : public BlockingEngine {
     if (!legs.empty()) await(communicator_->exchange(legs), context);
   }
 
+  // The first use of a connection makes it, which takes the peers: their absence is found here.
+  void await_start(nccl::Request& request, const OperationContext& context) {
+    poll([&] { return request.started(); }, context);
+  }
+
   void await(const std::unique_ptr<nccl::Request>& request, const OperationContext& context) {
+    poll([&] { return request->test(); }, context);
+  }
+
+  template <class Ready>
+  void poll(const Ready& ready, const OperationContext& context) {
     mpi::Backoff backoff;
-    while (!request->test()) {
+    while (!ready()) {
       backoff.pause();
       throw_if_failed(context);
       if (context.deadline.passed()) std::rethrow_exception(late(context, {}));
@@ -235,6 +251,7 @@ class NcclEngine final : public BlockingEngine {
   void break_connections(const Failure&) override { communicator_->abort(); }
 
   std::unique_ptr<nccl::Communicator> communicator_;
+  DeviceStream default_stream_;
   at::Tensor flag_;
 };
 
@@ -249,7 +266,9 @@ EngineAvailability nccl_availability() {
   }
   available.built = true;
   try {
-    const bool sees_devices = load_nccl(*path).devices() > 0;
+    const nccl::Plugin& plugin = load_nccl(*path);
+    available.version = plugin.library();
+    const bool sees_devices = plugin.devices() > 0;
     available.usable = sees_devices && device_count(at::kCUDA) > 0;
     if (!sees_devices) available.reason += ": this process sees no GPU";
     if (sees_devices && !available.usable) available.reason += ": " + load_device_plugin().reason;
@@ -266,11 +285,9 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
   nccl::Plugin& plugin = load_nccl(*detail::find_plugin(kFile));
   try {
     const auto device = static_cast<int>(static_cast<unsigned char>(context.device.index()));
-    const std::string own =
-        plugin.library() + "\n" + (context.index == 0 ? plugin.unique_id() : "");
-    const std::string first = rendezvous.exchange("nccl", own).front();
-    auto communicator =
-        plugin.connect(first.substr(first.find('\n') + 1), context.index, members.size(), device);
+    const std::string own = context.index == 0 ? plugin.unique_id() : "";
+    const std::string id = rendezvous.exchange("nccl", own).front();
+    auto communicator = plugin.connect(id, context.index, members.size(), device);
     mpi::Backoff backoff;
     while (!communicator->connected()) {
       backoff.pause();

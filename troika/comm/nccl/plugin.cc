@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -13,7 +14,8 @@ namespace troika::nccl {
 namespace {
 
 void must(cudaError_t code, const char* call) {
-  if (code != cudaSuccess) throw NcclError(std::string(call) + ": " + cudaGetErrorString(code));
+  if (code != cudaSuccess)
+    throw NcclError(std::string("CUDA error: ") + cudaGetErrorString(code) + " (" + call + ")");
 }
 
 // A communicator that does not block says so of most calls.
@@ -57,6 +59,14 @@ ncclRedOp_t op_of(Op op) {
   return ncclMin;
 }
 
+// Versions are numbers: 22809 is 2.28.9.
+constexpr int kMajor = 10000, kMinor = 100;
+
+std::string text_of(int version) {
+  return "NCCL " + std::to_string(version / kMajor) + "." +
+         std::to_string(version % kMajor / kMinor) + "." + std::to_string(version % kMinor);
+}
+
 // A communicator that any thread may abort while another asks how it is.
 class Handle {
  public:
@@ -84,6 +94,21 @@ class Handle {
     if (!aborted_ && communicator_ != nullptr) ncclCommAbort(communicator_);
     aborted_ = true;
   }
+  // Sends what is still on its way to peers, unless that takes too long: an operation is over for
+  // the GPU before the network has it.
+  void flush() noexcept {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      use([](ncclComm_t communicator) {
+        must(ncclCommFinalize(communicator), "ncclCommFinalize");
+      });
+      while (!settled() && std::chrono::steady_clock::now() - start < failure_timing::kNcclFlush) {
+        std::this_thread::yield();
+      }
+    } catch (
+        const NcclError&) {  // nothing to send, or nobody to send to. NOLINT(bugprone-empty-catch)
+    }
+  }
 
  private:
   void refuse_if_aborted() const {
@@ -95,19 +120,28 @@ class Handle {
   bool aborted_ = false;
 };
 
-// Done once the stream has come to where it was when this was made.
+// Started once NCCL is no longer in progress with the call; done once the stream has come to where
+// it was then.
 class StreamRequest final : public Request {
  public:
   StreamRequest(Handle& handle, int device, cudaStream_t stream)
-      : handle_(handle), device_(device) {
-    must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    must(cudaEventRecord(event_, stream), "cudaEventRecord");
+      : handle_(handle), device_(device), stream_(stream) {}
+  ~StreamRequest() override {
+    if (event_ != nullptr) cudaEventDestroy(event_);
   }
-  ~StreamRequest() override { cudaEventDestroy(event_); }
+
+  bool started() override {
+    if (event_ != nullptr) return true;
+    if (!handle_.settled()) return false;
+    must(cudaSetDevice(device_), "cudaSetDevice");
+    must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    must(cudaEventRecord(event_, stream_), "cudaEventRecord");
+    return true;
+  }
 
   bool test() override {
+    if (!started() || !handle_.settled()) return false;
     must(cudaSetDevice(device_), "cudaSetDevice");
-    (void)handle_.settled();
     const cudaError_t code = cudaEventQuery(event_);
     if (code == cudaErrorNotReady) return false;
     must(code, "cudaEventQuery");
@@ -117,6 +151,7 @@ class StreamRequest final : public Request {
  private:
   Handle& handle_;
   int device_;
+  cudaStream_t stream_;
   cudaEvent_t event_{};
 };
 
@@ -135,7 +170,8 @@ class PluginCommunicator final : public Communicator {
     handle_.connect(size, id, rank, config);
   }
   ~PluginCommunicator() override {
-    abort();  // what is under way has been waited for; a clean end would wait for all members
+    handle_.flush();
+    abort();  // frees what a clean end would wait for all members to free
     cudaEventDestroy(before_);
     cudaStreamDestroy(stream_);
   }
@@ -169,22 +205,31 @@ class PluginCommunicator final : public Communicator {
   std::unique_ptr<Request> exchange(std::span<const Leg> legs) override {
     return start([&](ncclComm_t communicator) {
       must(ncclGroupStart(), "ncclGroupStart");
-      for (const Leg& leg : legs) {
-        if (leg.direction == Leg::Direction::kSend) {
-          must(ncclSend(leg.data, leg.bytes, ncclUint8, leg.peer, communicator, stream_),
-               "ncclSend");
-        } else {
-          must(ncclRecv(leg.data, leg.bytes, ncclUint8, leg.peer, communicator, stream_),
-               "ncclRecv");
-        }
+      std::exception_ptr failure;
+      try {
+        post(legs, communicator);
+      } catch (const NcclError&) {
+        failure = std::current_exception();
       }
-      must(ncclGroupEnd(), "ncclGroupEnd");
+      const ncclResult_t ended = ncclGroupEnd();  // whatever came before
+      if (failure) std::rethrow_exception(failure);
+      must(ended, "ncclGroupEnd");
     });
   }
 
   void abort() noexcept override { handle_.abort(); }
 
  private:
+  void post(std::span<const Leg> legs, ncclComm_t communicator) const {
+    for (const Leg& leg : legs) {
+      if (leg.direction == Leg::Direction::kSend) {
+        must(ncclSend(leg.data, leg.bytes, ncclUint8, leg.peer, communicator, stream_), "ncclSend");
+      } else {
+        must(ncclRecv(leg.data, leg.bytes, ncclUint8, leg.peer, communicator, stream_), "ncclRecv");
+      }
+    }
+  }
+
   // After what the default stream has been given, and before what it is given once this is done.
   template <class Body>
   std::unique_ptr<Request> start(const Body& body) {
@@ -192,14 +237,6 @@ class PluginCommunicator final : public Communicator {
     must(cudaEventRecord(before_, nullptr), "cudaEventRecord");
     must(cudaStreamWaitEvent(stream_, before_, 0), "cudaStreamWaitEvent");
     handle_.use(body);
-    // The call has been accepted once NCCL is no longer in progress with it: microseconds.
-    const auto start = std::chrono::steady_clock::now();
-    while (!handle_.settled()) {
-      if (std::chrono::steady_clock::now() - start > failure_timing::kNcclAccept) {
-        throw NcclError("NCCL has not accepted a call in a minute");
-      }
-      std::this_thread::yield();
-    }
     return std::make_unique<StreamRequest>(handle_, device_, stream_);
   }
 
@@ -214,12 +251,11 @@ class PluginOfNccl final : public Plugin {
   [[nodiscard]] std::string library() const override {
     int version = 0;
     must(ncclGetVersion(&version), "ncclGetVersion");
-    if (version != NCCL_VERSION_CODE) {
-      throw NcclError("NCCL is version " + std::to_string(version) + ", and its header is of " +
-                      std::to_string(NCCL_VERSION_CODE));
+    if (version < NCCL_VERSION_CODE || version / kMajor != NCCL_VERSION_CODE / kMajor) {
+      throw NcclError(text_of(version) + " is here, and the plug-in was built for " +
+                      text_of(NCCL_VERSION_CODE));
     }
-    return "NCCL " + std::to_string(NCCL_MAJOR) + "." + std::to_string(NCCL_MINOR) + "." +
-           std::to_string(NCCL_PATCH);
+    return text_of(version);
   }
   [[nodiscard]] int devices() const override {
     int count = 0;

@@ -15,7 +15,7 @@
 namespace troika::nccl {
 
 // The version of this interface: a plug-in of another build is refused.
-inline constexpr int kPluginVersion = 1;
+inline constexpr int kPluginVersion = 2;
 inline constexpr const char* kPluginEntry = "troika_nccl_plugin";
 
 // The error of an NCCL or CUDA call that fails. Visible, since it crosses from one library to
@@ -31,6 +31,9 @@ enum class Op { kSum, kAverage, kMax, kMin };
 class Request {
  public:
   virtual ~Request() = default;
+  // Returns whether NCCL has accepted the operation, which may take connections to peers. No other
+  // may be started before. Throws NcclError.
+  [[nodiscard]] virtual bool started() = 0;
   // Returns whether the operation is complete: its memory may then be used, by the default stream
   // of the device too. Throws NcclError.
   [[nodiscard]] virtual bool test() = 0;
@@ -61,7 +64,8 @@ class Communicator {
   [[nodiscard]] virtual std::unique_ptr<Request> broadcast(void* data, std::size_t bytes,
                                                            int root) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> exchange(std::span<const Leg> legs) = 0;
-  // Ends the operations under way. Any thread.
+  // Ends the operations under way. Any thread. A communicator that was not aborted gives what it
+  // has sent to the network before it goes.
   virtual void abort() noexcept = 0;
 };
 

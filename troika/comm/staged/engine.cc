@@ -26,6 +26,7 @@ class StagedEngine::Operation final : public Work::State,
     before.block_stream();
     at::Tensor host = host_memory_for(tensor.device(), tensor);
     host.copy_(tensor, /*non_blocking=*/true);
+    given_.push_back(tensor);
     copied_ = DeviceEvent::record(tensor.device());
     return host;
   }
@@ -43,16 +44,27 @@ class StagedEngine::Operation final : public Work::State,
   }
   // Ends a piece: `run` starts the host's operation on what the calls above returned.
   void add_piece(std::function<Work(GroupEngine&, const Call&)> run) {
-    pieces_.push_back({std::exchange(copied_, {}), std::move(run), std::exchange(taken_, {}), {}});
+    pieces_.push_back({std::exchange(copied_, {}),
+                       std::exchange(given_, {}),
+                       std::move(run),
+                       std::exchange(taken_, {}),
+                       {}});
   }
 
   void queued(Work started) { started_ = std::move(started); }
-  // Starts the host's operations, each when its input has come.
+  // Starts the host's operations, each when its input has come. If it does not come, the others
+  // must not take a later operation for this one: the group is aborted.
   void start_pieces() {
     const OperationContext context = context_.get();
     for (Piece& piece : pieces_) {
-      piece.copied.wait(context.deadline, context.text());
+      try {
+        piece.copied.wait(context.deadline, context.text());
+      } catch (const Error& error) {
+        engine_.inner_->abort(error.what());
+        throw;
+      }
       piece.copied = {};
+      piece.given.clear();
       const Call call{context.label, context.deadline, context.record, nullptr};
       piece.work = piece.run(*engine_.inner_, call);
       piece.run = nullptr;
@@ -94,7 +106,8 @@ class StagedEngine::Operation final : public Work::State,
     at::Tensor device, host;
   };
   struct Piece {
-    DeviceEvent copied;  // the input has come
+    DeviceEvent copied;             // the input has come
+    std::vector<at::Tensor> given;  // which the copy reads until then
     std::function<Work(GroupEngine&, const Call&)> run;
     std::vector<Taken> taken;
     Work work;
@@ -125,6 +138,7 @@ class StagedEngine::Operation final : public Work::State,
   StagedEngine& engine_;
   // Of the piece that is being made.
   DeviceEvent copied_;
+  std::vector<at::Tensor> given_;
   std::vector<Taken> taken_;
   std::vector<Piece> pieces_;
   Work started_;
@@ -151,11 +165,12 @@ std::shared_ptr<StagedEngine::Operation> StagedEngine::begin(std::string_view na
 Work StagedEngine::start(std::shared_ptr<Operation> operation) {
   const OperationContext context = operation->context().get();
   WorkQueue::Job job{context.deadline, [operation] { operation->start_pieces(); }, {}};
-  job.overdue = [engine = inner_, operation] {
-    const OperationContext late = operation->context().get();
+  // The operation holds the Work that holds this: neither it nor the engine may be held here.
+  job.overdue = [engine = std::weak_ptr(inner_), of = operation->context()] {
+    const OperationContext late = of.get();
     const std::string message = late.text() + ": an earlier operation took more than " +
                                 format_duration(late.deadline.timeout().count());
-    engine->abort(message);
+    if (const auto alive = engine.lock()) alive->abort(message);
     return std::make_exception_ptr(DeadlineError(message));
   };
   operation->queued(queue_->add(std::move(job)));

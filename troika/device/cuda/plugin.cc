@@ -4,6 +4,7 @@
 #include <troika/device/cuda/plugin.h>
 
 #include <cstring>
+#include <thread>
 
 #define TROIKA_TEXT_OF(value) #value
 #define TROIKA_TEXT(value) TROIKA_TEXT_OF(value)
@@ -13,10 +14,6 @@ namespace {
 
 const char* text_of(cudaError_t code) {
   return code == cudaSuccess ? nullptr : cudaGetErrorString(code);
-}
-
-const char* count(int* devices) {
-  return text_of(cudaGetDeviceCount(devices));
 }
 
 // One attribute; 0 where the device does not state it.
@@ -31,15 +28,16 @@ double memory_bandwidth(int device) {
   return 2 * clock * attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8;
 }
 
-const char* read_memory(int device, DeviceAttributes& attributes) {
-  int before = 0;
-  cudaError_t code = cudaGetDevice(&before);
-  if (code == cudaSuccess) code = cudaSetDevice(device);
+// In a thread of its own, which has a current device of its own: to set one is to open it, and the
+// one that was current before may be of another rank.
+const char* read_free(int device, std::uint64_t* bytes) {
   std::size_t available = 0, total = 0;
-  if (code == cudaSuccess) code = cudaMemGetInfo(&available, &total);
-  static_cast<void>(cudaSetDevice(before));
-  attributes.free_bytes = available;
-  attributes.total_bytes = total;
+  cudaError_t code = cudaSuccess;
+  std::thread([&] {
+    code = cudaSetDevice(device);
+    if (code == cudaSuccess) code = cudaMemGetInfo(&available, &total);
+  }).join();
+  *bytes = available;
   return text_of(code);
 }
 
@@ -51,16 +49,19 @@ const char* describe(int device, DeviceAttributes* attributes) {
   std::memcpy(attributes->name, properties.name, sizeof(properties.name));
   attributes->capability_major = properties.major;
   attributes->capability_minor = properties.minor;
-  attributes->multiprocessors = properties.multiProcessorCount;
+  attributes->total_bytes = properties.totalGlobalMem;
   attributes->bandwidth = memory_bandwidth(device);
   const int size = sizeof(attributes->pci_bus_id);
-  if (const char* error = text_of(cudaDeviceGetPCIBusId(attributes->pci_bus_id, size, device))) {
-    return error;
-  }
-  return read_memory(device, *attributes);
+  return text_of(cudaDeviceGetPCIBusId(attributes->pci_bus_id, size, device));
 }
 
-constexpr Plugin kPlugin{CUDART_VERSION, count, describe};
+const char* capability(int device, int* major, int* minor) {
+  const cudaError_t code = cudaDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device);
+  if (code != cudaSuccess) return text_of(code);
+  return text_of(cudaDeviceGetAttribute(minor, cudaDevAttrComputeCapabilityMinor, device));
+}
+
+constexpr Plugin kPlugin{describe, capability, read_free};
 
 }  // namespace
 }  // namespace troika::cuda
@@ -69,7 +70,7 @@ extern "C" {
 
 __attribute__((visibility("default"), used)) extern const char kTroikaCudaStatement[] =
     "troika-cuda-plugin: troika=" TROIKA_VERSION " libtorch=" TORCH_VERSION
-    " cuda=" TROIKA_TEXT(CUDART_VERSION);
+    " cuda=" TROIKA_TEXT(CUDART_VERSION) " oldest=" TROIKA_TEXT(TROIKA_CUDA_OLDEST);
 
 __attribute__((visibility("default"))) const troika::cuda::Plugin* troika_cuda_plugin(int version) {
   return version == troika::cuda::kPluginVersion ? &troika::cuda::kPlugin : nullptr;

@@ -10,28 +10,32 @@
 namespace troika::cuda {
 
 // The version of this interface: a plug-in of another build is refused.
-inline constexpr int kPluginVersion = 1;
+inline constexpr int kPluginVersion = 3;
 inline constexpr const char* kPluginEntry = "troika_cuda_plugin";
 inline constexpr const char* kPluginFile = "libtroika_cuda.so";
-// The plug-in's file holds this, and behind it up to a zero byte what it was built for:
-// "troika=0.1.0 libtorch=2.11.0 cuda=13000". The host reads it before it loads the plug-in: one of
-// another LibTorch would fail by its symbols, or crash.
+// Marks what the plug-in was built for, which follows it in the file up to a zero byte:
+// "troika=0.1.0 libtorch=2.11.0 cuda=13000 oldest=80". `oldest` is the lowest compute capability
+// that it has kernels for, times ten; 0 if not known. The host reads this before it loads the
+// plug-in: one of another LibTorch would fail by its symbols, or crash.
 inline constexpr std::string_view kStatement = "troika-cuda-plugin: ";
 
 struct DeviceAttributes {
   char name[256];
   char pci_bus_id[32];  // "0000:1b:00.0"
   int capability_major, capability_minor;
-  int multiprocessors;
-  std::uint64_t total_bytes, free_bytes;
+  std::uint64_t total_bytes;
   double bandwidth;  // of its memory, bytes a second, as its clock and width give it; 0 if unknown
 };
 
 // Functions return null, or why they failed, as CUDA words it.
 struct Plugin {
-  int runtime_version;  // 13000 is CUDA 13.0
-  const char* (*count)(int* devices);
+  // Fills in the attributes. Takes no memory of the device.
   const char* (*describe)(int device, DeviceAttributes* attributes);
+  // Reads the compute capability. Takes no memory of the device.
+  const char* (*capability)(int device, int* major, int* minor);
+  // Counts what is free. Opens the device in this process, which takes some hundred MB of it until
+  // the process ends. The calling thread's current device stays.
+  const char* (*read_free)(int device, std::uint64_t* bytes);
 };
 
 // The function that the plug-in exports under the name kPluginEntry. Returns null if `version` is

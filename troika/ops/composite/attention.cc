@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <troika/ops/composite/kernels.h>
+#include <troika/ops/kernels.h>
 
 #include <cmath>
 #include <limits>

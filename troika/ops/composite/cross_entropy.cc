@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
-#include <troika/ops/composite/kernels.h>
+#include <troika/ops/kernels.h>
+#include <troika/ops/rows.h>
 
 #include <limits>
 
@@ -44,11 +45,18 @@ struct RowFacts {
 }  // namespace
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  if (is_of_few_bits(logits)) return cross_entropy(logits.to(at::kFloat), targets);
   return negative_log_likelihood(at::log_softmax(logits, 1), targets);
 }
 
 at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
                                         double scale) {
+  if (is_of_few_bits(logits)) {
+    const at::Tensor wide = logits.to(at::kFloat);
+    const at::Tensor sum = cross_entropy_with_gradient_(wide, targets, scale);
+    logits.copy_(wide);
+    return sum;
+  }
   const at::Tensor log_probability = at::log_softmax(logits, 1);
   const at::Tensor sum = negative_log_likelihood(log_probability, targets);
   const at::Tensor rows = targets.clamp_min(0).unsqueeze(1);

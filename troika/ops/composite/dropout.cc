@@ -1,7 +1,7 @@
 // Dropout with the same random words as the host's kernel: Philox-4x32-10 (base/random.h) in whole
 // numbers of 64 bits, of which ATen's wrap around as unsigned ones do.
 #include <ATen/ATen.h>
-#include <troika/ops/composite/kernels.h>
+#include <troika/ops/kernels.h>
 
 #include <array>
 

@@ -1,6 +1,6 @@
 // Rows of tables, and rows turned by their positions.
 #include <ATen/ATen.h>
-#include <troika/ops/composite/kernels.h>
+#include <troika/ops/kernels.h>
 
 namespace troika::ops::composite {
 

@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
 
 namespace troika::ops::cpu {
 

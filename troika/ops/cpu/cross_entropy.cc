@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
 namespace troika::ops::cpu {
@@ -26,11 +26,18 @@ at::Tensor negative_log_likelihood(const at::Tensor& log_probability, const at::
 }  // namespace
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  if (is_of_few_bits(logits)) return cross_entropy(logits.to(at::kFloat), targets);
   return negative_log_likelihood(at::_log_softmax(logits, 1, false), targets);
 }
 
 at::Tensor cross_entropy_with_gradient_(const at::Tensor& logits, const at::Tensor& targets,
                                         double scale) {
+  if (is_of_few_bits(logits)) {
+    const at::Tensor wide = logits.to(at::kFloat);
+    const at::Tensor sum = cross_entropy_with_gradient_(wide, targets, scale);
+    logits.copy_(wide);
+    return sum;
+  }
   check_in_rows(logits, "what cross_entropy_with_gradient_() overwrites");
   at::_log_softmax_out(const_cast<at::Tensor&>(logits), logits, 1, false);
   const at::Tensor sum = negative_log_likelihood(logits, targets);

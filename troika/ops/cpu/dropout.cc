@@ -3,7 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <troika/base/random.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
 namespace troika::ops::cpu {

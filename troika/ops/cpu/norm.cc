@@ -2,7 +2,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
 #include <cmath>

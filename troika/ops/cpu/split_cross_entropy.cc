@@ -3,7 +3,7 @@
 // (Milakov and Gimelshein 2018).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <troika/ops/cpu/kernels.h>
+#include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // AdamW over flat memory, a thread an element at a time (ops/adamw.h has the meaning of each):
 //
-//   g = gradient_scale x gradient,  m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+//   g = scale x gradient,  m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //   w = shrink w - rate correction m / (sqrt(v) + eps)
 #include <troika/ops/cuda/common.cuh>
 
@@ -9,14 +9,16 @@ namespace {
 
 template <class T>
 struct Constants {
-  T scale, keep_first, take_first, keep_second, take_second, correction, eps, rate, shrink;
+  T keep_first, take_first, keep_second, take_second, correction, eps, rate, shrink;
 };
 
 template <class T>
-__global__ void descend(T* master, const T* gradient, T* first, T* second, std::int64_t count,
-                        Constants<T> c) {
+__global__ void descend(T* master, const T* gradient, T* first, T* second, const double* scale_of,
+                        const bool* applies, std::int64_t count, Constants<T> c) {
+  if (!*applies) return;
+  const auto scale = static_cast<T>(*scale_of);
   for (std::int64_t i = first_index(); i < count; i += index_step()) {
-    const T g = gradient[i] * c.scale;
+    const T g = gradient[i] * scale;
     const T m = c.keep_first * first[i] + c.take_first * g;
     const T v = c.keep_second * second[i] + c.take_second * (g * g);
     first[i] = m;
@@ -27,18 +29,13 @@ __global__ void descend(T* master, const T* gradient, T* first, T* second, std::
 
 template <class T>
 void launch_as(const AdamW& call, cudaStream_t stream) {
-  const Constants<T> constants{static_cast<T>(call.gradient_scale),
-                               static_cast<T>(call.beta1),
-                               static_cast<T>(1 - call.beta1),
-                               static_cast<T>(call.beta2),
-                               static_cast<T>(1 - call.beta2),
-                               static_cast<T>(call.correction),
-                               static_cast<T>(call.eps),
-                               static_cast<T>(call.rate),
-                               static_cast<T>(call.shrink)};
+  const Constants<T> constants{static_cast<T>(call.beta1),      static_cast<T>(1 - call.beta1),
+                               static_cast<T>(call.beta2),      static_cast<T>(1 - call.beta2),
+                               static_cast<T>(call.correction), static_cast<T>(call.eps),
+                               static_cast<T>(call.rate),       static_cast<T>(call.shrink)};
   start(descend<T>, blocks_for(call.count), stream, static_cast<T*>(call.master),
         static_cast<const T*>(call.gradient), static_cast<T*>(call.exp_avg),
-        static_cast<T*>(call.exp_avg_sq), call.count, constants);
+        static_cast<T*>(call.exp_avg_sq), call.scale, call.applies, call.count, constants);
 }
 
 }  // namespace

@@ -1,24 +1,38 @@
 // Attention by the kernels of LibTorch's that are fastest for what is asked. Both passes decide by
-// the same facts, so that the backward pass understands what the forward pass has kept:
+// the same facts, so that the backward pass understands what the forward pass has kept. LibTorch's
+// settings must not change between them.
 //
+//   cudnn      fp16 and bf16, causal alone, heads of at most 128, compute capability 9.0, where
+//              LibTorch need not be deterministic
 //   flash      fp16 and bf16, causal alone, heads of at most 256, compute capability 8.0
 //   efficient  fp16, bf16 and fp32; a mask, too
-//   composite  the rest: fp64, and heads whose size the others cannot take
+//   composite  the rest: fp64, heads whose size the others cannot take, and what flash does not
+//              take where LibTorch is to be deterministic; flash then adds in a fixed order
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
-#include <troika/ops/composite/kernels.h>
-#include <troika/ops/cuda/kernels.h>
+#include <troika/ops/kernels.h>
 
 namespace troika::ops::cuda {
 namespace {
 
-enum class Path { kFlash, kEfficient, kComposite };
+enum class Path { kCudnn, kFlash, kEfficient, kComposite };
 
-bool has_flash(at::Device device) {
+// 0 where it is not known.
+int compute_capability(at::Device device) {
   int major = 0;
   const cudaError_t code =
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index());
-  return code == cudaSuccess && major >= 8;
+  return code == cudaSuccess ? major : 0;
+}
+
+// The kernels of cuDNN 9.1 and later for Hopper and newer GPUs.
+bool has_cudnn_attention(const at::Tensor& query) {
+  constexpr std::int64_t kLargestHead = 128, kShortest = 64;
+  constexpr long kVersion = 90100;
+  static const bool kIsThere = at::Context::hasCuDNN() && at::Context::versionCuDNN() >= kVersion;
+  return kIsThere && at::globalContext().userEnabledCuDNNSDP() &&
+         !at::globalContext().deterministicAlgorithms() && query.size(3) <= kLargestHead &&
+         query.size(2) >= kShortest;
 }
 
 Path path_for(const at::Tensor& query, const std::optional<at::Tensor>& mask) {
@@ -29,8 +43,12 @@ Path path_for(const at::Tensor& query, const std::optional<at::Tensor>& mask) {
     return Path::kComposite;
   }
   const bool half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
-  if (half && !mask && head <= kLargestFlashHead && has_flash(query.device())) return Path::kFlash;
-  return Path::kEfficient;
+  if (half && !mask && head <= kLargestFlashHead) {
+    const int capability = compute_capability(query.device());
+    if (capability >= 9 && has_cudnn_attention(query)) return Path::kCudnn;
+    if (capability >= 8) return Path::kFlash;
+  }
+  return at::globalContext().deterministicAlgorithms() ? Path::kComposite : Path::kEfficient;
 }
 
 // For each head and query, with rows that begin at multiples of 16 bytes.
@@ -50,6 +68,11 @@ std::optional<at::Tensor> aligned(const std::optional<at::Tensor>& mask, const a
 TwoTensors attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const std::optional<at::Tensor>& mask) {
   switch (path_for(query, mask)) {
+    case Path::kCudnn: {
+      auto result = at::_scaled_dot_product_cudnn_attention(
+          query, key, value, std::nullopt, /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true);
+      return {std::get<0>(result), std::get<1>(result)};
+    }
     case Path::kFlash: {
       auto result = at::_scaled_dot_product_flash_attention(query, key, value, 0.0, true);
       return {std::get<0>(result), std::get<1>(result)};
@@ -71,6 +94,12 @@ ThreeTensors attention_backward(const at::Tensor& gradient, const at::Tensor& qu
                                 const at::Tensor& log_sum) {
   const at::Tensor none;  // no dropout, and samples of one length
   switch (path_for(query, mask)) {
+    case Path::kCudnn: {
+      const at::Tensor seed = at::empty({}, query.options().dtype(at::kLong));
+      return at::_scaled_dot_product_cudnn_attention_backward(
+          gradient, query, key, value, output, log_sum, seed, seed, none, none, none, query.size(2),
+          key.size(2), 0.0, /*is_causal=*/true);
+    }
     case Path::kFlash: {
       const at::Tensor seed = at::empty({}, at::kLong), offset = at::empty({}, at::kLong);
       return at::_scaled_dot_product_flash_attention_backward(gradient, query, key, value, output,

@@ -7,6 +7,7 @@
 #include <troika/ops/cuda/launch.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 namespace troika::ops::cuda {
@@ -61,6 +62,30 @@ __device__ inline std::int64_t index_step() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
+// Elements that a thread reads and writes at once.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T of[kWidth];
+};
+
+inline constexpr std::size_t kPackBytes = 16;
+
+// Whether rows of `dim` elements that begin at `data` can be passed in packs of 16 bytes.
+template <class T>
+bool in_packs(const void* data, std::int64_t dim) {
+  return reinterpret_cast<std::uintptr_t>(data) % kPackBytes == 0 &&
+         dim % static_cast<std::int64_t>(kPackBytes / sizeof(T)) == 0;
+}
+
+template <int kWidth, class T>
+__device__ const Pack<T, kWidth>* packs_of(const T* data) {
+  return reinterpret_cast<const Pack<T, kWidth>*>(data);
+}
+template <int kWidth, class T>
+__device__ Pack<T, kWidth>* packs_of(T* data) {
+  return reinterpret_cast<Pack<T, kWidth>*>(data);
+}
+
 struct Add {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -75,14 +100,21 @@ struct Larger {
   }
 };
 
+// Returns the values of a warp's threads combined, to each of them, in a fixed order.
+template <class T, class Combine>
+__device__ T over_warp(T value, Combine combine) {
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    value = combine(value, __shfl_xor_sync(0xFFFFFFFF, value, offset));
+  }
+  return value;
+}
+
 // Returns the values of a block's kThreads threads combined, to each of them. The order is fixed:
 // the same bits in each run.
 template <class T, class Combine>
 __device__ T over_block(T value, Combine combine) {
   __shared__ T of_warp[kThreads / kLanes];
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-    value = combine(value, __shfl_xor_sync(0xFFFFFFFF, value, offset));
-  }
+  value = over_warp(value, combine);
   __syncthreads();  // what an earlier call left has been read
   if (threadIdx.x % kLanes == 0) of_warp[threadIdx.x / kLanes] = value;
   __syncthreads();

@@ -12,32 +12,54 @@ namespace troika::ops::cuda {
 // The type of elements. Kernels compute in fp64 for fp64, else in fp32; that type is called wide.
 enum class Scalar { kDouble, kFloat, kHalf, kBFloat16 };
 
-struct RmsNorm {
+// Normalises rows: by mean and variance, or, where `mean` is null, by their root mean square.
+struct Norm {
   const void* input;   // [rows, dim]
   const void* weight;  // [dim], wide
+  const void* bias;    // [dim], wide, or null
   void* output;        // [rows, dim]
+  void* mean;          // [rows], wide, or null
   void* reciprocal;    // [rows], wide
   std::int64_t rows, dim;
   double eps;
 };
-void launch(const RmsNorm& call, Scalar scalar, cudaStream_t stream);
+void launch(const Norm& call, Scalar scalar, cudaStream_t stream);
 
-// A block of threads sums the weight's gradient over this many rows.
-inline constexpr std::int64_t kNormRows = 64;
+// A thread sums a column over this many rows.
+inline constexpr std::int64_t kRowsOfChunk = 64;
 
-struct RmsNormBackward {
+struct NormBackward {
   const void* gradient;    // [rows, dim]
   const void* input;       // [rows, dim]
   const void* weight;      // [dim], wide
+  const void* mean;        // [rows], wide, or null
   const void* reciprocal;  // [rows], wide
   void* of_input;          // [rows, dim]
-  void* partial;           // [ceil(rows / kNormRows), dim], wide: the weight's, to be summed
+  void* of_weight;         // [ceil(rows / kRowsOfChunk), dim], wide, to be summed
+  void* of_bias;           // the same, or null
   std::int64_t rows, dim;
 };
-void launch(const RmsNormBackward& call, Scalar scalar, cudaStream_t stream);
+void launch(const NormBackward& call, Scalar scalar, cudaStream_t stream);
+
+// A sum of squares has so many parts at most; one that is not written stays as it was.
+inline constexpr unsigned kSquareParts = 1024;
+
+struct SquareSum {
+  const void* values;  // [count]
+  double* parts;       // [kSquareParts]
+  std::int64_t count;
+};
+void launch(const SquareSum& call, Scalar scalar, cudaStream_t stream);
+
+struct ColumnSums {
+  const void* values;  // [rows, dim]
+  void* parts;         // [ceil(rows / kRowsOfChunk), dim], wide, to be summed
+  std::int64_t rows, dim;
+};
+void launch(const ColumnSums& call, Scalar scalar, cudaStream_t stream);
 
 struct CrossEntropy {
-  void* logits;                 // [rows, classes], fp32 or fp64
+  void* logits;                 // [rows, classes]
   const std::int64_t* targets;  // [rows], negative ones are ignored
   double* losses;               // [rows]
   std::int64_t rows, classes;
@@ -71,8 +93,10 @@ struct AdamW {
   const void* gradient;
   void* exp_avg;
   void* exp_avg_sq;
+  const double* scale;  // of every gradient
+  const bool* applies;  // false: everything stays as it is
   std::int64_t count;
-  double gradient_scale, beta1, beta2, correction, eps, rate, shrink;
+  double beta1, beta2, correction, eps, rate, shrink;
 };
 void launch(const AdamW& call, Scalar scalar, cudaStream_t stream);
 

@@ -1,8 +1,8 @@
 // The operators on CUDA tensors: outputs are allocated, a kernel is queued, the host goes on. Sums
 // that ATen takes here have a fixed order.
 #include <torch/library.h>
-#include <troika/ops/cuda/kernels.h>
 #include <troika/ops/cuda/tensors.h>
+#include <troika/ops/kernels.h>
 
 namespace troika::ops::cuda {
 namespace {
@@ -11,8 +11,6 @@ at::Tensor losses_of(const at::Tensor& logits, const at::Tensor& targets, bool w
                      double scale) {
   const at::Tensor wanted = in_rows(targets);
   const at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
-  TORCH_CHECK(logits.scalar_type() == at::kDouble || logits.scalar_type() == at::kFloat,
-              "cross-entropy takes logits in fp32 or fp64");
   launch_on(logits, CrossEntropy{.logits = logits.data_ptr(),
                                  .targets = wanted.const_data_ptr<std::int64_t>(),
                                  .losses = losses.mutable_data_ptr<double>(),
@@ -23,38 +21,116 @@ at::Tensor losses_of(const at::Tensor& logits, const at::Tensor& targets, bool w
   return losses.sum();
 }
 
-}  // namespace
+enum class Centring { kNone, kMean };
 
-TwoTensors rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+// Returns output, means (undefined without) and reciprocals.
+ThreeTensors normalize(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, double eps, Centring centring) {
   const at::Tensor from = in_rows(input), scale = in_rows(weight);
+  const at::Tensor shift = bias ? in_rows(*bias) : at::Tensor();
   check_wide(scale, scalar_of(from));
-  TwoTensors result{at::empty_like(from), at::empty({input.size(0)}, weight.options())};
-  launch_on(from, RmsNorm{.input = from.const_data_ptr(),
-                          .weight = scale.const_data_ptr(),
-                          .output = std::get<0>(result).mutable_data_ptr(),
-                          .reciprocal = std::get<1>(result).mutable_data_ptr(),
-                          .rows = from.size(0),
-                          .dim = from.size(1),
-                          .eps = eps});
-  return result;
+  if (bias) check_wide(shift, scalar_of(from));
+  const at::Tensor output = at::empty_like(from);
+  const at::Tensor reciprocal = at::empty({from.size(0)}, scale.options());
+  const at::Tensor mean = centring == Centring::kMean ? at::empty_like(reciprocal) : at::Tensor();
+  launch_on(from, Norm{.input = from.const_data_ptr(),
+                       .weight = scale.const_data_ptr(),
+                       .bias = bias ? shift.const_data_ptr() : nullptr,
+                       .output = output.mutable_data_ptr(),
+                       .mean = mean.defined() ? mean.mutable_data_ptr() : nullptr,
+                       .reciprocal = reciprocal.mutable_data_ptr(),
+                       .rows = from.size(0),
+                       .dim = from.size(1),
+                       .eps = eps});
+  return {output, mean, reciprocal};
 }
 
-TwoTensors rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
-                             const at::Tensor& weight, const at::Tensor& reciprocal) {
+// Returns the input's gradient, and the sums of the weight's and, with means, the bias's.
+TwoTensors normalize_backward(const at::Tensor& gradient, const at::Tensor& input,
+                              const at::Tensor& weight, const std::optional<at::Tensor>& mean,
+                              const at::Tensor& reciprocal) {
   const at::Tensor slope = in_rows(gradient), from = in_rows(input), scale = in_rows(weight);
   const at::Tensor factor = in_rows(reciprocal), dx = at::empty_like(from);
   check_wide(scale, scalar_of(from));
   const std::int64_t rows = from.size(0), dim = from.size(1);
-  const at::Tensor partial = at::empty({(rows + kNormRows - 1) / kNormRows, dim}, weight.options());
-  launch_on(from, RmsNormBackward{.gradient = slope.const_data_ptr(),
-                                  .input = from.const_data_ptr(),
-                                  .weight = scale.const_data_ptr(),
-                                  .reciprocal = factor.const_data_ptr(),
-                                  .of_input = dx.mutable_data_ptr(),
-                                  .partial = partial.mutable_data_ptr(),
-                                  .rows = rows,
-                                  .dim = dim});
-  return {dx, partial.sum(0)};
+  const std::int64_t chunks = (rows + kRowsOfChunk - 1) / kRowsOfChunk;
+  const at::Tensor partial = at::empty({mean ? 2 : 1, chunks, dim}, scale.options());
+  launch_on(from, NormBackward{.gradient = slope.const_data_ptr(),
+                               .input = from.const_data_ptr(),
+                               .weight = scale.const_data_ptr(),
+                               .mean = mean ? mean->const_data_ptr() : nullptr,
+                               .reciprocal = factor.const_data_ptr(),
+                               .of_input = dx.mutable_data_ptr(),
+                               .of_weight = partial[0].mutable_data_ptr(),
+                               .of_bias = mean ? partial[1].mutable_data_ptr() : nullptr,
+                               .rows = rows,
+                               .dim = dim});
+  return {dx, partial.sum(1)};
+}
+
+}  // namespace
+
+TwoTensors rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+  auto [output, mean, reciprocal] = normalize(input, weight, std::nullopt, eps, Centring::kNone);
+  return {std::move(output), std::move(reciprocal)};
+}
+
+TwoTensors rms_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
+                             const at::Tensor& weight, const at::Tensor& reciprocal) {
+  auto [dx, sums] = normalize_backward(gradient, input, weight, std::nullopt, reciprocal);
+  return {std::move(dx), sums[0]};
+}
+
+ThreeTensors layer_norm(const at::Tensor& input, const at::Tensor& weight,
+                        const std::optional<at::Tensor>& bias, double eps) {
+  return normalize(input, weight, bias, eps, Centring::kMean);
+}
+
+ThreeTensors layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
+                                 const at::Tensor& weight, const at::Tensor& mean,
+                                 const at::Tensor& reciprocal) {
+  auto [dx, sums] = normalize_backward(gradient, input, weight, in_rows(mean), reciprocal);
+  return {std::move(dx), sums[0], sums[1]};
+}
+
+at::Tensor square_sums(at::TensorList values) {
+  const at::Tensor parts = at::zeros({static_cast<std::int64_t>(values.size()), kSquareParts},
+                                     values[0].options().dtype(at::kDouble));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const at::Tensor each = in_rows(values[i]);
+    launch_on(each, SquareSum{.values = each.const_data_ptr(),
+                              .parts = parts.mutable_data_ptr<double>() + i * kSquareParts,
+                              .count = each.numel()});
+  }
+  return parts.sum(1);
+}
+
+at::Tensor column_sums(const at::Tensor& rows, at::ScalarType type) {
+  const at::Tensor from = in_rows(rows);
+  const at::Tensor parts = at::empty(
+      {(from.size(0) + kRowsOfChunk - 1) / kRowsOfChunk, from.size(1)}, from.options().dtype(type));
+  check_wide(parts, scalar_of(from));
+  launch_on(from, ColumnSums{.values = from.const_data_ptr(),
+                             .parts = parts.mutable_data_ptr(),
+                             .rows = from.size(0),
+                             .dim = from.size(1)});
+  return parts.sum(0);
+}
+
+// cuBLAS multiplies factors of few bits into a sum in fp32.
+void add_product_(const at::Tensor& sum, const at::Tensor& left, const at::Tensor& right,
+                  bool overwrites) {
+  at::Tensor out = sum;
+  const bool wider = left.scalar_type() != sum.scalar_type();
+  if (wider && overwrites) {
+    at::mm_out(out, left.t(), right, sum.scalar_type());
+  } else if (wider) {
+    at::addmm_out(out, sum, left.t(), right, sum.scalar_type());
+  } else if (overwrites) {
+    at::mm_out(out, left.t(), right);
+  } else {
+    out.addmm_(left.t(), right);
+  }
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
@@ -105,18 +181,23 @@ void rotate_(const at::Tensor& heads, const at::Tensor& positions, const at::Ten
 }
 
 void adamw_(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& exp_avg,
-            const at::Tensor& exp_avg_sq, double gradient_scale, double beta1, double beta2,
-            double correction, double eps, double rate, double shrink) {
+            const at::Tensor& exp_avg_sq, const at::Tensor& scale, const at::Tensor& applies,
+            double beta1, double beta2, double correction, double eps, double rate, double shrink) {
   for (const at::Tensor& each : {master, gradient, exp_avg, exp_avg_sq}) {
     check_in_rows(each, "what adamw_() updates");
     check_wide(each, scalar_of(master));
+  }
+  for (const at::Tensor& each : {scale, applies}) {
+    TORCH_CHECK(each.device() == master.device() && each.dim() == 0,
+                "the scale of adamw_(), and whether it applies, are numbers on the device");
   }
   launch_on(master, AdamW{.master = master.mutable_data_ptr(),
                           .gradient = gradient.const_data_ptr(),
                           .exp_avg = exp_avg.mutable_data_ptr(),
                           .exp_avg_sq = exp_avg_sq.mutable_data_ptr(),
+                          .scale = scale.const_data_ptr<double>(),
+                          .applies = applies.const_data_ptr<bool>(),
                           .count = master.numel(),
-                          .gradient_scale = gradient_scale,
                           .beta1 = beta1,
                           .beta2 = beta2,
                           .correction = correction,
@@ -132,6 +213,11 @@ TORCH_LIBRARY_IMPL(troika, CUDA, library) {
   using namespace troika::ops;  // NOLINT(google-build-using-namespace)
   library.impl("rms_norm", TORCH_FN(cuda::rms_norm));
   library.impl("rms_norm_backward", TORCH_FN(cuda::rms_norm_backward));
+  library.impl("layer_norm", TORCH_FN(cuda::layer_norm));
+  library.impl("layer_norm_backward", TORCH_FN(cuda::layer_norm_backward));
+  library.impl("add_product_", TORCH_FN(cuda::add_product_));
+  library.impl("square_sums", TORCH_FN(cuda::square_sums));
+  library.impl("column_sums", TORCH_FN(cuda::column_sums));
   library.impl("attention", TORCH_FN(cuda::attention));
   library.impl("attention_backward", TORCH_FN(cuda::attention_backward));
   library.impl("cross_entropy", TORCH_FN(cuda::cross_entropy));

@@ -38,7 +38,7 @@ void launch_on(const at::Tensor& tensor, const Call& call) {
   const auto stream = c10::impl::VirtualGuardImpl(at::kCUDA).getStream(tensor.device());
   launch(call, scalar_of(tensor), static_cast<cudaStream_t>(stream.native_handle()));
   const cudaError_t code = cudaGetLastError();
-  TORCH_CHECK(code == cudaSuccess, "a kernel cannot start: ", cudaGetErrorString(code));
+  TORCH_CHECK(code == cudaSuccess, "CUDA error: ", cudaGetErrorString(code), " (a kernel starts)");
 }
 
 }  // namespace troika::ops::cuda
