@@ -8,13 +8,20 @@
  *   troika_model_create(session, recipe, &model);
  *   troika_model_step(model, inputs, targets, samples, TROIKA_DOUBLE, &loss);
  *
+ * A model with several inputs takes them by name, as arrays of the caller's:
+ *
+ *   troika_array inputs[] = {{"field", field, 3 * samples, TROIKA_DOUBLE},
+ *                            {"material", material, samples, TROIKA_INT32}};
+ *   troika_array targets[] = {{"change", change, samples, TROIKA_DOUBLE}};
+ *   troika_model_step_arrays(model, inputs, 2, targets, 1, samples, &loss);
+ *
  * Every function returns TROIKA_OK or what went wrong; troika_last_error() has it in words.
  * Functions marked "collective" are called by all ranks of the session, in the same order. What one
- * rank has wrong in troika_model_create(), _create_from_file(), _step() and _loss() - its recipe,
- * arrays or classes - is an error on all ranks, and the session goes on. Any other argument that
- * one rank alone has wrong (a handle that is NULL; a type, a root or a path elsewhere) is an error
- * on that rank only, while the others wait for it: it makes the call again with the right ones, or
- * ends the program.
+ * rank has wrong in troika_model_create(), _create_from_file(), and in those that step or judge
+ * (_step(), _loss(), _step_arrays(), _loss_arrays()) - its recipe, files, arrays or classes - is an
+ * error on all ranks, and the session goes on. Any other argument that one rank alone has wrong (a
+ * handle that is NULL; a type, a root or a path elsewhere) is an error on that rank only, while the
+ * others wait for it: it makes the call again with the right ones, or ends the program.
  *
  * A session, with the models on it, belongs to one thread at a time. After TROIKA_RENDEZVOUS from a
  * collective call the session can only be closed. */
@@ -39,6 +46,7 @@ enum troika_status {
   TROIKA_USAGE = 2,      /* an argument, or the recipe, also one that cannot be read */
   TROIKA_DATA = 3,       /* a model's file that is missing, or is not what it should be */
   TROIKA_RENDEZVOUS = 4, /* a rank that does not come, is gone, or passes a deadline */
+  TROIKA_RANK_DIED = 5,  /* this rank's device has failed */
   TROIKA_NONFINITE = 6,  /* the loss or a gradient is not finite */
   TROIKA_STORAGE = 7     /* a file that cannot be written */
 };
@@ -72,8 +80,8 @@ int troika_open(const troika_options* options, troika_session** session);
 int troika_open_mpi(int communicator, const troika_options* options, troika_session** session);
 /* Of this process alone. */
 int troika_open_alone(const troika_options* options, troika_session** session);
-/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for no rank. Models on the
- * session have to be freed before. NULL is fine. */
+/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for no rank. While a
+ * model on the session is not freed, it returns TROIKA_USAGE and does nothing. NULL is fine. */
 int troika_close(troika_session* session);
 
 int troika_rank(const troika_session* session, int* rank);
@@ -87,37 +95,86 @@ int troika_broadcast(troika_session* session, void* values, int64_t count, int t
                      const char* label);
 int troika_barrier(troika_session* session, const char* label);
 
-/* Collective. A model with its optimiser, as a recipe describes it: [model] kind = "mlp", and what
+/* Collective. A model with its optimiser, as a recipe describes it: [model] of any kind, and what
  * it has of seed, [loss], [optimizer] (with lr_base_batch_size, of train.global_batch_size),
- * [train] steps (for the schedule), precision, grad_clip and on_nonfinite. Other keys have no
- * effect; `name` and [data] may be missing. Targets that are NaN do not count. precision "auto" is
- * fp32. All ranks must give the same recipe; they start from the same parameters. */
+ * [train] steps (for the schedule), device, precision, grad_clip and on_nonfinite. Other keys have
+ * no effect; `name` and [data] may be missing. precision "auto" is fp32. All ranks must give the
+ * same recipe, and the same files that it names; they start from the same parameters. */
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model);
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model);
 /* NULL is fine. */
 int troika_model_free(troika_model* model);
 
-/* Collective: one step of the optimiser, on the samples of all ranks together. `inputs` is
- * [samples, input_dim], row by row (in Fortran: real x(input_dim, samples)), `targets`
- * [samples, output_dim], or, with loss = "cross_entropy", [samples] with the numbers of the classes
- * from 0; both of TROIKA_FLOAT or TROIKA_DOUBLE. Each rank may have any number of samples, also
- * none. `loss`, which may be NULL, is the mean over all samples before the step. The arrays are
- * only read, and not used once this has returned. */
+/* A tensor of one sample, as the model describes it. Name and shape stay until the model is freed.
+ * `type` is TROIKA_DOUBLE for values of any floating-point type, TROIKA_INT64 for whole numbers;
+ * `values` is the product of the shape. With `classes` above 0 numbers are whole, from 0 to below
+ * it. */
+typedef struct troika_tensor {
+  const char* name;
+  int type;
+  int dims;
+  const int64_t* shape;
+  int64_t values;
+  int64_t classes;
+  int optional; /* 1: may be left out */
+} troika_tensor;
+
+enum troika_role { TROIKA_INPUT = 0, TROIKA_TARGET = 1, TROIKA_OUTPUT = 2 };
+
+/* Not collective. How many tensors a role has, and which; from 0. */
+int troika_model_tensor_count(const troika_model* model, int role, int* count);
+int troika_model_tensor(const troika_model* model, int role, int index, troika_tensor* tensor);
+
+/* An array of the caller's, contiguous and sample by sample: `count` numbers, which is `values` of
+ * the troika_tensor for each sample. Inputs and targets are of any troika_type. Outputs are
+ * TROIKA_FLOAT or TROIKA_DOUBLE, and TROIKA_INT64 where they are whole numbers. */
+typedef struct troika_array {
+  const char* name;
+  void* data; /* only read, but of outputs */
+  int64_t count;
+  int type;
+} troika_array;
+
+/* Collective: one step of the optimiser, on the samples of all ranks together. Every input and
+ * target that is not optional is there, in any order. Each rank may have any number of samples,
+ * also none. A target that is NaN is missing, as is a class that is -100: it does not count.
+ * `loss`, which may be NULL, is the mean over all samples before the step. The arrays are not used
+ * once this has returned. */
+int troika_model_step_arrays(troika_model* model, const troika_array* inputs, int input_count,
+                             const troika_array* targets, int target_count, int64_t samples,
+                             double* loss);
+/* Collective: the same without a step. */
+int troika_model_loss_arrays(troika_model* model, const troika_array* inputs, int input_count,
+                             const troika_array* targets, int target_count, int64_t samples,
+                             double* loss);
+/* Not collective. Fills the outputs that are named; others are left out. */
+int troika_model_predict_arrays(troika_model* model, const troika_array* inputs, int input_count,
+                                int64_t samples, const troika_array* outputs, int output_count);
+
+/* The same for a model with one input and one target, both of TROIKA_FLOAT or TROIKA_DOUBLE.
+ * `inputs` is [samples, ...], row by row (in Fortran: real x(input_dim, samples)); `targets` is
+ * likewise, or, with loss = "cross_entropy", [samples] with the numbers of the classes from 0. */
 int troika_model_step(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss);
-/* Collective: the same without a step. */
 int troika_model_loss(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss);
-/* Not collective. `outputs` is [samples, output_dim], of the same type: values, or logits where the
- * loss is cross-entropy. */
+/* `outputs` takes the first output, of the same type: values, or logits where the loss is
+ * cross-entropy. */
 int troika_model_predict(troika_model* model, const void* inputs, int64_t samples, int type,
                          void* outputs);
-/* Not collective. */
-int troika_model_steps(const troika_model* model, int64_t* steps);
 
-/* Collective: rank 0 writes, or reads, the parameters as a safetensors file, with the names of
- * docs/safetensors.md, `layers.0.weight` and so on; every rank has them then. The optimiser's state
- * is not in it. */
+/* Not collective. The steps so far; the learning rate of the last one, or of the first before that;
+ * and the mean losses of the last `limit` steps or fewer, the oldest first. `losses` has room for
+ * `limit`, `count` is how many there are. Only the last TROIKA_LOSSES are kept. */
+enum { TROIKA_LOSSES = 1000 };
+int troika_model_steps(const troika_model* model, int64_t* steps);
+int troika_model_learning_rate(const troika_model* model, double* rate);
+int troika_model_losses(const troika_model* model, int64_t limit, double* losses, int64_t* count);
+
+/* Collective: rank 0 writes, or reads, parameters and buffers (such as running statistics) as a
+ * safetensors file, with the names of docs/safetensors.md, `layers.0.weight` and so on; every rank
+ * has them then. The optimiser's state is not in it. With kind = "torchscript" saving also writes
+ * the script beside it, for torch.jit.load(): rod.pt beside rod.safetensors. */
 int troika_model_save(troika_model* model, const char* path);
 int troika_model_load(troika_model* model, const char* path);
 

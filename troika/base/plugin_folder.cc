@@ -26,6 +26,12 @@ std::vector<fs::path> own_folders() {
   return folders;
 }
 
+int visibility_of(PluginScope scope) {
+  if (scope == PluginScope::kShared) return RTLD_GLOBAL;
+  const bool own = scope == PluginScope::kOwn && !sanitizer_comes_first();
+  return own ? RTLD_LOCAL | RTLD_DEEPBIND : RTLD_LOCAL;
+}
+
 }  // namespace
 
 std::optional<fs::path> find_plugin(std::string_view file_name) {
@@ -52,9 +58,7 @@ bool sanitizer_comes_first() {
 }
 
 void* load_plugin(const fs::path& path, const char* symbol, PluginScope scope) {
-  const int own = sanitizer_comes_first() ? RTLD_LOCAL : RTLD_LOCAL | RTLD_DEEPBIND;
-  const int visible = scope == PluginScope::kShared ? RTLD_GLOBAL : own;
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | visible);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | visibility_of(scope));
   void* entry = library != nullptr ? dlsym(library, symbol) : nullptr;
   if (entry == nullptr) {
     const char* reason = dlerror();

@@ -22,7 +22,8 @@ inline constexpr const char* kPluginsVariable = "TROIKA_PLUGINS";
 // The scope of symbols: those that a plug-in sees, and those that see its libraries'.
 enum class PluginScope {
   kShared,  // every library: MPI loads parts of its own that need them
-  kOwn      // the plug-in takes its libraries' before any other; no other library sees them
+  kOwn,     // the plug-in takes its libraries' before any other; no other library sees them
+  kLocal    // the plug-in takes the program's before its libraries'; no other library sees those
 };
 // Returns whether the process has an address or thread sanitizer, in this library or not. A
 // sanitizer's symbols have to come first everywhere. PluginScope::kOwn then takes its libraries'

@@ -3,16 +3,18 @@
 #include <troika/base/failure.h>
 #include <troika/base/text.h>
 #include <troika/capi/array_model.h>
-#include <troika/models/model.h>
+#include <troika/capi/model_agreement.h>
+#include <troika/device/device.h>
+#include <troika/device/device_error.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/session/consensus.h>
 #include <troika/train/precision.h>
+#include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -35,18 +37,32 @@ Recipe agreed(const Session& session, const ArrayModel::ReadRecipe& read) {
   return recipe;
 }
 
-// Whole numbers from 0 to below `classes`, which a floating-point array may hold.
-at::Tensor class_numbers(const at::Tensor& targets, std::int64_t classes) {
-  const at::Tensor numbers = targets.to(at::kLong);
-  if (targets.numel() > 0 &&
-      !at::logical_and(numbers == targets, at::logical_and(numbers >= 0, numbers < classes))
-           .all()
-           .item<bool>()) {
-    throw UsageError(
-        "a target is no class: targets are whole numbers from 0 to " + std::to_string(classes - 1),
-        "or set loss = \"mean_square\" in [model], if they are values");
+// Collective.
+at::Device agreed_device(const Session& session, const TrainOptions& train) {
+  std::optional<at::Device> device;
+  run_on_all_ranks(
+      session, [&] { device = session.device_for(train.device, "train.device"); },
+      "device of a model", NameRanks::kUnlessAll);
+  agree_on_kind(session, *device);
+  apply(numeric_settings(train), *device);
+  return *device;
+}
+
+// Runs `work`. Returns what device_error() says where the device fails in it, or is out of memory.
+std::optional<Failure> device_failure_in(FunctionRef<void()> work, at::Device device) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const c10::Error& error) {
+    const auto shown = device_error(error, device);
+    if (!shown) throw;
+    return failure_of(*shown);
   }
-  return numbers;
+}
+
+std::vector<Microbatch> on_the_device(std::vector<Microbatch> microbatches, at::Device device) {
+  for (Microbatch& each : microbatches) each = to_device(std::move(each), device);
+  return microbatches;
 }
 
 [[noreturn]] void refuse_without_targets(const std::string& what, const StepSums& sums) {
@@ -54,47 +70,11 @@ at::Tensor class_numbers(const at::Tensor& targets, std::int64_t classes) {
     throw UsageError(what + " of no samples at all", "one rank at least has to have some");
   }
   throw UsageError(what + " of samples whose targets are all missing",
-                   "a target that is NaN does not count; one at least has to be a number");
-}
-
-// Not from files, and under no name: the caller has both.
-std::vector<std::string> fixed_keys() {
-  return {"name=array", "data.kind=random"};
-}
-
-Recipe for_arrays(Recipe recipe, std::string_view source) {
-  if (!recipe.model.holds<MlpOptions>()) {
-    throw UsageError(std::string(source) + ": model.kind \"" + std::string(recipe.model.name()) +
-                         "\" cannot be trained on arrays of one's own",
-                     "write kind = \"mlp\"");
-  }
-  if (recipe.train.precision == Precision::kFloat16) {
-    throw UsageError(
-        std::string(source) + ": train.precision \"fp16\" cannot be trained on arrays of one's own",
-        "write precision = \"bf16\", \"fp32\" or \"fp64\"");
-  }
-  if (recipe.train.precision == Precision::kAuto) recipe.train.precision = Precision::kFloat32;
-  return recipe;
-}
-
-std::vector<ParameterSpec> specs_of(const Stage& stage, const OptimizerOptions& optimizer) {
-  const auto declared = stage.specs();
-  std::vector<ParameterSpec> specs(declared.begin(), declared.end());
-  std::vector<std::string> names;
-  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
-  apply_groups(optimizer.groups, names, specs);
-  return specs;
+                   "a target that is NaN, or a class that is -100, does not count; one at least "
+                   "has to");
 }
 
 }  // namespace
-
-Recipe parse_array_recipe(std::string_view text, std::string_view source) {
-  return for_arrays(parse_recipe(text, source, fixed_keys()).recipe, source);
-}
-
-Recipe load_array_recipe(const std::filesystem::path& file) {
-  return for_arrays(load_recipe(file, fixed_keys()).recipe, file.string());
-}
 
 ArrayModel::ArrayModel(Session session, const Recipe& recipe)
     : ArrayModel(std::move(session), [&] { return recipe; }) {}
@@ -102,85 +82,172 @@ ArrayModel::ArrayModel(Session session, const Recipe& recipe)
 ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
     : session_(std::move(session)),
       recipe_(agreed(session_, read)),
-      stage_(build_model(recipe_.model, static_cast<std::uint64_t>(recipe_.seed)).units, 0) {
+      device_(agreed_device(session_, recipe_.train)),
+      traits_(traits_of(recipe_.model)),
+      inputs_(specs_of(traits_.sample, TensorRole::kInput)),
+      targets_(specs_of(traits_.sample, TensorRole::kTarget)) {
   const at::NoGradGuard no_autograd;
-  arena_ = std::make_unique<Arena>(specs_of(stage_, recipe_.optimizer),
-                                   numeric_types(recipe_.train.precision), session_.world());
-  stage_.bind(*arena_);
-  arena_->initialize(static_cast<std::uint64_t>(recipe_.seed));
-  optimizer_ = make_optimizer(recipe_.optimizer, *arena_);
-  executor_ = std::make_unique<PipelineExecutor>(std::vector<Stage*>{&stage_}, Group(),
-                                                 PipelineOptions(), nullptr);
-  norm_sums_ = std::make_unique<ParameterSums>(*arena_, SumGroups());
+  const auto make = [&] {
+    if (const auto failure = device_failure_in([&] { make_part(); }, device_)) {
+      throw_failure(*failure);
+    }
+  };
+  run_on_all_ranks(session_, make, "a model", NameRanks::kUnlessAll);
+  agree_on_model(session_, recipe_.model, values());
+  on_device([&] { make_step_parts(); });
+}
+
+void ArrayModel::make_part() {
+  recipe_.parallel = ParallelOptions();
+  recipe_.parallel.data = session_.size();
+  ModelPlacement placement;
+  placement.sharding.shard = session_.world();
+  placement.data = session_.world();
+  placement.timeout = session_.timeout();
+  placement.device = device_;
+  part_.emplace(recipe_, std::move(placement));
+  stage_ = part_->stages().front();
+  part_->arena().initialize(static_cast<std::uint64_t>(recipe_.seed));
+  std::vector<NamedTensor> buffers;
+  for (const ModelPart::Buffer& each : part_->buffers())
+    buffers.push_back({each.name, each.tensor});
+  buffers_.emplace(std::move(buffers), session_,
+                   part_->facts().pads_microbatches ? ModelBuffers::Kept::kTogether
+                                                    : ModelBuffers::Kept::kByEachRank);
+}
+
+void ArrayModel::make_step_parts() {
+  Arena& arena = part_->arena();
+  optimizer_ = make_optimizer(recipe_.optimizer, arena);
+  executor_ = std::make_unique<PipelineExecutor>(part_->stages(), Group(),
+                                                 PipelineOptions{.device = device_}, nullptr);
+  norm_sums_ = std::make_unique<ParameterSums>(arena, SumGroups());
   AllReduceOptions options;
   options.all = {session_.world()};
   options.timeout = session_.timeout();
-  sync_ = std::make_unique<AllReduceSync>(*arena_, std::move(options));
-  engine_.emplace(StepEngine::Parts{*executor_, *sync_, *arena_, *norm_sums_});
-  outputs_.emplace(shape(), *arena_);
+  sync_ = std::make_unique<AllReduceSync>(arena, std::move(options));
+  engine_.emplace(StepEngine::Parts{*executor_, *sync_, arena, *norm_sums_});
+  engine_->sum_on_device();
+}
+
+void ArrayModel::on_device(FunctionRef<void()> work) const {
+  const auto failure = device_failure_in(work, device_);
+  if (!failure) return;
+  session_.abort(encode(*failure));
+  throw_failure(*failure);
+}
+
+ArrayBatch ArrayModel::batch_of(const at::Tensor& inputs, const at::Tensor& targets) const {
+  const std::string hint = "give them by name";
+  return {inputs.size(0),
+          {{only_spec(inputs_, "input", hint).name, inputs}},
+          {{only_spec(targets_, "target", hint).name, targets}}};
 }
 
 ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make) const {
   LocalBatch local;
   local.refusal = failure_in([&] {
     const ArrayBatch batch = make();
-    if (batch.inputs.size(0) > 0) local.microbatches.push_back(microbatch_of(batch));
+    Microbatch microbatch = microbatch_of(batch);
+    if (batch.samples > 0) local.microbatches.push_back(std::move(microbatch));
   });
+  // Units that communicate wait for those of this rank, too.
+  if (local.microbatches.empty() && part_->facts().pads_microbatches) {
+    local.microbatches.push_back(microbatch_without_samples());
+  }
   return local;
 }
 
 Microbatch ArrayModel::microbatch_of(const ArrayBatch& batch) const {
   Microbatch microbatch;
-  microbatch.tensors = {
-      {"features", batch.inputs},
-      {"targets", predicts_classes() ? class_numbers(batch.targets, shape().output_dim)
-                                     : batch.targets.to(arena_->types().master)}};
-  microbatch.valid = batch.inputs.size(0);
+  microbatch.tensors = sample_tensors(traits_.sample, batch, part_->arena().types().master);
+  microbatch.valid = targets_that_count(traits_.sample, microbatch.tensors);
+  // No other sample of the step has the same draws.
+  const std::int64_t first = static_cast<std::int64_t>(session_.rank()) << 40;
+  microbatch.sample_ids = at::arange(first, first + batch.samples, at::kLong);
   microbatch.step = steps_ + 1;
   return microbatch;
 }
 
-bool ArrayModel::predicts_classes() const {
-  return traits_of(recipe_.model).sample.target().dtype == at::kLong;
+Microbatch ArrayModel::microbatch_without_samples() const {
+  Microbatch microbatch;
+  microbatch.tensors = without_samples(traits_.sample, part_->arena().types().master);
+  microbatch.sample_ids = at::empty({0}, at::kLong);
+  microbatch.step = steps_ + 1;
+  return microbatch;
 }
 
 StepPart ArrayModel::part_of(const LocalBatch& local) {
   StepPart part;
-  for (const Microbatch& microbatch : local.microbatches) part.valid += microbatch.valid;
+  for (const Microbatch& each : local.microbatches) part.valid += each.samples();
   part.refused = local.refusal.has_value();
   return part;
 }
 
 double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
-  return step([&] { return ArrayBatch{inputs, targets}; });
+  return step([&] { return batch_of(inputs, targets); });
 }
 
 double ArrayModel::step(const MakeBatch& make) {
   const at::NoGradGuard no_autograd;
-  const LocalBatch local = local_batch(make);
+  LocalBatch local = local_batch(make);
   const TrainOptions& train = recipe_.train;
-  const double loss_scale =
-      loss_scale_for(train.precision, static_cast<double>(train.global_batch_size), 1);
-  const StepSums sums =
-      engine_->differentiate({local.microbatches, loss_scale, part_of(local), session_.timeout()})
-          .sums;
-  if (sums.refused || sums.weight == 0) engine_->skip();
+  const auto targets =
+      static_cast<double>(train.global_batch_size * part_->facts().targets_per_sample);
+  const double loss_scale = loss_scale_for(train.precision, targets, 1);
+  StepSums sums;
+  on_device([&] {
+    buffers_->remember();
+    sums = differentiate(local, loss_scale);
+    if (sums.refused || sums.weight == 0) {
+      engine_->skip();
+      buffers_->restore();
+    }
+  });
   if (sums.refused) {
     throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   }
   if (sums.weight == 0) refuse_without_targets("a step", sums);
   ++steps_;
+  keep_loss(sums.loss / sums.weight);
+  on_device([&] {
+    if (update(sums, loss_scale)) buffers_->average(part_of(local).valid);
+  });
+  return sums.loss / sums.weight;
+}
+
+StepSums ArrayModel::differentiate(LocalBatch& local, double loss_scale) {
+  const auto pass = [&](std::span<const Microbatch> microbatches) {
+    (void)engine_->differentiate({microbatches, loss_scale, part_of(local), session_.timeout(),
+                                  /*starts_norm=*/true});
+  };
+  try {
+    pass(on_the_device(local.microbatches, device_));
+  } catch (const UsageError& error) {
+    // A unit refuses its input in the forward pass: the other ranks have heard nothing of this one.
+    local = {{}, failure_of(error)};
+    pass({});
+  }
+  if (engine_->can_queue_update(*optimizer_)) {
+    engine_->queue_update(*optimizer_,
+                          {.learning_rate = learning_rate_of(steps_ + 1), .step = updates_ + 1},
+                          recipe_.train.grad_clip);
+  }
+  return engine_->sums();
+}
+
+bool ArrayModel::update(const StepSums& sums, double loss_scale) {
   const double scale = 1 / (loss_scale * sums.weight);
   const double norm = engine_->gradient_norm() * scale;
   if (!sums.nonfinite_ranks.empty() || !std::isfinite(norm)) {
     engine_->skip();
+    buffers_->restore();
     refuse_nonfinite(sums, norm);
-  } else {
-    engine_->update(*optimizer_,
-                    {learning_rate(recipe_.optimizer, train.steps, train.global_batch_size, steps_),
-                     scale * clip_factor(norm, train.grad_clip), ++updates_});
+    return false;
   }
-  return sums.loss / sums.weight;
+  engine_->update(*optimizer_, {learning_rate(), scale * clip_factor(norm, recipe_.train.grad_clip),
+                                ++updates_});
+  return true;
 }
 
 void ArrayModel::refuse_nonfinite(const StepSums& sums, double norm) const {
@@ -196,12 +263,29 @@ void ArrayModel::refuse_nonfinite(const StepSums& sums, double norm) const {
                        "train.on_nonfinite = \"skip\"");
 }
 
+void ArrayModel::keep_loss(double loss) {
+  losses_.push_back(loss);
+  if (losses_.size() > kLossHistory) losses_.pop_front();
+}
+
+double ArrayModel::learning_rate() const {
+  return learning_rate_of(std::max<std::int64_t>(steps_, 1));
+}
+
+double ArrayModel::learning_rate_of(std::int64_t step) const {
+  return troika::learning_rate(recipe_.optimizer, recipe_.train.steps,
+                               recipe_.train.global_batch_size, step);
+}
+
+double ArrayModel::loss(const at::Tensor& inputs, const at::Tensor& targets) {
+  return loss([&] { return batch_of(inputs, targets); });
+}
+
 double ArrayModel::loss(const MakeBatch& make) {
   const at::NoGradGuard no_autograd;
-  const LocalBatch local = local_batch(make);
-  StepPart own = part_of(local);
-  own.loss = executor_->evaluate(local.microbatches, *sync_, session_.timeout()).loss;
-  const StepSums sums = engine_->sum(own, "loss");
+  LocalBatch local = local_batch(make);
+  StepSums sums;
+  on_device([&] { sums = evaluate(local); });
   if (sums.refused) {
     throw_on_all_ranks(session_, local.refusal, "refused arrays", NameRanks::kUnlessAll);
   }
@@ -209,9 +293,62 @@ double ArrayModel::loss(const MakeBatch& make) {
   return sums.loss / sums.weight;
 }
 
-at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
+StepSums ArrayModel::evaluate(LocalBatch& local) {
+  LossTerms loss;
+  try {
+    const std::vector<Microbatch> there = on_the_device(local.microbatches, device_);
+    loss = executor_->evaluate(there, *sync_, session_.timeout()).loss;
+  } catch (const UsageError& error) {
+    local = {{}, failure_of(error)};
+  }
+  StepPart own = part_of(local);
+  own.loss = loss;
+  return engine_->sum(own, "loss");
+}
+
+TensorMap ArrayModel::predict(std::int64_t samples, const NamedArrays& inputs) const {
   const at::NoGradGuard no_autograd;
-  return outputs_->of(inputs).to(inputs.scalar_type());
+  if (outputs().empty()) {
+    throw UsageError("the model keeps no outputs: kind = \"" + std::string(recipe_.model.name()) +
+                         "\" computes its loss in parts",
+                     "troika_model_loss() judges it");
+  }
+  Microbatch microbatch;
+  microbatch.tensors =
+      input_tensors(traits_.sample, samples, inputs, part_->arena().types().master);
+  microbatch.sample_ids = at::arange(samples, at::kLong);
+  microbatch.valid = samples;
+  Tensors found;
+  on_device([&] { found = outputs_of(std::move(microbatch)); });
+  TensorMap named;
+  for (std::size_t i = 0; i < outputs().size(); ++i) named.add(outputs()[i].name, found.at(i));
+  return named;
+}
+
+at::Tensor ArrayModel::predict(const at::Tensor& inputs) const {
+  const std::string name = only_spec(inputs_, "input", "give them by name").name;
+  return predict(inputs.size(0), {{name, inputs}})[0].to(inputs.scalar_type());
+}
+
+Tensors ArrayModel::outputs_of(Microbatch samples) const {
+  Tensors outputs;
+  if (samples.samples() == 0) {
+    for (const TensorSpec& each : this->outputs()) {
+      std::vector<std::int64_t> shape = each.shape;
+      shape.insert(shape.begin(), 0);
+      outputs.push_back(at::empty(shape, each.dtype));
+    }
+    return outputs;
+  }
+  Saved saved;
+  saved.mode = Mode::kEvaluate;
+  saved.wants_predictions = true;
+  saved.microbatch = to_device(std::move(samples), device_);
+  UnitHooks hooks;
+  for (const at::Tensor& each : stage_->forward({}, saved, hooks).tensors) {
+    outputs.push_back(to_host(each));
+  }
+  return outputs;
 }
 
 void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& work) const {
@@ -219,18 +356,34 @@ void ArrayModel::on_rank_0(std::string_view label, const std::function<void()>& 
                      NameRanks::kUnlessAll);
 }
 
+std::vector<NamedTensor> ArrayModel::values() const {
+  std::vector<NamedTensor> values = buffers_->all();
+  for (const auto& each : part_->arena().parameters()) {
+    values.push_back({each->spec().name, each->master()});
+  }
+  return values;
+}
+
 void ArrayModel::save(const std::filesystem::path& path) const {
   const at::NoGradGuard no_autograd;
-  on_rank_0("save", [&] { save_parameters(path, *arena_); });
+  on_rank_0("save", [&] {
+    std::vector<NamedTensor> model = values();
+    for (NamedTensor& each : model) each.tensor = to_host(each.tensor);
+    const std::optional<EncryptionKey> key = key_of(recipe_);
+    if (!key) recipe_.model.kind().save_beside(recipe_.model.options(), path, model);
+    save_parameters(path, model, key);
+  });
 }
 
 void ArrayModel::load(const std::filesystem::path& path) {
   const at::NoGradGuard no_autograd;
-  on_rank_0("load", [&] { load_parameters(path, *arena_); });
+  Arena& arena = part_->arena();
+  on_rank_0("load", [&] { load_parameters(path, arena, buffers_->all()); });
   session_.world()
-      .broadcast(arena_->masters(0, arena_->units()), 0, session_.call("loaded parameters"))
+      .broadcast(arena.masters(0, arena.units()), 0, session_.call("loaded parameters"))
       .wait();
-  arena_->publish();
+  buffers_->broadcast();
+  arena.publish();
 }
 
 }  // namespace troika

@@ -1,70 +1,82 @@
 // A model that is trained on arrays of the caller's, rather than on a data set: what the C
-// interface (troika/troika.h) puts into functions.
+// interface (troika/troika.h) puts into functions. Any kind whose samples are tensors will do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <troika/base/failure.h>
-#include <troika/models/mlp/outputs.h>
+#include <troika/base/function_ref.h>
+#include <troika/capi/array_recipe.h>
+#include <troika/capi/model_buffers.h>
+#include <troika/capi/sample_arrays.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/optimizer.h>
 #include <troika/parallel/pipeline/step_engine.h>
-#include <troika/param/arena.h>
 #include <troika/recipe/recipe.h>
 #include <troika/session/session.h>
 #include <troika/sync/all_reduce_sync.h>
+#include <troika/train/model_part.h>
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troika {
-
-// Reads a recipe that may lack name and [data] from a text; `source` names it in messages. Throws
-// UsageError naming what such a model cannot do.
-[[nodiscard]] Recipe parse_array_recipe(std::string_view text, std::string_view source);
-// Reads such a recipe from a file. Throws UsageError as well where it cannot be read.
-[[nodiscard]] Recipe load_array_recipe(const std::filesystem::path& file);
-
-// A batch: `inputs` [n, input_dim], `targets` [n, output_dim] or class numbers [n], of any floating
-// type.
-struct ArrayBatch {
-  at::Tensor inputs, targets;
-};
 
 class ArrayModel {
  public:
   using ReadRecipe = std::function<Recipe()>;
   using MakeBatch = std::function<ArrayBatch()>;
 
-  // Makes the model. Collective. Throws on every rank what `read` throws on any, and UsageError
-  // where recipes differ.
+  // The number of steps whose losses are kept.
+  static constexpr std::size_t kLossHistory = 1000;
+
+  // Makes the model, on the device that the recipe's train.device names. Collective. Throws on
+  // every rank what `read` throws on any, and UsageError where recipes, kinds of devices, files of
+  // the model or its initial values differ.
   ArrayModel(Session session, const ReadRecipe& read);
   ArrayModel(Session session, const Recipe& recipe);
 
   // Takes one step on all ranks' samples, and returns the mean loss before it. Collective. The
   // ranks' numbers of samples may differ, and be zero. Throws on every rank, and leaves the model
-  // as it was: what `make` throws on any, and UsageError where a target is no class or no rank has
-  // a sample. Also throws NonFiniteError, DeadlineError and PeerError.
+  // as it was: what `make` throws on any, and UsageError where an array is refused, the model
+  // refuses its input, or no rank has a sample. Also throws NonFiniteError, DeadlineError and
+  // PeerError.
   double step(const MakeBatch& make);
+  // Takes one step as above on one input and one target, [n, ...] each.
   double step(const at::Tensor& inputs, const at::Tensor& targets);
   // Returns the mean loss without a step. Collective.
   [[nodiscard]] double loss(const MakeBatch& make);
-  // Returns [n, output_dim], of the inputs' type.
+  [[nodiscard]] double loss(const at::Tensor& inputs, const at::Tensor& targets);
+  // Returns outputs(), each [samples, ...], in host memory. Not collective.
+  [[nodiscard]] TensorMap predict(std::int64_t samples, const NamedArrays& inputs) const;
+  // Returns the first output for one input, in the input's type.
   [[nodiscard]] at::Tensor predict(const at::Tensor& inputs) const;
-  [[nodiscard]] std::int64_t steps() const { return steps_; }
 
-  // Save and load the model. Collective: rank 0 writes or reads. Every rank throws rank 0's
-  // StorageError or DataError.
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  // Returns the learning rate of the last step; before the first, that of the first.
+  [[nodiscard]] double learning_rate() const;
+  // Returns the mean losses of the last steps, up to kLossHistory, the oldest first.
+  [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
+
+  // Save and load the model, and what its kind writes beside the file. Collective: rank 0 writes or
+  // reads. Every rank throws rank 0's StorageError, UsageError or DataError.
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
-  // Returns whether targets are numbers of classes, and not values.
-  [[nodiscard]] bool predicts_classes() const;
-  [[nodiscard]] const MlpOptions& shape() const { return recipe_.model.as<MlpOptions>(); }
+  // Return the tensors of one sample.
+  [[nodiscard]] const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  [[nodiscard]] const std::vector<TensorSpec>& targets() const { return targets_; }
+  // Returns what it gives for one sample, the tensor of the loss first; nothing where it keeps no
+  // outputs.
+  [[nodiscard]] const std::vector<TensorSpec>& outputs() const { return traits_.output_tensors; }
+  // Returns the device that this rank computes on.
+  [[nodiscard]] at::Device device() const { return device_; }
 
  private:
   // This rank's part in a step. It has no microbatch where the rank has no samples, or refuses what
@@ -74,24 +86,44 @@ class ArrayModel {
     std::optional<Failure> refusal;
   };
 
+  void make_part();
+  void make_step_parts();
+  // Runs `work`. Where this rank's device fails in it, or is out of memory, tells the other ranks
+  // and throws what device_error() says.
+  void on_device(FunctionRef<void()> work) const;
+  [[nodiscard]] double learning_rate_of(std::int64_t step) const;
+  // Runs the passes of a step, and on a device queues its update where the sums are made there.
+  [[nodiscard]] StepSums differentiate(LocalBatch& local, double loss_scale);
+  // Returns whether the step has been applied. Collective.
+  [[nodiscard]] bool update(const StepSums& sums, double loss_scale);
+  [[nodiscard]] StepSums evaluate(LocalBatch& local);
   [[nodiscard]] LocalBatch local_batch(const MakeBatch& make) const;
   [[nodiscard]] Microbatch microbatch_of(const ArrayBatch& batch) const;
+  [[nodiscard]] Microbatch microbatch_without_samples() const;
+  [[nodiscard]] ArrayBatch batch_of(const at::Tensor& inputs, const at::Tensor& targets) const;
+  [[nodiscard]] Tensors outputs_of(Microbatch samples) const;
   [[nodiscard]] static StepPart part_of(const LocalBatch& local);
+  [[nodiscard]] std::vector<NamedTensor> values() const;
   void on_rank_0(std::string_view label, const std::function<void()>& work) const;
   void refuse_nonfinite(const StepSums& sums, double norm) const;
+  void keep_loss(double loss);
 
   Session session_;
   Recipe recipe_;
-  UnitStage stage_;
-  std::unique_ptr<Arena> arena_;
+  at::Device device_;
+  ModelTraits traits_;
+  std::vector<TensorSpec> inputs_, targets_;
+  std::optional<ModelPart> part_;
+  Stage* stage_ = nullptr;  // of part_
+  std::optional<ModelBuffers> buffers_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<PipelineExecutor> executor_;
   std::unique_ptr<ParameterSums> norm_sums_;
   std::unique_ptr<AllReduceSync> sync_;
   std::optional<StepEngine> engine_;
-  std::optional<MlpOutputs> outputs_;
   std::int64_t steps_ = 0;
   std::int64_t updates_ = 0;
+  std::deque<double> losses_;
 };
 
 }  // namespace troika

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troika {
@@ -25,6 +26,9 @@ struct DatasetFacts {
   std::int64_t held_out_documents = 0;
   std::int64_t tokens = 0;  // targets that count in one pass, on both sides
   double text_bytes = 0;
+  std::int64_t rows = 0;  // of a table, on both sides
+  std::int64_t held_out_rows = 0;
+  std::string_view rows_are = "rows";
 };
 
 // Const access is thread safe.
@@ -40,7 +44,7 @@ class Dataset {
   // few represent all, in the same order with any seed.
   [[nodiscard]] virtual SampleRef at(Split split, std::int64_t ordinal) const = 0;
   // Returns the samples as tensors on the CPU. Throws DataError naming file and document. Runs on
-  // the calling thread alone.
+  // the calling thread and, where images are decoded, on threads of the data set's own.
   [[nodiscard]] virtual Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                               std::int64_t step) const = 0;
 
@@ -52,6 +56,17 @@ class Dataset {
   // there is no text.
   [[nodiscard]] virtual std::optional<double> bytes_per_token() const = 0;
   [[nodiscard]] virtual DatasetFacts facts() const = 0;
+  // Returns how the data became tensors, as JSON. Predictions on other data need it. Empty where
+  // nothing was learned from them.
+  [[nodiscard]] virtual std::string description() const { return ""; }
+  // Returns what the data call the numbers of a target: its classes by number, or its answers or
+  // values by place. Empty where they have no names.
+  [[nodiscard]] virtual std::vector<std::string> target_names() const { return {}; }
+  // Returns the names of samples by their ids, where they are opened to predict and have some.
+  // Empty else.
+  [[nodiscard]] virtual std::vector<std::string> sample_names() const { return {}; }
+  // Returns what was noticed while samples were made, for the user, one line each.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
   // Returns warnings for the user, one line each, such as an empty held-out side.
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
 };

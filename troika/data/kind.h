@@ -16,6 +16,18 @@
 
 namespace troika {
 
+// What the samples of a trained model are for.
+enum class SampleUse {
+  kEvaluate,  // with targets, in the order that a run evaluates them in
+  kPredict    // without: targets are zeros. In the order of the source, whose numbers are their ids
+};
+
+// The data that a model was trained on, where others are opened for it.
+struct TrainedData {
+  std::string description;  // Dataset::description()
+  SampleUse use = SampleUse::kEvaluate;
+};
+
 class DataKind : public Component {
  public:
   // Returns every kind that there is.
@@ -34,12 +46,27 @@ class DataKind : public Component {
   [[nodiscard]] virtual std::int64_t max_held_out_samples(const Options& options) const = 0;
   // Returns whether its samples have this optional tensor of a model.
   [[nodiscard]] virtual bool gives(const Options& options, const TensorSpec& optional) const;
+  // Returns the sample with the sizes that the model has left open (a dimension or a range of 0),
+  // where the data say them. Reads from the files what it needs. Throws UsageError and DataError.
+  [[nodiscard]] virtual std::optional<SampleSpec> describe(const Options& options,
+                                                           const SampleSpec& sample,
+                                                           const Origins& origins) const;
   // Returns the tokenizer that turns tokens into text; nothing where they stand for none.
   [[nodiscard]] virtual std::optional<std::string> tokenizer(const Options& options) const;
   // Opens valid options; see open_dataset().
   [[nodiscard]] virtual std::unique_ptr<Dataset> open(const Options& options,
                                                       const SampleSpec& sample,
                                                       std::uint64_t seed) const = 0;
+  // Opens data for a trained model: nothing is learned from them, they become tensors as `trained`
+  // says. As open() for kinds that learn nothing.
+  [[nodiscard]] virtual std::unique_ptr<Dataset> open_for_model(const Options& options,
+                                                                const SampleSpec& sample,
+                                                                std::uint64_t seed,
+                                                                const TrainedData& trained) const;
+  // Returns options for all samples of other files, none of them held out. Throws UsageError where
+  // the kind reads no files of samples.
+  [[nodiscard]] virtual Options on_files(const Options& options,
+                                         const std::vector<std::string>& files) const;
 };
 
 // The section [data] of a recipe.

@@ -1,13 +1,17 @@
 // The kinds of data that there are: a new one is a line here, and its folder.
+#include <troika/base/text.h>
 #include <troika/data/kind.h>
+#include <troika/data/sources/images/images.h>
 #include <troika/data/sources/random/random.h>
+#include <troika/data/sources/table/table.h>
 #include <troika/data/sources/text/text.h>
 #include <troika/data/sources/tokens/tokens.h>
 
 namespace troika {
 
 std::span<const DataKind* const> DataKind::all() {
-  static const std::array kAll = {&text_kind(), &tokens_kind(), &random_kind()};
+  static const std::array kAll = {&text_kind(), &tokens_kind(), &table_kind(), &images_kind(),
+                                  &random_kind()};
   return kAll;
 }
 
@@ -28,8 +32,23 @@ bool DataKind::gives(const Options&, const TensorSpec&) const {
   return false;
 }
 
+std::optional<SampleSpec> DataKind::describe(const Options&, const SampleSpec&,
+                                             const Origins&) const {
+  return std::nullopt;
+}
+
 std::optional<std::string> DataKind::tokenizer(const Options&) const {
   return std::nullopt;
+}
+
+std::unique_ptr<Dataset> DataKind::open_for_model(const Options& options, const SampleSpec& sample,
+                                                  std::uint64_t seed, const TrainedData&) const {
+  return open(options, sample, seed);
+}
+
+Options DataKind::on_files(const Options&, const std::vector<std::string>&) const {
+  throw UsageError("data.kind = " + quote(name()) + " takes no other files",
+                   "--data is for text, tables and images; --set changes other keys of [data]");
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataOptions& data, const SampleSpec& sample,

@@ -1,9 +1,14 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/device/choose.h>
+#include <troika/device/device.h>
+#include <troika/device/device_error.h>
+#include <troika/device/numerics.h>
 #include <troika/inference/generate.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
@@ -68,15 +73,29 @@ void check_is_finished(const std::filesystem::path& run) {
       "a run saves its model when it ends; train it to the end, or with fewer steps");
 }
 
+// A run may have been trained elsewhere.
+at::Device device_of(const Recipe& recipe, const std::string& asked) {
+  if (!asked.empty()) return choose_device(asked, {}, "--device");
+  try {
+    return choose_device(recipe.train.device, {}, "the run's train.device");
+  } catch (const UsageError& error) {
+    throw UsageError(error.what(), "--device cpu does without, --device auto takes what is there");
+  }
+}
+
 }  // namespace
 
 Generator::~Generator() = default;
 
-Generator::Generator(const std::filesystem::path& run, const std::string& tokenizer)
+Generator::Generator(const std::filesystem::path& run, const std::string& tokenizer,
+                     const std::string& device)
     : recipe_(recipe_of_run(run)) {
+  const at::Device chosen = device_of(recipe_, device);  // before LibTorch is used
+  apply({.tf32 = recipe_.train.tf32}, chosen);
   const c10::InferenceMode no_autograd;
   const UnitStage stage(build_model(recipe_.model, 0).units, 0);
-  arena_ = std::make_unique<Arena>(stage.specs(), NumericTypes{at::kFloat, at::kFloat}, Group());
+  arena_ =
+      std::make_unique<Arena>(stage.specs(), NumericTypes{at::kFloat, at::kFloat}, Group(), chosen);
   const ModelOptions& model = recipe_.model;
   model_ = model.kind().language_model(model.options(), *arena_);
   const std::string whose = "the model in " + shown_path(run);
@@ -93,7 +112,8 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
   check_is_finished(run);
   tokenizer_ = open_tokenizer(tokenizer.empty() ? *own_tokenizer : tokenizer);
   tokens_ = traits_of(model).sample.input();
-  load_model(run, *arena_);
+  if (std::filesystem::exists(run / "checkpoints")) warn_of_older_model(run);
+  load_parameters(model_path(run), *arena_);
 }
 
 std::vector<std::int64_t> Generator::ids_of(std::string_view prompt) const {
@@ -111,6 +131,17 @@ std::vector<std::int64_t> Generator::ids_of(std::string_view prompt) const {
 
 void Generator::generate(std::string_view prompt, const SamplingOptions& options,
                          const std::function<void(std::string_view)>& emit) const {
+  try {
+    go_on(prompt, options, emit);
+  } catch (const c10::Error& error) {
+    const auto shown = device_error(error, arena_->device());
+    if (!shown) throw;
+    throw_failure(failure_of(*shown));
+  }
+}
+
+void Generator::go_on(std::string_view prompt, const SamplingOptions& options,
+                      const std::function<void(std::string_view)>& emit) const {
   const c10::InferenceMode no_autograd;
   std::vector<std::int64_t> ids = ids_of(prompt), shown = ids;
   std::erase(shown, tokenizer_->separator());
@@ -121,8 +152,8 @@ void Generator::generate(std::string_view prompt, const SamplingOptions& options
     const auto seen = std::min(ids.size(), static_cast<std::size_t>(tokens_.shape.front()));
     const at::Tensor window =
         at::tensor(at::ArrayRef<std::int64_t>(ids).slice(ids.size() - seen, seen), at::kLong);
-    ids.push_back(
-        draw(model_->next(window), options, stream.uniform(static_cast<std::uint64_t>(i))));
+    ids.push_back(draw(to_host(model_->next(to_device(window, arena_->device()))), options,
+                       stream.uniform(static_cast<std::uint64_t>(i))));
     if (ids.back() == tokenizer_->separator()) continue;
     shown.push_back(ids.back());
     // All of it: a piece may change how the one before it reads.

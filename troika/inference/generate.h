@@ -24,19 +24,23 @@ struct SamplingOptions {
 
 class Generator {
  public:
-  // Loads a finished run. `tokenizer` takes the place of the recipe's data.tokenizer, unless it is
-  // empty. Throws DataError naming what is missing, UsageError if its model knows no text.
-  explicit Generator(const std::filesystem::path& run, const std::string& tokenizer = {});
+  // Loads a finished run. `tokenizer` and `device` take the place of the recipe's data.tokenizer
+  // and train.device, unless they are empty. Throws DataError naming what is missing, UsageError if
+  // its model knows no text or the device is not there.
+  explicit Generator(const std::filesystem::path& run, const std::string& tokenizer = {},
+                     const std::string& device = {});
   ~Generator();
 
   // Goes on from `prompt`, token by token; an empty one begins a document. The model sees the last
   // seq_len tokens. `emit` gets each piece of text as it comes, the prompt first, always whole
   // characters of UTF-8. The same seed gives the same text. Throws DataError for a prompt with
-  // tokens that the model does not know.
+  // tokens that the model does not know, and what device_error() says where the device fails.
   void generate(std::string_view prompt, const SamplingOptions& options,
                 const std::function<void(std::string_view)>& emit) const;
 
  private:
+  void go_on(std::string_view prompt, const SamplingOptions& options,
+             const std::function<void(std::string_view)>& emit) const;
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::string_view prompt) const;
 
   Recipe recipe_;

@@ -6,12 +6,17 @@
 #include <troika/config/component.h>
 #include <troika/loss/loss.h>
 #include <troika/loss/metric.h>
+#include <troika/models/hub_form.h>
+#include <troika/models/initial_values.h>
 #include <troika/models/model.h>
 #include <troika/nn/sample_spec.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace troika {
 
@@ -36,9 +41,12 @@ struct ModelTraits {
   // The number of outputs for each target, and the key that sets it.
   std::int64_t outputs = 1;
   std::string_view outputs_key = {};
-  // True if its head computes plain cross-entropy and keeps no outputs. It then takes no other
-  // loss, no other options, and only metrics of the loss.
+  // The tensors that it gives for a sample, that of the loss first. None where a head keeps none.
+  std::vector<TensorSpec> output_tensors = {};
+  // True if it computes its loss itself, as a head does that keeps no outputs. It then takes no
+  // other loss, no other options, and only metrics of the loss.
   bool has_own_loss = false;
+  std::string own_loss;  // what it has instead, and why: a clause
 };
 
 // Predicts the next token, for sampling text: no loss and no gradients.
@@ -57,6 +65,24 @@ class ModelKind : public Component {
   [[nodiscard]] static const ModelKind& default_kind();
 
   [[nodiscard]] virtual ModelTraits traits(const Options& options, const LossKind& loss) const = 0;
+  // Returns the files that hold a part of the model: they must be the same on all ranks.
+  [[nodiscard]] virtual std::vector<std::filesystem::path> files(const Options& options) const;
+  // Throws UsageError where the loss does not go with the model. By default refuses a loss that the
+  // model would have to return.
+  virtual void check_loss(const Options& options, const LossOptions& loss,
+                          const Origins& origins) const;
+  // Throws UsageError unless a run can begin: a recipe may be written before its files are there.
+  virtual void check_ready(const Options& options, const LossOptions& loss,
+                           const Origins& origins) const;
+  // Adapts options that a run was trained with to what lies beside the saved `model`, so that the
+  // run folder is all that is needed.
+  virtual void adapt_to_run(Options& options, const std::filesystem::path& model) const;
+  // Returns whether a size that data may say was left out; traits() then gives it as 0.
+  [[nodiscard]] virtual bool has_open_sizes(const Options& options, const Origins& origins) const;
+  // Sets the sizes that were left out from the description of the data; null where these say
+  // nothing. Throws UsageError naming a key that is then missing.
+  virtual void close_sizes(Options& options, const SampleSpec* sample,
+                           const Origins& origins) const;
   // Returns the name of a unit in plans: "embedding", "layer 3".
   [[nodiscard]] virtual std::string unit_name(const Options& options, std::int64_t unit) const = 0;
   // Builds the units; see build_model().
@@ -66,6 +92,17 @@ class ModelKind : public Component {
   // Returns null if the model knows no text.
   [[nodiscard]] virtual std::unique_ptr<LanguageModel> language_model(const Options& options,
                                                                       const Arena& arena) const;
+  // Writes what other programs read of this kind beside the file `model`, which holds `values`:
+  // parameters and buffers, whole. By default nothing. Throws StorageError.
+  virtual void save_beside(const Options& options, const std::filesystem::path& model,
+                           const std::vector<NamedTensor>& values) const;
+  // Returns how a model stands in a folder of Hugging Face's libraries. Throws UsageError naming
+  // the choice, or the kind, that has no counterpart there.
+  [[nodiscard]] virtual HubForm hub_form(const Options& options) const;
+  // Sets `options` to those of the model that a config.json describes, and returns true; false
+  // where it describes a model of another kind. Throws DataError naming `source` and the field.
+  [[nodiscard]] virtual bool read_hub_config(Options& options, std::string_view json,
+                                             const std::string& source) const;
 };
 
 // The section [model] of a recipe, and [loss].
@@ -80,6 +117,7 @@ class ModelOptions : public Chosen<ModelKind> {
   bool operator==(const ModelOptions&) const = default;
 
   LossOptions loss;
+  InitialValueOptions from;
 };
 
 [[nodiscard]] inline ModelTraits traits_of(const ModelOptions& model) {

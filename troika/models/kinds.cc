@@ -2,12 +2,15 @@
 #include <troika/models/gpt/options.h>
 #include <troika/models/kind.h>
 #include <troika/models/mlp/options.h>
+#include <troika/models/plugin/options.h>
 #include <troika/models/resnet/options.h>
+#include <troika/models/torchscript/options.h>
 
 namespace troika {
 
 std::span<const ModelKind* const> ModelKind::all() {
-  static const std::array kAll = {&gpt_kind(), &mlp_kind(), &resnet_kind()};
+  static const std::array kAll = {&gpt_kind(), &mlp_kind(), &resnet_kind(), &torchscript_kind(),
+                                  &plugin_kind()};
   return kAll;
 }
 
@@ -15,8 +18,44 @@ const ModelKind& ModelKind::default_kind() {
   return gpt_kind();
 }
 
+bool ModelKind::has_open_sizes(const Options&, const Origins&) const {
+  return false;
+}
+
+void ModelKind::close_sizes(Options&, const SampleSpec*, const Origins&) const {}
+
 std::unique_ptr<LanguageModel> ModelKind::language_model(const Options&, const Arena&) const {
   return nullptr;
+}
+
+std::vector<std::filesystem::path> ModelKind::files(const Options&) const {
+  return {};
+}
+
+void ModelKind::check_loss(const Options&, const LossOptions& loss, const Origins& origins) const {
+  if (!loss.kind().is_of_model()) return;
+  origins.fail({"model.loss"},
+               "loss = \"none\" is for a network that returns its loss, and kind = \"" +
+                   std::string(name()) + "\" returns none",
+               "kind = \"torchscript\" takes one; leave out loss");
+}
+
+void ModelKind::check_ready(const Options&, const LossOptions&, const Origins&) const {}
+
+void ModelKind::adapt_to_run(Options&, const std::filesystem::path&) const {}
+
+void ModelKind::save_beside(const Options&, const std::filesystem::path&,
+                            const std::vector<NamedTensor>&) const {}
+
+HubForm ModelKind::hub_form(const Options&) const {
+  throw UsageError(
+      "a model of kind = \"" + std::string(name()) +
+          "\" has no counterpart in Hugging Face's libraries",
+      "kind = \"gpt\" has; what other programs read of any model is model.safetensors");
+}
+
+bool ModelKind::read_hub_config(Options&, std::string_view, const std::string&) const {
+  return false;
 }
 
 void check_loss(const ModelOptions& model, const Origins& origins) {
@@ -28,18 +67,17 @@ void check_loss(const ModelOptions& model, const Origins& origins) {
       const std::string name = "loss." + std::string(key.name);
       if (!other && origins.has(name)) written = name;
     }
-    origins.fail({written},
-                 "kind = \"" + std::string(model.name()) + "\" has " +
-                     std::string(LossKind::default_kind().name()) +
-                     " alone, without keys of [loss]: its head never keeps all logits at once",
+    origins.fail({written}, "kind = \"" + std::string(model.name()) + "\" has " + traits.own_loss,
                  other ? "leave out loss" : "leave out the keys of [loss]");
   }
+  model.kind().check_loss(model.options(), model.loss, origins);
   model.loss.kind().check_outputs(model.loss.options(), traits.outputs, origins);
 }
 
 MetricSubject metric_subject(const ModelOptions& model) {
   const ModelTraits traits = traits_of(model);
-  return {model.name(), &model.loss.kind(), traits.outputs, !traits.has_own_loss};
+  return {model.name(), &model.loss.kind(), traits.outputs,
+          !traits.has_own_loss && !model.loss.kind().is_of_model()};
 }
 
 Model build_model(const ModelOptions& model, std::uint64_t seed, const ModelLayout& layout) {

@@ -40,6 +40,8 @@ struct ModelLayout {
   Recompute recompute = Recompute::kNone;
   Group data = {};
   Seconds timeout = Seconds(60);
+  // True where units compute on a device, or are to in a dry run without one.
+  bool on_device = false;
 };
 
 }  // namespace troika

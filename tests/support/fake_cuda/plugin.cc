@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr troika::cuda::Plugin kPlugin{13000, nullptr, nullptr};
+constexpr troika::cuda::Plugin kPlugin{nullptr, nullptr, nullptr};
 
 }  // namespace
 

@@ -131,9 +131,9 @@ TEST_F(CApi, ClassesAreNumbers) {
   EXPECT_EQ(troika_model_step(model, inputs, classes, 2, TROIKA_DOUBLE, &loss), TROIKA_OK);
   EXPECT_GT(loss, 0);
   refuses(troika_model_step(model, inputs, halves, 2, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
-          "whole numbers from 0 to 2");
+          "target 'targets': sample 1 has 0.5, not a whole number from 0 to 2");
   refuses(troika_model_step(model, inputs, beyond, 2, TROIKA_DOUBLE, &loss), TROIKA_USAGE,
-          "whole numbers from 0 to 2");
+          "target 'targets': sample 1 has 3, not a whole number from 0 to 2");
   EXPECT_EQ(troika_model_free(model), TROIKA_OK);
 }
 
@@ -222,11 +222,10 @@ TEST_F(CApi, RefusesInWords) {
   troika_model* model = nullptr;
   double loss = 0;
   refuses(troika_model_create(session_, "[model]\nkind = \"mlq\"", &model), TROIKA_USAGE, "mlq");
-  constexpr const char* kGpt =
-      "[model]\nkind = \"gpt\"\nlayers = 1\ndim = 32\nheads = 2\nffn_dim = 48\nvocab_size = 256\n"
-      "seq_len = 32";
-  refuses(troika_model_create(session_, kGpt, &model), TROIKA_USAGE, "gpt");
-  EXPECT_THAT(std::string(troika_last_hint()), HasSubstr("mlp"));
+  refuses(troika_model_create(session_, "[model]\nkind = \"mlp\"\nhidden_dims = [8]", &model),
+          TROIKA_USAGE, "missing required key 'input_dim'");
+  refuses(troika_model_create(session_, (std::string(kRecipe) + "[train]\n").c_str(), &model),
+          TROIKA_USAGE, "recipe:");
   refuses(troika_model_create(session_, nullptr, &model), TROIKA_USAGE, "recipe is NULL");
   refuses(troika_model_create(nullptr, kRecipe, &model), TROIKA_USAGE, "session is NULL");
   refuses(troika_model_create_from_file(session_, "/no/such/file", &model), TROIKA_USAGE,
@@ -277,6 +276,14 @@ TEST_F(CApi, RefusesToOpenWhatCannotBe) {
   EXPECT_STRNE(troika_last_hint(), "");
   EXPECT_EQ(none, nullptr);
   EXPECT_EQ(troika_close(nullptr), TROIKA_OK);
+}
+
+TEST_F(CApi, DoesNotCloseASessionWithAModel) {
+  troika_model* model = create();
+  refuses(troika_close(session_), TROIKA_USAGE, "1 model of the session is not freed");
+  int ranks = 0;
+  EXPECT_EQ(troika_size(session_, &ranks), TROIKA_OK);
+  EXPECT_EQ(troika_model_free(model), TROIKA_OK);
 }
 
 TEST_F(CApi, NamesTheArgumentOfASessionThatIsNull) {

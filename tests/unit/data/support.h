@@ -51,6 +51,18 @@ std::string message_of(const Body& body) {
   return {};
 }
 
+// Returns the hint of what `body` throws.
+template <class Body>
+std::string hint_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.hint();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
 // The samples of a language model.
 inline SampleSpec token_samples(std::int64_t seq_len, std::int64_t vocab_size = 256) {
   const TensorSpec tokens{"tokens", at::kLong, {seq_len}, vocab_size, "vocab_size"};

@@ -3,6 +3,10 @@
 #include <troika/base/error.h>
 #include <troika/models/gpt/options.h>
 #include <troika/models/mlp/options.h>
+#include <troika/models/torchscript/options.h>
+
+#include "support/script_file.h"
+#include "support/temporary_folder.h"
 
 namespace troika {
 namespace {
@@ -16,11 +20,20 @@ ModelOptions small(const ModelKind& kind) {
     model.as<MlpOptions>() = {5, {7, 6}, 4, ActivationFunction::kTanh};
     model.loss = LossOptions(mean_square_kind());
   }
+  if (&kind == &torchscript_kind()) {
+    static const TemporaryFolder kFolder;
+    test::write_script(kFolder.path() / "net.pt");
+    auto& script = model.as<TorchscriptOptions>();
+    script.path = (kFolder.path() / "net.pt").string();
+    script.inputs = {{"x", {6}}};
+    script.targets = {{"y", {}, ScriptDtype::kInt64, 3}};
+  }
   return model;
 }
 
 TEST(ModelKind, BuildsWhatItsTraitsSay) {
   for (const ModelKind* kind : ModelKind::all()) {
+    if (kind->name() == "torchscript" || kind->name() == "plugin") continue;  // they are files
     const ModelOptions options = small(*kind);
     const ModelTraits traits = traits_of(options);
     const Model model = build_model(options, 1);
@@ -46,6 +59,28 @@ TEST(ModelKind, DescribesItsSamples) {
   EXPECT_EQ(classes.target().dtype, at::kLong);
   EXPECT_EQ(classes.target().range, 4);
   EXPECT_TRUE(classes.target().shape.empty());
+}
+
+TEST(ModelKind, SaysWhatItGivesAndWhichFilesItIsMadeOf) {
+  const auto gives = [](const ModelOptions& model, const char* name,
+                        const std::vector<std::int64_t>& shape) {
+    const TensorSpec first = traits_of(model).output_tensors.at(0);
+    EXPECT_EQ(first.name, name);
+    EXPECT_EQ(first.dtype, at::kFloat);
+    EXPECT_EQ(first.shape, shape);
+  };
+  gives(small(mlp_kind()), "outputs", {4});
+  EXPECT_TRUE(traits_of(small(gpt_kind())).output_tensors.empty());
+  ModelOptions script = small(torchscript_kind());
+  gives(script, "outputs", {3});
+  auto& options = script.as<TorchscriptOptions>();
+  options.outputs = {{"score", {}}, {"class", {2}, ScriptDtype::kInt64}};
+  gives(script, "score", {});
+  EXPECT_EQ(traits_of(script).output_tensors.at(1).dtype, at::kLong);
+  EXPECT_THAT(script.kind().files(script.options()), ElementsAre(options.path));
+  options.evaluation_path = "eval.pt";
+  EXPECT_THAT(script.kind().files(script.options()), ElementsAre(options.path, "eval.pt"));
+  EXPECT_TRUE(mlp_kind().files(small(mlp_kind()).options()).empty());
 }
 
 TEST(ModelKind, NamesItsUnits) {

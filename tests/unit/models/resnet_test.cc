@@ -223,13 +223,47 @@ TEST(Resnet, ImagesAreAsLargeAsTheStemIsNamed) {
     chosen.stem = stem;
     Options options(chosen);
     Origins origins;
-    resnet_kind().derive(options, origins);
-    EXPECT_EQ(options.as<ResnetOptions>().image_size, size);
+    origins.set("model.classes", "r.toml:2");
+    const auto complete = [&] {
+      resnet_kind().derive(options, origins);
+      resnet_kind().close_sizes(options, nullptr, origins);
+      return options.as<ResnetOptions>().image_size;
+    };
+    EXPECT_EQ(complete(), size);
     options.as<ResnetOptions>().image_size = 40;
     origins.set("model.image_size", "r.toml:3");
-    resnet_kind().derive(options, origins);
-    EXPECT_EQ(options.as<ResnetOptions>().image_size, 40);
+    EXPECT_EQ(complete(), 40);
   }
+}
+
+// What a recipe leaves out follows from the data, or from the stem.
+TEST(ResnetSizes, FollowFromImages) {
+  Options options(ResnetOptions{});
+  resnet_kind().derive(options, Origins());
+  EXPECT_TRUE(resnet_kind().has_open_sizes(options, Origins()));
+  SampleSpec sample = resnet_kind().traits(options, LossKind::default_kind()).sample;
+  EXPECT_THAT(sample.input().shape, ElementsAre(0, 0, 0));
+  EXPECT_EQ(sample.target().range, 0);
+  sample.tensors[0].shape = {1, 28, 28};
+  sample.tensors[1].range = 7;
+  resnet_kind().close_sizes(options, &sample, Origins());
+  const auto& closed = options.as<ResnetOptions>();
+  EXPECT_EQ(closed.channels, 1);
+  EXPECT_EQ(closed.image_size, 28);
+  EXPECT_EQ(closed.classes, 7);
+  EXPECT_FALSE(resnet_kind().has_open_sizes(options, Origins()));
+}
+
+TEST(ResnetSizes, HaveDefaultsWhereDataSayNothing) {
+  ResnetOptions large;
+  large.stem = ResnetStem::k224;
+  Options options(large);
+  resnet_kind().derive(options, Origins());
+  EXPECT_THROW(resnet_kind().close_sizes(options, nullptr, Origins()), UsageError);
+  options.as<ResnetOptions>().classes = 3;
+  resnet_kind().close_sizes(options, nullptr, Origins());
+  EXPECT_EQ(options.as<ResnetOptions>().channels, 3);
+  EXPECT_EQ(options.as<ResnetOptions>().image_size, 224);
 }
 
 }  // namespace

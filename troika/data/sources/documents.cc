@@ -252,6 +252,15 @@ std::optional<std::string> DocumentKind::tokenizer(const Options& options) const
   return options.as<DocumentOptions>().tokenizer;
 }
 
+Options DocumentKind::on_files(const Options& options,
+                               const std::vector<std::string>& files) const {
+  auto documents = options.as<DocumentOptions>();
+  documents.paths = files;
+  documents.weights.clear();
+  documents.held_out_fraction = 0;
+  return Options(documents);
+}
+
 std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
     const DocumentOptions& options, std::vector<std::string>& warnings) const {
   Sources sources;

@@ -16,6 +16,7 @@ struct HeadState final : UnitState {
 GptHead::GptHead(const GptOptions& options, const ModelLayout& layout)
     : options_(options),
       axis_(layout.tensor),
+      chunks_(layout.on_device ? LogitChunks::kOnDevice : LogitChunks::kInCache),
       holds_tied_replica_(options.tied_embeddings && layout.tied_across_stages),
       norm_("model.norm", options.dim, options.norm, options.bias, options.norm_eps, axis_) {}
 
@@ -43,14 +44,14 @@ void GptHead::bind(const Arena& arena) {
 HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) const {
   if (axis_.split()) return split_loss_of(normalised, saved);
   const at::Tensor targets = targets_of(saved.microbatch).reshape({-1});
-  if (saved.mode == Mode::kEvaluate) return evaluate_head(normalised, *output_, targets);
-  return differentiate_head(normalised, *output_, targets, saved.loss_scale);
+  if (saved.mode == Mode::kEvaluate) return evaluate_head(normalised, *output_, targets, chunks_);
+  return differentiate_head(normalised, *output_, targets, saved.loss_scale, chunks_);
 }
 
 HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved) const {
   const Pass pass = saved.microbatch.pass();
   const at::Tensor targets = targets_of(saved.microbatch).reshape({-1});
-  const VocabularyCut cut{axis_, options_.vocab_size, pass};
+  const VocabularyCut cut{axis_, options_.vocab_size, pass, chunks_};
   const at::Tensor input =
       axis_.all_gather_tokens(normalised, targets.numel(), {"head", "input", pass});
   if (saved.mode == Mode::kEvaluate) return evaluate_split_head(input, *output_, targets, cut);

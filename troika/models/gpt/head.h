@@ -42,6 +42,7 @@ class GptHead final : public Unit {
 
   GptOptions options_;
   TensorAxis axis_;
+  LogitChunks chunks_;
   bool holds_tied_replica_;  // of the token embedding, which is in another stage
   Normalization norm_;
   Parameter* output_ = nullptr;

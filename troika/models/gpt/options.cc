@@ -1,5 +1,7 @@
+#include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/models/gpt/gpt.h>
+#include <troika/models/gpt/hub.h>
 #include <troika/models/gpt/logits.h>
 #include <troika/models/gpt/options.h>
 
@@ -104,6 +106,8 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
     traits.outputs = model.vocab_size;
     traits.outputs_key = "vocab_size";
     traits.has_own_loss = true;
+    traits.own_loss =
+        "cross_entropy alone, without keys of [loss]: its head never keeps all logits at once";
     return traits;
   }
 
@@ -121,6 +125,25 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
   [[nodiscard]] std::unique_ptr<LanguageModel> language_model(const Options& options,
                                                               const Arena& arena) const override {
     return std::make_unique<GptLogits>(options.as<GptOptions>(), arena);
+  }
+
+  void save_beside(const Options& options, const std::filesystem::path& model,
+                   const std::vector<NamedTensor>&) const override {
+    const auto& own = options.as<GptOptions>();
+    // Beside other names, the libraries would take initial values for what they do not find.
+    if (!has_hub_names(own)) return;
+    write_file_atomically(model.parent_path() / "config.json", hub_form_of(own).config);
+  }
+
+  [[nodiscard]] HubForm hub_form(const Options& options) const override {
+    return hub_form_of(options.as<GptOptions>());
+  }
+
+  [[nodiscard]] bool read_hub_config(Options& options, std::string_view json,
+                                     const std::string& source) const override {
+    auto read = troika::read_hub_config(json, source);
+    if (read) options.as<GptOptions>() = *read;
+    return read.has_value();
   }
 };
 

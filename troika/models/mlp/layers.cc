@@ -80,7 +80,8 @@ Activation MlpLossLayer::forward(Activation input, const Saved& saved,
   const at::Tensor output = linear_.forward(own->input).to(linear_.master_type());
   Activation result;
   if (saved.wants_predictions) result.tensors = {output.clone()};
-  result.loss = loss_->with_gradient_(output, saved.microbatch.tensors[1], saved.loss_scale);
+  result.loss =
+      loss_->with_gradient_(output, LossTargets::of(saved.microbatch, "targets"), saved.loss_scale);
   result.loss.weigh_equally(saved.microbatch.valid);
   own->gradient = output.to(linear_.working_type());
   if (saved.mode == Mode::kTrain) state = std::move(own);

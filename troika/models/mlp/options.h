@@ -10,7 +10,7 @@
 namespace troika {
 
 struct MlpOptions {
-  std::int64_t input_dim = 0;
+  std::int64_t input_dim = 0;  // 0: until the data have said it
   std::vector<std::int64_t> hidden_dims;
   std::int64_t output_dim = 0;
   ActivationFunction activation = ActivationFunction::kRelu;

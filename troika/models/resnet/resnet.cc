@@ -2,6 +2,8 @@
 #include <troika/models/resnet/resnet.h>
 #include <troika/nn/module_unit.h>
 
+#include <ATen/Context.h>
+#include <ATen/Version.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -131,8 +133,8 @@ class Builder {
   void make_units() {
     units_ = with_default_takes(std::move(units_));
     const std::vector<std::vector<UnitTensor>> flows = flows_of(units_);
-    const UnitLoss loss = [loss = loss_](const TensorMap& outputs, const TensorMap& batch) {
-      return loss->of(outputs[0], batch.at("targets"));
+    const UnitLoss loss = [loss = loss_](const TensorMap& outputs, const Microbatch& microbatch) {
+      return loss->of(outputs[0], LossTargets::of(microbatch, "targets"));
     };
     for (std::size_t i = 0; i < units_.size(); ++i) {
       const bool is_last = i + 1 == units_.size();
@@ -151,6 +153,15 @@ class Builder {
   Model model_;
 };
 
+// oneDNN's kernel for AVX2 writes beyond the gradient of a 1 x 1 convolution whose channels do not
+// fill its vectors. Networks so small do without oneDNN there: ATen's own kernels take its place in
+// all of this process.
+void avoid_kernel_that_overruns(std::int64_t width) {
+  constexpr std::int64_t kVector = 8;
+  if (width % kVector == 0 || at::get_cpu_capability() == "AVX512") return;
+  at::globalContext().setUserEnabledMkldnn(false);
+}
+
 }  // namespace
 
 std::vector<std::string> resnet_unit_names(const ResnetOptions& options) {
@@ -166,6 +177,7 @@ std::vector<std::string> resnet_unit_names(const ResnetOptions& options) {
 
 Model build_resnet(const ResnetOptions& options, const LossOptions& loss,
                    const ModelLayout& layout) {
+  avoid_kernel_that_overruns(options.width);
   return Builder(options, loss, layout).build();
 }
 

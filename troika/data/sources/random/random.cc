@@ -86,37 +86,116 @@ class RandomTokens final : public RandomDataset {
   std::uint64_t vocab_size_;
 };
 
+// Inputs and targets of any number and type. A teacher gives the first target for the first input.
 class RandomFeatures final : public RandomDataset {
  public:
   RandomFeatures(const RandomOptions& data, const SampleSpec& sample, std::uint64_t seed)
       : RandomDataset(data, seed, "data.random.features"),
-        input_(sample.input()),
+        inputs_(inputs_of(sample)),
         target_(sample.target()),
-        shape_(input_.shape),
-        inputs_(static_cast<std::size_t>(c10::multiply_integers(shape_))),
+        others_(others_of(sample)),
+        seed_(seed),
+        numbers_(static_cast<std::size_t>(c10::multiply_integers(inputs_.front().shape))),
         is_class_(target_.dtype == at::kLong),
-        outputs_(static_cast<std::size_t>(is_class_ ? target_.range : target_.shape.front())),
-        taught_(shape_.size() == 1 ? inputs_ : std::min(inputs_, kTaught)),
+        outputs_(static_cast<std::size_t>(is_class_ ? target_.range
+                                                    : c10::multiply_integers(target_.shape))),
+        taught_(inputs_.front().shape.size() == 1 ? numbers_ : std::min(numbers_, kTaught)),
         teacher_(stream_key(seed, "data.random.teacher"), taught_, outputs_) {}
 
   [[nodiscard]] Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                       std::int64_t step) const override {
     Microbatch batch = numbered(samples, step);
     const auto count = static_cast<std::int64_t>(samples.size());
-    const auto outputs = static_cast<std::int64_t>(outputs_);
-    std::vector<std::int64_t> shape = shape_;
-    shape.insert(shape.begin(), count);
-    const at::Tensor inputs = at::empty(shape, at::kFloat);
-    const at::Tensor targets =
-        is_class_ ? at::empty({count}, at::kLong) : at::empty({count, outputs}, at::kFloat);
-    batch.tensors = {{input_.name, inputs}, {target_.name, targets}};
-    auto* features = inputs.mutable_data_ptr<float>();
+    const at::Tensor taught = at::empty({count, static_cast<std::int64_t>(numbers_)}, at::kFloat);
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      batch.tensors.add(inputs_[k].name, draw(inputs_[k], stream_of(split, k), samples,
+                                              k == 0 ? taught : at::Tensor()));
+    }
+    batch.tensors.add(target_.name, targets_for(taught));
+    for (const TensorSpec& each : others_) {
+      batch.tensors.add(
+          each.name, draw(each, stream_key(seed_ ^ key(split), each.name), samples, at::Tensor()));
+    }
+    batch.valid = count;
+    return batch;
+  }
+
+ private:
+  // Of inputs with several dimensions, so that images of any size have a teacher.
+  static constexpr std::size_t kTaught = 256;
+
+  static std::vector<TensorSpec> inputs_of(const SampleSpec& sample) {
+    std::vector<TensorSpec> inputs;
+    for (const TensorSpec& each : sample.tensors) {
+      if (each.role == TensorRole::kInput && !each.optional) inputs.push_back(each);
+    }
+    return inputs;
+  }
+
+  // Further targets, which nothing teaches.
+  static std::vector<TensorSpec> others_of(const SampleSpec& sample) {
+    std::vector<TensorSpec> others;
+    for (const TensorSpec& each : sample.tensors) {
+      const bool is_first = each.name == sample.target().name;
+      if (each.role == TensorRole::kTarget && !each.optional && !is_first) others.push_back(each);
+    }
+    return others;
+  }
+
+  [[nodiscard]] std::uint64_t stream_of(Split split, std::size_t input) const {
+    return input == 0 ? key(split) : stream_key(seed_ ^ key(split), inputs_[input].name);
+  }
+
+  // Writes what the teacher looks at to `taught`, unless that is undefined.
+  [[nodiscard]] at::Tensor draw(const TensorSpec& spec, std::uint64_t stream,
+                                std::span<const SampleRef> samples,
+                                const at::Tensor& taught) const {
+    std::vector<std::int64_t> shape = spec.shape;
+    shape.insert(shape.begin(), std::ssize(samples));
+    if (spec.dtype == at::kLong) return draw_whole(spec, stream, samples, taught, shape);
+    at::Tensor values = at::empty(shape, at::kFloat);
+    const auto numbers = static_cast<std::size_t>(c10::multiply_integers(spec.shape));
+    auto* out = values.mutable_data_ptr<float>();
+    for (const SampleRef& sample : samples) {
+      normal_.fill(stream, static_cast<std::uint64_t>(sample.index), std::span(out, numbers));
+      out += numbers;
+    }
+    if (taught.defined()) taught.copy_(values.view(taught.sizes()));
+    return values;
+  }
+
+  // The teacher sees whole numbers spread over [-1, 1).
+  [[nodiscard]] static at::Tensor draw_whole(const TensorSpec& spec, std::uint64_t stream,
+                                             std::span<const SampleRef> samples,
+                                             const at::Tensor& taught,
+                                             const std::vector<std::int64_t>& shape) {
+    at::Tensor values = at::empty(shape, at::kLong);
+    const auto numbers = static_cast<std::uint64_t>(c10::multiply_integers(spec.shape));
+    const auto range = static_cast<std::uint64_t>(std::max<std::int64_t>(2, spec.range));
+    auto* out = values.mutable_data_ptr<std::int64_t>();
+    for (const SampleRef& sample : samples) {
+      const RandomStream of_sample(stream, static_cast<std::uint64_t>(sample.index));
+      for (std::uint64_t i = 0; i < numbers; ++i) {
+        *out++ = static_cast<std::int64_t>(of_sample.below(i, range));
+      }
+    }
+    if (taught.defined()) {
+      taught.copy_(values.view(taught.sizes()).to(at::kFloat) * (2 / static_cast<double>(range)) -
+                   1);
+    }
+    return values;
+  }
+
+  [[nodiscard]] at::Tensor targets_for(const at::Tensor& taught) const {
+    std::vector<std::int64_t> shape = target_.shape;
+    shape.insert(shape.begin(), taught.size(0));
+    at::Tensor targets = at::empty(shape, is_class_ ? at::kLong : at::kFloat);
     std::vector<double> scores(outputs_);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::span<float> sample(features + i * static_cast<std::int64_t>(inputs_), inputs_);
-      normal_.fill(key(split),
-                   static_cast<std::uint64_t>(samples[static_cast<std::size_t>(i)].index), sample);
-      teacher_.score(sample.first(taught_), scores);
+    const auto outputs = static_cast<std::int64_t>(outputs_);
+    for (std::int64_t i = 0; i < taught.size(0); ++i) {
+      const float* sample =
+          taught.const_data_ptr<float>() + i * static_cast<std::int64_t>(numbers_);
+      teacher_.score(std::span(sample, taught_), scores);
       if (is_class_) {
         const auto best = std::max_element(scores.begin(), scores.end());
         targets.mutable_data_ptr<std::int64_t>()[i] = best - scores.begin();
@@ -127,20 +206,17 @@ class RandomFeatures final : public RandomDataset {
         std::copy(scores.begin(), scores.end(), targets.mutable_data_ptr<float>() + i * outputs);
       }
     }
-    batch.valid = count;
-    return batch;
+    return targets;
   }
 
- private:
-  // Of inputs with several dimensions, so that images of any size have a teacher.
-  static constexpr std::size_t kTaught = 256;
-
-  TensorSpec input_, target_;
-  std::vector<std::int64_t> shape_;  // of one sample
-  std::size_t inputs_;
+  std::vector<TensorSpec> inputs_;
+  TensorSpec target_;
+  std::vector<TensorSpec> others_;
+  std::uint64_t seed_;
+  std::size_t numbers_;  // of the first input
   bool is_class_;
   std::size_t outputs_;
-  std::size_t taught_;  // the leading inputs that the teacher looks at
+  std::size_t taught_;  // the leading numbers that the teacher looks at
   LinearTeacher teacher_;
   NormalTable normal_;
 };

@@ -1,0 +1,488 @@
+"""Models from TorchScript files: PyTorch judges gradients, updates and running statistics, and reads them back.
+
+Run with pytest, in an environment with PyTorch and transformers.
+"""
+
+import copy
+import unittest
+
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch import nn
+
+from command import CommandTest
+
+USAGE = 2
+SAMPLES, CHUNK, RATE = 8, 2, 0.05
+RECIPE = f"""
+name = "small"
+[model]
+kind = "torchscript"
+path = "net.pt"
+inputs = {{ x = {{ shape = [3, 6, 6] }} }}
+targets = {{ y = {{ classes = 5 }} }}
+[data]
+kind = "random"
+[train]
+steps = 2
+global_batch_size = {SAMPLES}
+micro_batch_size = {CHUNK}
+precision = "fp64"
+grad_clip = 0
+evaluate_every_steps = 2
+[optimizer]
+kind = "sgd"
+lr = {RATE}
+weight_decay = 0.0
+momentum = 0.0
+schedule = "constant"
+warmup_steps = 0
+[observe]
+tensorboard = false
+[debug]
+dump_steps = [1, 2]
+"""
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.frozen = nn.Parameter(torch.randn(4), requires_grad=False)
+        self.drop = nn.Dropout(dropout)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        if x.size(0) > 1:  # what a trace would lose
+            x = x * 1.5
+        return self.fc(self.drop(x.mean((2, 3)) + self.frozen))
+
+
+class TwoInputs(nn.Module):
+    """Embeddings of whole numbers beside values; a dictionary comes out."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 3)
+        self.fc = nn.Linear(5, 1)
+
+    def forward(self, ids, values) -> dict[str, torch.Tensor]:
+        joined = torch.cat((self.table(ids).mean(1), values), 1)
+        return {"answer": self.fc(joined).squeeze(1), "joined": joined}
+
+
+TWO_INPUTS = ("model.inputs={ids={shape=[4],classes=7,dtype=\"int64\"},values={shape=[2]}}",
+              "model.targets={answer={shape=[1]}}", "model.loss=mean_square")
+
+
+class Chain(nn.Module):
+    """Children in a row, as Sequential and torchvision's networks are."""
+
+    def __init__(self, scale: float = 1.0):
+        super().__init__()
+        self.scale = scale
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.layers = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 2, 3, stride=2, padding=1))
+        self.fc = nn.Linear(18, 5)
+
+    def forward(self, x):
+        return self.fc(self.layers(self.stem(x)).flatten(1)) * self.scale
+
+
+class ThreeOutputs(nn.Module):
+    """Returns its scores, what it has before its last layer, and the class that it finds."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(3 * 6 * 6, 4)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.stem(x.flatten(1)))
+        scores = self.fc(hidden)
+        return scores, hidden, scores.argmax(1)
+
+
+class WithLoss(Net):
+    """Returns its scores, its mean loss over the samples, and how many there are."""
+
+    def forward(self, x, y):
+        x = torch.relu(self.norm(self.stem(x)))
+        scores = self.fc(self.drop((x * 1.5).mean((2, 3)) + self.frozen))
+        return scores, nn.functional.cross_entropy(scores, y), torch.tensor(y.size(0))
+
+
+class WithSum(Net):
+    """Returns the sum of losses of some targets alone, and how many these are."""
+
+    def forward(self, x, y) -> dict[str, torch.Tensor]:
+        counts = (x[:, 0, 0, 0] > 0).to(x.dtype)
+        x = torch.relu(self.norm(self.stem(x)))
+        scores = self.fc(self.drop((x * 1.5).mean((2, 3)) + self.frozen))
+        each = nn.functional.cross_entropy(scores, y, reduction="none")
+        return {"loss": (each * counts).sum(), "count": counts.sum()}
+
+
+OWN_LOSS = ("model.loss=none", "model.outputs={scores={shape=[5]},loss={},count={}}", "model.loss_output=loss")
+
+
+UNITS = ["stem", "layers.0", "layers.1", "flatten", "fc"]
+
+
+def bert():
+    config = transformers.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                                     intermediate_size=24, max_position_embeddings=16, num_labels=3,
+                                     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return transformers.BertForSequenceClassification._from_config(config, attn_implementation="eager")
+
+
+class Traced(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=False)[0]
+
+
+BERT = ("model.inputs={input_ids={shape=[6],classes=50,dtype=\"int64\"},mask={shape=[6],classes=2,dtype=\"int64\"}}",
+        "model.targets={y={classes=3}}")
+
+
+class JudgedTorchscript(CommandTest):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        torch.set_num_threads(1)
+        (self.folder / "recipe.toml").write_text(RECIPE)
+
+    def save(self, module, name="net.pt"):
+        torch.jit.script(module).save(self.folder / name)
+        return module
+
+    def trained(self, ranks, *sets):
+        self.succeeds(self.train(*sets, ranks=ranks, flags=["--overwrite"]))
+        return self.run_folder
+
+    def dumped(self, step, what):
+        return load_file(self.run_folder / "dump" / f"step-{step}" / f"{what}.safetensors")
+
+    def follow(self, module, ranks, inputs, target, loss):
+        """Two steps of PyTorch on the dumped batches, a replica's running statistics for each rank."""
+        share = SAMPLES // ranks
+        replicas = [copy.deepcopy(module).double().train() for _ in range(ranks)]
+        for step in (1, 2):
+            batch = self.dumped(step, "batch")
+            sums = {}
+            for rank, replica in enumerate(replicas):
+                replica.zero_grad()
+                for first in range(rank * share, (rank + 1) * share, CHUNK):
+                    rows = slice(first, first + CHUNK)
+                    given = [batch[name][rows] for name in inputs]
+                    given = [each.double() if each.is_floating_point() else each for each in given]
+                    (loss(replica(*given), batch[target][rows]) / SAMPLES).backward()
+                for name, parameter in replica.named_parameters():
+                    if parameter.grad is not None:
+                        sums[name] = sums.get(name, 0) + parameter.grad
+            gradients = self.dumped(step, "gradients")
+            self.assertEqual(set(gradients), set(sums))
+            largest = max(each.abs().max() for each in sums.values())
+            for name, gradient in gradients.items():
+                self.assertLessEqual((gradient - sums[name]).abs().max(), 1e-10 * largest, name)
+            with torch.no_grad():
+                for replica in replicas:
+                    for name, parameter in replica.named_parameters():
+                        if name in sums:
+                            parameter -= RATE * sums[name]
+        states = [replica.state_dict() for replica in replicas]
+        return {name: (sum(state[name] for state in states) / ranks if value.is_floating_point() else value)
+                for name, value in states[0].items()}
+
+    def judged(self, module, ranks, inputs, target, loss, *sets):
+        self.trained(ranks, *sets)
+        expected = self.follow(module, ranks, inputs, target, loss)
+        saved = load_file(self.run_folder / "model.safetensors")
+        script = torch.jit.load(self.run_folder / "model.pt")
+        self.assertEqual(set(expected) - set(saved), set())  # it has buffers that Python does not save, too
+        for found in (saved, script.state_dict()):
+            for name, value in expected.items():
+                bound = 1e-10 if found is saved else 1e-5  # the script keeps its own precision
+                torch.testing.assert_close(found[name].double(), value.double(), rtol=bound, atol=bound, msg=name)
+        return script
+
+    def test_a_script_with_running_statistics(self):
+        module = self.save(Net())
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        for ranks, *sets in ((1,), (2,), (4,), (2, "parallel.zero_stage=2"), (2, "parallel.zero_stage=3"),
+                             (1, "parallel.activation_checkpoint=full")):
+            with self.subTest(ranks=ranks, sets=sets):
+                script = self.judged(module, ranks, ["x"], "y", loss, *sets)
+                self.assertEqual(script(torch.randn(4, 3, 6, 6)).shape, (4, 5))
+
+    def test_units_of_a_script(self):
+        module = self.save(Chain())
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        units = f"model.units={UNITS}"
+        for ranks, data, *sets in ((1, 1), (2, 2, "parallel.zero_stage=3"), (2, 1, "parallel.pipeline=2"),
+                                   (4, 2, "parallel.pipeline=2", "parallel.zero_stage=3"),
+                                   (2, 1, "parallel.pipeline=2", "parallel.pipeline_schedule=interleaved-1f1b", "parallel.virtual_stages=2")):
+            with self.subTest(ranks=ranks, sets=sets):
+                self.trained(ranks, units, *sets)
+                self.assertEqual(set(self.follow(module, data, ["x"], "y", loss)),
+                                 set(torch.jit.load(self.run_folder / "model.pt").state_dict()))
+        whole = load_file(self.trained(1) / "model.safetensors")
+        cut = load_file(self.trained(2, units, "parallel.pipeline=2") / "model.safetensors")
+        self.assertEqual(set(whole), set(cut))
+        for name, value in whole.items():
+            torch.testing.assert_close(cut[name], value, rtol=1e-12, atol=1e-12, msg=name)
+
+    def test_units_of_a_trace_with_a_file_for_evaluations(self):
+        module, sample = Chain(), torch.randn(2, 3, 6, 6)
+        torch.jit.trace(module.train(), sample, check_trace=False).save(self.folder / "net.pt")
+        torch.jit.trace(module.eval(), sample, check_trace=False).save(self.folder / "eval.pt")
+        self.succeeds(self.train(f"model.units={UNITS}", "model.evaluation_path=eval.pt", "parallel.pipeline=2", ranks=2))
+
+    def test_several_inputs_and_a_dictionary_of_outputs(self):
+        module = self.save(TwoInputs())
+
+        def loss(outputs, target):
+            return ((outputs["answer"] - target[:, 0]) ** 2).sum()
+
+        for ranks in (1, 2):
+            self.judged(module, ranks, ["ids", "values"], "answer", loss, *TWO_INPUTS)
+
+    def test_a_loss_of_its_own_has_the_gradients_of_ours(self):
+        module = Net()
+        self.save(module)
+        own = WithLoss()
+        own.load_state_dict(module.state_dict())
+        self.save(own, "own.pt")
+        for ranks in (1, 2):
+            self.trained(ranks)
+            expected = {step: self.dumped(step, "gradients") for step in (1, 2)}
+            losses = [(line["loss"], line.get("held_out_loss")) for line in self.metrics()]
+            for counted in ((), ("model.weight_output=count",)):
+                self.trained(ranks, "model.path=own.pt", *OWN_LOSS, *counted)
+                for step, gradients in expected.items():
+                    found = self.dumped(step, "gradients")
+                    self.assertEqual(set(found), set(gradients))
+                    largest = max(each.abs().max() for each in gradients.values())
+                    for name, gradient in gradients.items():
+                        self.assertLessEqual((found[name] - gradient).abs().max(), 1e-12 * largest, name)
+                for line, (loss, held_out) in zip(self.metrics(), losses):
+                    self.assertAlmostEqual(line["loss"], loss, delta=1e-12)
+                    if held_out is not None:
+                        self.assertAlmostEqual(line["held_out_loss"], held_out, delta=1e-12)
+
+    def test_the_weight_of_its_own_loss_divides_once(self):
+        """Microbatches count different numbers of targets; the mean is over all of them."""
+        module = self.save(WithSum())
+        sets = ("model.loss=none", "model.outputs={loss={},count={}}", "model.weight_output=count", "model.loss_reduction=sum")
+        for ranks in (1, 2):
+            self.trained(ranks, *sets)
+            batch = self.dumped(1, "batch")
+            share, total, counted, sums = SAMPLES // ranks, 0, 0, {}
+            for rank in range(ranks):
+                replica = copy.deepcopy(module).double().train()
+                for first in range(rank * share, (rank + 1) * share, CHUNK):
+                    outputs = replica(batch["x"][first:first + CHUNK].double(), batch["y"][first:first + CHUNK])
+                    outputs["loss"].backward()
+                    total, counted = total + outputs["loss"].item(), counted + int(outputs["count"])
+                for name, parameter in replica.named_parameters():
+                    if parameter.grad is not None:
+                        sums[name] = sums.get(name, 0) + parameter.grad
+            self.assertNotIn(counted, (0, SAMPLES))
+            found = self.dumped(1, "gradients")
+            self.assertEqual(set(found), set(sums))
+            for name, gradient in sums.items():
+                torch.testing.assert_close(found[name], gradient / counted, rtol=1e-10, atol=1e-12, msg=name)
+            self.assertAlmostEqual(self.losses()[0], total / counted, delta=1e-12)
+
+    def test_predicts_what_it_returns_beside_its_loss(self):
+        self.save(WithLoss())
+        self.trained(2, *OWN_LOSS, "data.held_out_fraction=0.1")
+        self.succeeds(self.troika("predict", self.run_folder, "--samples", 6, "--out", "out.safetensors"))
+        self.assertEqual({name: tuple(each.shape) for name, each in load_file(self.folder / "out.safetensors").items()},
+                         {"sample": (6,), "scores": (6, 5), "count": (6, 1)})
+        self.succeeds(self.troika("evaluate", self.run_folder, "--samples", 6))
+        self.save(WithSum())
+        self.trained(1, "model.loss=none", "model.outputs={loss={},count={}}", "model.weight_output=count", "data.held_out_fraction=0.1")
+        done = self.troika("predict", self.run_folder, "--samples", 6, "--out", "out.csv")
+        self.assertEqual(done.status, USAGE, str(done))
+        self.assertIn("gives no outputs: there is nothing to predict", done.err)
+
+    def test_predicts_all_outputs_behind_that_of_the_loss(self):
+        self.save(ThreeOutputs())
+        outputs = "model.outputs={scores={shape=[5]},hidden={shape=[4]},best={dtype='int64'}}"
+        self.trained(1, outputs, "data.held_out_fraction=0.1", "debug.dump_steps=[]")
+        self.succeeds(self.troika("predict", self.run_folder, "--samples", 6, "--out", "out.csv"))
+        header, *rows = (self.folder / "out.csv").read_text().splitlines()
+        self.assertEqual(header.split(","), ["sample", "class", *(f"probability_{i}" for i in range(5)),
+                                             *(f"hidden_{i}" for i in range(4)), "best"])
+        for row in rows:
+            self.assertEqual(row.split(",")[1], row.split(",")[-1])
+        self.trained(1, outputs.replace("hidden", "class"), "data.held_out_fraction=0.1", "debug.dump_steps=[]")
+        done = self.troika("predict", self.run_folder, "--samples", 6, "--out", "out.csv")
+        self.assertEqual(done.status, USAGE, str(done))
+        self.assertIn("two columns of the predictions would be called 'class'", done.err)
+
+    def test_a_traced_transformer(self):
+        module = Traced(bert()).eval()
+        torch.jit.trace(module, (torch.ones(2, 6, dtype=torch.int64),) * 2, check_trace=False).save(self.folder / "net.pt")
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        for ranks in (1, 2):
+            self.judged(module, ranks, ["input_ids", "mask"], "y", loss, *BERT)
+
+    def test_a_run_with_dropout_repeats_itself(self):
+        self.save(Net(dropout=0.5))
+        first = load_file(self.trained(2) / "model.safetensors")
+        second = load_file(self.trained(2) / "model.safetensors")
+        other = load_file(self.trained(2, "seed=7") / "model.safetensors")
+        for name, value in first.items():
+            self.assertTrue(torch.equal(value, second[name]), name)
+        self.assertFalse(torch.equal(first["fc.weight"], other["fc.weight"]))
+
+    def test_narrower_precisions_compute_with_autocast(self):
+        self.save(Net())
+        losses = {}
+        for precision in ("fp32", "bf16", "fp16"):
+            self.trained(2, f"train.precision={precision}")
+            losses[precision] = [line["loss"] for line in self.metrics()]
+        for precision in ("bf16", "fp16"):
+            for own, right in zip(losses[precision], losses["fp32"]):
+                self.assertAlmostEqual(own, right, delta=0.02)
+        self.assertNotEqual(losses["bf16"], losses["fp32"])
+
+    def test_a_file_in_fp64(self):
+        for precision in ("fp64", "fp32"):
+            with self.subTest(precision):
+                self.save(Net().double())
+                self.succeeds(self.train("train.steps=2", f"train.precision='{precision}'", flags=("--overwrite",)))
+                trained = torch.jit.load(self.run_folder / "model.pt")
+                self.assertEqual({each.dtype for each in trained.state_dict().values() if each.is_floating_point()}, {torch.float64})
+
+    def test_a_trace_takes_a_file_for_evaluations(self):
+        module = Net(dropout=0.5)
+        sample = torch.randn(2, 3, 6, 6)
+        torch.jit.trace(module.train(), sample, check_trace=False).save(self.folder / "net.pt")
+        self.fails(self.train(), USAGE, "'net.pt' gives other outputs each time in evaluation", "evaluation_path")
+        torch.jit.trace(module.eval(), sample, check_trace=False).save(self.folder / "eval.pt")
+        self.succeeds(self.train("model.evaluation_path=eval.pt", ranks=2))
+
+
+class Odd(nn.Module):
+    """A linear layer, and what a test does with its output."""
+
+    def __init__(self, how: str = ""):
+        super().__init__()
+        self.how = how
+        self.fc = nn.Linear(3, 5)
+
+    def forward(self, x):
+        y = self.fc(x.flatten(1)[:, :3])
+        if self.how == "varies":
+            return y if bool(torch.rand(1) < 0) else y[:1] if x.size(0) == 4 else y
+        if self.how == "throws":
+            assert x.size(0) < 0, "not today"
+        if self.how == "squeeze":
+            return y.squeeze()
+        if self.how == "detached":
+            return y.detach()
+        if self.how == "whole":
+            return y.argmax(1, keepdim=True).expand(-1, 5)
+        return y
+
+
+class BadFiles(CommandTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "recipe.toml").write_text(RECIPE)
+
+    def refused(self, *parts, sets=()):
+        self.fails(self.train(*sets, ranks=2), USAGE, "recipe.toml:5", *parts)
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_a_file_that_is_not_there(self):
+        self.refused("there is no file 'net.pt'")
+
+    def test_a_file_that_is_no_torchscript(self):
+        (self.folder / "net.pt").write_bytes(b"no archive")
+        self.refused("'net.pt' is no TorchScript that can be loaded here")
+        torch.save(Net().state_dict(), self.folder / "net.pt")
+        self.refused("'net.pt' is no TorchScript that can be loaded here")
+
+    def test_a_module_without_parameters(self):
+        torch.jit.script(nn.ReLU()).save(self.folder / "net.pt")
+        self.refused("'net.pt' has no parameter to train")
+
+    def test_units_that_are_not_the_module(self):
+        torch.jit.script(Chain()).save(self.folder / "net.pt")
+
+        def refused(units, *parts):
+            self.refused(*parts, sets=[f"model.units={units}"])
+
+        refused(["stem", "layer", "flatten", "fc"], "'net.pt' has no child 'layer'; did you mean 'layers'?")
+        refused(["stem", "layers.0", "flatten", "fc"], "parameter 'layers.1.weight' belongs to no unit")
+        refused(["stem", "layers", "layers.1", "fc"], "parameter 'layers.1.weight' belongs to the units layers and layers.1")
+        refused(["stem", "layers", "fc"], "unit 'fc' does not take what layers gives, [2, 2, 3, 3]")
+        torch.jit.script(Chain(scale=2.0)).save(self.folder / "net.pt")
+        refused(UNITS, "the units of 'net.pt', one after the other, give other numbers than its forward()")
+
+    def test_a_loss_of_its_own_that_is_none(self):
+        def refused(*parts, sets=()):
+            self.fails(self.train("model.loss=none", *sets, ranks=2), USAGE, *parts)
+
+        torch.jit.script(WithLoss()).save(self.folder / "net.pt")
+        refused("[model.outputs] has to say which tensor of forward() is the loss", "as in outputs = { loss = {} }")
+        refused("'net.pt' returns 3 tensors, not 2", sets=["model.outputs={scores={shape=[5]},loss={}}", "model.loss_output=loss"])
+        refused("'net.pt' returns [2, 5] as 'loss', which is no single number", sets=["model.outputs={loss={},scores={shape=[5]},count={}}"])
+        refused("metrics: 'accuracy' judges outputs", sets=[*OWN_LOSS[1:], "train.metrics=['accuracy']"])
+        refused("units: a module that returns its own loss is one unit", sets=[*OWN_LOSS[1:], "model.units=['stem']"])
+        torch.jit.script(Net()).save(self.folder / "net.pt")
+        refused("forward() throws", sets=["model.outputs={loss={}}"])  # it takes no target
+        self.fails(self.train("model.loss_reduction=sum"), USAGE, "loss_reduction is for loss = \"none\"")
+        (self.folder / "recipe.toml").write_text(RECIPE.replace('kind = "torchscript"', 'kind = "mlp"\ninput_dim = 3\nhidden_dims = []\noutput_dim = 2')
+                                                 .replace('path = "net.pt"', 'loss = "none"')
+                                                 .replace("inputs =", "# inputs =").replace("targets =", "# targets ="))
+        self.fails(self.train(), USAGE, "loss = \"none\" is for a network that returns its loss, and kind = \"mlp\" returns none")
+
+    def test_modules_that_cannot_train(self):
+        for how, *parts in (("throws", "forward() throws", "not today"),
+                            ("detached", "'outputs' does not depend on a parameter", "nothing would be trained"),
+                            ("whole", "returns Long as 'outputs', which is float32")):
+            torch.jit.script(Odd(how)).save(self.folder / "net.pt")
+            self.refused(*parts)
+
+    def test_an_output_whose_shape_varies(self):
+        torch.jit.script(Odd("varies")).save(self.folder / "net.pt")
+        self.fails(self.train("train.micro_batch_size=4", ranks=2), USAGE, "gives Double [1, 5], not Double [4, 5]")
+
+    def test_one_sample_that_loses_its_dimension(self):
+        torch.jit.script(Odd("squeeze")).save(self.folder / "net.pt")
+        self.refused("forward() takes 2 samples, but not 1", "returns [5] for 1 sample, not [1, 5]", "squeeze(1) or flatten(1) does not")
+
+    def test_a_trace_with_the_batch_of_its_example(self):
+        class Fixed(Odd):
+            def forward(self, x):
+                return self.fc(x.reshape(int(x.size(0)), -1)[:, :3])
+
+        for samples, message in ((2, "forward() takes 2 samples, but not 3"), (4, "returns [4, 5] for 2 samples, not [2, 5]")):
+            torch.jit.trace(Fixed().eval(), torch.ones(samples, 3, 6, 6), check_trace=False).save(self.folder / "net.pt")
+            self.refused(message)
+
+    def test_targets_that_the_loss_does_not_take(self):
+        torch.jit.script(Odd()).save(self.folder / "net.pt")
+        self.fails(self.train("model.targets={y={shape=[5]}}"), USAGE, "targets.y: loss = \"cross_entropy\" takes classes")
+        self.fails(self.train("model.loss=mean_square"), USAGE, "targets.y: loss = \"mean_square\" takes numbers")
+
+    def test_other_shapes_than_the_recipe_says(self):
+        torch.jit.script(Net()).save(self.folder / "net.pt")
+        self.refused("forward() throws", "Float [2, 4, 6, 6]", sets=["model.inputs.x.shape=[4, 6, 6]"])
+        self.refused("'net.pt' returns [2, 5] for 2 samples, not [2, 4] as 'outputs' is", sets=["model.targets.y.classes=4"])
+
+
+if __name__ == "__main__":
+    unittest.main()

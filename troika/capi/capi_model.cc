@@ -1,0 +1,259 @@
+// The functions of troika/troika.h on models. As in capi.cc, nothing here decides anything.
+#include <ATen/ATen.h>
+#include <troika/base/text.h>
+#include <troika/capi/c_calls.h>
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace troika {
+namespace {
+
+static_assert(TROIKA_LOSSES == ArrayModel::kLossHistory);
+
+constexpr const char* kByName =
+    "give them by name: troika_model_step_arrays() and its like in C, troika_array in Fortran";
+
+at::ScalarType floating_type(int type) {
+  const at::ScalarType scalar = scalar_type(type);
+  if (type != TROIKA_FLOAT && type != TROIKA_DOUBLE) {
+    throw UsageError("models take TROIKA_FLOAT or TROIKA_DOUBLE", kByName);
+  }
+  return scalar;
+}
+
+// What is wrong with an argument on one rank is told on all, from inside ArrayModel.
+void create(troika_session* session, const std::function<Recipe()>& read, troika_model** result) {
+  const Session& on = need(session, "session").session;
+  const auto checked = [&] {
+    (void)need(result, "model");
+    return read();
+  };
+  *result = new troika_model{ArrayModel(on, checked), session->lost};
+}
+
+// An array without a name, for a model that has one of its kind.
+NamedTensor only_array(std::span<const TensorSpec> specs, std::string_view role, const void* values,
+                       std::int64_t samples, int type) {
+  const at::ScalarType scalar = floating_type(type);
+  const TensorSpec& spec = only_spec(specs, role, kByName);
+  return {spec.name, view_of(values, {samples, values_of(spec)}, scalar, std::string(role) + "s")};
+}
+
+ArrayBatch batch_of(const ArrayModel& model, const void* inputs, const void* targets,
+                    std::int64_t samples, int type) {
+  return {samples,
+          {only_array(model.inputs(), "input", inputs, samples, type)},
+          {only_array(model.targets(), "target", targets, samples, type)}};
+}
+
+// The list that is called `list`: "inputs".
+std::span<const troika_array> list_of(const troika_array* arrays, int count,
+                                      const std::string& list) {
+  if (count < 0) throw UsageError("a negative number of " + list + ": " + std::to_string(count));
+  if (count == 0) return {};
+  return {&need(arrays, list), static_cast<std::size_t>(count)};
+}
+
+NamedArrays arrays_of(const troika_array* arrays, int count, const std::string& list) {
+  NamedArrays named;
+  for (const troika_array& each : list_of(arrays, count, list)) {
+    const std::string place = list + "[" + std::to_string(named.size()) + "]";
+    const std::string name = &need(each.name, "the name of " + place);
+    const std::string title = place + ", " + quote(name, 200);
+    try {
+      named.push_back({name, view_of(each.data, {each.count}, scalar_type(each.type), title)});
+    } catch (const UsageError& error) {
+      const bool names_it = std::string_view(error.what()).starts_with(title);
+      throw UsageError(names_it ? error.what() : title + ": " + error.what(),
+                       each.count < 0 ? "an array of Fortran has to be contiguous" : error.hint());
+    }
+  }
+  return named;
+}
+
+// Where an output is to be written, and which that is.
+struct Destination {
+  std::size_t output;
+  at::Tensor values;
+};
+
+std::vector<Destination> destinations_of(const ArrayModel& model, const troika_array* arrays,
+                                         int count, std::int64_t samples) {
+  std::vector<Destination> destinations;
+  for (const NamedTensor& each : arrays_of(arrays, count, "outputs")) {
+    const TensorSpec& spec = spec_named(model.outputs(), each.name, "output");
+    const std::string title = "output " + quote(each.name, 200);
+    check_count(spec, title, samples, each.tensor.numel());
+    const bool floating = at::isFloatingType(spec.dtype);
+    if (floating ? !each.tensor.is_floating_point() : each.tensor.scalar_type() != at::kLong) {
+      throw UsageError(title + " is for " +
+                       (floating ? "TROIKA_FLOAT or TROIKA_DOUBLE" : "TROIKA_INT64"));
+    }
+    destinations.push_back({static_cast<std::size_t>(&spec - model.outputs().data()), each.tensor});
+  }
+  return destinations;
+}
+
+std::span<const TensorSpec> tensors_of(const ArrayModel& model, int role) {
+  switch (role) {
+    case TROIKA_INPUT:
+      return model.inputs();
+    case TROIKA_TARGET:
+      return model.targets();
+    case TROIKA_OUTPUT:
+      return model.outputs();
+    default:
+      throw UsageError("role " + std::to_string(role) +
+                       " is none of TROIKA_INPUT, TROIKA_TARGET, TROIKA_OUTPUT");
+  }
+}
+
+troika_tensor described(const TensorSpec& spec) {
+  troika_tensor tensor = {};
+  tensor.name = spec.name.c_str();
+  tensor.type = at::isFloatingType(spec.dtype) ? TROIKA_DOUBLE : TROIKA_INT64;
+  tensor.dims = static_cast<int>(spec.shape.size());
+  tensor.shape = spec.shape.data();
+  tensor.values = values_of(spec);
+  tensor.classes = spec.range;
+  tensor.optional = spec.optional ? 1 : 0;
+  return tensor;
+}
+
+}  // namespace
+}  // namespace troika
+
+using namespace troika;  // NOLINT(google-build-using-namespace): what follows are C functions
+
+int troika_model_create(troika_session* session, const char* recipe, troika_model** model) {
+  return guarded_together(session, [&] {
+    create(
+        session, [&] { return parse_array_recipe(&need(recipe, "recipe"), "recipe"); }, model);
+  });
+}
+
+int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model) {
+  return guarded_together(session, [&] {
+    create(
+        session, [&] { return load_array_recipe(&need(path, "path")); }, model);
+  });
+}
+
+int troika_model_free(troika_model* model) {
+  return guarded([&] { delete model; });
+}
+
+int troika_model_step(troika_model* model, const void* inputs, const void* targets, int64_t samples,
+                      int type, double* loss) {
+  return guarded_together(model, [&] {
+    ArrayModel& own = need(model, "model").model;
+    const double mean = own.step([&] { return batch_of(own, inputs, targets, samples, type); });
+    if (loss != nullptr) *loss = mean;
+  });
+}
+
+int troika_model_step_arrays(troika_model* model, const troika_array* inputs, int input_count,
+                             const troika_array* targets, int target_count, int64_t samples,
+                             double* loss) {
+  return guarded_together(model, [&] {
+    const double mean = need(model, "model").model.step([&] {
+      return ArrayBatch{samples, arrays_of(inputs, input_count, "inputs"),
+                        arrays_of(targets, target_count, "targets")};
+    });
+    if (loss != nullptr) *loss = mean;
+  });
+}
+
+int troika_model_loss(troika_model* model, const void* inputs, const void* targets, int64_t samples,
+                      int type, double* loss) {
+  return guarded_together(model, [&] {
+    ArrayModel& own = need(model, "model").model;
+    const double mean = own.loss([&] {
+      (void)need(loss, "loss");
+      return batch_of(own, inputs, targets, samples, type);
+    });
+    *loss = mean;
+  });
+}
+
+int troika_model_loss_arrays(troika_model* model, const troika_array* inputs, int input_count,
+                             const troika_array* targets, int target_count, int64_t samples,
+                             double* loss) {
+  return guarded_together(model, [&] {
+    const double mean = need(model, "model").model.loss([&] {
+      (void)need(loss, "loss");
+      return ArrayBatch{samples, arrays_of(inputs, input_count, "inputs"),
+                        arrays_of(targets, target_count, "targets")};
+    });
+    *loss = mean;
+  });
+}
+
+int troika_model_predict(troika_model* model, const void* inputs, int64_t samples, int type,
+                         void* outputs) {
+  return guarded([&] {
+    const ArrayModel& own = need(model, "model").model;
+    const TensorMap found =
+        own.predict(samples, {only_array(own.inputs(), "input", inputs, samples, type)});
+    view_of(outputs, found[0].sizes(), floating_type(type), "outputs").copy_(found[0]);
+  });
+}
+
+int troika_model_predict_arrays(troika_model* model, const troika_array* inputs, int input_count,
+                                int64_t samples, const troika_array* outputs, int output_count) {
+  return guarded([&] {
+    const ArrayModel& own = need(model, "model").model;
+    const auto destinations = destinations_of(own, outputs, output_count, samples);
+    const TensorMap found = own.predict(samples, arrays_of(inputs, input_count, "inputs"));
+    for (const Destination& each : destinations) {
+      each.values.copy_(found[each.output].reshape(-1));
+    }
+  });
+}
+
+int troika_model_tensor_count(const troika_model* model, int role, int* count) {
+  return guarded([&] {
+    const auto tensors = tensors_of(need(model, "model").model, role);
+    need(count, "count") = static_cast<int>(tensors.size());
+  });
+}
+
+int troika_model_tensor(const troika_model* model, int role, int index, troika_tensor* tensor) {
+  return guarded([&] {
+    const auto tensors = tensors_of(need(model, "model").model, role);
+    if (index < 0 || index >= std::ssize(tensors)) {
+      throw UsageError("index " + std::to_string(index) + " is none of " +
+                       plural(std::ssize(tensors), "tensor"));
+    }
+    need(tensor, "tensor") = described(tensors[static_cast<std::size_t>(index)]);
+  });
+}
+
+int troika_model_steps(const troika_model* model, int64_t* steps) {
+  return guarded([&] { need(steps, "steps") = need(model, "model").model.steps(); });
+}
+
+int troika_model_learning_rate(const troika_model* model, double* rate) {
+  return guarded([&] { need(rate, "rate") = need(model, "model").model.learning_rate(); });
+}
+
+int troika_model_losses(const troika_model* model, int64_t limit, double* losses, int64_t* count) {
+  return guarded([&] {
+    const auto& kept = need(model, "model").model.losses();
+    if (limit < 0) throw UsageError("a negative limit: " + std::to_string(limit));
+    const std::int64_t given = std::min<std::int64_t>(limit, std::ssize(kept));
+    if (given > 0) std::copy(kept.end() - given, kept.end(), &need(losses, "losses"));
+    need(count, "count") = given;
+  });
+}
+
+int troika_model_save(troika_model* model, const char* path) {
+  return guarded_together(model, [&] { need(model, "model").model.save(&need(path, "path")); });
+}
+
+int troika_model_load(troika_model* model, const char* path) {
+  return guarded_together(model, [&] { need(model, "model").model.load(&need(path, "path")); });
+}

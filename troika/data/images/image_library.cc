@@ -1,0 +1,23 @@
+#include <troika/base/error.h>
+#include <troika/base/plugin_folder.h>
+#include <troika/data/images/image_library.h>
+
+namespace troika {
+
+const image_plugin::Plugin& image_library() {
+  static const image_plugin::Plugin& loaded = []() -> const image_plugin::Plugin& {
+    const auto path = detail::find_plugin(image_plugin::kFile);
+    if (!path) {
+      throw UsageError(
+          "images need the plug-in " + std::string(image_plugin::kFile) + ", which is not there",
+          "build all of troika, or name the plug-in's folder in " +
+              std::string(detail::kPluginsVariable));
+    }
+    const auto entry = reinterpret_cast<image_plugin::Entry>(
+        detail::load_plugin(*path, image_plugin::kEntry, detail::PluginScope::kLocal));
+    return *entry();
+  }();
+  return loaded;
+}
+
+}  // namespace troika

@@ -1,0 +1,150 @@
+#include <sys/stat.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/data/sources/images/image_folder.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLayoutHint = "a folder a class, as in PATH/cat/1.jpg and PATH/dog/2.png";
+
+bool is_hidden(const std::string& name) {
+  return name.starts_with('.');
+}
+
+bool has_image_name(const std::string& name) {
+  static constexpr auto kEndings = std::to_array<std::string_view>({".jpg", ".jpeg", ".png"});
+  std::string ending = fs::path(name).extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) {
+    return static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+  });
+  return std::ranges::find(kEndings, ending) != kEndings.end();
+}
+
+// The names in a folder, with what is a folder itself. Links are followed.
+struct Entry {
+  std::string name;
+  bool is_folder;
+};
+
+std::vector<Entry> entries_of(const fs::path& folder) {
+  std::vector<Entry> entries;
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  while (!error && at != fs::directory_iterator()) {
+    std::string name = at->path().filename().string();
+    std::error_code dangling;
+    const bool is_folder = at->is_directory(dangling);
+    if (!is_hidden(name)) entries.push_back({std::move(name), is_folder});
+    at.increment(error);
+  }
+  if (error) {
+    throw DataError("cannot list the folder " + shown_path(folder) + ": " + error.message(),
+                    "relative paths start at the folder the command was started in");
+  }
+  std::ranges::sort(entries, {}, &Entry::name);
+  return entries;
+}
+
+// Walks a class's folder. Enters each folder once, by whatever links it is reached.
+class Walk {
+ public:
+  std::vector<std::string> images, others;
+
+  void enter(const fs::path& folder, const std::string& prefix) {
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0) return;
+    if (!entered_.insert({status.st_dev, status.st_ino}).second) return;
+    for (const Entry& entry : entries_of(folder)) {
+      const std::string name = prefix + entry.name;
+      if (entry.is_folder) {
+        enter(folder / entry.name, name + "/");
+      } else {
+        (has_image_name(entry.name) ? images : others).push_back(name);
+      }
+    }
+  }
+
+ private:
+  std::set<std::pair<dev_t, ino_t>> entered_;
+};
+
+}  // namespace
+
+std::vector<std::string> classes_in(const fs::path& path) {
+  std::vector<std::string> classes;
+  for (const Entry& entry : entries_of(path)) {
+    if (entry.is_folder) classes.push_back(entry.name);
+  }
+  if (classes.empty()) throw DataError("there is no folder in " + shown_path(path), kLayoutHint);
+  return classes;
+}
+
+ImageFolder::ImageFolder(fs::path path, std::span<const std::string> classes)
+    : path_(std::move(path)), classes_(classes.begin(), classes.end()) {
+  const std::vector<std::string> found = classes_in(path_);
+  if (classes_.empty()) classes_ = found;
+  for (const std::string& name : found) {
+    if (std::ranges::find(classes_, name) != classes_.end()) continue;
+    const auto near = nearest(name, classes_);
+    throw DataError(shown_path(path_ / name) + " is the folder of no class" +
+                        (near ? "; did you mean " + quote(*near) + "?" : ""),
+                    "the classes are those of data.classes, or else the folders of data.path");
+  }
+  std::vector<std::string> others;
+  for (std::size_t label = 0; label < classes_.size(); ++label) {
+    if (!std::ranges::binary_search(found, classes_[label])) continue;
+    list(static_cast<std::int32_t>(label), others);
+  }
+  note_left_out(others);
+}
+
+ImageFolder ImageFolder::without_classes(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error) && has_image_name(path.filename().string())) {
+    ImageFolder one(path.parent_path());
+    one.classes_ = {""};
+    one.files_ = {{0, path.filename().string()}};
+    return one;
+  }
+  (void)entries_of(path);  // throws where it is no folder
+  ImageFolder folder(path);
+  folder.classes_ = {""};  // the folder itself
+  std::vector<std::string> others;
+  folder.list(0, others);
+  folder.note_left_out(others);
+  return folder;
+}
+
+void ImageFolder::note_left_out(const std::vector<std::string>& others) {
+  if (others.empty()) return;
+  left_out_ = plural(std::ssize(others), "file") + " in " + shown_path(path_) +
+              " left out, the first is " + quote(others.front()) +
+              ": images end in .jpg, .jpeg or .png";
+}
+
+void ImageFolder::list(std::int32_t label, std::vector<std::string>& others) {
+  const std::string& name = classes_[static_cast<std::size_t>(label)];
+  Walk walk;
+  walk.enter(path_ / name, "");
+  if (walk.images.empty()) {
+    throw DataError("there is no image in " + shown_path(name.empty() ? path_ : path_ / name),
+                    name.empty()
+                        ? "images end in .jpg, .jpeg or .png"
+                        : "images end in .jpg, .jpeg or .png; remove the folder if it is no class");
+  }
+  std::ranges::sort(walk.images);
+  for (std::string& image : walk.images) files_.push_back({label, std::move(image)});
+  for (const std::string& other : walk.others) others.push_back((fs::path(name) / other).string());
+}
+
+}  // namespace troika

@@ -1,0 +1,171 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/data/sources/table/column_encoder.h>
+#include <troika/data/sources/table/column_learner.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <unordered_set>
+
+namespace troika {
+namespace {
+
+// Mean and deviation in one pass: Welford, "Note on a method for calculating corrected sums of
+// squares and products", 1962.
+struct Moments {
+  std::int64_t count = 0;
+  double mean = 0, squares = 0, smallest = 0, largest = 0;
+
+  void add(double value) {
+    smallest = count == 0 ? value : std::min(smallest, value);
+    largest = count == 0 ? value : std::max(largest, value);
+    const double distance = value - mean;
+    mean += distance / static_cast<double>(++count);
+    squares += distance * (value - mean);
+  }
+  [[nodiscard]] double deviation() const {
+    return count == 0 ? 0 : std::sqrt(squares / static_cast<double>(count));
+  }
+};
+
+// Whole numbers by value, not by their digits.
+struct InOrder {
+  bool numeric;
+  bool operator()(const std::string& a, const std::string& b) const {
+    return numeric ? std::stoll(a) < std::stoll(b) : a < b;
+  }
+};
+
+// What one column learns.
+class Learner {
+ public:
+  Learner(PlannedColumn& column, const TensorSpec& tensor, bool has_tensor_alone, Lesson lesson)
+      : column_(&column),
+        tensor_(&tensor),
+        words_(column.has_words()),
+        classes_(!words_ && is_class(tensor) && tensor.range == 0),
+        list_(column.options.as == ColumnUse::kTensor && column.column.width == 0 &&
+              (tensor.shape == std::vector<std::int64_t>{0} || !has_tensor_alone)),
+        numbers_(lesson == Lesson::kAll && column.needs_statistics()) {}
+
+  [[nodiscard]] bool is_needed() const { return words_ || classes_ || list_ || numbers_; }
+
+  void see(const Values& values, const std::vector<std::int64_t>& train,
+           const std::vector<std::int64_t>& held_out, const Complain& complain) {
+    const bool both = column_->options.as == ColumnUse::kLabel;
+    for (std::int64_t i = 0; i < values.rows; ++i) {
+      const auto row = static_cast<std::size_t>(values.first_row + i);
+      if (train[row] < 0 && !(both && held_out[row] >= 0)) continue;
+      const Cell cell(values, i);
+      if (!cell.is_there()) continue;  // told, or replaced, when samples are made
+      const std::string problem = problem_of(cell);
+      if (!problem.empty()) return complain(values.first_row + i, problem, kBadRowHint);
+      if (words_) see_word(cell);
+      if (classes_) {
+        column_->classes = std::max(column_->classes, static_cast<std::int64_t>(cell.number()) + 1);
+      }
+      if (list_)
+        column_->column.width =
+            std::max<std::int64_t>(column_->column.width, std::ssize(cell.list()));
+      if (numbers_) moments_.add(cell.number());
+    }
+  }
+
+  void finish() {
+    if (words_) finish_words();
+    if (!numbers_) return;
+    column_->mean = moments_.mean;
+    const Normalise how = column_->options.normalise;
+    if (how == Normalise::kNone) return;
+    const bool standard = how == Normalise::kStandard;
+    column_->shift = standard ? moments_.mean : moments_.smallest;
+    const double spread = standard ? moments_.deviation() : moments_.largest - moments_.smallest;
+    column_->scale = spread > 0 ? 1 / spread : 1;  // a constant becomes 0
+  }
+
+ private:
+  [[nodiscard]] bool is_class(const TensorSpec& tensor) const {
+    return column_->options.as == ColumnUse::kLabel && !isFloatingType(tensor.dtype);
+  }
+
+  void see_word(const Cell& cell) {
+    std::string room;
+    const std::string_view word = cell.word(room);
+    if (seen_.contains(word)) return;
+    const std::string& kept = kept_.emplace_back(std::make_unique<std::string>(word)).operator*();
+    seen_.insert(kept);
+  }
+
+  [[nodiscard]] std::string problem_of(const Cell& cell) const {
+    if (words_) return problem_of_word(cell, *column_);
+    if (classes_) return problem_of_class(cell);
+    return numbers_ ? problem_of_number(cell.number(), *tensor_) : "";
+  }
+
+  void finish_words() {
+    if (column_->column.type == ValueType::kBoolean) {
+      column_->words = {"false", "true"};
+    } else {
+      for (const auto& word : kept_) column_->words.push_back(*word);
+      std::ranges::sort(column_->words, InOrder{column_->column.type == ValueType::kInteger ||
+                                                column_->column.type == ValueType::kNumber});
+    }
+    const auto count = std::ssize(column_->words);
+    const std::int64_t most = column_->options.size;
+    const std::string name = "the column " + quote(column_->column.name);
+    if (most > 0 && count > most) {
+      throw DataError(name + " has " + std::to_string(count) +
+                          " words, more than its size = " + std::to_string(most),
+                      "write a larger size, or encode = \"hash\"");
+    }
+    if (column_->options.as != ColumnUse::kLabel) return;
+    if (column_->label == LabelType::kClass) column_->classes = count;
+    if (column_->label == LabelType::kAnswer && count > 2) {
+      throw DataError(name + " has " + std::to_string(count) + " words; an answer has two",
+                      "loss = \"cross_entropy\" takes more classes than two");
+    }
+  }
+
+  PlannedColumn* column_;
+  const TensorSpec* tensor_;
+  bool words_, classes_, list_, numbers_;
+  Moments moments_;
+  std::vector<std::unique_ptr<std::string>> kept_;
+  std::unordered_set<std::string_view> seen_;
+};
+
+}  // namespace
+
+Complain complaint_of(const TableFiles& files, std::size_t group, const std::string& column,
+                      std::string_view hint) {
+  return [&files, group, column, hint](std::int64_t row, const std::string& what,
+                                       const std::string& usual_hint) {
+    throw DataError(files.describe(group, row) + ": the column " + quote(column) + " " + what,
+                    hint.empty() ? usual_hint : std::string(hint));
+  };
+}
+
+void learn_columns(TablePlan& plan, const TableFiles& files, const TableRows& rows, Lesson lesson) {
+  std::vector<Learner> learners;
+  std::vector<std::string> names;
+  for (PlannedColumn& column : plan.columns) {
+    const bool has_tensor_alone =
+        std::ranges::count(plan.columns, column.tensor, &PlannedColumn::tensor) == 1;
+    Learner learner(column, plan.tensors[column.tensor], has_tensor_alone, lesson);
+    if (!learner.is_needed()) continue;
+    learners.push_back(std::move(learner));
+    names.push_back(column.column.name);
+  }
+  if (learners.empty()) return;
+  for (std::size_t group = 0; group < files.groups().size(); ++group) {
+    const std::vector<std::int64_t> train = rows.slots(group, Split::kTrain);
+    const std::vector<std::int64_t> held_out = rows.slots(group, Split::kHeldOut);
+    files.read(group, names, [&](std::size_t column, const Values& values) {
+      learners[column].see(values, train, held_out, complaint_of(files, group, names[column]));
+    });
+  }
+  for (Learner& learner : learners) learner.finish();
+}
+
+}  // namespace troika

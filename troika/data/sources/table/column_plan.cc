@@ -1,0 +1,312 @@
+#include <fnmatch.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/data/sources/table/cell.h>
+#include <troika/data/sources/table/column_plan.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <numeric>
+
+namespace troika {
+namespace {
+
+bool is_glob(std::string_view name) {
+  return name.find_first_of("*?[") != std::string_view::npos;
+}
+
+// The columns that each table of [data.columns] stands for, in the order of the recipe, then of the
+// file. A name that is written out goes before globs.
+std::vector<std::pair<const ColumnOptions*, const TableColumn*>> matched(
+    const TableFiles& files, const TableOptions& options) {
+  std::vector<std::pair<const ColumnOptions*, const TableColumn*>> all;
+  std::vector<bool> taken(files.columns().size());
+  const auto named = [&](std::string_view name) {
+    return std::ranges::find(options.columns, name, &ColumnOptions::name) != options.columns.end();
+  };
+  const auto says_side = [&](std::string_view name) {
+    return options.split_column != kNoColumn && name == options.split_column;
+  };
+  for (const ColumnOptions& each : options.columns) {
+    const std::size_t before = all.size();
+    for (std::size_t i = 0; i < files.columns().size(); ++i) {
+      const TableColumn& column = files.columns()[i];
+      const bool by_glob = is_glob(each.name) && !column.is_partition && !taken[i] &&
+                           !named(column.name) && !says_side(column.name) &&
+                           ::fnmatch(each.name.c_str(), column.name.c_str(), 0) == 0;
+      if (column.name != each.name && !by_glob) continue;
+      taken[i] = true;
+      all.emplace_back(&each, &column);
+    }
+    if (all.size() > before) continue;
+    if (!is_glob(each.name)) (void)files.column(each.name);  // throws
+    throw DataError("no column of " + shown_path(files.files().front().path) +
+                        " that is not named otherwise matches " + quote(each.name),
+                    files.columns_hint());
+  }
+  return all;
+}
+
+// Says which row of a text column is no number, where some are: it makes text of all.
+std::string first_word(const TableFiles& files, const std::string& column) {
+  bool has_numbers = false;
+  std::string found;
+  for (std::size_t group = 0; group < files.groups().size() && found.empty(); ++group) {
+    files.read(group, std::span(&column, 1), [&](std::size_t, const Values& values) {
+      for (std::int64_t i = 0; i < values.rows; ++i) {
+        const Cell cell(values, i);
+        if (!cell.is_there()) continue;
+        std::string room;
+        const std::string_view word = cell.word(room);
+        double number = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+        const bool is_number =
+            error != std::errc::invalid_argument && end == word.data() + word.size();
+        has_numbers = has_numbers || is_number;
+        if (is_number || !found.empty()) continue;
+        found = files.describe(group, values.first_row + i) + " has " + quote(word);
+      }
+    });
+  }
+  return has_numbers ? found : "";
+}
+
+void check_type(const PlannedColumn& planned, const TableFiles& files) {
+  if (planned.fits(planned.column.type)) return;
+  std::string hint = "leave the column out";
+  if (planned.column.type == ValueType::kText) {
+    const std::string word = first_word(files, planned.column.name);
+    hint = word.empty() ? "as = \"category\" reads words" : word + ", which is no number";
+  }
+  if (planned.column.type == ValueType::kNumbers) hint = "as = \"tensor\" reads lists of numbers";
+  if (is_glob(planned.options.name)) hint += "; a column with a table of its own is not of a glob";
+  throw DataError("the column " + quote(planned.column.name) + " of " +
+                      shown_path(files.files().front().path) + " is " + planned.column.type_name +
+                      "; as = \"" + std::string(name_of(planned.options.as)) + "\" expects " +
+                      std::string(planned.expected()),
+                  hint);
+}
+
+std::size_t tensor_of(const ColumnOptions& column, const SampleSpec& sample) {
+  const auto found =
+      std::ranges::find(sample.tensors, name_of_tensor(column, sample), &TensorSpec::name);
+  check(found != sample.tensors.end(), "a column into a tensor that the model does not have");
+  return static_cast<std::size_t>(found - sample.tensors.begin());
+}
+
+// The width is known once the words are.
+std::int64_t width_of(const PlannedColumn& column, const TensorSpec& tensor) {
+  if (column.options.as == ColumnUse::kTensor || column.options.as == ColumnUse::kImage) {
+    if (column.options.as == ColumnUse::kTensor && column.column.width > 0) {
+      return column.column.width;
+    }
+    return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1},
+                           std::multiplies<>());
+  }
+  if (column.options.as == ColumnUse::kText) {
+    return column.options.length > 0 || tensor.shape.empty() ? column.options.length
+                                                             : tensor.shape.back();
+  }
+  if (column.options.as != ColumnUse::kCategory || !isFloatingType(tensor.dtype)) return 1;
+  if (column.options.encode == Encode::kHash) return column.options.size;
+  if (column.options.encode == Encode::kIndex) return 1;
+  return std::ssize(column.words);
+}
+
+}  // namespace
+
+std::string_view name_of_tensor(const ColumnOptions& column, const SampleSpec& sample) {
+  if (column.as == ColumnUse::kWeight) return kSampleWeights;
+  if (column.into != kAutoInto) return column.into;
+  return column.as == ColumnUse::kLabel ? sample.target().name : sample.input().name;
+}
+
+void open_text(PlannedColumn& column, const std::vector<TensorSpec>& tensors) {
+  if (column.options.as != ColumnUse::kText) return;
+  column.tokens = std::make_shared<TextTokens>(column.options);
+  const TensorSpec& tensor = tensors[column.tensor];
+  if (tensor.range > 0 && column.tokens->ids() > tensor.range) {
+    throw DataError("the column " + quote(column.column.name) + " has token ids up to " +
+                        std::to_string(column.tokens->ids() - 1) + ", and " + quote(tensor.name) +
+                        " takes 0 to " + std::to_string(tensor.range - 1),
+                    "raise the model's " +
+                        (tensor.range_key.empty() ? "range" : std::string(tensor.range_key)));
+  }
+  const auto mask = std::ranges::find(tensors, tensor.name + kMaskSuffix, &TensorSpec::name);
+  if (mask != tensors.end()) column.mask = static_cast<std::size_t>(mask - tensors.begin());
+}
+
+LabelType label_type(const TensorSpec& target) {
+  if (!isFloatingType(target.dtype)) return LabelType::kClass;
+  return target.range == 2 ? LabelType::kAnswer : LabelType::kValue;
+}
+
+bool PlannedColumn::has_words() const {
+  if (options.as == ColumnUse::kCategory) return options.encode != Encode::kHash;
+  if (options.as != ColumnUse::kLabel || label == LabelType::kValue) return false;
+  return column.type == ValueType::kText || column.type == ValueType::kBoolean;
+}
+
+std::string_view PlannedColumn::expected() const {
+  switch (options.as) {
+    case ColumnUse::kNumber:
+      return "numbers";
+    case ColumnUse::kCategory:
+      return "words, whole numbers or truth values";
+    case ColumnUse::kLabel:
+      return "classes or numbers";
+    case ColumnUse::kTensor:
+      return "lists of numbers";
+    case ColumnUse::kImage:
+      return "images as bytes, or their paths";
+    case ColumnUse::kText:
+      return "text";
+    case ColumnUse::kWeight:
+      return "numbers from 0 on";
+  }
+  return "";
+}
+
+bool PlannedColumn::fits(ValueType type) const {
+  const bool whole = type == ValueType::kInteger || type == ValueType::kBoolean;
+  const bool number = whole || type == ValueType::kNumber;
+  if (type == ValueType::kNothing) return true;  // told row by row, or replaced
+  switch (options.as) {
+    case ColumnUse::kNumber:
+    case ColumnUse::kWeight:
+      return number;
+    case ColumnUse::kCategory:
+      return number || type == ValueType::kText;  // told row by row where it is not whole
+    case ColumnUse::kLabel:
+      return label == LabelType::kValue ? number : number || type == ValueType::kText;
+    case ColumnUse::kTensor:
+      return type == ValueType::kNumbers;
+    case ColumnUse::kImage:
+      return type == ValueType::kText;
+    case ColumnUse::kText:
+      return type == ValueType::kText || type == ValueType::kInteger;  // as a CSV has digits
+  }
+  return false;
+}
+
+bool PlannedColumn::needs_statistics() const {
+  return options.normalise != Normalise::kNone || options.missing == Missing::kMean;
+}
+
+std::vector<std::string> TablePlan::names() const {
+  std::vector<std::string> names;
+  for (const PlannedColumn& each : columns) names.push_back(each.column.name);
+  return names;
+}
+
+std::int64_t TablePlan::width(std::size_t tensor) const {
+  const std::vector<std::int64_t>& shape = tensors[tensor].shape;
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+bool TablePlan::holds_images(std::size_t tensor) const {
+  return std::ranges::any_of(columns, [&](const PlannedColumn& column) {
+    return column.tensor == tensor && column.options.as == ColumnUse::kImage;
+  });
+}
+
+std::int64_t TablePlan::kept_width(std::size_t tensor) const {
+  return holds_images(tensor) ? 0 : width(tensor);
+}
+
+std::int64_t TablePlan::sample_bytes() const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    bytes += kept_width(i) * (tensors[i].dtype == at::kFloat ? 4 : 8);
+  }
+  return bytes;
+}
+
+std::vector<std::string> TablePlan::target_names() const {
+  std::vector<std::string> names;
+  for (const PlannedColumn& each : columns) {
+    if (each.options.as != ColumnUse::kLabel) continue;
+    if (each.label == LabelType::kClass) return each.words;
+    names.push_back(each.column.name);
+  }
+  return names;
+}
+
+TablePlan plan_columns(const TableFiles& files, const TableOptions& options,
+                       const SampleSpec& sample) {
+  TablePlan plan;
+  plan.tensors = sample.tensors;
+  for (const auto& [column_options, column] : matched(files, options)) {
+    PlannedColumn planned;
+    planned.column = *column;
+    planned.options = *column_options;
+    planned.tensor = tensor_of(*column_options, sample);
+    planned.label = label_type(plan.tensors[planned.tensor]);
+    check_type(planned, files);
+    open_text(planned, plan.tensors);
+    files.check_everywhere(column->name);
+    plan.columns.push_back(std::move(planned));
+  }
+  return plan;
+}
+
+namespace {
+
+// The size of a tensor was to follow from values that no row has.
+[[noreturn]] void fail_nothing_learned(const TablePlan& plan, std::size_t tensor) {
+  const auto column = std::ranges::find(plan.columns, tensor, &PlannedColumn::tensor);
+  check(column != plan.columns.end(), "a tensor that no column goes into");
+  throw DataError("the column " + quote(column->column.name) +
+                      " has no value to learn the size of " + quote(plan.tensors[tensor].name) +
+                      " from",
+                  "no row of the training side has one, or only empty lists: leave the column out, "
+                  "or check data.filter");
+}
+
+// Takes out the optional tensors that no column gives, which are among the last.
+void leave_out_optional(TablePlan& plan, std::vector<std::int64_t>& widths) {
+  for (std::size_t i = plan.tensors.size(); i-- > 0;) {
+    if (!plan.tensors[i].optional || widths[i] > 0) continue;
+    plan.tensors.erase(plan.tensors.begin() + static_cast<std::ptrdiff_t>(i));
+    widths.erase(widths.begin() + static_cast<std::ptrdiff_t>(i));
+    for (PlannedColumn& column : plan.columns) {
+      if (column.tensor > i) --column.tensor;
+      if (column.mask && *column.mask > i) --*column.mask;
+    }
+  }
+}
+
+}  // namespace
+
+void lay_out_columns(TablePlan& plan) {
+  std::vector<std::int64_t> widths(plan.tensors.size());
+  for (PlannedColumn& column : plan.columns) {
+    column.width = width_of(column, plan.tensors[column.tensor]);
+    column.offset = widths[column.tensor];
+    widths[column.tensor] += column.width;
+    if (!column.mask) continue;
+    column.mask_offset = widths[*column.mask];
+    widths[*column.mask] += column.width;
+  }
+  leave_out_optional(plan, widths);
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    TensorSpec& tensor = plan.tensors[i];
+    if (tensor.shape == std::vector<std::int64_t>{0}) {
+      if (widths[i] == 0) fail_nothing_learned(plan, i);
+      tensor.shape = {widths[i]};
+    }
+    if (tensor.role == TensorRole::kTarget && !isFloatingType(tensor.dtype) && tensor.range == 0) {
+      tensor.range = std::ranges::max(plan.columns, {}, &PlannedColumn::classes).classes;
+      if (tensor.range == 0) fail_nothing_learned(plan, i);
+    }
+    if (plan.width(i) == widths[i] || (tensor.shape.size() > 1 && plan.width(i) == 0)) continue;
+    throw DataError("the columns of " + quote(tensor.name) + " give " +
+                        plural(widths[i], "number") + " a sample, and the model takes " +
+                        std::to_string(plan.width(i)),
+                    "leave the model's size out, or change [data.columns]");
+  }
+}
+
+}  // namespace troika

@@ -1,0 +1,106 @@
+#include <fnmatch.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/data/sources/table/arrow_library.h>
+#include <troika/data/sources/table/table_files.h>
+#include <troika/storage/keep_line.h>
+#include <troika/storage/object_store.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace troika {
+namespace {
+
+// "data" becomes "data/**" where it is a folder.
+std::string with_files_of_folder(std::string pattern) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(pattern, error)) return pattern;
+  while (pattern.size() > 1 && pattern.ends_with('/')) pattern.pop_back();
+  return pattern + "/**";
+}
+
+// Whether a name below the part without wildcards begins with '_'.
+bool is_hidden(std::string_view path, std::string_view pattern) {
+  const std::size_t wildcard = pattern.find_first_of("*?[");
+  if (wildcard == std::string_view::npos) return false;
+  const std::size_t slash = pattern.rfind('/', wildcard);
+  const std::size_t below = slash == std::string_view::npos ? 0 : slash;
+  if (pattern.substr(below).find("/_") != std::string_view::npos || pattern.starts_with('_')) {
+    return false;  // it is asked for
+  }
+  const std::string_view found = path.substr(std::min(below, path.size()));
+  return found.starts_with('_') || found.find("/_") != std::string_view::npos;
+}
+
+// Whether `*` and `?` match within names, and `**` any number of folders.
+bool matches(std::string_view path, std::string_view pattern) {
+  const std::size_t end = std::min(pattern.find('/'), pattern.size());
+  const std::string segment(pattern.substr(0, end));
+  const bool is_last = end == pattern.size();
+  if (segment == "**") {
+    if (is_last || matches(path, pattern.substr(end + 1))) return true;
+    const std::size_t slash = path.find('/');
+    return slash != std::string_view::npos && matches(path.substr(slash + 1), pattern);
+  }
+  const std::size_t slash = std::min(path.find('/'), path.size());
+  const std::string name(path.substr(0, slash));
+  if (::fnmatch(segment.c_str(), name.c_str(), FNM_PERIOD) != 0) return false;
+  if (is_last || slash == path.size()) return is_last && slash == path.size();
+  return matches(path.substr(slash + 1), pattern.substr(end + 1));
+}
+
+// Files of an object store. A '?' begins the store's options, so globs have '*' and '[...]'.
+void find_remote(const std::string& pattern, std::vector<FoundFile>& all) {
+  const std::size_t query = std::min(pattern.find('?'), pattern.size());
+  const std::string glob = pattern.substr(0, query);
+  const std::size_t wildcard = glob.find_first_of("*[");
+  const std::string below = glob.substr(0, glob.rfind('/', wildcard));
+  const std::string base = wildcard == std::string::npos ? glob : below;
+  std::string reason;
+  const std::size_t before = all.size();
+  const auto take = [&](std::string_view uri, std::int64_t bytes) {
+    const bool is_meant = wildcard == std::string::npos || matches(uri, glob);
+    const std::string_view rest = uri.substr(std::min(base.size(), uri.size()));
+    const bool hidden =
+        rest.find("/_") != std::string_view::npos || rest.find("/.") != std::string_view::npos;
+    if (bytes > 0 && is_meant && !hidden) all.push_back({std::string(uri), bytes});
+  };
+  if (!arrow_library().list(base + pattern.substr(query), take, keep_line(reason))) {
+    throw DataError("cannot list " + shown_path(glob) + ": " + reason, remote_hint(reason));
+  }
+  if (all.size() == before) {
+    throw DataError("no file matches " + shown_path(glob),
+                    "it has to lie below " + shown_path(base));
+  }
+}
+
+}  // namespace
+
+std::vector<FoundFile> find_table_files(std::span<const std::string> patterns) {
+  fit_arrow_threads();
+  std::vector<std::string> globs;
+  std::vector<FoundFile> all;
+  for (const std::string& pattern : patterns) {
+    if (is_remote(pattern)) {
+      find_remote(pattern, all);
+    } else {
+      globs.push_back(with_files_of_folder(pattern));
+    }
+  }
+  const FileSearch search = find_files(globs);
+  for (std::size_t i = 0; i < globs.size(); ++i) {
+    for (const FoundFile& file : search.files[i]) {
+      if (!is_hidden(file.path, globs[i])) all.push_back(file);
+    }
+  }
+  if (all.empty()) {
+    throw DataError("every file that " + shown_path(patterns.front()) +
+                        " matches has a name that begins with '_'",
+                    "such files are no data; a path without wildcards reads one");
+  }
+  std::ranges::sort(all, {}, &FoundFile::path);
+  return all;
+}
+
+}  // namespace troika

@@ -1,0 +1,80 @@
+#include <troika/data/sources/table/options.h>
+
+#include <array>
+
+namespace troika {
+
+template <>
+std::span<const std::string_view> names_of<ColumnUse>() {
+  static constexpr auto kNames = std::to_array<std::string_view>(
+      {"number", "category", "label", "tensor", "image", "text", "weight"});
+  return kNames;
+}
+
+template <>
+std::span<const std::string_view> names_of<Normalise>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"none", "standard", "min_max"});
+  return kNames;
+}
+
+template <>
+std::span<const std::string_view> names_of<Missing>() {
+  static constexpr auto kNames =
+      std::to_array<std::string_view>({"error", "mean", "zero", "skip_row"});
+  return kNames;
+}
+
+template <>
+std::span<const std::string_view> names_of<Encode>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"one_hot", "index", "hash"});
+  return kNames;
+}
+
+template <>
+std::span<const std::string_view> names_of<OnBadRow>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"stop", "skip"});
+  return kNames;
+}
+
+namespace {
+
+// clang-format off
+std::vector<Key> column_keys() {
+  using O = ColumnOptions;
+  using K = KeysOf<O>;
+  std::vector<Key> keys = {
+      K::choice<&O::as>("as", "what the column is").required(),
+      K::text<&O::into>("into", "the model's tensor that it is a part of; auto: the first input, or the target for a label"),
+      K::choice<&O::normalise>("normalise", "of numbers: mean 0 and deviation 1, or into [0, 1], over the training side"),
+      K::choice<&O::missing>("missing", "where a row has no value"),
+      K::choice<&O::encode>("encode", "of categories; hash also of text, whose words then need no tokenizer"),
+      K::integer<&O::size>("size", {0, 10'000'000}, "of categories: buckets of hash, most words of the others; 0: as many as there are. Of text with hash: the number of ids. Of images: height and width; 0: what the model takes, or those of the first"),
+      K::integer<&O::length>("length", {0, 10'000'000}, "of text: token ids a row, cut or filled up with 0; 0: as many as the tensor has"),
+      K::text<&O::tokenizer>("tokenizer", "of text: \"bytes\", or the path of a SentencePiece model"),
+      K::text<&O::root>("root", "of images given as paths: the folder where these start; auto: that of the table's file"),
+  };
+  for (const Key& key : image_keys<O>()) keys.push_back(key);
+  return keys;
+}
+
+}  // namespace
+
+std::vector<Key> table_keys() {
+  using O = TableOptions;
+  using K = KeysOf<O>;
+  return {
+      K::texts<&O::files>("files", "Parquet, CSV (also gzip, zstd) and Arrow IPC: paths, folders and globs, `**` descends; relative to the current folder"),
+      K::texts<&O::held_out_files>("held_out_files", "files of the held-out side; []: it is a part of `files`"),
+      K::named_tables<&O::columns>("columns", column_keys, "NAME = { as = \"number\" }: columns of the files, or globs"),
+      K::number<&O::held_out_fraction>("held_out_fraction", ranges::kBelowOne, "rows kept for evaluation, chosen by hash, where nothing else chooses them"),
+      K::text<&O::split_column>("split_column", "a column that says the side of a row: \"train\" or 0 and false, \"validation\", \"test\" or 1 and true; other words leave it out"),
+      K::conditions<&O::filter>("filter", "rows that are used: all of [COLUMN, RELATION, VALUE], with =, !=, <, <=, >, >=, in, not in"),
+      K::choice<&O::on_bad_row>("on_bad_row", "where a row has a value that cannot be used"),
+      K::text<&O::delimiter>("delimiter", "what separates the values of text, one character; auto: a tab in *.tsv, else a comma"),
+      K::boolean<&O::balance_classes>("balance_classes", "train on each class equally often, however many rows it has"),
+      K::integer<&O::cache_mb>("cache_mb", {1, 1'000'000}, "row groups that a rank keeps decoded; rows are shuffled among as many as half of it holds"),
+  };
+}
+// clang-format on
+
+}  // namespace troika

@@ -1,0 +1,80 @@
+// The keys of [data] with kind = "table".
+#pragma once
+
+#include <troika/config/key.h>
+#include <troika/data/images/image_options.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+enum class ColumnUse { kNumber, kCategory, kLabel, kTensor, kImage, kText, kWeight };
+enum class Normalise { kNone, kStandard, kMinMax };
+enum class Missing { kError, kMean, kZero, kSkipRow };
+enum class Encode { kOneHot, kIndex, kHash };
+
+template <>
+std::span<const std::string_view> names_of<ColumnUse>();
+template <>
+std::span<const std::string_view> names_of<Normalise>();
+template <>
+std::span<const std::string_view> names_of<Missing>();
+template <>
+std::span<const std::string_view> names_of<Encode>();
+
+// Stands for the model's first input, or for its target where the column is a label.
+inline constexpr const char* kAutoInto = "auto";
+
+// Follows the name of a text's tensor in that of its mask.
+inline constexpr const char* kMaskSuffix = ".mask";
+
+// Stands for no column.
+inline constexpr const char* kNoColumn = "none";
+
+// Stands for a tab in files that are called *.tsv, and for a comma in others.
+inline constexpr const char* kAutoDelimiter = "auto";
+
+// Stands for the folder of the table's file.
+inline constexpr const char* kAutoRoot = "auto";
+
+// One table of [data.columns]. Its name is a column's, or a glob for columns not named otherwise.
+// Its size is that of an image, or of the words of a category.
+struct ColumnOptions : ImageOptions {
+  std::string name;
+  ColumnUse as = ColumnUse::kNumber;
+  std::string into = kAutoInto;
+  Normalise normalise = Normalise::kNone;
+  Missing missing = Missing::kError;
+  Encode encode = Encode::kOneHot;
+  std::string root = kAutoRoot;
+  std::int64_t length = 0;
+  std::string tokenizer = "bytes";
+
+  bool operator==(const ColumnOptions&) const = default;
+};
+
+enum class OnBadRow { kStop, kSkip };
+
+template <>
+std::span<const std::string_view> names_of<OnBadRow>();
+
+struct TableOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> held_out_files;
+  std::vector<ColumnOptions> columns;
+  std::vector<Condition> filter;
+  double held_out_fraction = 0.1;
+  std::string split_column = kNoColumn;
+  OnBadRow on_bad_row = OnBadRow::kStop;
+  std::string delimiter = kAutoDelimiter;
+  bool balance_classes = false;
+  std::int64_t cache_mb = 128;
+
+  bool operator==(const TableOptions&) const = default;
+};
+
+[[nodiscard]] std::vector<Key> table_keys();
+
+}  // namespace troika

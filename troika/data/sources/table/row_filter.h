@@ -1,0 +1,29 @@
+// Internal: the conditions of data.filter, and the words of data.split_column.
+#pragma once
+
+#include <troika/data/sources/table/cell.h>
+#include <troika/data/sources/table/options.h>
+#include <troika/data/sources/table/table_rows.h>
+
+#include <optional>
+#include <string>
+
+namespace troika {
+
+// Says why a condition cannot be asked; empty where it can.
+[[nodiscard]] std::string refusal_of(const Condition& condition);
+
+// Throws DataError where a column of this type cannot be compared with the condition's values.
+void check_condition(const Condition& condition, const TableColumn& column);
+
+// Returns whether a row meets the condition. One without a value never does.
+[[nodiscard]] bool meets(const Condition& condition, const Cell& cell);
+
+// Throws DataError where values of this column cannot name a side.
+void check_split_column(const TableColumn& column);
+
+// Returns the side that the value of a split column names: "train", "validation" and "test", or 0
+// and 1. Anything else names none.
+[[nodiscard]] RowSide named_side(const Cell& cell);
+
+}  // namespace troika

@@ -1,0 +1,251 @@
+#include <troika/base/text.h>
+#include <troika/data/sources/table/column_plan.h>
+#include <troika/data/sources/table/options.h>
+#include <troika/data/sources/table/row_filter.h>
+#include <troika/data/sources/table/table.h>
+#include <troika/data/sources/table/table_dataset.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace troika {
+namespace {
+
+class TableKind final : public Declared<DataKind, TableOptions> {
+ public:
+  TableKind() : Declared("table", table_keys()) {}
+
+  void check(const Options& options, const Origins& origins) const override {
+    for (const ColumnOptions& column : options.as<TableOptions>().columns) {
+      const std::string refusal = refusal_of(column);
+      if (!refusal.empty())
+        origins.fail({"data.columns"}, "columns." + column.name + ": " + refusal);
+    }
+    const std::string& delimiter = options.as<TableOptions>().delimiter;
+    if (delimiter != kAutoDelimiter && delimiter.size() != 1) {
+      origins.fail({"data.delimiter"},
+                   "delimiter: " + quote(delimiter) + " is not one character of ASCII",
+                   "as in delimiter = \";\", or \"\\t\" for a tab");
+    }
+    for (const Condition& condition : options.as<TableOptions>().filter) {
+      const std::string refusal = troika::refusal_of(condition);
+      if (!refusal.empty()) origins.fail({"data.filter"}, refusal);
+    }
+  }
+
+  void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
+                   const Origins& origins) const override {
+    const auto& table = options.as<TableOptions>();
+    if (table.columns.empty()) return;  // check_ready() tells
+    check_weights(table, sample, model, origins);
+    check_balance(table, sample, origins);
+    for (const ColumnOptions& column : table.columns) {
+      if (column.as == ColumnUse::kWeight) continue;
+      check_target(column, sample, model, origins);
+      if (column.as == ColumnUse::kImage) check_image(column, sample, model, origins);
+    }
+    for (const TensorSpec& tensor : sample.tensors) {
+      if (tensor.optional || is_given(table, sample, tensor)) continue;
+      const bool is_target = tensor.role == TensorRole::kTarget;
+      origins.fail({"data.columns"},
+                   "no column goes into " + quote(tensor.name) + ", which kind = \"" +
+                       std::string(model) + "\" takes",
+                   is_target ? "as in NAME = { as = \"label\" }"
+                             : "as in NAME = { as = \"number\", into = \"" + tensor.name + "\" }");
+    }
+  }
+
+  void check_ready(const Options& options, const Origins& origins) const override {
+    const auto& table = options.as<TableOptions>();
+    if (table.files.empty()) {
+      origins.fail({"data.files"}, "files is empty, and kind = \"table\" reads from them",
+                   "as in files = [\"data/*.parquet\"]");
+    }
+    if (table.columns.empty()) {
+      origins.fail(
+          {"data.columns"}, "columns is empty: kind = \"table\" has to be told what they are",
+          "as in [data.columns] with \"*\" = { as = \"number\" } and y = { as = \"label\" }");
+    }
+  }
+
+  [[nodiscard]] std::int64_t max_held_out_samples(const Options& options) const override {
+    const auto& table = options.as<TableOptions>();
+    const bool none = table.held_out_fraction == 0 && table.held_out_files.empty() &&
+                      table.split_column == kNoColumn;
+    return none ? 0 : kUnlimited;
+  }
+
+  [[nodiscard]] bool gives(const Options& options, const TensorSpec& optional) const override {
+    return std::ranges::any_of(options.as<TableOptions>().columns, [&](const ColumnOptions& each) {
+      return each.into == optional.name ||
+             (each.as == ColumnUse::kWeight && optional.name == kSampleWeights);
+    });
+  }
+
+  [[nodiscard]] std::optional<SampleSpec> describe(const Options& options, const SampleSpec& sample,
+                                                   const Origins& origins) const override {
+    check_ready(options, origins);
+    check(options, origins);
+    check_model(options, sample, "", origins);
+    SampleSpec described = sample;
+    described.tensors = OpenTable(options.as<TableOptions>(), sample, Lesson::kSizes).plan.tensors;
+    return described;
+  }
+
+  [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
+                                              std::uint64_t seed) const override {
+    return std::make_unique<TableDataset>(options.as<TableOptions>(), sample, seed);
+  }
+
+  [[nodiscard]] std::unique_ptr<Dataset> open_for_model(const Options& options,
+                                                        const SampleSpec& sample,
+                                                        std::uint64_t seed,
+                                                        const TrainedData& trained) const override {
+    if (trained.description.empty()) return open(options, sample, seed);
+    return std::make_unique<TableDataset>(options.as<TableOptions>(), sample, seed, &trained);
+  }
+
+  // What chose the rows of training is not asked of others.
+  [[nodiscard]] Options on_files(const Options& options,
+                                 const std::vector<std::string>& files) const override {
+    auto table = options.as<TableOptions>();
+    table.files = files;
+    table.held_out_files.clear();
+    table.filter.clear();
+    table.held_out_fraction = 0;
+    table.split_column = kNoColumn;
+    table.balance_classes = false;
+    return Options(table);
+  }
+
+ private:
+  // Why a table of [data.columns] says what cannot be; empty where it can.
+  static std::string refusal_of(const ColumnOptions& column) {
+    const bool number = column.as == ColumnUse::kNumber;
+    const bool category = column.as == ColumnUse::kCategory, text = column.as == ColumnUse::kText;
+    const bool weight = column.as == ColumnUse::kWeight;
+    const bool image = column.as == ColumnUse::kImage, hash = column.encode == Encode::kHash;
+    const std::string as = "as = \"" + std::string(name_of(column.as)) + "\"";
+    if (column.normalise != Normalise::kNone && !number)
+      return "normalise is for numbers, not for " + as;
+    if (column.missing == Missing::kMean && !number)
+      return "missing = \"mean\" is for numbers, not for " + as;
+    if (column.missing == Missing::kZero && !number && !category && !text && !weight) {
+      return "missing = \"zero\" is for numbers, categories, text and weights, not for " + as;
+    }
+    if (weight && column.into != kAutoInto) return "into is not for " + as + ": the loss takes it";
+    if (!category && !(text && hash) &&
+        (column.encode != Encode::kOneHot || (column.size > 0 && !image))) {
+      return "encode and size are for categories, not for " + as +
+             (text ? ", which has encode = \"hash\" alone" : "");
+    }
+    if (!text && (column.length > 0 || column.tokenizer != ColumnOptions().tokenizer)) {
+      return "length and tokenizer are for text, not for " + as;
+    }
+    if (image) return troika::refusal_of(static_cast<const ImageOptions&>(column));
+    ImageOptions plain;
+    plain.size = column.size;
+    if (static_cast<const ImageOptions&>(column) != plain || column.root != kAutoRoot) {
+      return "color, resize, crop, flip, mean, std and root are for images, not for " + as;
+    }
+    if (hash && column.size < (text ? 2 : 1)) {
+      return "encode = \"hash\" needs a size: the number of its buckets";
+    }
+    return "";
+  }
+
+  static void check_weights(const TableOptions& table, const SampleSpec& sample,
+                            std::string_view model, const Origins& origins) {
+    const auto is_weight = [](const ColumnOptions& each) { return each.as == ColumnUse::kWeight; };
+    const auto first = std::ranges::find_if(table.columns, is_weight);
+    if (first == table.columns.end()) return;
+    const auto tensor = std::ranges::find(sample.tensors, kSampleWeights, &TensorSpec::name);
+    if (tensor == sample.tensors.end() || !tensor->optional) {
+      origins.fail({"data.columns"},
+                   "columns." + first->name + ": as = \"weight\" weighs samples in a loss of " +
+                       "troika, and kind = \"" + std::string(model) + "\" has its own",
+                   "a loss of its own can take the column as a label");
+    }
+    const auto second = std::find_if(std::next(first), table.columns.end(), is_weight);
+    if (second == table.columns.end()) return;
+    origins.fail({"data.columns"}, "columns." + second->name + ": " + quote(first->name) +
+                                       " already says what a sample weighs");
+  }
+
+  static void check_balance(const TableOptions& table, const SampleSpec& sample,
+                            const Origins& origins) {
+    if (!table.balance_classes || label_type(sample.target()) != LabelType::kValue) return;
+    origins.fail({"data.balance_classes"},
+                 "balance_classes: " + quote(sample.target().name) + " has no classes",
+                 "loss = \"cross_entropy\" and \"binary_cross_entropy\" have them");
+  }
+
+  static void check_target(const ColumnOptions& column, const SampleSpec& sample,
+                           std::string_view model, const Origins& origins) {
+    if (column.into == kAutoInto) return check_text(column, sample.input(), origins);
+    const auto found = std::ranges::find(sample.tensors, column.into, &TensorSpec::name);
+    const std::string name = "columns." + column.name + ".into: ";
+    if (found == sample.tensors.end()) {
+      std::vector<std::string> names;
+      for (const TensorSpec& each : sample.tensors) names.push_back(each.name);
+      const auto near = nearest(column.into, names);
+      origins.fail({"data.columns"},
+                   name + "the model has no tensor " + quote(column.into) +
+                       (near ? "; did you mean " + quote(*near) + "?" : ""),
+                   "kind = \"" + std::string(model) + "\" has " + join(names, ", "));
+    }
+    const bool is_target = found->role == TensorRole::kTarget;
+    if (is_target == (column.as == ColumnUse::kLabel)) return check_text(column, *found, origins);
+    origins.fail({"data.columns"}, name + quote(column.into) +
+                                       (is_target ? " is a target, which takes as = \"label\""
+                                                  : " is no target: as = \"label\" is for those"));
+  }
+
+  // An image is all of a tensor that has channels, rows and columns.
+  static void check_image(const ColumnOptions& column, const SampleSpec& sample,
+                          std::string_view model, const Origins& origins) {
+    const TensorSpec& tensor =
+        column.into == kAutoInto
+            ? sample.input()
+            : *std::ranges::find(sample.tensors, column.into, &TensorSpec::name);
+    const std::string name = "columns." + column.name + ": ";
+    if (!isFloatingType(tensor.dtype) || tensor.shape.size() != 3) {
+      origins.fail(
+          {"data.columns"},
+          name + quote(tensor.name) + " of kind = \"" + std::string(model) + "\" is no image",
+          "kind = \"resnet\" takes images, as do networks of your own");
+    }
+    const std::string refusal =
+        troika::refusal_of(static_cast<const ImageOptions&>(column), tensor.shape);
+    if (!refusal.empty()) origins.fail({"data.columns"}, name + refusal);
+  }
+
+  // Token ids are whole numbers.
+  static void check_text(const ColumnOptions& column, const TensorSpec& tensor,
+                         const Origins& origins) {
+    if (column.as != ColumnUse::kText || !isFloatingType(tensor.dtype)) return;
+    origins.fail(
+        {"data.columns"},
+        "columns." + column.name + ": as = \"text\" gives token ids, and " + quote(tensor.name) +
+            " takes numbers",
+        "as in [model] inputs = { " + tensor.name + " = { shape = [64], dtype = \"int64\" } }");
+  }
+
+  static bool is_given(const TableOptions& table, const SampleSpec& sample,
+                       const TensorSpec& tensor) {
+    return std::ranges::any_of(table.columns, [&](const ColumnOptions& column) {
+      const std::string into(name_of_tensor(column, sample));
+      const bool is_mask = column.as == ColumnUse::kText && tensor.name == into + kMaskSuffix;
+      return tensor.name == into || is_mask;
+    });
+  }
+};
+
+}  // namespace
+
+const DataKind& table_kind() {
+  static const TableKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

@@ -1,0 +1,340 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/hash.h>
+#include <troika/base/random.h>
+#include <troika/base/text.h>
+#include <troika/data/sources/table/row_screen.h>
+#include <troika/data/sources/table/table_dataset.h>
+#include <troika/data/sources/table/table_description.h>
+#include <troika/data/sources/text/text_documents.h>
+#include <troika/storage/object_store.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace troika {
+namespace {
+
+// Held-out samples come in one order, whatever the run's seed.
+constexpr std::uint64_t kHeldOutOrderSeed = 0;
+
+constexpr std::string_view kTrainedHint = "--set data.on_bad_row=skip leaves such rows out";
+
+// The files of the held-out side come after the others.
+std::vector<FoundFile> all_files(const TableOptions& options) {
+  std::vector<FoundFile> all = find_table_files(options.files);
+  if (options.held_out_files.empty()) return all;
+  for (FoundFile& file : find_table_files(options.held_out_files)) {
+    if (std::ranges::count(all, file) > 0) {
+      throw DataError(shown_path(file.path) + " is in data.files and in data.held_out_files",
+                      "a file belongs to one side");
+    }
+    all.push_back(std::move(file));
+  }
+  return all;
+}
+
+char delimiter_of(const TableOptions& options) {
+  return options.delimiter == kAutoDelimiter ? '\0' : options.delimiter.front();
+}
+
+// Rows are drawn where nothing names their side.
+double drawn_fraction(const TableOptions& options) {
+  const bool named = !options.held_out_files.empty() || options.split_column != kNoColumn;
+  return named ? 0 : options.held_out_fraction;
+}
+
+// The type that the cache keeps; samples get the model's.
+at::ScalarType kept_type(at::ScalarType wanted) {
+  if (wanted == at::kDouble || wanted == at::kLong) return wanted;
+  return isFloatingType(wanted) ? at::kFloat : at::kLong;
+}
+
+std::string fingerprint_of(const OpenTable& table) {
+  ContentHash hash;
+  const auto add = [&hash](auto number) { hash.update(std::to_string(number) + " "); };
+  for (const FoundFile& file : table.files.files()) {
+    add(file.size);
+    if (!is_remote(file.path)) add(keys_of(std::span(&file, 1)).front());
+  }
+  for (const RowGroup& group : table.files.groups()) add(group.rows);
+  for (const Split split : {Split::kTrain, Split::kHeldOut}) add(table.rows.total(split));
+  hash.update(table.plan.describe());
+  return hex(hash.digest());
+}
+
+// The bytes that the files have for a row, where they hold images.
+std::int64_t stored_image_bytes(const OpenTable& table) {
+  const bool stored = std::ranges::any_of(table.plan.columns, [&](const PlannedColumn& column) {
+    return column.options.as == ColumnUse::kImage && !holds_paths(column, table.files);
+  });
+  if (!stored) return 0;
+  std::int64_t bytes = 0;
+  for (const FoundFile& file : table.files.files()) bytes += file.size;
+  return bytes / table.files.rows();
+}
+
+// Copies a row of a cached tensor into each sample's.
+class Gather {
+ public:
+  Gather(GroupCache& cache, std::vector<at::Tensor> out) : cache_(cache), out_(std::move(out)) {}
+
+  // Returns the row's number in the table, where the cache knows it.
+  std::int64_t copy(const RowPlace& from, std::int64_t source, std::int64_t to) {
+    const DecodedGroup& group = group_of(from.group);
+    const std::int64_t row = group.row(source, from.row);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const at::Tensor& rows = group.tensors[i];
+      const std::size_t bytes = static_cast<std::size_t>(rows.size(1)) * rows.element_size();
+      std::memcpy(
+          static_cast<char*>(out_[i].mutable_data_ptr()) + static_cast<std::size_t>(to) * bytes,
+          static_cast<const char*>(rows.const_data_ptr()) + static_cast<std::size_t>(row) * bytes,
+          bytes);
+    }
+    return group.numbers.empty() ? -1 : group.numbers[static_cast<std::size_t>(row)];
+  }
+
+ private:
+  const DecodedGroup& group_of(std::size_t group) {
+    for (const auto& [known, rows] : used_) {
+      if (known == group) return *rows;
+    }
+    return *used_.emplace_back(group, cache_.get(group)).second;
+  }
+
+  GroupCache& cache_;
+  std::vector<at::Tensor> out_;
+  std::vector<std::pair<std::size_t, std::shared_ptr<const DecodedGroup>>> used_;
+};
+
+}  // namespace
+
+OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson)
+    : files(all_files(options), delimiter_of(options)),
+      rows(files.groups(), drawn_fraction(options)),
+      plan(plan_columns(files, options, sample)) {
+  choose_rows(options);
+  if (rows.total(Split::kTrain) == 0) {
+    std::string hint = "set data.held_out_fraction lower, or to 0";
+    if (drawn_fraction(options) == 0) hint = "check what is held out, and what data.filter leaves";
+    if (!options.filter.empty()) hint = "check data.filter: rows without a value meet no condition";
+    for (const std::string& each : warnings) hint = each;
+    throw DataError("no row is left to train on: all " + std::to_string(files.rows()) +
+                        " are held out or left out",
+                    hint);
+  }
+  learn_columns(plan, files, rows, lesson);
+  learn_images(plan, files, rows, lesson, *workers);
+  lay_out_columns(plan);
+  target_names = plan.target_names();
+}
+
+OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
+                     const TrainedData& trained)
+    : files(all_files(options), delimiter_of(options)),
+      rows(files.groups(), drawn_fraction(options)),
+      plan(read_description(trained.description, sample)),
+      target_names(plan.target_names()) {
+  if (trained.use == SampleUse::kPredict) {
+    std::erase_if(plan.columns, [](const PlannedColumn& each) {
+      return each.options.as == ColumnUse::kLabel || each.options.as == ColumnUse::kWeight;
+    });
+  }
+  find_described_columns(plan, files);
+  choose_rows(options);
+}
+
+void OpenTable::choose_rows(const TableOptions& options) {
+  if (!options.held_out_files.empty()) {
+    const std::size_t first = find_table_files(options.files).size();
+    for (std::size_t group = 0; group < files.groups().size(); ++group) {
+      if (files.groups()[group].file >= first) rows.mark_group(group, RowSide::kHeldOut);
+    }
+    rows.count();
+  }
+  warnings = screen_rows(rows, files, plan, options);
+}
+
+TableDataset::TableDataset(const TableOptions& options, const SampleSpec& sample,
+                           std::uint64_t seed, const TrainedData* trained)
+    : table_(trained != nullptr ? OpenTable(options, sample, *trained)
+                                : OpenTable(options, sample, Lesson::kAll)),
+      fingerprint_(fingerprint_of(table_)),
+      warnings_(table_.warnings) {
+  if (trained != nullptr) {
+    in_order_ = trained->use == SampleUse::kPredict;
+    hint_ = kTrainedHint;
+  }
+  for (const PlannedColumn& column : table_.plan.columns) {
+    encoders_.emplace_back(column, table_.plan.tensors[column.tensor]);
+  }
+  for (std::size_t i = 0; i < table_.plan.columns.size(); ++i) {
+    const PlannedColumn& column = table_.plan.columns[i];
+    if (column.options.as != ColumnUse::kImage) continue;
+    const std::uint64_t key = stream_key(seed, "data.table.draw." + column.column.name);
+    images_.emplace_back(table_.plan, i, table_.files, key);
+  }
+  const std::int64_t cache_bytes = options.cache_mb << 20;
+  if (options.balance_classes && trained == nullptr && table_.rows.total(Split::kTrain) > 0) {
+    classes_.emplace(table_.plan, table_.files, table_.rows);
+  }
+  train_ = open_side(Split::kTrain, seed, cache_bytes);
+  held_out_ = open_side(Split::kHeldOut, kHeldOutOrderSeed, cache_bytes / 4);
+  if (held_out_ || drawn_fraction(options) <= 0) return;
+  warnings_.push_back("no row is held out: data.held_out_fraction is too small for " +
+                      plural(table_.files.rows(), "row") + ", so evaluation is off");
+}
+
+std::unique_ptr<TableDataset::Side> TableDataset::open_side(Split split, std::uint64_t seed,
+                                                            std::int64_t cache_bytes) const {
+  if (table_.rows.total(split) == 0) return nullptr;
+  const bool trains = split == Split::kTrain;
+  const std::uint64_t key = stream_key(seed, trains ? "data.table.train" : "data.table.held_out");
+  // Half of the cache: at the end of a window the next one comes in.
+  const std::int64_t sample_bytes = table_.plan.sample_bytes() + stored_image_bytes(table_);
+  const std::int64_t window_rows = cache_bytes / 2 / std::max<std::int64_t>(1, sample_bytes);
+  // A group that is larger would drive out the one that is read.
+  const bool two_fit = std::ranges::max(table_.rows.counts(split)) <= window_rows;
+  // An aggregate whose members cannot be moved. NOLINTBEGIN(modernize-make-unique)
+  return std::unique_ptr<Side>(new Side{
+      trains && classes_ ? SideOrder(key, classes_->counts(), window_rows)
+                         : SideOrder(key, table_.rows.counts(split), window_rows),
+      GroupCache(cache_bytes, [this, split](std::size_t group) { return decode(group, split); }),
+      trains && two_fit && !in_order_});
+  // NOLINTEND(modernize-make-unique)
+}
+
+std::int64_t TableDataset::samples(Split split) const {
+  return table_.rows.total(split);
+}
+
+SampleRef TableDataset::at(Split split, std::int64_t ordinal) const {
+  check(split == Split::kTrain || ordinal < samples(split), "a held-out sample that is not there");
+  if (in_order_) return {.index = ordinal, .ordinal = ordinal};
+  return side(split).order.at(ordinal);
+}
+
+DecodedGroup TableDataset::decode(std::size_t group, Split split) const {
+  const TablePlan& plan = table_.plan;
+  const std::vector<std::int64_t> slots = table_.rows.slots(group, split);
+  DecodedGroup decoded;
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const auto writes = [i](const PlannedColumn& each) {
+      return each.tensor == i || each.mask == i;
+    };
+    const std::array<std::int64_t, 2> shape = {table_.rows.counts(split)[group],
+                                               plan.kept_width(i)};
+    const at::ScalarType type = kept_type(plan.tensors[i].dtype);
+    const bool is_written = std::ranges::any_of(plan.columns, writes);
+    decoded.tensors.push_back(is_written ? at::empty(shape, type) : at::zeros(shape, type));
+  }
+  for (std::size_t row = 0; in_order_ && row < slots.size(); ++row) {
+    const std::int64_t first = table_.files.groups()[group].first_row;
+    if (slots[row] >= 0) decoded.numbers.push_back(first + static_cast<std::int64_t>(row));
+  }
+  const std::vector<std::string> names = plan.names();
+  decoded.images.resize(images_.size());
+  table_.files.read(group, names, [&](std::size_t column, const Values& values) {
+    if (const ImageColumn* images = image_column(column)) {
+      images->keep(values, slots, decoded.images[static_cast<std::size_t>(images - images_.data())],
+                   complaint_of(table_.files, group, names[column]));
+      return;
+    }
+    const PlannedColumn& planned = plan.columns[column];
+    encoders_[column].encode(values, slots, decoded.tensors[planned.tensor],
+                             complaint_of(table_.files, group, names[column], hint_),
+                             planned.mask ? decoded.tensors[*planned.mask] : at::Tensor());
+  });
+  if (classes_ && split == Split::kTrain) {
+    decoded.rows_of_classes = classes_->rows_of(decoded.tensors[classes_->tensor()]);
+  }
+  return decoded;
+}
+
+void TableDataset::read_ahead(Side& side, const SampleRef& sample) const {
+  if (!side.reads_ahead) return;
+  const std::int64_t window = side.order.window_of(sample);
+  if (side.read_ahead_of.exchange(window) == window) return;
+  side.cache.prefetch(side.order.next_groups(sample));
+}
+
+Microbatch TableDataset::microbatch(Split split, std::span<const SampleRef> samples,
+                                    std::int64_t step) const {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  Microbatch batch;
+  batch.step = step;
+  batch.valid = count;
+  batch.sample_ids = at::empty({count}, at::kLong);
+  const std::vector<TensorSpec>& specs = table_.plan.tensors;
+  std::vector<at::Tensor> rows;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    rows.push_back(at::empty({count, table_.plan.width(i)}, kept_type(specs[i].dtype)));
+  }
+  Gather gather(side(split).cache, rows);
+  auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const SampleRef& sample = samples[static_cast<std::size_t>(i)];
+    const std::int64_t number = gather.copy(side(split).order.place(sample), sample.source, i);
+    ids[i] = in_order_ ? number : sample.ordinal;
+  }
+  if (count > 0) read_ahead(side(split), samples.back());
+  if (!images_.empty()) read_images(split, samples, step, rows);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    std::vector<std::int64_t> shape = specs[i].shape;
+    shape.insert(shape.begin(), count);
+    batch.tensors.add(specs[i].name, rows[i].view(shape).to(specs[i].dtype));
+  }
+  return batch;
+}
+
+const ImageColumn* TableDataset::image_column(std::size_t column) const {
+  const auto found = std::ranges::find(images_, column, &ImageColumn::index);
+  return found == images_.end() ? nullptr : &*found;
+}
+
+void TableDataset::read_images(Split split, std::span<const SampleRef> samples, std::int64_t step,
+                               std::span<const at::Tensor> out) const {
+  // Steps count from 1: what is asked for step 0 is not trained on.
+  const bool draws = split == Split::kTrain && step > 0;
+  std::vector<RowPlace> places;
+  std::vector<std::shared_ptr<const DecodedGroup>> groups;
+  for (const SampleRef& sample : samples) {
+    places.push_back(side(split).order.place(sample));
+    groups.push_back(side(split).cache.get(places.back().group));
+    places.back().row = groups.back()->row(sample.source, places.back().row);
+  }
+  for (std::size_t k = 0; k < images_.size(); ++k) {
+    const at::Tensor& tensor = out[images_[k].tensor()];
+    auto* const pixels = tensor.mutable_data_ptr<float>();
+    table_.workers->for_each(std::ssize(samples), [&](std::int64_t i) {
+      const auto sample = static_cast<std::size_t>(i);
+      images_[k].read(groups[sample]->images[k], places[sample].group, places[sample].row,
+                      draws ? std::optional(samples[sample].ordinal) : std::nullopt,
+                      pixels + i * tensor.size(1));
+    });
+  }
+}
+
+std::vector<std::string> TableDataset::notes() const {
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < encoders_.size(); ++i) {
+    const std::string note = encoders_[i].unknown_words().note(table_.plan.columns[i].column.name);
+    if (!note.empty()) notes.push_back(note);
+  }
+  return notes;
+}
+
+DatasetFacts TableDataset::facts() const {
+  DatasetFacts facts;
+  facts.rows = table_.rows.total(Split::kTrain) + table_.rows.total(Split::kHeldOut);
+  facts.held_out_rows = table_.rows.total(Split::kHeldOut);
+  return facts;
+}
+
+std::int64_t TableDataset::decoded_groups(Split split) const {
+  return side(split).cache.decoded();
+}
+
+}  // namespace troika

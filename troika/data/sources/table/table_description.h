@@ -1,0 +1,19 @@
+// Internal: what a run keeps of its table, as JSON: columns, statistics, words. Other tables are
+// encoded by it, so that a number means to the model what it meant in training.
+#pragma once
+
+#include <troika/data/sources/table/column_plan.h>
+
+#include <string_view>
+
+namespace troika {
+
+// Reads what TablePlan::describe() has returned, for a model that takes `sample`. Throws DataError
+// where it is damaged, or not of this model.
+[[nodiscard]] TablePlan read_description(std::string_view json, const SampleSpec& sample);
+
+// Finds the columns in the files of another table, by their names. Throws DataError naming a column
+// that is missing, or of another type than in training.
+void find_described_columns(const TablePlan& plan, const TableFiles& files);
+
+}  // namespace troika

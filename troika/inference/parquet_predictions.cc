@@ -1,0 +1,139 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/data/sources/table/arrow_library.h>
+#include <troika/inference/prediction_writer.h>
+#include <troika/storage/keep_line.h>
+
+#include <exception>
+#include <utility>
+
+namespace troika {
+namespace {
+
+using arrow_plugin::ValueType;
+
+// Some rows of predictions as the plug-in takes them, and what these point to.
+class ParquetRows {
+ public:
+  ParquetRows(std::span<const PredictedColumn> columns, std::span<const at::Tensor> rows) {
+    texts_.reserve(columns.size());
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i].type != at::kLong) {
+        add_numbers(rows[i]);
+      } else if (columns[i].words.empty()) {
+        add_integers(rows[i]);
+      } else {
+        add_words(rows[i], columns[i].words);
+      }
+    }
+  }
+
+  [[nodiscard]] std::span<const arrow_plugin::Values> values() const { return values_; }
+
+ private:
+  struct Text {
+    std::string text;
+    std::vector<std::int64_t> offsets = {0};
+  };
+
+  arrow_plugin::Values& add(ValueType type, std::int64_t rows) {
+    arrow_plugin::Values& values = values_.emplace_back();
+    values.type = type;
+    values.rows = rows;
+    return values;
+  }
+
+  void add_numbers(const at::Tensor& rows) {
+    const std::int64_t count = rows.size(0);
+    const at::Tensor by_title = rows.view({count, -1}).t().to(at::kDouble).contiguous();
+    kept_.push_back(by_title);
+    for (std::int64_t k = 0; k < by_title.size(0); ++k) {
+      add(ValueType::kNumber, count).numbers = {by_title.const_data_ptr<double>() + k * count,
+                                                static_cast<std::size_t>(count)};
+    }
+  }
+
+  void add_integers(const at::Tensor& rows) {
+    kept_.push_back(rows.contiguous());
+    add(ValueType::kInteger, rows.size(0)).integers = {kept_.back().const_data_ptr<std::int64_t>(),
+                                                       static_cast<std::size_t>(rows.size(0))};
+  }
+
+  void add_words(const at::Tensor& rows, const std::vector<std::string>& words) {
+    Text& room = texts_.emplace_back();
+    const at::Tensor numbers = rows.contiguous();
+    const auto* const number = numbers.const_data_ptr<std::int64_t>();
+    for (std::int64_t row = 0; row < numbers.size(0); ++row) {
+      room.text += words.at(static_cast<std::size_t>(number[row]));
+      room.offsets.push_back(std::ssize(room.text));
+    }
+    arrow_plugin::Values& values = add(ValueType::kText, rows.size(0));
+    values.text = room.text;
+    values.offsets = room.offsets;
+  }
+
+  std::vector<arrow_plugin::Values> values_;
+  std::vector<at::Tensor> kept_;
+  std::vector<Text> texts_;
+};
+
+class ParquetPredictions final : public PredictionWriter {
+ public:
+  ParquetPredictions(std::filesystem::path path, std::vector<PredictedColumn> columns)
+      : columns_(std::move(columns)), path_(std::move(path)), file_(path_) {
+    std::vector<arrow_plugin::Column> fields;
+    for (const PredictedColumn& each : columns_) {
+      const ValueType type = each.type != at::kLong ? ValueType::kNumber
+                             : each.words.empty()   ? ValueType::kInteger
+                                                    : ValueType::kText;
+      for (const std::string& title : each.titles) fields.push_back({title, type, {}, 1});
+    }
+    const auto take = [this](std::span<const std::byte> bytes) { return pass_on(bytes); };
+    writer_ = arrow_library().create(fields, take, keep_line(reason_));
+    if (!writer_) fail();
+  }
+
+  void write(std::span<const at::Tensor> columns) override {
+    const ParquetRows rows(columns_, columns);
+    if (!writer_->write(rows.values(), keep_line(reason_))) fail();
+  }
+
+  void commit() override {
+    if (!writer_->close(keep_line(reason_))) fail();
+    file_.commit();
+  }
+
+ private:
+  // No exception may pass through Arrow.
+  bool pass_on(std::span<const std::byte> bytes) {
+    try {
+      file_.write(bytes);
+      return true;
+    } catch (const StorageError&) {
+      failure_ = std::current_exception();
+      return false;
+    }
+  }
+
+  [[noreturn]] void fail() const {
+    if (failure_) std::rethrow_exception(failure_);
+    throw StorageError("cannot write " + shown_path(path_) + ": " + reason_);
+  }
+
+  std::vector<PredictedColumn> columns_;
+  std::filesystem::path path_;
+  AtomicFile file_;
+  std::exception_ptr failure_;
+  std::string reason_;
+  std::unique_ptr<arrow_plugin::Writer> writer_;  // gone first: it may still write
+};
+
+}  // namespace
+
+std::unique_ptr<PredictionWriter> create_parquet_predictions(const std::filesystem::path& path,
+                                                             std::vector<PredictedColumn> columns) {
+  return std::make_unique<ParquetPredictions>(path, std::move(columns));
+}
+
+}  // namespace troika

@@ -1,0 +1,249 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/data/kind.h>
+#include <troika/device/device.h>
+#include <troika/inference/predict.h>
+#include <troika/inference/prediction_writer.h>
+#include <troika/models/kind.h>
+#include <troika/train/metric_fold.h>
+#include <troika/train/run_folder.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace troika {
+namespace {
+
+constexpr std::string_view kPrecisionKey = "train.precision";
+
+// What the run has kept of its data; empty where nothing was learned from them.
+std::string description_of(const std::filesystem::path& run) {
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
+  const std::filesystem::path path = data_path(run);
+  return std::filesystem::exists(path) ? read_file(path, kMaxBytes) : "";
+}
+
+// The chosen samples of a run, microbatch by microbatch.
+class Samples {
+ public:
+  Samples(const PredictOptions& options, const Recipe& recipe, SampleUse use)
+      : options_(options),
+        recipe_(recipe),
+        dataset_(recipe.data.kind().open_for_model(
+            recipe.data.options(), traits_of(recipe.model).sample,
+            static_cast<std::uint64_t>(recipe.seed), {description_of(options.run), use})) {
+    const bool held_out = dataset_->samples(Split::kHeldOut) > 0;
+    const Side side = options.samples.side;
+    split_ = side == Side::kTrain || (side == Side::kAuto && !held_out) ? Split::kTrain
+                                                                        : Split::kHeldOut;
+    count_ = dataset_->samples(split_);
+    if (options.samples.limit) count_ = std::min(count_, *options.samples.limit);
+    if (count_ == kUnlimited) {
+      throw UsageError("data.kind = \"" + std::string(recipe.data.name()) + "\" never ends",
+                       "say how many samples: --samples 1000");
+    }
+    if (count_ == 0) {
+      throw DataError("there are no samples on the " +
+                          std::string(split_ == Split::kTrain ? "train" : "held-out") + " side",
+                      "data.held_out_fraction says how many are held out; --side chooses");
+    }
+  }
+
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] const Dataset& data() const { return *dataset_; }
+
+  // What the user should know of the data, once all samples are done.
+  [[nodiscard]] std::vector<std::string> messages() const {
+    std::vector<std::string> messages = dataset_->warnings();
+    for (std::string& note : dataset_->notes()) messages.push_back(std::move(note));
+    return messages;
+  }
+
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    const std::int64_t size = std::max<std::int64_t>(recipe_.train.micro_batch_size, kLeastChunk);
+    for (std::int64_t first = 0; first < count_; first += size) {
+      const IndexRange range{first, std::min(size, count_ - first)};
+      for (const Microbatch& each : build_microbatches(*dataset_, split_, range, size, 0)) {
+        visit(each);
+      }
+      if (options_.on_progress) options_.on_progress(range.first + range.count, count_);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLeastChunk = 64;
+
+  const PredictOptions& options_;
+  const Recipe& recipe_;
+  std::unique_ptr<Dataset> dataset_;
+  Split split_ = Split::kHeldOut;
+  std::int64_t count_ = 0;
+};
+
+// Throws UsageError naming a key that makes no difference here.
+void check_overrides(const std::vector<std::string>& overrides) {
+  for (const std::string& each : overrides) {
+    const std::string key = each.substr(0, each.find_first_of("= "));
+    if (key == "data" || key.starts_with("data.") || key == kPrecisionKey) continue;
+    throw UsageError("--set " + key + ": the model is trained, and takes keys of [data] and " +
+                         std::string(kPrecisionKey) + " alone",
+                     "--device says what to compute on; `troika train` trains another model");
+  }
+}
+
+TrainedModel model_for(const PredictOptions& options) {
+  const std::vector<std::string>& overrides = options.samples.overrides;
+  check_overrides(overrides);
+  std::optional<Precision> precision;
+  if (std::ranges::any_of(
+          overrides, [](const std::string& each) { return each.starts_with(kPrecisionKey); })) {
+    precision = recipe_of_run(options.run, overrides).train.precision;
+  }
+  return load_model(options.run, options.device, options.which, precision);
+}
+
+// The data of the run's recipe, changed as the user has asked.
+Recipe recipe_for(const PredictOptions& options, const TrainedModel& model) {
+  Recipe recipe = model.recipe();
+  recipe.data = recipe_of_run(options.run, options.samples.overrides).data;
+  if (!options.samples.files.empty()) {
+    recipe.data.options() =
+        recipe.data.kind().on_files(recipe.data.options(), options.samples.files);
+  }
+  recipe.data.kind().check_ready(recipe.data.options(), Origins());
+  return recipe;
+}
+
+// What the model says of some samples, column by column.
+struct Predictions {
+  std::vector<PredictedColumn> columns;
+  std::vector<at::Tensor> rows;
+
+  void add(PredictedColumn column, at::Tensor values) {
+    if (std::ranges::count(columns, column.name, &PredictedColumn::name) > 0) {
+      throw UsageError("two columns of the predictions would be called " + quote(column.name),
+                       "[model.outputs] names the others: give that one another name");
+    }
+    column.type = values.scalar_type();
+    columns.push_back(std::move(column));
+    rows.push_back(std::move(values));
+  }
+};
+
+// "probability_red", or the number of the output where the data have no name for it.
+std::vector<std::string> titles_of(const std::string& what, std::int64_t outputs,
+                                   std::span<const std::string> names) {
+  std::vector<std::string> titles;
+  for (std::int64_t k = 0; k < outputs; ++k) {
+    const bool named = outputs == std::ssize(names);
+    titles.push_back(what + "_" + (named ? names[static_cast<std::size_t>(k)] : std::to_string(k)));
+  }
+  return titles;
+}
+
+void add_outputs(Predictions& to, const at::Tensor& outputs, TargetMeaning meaning,
+                 const std::vector<std::string>& names) {
+  const std::int64_t count = outputs.size(1);
+  const auto add = [&](const std::string& what, const at::Tensor& values) {
+    to.add({.name = what, .titles = titles_of(what, count, names)}, values);
+  };
+  switch (meaning) {
+    case TargetMeaning::kClass: {
+      PredictedColumn column{.name = "class", .titles = {"class"}};
+      if (count == std::ssize(names)) column.words = names;
+      to.add(std::move(column), outputs.argmax(1));
+      return add("probability", outputs.softmax(1));
+    }
+    case TargetMeaning::kAnswers:
+      return add("probability", outputs.sigmoid());
+    case TargetMeaning::kValues:
+      return add("value", outputs.is_floating_point() ? outputs : outputs.to(at::kDouble));
+  }
+}
+
+// Adds an output that the loss does not take, under its own name.
+void add_other(Predictions& to, const std::string& name, const at::Tensor& output) {
+  const at::Tensor numbers = output.reshape({output.size(0), -1});
+  const bool one = numbers.size(1) == 1;
+  PredictedColumn column{.name = name,
+                         .titles = one ? std::vector{name} : titles_of(name, numbers.size(1), {})};
+  if (numbers.is_floating_point()) return to.add(std::move(column), numbers);
+  to.add(std::move(column), one ? numbers.flatten().to(at::kLong) : numbers.to(at::kDouble));
+}
+
+// What the first column of predictions is called.
+std::string name_of_ids(const Dataset& data) {
+  if (!data.sample_names().empty()) return "image";
+  return data.facts().rows > 0 ? "row" : "sample";
+}
+
+}  // namespace
+
+Predicted predict(const PredictOptions& options, const std::filesystem::path& path) {
+  check_prediction_path(path);
+  const TrainedModel model = model_for(options);
+  model.check_gives_outputs();
+  const Recipe recipe = recipe_for(options, model);
+  const Samples samples(options, recipe, SampleUse::kPredict);
+  const LossKind& loss = recipe.model.loss.kind();
+  const std::vector<TensorSpec> outputs = traits_of(recipe.model).output_tensors;
+  const std::vector<std::string> names = samples.data().target_names();
+  const std::string id = name_of_ids(samples.data());
+  std::unique_ptr<PredictionWriter> writer;
+  samples.for_each([&](const Microbatch& each) {
+    Predictions predictions;
+    predictions.add({.name = id, .titles = {id}}, each.sample_ids);
+    if (!writer) predictions.columns.front().words = samples.data().sample_names();
+    const std::vector<at::Tensor> given = model.judge(each).outputs;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const at::Tensor values = to_host(given[i]);
+      if (i > 0 || loss.is_of_model()) {
+        add_other(predictions, outputs[i].name, values);
+      } else {
+        add_outputs(predictions, values.reshape({values.size(0), -1}), loss.target_meaning(),
+                    names);
+      }
+    }
+    if (!writer) writer = create_predictions(path, predictions.columns, samples.count());
+    writer->write(predictions.rows);
+  });
+  writer->commit();
+  return {samples.count(), samples.messages()};
+}
+
+Evaluated evaluate(const PredictOptions& options) {
+  const TrainedModel model = model_for(options);
+  const Recipe recipe = recipe_for(options, model);
+  const Samples samples(options, recipe, SampleUse::kEvaluate);
+  const std::string target = traits_of(recipe.model).sample.target().name;
+  MetricFold metrics(recipe);
+  LossTerms loss;
+  samples.for_each([&](const Microbatch& each) {
+    TrainedModel::Judged judged = model.judge(each);
+    judged.loss.weigh_equally(each.valid);
+    loss.add(judged.loss);
+    if (judged.outputs.empty()) return;
+    const at::Tensor& outputs = judged.outputs.front();
+    metrics.add(outputs, to_device(each.tensors.at(target), outputs.device()));
+  });
+  Evaluated evaluated;
+  evaluated.samples = samples.count();
+  evaluated.warnings = samples.messages();
+  const double weight = loss.read_weight();
+  if (weight == 0) throw DataError("no target of these samples counts");
+  evaluated.loss = loss.read_sum() / weight;
+  if (const auto bytes = samples.data().bytes_per_token()) {
+    evaluated.bits_per_byte = evaluated.loss / std::log(2.0) / *bytes;
+  }
+  evaluated.metrics =
+      metrics.values(Group(), evaluated.loss, {"metrics", Deadline::in(Seconds(60))});
+  return evaluated;
+}
+
+}  // namespace troika

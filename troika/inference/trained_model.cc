@@ -1,0 +1,134 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/device/choose.h>
+#include <troika/device/device.h>
+#include <troika/inference/trained_model.h>
+#include <troika/models/kind.h>
+#include <troika/param/shape_text.h>
+#include <troika/train/model_part.h>
+#include <troika/train/precision.h>
+#include <troika/train/run_folder.h>
+#include <troika/train/saved_model.h>
+
+#include <algorithm>
+
+namespace troika {
+namespace {
+
+// One process holds all of it.
+Recipe on_one_rank(Recipe recipe) {
+  recipe.parallel = ParallelOptions();
+  recipe.parallel.data = 1;
+  return recipe;
+}
+
+}  // namespace
+
+struct TrainedModel::Impl {
+  Impl(const std::filesystem::path& run, const std::string& device, SavedModel which,
+       std::optional<Precision> precision)
+      : chosen(choose_device(device, {}, "device")), recipe(on_one_rank(recipe_of_run(run))) {
+    const auto path = which == SavedModel::kBest ? best_model_path(run) : model_path(run);
+    if (!std::filesystem::exists(path)) {
+      throw DataError("the run in " + shown_path(run) + " has no such model: " + shown_path(path) +
+                          " is missing",
+                      which == SavedModel::kBest
+                          ? "train.best_metric has a run keep the best one"
+                          : "a run saves its model when it ends; train it to the end");
+    }
+    if (which != SavedModel::kBest && std::filesystem::exists(run / "checkpoints")) {
+      warn_of_older_model(run);
+    }
+    recipe.model.kind().adapt_to_run(recipe.model.options(), path);
+    recipe.train.precision = resolve_precision(precision.value_or(recipe.train.precision), chosen);
+    ModelPlacement placement;
+    placement.device = chosen;
+    part.emplace(recipe, std::move(placement));
+    std::vector<NamedTensor> buffers;
+    for (const ModelPart::Buffer& each : part->buffers()) {
+      buffers.push_back({each.name, each.tensor});
+    }
+    load_parameters(path, part->arena(), buffers);
+  }
+
+  [[nodiscard]] Activation run(Microbatch samples) {
+    const at::NoGradGuard no_autograd;
+    Saved saved;
+    saved.mode = Mode::kEvaluate;
+    saved.wants_predictions = true;
+    saved.microbatch = to_device(std::move(samples), chosen);
+    UnitHooks hooks;
+    return part->stages().front()->forward({}, saved, hooks);
+  }
+
+  at::Device chosen;
+  Recipe recipe;
+  std::optional<ModelPart> part;
+};
+
+TrainedModel::TrainedModel(const std::filesystem::path& run, const std::string& device,
+                           SavedModel which, std::optional<Precision> precision)
+    : impl_(std::make_unique<Impl>(run, device, which, precision)) {}
+
+TrainedModel::~TrainedModel() = default;
+TrainedModel::TrainedModel(TrainedModel&&) noexcept = default;
+TrainedModel& TrainedModel::operator=(TrainedModel&&) noexcept = default;
+
+const Recipe& TrainedModel::recipe() const {
+  return impl_->recipe;
+}
+
+void TrainedModel::check_gives_outputs() const {
+  const ModelOptions& model = impl_->recipe.model;
+  const ModelTraits traits = traits_of(model);
+  if (!traits.has_own_loss && !traits.output_tensors.empty()) return;
+  throw UsageError("a model of kind = \"" + std::string(model.name()) +
+                       "\" with a loss of its own gives no outputs: there is nothing to predict",
+                   traits.sample.input().range > 0
+                       ? "`troika evaluate` says its loss, and `troika generate` samples text"
+                       : "`troika evaluate` says its loss; [model.outputs] names what else it "
+                         "returns");
+}
+
+at::Tensor TrainedModel::operator()(const TensorMap& inputs) const {
+  check_gives_outputs();
+  const SampleSpec sample = traits_of(impl_->recipe.model).sample;
+  Microbatch samples;
+  for (const TensorSpec& spec : sample.tensors) {
+    if (spec.optional) continue;
+    const std::int64_t count = samples.samples();
+    std::vector<std::int64_t> shape = spec.shape;
+    if (spec.role == TensorRole::kTarget) {  // the last unit computes a loss, which is not used
+      shape.insert(shape.begin(), count);
+      samples.tensors.add(spec.name, at::zeros(shape, spec.dtype));
+      continue;
+    }
+    const at::Tensor& given = inputs.at(spec.name);
+    shape.insert(shape.begin(), samples.tensors.empty() && given.dim() > 0 ? given.size(0) : count);
+    if (given.sizes() != at::IntArrayRef(shape)) {
+      throw UsageError("input " + quote(spec.name) + " is " + shape_text(given.sizes()) +
+                       ", and the model takes " + shape_text(shape));
+    }
+    samples.tensors.add(spec.name, given.to(spec.dtype));
+  }
+  samples.valid = samples.samples();
+  samples.sample_ids = at::arange(samples.samples(), at::kLong);
+  return to_host(judge(samples).outputs.front());
+}
+
+TrainedModel::Judged TrainedModel::judge(const Microbatch& samples) const {
+  Activation result = impl_->run(samples);
+  // A loss of the model's own, and what it weighs, are behind its outputs.
+  const std::size_t given = traits_of(impl_->recipe.model).output_tensors.size();
+  result.tensors.resize(std::min(result.tensors.size(), given));
+  return {std::move(result.tensors), std::move(result.loss)};
+}
+
+TrainedModel load_model(const std::filesystem::path& run, const std::string& device,
+                        SavedModel which, std::optional<Precision> precision) {
+  return {run, device, which, precision};
+}
+
+}  // namespace troika

@@ -1,0 +1,206 @@
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/models/torchscript/options.h>
+#include <troika/models/torchscript/script_loss.h>
+#include <troika/models/torchscript/torchscript.h>
+
+#include <algorithm>
+#include <array>
+
+namespace troika {
+
+template <>
+std::span<const std::string_view> names_of<ScriptDtype>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"float32", "int64"});
+  return kNames;
+}
+
+template <>
+std::span<const std::string_view> names_of<LossReduction>() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"mean", "sum"});
+  return kNames;
+}
+
+namespace {
+
+// clang-format off
+std::vector<Key> tensor_keys() {
+  using O = ScriptTensor;
+  using K = KeysOf<O>;
+  return {
+      K::integers<&O::shape>("shape", ranges::kSize, "of one sample; [] is a number"),
+      K::choice<&O::dtype>("dtype", "of its elements"),
+      K::integer<&O::classes>("classes", {0, ranges::kSize.max}, "> 0: whole numbers below it"),
+  };
+}
+
+std::vector<Key> torchscript_keys() {
+  using O = TorchscriptOptions;
+  using K = KeysOf<O>;
+  return {
+      K::text<&O::path>("path", "the file that torch.jit.save has written; relative to the current folder").required(),
+      K::text<&O::evaluation_path>("evaluation_path", "of a trace: the same module traced in eval mode; \"same\": the file itself"),
+      K::named_tables<&O::inputs>("inputs", tensor_keys, "what forward() takes, in its order: shape, dtype, classes").required(),
+      K::named_tables<&O::targets>("targets", tensor_keys, "what the loss takes: shape, dtype, classes. With loss = \"none\" forward() takes them behind its inputs").required(),
+      K::named_tables<&O::outputs>("outputs", tensor_keys, "what forward() returns, in its order; the loss takes the first. {}: what it takes"),
+      K::text<&O::loss_output>("loss_output", "with loss = \"none\": the one of `outputs` that is the loss of a microbatch, a number; first: the first"),
+      K::text<&O::weight_output>("weight_output", "with loss = \"none\": the one of `outputs` that says what a microbatch weighs, such as how many targets count; samples: how many samples it has"),
+      K::choice<&O::loss_reduction>("loss_reduction", "with loss = \"none\": the loss is the mean over the targets of a microbatch, or their sum"),
+      K::texts<&O::units>("units", "children of the module, by dotted names, that forward() calls one after the other, and \"flatten\"; pipelines are cut between them. []: the whole module is one unit"),
+  };
+}
+// clang-format on
+
+TensorSpec spec_of(const ScriptTensor& tensor, TensorRole role) {
+  TensorSpec spec;
+  spec.name = tensor.name;
+  spec.dtype = tensor.dtype == ScriptDtype::kInt64 ? at::kLong : at::kFloat;
+  spec.shape = tensor.shape;
+  spec.range = tensor.classes;
+  spec.range_key = "classes";
+  spec.role = role;
+  return spec;
+}
+
+// The numbers that the module gives for one sample.
+std::int64_t outputs_of(const TorchscriptOptions& model) {
+  if (model.targets.empty()) return 1;  // which is refused
+  const ScriptTensor& target = model.targets.front();
+  if (target.dtype == ScriptDtype::kInt64) return std::max<std::int64_t>(1, target.classes);
+  return target.shape.empty() ? 1 : target.shape.back();
+}
+
+class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
+ public:
+  TorchscriptKind() : Declared("torchscript", torchscript_keys()) {}
+
+  // Whole numbers with classes are int64, whether or not that was written.
+  void derive(Options& options, const Origins&) const override {
+    auto& model = options.as<TorchscriptOptions>();
+    for (std::vector<ScriptTensor>* tensors : {&model.inputs, &model.targets}) {
+      for (ScriptTensor& each : *tensors) {
+        if (each.classes > 0 && each.shape.empty()) each.dtype = ScriptDtype::kInt64;
+      }
+    }
+  }
+
+  void check(const Options& options, const Origins& origins) const override {
+    const auto& model = options.as<TorchscriptOptions>();
+    if (model.inputs.empty()) {
+      origins.fail({"model.inputs"}, "inputs: forward() takes at least one tensor",
+                   "as in inputs = { x = { shape = [20] } }");
+    }
+    if (model.targets.empty()) {
+      origins.fail({"model.targets"}, "targets: a sample has at least one",
+                   "as in targets = { y = { classes = 10 } }");
+    }
+    check_names(model, origins);
+  }
+
+  void check_loss(const Options& options, const LossOptions& loss,
+                  const Origins& origins) const override {
+    check_script_loss(options.as<TorchscriptOptions>(), loss, origins);
+  }
+
+  [[nodiscard]] std::vector<std::filesystem::path> files(const Options& options) const override {
+    const auto& model = options.as<TorchscriptOptions>();
+    std::vector<std::filesystem::path> files = {model.path};
+    if (model.evaluation_path != kSameFile) files.emplace_back(model.evaluation_path);
+    return files;
+  }
+
+  void check_ready(const Options& options, const LossOptions& loss,
+                   const Origins& origins) const override {
+    const auto& model = options.as<TorchscriptOptions>();
+    try {
+      check_torchscript(model, loss);
+    } catch (const UsageError& error) {
+      origins.fail({"model.path"}, error.what(), error.hint());
+    }
+  }
+
+  [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
+    const auto& model = options.as<TorchscriptOptions>();
+    ModelTraits traits;
+    for (const ScriptTensor& each : model.inputs) {
+      traits.sample.tensors.push_back(spec_of(each, TensorRole::kInput));
+    }
+    for (const ScriptTensor& each : model.targets) {
+      traits.sample.tensors.push_back(spec_of(each, TensorRole::kTarget));
+      const bool is_answer = loss.target_meaning() == TargetMeaning::kAnswers;
+      if (is_answer && each.dtype == ScriptDtype::kFloat32) traits.sample.tensors.back().range = 2;
+    }
+    if (!loss.is_of_model()) traits.sample.allow_weights();
+    traits.outputs = outputs_of(model);
+    traits.outputs_key = "targets";
+    if (!model.targets.empty()) {
+      for (const ScriptTensor& each : script_predictions(model, loss)) {
+        traits.output_tensors.push_back(spec_of(each, TensorRole::kInput));
+      }
+    }
+    traits.units = std::max<std::int64_t>(1, std::ssize(model.units));
+    traits.units_are = model.units.empty() ? "the whole module" : "those of model.units";
+    traits.max_stages = traits.units;
+    traits.stages_key = "units";
+    traits.tensor_limit = "kind = \"torchscript\" does not split its module";
+    traits.has_meta_kernels = false;
+    return traits;
+  }
+
+  [[nodiscard]] std::string unit_name(const Options& options, std::int64_t unit) const override {
+    const auto& model = options.as<TorchscriptOptions>();
+    return model.units.empty() ? "module" : model.units.at(static_cast<std::size_t>(unit));
+  }
+
+  [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,
+                            const ModelLayout& layout) const override {
+    return build_torchscript(options.as<TorchscriptOptions>(), loss, seed, layout);
+  }
+
+  void save_beside(const Options& options, const std::filesystem::path& model,
+                   const std::vector<NamedTensor>& values) const override {
+    const auto& own = options.as<TorchscriptOptions>();
+    if (script_path(model) == model) {
+      throw UsageError(shown_path(model) + " would be two files: parameters, and the script",
+                       "save parameters under a name that ends in .safetensors; the script then "
+                       "lies beside them");
+    }
+    save_torchscript(own.path, script_path(model), values);
+    if (own.evaluation_path == kSameFile) return;
+    save_torchscript(own.evaluation_path, evaluation_script_path(model), values);
+  }
+
+  void adapt_to_run(Options& options, const std::filesystem::path& model) const override {
+    auto& own = options.as<TorchscriptOptions>();
+    own.path = script_path(model).string();
+    if (own.evaluation_path == kSameFile) return;
+    own.evaluation_path = evaluation_script_path(model).string();
+  }
+
+ private:
+  // Inputs and targets are one batch.
+  static void check_names(const TorchscriptOptions& model, const Origins& origins) {
+    for (const ScriptTensor& target : model.targets) {
+      if (std::ranges::count(model.inputs, target.name, &ScriptTensor::name) == 0) continue;
+      origins.fail({"model.targets"}, "targets: " + quote(target.name) + " is an input too",
+                   "inputs and targets have names of their own");
+    }
+  }
+
+  // "model.pt" and "model-eval.pt" beside "model.safetensors".
+  static std::filesystem::path script_path(std::filesystem::path model) {
+    return model.replace_extension(".pt");
+  }
+  static std::filesystem::path evaluation_script_path(const std::filesystem::path& model) {
+    return model.parent_path() / (model.stem().string() + "-eval.pt");
+  }
+};
+
+}  // namespace
+
+const ModelKind& torchscript_kind() {
+  static const TorchscriptKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

@@ -1,0 +1,60 @@
+// A TorchScript file as a torch::nn::Module: its parameters and buffers under the names that Python
+// gives them, so that everything that works on modules works on it. Internal to this folder.
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <troika/nn/tensor_map.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troika {
+
+// A script, or one of its children, and the one for evaluations where there is another.
+struct Script {
+  std::filesystem::path path;
+  torch::jit::Module module;
+  std::optional<torch::jit::Module> evaluation;
+
+  // Loads the files on the CPU. Throws UsageError naming the file: it is not there, is no
+  // TorchScript, needs what is not here, or has no parameter to train.
+  [[nodiscard]] static Script load(const std::filesystem::path& path,
+                                   const std::optional<std::filesystem::path>& evaluation_path);
+  // Returns the child of this dotted name; nothing where there is none.
+  [[nodiscard]] std::optional<Script> child(const std::string& name) const;
+};
+
+class ScriptModule final : public torch::nn::Module {
+ public:
+  // Throws UsageError where the parameters of the two files are not the same.
+  explicit ScriptModule(Script script);
+
+  // Calls forward() of the file, and returns the tensors of its result in order: a tensor, a tuple,
+  // a list or a dictionary of them. LibTorch's optimising executor is not used: the operators are
+  // the ones that Python runs, and the first passes are no slower than others.
+  [[nodiscard]] Tensors forward(const Tensors& inputs);
+
+  void train(bool on = true) override;
+
+  // Writes a copy of the file with these values, by name, for torch.jit.load(). A tensor that
+  // `values` does not have stays as it is. Throws StorageError.
+  static void save_with(const std::filesystem::path& from, const std::filesystem::path& to,
+                        const std::vector<NamedTensor>& values);
+
+ private:
+  struct Shared {
+    at::Tensor trained, evaluated;
+  };
+  void share_with_evaluation();
+
+  Script script_;
+  // Tensors of the two files that are one.
+  std::vector<Shared> shared_;
+};
+
+}  // namespace troika

@@ -1,0 +1,269 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/random.h>
+#include <troika/base/text.h>
+#include <troika/models/torchscript/script_loss.h>
+#include <troika/models/torchscript/script_units.h>
+#include <troika/models/torchscript/torchscript.h>
+#include <troika/nn/autocast.h>
+#include <troika/nn/module_tensors.h>
+#include <troika/nn/module_unit.h>
+#include <troika/nn/random_draws.h>
+
+#include <torch/torch.h>
+
+#include <map>
+#include <sstream>
+
+namespace troika {
+namespace {
+
+// How many samples the module is tried with when a run starts.
+constexpr std::int64_t kTriedSamples = 2;
+
+at::ScalarType type_of(ScriptDtype dtype, at::ScalarType floating) {
+  return dtype == ScriptDtype::kInt64 ? at::kLong : floating;
+}
+
+bool is_narrow(at::ScalarType type) {
+  return type == at::kBFloat16 || type == at::kHalf;
+}
+
+Script load(const TorchscriptOptions& options) {
+  std::optional<std::filesystem::path> evaluation;
+  if (options.evaluation_path != kSameFile) evaluation = options.evaluation_path;
+  return Script::load(options.path, evaluation);
+}
+
+// A module as its unit calls it, in the type of the run. bf16 and fp16 come by autocast, and the
+// outputs are fp32 then. Those of the last unit are as `result` says; others may be any.
+class Forward {
+ public:
+  Forward(std::function<Tensors(const Tensors&)> forward, std::optional<ScriptResult> result,
+          at::ScalarType type)
+      : forward_(std::move(forward)), result_(std::move(result)), type_(type) {}
+
+  Tensors operator()(const Tensors& inputs) const {
+    const at::ScalarType floating = is_narrow(type_) ? at::kFloat : type_;
+    Tensors arguments;
+    for (const at::Tensor& each : inputs) {
+      arguments.push_back(each.is_floating_point() ? each.to(floating) : each);
+    }
+    std::optional<Autocast> autocast;
+    if (is_narrow(type_)) autocast.emplace(type_, arguments[0]);
+    Tensors outputs = forward_(arguments);
+    if (result_) outputs = result_->arrange(outputs, inputs[0].size(0));
+    for (at::Tensor& each : outputs) {
+      if (each.is_floating_point()) each = each.to(floating);
+    }
+    return outputs;
+  }
+
+ private:
+  std::function<Tensors(const Tensors&)> forward_;
+  std::optional<ScriptResult> result_;
+  at::ScalarType type_;
+};
+
+// The type of numbers that the file was written for, which it is tried in.
+at::ScalarType type_of_file(const Script& script) {
+  for (const auto& each : script.module.named_parameters()) {
+    if (each.value.is_floating_point()) return each.value.scalar_type();
+  }
+  return at::kFloat;
+}
+
+at::Tensor sample_inputs(const ScriptTensor& spec, std::int64_t samples, at::ScalarType floating) {
+  std::vector<std::int64_t> shape = spec.shape;
+  shape.insert(shape.begin(), samples);
+  if (spec.dtype == ScriptDtype::kFloat32) return at::randn(shape).to(floating);
+  return at::randint(std::max<std::int64_t>(1, spec.classes), shape, at::kLong);
+}
+
+// What forward() takes: a loss of its own takes the targets too.
+std::vector<ScriptTensor> arguments_of(const TorchscriptOptions& options, const LossKind& loss) {
+  std::vector<ScriptTensor> arguments = options.inputs;
+  if (!loss.is_of_model()) return arguments;
+  arguments.insert(arguments.end(), options.targets.begin(), options.targets.end());
+  return arguments;
+}
+
+Tensors sample_inputs(const TorchscriptOptions& options, const LossKind& loss, std::int64_t samples,
+                      at::ScalarType floating) {
+  Tensors inputs;
+  for (const ScriptTensor& each : arguments_of(options, loss)) {
+    inputs.push_back(sample_inputs(each, samples, floating));
+  }
+  return inputs;
+}
+
+// What the units give for one sample, in the types of the run. Those before the last are tried.
+std::vector<std::vector<UnitTensor>> outputs_of(const TorchscriptOptions& options,
+                                                const LossKind& loss, const ScriptResult& result,
+                                                std::span<const ScriptUnit> units,
+                                                at::ScalarType file, at::ScalarType type) {
+  std::vector<std::vector<UnitTensor>> all;
+  if (units.size() > 1) {
+    const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
+    for (const Tensors& outputs :
+         run_units(units, sample_inputs(options, loss, kTriedSamples, file))) {
+      std::vector<UnitTensor>& gives = all.emplace_back();
+      for (const at::Tensor& each : outputs) {
+        const std::string name = "hidden" + (gives.empty() ? "" : std::to_string(gives.size()));
+        const bool floating = each.is_floating_point();
+        gives.push_back(
+            {name, each.sizes().slice(1).vec(), floating ? type : each.scalar_type(), floating});
+      }
+    }
+  }
+  all.resize(units.size());
+  all.back().clear();
+  for (const ScriptTensor& each : result.gives()) {
+    all.back().push_back(
+        {each.name, each.shape, type_of(each.dtype, type), each.dtype == ScriptDtype::kFloat32});
+  }
+  return all;
+}
+
+// Starts with the values of the file.
+std::function<void(ParameterSpec&)> describe_by(const ScriptUnit& script, bool narrow) {
+  std::map<std::string, at::Tensor> values;
+  for (const NamedTensor& each : detail::trained_of(*script.module)) {
+    values[script.prefix + each.name] = each.tensor.detach().clone();
+  }
+  return [values = std::move(values), narrow](ParameterSpec& spec) {
+    spec.initializer = Initializer::given(values.at(spec.name));
+    spec.decays = spec.shape.size() > 1;
+    spec.keep_fp32 = narrow;
+  };
+}
+
+// Buffers go with parameters, which are fp32 unless the run is in fp64.
+void narrow_buffers(const torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& each : detail::buffers_of(module)) {
+    if (each.tensor.is_floating_point()) each.tensor.set_data(each.tensor.to(at::kFloat));
+  }
+}
+
+std::vector<NamedUnit> named_units(const TorchscriptOptions& options, const LossKind& loss,
+                                   const ScriptResult& result, const Script& file,
+                                   at::ScalarType type, std::uint64_t draws) {
+  const bool narrow = is_narrow(type);
+  const std::vector<ScriptUnit> scripts = script_units(options, file);
+  const auto outputs =
+      outputs_of(options, loss, result, scripts, type_of_file(file), narrow ? at::kFloat : type);
+  std::vector<NamedUnit> units;
+  for (std::size_t i = 0; i < scripts.size(); ++i) {
+    const ScriptUnit& script = scripts[i];
+    const bool is_last = i + 1 == scripts.size();
+    if (type != at::kDouble) narrow_buffers(*script.module);
+    const Forward forward(script.forward, is_last ? std::optional(result) : std::nullopt, type);
+    NamedUnit& unit = units.emplace_back();
+    unit.name = script.name;
+    unit.prefix = script.prefix;
+    unit.seed = draws;
+    unit.make = [module = script.module, forward] { return UnitModule{module, forward}; };
+    unit.describe = describe_by(script, narrow);
+    unit.flow.gives = outputs[i];
+    if (i > 0) continue;
+    for (const ScriptTensor& each : arguments_of(options, loss)) {
+      unit.flow.takes.push_back(each.name);
+    }
+  }
+  return units;
+}
+
+}  // namespace
+
+Model build_torchscript(const TorchscriptOptions& options, const LossOptions& loss,
+                        std::uint64_t seed, const ModelLayout& layout) {
+  const ScriptResult result(options, loss);
+  const std::vector<NamedUnit> units = with_default_takes(
+      named_units(options, loss.kind(), result, load(options), layout.type,
+                  stream_key(seed, "data rank " + std::to_string(layout.data.rank()))));
+  const UnitLoss unit_loss = result.loss();
+  const std::vector<std::vector<UnitTensor>> flows = flows_of(units);
+  Model model;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const bool is_last = i + 1 == units.size();
+    model.units.push_back(std::make_unique<ModuleUnit>(units[i], flows[i], flows[i + 1],
+                                                       is_last ? unit_loss : UnitLoss(),
+                                                       layout.recompute, layout.type));
+    double parameters = 0;
+    for (const ParameterSpec& each : model.units.back()->specs()) {
+      parameters += static_cast<double>(each.global_count());
+    }
+    // Each parameter in one product of a sample: what is certain without looking inside.
+    model.facts.unit_flops.push_back(6 * parameters);
+    model.facts.flops_per_sample += 6 * parameters;
+  }
+  return model;
+}
+
+namespace {
+
+// A trace may have the number of samples of its example in it, and one sample may lose its
+// dimension.
+void check_other_samples(const TorchscriptOptions& options, const LossKind& loss,
+                         const ScriptResult& result, ScriptModule& module,
+                         at::ScalarType floating) {
+  for (const std::int64_t samples : {kTriedSamples + 1, std::int64_t{1}}) {
+    try {
+      const Tensors inputs = sample_inputs(options, loss, samples, floating);
+      result.check(result.arrange(module.forward(inputs), samples), samples);
+    } catch (const UsageError& error) {
+      throw UsageError(
+          "forward() takes 2 samples, but not " + std::to_string(samples) + ": " + error.what(),
+          samples == 1 ? "the first dimension is that of the samples: squeeze() takes "
+                         "it away from one alone, squeeze(1) or flatten(1) does not"
+                       : "a trace keeps sizes that forward() takes from its example: "
+                         "let it ask for x.size(0), or -1");
+    }
+  }
+}
+
+// Passes forward as training does; what the loss takes has to lead back to a parameter.
+void check_trains(const TorchscriptOptions& options, const ScriptResult& result,
+                  ScriptModule& module, const Tensors& inputs) {
+  const at::AutoGradMode with_gradients(true);
+  module.train();
+  const Tensors outputs = result.arrange(module.forward(inputs), kTriedSamples);
+  const std::size_t place = result.loss_place();
+  if (outputs[place].requires_grad()) return;
+  throw UsageError(shown_path(options.path) + ": " + quote(result.gives()[place].name) +
+                       " does not depend on a parameter in a way that has a gradient",
+                   "torch.no_grad(), detach() and argmax() cut it off: nothing would be trained");
+}
+
+}  // namespace
+
+void check_torchscript(const TorchscriptOptions& options, const LossOptions& loss) {
+  const Script script = load(options);
+  const ScriptResult result(options, loss);
+  ScriptModule module(script);
+  const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
+  const at::ScalarType floating = type_of_file(script);
+  const Tensors inputs = sample_inputs(options, loss.kind(), kTriedSamples, floating);
+  const at::NoGradGuard no_grad;
+  module.eval();
+  const auto tried = [&] { return result.arrange(module.forward(inputs), kTriedSamples); };
+  const Tensors once = tried(), again = tried();
+  result.check(once, kTriedSamples);
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    if (at::allclose(once[i], again[i], 0, 0, /*equal_nan=*/true)) continue;
+    throw UsageError(shown_path(options.path) + " gives other outputs each time in evaluation",
+                     "a trace keeps the dropout of the mode that it was made in: trace the module "
+                     "in eval mode too, and name that file as model.evaluation_path");
+  }
+  check_other_samples(options, loss.kind(), result, module, floating);
+  check_units(script, script_units(options, script), inputs);
+  check_trains(options, result, module, inputs);
+}
+
+void save_torchscript(const std::filesystem::path& from, const std::filesystem::path& to,
+                      const std::vector<NamedTensor>& values) {
+  ScriptModule::save_with(from, to, values);
+}
+
+}  // namespace troika

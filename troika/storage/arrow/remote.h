@@ -1,0 +1,47 @@
+// Internal: files behind URIs, through Arrow's file systems.
+#pragma once
+
+#include <arrow/filesystem/filesystem.h>
+#include <arrow/io/interfaces.h>
+#include <troika/storage/store_plugin.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace troika::store_plugin {
+
+[[nodiscard]] bool is_uri(std::string_view path);
+
+// What it is to list a place where there is nothing. A bucket that is not there is always an error.
+enum class Missing { kIsAnError, kIsEmpty };
+
+// Thread safe.
+class RemoteFiles {
+ public:
+  using Input = std::shared_ptr<arrow::io::RandomAccessFile>;
+
+  // The one of this process.
+  [[nodiscard]] static const RemoteFiles& instance();
+
+  // Passes a file, or all files below a folder.
+  [[nodiscard]] arrow::Status list(const std::string& uri, const TakeFile& take,
+                                   Missing missing) const;
+  [[nodiscard]] arrow::Result<Input> open(const std::string& uri) const;
+  // Writes what `next` returns. Nothing is made where that throws, or fails.
+  [[nodiscard]] arrow::Status write(const std::string& uri, const NextBytes& next) const;
+  [[nodiscard]] arrow::Status remove(const std::string& uri) const;
+
+ private:
+  using FileSystem = std::shared_ptr<arrow::fs::FileSystem>;
+  // Returns the file system of "s3://bucket", made where it is not known or `query` is not empty.
+  [[nodiscard]] arrow::Result<FileSystem> file_system(const std::string& root,
+                                                      const std::string& query) const;
+
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, FileSystem> known_;  // by root
+};
+
+}  // namespace troika::store_plugin

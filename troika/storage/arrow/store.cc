@@ -1,0 +1,58 @@
+#include <arrow/buffer.h>
+#include <troika/storage/arrow/remote.h>
+
+#include <algorithm>
+
+namespace troika::store_plugin {
+namespace {
+
+bool passed(const arrow::Status& status, const TakeText& error) {
+  if (!status.ok()) error(status.message());
+  return status.ok();
+}
+
+class Store final : public Plugin {
+ public:
+  [[nodiscard]] bool list(const std::string& uri, const TakeFile& take,
+                          const TakeText& error) const override {
+    return passed(RemoteFiles::instance().list(uri, take, Missing::kIsEmpty), error);
+  }
+  [[nodiscard]] bool read(const std::string& uri, const TakeBytes& take,
+                          const TakeText& error) const override {
+    return passed(read_all(uri, take), error);
+  }
+  [[nodiscard]] bool write(const std::string& uri, const NextBytes& next,
+                           const TakeText& error) const override {
+    return passed(RemoteFiles::instance().write(uri, next), error);
+  }
+  [[nodiscard]] bool remove(const std::string& uri, const TakeText& error) const override {
+    return passed(RemoteFiles::instance().remove(uri), error);
+  }
+
+ private:
+  static arrow::Status read_all(const std::string& uri, const TakeBytes& take) {
+    constexpr std::int64_t kPiece = std::int64_t{8} << 20;
+    ARROW_ASSIGN_OR_RAISE(const auto file, RemoteFiles::instance().open(uri));
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t size, file->GetSize());
+    for (std::int64_t begin = 0; begin < size; begin += kPiece) {
+      ARROW_ASSIGN_OR_RAISE(const auto piece, file->ReadAt(begin, std::min(kPiece, size - begin)));
+      if (piece->size() != std::min(kPiece, size - begin)) {
+        return arrow::Status::IOError("it ends before its size");
+      }
+      const auto* data = reinterpret_cast<const std::byte*>(piece->data());
+      if (!take({data, static_cast<std::size_t>(piece->size())})) {
+        return arrow::Status::IOError("it is longer than expected");
+      }
+    }
+    return file->Close();
+  }
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const Plugin* troika_store_plugin() {
+  static const Store* const plugin = new Store();  // outlives what ends at exit
+  return plugin;
+}
+
+}  // namespace troika::store_plugin

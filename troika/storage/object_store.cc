@@ -1,0 +1,165 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/plugin_folder.h>
+#include <troika/storage/keep_line.h>
+#include <troika/storage/object_store.h>
+#include <troika/storage/store_plugin.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace troika {
+namespace {
+
+const store_plugin::Plugin& plugin() {
+  static const store_plugin::Plugin& loaded = []() -> const store_plugin::Plugin& {
+    const auto path = detail::find_plugin(store_plugin::kFile);
+    if (!path) {
+      throw UsageError("object stores need the plug-in " + std::string(store_plugin::kFile) +
+                           ", which this build was made without",
+                       "build again without TROIKA_ARROW=0, or name its folder in " +
+                           std::string(detail::kPluginsVariable));
+    }
+    const auto entry = reinterpret_cast<store_plugin::Entry>(
+        detail::load_plugin(*path, store_plugin::kEntry, detail::PluginScope::kLocal));
+    return *entry();
+  }();
+  return loaded;
+}
+
+}  // namespace
+
+bool is_remote(std::string_view place) {
+  return place.find("://") != std::string_view::npos;
+}
+
+std::string shown_place(const std::filesystem::path& place) {
+  const std::string& text = place.native();
+  return shown_path(is_remote(text) ? text.substr(0, text.find('?')) : text);
+}
+
+std::filesystem::path place_below(const std::filesystem::path& place, const std::string& name) {
+  const std::string& url = place.native();
+  if (!is_remote(url)) return place / name;
+  const std::size_t query = std::min(url.find('?'), url.size());
+  std::string below = url.substr(0, query);
+  while (below.ends_with('/')) below.pop_back();
+  return below.append("/").append(name).append(url, query);
+}
+
+std::string remote_hint(std::string_view reason) {
+  const auto says = [&](std::string_view word) {
+    return reason.find(word) != std::string_view::npos;
+  };
+  if (says("ACCESS_DENIED") || says("INVALID_ACCESS_KEY") || says("SIGNATURE") || says("403")) {
+    return "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may read";
+  }
+  if (says("HTTP status 5") || says("SLOW_DOWN") || says("SERVICE_UNAVAILABLE")) {
+    return "the store has failed, or is busy: try again later";
+  }
+  if (says("NETWORK") || says("curl") || says("imeout")) {
+    return "is the store reachable? ?endpoint_override=HOST:PORT&scheme=http names another one";
+  }
+  return "check the bucket and the path; ?region=NAME and ?endpoint_override=HOST:PORT name where "
+         "it is";
+}
+
+ObjectStore::ObjectStore(const std::string& url) {
+  const std::size_t query = std::min(url.find('?'), url.size());
+  place_ = url.substr(0, query);
+  options_ = url.substr(query);
+  while (place_.ends_with('/')) place_.pop_back();
+  static_cast<void>(plugin());
+}
+
+std::string ObjectStore::url_of(const std::string& name) const {
+  return name.empty() ? place_ + options_ : place_ + "/" + name + options_;
+}
+
+std::vector<ObjectStore::File> ObjectStore::list(const std::string& below) const {
+  std::vector<File> files;
+  std::string reason;
+  const auto take = [&](std::string_view uri, std::int64_t bytes) {
+    if (!uri.starts_with(place_ + "/")) return;
+    files.push_back(
+        {std::string(uri.substr(place_.size() + 1)), static_cast<std::uint64_t>(bytes)});
+  };
+  if (!plugin().list(url_of(below), take, keep_line(reason))) {
+    throw DataError("cannot list " + shown_path(place_) + ": " + reason, remote_hint(reason));
+  }
+  std::ranges::sort(files, {}, &File::name);
+  return files;
+}
+
+std::string ObjectStore::read(const std::string& name, std::uint64_t most) const {
+  std::string content, reason;
+  const auto take = [&](std::span<const std::byte> bytes) {
+    if (content.size() + bytes.size() > most) return false;
+    content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return true;
+  };
+  if (!plugin().read(url_of(name), take, keep_line(reason))) {
+    throw DataError("cannot read " + shown_path(place_ + "/" + name) + ": " + reason,
+                    remote_hint(reason));
+  }
+  return content;
+}
+
+void ObjectStore::read(const std::string& name,
+                       const std::function<void(std::span<const std::byte>)>& take) const {
+  std::string reason;
+  std::exception_ptr failure;
+  const auto take_or_stop = [&](std::span<const std::byte> bytes) {
+    try {
+      take(bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    return failure == nullptr;
+  };
+  const bool is_read = plugin().read(url_of(name), take_or_stop, keep_line(reason));
+  if (failure) std::rethrow_exception(failure);
+  if (is_read) return;
+  throw DataError("cannot read " + shown_path(place_ + "/" + name) + ": " + reason,
+                  remote_hint(reason));
+}
+
+void ObjectStore::write(const std::string& name,
+                        const std::function<std::span<const std::byte>()>& next) const {
+  std::string reason;
+  if (plugin().write(url_of(name), next, keep_line(reason))) return;
+  throw StorageError("cannot write " + shown_path(place_ + "/" + name) + ": " + reason,
+                     remote_hint(reason));
+}
+
+void ObjectStore::write(const std::string& name, std::string_view text) const {
+  write(name, [&text] { return std::as_bytes(std::span(std::exchange(text, {}))); });
+}
+
+void ObjectStore::upload(const std::filesystem::path& from, const std::string& name) const {
+  const MappedFile file(from);
+  constexpr std::size_t kPiece = std::size_t{8} << 20;
+  std::size_t begin = 0;
+  write(name, [&] {
+    const std::size_t size = std::min(kPiece, file.bytes().size() - begin);
+    const auto piece = file.bytes().subspan(begin, size);
+    begin += size;
+    return piece;
+  });
+}
+
+void ObjectStore::download(const std::string& name, const std::filesystem::path& to) const {
+  AtomicFile file(to);
+  read(name, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+  file.commit();
+}
+
+void ObjectStore::remove(const std::string& name) const {
+  std::string reason;
+  if (plugin().remove(url_of(name), keep_line(reason))) return;
+  throw StorageError("cannot remove " + shown_path(place_ + "/" + name) + ": " + reason,
+                     remote_hint(reason));
+}
+
+}  // namespace troika
