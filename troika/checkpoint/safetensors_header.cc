@@ -177,9 +177,8 @@ std::string format_safetensors_header(std::span<const TensorEntry> entries,
                          ", more than its limit of " + format_bytes(kMaxHeaderBytes),
                      "save fewer tensors in one file");
   }
-  ByteWriter writer;
-  writer.write<std::uint64_t>(json.size());
-  return std::string(text_of(writer.bytes())) + json;
+  const auto size = to_little_endian<std::uint64_t>(json.size());
+  return std::string(text_of(size)) + json;
 }
 
 }  // namespace troika

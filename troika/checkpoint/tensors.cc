@@ -31,10 +31,6 @@ constexpr std::array<TypePair, kDataTypes.size()> kPairs{{
     {DataType::kBool, at::kBool},
 }};
 
-at::ScalarType scalar_of(DataType type) {
-  return kPairs.at(static_cast<std::size_t>(type)).scalar;
-}
-
 TensorEntry entry_of(const NamedTensor& named) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError("tensor " + quote(named.name) + " cannot be saved: " + why);
@@ -42,13 +38,9 @@ TensorEntry entry_of(const NamedTensor& named) {
   const at::Tensor& tensor = named.tensor;
   if (!tensor.defined()) refuse("it is undefined");
   if (tensor.layout() != at::kStrided || tensor.is_meta()) refuse("it has no dense values");
-  const auto pair = std::find_if(kPairs.begin(), kPairs.end(), [&](const TypePair& candidate) {
-    return candidate.scalar == tensor.scalar_type();
-  });
-  if (pair == kPairs.end()) {
-    refuse(std::string("its type is ") + c10::toString(tensor.scalar_type()));
-  }
-  return {.name = named.name, .type = pair->type, .shape = tensor.sizes().vec()};
+  const auto type = data_type_of(tensor.scalar_type());
+  if (!type) refuse(std::string("its type is ") + c10::toString(tensor.scalar_type()));
+  return {.name = named.name, .type = *type, .shape = tensor.sizes().vec()};
 }
 
 std::span<const std::byte> bytes_of_dense(const at::Tensor& tensor) {
@@ -57,15 +49,25 @@ std::span<const std::byte> bytes_of_dense(const at::Tensor& tensor) {
 
 }  // namespace
 
+std::optional<DataType> data_type_of(at::ScalarType type) {
+  const auto* const pair = std::ranges::find(kPairs, type, &TypePair::scalar);
+  if (pair == kPairs.end()) return std::nullopt;
+  return pair->type;
+}
+
+at::ScalarType scalar_type_of(DataType type) {
+  return kPairs.at(static_cast<std::size_t>(type)).scalar;
+}
+
 void save_tensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                  const Metadata& metadata) {
+                  const Metadata& metadata, const std::optional<EncryptionKey>& key) {
   std::vector<TensorEntry> entries;
   std::map<std::string_view, const at::Tensor*> by_name;
   for (const NamedTensor& named : tensors) {
     entries.push_back(entry_of(named));
     by_name.emplace(named.name, &named.tensor);
   }
-  SafetensorsWriter writer(path, std::move(entries), metadata);
+  SafetensorsWriter writer(path, std::move(entries), metadata, {.key = key});
   for (const TensorEntry& entry : writer.entries()) {
     const at::Tensor dense = by_name.at(entry.name)->detach().cpu().resolve_neg().contiguous();
     writer.write(bytes_of_dense(dense));
@@ -81,7 +83,7 @@ at::Tensor load_tensor(const SafetensorsFile& file, const TensorEntry& entry) {
     throw DataError(shown_path(file.path()) + ": tensor " + quote(entry.name) +
                     ": a BOOL is neither 0 nor 1");
   }
-  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_of(entry.type)));
+  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type_of(entry.type)));
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   return tensor;
 }

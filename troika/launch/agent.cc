@@ -27,10 +27,11 @@ class Agent {
  public:
   explicit Agent(const LaunchOptions& options)
       : options_(options),
-        nodes_(options.plan, options.version, Deadline::in(options.rendezvous_timeout)),
-        ranks_(options, nodes_.endpoint(), nodes_.run_id()) {
+        nodes_(options.plan, options.version, Deadline::in(options.rendezvous_timeout),
+               options.history, options.why_not_on),
+        ranks_(on_nodes_that_came(), nodes_) {
     // Only ranks of other nodes ask: those of this one look for themselves.
-    if (options.plan.nodes > 1 && !options.recorders.empty())
+    if (options_.plan.nodes > 1 && !options.recorders.empty())
       nodes_.serve_snapshots(options.recorders);
   }
 
@@ -44,6 +45,11 @@ class Agent {
   }
 
  private:
+  const LaunchOptions& on_nodes_that_came() {
+    options_.plan = nodes_.plan();
+    return options_;
+  }
+
   // Sleeps until a rank, a signal, another node or a deadline needs us, and takes note.
   void wait_for_something() {
     std::vector<pollfd> watched = {{signals_.descriptor(), POLLIN, 0},
@@ -127,7 +133,7 @@ class Agent {
   [[nodiscard]] const Failure* interruption_of_ranks() const {
     for (const RankEnd& end : ranks_.ends()) {
       if (!end.report || !end.report->failure || end.report->failure->hint.empty()) continue;
-      if (end.report->failure->code == ExitCode::kInterrupted) return &*end.report->failure;
+      if (is_interruption(end.report->failure->code)) return &*end.report->failure;
     }
     return nullptr;
   }
@@ -137,7 +143,7 @@ class Agent {
                                        [](const RankEnd& end) { return !ended_well(end); });
     if (signal_ && !all_well) {
       if (const Failure* told = interruption_of_ranks()) {
-        return Cause{CauseKind::kInterrupted, 0, ExitCode::kInterrupted, told->message, told->hint};
+        return Cause{CauseKind::kInterrupted, 0, told->code, told->message, told->hint};
       }
       const std::string host = options_.plan.nodes > 1 ? " on host " + host_name() : "";
       const std::string how =
@@ -150,6 +156,7 @@ class Agent {
 
   LaunchResult collect_result() {
     const std::optional<Cause> mine = own_cause();
+    if (options_.progress) nodes_.tell_progress(options_.progress());
     // Nodes whose ranks did well may still wait for others that write the last files.
     const Seconds timeout = mine || ending_ ? options_.report_time + options_.grace + options_.grace
                                             : failure_timing::kNodesWhenWell;
@@ -157,14 +164,17 @@ class Agent {
                                              [this] { return signals_.take().has_value(); });
     LaunchResult result;
     result.results = ranks_.results();
+    result.history = nodes_.history();
+    result.progress = nodes_.progress();
     if (!cause) return result;
+    result.can_restart = may_not_recur(*cause) && !signal_;
     result.exit_code = static_cast<int>(cause->code);
-    if (signal_ && cause->kind == CauseKind::kInterrupted) result.exit_code = 128 + *signal_;
+    if (signal_ && cause->code == ExitCode::kInterrupted) result.exit_code = 128 + *signal_;
     result.failure = Failure{cause->code, cause->message, cause->hint, false};
     return result;
   }
 
-  const LaunchOptions& options_;
+  LaunchOptions options_;
   Nodes nodes_;
   SignalPipe signals_;
   LocalRanks ranks_;

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -27,14 +28,36 @@ bool place(int from, int to) {
   return from == to ? fcntl(to, F_SETFD, 0) == 0 : dup2(from, to) >= 0;
 }
 
+// A set of cores as the kernel reads it.
+class CoreMask {
+ public:
+  explicit CoreMask(const CoreList& cores) {
+    if (cores.empty()) return;
+    size_ = CPU_ALLOC_SIZE(static_cast<std::size_t>(cores.back()) + 1);
+    bits_.resize(size_ / sizeof(unsigned long));
+    for (const int core : cores) CPU_SET_S(static_cast<std::size_t>(core), size_, mask());
+  }
+  // Binds the calling process. One that may not run there stays as it is: it only runs slower.
+  void bind() {
+    if (size_ > 0) sched_setaffinity(0, size_, mask());
+  }
+
+ private:
+  [[nodiscard]] cpu_set_t* mask() { return reinterpret_cast<cpu_set_t*>(bits_.data()); }
+
+  std::vector<unsigned long> bits_;
+  std::size_t size_ = 0;
+};
+
 // What the child does before it runs the command. Until then it runs in our memory, while we stand
 // still: it makes system calls, and touches nothing else. What goes wrong is written to `trouble`.
 [[noreturn]] void become(const ChildSpec& spec, char* const* command, char* const* entries,
-                         pid_t launcher, int trouble) {
+                         CoreMask& cores, pid_t launcher, int trouble) {
   // Whatever ends the launcher ends the rank. posix_spawn has nothing of the kind.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(kNotStarted);
   setpgid(0, 0);
+  cores.bind();
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const bool well = nothing >= 0 && place(nothing, STDIN_FILENO) &&
                     place(spec.standard_output, STDOUT_FILENO) &&
@@ -62,6 +85,7 @@ pid_t start(const ChildSpec& spec, char* const* command, char* const* entries) {
   UniqueFd trouble(fcntl(low.get(), F_DUPFD_CLOEXEC, kReportDescriptor + 1));
   low.reset();
   if (!trouble.valid()) return -errno;
+  CoreMask cores(spec.cores);
   const pid_t launcher = getpid();
   // No handler of ours may run in the child.
   sigset_t all, before;
@@ -69,7 +93,7 @@ pid_t start(const ChildSpec& spec, char* const* command, char* const* entries) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // posix_spawn, which clang-tidy would have, cannot tie the child to us.
   const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
-  if (pid == 0) become(spec, command, entries, launcher, trouble.get());
+  if (pid == 0) become(spec, command, entries, cores, launcher, trouble.get());
   int error = errno;
   trouble.reset();
   const bool failed = pid < 0 || read(reader.get(), &error, sizeof(error)) > 0;

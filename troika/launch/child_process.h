@@ -4,6 +4,7 @@
 
 #include <troika/base/file.h>
 #include <troika/base/time.h>
+#include <troika/launch/cores.h>
 
 #include <map>
 #include <string>
@@ -17,7 +18,8 @@ struct ChildSpec {
   std::map<std::string, std::string> environment;  // on top of this process's
   int standard_output = 1;                         // descriptors of this process
   int standard_error = 2;
-  int report = -1;  // becomes descriptor kReportDescriptor of the child
+  int report = -1;      // becomes descriptor kReportDescriptor of the child
+  CoreList cores = {};  // that it is bound to; none: those of this process
 };
 
 inline constexpr int kReportDescriptor = 3;

@@ -2,6 +2,7 @@
 #include <troika/base/failure_timing.h>
 #include <troika/base/time.h>
 #include <troika/launch/local_ranks.h>
+#include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/snapshot.h>
 
@@ -14,10 +15,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 namespace troika {
 namespace {
 
+constexpr const char* kThreads = "OMP_NUM_THREADS";
 constexpr std::size_t kLongestReport = std::size_t{64} << 20;
 
 struct Ends {
@@ -39,8 +42,7 @@ Ends make_report_line() {
 
 // torchrun's variables, so that a rank reads one set whoever has started it, and our own.
 std::map<std::string, std::string> common_environment(const LaunchOptions& options,
-                                                      const Endpoint& store,
-                                                      const std::string& run_id) {
+                                                      const Nodes& nodes) {
   const LaunchPlan& plan = options.plan;
   const int cores = options.usable_cores > 0 ? options.usable_cores : usable_cores();
   std::map<std::string, std::string> variables = {
@@ -48,28 +50,41 @@ std::map<std::string, std::string> common_environment(const LaunchOptions& optio
       {"LOCAL_WORLD_SIZE", std::to_string(plan.ranks_per_node)},
       {"GROUP_RANK", std::to_string(plan.node_rank)},
       {"GROUP_WORLD_SIZE", std::to_string(plan.nodes)},
-      {"MASTER_ADDR", store.host},
-      {"MASTER_PORT", std::to_string(store.port)},
+      {"MASTER_ADDR", nodes.endpoint().host},
+      {"MASTER_PORT", std::to_string(nodes.endpoint().port)},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-      {"TORCHELASTIC_RUN_ID", run_id},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RUN_ID", nodes.run_id()},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(nodes.history().restarts)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
       {"TROIKA_LAUNCHER_PID", std::to_string(getpid())},
       {"TROIKA_REPORT_FD", std::to_string(kReportDescriptor)},
   };
-  if (!std::getenv("OMP_NUM_THREADS")) {
-    variables["OMP_NUM_THREADS"] = std::to_string(threads_of_rank(cores, plan.ranks_per_node));
+  if (!std::getenv(kThreads)) {
+    variables[kThreads] = std::to_string(threads_of_rank(cores, plan.ranks_per_node));
   }
   // A thread that spins while it waits for another takes the core that the other may need, and one
   // that sleeps at once is late when the other is quick: it looks for a few microseconds.
   if (!std::getenv("OMP_WAIT_POLICY") && !std::getenv("GOMP_SPINCOUNT")) {
     variables["GOMP_SPINCOUNT"] = "1000";
   }
+  // Groups of a rank start operations on its GPU from threads of their own: without this NCCL lets
+  // them run in another order than they were started in.
+  if (!std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT")) variables["NCCL_LAUNCH_ORDER_IMPLICIT"] = "1";
   if (!options.recorders.empty()) {
     variables["TROIKA_RECORDERS"] = std::filesystem::absolute(options.recorders).string();
   }
   for (const auto& [name, value] : options.environment) variables[name] = value;
   return variables;
+}
+
+// More threads than cores would wait for each other.
+void bind_to_cores(ChildSpec& spec, int local_rank, const LaunchOptions& options) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= options.cores.size() || options.cores[index].empty()) return;
+  spec.cores = options.cores[index];
+  if (std::getenv(kThreads)) return;
+  std::string& threads = spec.environment[kThreads];
+  threads = std::to_string(std::min(std::stoi(threads), static_cast<int>(spec.cores.size())));
 }
 
 bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
@@ -80,24 +95,22 @@ bool is_ready(const std::vector<pollfd>& watched, int descriptor) {
 
 }  // namespace
 
-LocalRanks::LocalRanks(const LaunchOptions& options, const Endpoint& store,
-                       const std::string& run_id)
-    : report_policy_(options.report_policy),
+LocalRanks::LocalRanks(const LaunchOptions& options, const Nodes& nodes)
+    : options_(options),
+      environment_(common_environment(options, nodes)),
+      report_policy_(options.report_policy),
       recorders_(options.recorders),
       started_(wall_nanoseconds()) {
-  const auto environment = common_environment(options, store, run_id);
-  for (int local = 0; local < options.plan.ranks_per_node; ++local) {
-    start(local, options, environment);
-  }
+  for (int local = 0; local < options.plan.ranks_per_node; ++local) start(local);
 }
 
-void LocalRanks::start(int local_rank, const LaunchOptions& options,
-                       const std::map<std::string, std::string>& environment) {
-  const int rank = options.plan.node_rank * options.plan.ranks_per_node + local_rank;
+void LocalRanks::start(int local_rank) {
+  const int rank = options_.plan.node_rank * options_.plan.ranks_per_node + local_rank;
   // Where they are expected, nobody reads the file, and a run may be refused that has one to keep.
   if (report_policy_ == ReportPolicy::kOptional) remove_saved_error(recorders_, rank);
   Ends report = make_report_line();
-  ChildSpec spec{options.command, environment, 1, 2, report.theirs.get()};
+  ChildSpec spec{options_.command, environment_, 1, 2, report.theirs.get(), {}};
+  bind_to_cores(spec, local_rank, options_);
   spec.environment["RANK"] = std::to_string(rank);
   spec.environment["LOCAL_RANK"] = std::to_string(local_rank);
   const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
@@ -148,6 +161,10 @@ void LocalRanks::handle_events(const std::vector<pollfd>& watched) {
       record_end(process);
     }
   }
+  // Not before: a descriptor of the new process may have the number of one that was watched.
+  for (const int rank : std::exchange(to_start_, {})) {
+    start(rank - options_.plan.node_rank * options_.plan.ranks_per_node);
+  }
 }
 
 void LocalRanks::read_report(Process& process) {
@@ -168,7 +185,9 @@ void LocalRanks::parse_report(Process& process) {
     return;  // not a report: the rank's end will speak for itself
   }
   process.told_to_end_before_report = told_to_end_;
-  if (process.exit_report->failure && !failure_) {
+  // What the job may survive shows when the rank ends.
+  if (process.exit_report->failure && !failure_ &&
+      !(options_.on_death && process.exit_report->failure->secondary)) {
     failure_ =
         failure_notice({process.rank, process.child.pid(), 0, process.exit_report}, host_name());
   }
@@ -179,12 +198,31 @@ void LocalRanks::record_end(Process& process) {
   pollfd readable{process.report.get(), POLLIN, 0};
   while (process.report.valid() && poll(&readable, 1, 0) > 0) read_report(process);
   process.report.reset();
-  ends_.push_back({process.rank, process.child.pid(), status, process.exit_report,
-                   process.exit_report ? process.told_to_end_before_report : told_to_end_,
-                   report_policy_, has_printed(process)});
+  const RankEnd end{process.rank,
+                    process.child.pid(),
+                    status,
+                    process.exit_report,
+                    process.exit_report ? process.told_to_end_before_report : told_to_end_,
+                    report_policy_,
+                    has_printed(process)};
+  if (is_survived(end)) return;
+  ends_.push_back(end);
   if (ended_well(ends_.back())) return;
   add_recorded_state(ends_.back());
   if (is_failure(ends_.back()) && !failure_) failure_ = failure_notice(ends_.back(), host_name());
+}
+
+// Errors of its own come again, and are the job's.
+bool LocalRanks::is_survived(const RankEnd& end) {
+  if (!options_.on_death || told_to_end_ || failure_ || !is_failure(end)) return false;
+  if (end.report && (!end.report->failure || !end.report->failure->secondary)) return false;
+  const OnDeath then = options_.on_death(end.rank, deaths_[end.rank]++);
+  if (then == OnDeath::kJobEnds) return false;
+  const bool starts = then == OnDeath::kRankStartsAgain;
+  log_warning(failure_notice(end, host_name()).message +
+              (starts ? "; it is started again" : "; the job goes on without it"));
+  if (starts) to_start_.push_back(end.rank);
+  return true;
 }
 
 bool LocalRanks::has_printed(const Process& process) {
@@ -231,7 +269,7 @@ void LocalRanks::finish_output() {
 }
 
 std::vector<std::string> LocalRanks::results() const {
-  std::vector<std::string> results(processes_.size());
+  std::vector<std::string> results(static_cast<std::size_t>(options_.plan.ranks_per_node));
   const int first = processes_.front().rank;
   for (const RankEnd& end : ends_) {
     if (end.report) results[static_cast<std::size_t>(end.rank - first)] = end.report->result;

@@ -4,6 +4,7 @@
 
 #include <troika/launch/agent.h>
 #include <troika/launch/child_process.h>
+#include <troika/launch/nodes.h>
 #include <troika/launch/output.h>
 #include <troika/launch/root_cause.h>
 
@@ -20,8 +21,9 @@ namespace troika {
 
 class LocalRanks {
  public:
-  // Starts the ranks. Throws UsageError when the command cannot be started; none is left then.
-  LocalRanks(const LaunchOptions& options, const Endpoint& store, const std::string& run_id);
+  // Starts the ranks, which meet at the store of `nodes`. Throws UsageError when the command cannot
+  // be started; none is left then.
+  LocalRanks(const LaunchOptions& options, const Nodes& nodes);
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
@@ -62,8 +64,9 @@ class LocalRanks {
     std::vector<LineRelay> relays;
   };
 
-  void start(int local_rank, const LaunchOptions& options,
-             const std::map<std::string, std::string>& environment);
+  void start(int local_rank);
+  // Returns whether the job goes on although this rank has ended so; then it has been seen to.
+  bool is_survived(const RankEnd& end);
   void read_report(Process& process);
   void parse_report(Process& process);
   void record_end(Process& process);
@@ -71,6 +74,10 @@ class LocalRanks {
   // Adds to an end what is found beside the rank's flight recorder.
   void add_recorded_state(RankEnd& end) const;
 
+  LaunchOptions options_;
+  std::map<std::string, std::string> environment_;
+  std::map<int, int> deaths_;  // by rank
+  std::vector<int> to_start_;  // ranks
   ReportPolicy report_policy_;
   std::filesystem::path recorders_;
   // The start of this job. What was written before is of another job.

@@ -2,6 +2,7 @@
 // A job on one node has the store as well, for its ranks.
 #pragma once
 
+#include <troika/launch/history.h>
 #include <troika/launch/options.h>
 #include <troika/launch/root_cause.h>
 #include <troika/launch/snapshot_responder.h>
@@ -20,15 +21,32 @@ namespace troika {
 class Nodes {
  public:
   using Interrupted = std::function<bool()>;
+  using WhyNotOn = std::function<std::string(const LaunchPlan& fewer)>;
 
   // Collective among the launchers. Throws RendezvousError when the port is in use, when node 0
   // cannot be reached, when nodes do not come (naming them) or do not agree on the plan.
-  Nodes(const LaunchPlan& plan, const std::string& version, const Deadline& deadline);
+  // `history` is as far as this launcher knows it. Where a job starts again, node 0 may decide to
+  // go on without nodes that do not come, if `why_not_on` has nothing against it (LaunchOptions).
+  Nodes(const LaunchPlan& plan, const std::string& version, const Deadline& deadline,
+        const JobHistory& history = {}, const WhyNotOn& why_not_on = {});
+
+  // Returns the plan of the nodes that have come, in which they are numbered anew.
+  [[nodiscard]] const LaunchPlan& plan() const { return plan_; }
 
   // Returns the endpoint at which the ranks of this node find the store.
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
   // Returns an identifier that no other launch has.
   [[nodiscard]] const std::string& run_id() const { return run_id_; }
+
+  // Returns the history of a launcher that has been there for the most starts.
+  [[nodiscard]] const JobHistory& history() const { return history_; }
+
+  // Tells the others how far the job has come. Node 0's word counts: rank 0, which writes the files
+  // of a run, is there. Call it before agree_on_cause().
+  void tell_progress(const JobProgress& progress);
+  // Returns what node 0 has told, after agree_on_cause(); what this one has told where node 0 is
+  // gone.
+  [[nodiscard]] const JobProgress& progress() const { return progress_; }
 
   // Returns a descriptor that is readable once another node has failed or is gone.
   [[nodiscard]] int descriptor() const { return wake_.get(); }
@@ -51,8 +69,18 @@ class Nodes {
                                                     const Interrupted& interrupted);
 
  private:
-  void join_nodes(const std::string& version, const Deadline& deadline);
+  void join_nodes(const std::string& version, const Deadline& deadline, const WhyNotOn& why_not_on);
+  [[nodiscard]] bool wait_for_nodes(const Deadline& deadline);
+  // Whether the job has been started before, as those know that have come.
+  [[nodiscard]] bool is_restart();
+  // Decides, on node 0, or hears, on another, which nodes the job goes on with. Returns what speaks
+  // against those that have come.
+  [[nodiscard]] std::string go_on_with_fewer(const WhyNotOn& why_not_on);
+  void tell_members(const std::string& text);
+  void take_members(const std::string& text);
   void check_terms();
+  void agree_on_history();
+  void read_progress();
   void watch();
   [[nodiscard]] std::string launcher_of_node_0() const;
   // The keys that the ranks see.
@@ -63,8 +91,14 @@ class Nodes {
                                             const Interrupted& interrupted);
 
   LaunchPlan plan_;
+  // Numbers as on the command line, by which launchers call each other.
+  int own_;
+  int asked_;  // how many there should be
+  std::vector<int> members_;
   Endpoint endpoint_;
   std::string run_id_;
+  JobHistory history_;
+  JobProgress progress_;
   UniqueFd wake_;
   std::optional<Store> store_;
   bool store_is_gone_ = false;

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/launch/options.h>
+#include <troika/observe/machine.h>
 
 #include <algorithm>
 
@@ -77,12 +78,19 @@ LaunchPlan complete(const LaunchFlags& flags, const RankDefaults& defaults) {
 
 }  // namespace
 
+RankDefaults defaults_of_host(const std::filesystem::path& root) {
+  RankDefaults defaults;
+  defaults.usable_cores = usable_cores();
+  defaults.devices = count_gpu_devices(root);
+  return defaults;
+}
+
 int default_ranks(const RankDefaults& defaults) {
   constexpr int kMostCores = 2;
   const int axes = std::max(1, defaults.axes);
   if (defaults.all_axes) return axes;
   const int fitting =
-      defaults.gpus > 0 ? defaults.gpus : std::min(defaults.usable_cores, kMostCores);
+      defaults.devices > 0 ? defaults.devices : std::min(defaults.usable_cores, kMostCores);
   return std::max(1, fitting / axes) * axes;
 }
 

@@ -4,6 +4,7 @@
 
 #include <troika/rendezvous/world.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <variant>
@@ -29,8 +30,12 @@ struct RankDefaults {
   int axes = 1;           // product of the mesh axes that the recipe gives
   bool all_axes = false;  // whether it gives all of them, so that the product is the number
   int usable_cores = 1;
-  int gpus = 0;
+  int devices = 0;  // that ranks take, one each; 0 where they compute on the host
 };
+
+// Returns the facts of this host for a program that the launcher knows nothing of: its GPUs,
+// one for each local rank, and its cores. Reads files below `root`.
+[[nodiscard]] RankDefaults defaults_of_host(const std::filesystem::path& root = "/");
 
 struct LaunchPlan {
   int ranks = 1;  // in total: nodes * ranks_per_node
@@ -41,7 +46,7 @@ struct LaunchPlan {
 };
 
 // Returns the product of the axes where the recipe gives them all. Else returns as many as there
-// are GPUs, or usable cores up to 2, in multiples of that product and at least one of it.
+// are devices for, or usable cores up to 2, in multiples of that product and at least one of it.
 [[nodiscard]] int default_ranks(const RankDefaults& defaults);
 
 // Completes the flags. Throws UsageError naming the flag that is missing, out of range or

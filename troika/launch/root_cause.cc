@@ -105,7 +105,7 @@ Cause cause_of_failure(const RankEnd& end, const std::string& where) {
   const Failure& failure = *end.report->failure;
   CauseKind kind = CauseKind::kFailed;
   if (failure.code == ExitCode::kRendezvous) kind = CauseKind::kRendezvous;
-  if (failure.code == ExitCode::kInterrupted) kind = CauseKind::kInterrupted;
+  if (is_interruption(failure.code)) kind = CauseKind::kInterrupted;
   if (end.was_told_to_end) kind = CauseKind::kAfterwards;
   if (failure.secondary) kind = kind_of_consequence(failure.message);
   return {kind, 0, failure.code, (is_of_all_ranks(failure) ? "" : where) + failure.message,
@@ -147,13 +147,16 @@ bool is_failure(const RankEnd& end) {
   if (ended_well(end)) return false;
   if (!end.was_told_to_end) return true;
   if (end.report && end.report->failure) {
-    const ExitCode code = end.report->failure->code;
-    return code != ExitCode::kInterrupted && code != ExitCode::kCheckpointed;
+    return !is_interruption(end.report->failure->code);
   }
   // Of the signals that the launcher sends it dies as it should; of others it crashes.
   if (!WIFSIGNALED(end.status)) return false;
   const int signal = WTERMSIG(end.status);
   return signal != SIGTERM && signal != SIGKILL && signal != SIGINT && signal != SIGHUP;
+}
+
+bool is_interruption(ExitCode code) {
+  return code == ExitCode::kInterrupted || code == ExitCode::kCheckpointed;
 }
 
 Failure failure_notice(const RankEnd& end, std::string_view host) {
@@ -188,6 +191,13 @@ const Cause& first_of(const std::vector<Cause>& causes) {
   return *std::min_element(causes.begin(), causes.end(), [](const Cause& a, const Cause& b) {
     return std::tie(a.kind, a.order) < std::tie(b.kind, b.order);
   });
+}
+
+bool may_not_recur(const Cause& cause) {
+  if (cause.kind == CauseKind::kInterrupted) return false;
+  if (cause.code == ExitCode::kRankDied) return true;
+  return cause.code == ExitCode::kRendezvous &&
+         (cause.kind == CauseKind::kConsequence || cause.kind == CauseKind::kSecondHand);
 }
 
 std::string encode(const Cause& cause) {

@@ -61,6 +61,8 @@ struct Cause {
 // Returns whether this end makes the job fail: by itself, not because the launcher told the rank to
 // end.
 [[nodiscard]] bool is_failure(const RankEnd& end);
+// Returns whether a signal has ended the rank, as it was asked to.
+[[nodiscard]] bool is_interruption(ExitCode code);
 
 // Returns the notice that the others get of the first rank to fail: its name, the reason, and what
 // it did last. The status need not be known of a rank that has reported its failure.
@@ -73,6 +75,11 @@ struct Cause {
 
 // Returns the first of several causes.
 [[nodiscard]] const Cause& first_of(const std::vector<Cause>& causes);
+
+// Returns whether the job may do better when it is started again: a rank, its device or its host
+// has died, or all that is known is that a peer was gone or late. Errors of a user or of data come
+// again.
+[[nodiscard]] bool may_not_recur(const Cause& cause);
 
 // Encode a cause for the store, between nodes, and decode it. decode_cause throws DataError on
 // anything else.

@@ -57,7 +57,7 @@ SignalPipe::SignalPipe() {
   writing_ = UniqueFd(ends[1]);
   int none = -1;
   check(handler_pipe.compare_exchange_strong(none, ends[1]), "two signal pipes at a time");
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGPIPE}) {
     struct sigaction action {};
     action.sa_handler = number == SIGPIPE ? SIG_IGN : write_to_pipe;
     action.sa_flags = SA_RESTART;

@@ -5,8 +5,11 @@
 #include <troika/base/error.h>
 #include <troika/checkpoint/safetensors.h>
 
+#include <cstdlib>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace troika {
 namespace {
@@ -74,6 +77,58 @@ TEST(SafetensorsWriter, StreamsInItsOwnOrder) {
   const SafetensorsFile file(folder / "m");
   EXPECT_EQ(text_of(file.data(file.at("a"))), "aa");
   EXPECT_EQ(text_of(file.data(file.at("b"))), "bb");
+}
+
+TEST(SafetensorsWriter, TakesPartsInAnyOrder) {
+  TemporaryFolder folder;
+  SafetensorsWriter writer(folder / "m", {{.name = "a", .type = DataType::kU8, .shape = {4}},
+                                          {.name = "b", .type = DataType::kI16, .shape = {1}}});
+  writer.write_part("a", 2, bytes_of("cd"));
+  writer.write_part("b", 0, bytes_of("xy"));
+  EXPECT_THROW(writer.commit(), InternalError);
+  EXPECT_THROW(writer.write_part("a", 3, bytes_of("cd")), InternalError);
+  EXPECT_THROW(writer.write_part("c", 0, bytes_of("c")), InternalError);
+  writer.write_part("a", 0, bytes_of("ab"));
+  writer.commit();
+  const SafetensorsFile file(folder / "m");
+  EXPECT_EQ(text_of(file.data(file.at("a"))), "abcd");
+  EXPECT_EQ(text_of(file.data(file.at("b"))), "xy");
+}
+
+TEST(SafetensorsPieces, AreTheBytesOfAFile) {
+  const TemporaryFolder folder;
+  const std::string large((std::size_t{20} << 20) + 3, 'x'), small = "abc";
+  const std::vector<TensorEntry> entries = {
+      {.name = "large", .type = DataType::kU8, .shape = {std::ssize(large)}},
+      {.name = "empty", .type = DataType::kI64, .shape = {0}},
+      {.name = "small", .type = DataType::kU8, .shape = {std::ssize(small)}}};
+  const std::map<std::string, std::string> values = {
+      {"large", large}, {"empty", ""}, {"small", small}};
+  write_safetensors(
+      folder / "m",
+      std::vector<TensorBytes>{{"large", DataType::kU8, {std::ssize(large)}, bytes_of(large)},
+                               {"empty", DataType::kI64, {0}, {}},
+                               {"small", DataType::kU8, {3}, bytes_of(small)}});
+  const std::string expected = read_file(folder / "m", std::uint64_t{1} << 30);
+  ::setenv("TROIKA_TEST_KEY", std::string(64, '5').c_str(), 1);
+  for (const char* const source : {kNoKey, "env:TROIKA_TEST_KEY"}) {
+    Sha256 hash;
+    SafetensorsPieces pieces(
+        entries, [&](const TensorEntry& entry) { return bytes_of(values.at(entry.name)); },
+        {.hash = &hash, .key = key_from(source, "a test")});
+    std::string all;
+    for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
+      EXPECT_LE(piece.size(), std::size_t{10} << 20);
+      all += text_of(piece);
+    }
+    EXPECT_EQ(pieces.bytes(), all.size());
+    EXPECT_EQ(hash.digest(), sha256(bytes_of(all)));
+    write_file_atomically(folder / "again", all);
+    const SafetensorsFile file(folder / "again");
+    EXPECT_EQ(text_of(file.data(file.at("large"))), large);
+    EXPECT_EQ(text_of(file.data(file.at("small"))), small);
+    EXPECT_EQ(all == expected, source == kNoKey);
+  }
 }
 
 TEST(SafetensorsWriter, CommitsNothingThatIsIncomplete) {

@@ -1,4 +1,5 @@
 // What DataParallelOptions::hook takes, beside data_parallel.h.
 #pragma once
 
-#include <troika/sync/gradients/bucket_hook.h>
+#include <troika/compress/bucket_hook.h>
+#include <troika/compress/compressors.h>

@@ -4,7 +4,10 @@
 #include <troika/sync/gradients/shard_counts.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <vector>
 
 namespace troika::detail {
 namespace {
@@ -27,6 +30,17 @@ std::int64_t byte_size(const ReducedBucket& bucket) {
 at::Tensor view_of(const GradientSlot& slot, const at::Tensor& flat) {
   return tensor_on(flat, slot.offset * size_of(slot.dtype), slot.parameter.sizes(), slot.strides,
                    slot.dtype);
+}
+
+// Its dimensions, the outermost in memory first.
+std::vector<std::int64_t> shape_in_memory(const GradientSlot& slot) {
+  std::vector<std::size_t> dims(slot.sizes.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  std::ranges::stable_sort(dims, std::greater(),
+                           [&](std::size_t dim) { return slot.strides[dim]; });
+  std::vector<std::int64_t> shape;
+  for (const std::size_t dim : dims) shape.push_back(slot.sizes[dim]);
+  return shape;
 }
 
 // Of equal shards, but for rounding to where a shard may begin.
@@ -97,6 +111,7 @@ void GradientBuckets::place_slots() {
       GradientSlot& slot = slots_[index];
       slot.bucket = gradients_.size() - 1;
       slot.offset = end / size_of(bucket.dtype);
+      bucket.parts.push_back({slot.offset, shape_in_memory(slot)});
       end += aligned(slot.bytes(), bucket.dtype);
     }
     bucket.elements = end / size_of(bucket.dtype);

@@ -65,9 +65,9 @@ Call BucketReducer::label_call(std::size_t bucket) {
   return {label, Deadline::in(options_.timeout)};
 }
 
-GradientBucket BucketReducer::hook_argument(std::size_t bucket) {
-  return {static_cast<int>(bucket), buckets_[bucket].gradients, &options_.shard,
-          label_call(bucket)};
+GradientBucket BucketReducer::hook_argument(std::size_t bucket, const Call& call) const {
+  return {static_cast<int>(bucket), buckets_[bucket].gradients, &options_.shard, call,
+          buckets_[bucket].parts};
 }
 
 void BucketReducer::start(std::size_t bucket) {
@@ -78,7 +78,7 @@ void BucketReducer::start(std::size_t bucket) {
   Progress& progress = progress_[bucket];
   progress.started = true;
   if (options_.hook) {
-    progress.work = options_.hook->start(hook_argument(bucket));
+    progress.work = options_.hook->start(hook_argument(bucket, label_call(bucket)));
     return;
   }
   if (memory.elements == 0) return;
@@ -120,7 +120,9 @@ void BucketReducer::finish_reduction(std::size_t bucket) {
 void BucketReducer::wait() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     if (progress_[i].started && !progress_[i].retired) retire(i);
-    if (options_.hook) options_.hook->finish(hook_argument(i));
+    if (!options_.hook) continue;
+    options_.hook->finish(hook_argument(i, label_call(i)));
+    if (options_.op == ReduceOp::kSum) buckets_[i].gradients.mul_(options_.shard.size());
   }
   for (const Progress& progress : progress_) progress.work.wait();
 }
@@ -129,6 +131,11 @@ void BucketReducer::abort() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     if (progress_[i].started) finish_reduction(i);
   }
+  end_step(false);
+}
+
+void BucketReducer::end_step(bool applied) {
+  if (options_.hook) options_.hook->end_step(applied);
 }
 
 void BucketReducer::drop_gradients() {

@@ -13,7 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/base/time.h>
 #include <troika/comm/group.h>
-#include <troika/sync/gradients/bucket_hook.h>
+#include <troika/compress/bucket_hook.h>
 #include <troika/sync/gradients/buffer_pool.h>
 
 #include <cstddef>
@@ -37,6 +37,8 @@ struct ReducedBucket {
   // sums, which may be inside `gradients`.
   std::vector<std::int64_t> counts = {};
   at::Tensor shard = {};
+  // The parameters, for hooks; may be empty.
+  std::vector<BucketPart> parts = {};
 
   // Returns the sums that this rank keeps.
   [[nodiscard]] const at::Tensor& sums() const { return counts.empty() ? gradients : shard; }
@@ -61,7 +63,8 @@ class BucketReducer {
     Group shard = {};
     Group replicate = {};
     ReduceOp op = ReduceOp::kSum;
-    // Takes the place of the reduction at stage 0; may be null.
+    // Takes the place of the reduction at stage 0; may be null. Of a sum, its average is multiplied
+    // by the group's size.
     std::shared_ptr<BucketHook> hook = {};
     Seconds timeout{60};           // for each operation
     at::Device device = at::kCPU;  // of the gradients
@@ -103,6 +106,20 @@ class BucketReducer {
 
   // Waits for the operations that have been started, and discards the step, which has failed.
   void abort();
+  // Ends the step, for the hook; see BucketHook::end_step().
+  void end_step(bool applied);
+  // Calls `visit(bucket, memory)` for what the hook keeps of each bucket.
+  template <class Visit>
+  void for_each_memory(const Visit& visit) const {
+    for (std::size_t i = 0; options_.hook && i < buckets_.size(); ++i) {
+      if (buckets_[i].elements == 0) continue;
+      if (BucketMemory* const memory = options_.hook->memory(
+              hook_argument(i, {buckets_[i].label, Deadline::in(options_.timeout)}))) {
+        visit(i, *memory);
+      }
+    }
+  }
+
   // Settles the step as abort() does, and also drops the gradients added up in buffers since.
   void drop_gradients();
 
@@ -118,7 +135,7 @@ class BucketReducer {
   void start(std::size_t bucket);
   // Labels an operation of the bucket that starts now, or goes on.
   [[nodiscard]] Call label_call(std::size_t bucket);
-  [[nodiscard]] GradientBucket hook_argument(std::size_t bucket);
+  [[nodiscard]] GradientBucket hook_argument(std::size_t bucket, const Call& call) const;
   // Waits for the reductions over the shard group that have been started, but for the last ones.
   // Starts those over the replicate group.
   void retire_all_but(std::size_t last);

@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <troika/sync/gradients/bucket_hook.h>
+#include <troika/compress/bucket_hook.h>
 
 #include <vector>
 
@@ -37,6 +37,24 @@ class Compression final : public BucketHook {
 };
 
 }  // namespace
+
+std::int64_t BucketPart::count() const {
+  return c10::multiply_integers(shape);
+}
+
+void BucketHook::end_step(bool) {}
+
+BucketMemory* BucketHook::memory(const GradientBucket&) {
+  return nullptr;
+}
+
+bool BucketHook::applies_to(const Group& group) const {
+  return group.size() > 1;
+}
+
+const Group& BucketHook::peers(const Group& group) const {
+  return group;
+}
 
 std::shared_ptr<BucketHook> compress_to_bf16() {
   return std::make_shared<Compression>(at::kBFloat16);

@@ -1,0 +1,120 @@
+// A model starts from values that another training has saved, on any layout.
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/checkpoint/replicated_read.h>
+#include <troika/checkpoint/state_gatherer.h>
+#include <troika/checkpoint/tensors.h>
+#include <troika/train/initial_values.h>
+
+#include "ranks/layouts.h"
+
+namespace troika::test {
+namespace {
+
+struct Model {
+  Model(const Recipe& recipe, const Layout& layout, const Rank& rank)
+      : resolved(laid_out(recipe, layout, rank)),
+        context(context_of(resolved, layout, rank)),
+        trainer(resolved, open_dataset(resolved.data, traits_of(resolved.model).sample, 1),
+                context) {}
+
+  // Whole on rank 0 of the model's ranks, none elsewhere.
+  std::vector<NamedTensor> whole() {
+    const StateDict state = trainer.model_state();
+    const StateGatherer gatherer(context.groups.world, trainer.model_specs(), state.tensors(),
+                                 Seconds(60));
+    std::vector<at::Tensor> values;
+    for (const StateTensor& each : state.tensors()) values.push_back(each.tensor);
+    return gatherer.gather(values, "model");
+  }
+
+  void begin_from(const InitialValueOptions& from) {
+    InitialValues values(from, trainer);
+    const ReplicatedRead read(context.groups.world, values.wanted(), Seconds(60));
+    read.read([&](const StateTensor& part) { values.read(part); });
+    read.share();
+    trainer.adopt_values();
+  }
+
+  Recipe resolved;
+  TrainerContext context;
+  Trainer trainer;
+};
+
+Recipe of_another_seed(Recipe recipe) {
+  recipe.seed = 99;
+  return recipe;
+}
+
+// A model whose values are not those that are drawn, in a file that all ranks see.
+std::filesystem::path saved_model(const Recipe& recipe, Rank& rank) {
+  const std::filesystem::path path = rank.folder() / "model.safetensors";
+  if (rank.index() == 0) {
+    Model model(of_another_seed(recipe), {.alone = true}, rank);
+    (void)model.trainer.step();
+    save_tensors(path, model.whole());
+  }
+  rank.wait_for_all("saved");
+  return path;
+}
+
+void expect_values_of(const std::filesystem::path& file, const std::vector<NamedTensor>& whole) {
+  if (whole.empty()) return;
+  const std::vector<NamedTensor> expected = load_tensors(file);
+  ASSERT_EQ(whole.size(), expected.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(whole[i].name, expected[i].name);
+    EXPECT_TRUE(whole[i].tensor.equal(expected[i].tensor)) << whole[i].name;
+  }
+}
+
+RANK_TEST(InitialValues, AreThoseOfAFileOnEveryLayout, 1, 2) {
+  for (const Recipe& recipe : {gpt_recipe(), resnet_recipe()}) {
+    const std::filesystem::path file = saved_model(recipe, rank);
+    std::vector<Layout> layouts = {{}, {.zero_stage = 1}, {.zero_stage = 3}};
+    if (rank.size() > 1) layouts.push_back({.pipeline = 2});
+    if (rank.size() > 1 && recipe.model.holds<GptOptions>()) layouts.push_back({.tensor = 2});
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      SCOPED_TRACE(i);
+      Model model(recipe, layouts[i], rank);
+      model.begin_from({.path = file.string(), .rename = {}, .ignore = {}});
+      expect_values_of(file, model.whole());
+      // The working weights have them, too: the loss is that of the model alone.
+      Model alone(recipe, {.alone = true}, rank);
+      alone.begin_from({.path = file.string(), .rename = {}, .ignore = {}});
+      EXPECT_NEAR(model.trainer.step().loss, alone.trainer.step().loss, 1e-9);
+    }
+    rank.wait_for_all("read " + std::string(recipe.model.name()));
+  }
+}
+
+RANK_TEST(InitialValues, MayBeTakenInPart, 2) {
+  const std::filesystem::path file = saved_model(resnet_recipe(), rank);
+  Recipe other = resnet_recipe();
+  other.model.as<ResnetOptions>().classes = 5;
+  for (const Layout& layout : {Layout{.zero_stage = 3}, Layout{.pipeline = 2}}) {
+    Model drawn(other, layout, rank), model(other, layout, rank);
+    try {
+      model.begin_from({.path = file.string(), .rename = {}, .ignore = {}});
+      ADD_FAILURE() << "another number of classes was taken in";
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("'fc.bias' ([3] there, [5] here)"),
+                std::string::npos)
+          << error.what();
+    }
+    model.begin_from({.path = file.string(), .rename = {}, .ignore = {"fc.*"}});
+    const std::vector<NamedTensor> before = drawn.whole(), found = model.whole();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const bool is_head = found[i].name.starts_with("fc.");
+      if (is_head) {
+        EXPECT_TRUE(found[i].tensor.equal(before[i].tensor)) << found[i].name;
+      }
+      if (found[i].name == "conv1.weight") {
+        EXPECT_FALSE(found[i].tensor.equal(before[i].tensor));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troika::test

@@ -1,0 +1,93 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/checkpoint/encryption.h>
+#include <troika/checkpoint/find_newest.h>
+
+namespace troika {
+
+std::string first_problem(const CheckpointReaders& readers,
+                          const std::vector<std::string>& problems) {
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    if (problems[rank].empty()) continue;
+    if (problems.size() == 1) return problems[rank];
+    return readers.name_of(static_cast<int>(rank)) + ": " + problems[rank];
+  }
+  return "";
+}
+
+namespace {
+
+// Marks why rank 0 cannot list them, and what lacks its key, behind which its hint follows.
+constexpr char kUnreadable = '!';
+constexpr char kLacksKey = '?';
+constexpr char kHint = '\n';
+
+// What is encrypted with a key that is not given is no damage: to go on from an older one would
+// lose what is newer.
+void throw_where_a_key_is_missing(const CheckpointReaders& readers,
+                                  std::vector<std::string> problems) {
+  std::string hint;
+  for (std::string& each : problems) {
+    if (!each.starts_with(kLacksKey)) {
+      each.clear();
+      continue;
+    }
+    const std::size_t end = each.find(kHint);
+    if (hint.empty() && end != std::string::npos) hint = each.substr(end + 1);
+    each = each.substr(1, end - 1);
+  }
+  const std::string problem = first_problem(readers, problems);
+  if (!problem.empty()) throw MissingKeyError(problem, hint);
+}
+
+// The steps on rank 0, or why there are none.
+std::vector<std::string> listed(const CheckpointFolder& folder, int rank) {
+  std::vector<std::string> steps;
+  if (rank > 0) return steps;
+  try {
+    for (const std::int64_t step : folder.steps()) steps.push_back(std::to_string(step));
+  } catch (const DataError& error) {
+    steps = {kUnreadable + std::string(error.what())};
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::optional<StateReader> open_newest(
+    const CheckpointFolder& folder, const CheckpointReaders& readers,
+    const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged) {
+  const std::vector<std::string> steps = listed(folder, readers.rank);
+  std::string newest;
+  for (std::size_t next = 0;; ++next) {
+    const std::string told = readers.gather(next < steps.size() ? steps[next] : "").front();
+    if (told.starts_with(kUnreadable)) throw DataError(told.substr(1));
+    if (told.empty() && next == 0) return std::nullopt;
+    if (told.empty()) {
+      throw DataError(
+          "no checkpoint in " + folder.shown() + " can be used: " + newest,
+          "`troika checkpoint verify` says what is wrong with each; they have to lie where all "
+          "hosts see them");
+    }
+    const std::int64_t step = std::stoll(told);
+    std::optional<StateReader> reader;
+    std::string problem;
+    try {
+      reader.emplace(folder, step);
+      reader->verify(static_cast<std::size_t>(readers.rank),
+                     static_cast<std::size_t>(readers.size));
+    } catch (const MissingKeyError& error) {
+      problem = kLacksKey + std::string(error.what()) + kHint + error.hint();
+    } catch (const DataError& error) {
+      problem = error.what();
+    }
+    const std::vector<std::string> problems = readers.gather(problem);
+    throw_where_a_key_is_missing(readers, problems);
+    problem = first_problem(readers, problems);
+    if (problem.empty()) return reader;
+    if (newest.empty()) newest = problem;
+    if (readers.rank == 0) on_damaged(step, problem);
+  }
+}
+
+}  // namespace troika

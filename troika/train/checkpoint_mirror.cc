@@ -1,0 +1,71 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/checkpoint/encryption.h>
+#include <troika/recipe/recipe.h>
+#include <troika/train/checkpoint_mirror.h>
+#include <troika/train/run_files.h>
+#include <troika/train/run_folder.h>
+
+#include <utility>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_in_step(std::int64_t step, const std::string& file) {
+  return step_name(step) + "/" + file;
+}
+
+}  // namespace
+
+CheckpointMirror::CheckpointMirror(const std::string& url, fs::path run)
+    : copies_(url), run_(std::move(run)) {}
+
+std::optional<CheckpointMirror> CheckpointMirror::of(const Recipe& recipe) {
+  if (recipe.checkpoint.mirror == kNoMirror) return std::nullopt;
+  return CheckpointMirror(place_below(recipe.checkpoint.mirror, recipe.name), run_folder(recipe));
+}
+
+void CheckpointMirror::copy(const CheckpointFolder& folder, std::int64_t step) const {
+  const fs::path from = folder.step_folder(step);
+  const Manifest manifest = folder.read(step);
+  for (const ManifestShard& shard : manifest.shards) {
+    store().upload(from / shard.file, name_in_step(step, shard.file));
+  }
+  upload_run_files(store(), step, run_);
+  store().upload(from / kManifestFile, name_in_step(step, kManifestFile));
+  copies_.remove_old(step, 0, folder.steps());
+}
+
+std::optional<std::int64_t> CheckpointMirror::restore(
+    const CheckpointFolder& folder, const std::function<bool(const Manifest&)>& is_wanted,
+    const std::function<void(std::int64_t, const std::string&)>& on_damaged) const {
+  for (const std::int64_t step : copies_.steps()) {
+    try {
+      const Manifest manifest = copies_.read(step);
+      if (!is_wanted(manifest)) continue;
+      fetch(folder, manifest);
+      return step;
+    } catch (const MissingKeyError&) {
+      throw;  // it is not damaged
+    } catch (const DataError& error) {
+      on_damaged(step, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+void CheckpointMirror::fetch(const CheckpointFolder& folder, const Manifest& manifest) const {
+  const fs::path to = folder.step_folder(manifest.step);
+  make_folders(to);
+  for (const ManifestShard& shard : manifest.shards) {
+    store().download(name_in_step(manifest.step, shard.file), to / shard.file);
+  }
+  verify_shards(to, manifest);
+  folder.commit(manifest);
+  const bool has_run = fs::exists(recipe_path(run_));
+  if (!has_run) download_run_files(store(), manifest.step, run_);
+}
+
+}  // namespace troika

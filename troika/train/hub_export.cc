@@ -1,0 +1,111 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/checkpoint/hub_tensors.h>
+#include <troika/data/tokenizer.h>
+#include <troika/models/kind.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/train/checkpointer.h>
+#include <troika/train/empty_folder.h>
+#include <troika/train/hub_folder.h>
+#include <troika/train/hub_tokenizer.h>
+#include <troika/train/kept_tokenizer.h>
+#include <troika/train/run_folder.h>
+#include <troika/train/run_tensors.h>
+
+#include <nlohmann/json.hpp>
+
+namespace troika {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::int64_t> joined_shape(const TensorSource& model, const JoinedTensor& joined) {
+  std::vector<std::int64_t> shape = model.at(joined.parts.front()).shape;
+  for (std::size_t i = 1; i < joined.parts.size(); ++i) {
+    shape.front() += model.at(joined.parts[i]).shape.front();
+  }
+  if (joined.transposed) std::swap(shape.front(), shape.back());
+  return shape;
+}
+
+// The tensors of a model, as the libraries name and lay them out.
+class LeavingTensors {
+ public:
+  LeavingTensors(TensorSource& model, const std::vector<JoinedTensor>& tensors) : model_(model) {
+    for (const JoinedTensor& joined : tensors) {
+      const DataType type = model.at(joined.parts.front()).type;
+      entries_.push_back({.name = joined.name, .type = type, .shape = joined_shape(model, joined)});
+      by_name_.emplace(joined.name, &joined);
+    }
+  }
+
+  [[nodiscard]] const std::vector<TensorEntry>& entries() const { return entries_; }
+  [[nodiscard]] at::Tensor load(const TensorEntry& entry) const {
+    const JoinedTensor& joined = *by_name_.at(entry.name);
+    std::vector<at::Tensor> parts;
+    for (const std::string& part : joined.parts) parts.push_back(model_.load(model_.at(part)));
+    return join_parts(parts, joined.transposed);
+  }
+
+ private:
+  TensorSource& model_;
+  std::vector<TensorEntry> entries_;
+  std::map<std::string, const JoinedTensor*> by_name_;
+};
+
+// The words of config.json for types of values.
+std::string type_word(DataType type) {
+  if (type == DataType::kF64) return "float64";
+  if (type == DataType::kBF16) return "bfloat16";
+  return type == DataType::kF16 ? "float16" : "float32";
+}
+
+std::string config_of(const std::string& form, DataType type,
+                      const std::optional<HubTokenizer>& tokenizer) {
+  constexpr int kIndent = 2;
+  Json config = Json::parse(form);
+  config["torch_dtype"] = type_word(type);
+  if (tokenizer) config["bos_token_id"] = config["eos_token_id"] = tokenizer->separator;
+  return config.dump(kIndent) + "\n";
+}
+
+// Of a URL the checkpoint knows it.
+Recipe recipe_of(const HubExport& options) {
+  if (!is_remote(options.run.native())) return recipe_of_run(options.run);
+  const CheckpointFolder folder = checkpoints_of(options.run);
+  const std::vector<std::int64_t> steps = folder.steps();
+  if (steps.empty()) throw DataError("no checkpoint in " + folder.shown());
+  const Manifest manifest = folder.read(options.step.value_or(steps.front()));
+  return parse_recipe(manifest.recipe, folder.shown()).recipe;
+}
+
+}  // namespace
+
+std::vector<std::string> export_to_hub(const HubExport& options) {
+  const Recipe recipe = recipe_of(options);
+  const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
+  const auto model = open_run_tensors(options.run, options.step);
+  const LeavingTensors tensors(*model, form.tensors);
+  const auto kept = find_kept_tokenizer(options.run, recipe);
+  const std::optional<HubTokenizer> tokenizer = kept ? std::nullopt : hub_tokenizer_of(recipe);
+  make_empty_folder(options.out);
+  std::vector<std::string> files =
+      write_hub_tensors(options.out, tensors.entries(), options.max_file_bytes,
+                        [&](const TensorEntry& entry) { return tensors.load(entry); });
+  if (tokenizer) {
+    for (const auto& [name, content] : tokenizer->files) {
+      write_file_atomically(options.out / name, content);
+      files.push_back(name);
+    }
+  }
+  if (kept) {
+    for (std::string& name : copy_tokenizer(*kept, options.out)) files.push_back(std::move(name));
+  }
+  write_file_atomically(options.out / "config.json",
+                        config_of(form.config, tensors.entries().front().type, tokenizer));
+  files.emplace_back("config.json");
+  return files;
+}
+
+}  // namespace troika

@@ -1,0 +1,174 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/checkpoint/safetensors.h>
+#include <troika/checkpoint/tensor_source.h>
+#include <troika/checkpoint/tensors.h>
+#include <troika/data/tokenizer.h>
+#include <troika/models/kind.h>
+#include <troika/nn/stage.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/train/empty_folder.h>
+#include <troika/train/hub_folder.h>
+#include <troika/train/kept_tokenizer.h>
+#include <troika/train/run_folder.h>
+#include <troika/train/saved_model.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 24;
+constexpr const char* kSentencePiece = "tokenizer.model";
+
+ModelOptions model_of(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  const std::string json = read_file(file, kMaxConfigBytes);
+  for (const ModelKind* kind : ModelKind::all()) {
+    ModelOptions model{Chosen<ModelKind>(*kind)};
+    if (kind->read_hub_config(model.options(), json, shown_path(file))) return model;
+  }
+  throw DataError(shown_path(file) + ": its model_type has no counterpart",
+                  "\"llama\" and \"gpt2\" have one");
+}
+
+// The tensor of a file, and which part of it is one of ours.
+struct Place {
+  const JoinedTensor* joined;
+  std::size_t part;
+  const TensorEntry* entry;
+};
+
+// The tensors of the libraries' files by our names.
+class ArrivingTensors {
+ public:
+  ArrivingTensors(TensorSource& files, const HubForm& form) : files_(files) {
+    std::set<std::string_view> used;
+    for (const JoinedTensor& joined : form.tensors) {
+      const TensorEntry& entry = find(joined.name);
+      used.insert(entry.name);
+      for (std::size_t i = 0; i < joined.parts.size(); ++i) {
+        places_.emplace(joined.parts[i], Place{&joined, i, &entry});
+      }
+    }
+    refuse_surplus(form, used);
+  }
+
+  // The values of a parameter. Throws DataError where they have another shape or type.
+  [[nodiscard]] at::Tensor load(const ParameterSpec& wanted, at::ScalarType type) const {
+    const Place& place = places_.at(wanted.name);
+    const std::size_t count = place.joined->parts.size();
+    const at::Tensor whole = files_.load(*place.entry);
+    const bool fits = is_splittable(place.entry->shape, place.joined->transposed, count);
+    const at::Tensor part =
+        fits ? part_of(whole, place.joined->transposed, place.part, count) : at::Tensor();
+    if (fits && part.sizes() == at::IntArrayRef(wanted.shape) && part.is_floating_point()) {
+      return part.to(type).contiguous();
+    }
+    throw DataError(shown_path(files_.path()) + ": tensor " + quote(place.entry->name) +
+                        " is not what config.json says",
+                    "the files are of different models, or damaged");
+  }
+
+  // fp64 where that is what the files have.
+  [[nodiscard]] DataType type() const {
+    const bool has_fp64 = std::ranges::any_of(
+        places_, [](const auto& place) { return place.second.entry->type == DataType::kF64; });
+    return has_fp64 ? DataType::kF64 : DataType::kF32;
+  }
+
+ private:
+  // Files of a model without its head leave out the first word: "h.0.ln_1.weight".
+  [[nodiscard]] const TensorEntry& find(const std::string& name) const {
+    if (const TensorEntry* entry = files_.find(name)) return *entry;
+    if (const TensorEntry* entry = files_.find(name.substr(name.find('.') + 1))) return *entry;
+    return files_.at(name);
+  }
+
+  void refuse_surplus(const HubForm& form, const std::set<std::string_view>& used) const {
+    for (const TensorEntry& entry : files_.entries()) {
+      const bool is_ignored = std::ranges::any_of(
+          form.ignored, [&](const std::string& end) { return entry.name.ends_with(end); });
+      if (used.contains(entry.name) || is_ignored) continue;
+      throw DataError(shown_path(files_.path()) + ": tensor " + quote(entry.name) +
+                          " has no counterpart in the model that config.json describes",
+                      "the files are of different models");
+    }
+  }
+
+  TensorSource& files_;
+  std::map<std::string, Place> places_;
+};
+
+// The parameters that have values of their own.
+std::vector<ParameterSpec> parameters_of(const ModelOptions& model) {
+  const UnitStage stage(build_model(model, 0).units, 0);
+  std::vector<ParameterSpec> specs;
+  for (const ParameterSpec& spec : stage.specs()) {
+    if (spec.tied_to.empty()) specs.push_back(spec);
+  }
+  return specs;
+}
+
+void write_model(const fs::path& file, const ArrivingTensors& tensors,
+                 const std::vector<ParameterSpec>& specs) {
+  std::map<std::string, const ParameterSpec*> by_name;
+  std::vector<TensorEntry> entries;
+  for (const ParameterSpec& spec : specs) {
+    entries.push_back({.name = spec.name, .type = tensors.type(), .shape = spec.shape});
+    by_name.emplace(spec.name, &spec);
+  }
+  SafetensorsWriter writer(file, std::move(entries), {{"format", "pt"}});
+  for (const TensorEntry& entry : writer.entries()) {
+    const at::Tensor values = tensors.load(*by_name.at(entry.name), scalar_type_of(tensors.type()));
+    writer.write({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
+  }
+  writer.commit();
+}
+
+// What a recipe says of data: token ids alone, unless the folder has what turns them into text.
+std::vector<std::string> data_for(const fs::path& folder, const fs::path& out) {
+  if (!fs::exists(folder / kSentencePiece)) return {"data.kind=tokens"};
+  write_file_atomically(out / kSentencePiece,
+                        read_file(folder / kSentencePiece, kMaxTokenizerBytes));
+  return {"data.kind=text", "data.tokenizer=" + (out / kSentencePiece).string()};
+}
+
+}  // namespace
+
+HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
+  Recipe recipe;
+  recipe.model = model_of(folder);
+  const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
+  const auto files = open_hub_tensors(folder);
+  const ArrivingTensors tensors(*files, form);
+  const std::vector<ParameterSpec> specs = parameters_of(recipe.model);
+  make_empty_folder(out);
+  write_model(model_path(out), tensors, specs);
+  // Not the folder itself: a run that starts clears its own.
+  recipe.name = fs::absolute(out / "").parent_path().filename().string() + "-trained";
+  recipe.model.from.path = fs::absolute(model_path(out)).string();
+  HubImport result;
+  if (!fs::exists(folder / kSentencePiece)) {
+    const std::vector<std::string> kept = copy_tokenizer(folder, out);
+    if (!kept.empty()) result.kept_tokenizer = kept.front();
+  }
+  const fs::path file = recipe_path(out);
+  // Read again, so that what the keys demand of one another is checked.
+  recipe = parse_recipe(to_toml(recipe), file.string(), data_for(folder, out)).recipe;
+  write_file_atomically(file, to_toml(recipe));
+  double count = 0;
+  for (const ParameterSpec& spec : specs) count += static_cast<double>(spec.global_count());
+  result.model = std::string(recipe.model.name()) + ", " + format_count(count) + " parameters";
+  return result;
+}
+
+}  // namespace troika

@@ -1,0 +1,224 @@
+#include <ATen/ATen.h>
+#include <fnmatch.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/checkpoint/replicated_read.h>
+#include <troika/checkpoint/tensors.h>
+#include <troika/observe/log.h>
+#include <troika/train/checkpointer.h>
+#include <troika/train/initial_values.h>
+#include <troika/train/run_folder.h>
+#include <troika/train/saved_model.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The model's name of a tensor that is called `name` there; nothing where the pair is of others.
+std::optional<std::string> renamed(const RenamedTensors& rename, const std::string& name) {
+  if (!rename.match.ends_with('*')) {
+    return name == rename.match ? std::optional(rename.to) : std::nullopt;
+  }
+  const std::size_t prefix = rename.match.size() - 1;
+  if (name.compare(0, prefix, rename.match, 0, prefix) != 0) return std::nullopt;
+  return rename.to.substr(0, rename.to.size() - 1) + name.substr(prefix);
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::vector<std::string> sizes;
+  for (const std::int64_t size : shape) sizes.push_back(std::to_string(size));
+  return "[" + join(sizes, ", ") + "]";
+}
+
+// "'a', 'b', 'c' and 12 more".
+std::string first_few(const std::vector<std::string>& items) {
+  constexpr std::size_t kShown = 3;
+  const std::size_t shown = std::min(kShown, items.size());
+  std::string text = join(std::span(items).first(shown), ", ");
+  if (items.size() > shown) text += " and " + std::to_string(items.size() - shown) + " more";
+  return text;
+}
+
+// Pairs the names of a model with those of a source, and collects what does not go together.
+class Matcher {
+ public:
+  Matcher(const InitialValueOptions& options, const std::map<std::string, ManifestTensor>& saved)
+      : options_(options), used_(options.ignore.size() + options.rename.size(), false) {
+    for (const auto& [name, tensor] : saved) {
+      const std::string of_model = rename(name);
+      if (is_ignored(of_model)) continue;
+      if (by_model_name_.emplace(of_model, Saved{name, &tensor}).second) continue;
+      twice_.push_back(quote(name) + " and " + quote(by_model_name_.at(of_model).name));
+    }
+  }
+
+  std::map<std::string, std::string> pairs_for(std::span<const StateSpec> model) {
+    std::map<std::string, std::string> pairs;
+    for (const StateSpec& spec : model) {
+      if (is_ignored(spec.name)) continue;
+      const auto found = by_model_name_.find(spec.name);
+      if (found == by_model_name_.end()) {
+        missing_.push_back(quote(spec.name));
+        continue;
+      }
+      check_alike(spec, *found->second.tensor);
+      pairs.emplace(spec.name, found->second.name);
+      by_model_name_.erase(found);
+    }
+    for (const auto& [name, rest] : by_model_name_) unexpected_.push_back(quote(rest.name));
+    return pairs;
+  }
+
+  // What does not go together; empty where all does.
+  [[nodiscard]] std::string problems() const {
+    std::vector<std::string> parts;
+    const auto add = [&](const char* what, const std::vector<std::string>& items) {
+      if (!items.empty()) parts.push_back(what + first_few(items));
+    };
+    add("missing ", missing_);
+    add("unexpected ", unexpected_);
+    add("otherwise in the model ", different_);
+    add("of one name once renamed ", twice_);
+    add("fits nothing: ", unused_patterns());
+    return join(parts, "; ");
+  }
+
+ private:
+  struct Saved {
+    std::string name;
+    const ManifestTensor* tensor;
+  };
+
+  std::string rename(const std::string& name) {
+    for (std::size_t i = 0; i < options_.rename.size(); ++i) {
+      const std::optional<std::string> other = renamed(options_.rename[i], name);
+      if (!other) continue;
+      used_[options_.ignore.size() + i] = true;
+      return *other;
+    }
+    return name;
+  }
+
+  bool is_ignored(const std::string& name) {
+    for (std::size_t i = 0; i < options_.ignore.size(); ++i) {
+      if (::fnmatch(options_.ignore[i].c_str(), name.c_str(), 0) != 0) continue;
+      used_[i] = true;
+      return true;
+    }
+    return false;
+  }
+
+  void check_alike(const StateSpec& spec, const ManifestTensor& saved) {
+    if (spec.shape != saved.shape) {
+      different_.push_back(quote(spec.name) + " (" + shape_text(saved.shape) + " there, " +
+                           shape_text(spec.shape) + " here)");
+    } else if (at::isFloatingType(spec.type) && !is_floating_point(saved.type)) {
+      different_.push_back(quote(spec.name) + " (" + std::string(name_of(saved.type)) + " there)");
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> unused_patterns() const {
+    std::vector<std::string> unused;
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      if (used_[i]) continue;
+      const std::size_t ignored = options_.ignore.size();
+      unused.push_back(i < ignored ? "from_ignore " + quote(options_.ignore[i])
+                                   : "from_rename " + quote(options_.rename[i - ignored].match));
+    }
+    return unused;
+  }
+
+  const InitialValueOptions& options_;
+  std::map<std::string, Saved> by_model_name_;
+  std::vector<bool> used_;  // of the patterns of ignore, then of rename
+  std::vector<std::string> missing_, unexpected_, different_, twice_;
+};
+
+fs::path newest_of(const CheckpointFolder& folder) {
+  const std::vector<std::int64_t> steps = folder.steps();
+  return steps.empty() ? fs::path() : folder.step_folder(steps.front());
+}
+
+}  // namespace
+
+fs::path find_values(const fs::path& path) {
+  if (is_remote(path.native())) {
+    if (is_checkpoint(path)) return path;
+    const fs::path newest = newest_of(CheckpointFolder(path));
+    if (!newest.empty()) return newest;
+    throw DataError("[model] from: there is no checkpoint in " + shown_place(path),
+                    "give the URL of a run's checkpoints, or of one of them");
+  }
+  if (!fs::exists(path)) {
+    throw DataError("[model] from: there is no " + shown_path(path),
+                    "give the folder of a run or of a checkpoint, or a safetensors file; where it "
+                    "has been moved: --set model.from=PATH");
+  }
+  if (!fs::is_directory(path) || is_checkpoint(path)) return path;
+  if (fs::exists(summary_path(path)) && fs::exists(model_path(path))) return model_path(path);
+  for (const CheckpointFolder& folder : {checkpoints_of(path), CheckpointFolder(path)}) {
+    if (const fs::path newest = newest_of(folder); !newest.empty()) return newest;
+  }
+  if (fs::exists(model_path(path))) return model_path(path);
+  throw DataError("[model] from: " + shown_path(path) + " has no model.safetensors, no checkpoint",
+                  "give the folder of a run or of a checkpoint, or a safetensors file");
+}
+
+std::map<std::string, std::string> match_values(const InitialValueOptions& options,
+                                                std::span<const StateSpec> model,
+                                                const std::map<std::string, ManifestTensor>& saved,
+                                                const std::string& path) {
+  Matcher matcher(options, saved);
+  std::map<std::string, std::string> pairs = matcher.pairs_for(model);
+  const std::string problems = matcher.problems();
+  if (problems.empty()) return pairs;
+  throw DataError("[model] from: " + path + " is of another model: " + problems,
+                  "from_ignore = [\"fc.*\"] leaves tensors as they are drawn, from_rename maps "
+                  "names of the file to those of the model");
+}
+
+InitialValues::InitialValues(const InitialValueOptions& options, const Trainer& trainer)
+    : source_(find_values(options.path)) {
+  const std::map<std::string, std::string> pairs =
+      match_values(options, trainer.model_specs(), source_.tensors(), shown_place(source_.path()));
+  tensors_ = pairs.size();
+  const StateDict places = trainer.model_places();
+  for (const StateTensor& place : places.tensors()) {
+    const auto found = pairs.find(place.name);
+    if (found != pairs.end()) wanted_.add(found->second, place.shard, place.tensor);
+  }
+}
+
+void take_initial_values(const InitialValueOptions& options, const Job& job, Trainer& trainer) {
+  if (options.are_drawn()) return;
+  const auto agree = [&](const std::optional<Failure>& own) {
+    job.world().barrier({"initial values", job.storage_deadline()}).wait();
+    job.throw_on_all_ranks(own, "initial values");
+  };
+  std::optional<InitialValues> values;
+  agree(failure_in([&] {
+    values.emplace(options, trainer);
+    values->verify(job.rank(), job.size());
+  }));
+  const ReplicatedRead read(job.world(), values->wanted(), job.storage_timeout());
+  agree(failure_in([&] {
+    const at::NoGradGuard no_autograd;
+    read.read([&](const StateTensor& part) { values->read(part); });
+  }));
+  read.share();
+  trainer.adopt_values();
+  if (job.rank() != 0) return;
+  log_info("initial values of " + std::to_string(values->tensors()) + " of " +
+           plural(std::ssize(trainer.model_specs()), "tensor") + " from " +
+           values->path().string());
+}
+
+}  // namespace troika

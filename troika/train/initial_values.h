@@ -1,0 +1,60 @@
+// Takes the initial values of a model from what another training has saved, as [model] from says:
+// on any layout, whole or in part.
+#pragma once
+
+#include <troika/checkpoint/manifest.h>
+#include <troika/checkpoint/value_source.h>
+#include <troika/models/initial_values.h>
+#include <troika/param/state_dict.h>
+#include <troika/train/job.h>
+#include <troika/train/trainer.h>
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+
+namespace troika {
+
+// Returns where the values of `path` lie: the path itself where it is a file or a checkpoint; the
+// newest checkpoint of a folder of them; of a run, model.safetensors where it is finished, and its
+// newest checkpoint elsewhere. Throws DataError where there is nothing of these.
+[[nodiscard]] std::filesystem::path find_values(const std::filesystem::path& path);
+
+// Returns the name in `saved` of each tensor of the model that is taken from there. `model` lists
+// the whole model. Throws DataError, one line that names what is missing, what the model does not
+// have, what has another shape or type, and patterns that fit nothing; the first few of each.
+[[nodiscard]] std::map<std::string, std::string> match_values(
+    const InitialValueOptions& options, std::span<const StateSpec> model,
+    const std::map<std::string, ManifestTensor>& saved, const std::string& path);
+
+// The values that a run is to start from, opened and found to go with its model.
+class InitialValues {
+ public:
+  // Not collective. Throws DataError.
+  InitialValues(const InitialValueOptions& options, const Trainer& trainer);
+
+  // Compares the files number `first`, `first + every`, ... of a checkpoint with their SHA-256.
+  // Throws DataError.
+  void verify(int first, int every) {
+    source_.verify(static_cast<std::size_t>(first), static_cast<std::size_t>(every));
+  }
+  // Returns this rank's parts of the model that are taken, as views under their names in the
+  // source; and reads one. Throws DataError. Call trainer.adopt_values() once all are there.
+  [[nodiscard]] std::span<const StateTensor> wanted() const { return wanted_.tensors(); }
+  void read(const StateTensor& part) { source_.read(part.name, part); }
+  // Returns the number of tensors of the whole model that are taken, and where they lie.
+  [[nodiscard]] std::size_t tensors() const { return tensors_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return source_.path(); }
+
+ private:
+  ValueSource source_;
+  StateDict wanted_;
+  std::size_t tensors_ = 0;
+};
+
+// Collective: has a run that begins start from them, and says so; nothing where values are drawn.
+// One rank of those with the same part reads it. Throws DataError, the same on every rank.
+void take_initial_values(const InitialValueOptions& options, const Job& job, Trainer& trainer);
+
+}  // namespace troika
