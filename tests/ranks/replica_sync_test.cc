@@ -70,7 +70,8 @@ class LocalSteps final : public ReplicaSync {
     alone_.begin_step(microbatches, timeout);
   }
   void reduce(const StepPart& own) override { alone_.reduce(own); }
-  [[nodiscard]] StepOutcome finish() override { return alone_.finish(); }
+  [[nodiscard]] Updater finish() override { return alone_.finish(); }
+  [[nodiscard]] StepSums sums() override { return alone_.sums(); }
   void end_step(bool applied) override {
     alone_.end_step(applied);
     if (++steps_ % interval_ != 0) return;

@@ -4,6 +4,7 @@
 #include <troika/base/units.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
+#include <troika/cli/simulate.h>
 #include <troika/observe/progress.h>
 #include <troika/schedule/draw.h>
 #include <troika/schedule/generate.h>
@@ -146,12 +147,15 @@ void add_schedule(CLI::App& simulate, Action& action) {
 }  // namespace
 
 void add_simulate_command(CLI::App& app, Action& action) {
-  CLI::App* simulate =
-      app.add_subcommand("simulate", "Predict without running: the time of a pipeline schedule");
+  CLI::App* simulate = app.add_subcommand(
+      "simulate", "Predict without machines: a pipeline schedule, a [sync] setting");
   simulate->require_subcommand(1);
   add_schedule(*simulate, action);
+  add_simulate_sync(*simulate, action);
   simulate->footer(
-      "Example:\n  troika simulate schedule --schedule 1f1b --stages 4 --microbatches 8");
+      "Examples:\n"
+      "  troika simulate schedule --schedule 1f1b --stages 4 --microbatches 8\n"
+      "  troika simulate sync recipe.toml --workers 32 --speeds \"lognormal(1, 0.5)\"");
 }
 
 }  // namespace troika

@@ -8,26 +8,6 @@
 namespace troika::test {
 namespace {
 
-// A convolution, a norm of either kind, and what comes after it.
-template <class Norm>
-struct NormedNetImpl : torch::nn::Module {
-  explicit NormedNetImpl(Norm the_norm) {
-    torch::manual_seed(1);
-    conv = register_module("conv", torch::nn::Conv2d(2, 4, 3));
-    norm = register_module("norm", std::move(the_norm));
-    fc = register_module("fc", torch::nn::Linear(4, 3));
-    to(torch::kDouble);
-    const torch::NoGradGuard no_grad;
-    norm->weight.copy_(doubles({4}, 5));
-    norm->bias.copy_(doubles({4}, 6));
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    return fc(torch::tanh(norm(conv(x))).mean({2, 3}));
-  }
-  torch::nn::Conv2d conv{nullptr};
-  Norm norm{nullptr};
-  torch::nn::Linear fc{nullptr};
-};
 using SingleProcessNet = NormedNetImpl<torch::nn::BatchNorm2d>;
 using SyncedNet = NormedNetImpl<SyncBatchNorm>;
 

@@ -1,9 +1,12 @@
 #include <troika/sync/gradients/data_axis.h>
 
+#include <utility>
+
 namespace troika {
 
-DataAxis::DataAxis(Arena& arena, const PartialGroups& partial, Seconds timeout)
-    : reducer_(arena, partial), gatherer_(arena, timeout) {}
+DataAxis::DataAxis(Arena& arena, const PartialGroups& partial, Seconds timeout,
+                   std::shared_ptr<BucketHook> hook)
+    : reducer_(arena, partial, std::move(hook)), gatherer_(arena, timeout) {}
 
 void DataAxis::begin_step(int microbatches, Seconds timeout) {
   gatherer_.begin_step(timeout);

@@ -13,6 +13,7 @@
 #include <troika/sync/gradients/gradient_reducer.h>
 #include <troika/sync/gradients/parameter_gatherer.h>
 
+#include <memory>
 #include <string>
 
 namespace troika {
@@ -21,7 +22,9 @@ class DataAxis final : public UnitHooks {
  public:
   // Reduces and gathers over the groups of `arena.sharding()`, and `partial`. `timeout` is for each
   // collective.
-  explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60));
+  // A hook takes the place of the reduction at stage 0.
+  explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60),
+                    std::shared_ptr<BucketHook> hook = nullptr);
 
   // Begins a step, in which every unit with parameters becomes ready `microbatches` times on this
   // rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
@@ -29,6 +32,8 @@ class DataAxis final : public UnitHooks {
   // Waits for the sums over the data axis. The gradients of Arena::local_shards() are then
   // complete, and own values may be written. Throws DeadlineError, PeerError.
   void finish();
+  // Ends the step, for the hook.
+  void end_step(bool applied) { reducer_.end_step(applied); }
   // Gathers own values that the optimiser or a file has changed, without waiting for them.
   void after_update();
 

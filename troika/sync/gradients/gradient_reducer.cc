@@ -4,6 +4,7 @@
 #include <troika/sync/gradients/shard_counts.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -19,7 +20,8 @@ std::vector<const Parameter*> partial_over(const Arena& arena, const Bucket& buc
 
 }  // namespace
 
-GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial)
+GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial,
+                                 std::shared_ptr<BucketHook> hook)
     : arena_(arena),
       buckets_(order_buckets(partial)),
       position_of_(buckets_.size()),
@@ -27,6 +29,7 @@ GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial)
       reducer_(reduced_buckets(), *this,
                {.shard = arena.sharding().shard,
                 .replicate = arena.sharding().replicate,
+                .hook = std::move(hook),
                 .device = arena.device()}) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) position_of_[buckets_[i].bucket] = i;
   for (int unit = 0; unit < arena.units(); ++unit) {
@@ -64,6 +67,10 @@ std::vector<ReducedBucket> GradientReducer::reduced_buckets() const {
     bucket.label = "gradient bucket " + std::to_string(i + 1);
     bucket.dtype = arena_.types().master;
     bucket.elements = bounds.count();
+    for (std::size_t p = bounds.first_parameter; p < bounds.last_parameter; ++p) {
+      bucket.parts.push_back({arena_.layout().slots()[p].offset - bounds.begin(),
+                              arena_.parameters()[p]->spec().local_shape()});
+    }
     if (arena_.keeps_gradients()) bucket.gradients = arena_.gradients_of(bounds);
     if (arena_.sharding().stage == 0) continue;
     bucket.counts = shard_counts(bounds.borders);

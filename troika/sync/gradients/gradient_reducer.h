@@ -11,7 +11,9 @@
 #include <troika/sync/gradients/bucket_reducer.h>
 #include <troika/sync/gradients/coalesced_all_reduce.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,9 @@ struct PartialGroups {
 class GradientReducer final : private BucketReducer::Front {
  public:
   // Sums over the groups of `arena.sharding()`. Every rank of them must have the same layout.
-  GradientReducer(Arena& arena, const PartialGroups& partial);
+  // A hook takes the place of the reduction at stage 0; it averages.
+  GradientReducer(Arena& arena, const PartialGroups& partial,
+                  std::shared_ptr<BucketHook> hook = nullptr);
 
   // Begins a step, in which every unit with parameters becomes ready `microbatches` times on this
   // rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
@@ -45,6 +49,20 @@ class GradientReducer final : private BucketReducer::Front {
   // all. The gradients of the arena's shards are then sums over the axis. Throws DeadlineError or
   // PeerError.
   void finish();
+
+  // Ends the step, for the hook.
+  void end_step(bool applied) { reducer_.end_step(applied); }
+  // Calls `visit(parameter, part, memory, i)` for each parameter, by its place in
+  // Arena::parameters(), where the hook keeps anything: it is the i-th part of a bucket.
+  template <class Visit>
+  void for_each_memory(const Visit& visit) const {
+    reducer_.for_each_memory([&](std::size_t bucket, BucketMemory& memory) {
+      const std::vector<BucketPart>& parts = reducer_.buckets()[bucket].parts;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        visit(bounds_of(bucket).first_parameter + i, parts[i], memory, i);
+      }
+    });
+  }
 
   [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }
   // Returns positions in the arena's buckets, in the order in which they start.

@@ -1,0 +1,51 @@
+// What [sync] kind = "server" goes with.
+#include <troika/recipe/validate.h>
+
+#include <string>
+#include <string_view>
+
+namespace troika {
+
+void check_servers(const Recipe& recipe, const Origins& origins) {
+  const SecurityOptions& security = recipe.security;
+  const bool lacks_file =
+      security.certificate == "none" || security.key == "none" || security.authority == "none";
+  if (security.tls && lacks_file) {
+    origins.fail({"security.tls"},
+                 "tls = true needs the files of a certificate, its key and the authority",
+                 "set security.certificate, security.key and security.authority");
+  }
+  const auto settings = recipe.sync.kind().servers(recipe.sync.options());
+  if (!settings) return;
+  const auto refuse = [&](std::string_view key, const std::string& why, const std::string& hint) {
+    origins.fail({"sync.kind", key}, "kind = \"server\" with " + std::string(key) + ": " + why,
+                 hint);
+  };
+  if (recipe.parallel.tensor > 1) {
+    refuse("parallel.tensor", "a worker holds the whole model", "write tensor = 1");
+  }
+  if (recipe.parallel.pipeline > 1) {
+    refuse("parallel.pipeline", "a worker holds the whole model", "write pipeline = 1");
+  }
+  if (recipe.train.precision == Precision::kFloat16) {
+    refuse("train.precision", "fp16 has one loss scale for all, and workers do not meet",
+           "write precision = \"bf16\"");
+  }
+  if (settings->servers > 1 && recipe.optimizer.kind.kind().uses_layer_norms()) {
+    refuse("optimizer.kind",
+           std::string(recipe.optimizer.kind.name()) +
+               " goes by the norms of whole parameters, which several servers cut",
+           "write servers = 1");
+  }
+  if (!recipe.debug.dump_steps.empty()) {
+    refuse("debug.dump_steps", "gradients are those of each worker", "write dump_steps = []");
+  }
+  if (recipe.debug.ledger) {
+    refuse("debug.ledger", "samples are dealt out as the run goes", "write ledger = false");
+  }
+  if (!recipe.observe.trace_steps.empty()) {
+    refuse("observe.trace_steps", "there is no trace of workers", "write trace_steps = []");
+  }
+}
+
+}  // namespace troika

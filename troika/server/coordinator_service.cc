@@ -1,0 +1,339 @@
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/observe/log.h>
+#include <troika/server/coordinator_service.h>
+#include <troika/server/messages.h>
+#include <troika/server/round_update.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+namespace troika {
+
+using messages::Json;
+
+namespace {
+
+// A worker that waits for longer asks again, so that a connection that is gone is noticed.
+constexpr Seconds kLongestAnswer(2);
+constexpr Seconds kLook(0.2);
+
+double now() {
+  return Seconds(Clock::now().time_since_epoch()).count();
+}
+
+RpcMessage reply(const Json& json) {
+  return {json.dump(), {}, {}};
+}
+
+}  // namespace
+
+std::string new_run_name() {
+  std::random_device device;
+  std::string name;
+  for (int i = 0; i < 4; ++i) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    for (std::uint32_t bits = device(), k = 0; k < 8; ++k, bits >>= 4U) name += kDigits[bits & 15U];
+  }
+  return name;
+}
+
+CoordinatorService::CoordinatorService(CoordinatorServiceOptions options, ShardClients& shards)
+    : options_(std::move(options)),
+      shards_(shards),
+      coordinator_(options_.coordinator),
+      wanted_step_(options_.coordinator.first_step - 1),
+      next_timed_(options_.coordinator.first_step),
+      complete_at_(now()) {}
+
+void CoordinatorService::time_steps() {
+  for (; coordinator_.is_complete(next_timed_); ++next_timed_) {
+    completions_[next_timed_] = {now() - complete_at_, std::ssize(coordinator_.workers())};
+    complete_at_ = now();
+    if (options_.is_watched) continue;
+    static_cast<void>(coordinator_.take_figures());
+    completions_.clear();
+  }
+}
+
+RpcMessage CoordinatorService::answer(const RpcRequest& request) {
+  if (request.method == "join") return join(request);
+  if (request.method == "turn") return turn(request);
+  const Json json = messages::parse(request.header, request.method);
+  check_run(messages::value<std::string>(json, "run"));
+  const auto worker = messages::value<int>(json, "worker");
+  const std::lock_guard lock(mutex_);
+  if (request.method == "beat") {
+    coordinator_.hear(worker, now());
+  } else if (request.method == "leave") {
+    coordinator_.leave(worker);
+    changed_.notify_all();
+  } else {
+    throw DataError("a coordinator knows no '" + request.method + "'");
+  }
+  return reply(Json::object());
+}
+
+// One of a job that has ended may have a number that is another's in this one.
+void CoordinatorService::check_run(const std::string& run) const {
+  if (run != options_.run) throw RendezvousError("a worker is of another run than the job");
+}
+
+RpcMessage CoordinatorService::join(const RpcRequest& request) {
+  const Json json = messages::parse(request.header, request.method);
+  if (const auto version = messages::value<std::string>(json, "version");
+      version != options_.version) {
+    throw UsageError("a worker runs troika " + version + ", and the job " + options_.version,
+                     "install the same version on all hosts");
+  }
+  if (messages::value<std::string>(json, "recipe") != options_.recipe) {
+    throw UsageError("a worker has another recipe than the job",
+                     "start all with the same recipe file and the same --set");
+  }
+  const std::lock_guard lock(mutex_);
+  const int worker = coordinator_.join(messages::value<std::int64_t>(json, "place"), now());
+  changed_.notify_all();
+  return reply({{"worker", worker}, {"run", options_.run}});
+}
+
+RpcMessage CoordinatorService::turn(const RpcRequest& request) {
+  const Json json = messages::parse(request.header, request.method);
+  check_run(messages::value<std::string>(json, "run"));
+  const auto worker = messages::value<int>(json, "worker");
+  const bool reports = json.contains("report");
+  const std::int64_t reported = reports ? messages::value<std::int64_t>(json, "turn") : 0;
+  const bool leaves = json.contains("leaves");
+  const Deadline deadline = Deadline::in(kLongestAnswer);
+  Lock lock(mutex_);
+  coordinator_.hear(worker, now());
+  if (reports) {
+    coordinator_.finish(worker, reported, messages::report_of(json.at("report")));
+    time_steps();
+    changed_.notify_all();
+  }
+  const auto over = [&] {
+    return reply({{"state", "over"}, {"applied", coordinator_.is_applied(worker)}});
+  };
+  for (;;) {
+    proceed(lock);
+    if (failure_) std::rethrow_exception(failure_);
+    coordinator_.hear(worker, now());  // or it is none any more
+    if (coordinator_.has_to_push_again(worker)) return reply({{"state", "again"}});
+    if (is_over_ || coordinator_.is_over()) return over();
+    // What it has pushed may not be applied yet.
+    const bool is_settled = reports && coordinator_.is_settled(worker, reported);
+    if (leaves && coordinator_.may_leave(worker)) {
+      RpcMessage last = over();
+      coordinator_.leave(worker);
+      changed_.notify_all();
+      return last;
+    }
+    if (!reports || is_settled) {
+      if (const auto assignment = coordinator_.try_start(worker)) {
+        return reply({{"state", "samples"},
+                      {"samples", messages::json_of(*assignment)},
+                      {"applied", coordinator_.is_applied(worker)}});
+      }
+    }
+    if (deadline.passed()) return reply({{"state", "wait"}});
+    changed_.wait_for(lock, std::min(kLook, deadline.left()));
+  }
+}
+
+void CoordinatorService::proceed(Lock& lock) {
+  if (Clock::now() - opened_ > options_.start_timeout) coordinator_.begin_anyway();
+  if (busy_ || failure_) return;
+  try {
+    settle_lost(lock);
+    drive_round(lock);
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    busy_ = false;
+    fail(std::current_exception());
+  }
+}
+
+void CoordinatorService::fail(const std::exception_ptr& error) {
+  if (!failure_) failure_ = error;
+  changed_.notify_all();
+}
+
+void CoordinatorService::settle_lost(Lock& lock) {
+  const std::vector<Coordinator::Lost> lost = coordinator_.expire(now());
+  if (lost.empty()) return;
+  busy_ = true;
+  for (const Coordinator::Lost& each : lost) {
+    lock.unlock();
+    log_warning("worker " + std::to_string(each.worker) + " has been silent for " +
+                format_fixed(options_.coordinator.lease.count(), 0) +
+                " s: the job goes on without it");
+    const RpcMessage message{Json({{"run", options_.run}, {"worker", each.worker}}).dump(), {}, {}};
+    bool applied = false;
+    WorkerReport report;
+    for (const RpcReply& answer :
+         shards_.call_all("fence", std::vector(static_cast<std::size_t>(shards_.size()), message),
+                          Deadline::in(options_.timeout))) {
+      const Json json = messages::parse(answer.header, "fence");
+      if (!each.assignment || messages::value<std::int64_t>(json, "turn") < each.assignment->turn) {
+        continue;
+      }
+      const std::int64_t staleness = report.staleness;
+      report = messages::report_of(
+          messages::parse(messages::value<std::string>(json, "report"), "fence"));
+      report.staleness = std::max(staleness, messages::value<std::int64_t>(json, "staleness"));
+      applied = true;
+    }
+    lock.lock();
+    coordinator_.settle(each, applied, report);
+    time_steps();
+  }
+  busy_ = false;
+  changed_.notify_all();
+}
+
+void CoordinatorService::drive_round(Lock& lock) {
+  const auto round = coordinator_.complete_round();
+  if (!round) return;
+  if (options_.is_watched && round->step > wanted_step_ && !round->workers.empty()) return;
+  busy_ = true;
+  lock.unlock();
+  const Applied applied = apply(*round);
+  lock.lock();
+  busy_ = false;
+  for (const int worker : applied.missing) coordinator_.push_again(worker);
+  if (applied.missing.empty()) coordinator_.end_round(applied.norm, applied.skipped);
+  time_steps();
+  changed_.notify_all();
+}
+
+CoordinatorService::Applied CoordinatorService::apply(const Coordinator::Round& round) {
+  Applied applied;
+  if (round.workers.empty()) return applied;
+  applied.skipped = round.skipped;
+  if (applied.skipped.empty() && !(round.weight > 0))
+    applied.skipped = "none of its targets counts";
+  if (!applied.skipped.empty()) return applied;
+  const auto to_all = [&](const char* method, Json json) {
+    json["run"] = options_.run;
+    json["step"] = round.step;
+    const RpcMessage message{json.dump(), {}, {}};
+    return shards_.call_all(method, std::vector(static_cast<std::size_t>(shards_.size()), message),
+                            Deadline::in(options_.timeout));
+  };
+  double squares = 0;
+  for (const RpcReply& answer : to_all("sum", {{"workers", round.workers}})) {
+    const Json json = messages::parse(answer.header, "sum");
+    squares += messages::number_of(json, "squares");
+    const auto missing = messages::value<std::vector<int>>(json, "missing");
+    applied.missing.insert(applied.missing.end(), missing.begin(), missing.end());
+  }
+  if (!applied.missing.empty()) return applied;
+  const RoundUpdate update =
+      round_update(round.step, squares, round.weight,
+                   {options_.loss_scale, options_.grad_clip, options_.skips_nonfinite});
+  applied.norm = update.norm;
+  applied.skipped = update.skipped;
+  if (!applied.skipped.empty()) return applied;
+  const double rate =
+      options_.learning_rate ? options_.learning_rate(round.step) : round.learning_rate;
+  const Json how = {{"lr", rate}, {"scale", update.scale}};
+  for (const RpcReply& answer : to_all("apply", how)) {
+    // It has died since, and gets the gradients again; the others have applied them.
+    if (messages::value<bool>(messages::parse(answer.header, "apply"), "lost")) {
+      applied.missing = round.workers;
+    }
+  }
+  return applied;
+}
+
+std::string CoordinatorService::describe_workers() const {
+  const std::vector<int> workers = coordinator_.workers();
+  if (workers.empty()) return "no worker is there";
+  std::vector<std::string> names;
+  for (const int worker : workers) names.push_back(std::to_string(worker));
+  return std::string(workers.size() == 1 ? "worker " : "workers ") + troika::join(names, ", ") +
+         (workers.size() == 1 ? " is there" : " are there");
+}
+
+RemoteStep CoordinatorService::wait_for_step() {
+  Lock lock(mutex_);
+  const std::int64_t step = ++wanted_step_;
+  changed_.notify_all();
+  const bool is_first = step == options_.coordinator.first_step;
+  const Deadline deadline = Deadline::in(options_.timeout + options_.coordinator.lease +
+                                         (is_first ? options_.start_timeout : Seconds(0)));
+  for (;;) {
+    proceed(lock);
+    if (failure_) std::rethrow_exception(failure_);
+    time_steps();  // some may have been complete from the start
+    if (auto figures = coordinator_.take_figures()) {
+      RemoteStep told;
+      told.step = figures->step;
+      told.loss = figures->loss;
+      told.weight = figures->weight;
+      told.valid = figures->valid;
+      told.norm = figures->norm;
+      told.updates = figures->updates;
+      told.staleness = std::move(figures->staleness);
+      told.workers = completions_[told.step].workers;
+      told.seconds = completions_[told.step].seconds;
+      told.lost_samples = figures->lost_samples;
+      told.skipped = std::move(figures->skipped);
+      completions_.erase(told.step);
+      return told;
+    }
+    if (deadline.passed()) {
+      throw DeadlineError("step " + std::to_string(step) + " is not complete after " +
+                              format_fixed(deadline.timeout().count(), 0) +
+                              " s: " + describe_workers(),
+                          "look at what the workers printed last, or raise comm.timeout_seconds");
+    }
+    changed_.wait_for(lock, std::min(kLook, deadline.left()));
+  }
+}
+
+CoordinatorService::Done CoordinatorService::hold(std::int64_t step) {
+  Lock lock(mutex_);
+  coordinator_.hold(true);
+  const Deadline deadline = Deadline::in(options_.timeout + options_.coordinator.lease);
+  // Of a synchronous step that nobody has asked for, nothing is applied.
+  if (options_.coordinator.staleness == 0) return {};
+  while (!coordinator_.is_idle()) {
+    proceed(lock);
+    if (failure_) std::rethrow_exception(failure_);
+    if (deadline.passed()) {
+      throw DeadlineError("workers are still at their samples after " +
+                          format_fixed(deadline.timeout().count(), 0) +
+                          " s: " + describe_workers());
+    }
+    changed_.wait_for(lock, std::min(kLook, deadline.left()));
+  }
+  const std::int64_t steps = step + 1 - options_.coordinator.first_step;
+  return {coordinator_.parts_done() - steps * options_.coordinator.workers, coordinator_.figures()};
+}
+
+void CoordinatorService::release() {
+  const std::lock_guard lock(mutex_);
+  coordinator_.hold(false);
+  changed_.notify_all();
+}
+
+void CoordinatorService::extend(std::int64_t last_step) {
+  const std::lock_guard lock(mutex_);
+  coordinator_.extend(last_step);
+  opened_ = Clock::now();
+}
+
+void CoordinatorService::finish() {
+  Lock lock(mutex_);
+  is_over_ = true;
+  changed_.notify_all();
+  const Deadline deadline = Deadline::in(options_.timeout);
+  while (!coordinator_.workers().empty() && !deadline.passed()) {
+    changed_.wait_for(lock, std::min(kLook, deadline.left()));
+  }
+}
+
+}  // namespace troika

@@ -1,0 +1,113 @@
+// The coordinator of a job with servers as its workers reach it, and as the process that keeps it
+// looks on. Workers call
+//
+//   join    with the recipe; answered with a number, and the run that all further calls name
+//   turn    with the report of the last samples; answered with the next ones once the worker may
+//           start. "wait" asks it to call again, "again" to push again, "over" to end. With
+//           "leaves" there are no next ones. Samples, and "over", tell whether what it has pushed
+//           before is applied
+//   beat    a sign of life
+//   leave
+//   server  with a number; answered with the address of that server
+#pragma once
+
+#include <troika/rpc/rpc.h>
+#include <troika/server/coordinator.h>
+#include <troika/server/shard_clients.h>
+#include <troika/sync/remote.h>
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace troika {
+
+struct CoordinatorServiceOptions {
+  CoordinatorOptions coordinator = {};
+  std::string run;      // tells this run's processes from others
+  std::string version;  // of troika
+  std::string recipe;   // that workers have to have, too
+  // Synchronous updates are made here.
+  std::function<double(std::int64_t step)> learning_rate = {};  // empty: as workers ask for
+  double loss_scale = 1;
+  double grad_clip = 0;
+  bool skips_nonfinite = false;
+  bool is_watched = true;      // steps wait for wait_for_step(); otherwise nobody calls it
+  Seconds start_timeout{300};  // for as many workers as the job is started with
+  Seconds timeout{60};         // for a step, and a server's answer
+};
+
+// Returns a name that tells one start of a job from another.
+[[nodiscard]] std::string new_run_name();
+
+// Thread safe.
+class CoordinatorService {
+ public:
+  CoordinatorService(CoordinatorServiceOptions options, ShardClients& shards);
+
+  // Answers a worker.
+  [[nodiscard]] RpcMessage answer(const RpcRequest& request);
+
+  // Waits for the next step to be complete. Synchronous: lets it be applied; a later one is not
+  // before the next call. Throws DeadlineError naming the workers, and what has failed.
+  [[nodiscard]] RemoteStep wait_for_step();
+  // Waits until no worker is at anything, and deals nothing out until release(). Returns what a run
+  // that is resumed behind `step` goes on from: the parts of later steps that are done, and what is
+  // known of these.
+  struct Done {
+    std::int64_t parts = 0;
+    std::map<std::int64_t, StepFigures> figures = {};
+  };
+  [[nodiscard]] Done hold(std::int64_t step);
+  void release();
+  // Lets workers go on up to a later step, once they have left.
+  void extend(std::int64_t last_step);
+  // Tells workers that it is over, and waits until all have gone, for the time-out of a step at
+  // most.
+  void finish();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  RpcMessage join(const RpcRequest& request);
+  RpcMessage turn(const RpcRequest& request);
+  void check_run(const std::string& run) const;
+  // Fences off and settles workers that are silent, and applies the step that all have pushed.
+  void proceed(Lock& lock);
+  void settle_lost(Lock& lock);
+  void drive_round(Lock& lock);
+  struct Applied {
+    std::vector<int> missing;  // workers that have to push again
+    double norm = 0;
+    std::string skipped;
+  };
+  Applied apply(const Coordinator::Round& round);
+  // Notes when steps are complete.
+  void time_steps();
+  [[nodiscard]] std::string describe_workers() const;
+  void fail(const std::exception_ptr& error);
+
+  CoordinatorServiceOptions options_;
+  ShardClients& shards_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Coordinator coordinator_;
+  Clock::time_point opened_ = Clock::now();
+  std::int64_t wanted_step_;  // that the keeper waits for
+  std::int64_t next_timed_;   // the next step to be complete
+  double complete_at_ = 0;    // the one before, in seconds of the clock
+  // Holds what there was when a step was complete: workers may have left before it is told.
+  struct Completion {
+    double seconds = 0;  // since the step before
+    std::int64_t workers = 0;
+  };
+  std::map<std::int64_t, Completion> completions_;  // of steps that have not been told
+  bool is_over_ = false;                            // for the workers, whatever is left
+  bool busy_ = false;                               // a thread speaks with servers
+  std::exception_ptr failure_;
+};
+
+}  // namespace troika

@@ -1,0 +1,55 @@
+// The process of a job with servers that trains on nothing: it coordinates the workers, and sees
+// each step of theirs, evaluates, and saves.
+#pragma once
+
+#include <troika/server/coordinator_service.h>
+#include <troika/server/worker_sync.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troika {
+
+struct ObserverOptions {
+  ServerJobOptions job = {};
+  AddressOf server = {};
+  // Called once workers may join.
+  std::function<void()> on_open = {};
+  // All but what open() says.
+  CoordinatorServiceOptions coordinator = {};
+};
+
+class ObserverSync final : public RemoteSync, public RemoteView {
+ public:
+  ObserverSync(Arena& arena, ObserverOptions options);
+  ~ObserverSync() override;
+
+  [[nodiscard]] RemoteView* view() override { return this; }
+  void open(const RemoteStart& start) override;
+  [[nodiscard]] bool is_open() const override { return service_ != nullptr; }
+  [[nodiscard]] RemoteStep wait_for_step() override { return service_->wait_for_step(); }
+  void fetch() override;
+  std::int64_t fetch_all(std::int64_t step, std::span<const NamedState> state) override;
+  void close() override;
+
+  // Adds what is done of the steps under way, and goes on from that.
+  void save(StateDict& state) const override;
+  void load(const StateDict& state) override;
+
+  // Answers a worker. Throws PeerError before open().
+  [[nodiscard]] RpcMessage answer(const RpcRequest& request);
+
+ private:
+  [[nodiscard]] Deadline deadline() const { return Deadline::in(options_.job.timeout); }
+  [[nodiscard]] std::int64_t states(std::span<const NamedState> state) const;
+
+  ObserverOptions options_;
+  ShardClients servers_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<CoordinatorService> service_;
+  CoordinatorService::Done done_;  // after the step of a state that is saved, or was loaded
+};
+
+}  // namespace troika

@@ -1,0 +1,87 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/server/own_servers.h>
+#include <troika/session/consensus.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace troika {
+
+namespace {
+
+bool is_one_host(const Session& session) {
+  const auto& members = session.members();
+  return std::ranges::all_of(members, [&](const Member& each) {
+    return each.host_identity == members.front().host_identity;
+  });
+}
+
+std::string address_of(const Session& session, const RpcServer& server) {
+  const std::string host =
+      is_one_host(session) ? "127.0.0.1"
+                           : session.members()[static_cast<std::size_t>(session.rank())].address;
+  return Endpoint{host, static_cast<std::uint16_t>(server.port())}.describe();
+}
+
+}  // namespace
+
+OwnServers::OwnServers(const Session& session, const OwnServersOptions& options)
+    : shard_(session.rank()) {
+  run_ = session.gather(session.rank() == 0 ? new_run_name() : "", "run of servers")[0];
+  const RpcServerOptions listening{is_one_host(session) ? "127.0.0.1:0" : "0.0.0.0:0"};
+  std::string own_server, own_coordinator;
+  run_on_all_ranks(
+      session,
+      [&] {
+        if (shard_ < options.servers) {
+          ShardServiceOptions shard;
+          shard.shard = shard_;
+          shard.shards = options.servers;
+          shard.optimizer = options.optimizer;
+          shard.codec = options.codec;
+          service_.emplace(std::move(shard));
+          server_.emplace(listening,
+                          [this](const RpcRequest& request) { return service_->answer(request); });
+          own_server = address_of(session, *server_);
+        }
+        if (shard_ == 0) {
+          clients_.emplace(options.servers,
+                           [this](int shard, Deadline) { return server_address(shard); });
+          CoordinatorServiceOptions own = options.coordinator;
+          own.run = run_;
+          coordinator_.emplace(std::move(own), *clients_);
+          coordinator_server_.emplace(listening, [this](const RpcRequest& request) {
+            return coordinator_->answer(request);
+          });
+          own_coordinator = address_of(session, *coordinator_server_);
+        }
+      },
+      "servers");
+  server_addresses_ = session.gather(own_server, "addresses of servers");
+  coordinator_address_ = session.gather(own_coordinator, "address of the coordinator")[0];
+}
+
+OwnServers::~OwnServers() {
+  if (clients_) clients_->cancel();
+}
+
+void OwnServers::init(std::span<const ShardPiece> pieces, const at::Tensor& values, int servers) {
+  const IndexRange range = shard_range(values.numel(), shard_, servers);
+  std::vector<ShardPiece> own;
+  std::int64_t begin = 0;
+  for (ShardPiece piece : pieces) {
+    const std::int64_t first = std::max(begin, range.first);
+    const std::int64_t last = std::min(begin + piece.count, range.end());
+    begin += piece.count;
+    piece.count = last - first;
+    if (piece.count > 0) own.push_back(std::move(piece));
+  }
+  service_->begin(run_, std::move(own), values.narrow(0, range.first, range.count), 0, 0);
+}
+
+void OwnServers::extend(std::int64_t last_step) {
+  if (coordinator_) coordinator_->extend(last_step);
+}
+
+}  // namespace troika

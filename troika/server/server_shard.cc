@@ -1,0 +1,220 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/optim/square_sum.h>
+#include <troika/server/server_shard.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace troika {
+namespace {
+
+std::vector<ParameterSpec> specs_of(std::span<const ShardPiece> pieces) {
+  std::vector<ParameterSpec> specs;
+  for (const ShardPiece& piece : pieces) {
+    ParameterSpec spec;
+    spec.name = piece.name;
+    spec.shape = {piece.count};
+    spec.decays = piece.decays;
+    spec.lr_factor = piece.lr_factor;
+    spec.weight_decay = piece.weight_decay;
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace
+
+double squares_of(const at::Tensor& values) {
+  return values.scalar_type() == at::kDouble
+             ? square_sum(values.const_data_ptr<double>(), values.numel())
+             : square_sum(values.const_data_ptr<float>(), values.numel());
+}
+
+IndexRange shard_range(std::int64_t size, int shard, int shards) {
+  return even_split(size, shard, shards);
+}
+
+std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range) {
+  std::vector<ShardPiece> pieces;
+  FlatMasters(arena).for_each_shard([&](const LocalShard& shard, std::int64_t begin) {
+    const std::int64_t first = std::max(begin, range.first),
+                       last = std::min(begin + shard.count, range.end());
+    if (first >= last) return;
+    const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
+    pieces.push_back({spec.name, last - first, spec.decays, spec.lr_factor, spec.weight_decay});
+  });
+  return pieces;
+}
+
+ServerShard::ServerShard(const OptimizerOptions& optimizer, std::span<const ShardPiece> pieces,
+                         at::ScalarType type, bool has_whole) {
+  if (!has_whole && optimizer.kind.kind().uses_layer_norms()) {
+    throw UsageError(std::string(optimizer.kind.name()) +
+                         " goes by the norms of whole parameters, which several servers cut",
+                     "write servers = 1");
+  }
+  arena_ = std::make_unique<Arena>(specs_of(pieces), NumericTypes{type, type}, Group());
+  masters_ = std::make_unique<FlatMasters>(*arena_);
+  optimizer_ = make_optimizer(optimizer, *arena_);
+  states_ = std::ssize(optimizer.kind.kind().state_names(optimizer.kind.options()));
+}
+
+// The state of each kind in turn, end to end as the values are.
+template <class Visit>
+void ServerShard::for_each_state(const at::Tensor& values, const Visit& visit) const {
+  const std::vector<NamedState> all = optimizer_->state();
+  std::size_t shard = 0;
+  masters_->for_each_shard([&](const LocalShard& local, std::int64_t begin) {
+    for (std::int64_t k = 0; k < states_; ++k) {
+      const std::size_t index =
+          shard * static_cast<std::size_t>(states_) + static_cast<std::size_t>(k);
+      visit(all[index].tensor.view({-1}), values.narrow(0, (1 + k) * size() + begin, local.count));
+    }
+    ++shard;
+  });
+}
+
+void ServerShard::read(const at::Tensor& values) const {
+  masters_->read({0, size()}, values);
+}
+
+void ServerShard::read_all(const at::Tensor& values) const {
+  read(values.narrow(0, 0, size()));
+  for_each_state(values, [](const at::Tensor& state, const at::Tensor& out) { out.copy_(state); });
+}
+
+void ServerShard::write_all(const at::Tensor& values, std::int64_t version) {
+  check(values.numel() == (1 + states_) * size(), "values of another model");
+  masters_->write({0, size()}, values.narrow(0, 0, size()));
+  for_each_state(values, [](const at::Tensor& state, const at::Tensor& in) { state.copy_(in); });
+  arena_->publish();
+  version_ = version;
+}
+
+void ServerShard::check_gradient(const at::Tensor& gradient) const {
+  if (gradient.numel() == size() && gradient.scalar_type() == type()) return;
+  throw DataError("a worker has pushed " + std::to_string(gradient.numel()) +
+                      " values of a gradient, and this server has " + std::to_string(size()) +
+                      " parameters",
+                  "all processes of a job take the same recipe");
+}
+
+void ServerShard::check_not_fenced(int worker) const {
+  if (!applied_.fenced.contains(worker)) return;
+  throw RendezvousError("worker " + std::to_string(worker) +
+                        " is none of the job any more: it was silent for longer than its lease");
+}
+
+RowTable& ServerShard::table(const RowTableSpec& spec) {
+  const auto [found, is_new] = tables_.try_emplace(spec.name, spec, type());
+  if (found->second.spec() != spec) {
+    throw DataError("the table '" + spec.name + "' has other options on the servers",
+                    "give it the same ones on all workers, and in a run that goes on");
+  }
+  return found->second;
+}
+
+void ServerShard::update(const at::Tensor& gradient, std::span<const RowGradients> rows,
+                         double learning_rate, double scale) {
+  arena_->release_gradients();
+  masters_->write_gradients({0, size()}, gradient);
+  for (const auto& parameter : arena_->parameters()) static_cast<void>(parameter->claim());
+  StepInput input;
+  input.learning_rate = learning_rate;
+  input.gradient_scale = scale;
+  input.step = ++version_;
+  optimizer_->step(input);
+  for (const RowGradients& each : rows) {
+    table(each.spec).update(each, learning_rate, scale, version_);
+  }
+}
+
+ServerShard::Pushed ServerShard::push(const PushedUpdate& update, const at::Tensor& gradient,
+                                      std::span<const RowGradients> rows) {
+  check_not_fenced(update.worker);
+  check_gradient(gradient);
+  LastPush& last = applied_.pushes[update.worker];
+  if (update.turn <= last.turn) return {version_, last.staleness, true};
+  Pushed pushed;
+  // A server that has come back from a file may be behind what a worker has seen.
+  pushed.staleness = std::max<std::int64_t>(0, version_ - update.version);
+  double rate = update.learning_rate;
+  if (update.divided_by_staleness && pushed.staleness > 1) {
+    rate /= static_cast<double>(pushed.staleness);
+  }
+  this->update(gradient, rows, rate, update.scale);
+  last = {update.turn, pushed.staleness, update.report};
+  pushed.version = version_;
+  return pushed;
+}
+
+void ServerShard::drop_kept() {
+  for (auto& [worker, gradient] : kept_) spare_.push_back(std::move(gradient));
+  kept_.clear();
+  kept_rows_.clear();
+}
+
+void ServerShard::keep(int worker, std::int64_t step, const at::Tensor& gradient,
+                       std::span<const RowGradients> rows) {
+  check_not_fenced(worker);
+  check_gradient(gradient);
+  if (step <= applied_.step) return;  // repeated
+  if (step != step_) drop_kept();
+  step_ = step;
+  at::Tensor& kept = kept_[worker];
+  if (!kept.defined() && !spare_.empty()) {
+    kept = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  if (!kept.defined()) kept = at::empty_like(gradient);
+  kept.copy_(gradient);
+  kept_rows_[worker].assign(rows.begin(), rows.end());
+}
+
+ServerShard::Sum ServerShard::sum(std::int64_t step, std::span<const int> workers) {
+  Sum sum;
+  if (step == applied_.step) {  // another server has died before it has applied it, too
+    sum.squares = applied_.squares;
+    return sum;
+  }
+  for (const int worker : workers) {
+    if (step != step_ || !kept_.contains(worker)) sum.missing.push_back(worker);
+  }
+  if (!sum.missing.empty() || workers.empty()) return sum;
+  if (!sum_.defined()) sum_ = at::empty_like(kept_.at(workers.front()));
+  sum_.copy_(kept_.at(workers.front()));
+  for (const int worker : workers.subspan(1)) sum_.add_(kept_.at(worker));
+  std::map<std::string, std::vector<RowGradients>> by_table;
+  for (const int worker : workers) {
+    for (const RowGradients& each : kept_rows_[worker]) by_table[each.spec.name].push_back(each);
+  }
+  row_sums_.clear();
+  squares_ = squares_of(sum_);
+  for (const auto& [name, pushed] : by_table) {
+    row_sums_.push_back(sum_of_rows(pushed));
+    squares_ += squares_of(row_sums_.back().values);
+  }
+  summed_step_ = step;
+  sum.squares = squares_;
+  return sum;
+}
+
+std::optional<std::int64_t> ServerShard::apply(std::int64_t step, double learning_rate,
+                                               double scale) {
+  if (step <= applied_.step) return version_;  // repeated
+  if (step != summed_step_) return std::nullopt;
+  update(sum_, row_sums_, learning_rate, scale);
+  applied_.step = step;
+  applied_.squares = squares_;
+  drop_kept();
+  return version_;
+}
+
+ServerShard::LastPush ServerShard::fence(int worker) {
+  applied_.fenced.insert(worker);
+  const auto last = applied_.pushes.find(worker);
+  return last == applied_.pushes.end() ? LastPush() : last->second;
+}
+
+}  // namespace troika

@@ -1,0 +1,68 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/text.h>
+#include <troika/simulate/passes.h>
+#include <troika/simulate/sync_simulation.h>
+#include <troika/sync/local_sync.h>
+
+#include <algorithm>
+
+namespace troika {
+
+double SimulatedJob::seconds(int worker, std::int64_t samples,
+                             std::int64_t global_batch_size) const {
+  const double part = static_cast<double>(global_batch_size) / workers();
+  return pass_seconds * static_cast<double>(samples) / part /
+         speeds[static_cast<std::size_t>(worker)];
+}
+
+double SyncSimulation::waiting() const {
+  double busy = 0;
+  for (const SimulatedWorker& each : workers) busy += each.busy;
+  const double all = seconds * static_cast<double>(workers.size());
+  return all > 0 ? std::max(0., 1 - busy / all) : 0;
+}
+
+void check_simulated(const Recipe& recipe, int workers) {
+  const auto refuse = [](const std::string& what, const std::string& hint) {
+    throw UsageError(what, hint);
+  };
+  const ParallelOptions& parallel = recipe.parallel;
+  if (parallel.tensor > 1 || parallel.pipeline > 1 || parallel.zero_stage > 0) {
+    refuse("a simulated worker holds the whole model",
+           "write tensor = 1, pipeline = 1 and zero_stage = 0 in [parallel]");
+  }
+  if (recipe.compress.name() != "none") {
+    refuse("[compress] kind = \"" + std::string(recipe.compress.name()) + "\" is not simulated",
+           "write [compress] kind = \"none\"");
+  }
+  if (recipe.train.precision == Precision::kFloat16) {
+    refuse("precision = \"fp16\" is not simulated", "write precision = \"bf16\"");
+  }
+  if (recipe.sync.kind().island(recipe.sync.options(), 1) > 1) {
+    refuse("each simulated worker is an island of its own", "write [sync] island = 1");
+  }
+  if (recipe.sync.holds<LocalOptions>() && recipe.sync.as<LocalOptions>().fragments > 1) {
+    refuse("[sync] fragments above 1 are not simulated", "write fragments = 1");
+  }
+  if (recipe.train.global_batch_size < workers) {
+    refuse("global_batch_size = " + std::to_string(recipe.train.global_batch_size) +
+               " is less than " + plural(workers, "worker"),
+           "raise train.global_batch_size, or take fewer --workers");
+  }
+}
+
+bool evaluates_after(const Recipe& recipe, std::int64_t step) {
+  const std::int64_t every = recipe.train.evaluate_every_steps;
+  return every > 0 && (step % every == 0 || step == recipe.train.steps);
+}
+
+SyncSimulation simulate_sync(const Recipe& recipe, const SimulatedJob& job, Passes& passes) {
+  const at::NoGradGuard no_autograd;
+  if (recipe.sync.kind().servers(recipe.sync.options())) {
+    return simulate_servers(recipe, job, passes);
+  }
+  return simulate_groups(recipe, job, passes);
+}
+
+}  // namespace troika

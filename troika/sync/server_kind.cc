@@ -1,0 +1,103 @@
+// Parameters on servers (Smola and Narayanamurthy 2010; Dean et al. 2012; Li et al. 2014): what a
+// recipe says of them. The processes are in troika/server.
+#include <troika/base/error.h>
+#include <troika/sync/kind.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace troika {
+
+enum class StalenessCorrection { kNone, kInverse };
+
+struct ServerOptions {
+  std::int64_t servers = 1;
+  std::optional<std::int64_t> staleness = 0;  // the largest number there is: any
+  StalenessCorrection correction = StalenessCorrection::kNone;
+  double lease_seconds = 60;
+  std::int64_t save_every_updates = 1000;
+  std::string listen = "none";
+
+  bool operator==(const ServerOptions&) const = default;
+};
+
+template <>
+std::span<const std::string_view> names_of<StalenessCorrection>() {
+  static constexpr std::array<std::string_view, 2> kNames = {"none", "inverse"};
+  return kNames;
+}
+
+namespace {
+
+std::optional<std::int64_t> bound_of(const ServerOptions& options) {
+  const std::int64_t bound = options.staleness.value_or(0);
+  if (bound == std::numeric_limits<std::int64_t>::max()) return std::nullopt;
+  return bound;
+}
+
+class ServerKind final : public Declared<SyncKind, ServerOptions> {
+ public:
+  using K = KeysOf<ServerOptions>;
+  ServerKind()
+      : Declared(
+            "server",
+            {K::integer<&ServerOptions::servers>("servers", IntegerRange{1, 1024},
+                                                 "processes that keep the parameters, a part each"),
+             K::auto_integer<&ServerOptions::staleness>(
+                 "staleness", ranges::kAny,
+                 "steps that a worker may be ahead of another; 0: all gradients of a step make one "
+                 "update; \"any\": no worker waits",
+                 "any"),
+             K::choice<&ServerOptions::correction>(
+                 "correction",
+                 "what the rate of a stale update is divided by: nothing, or its staleness"),
+             K::seconds<&ServerOptions::lease_seconds>(
+                 "lease_seconds", "the job goes on without a worker that is silent for longer"),
+             K::integer<&ServerOptions::save_every_updates>(
+                 "save_every_updates", ranges::kCountOrOff,
+                 "a server saves its part after so many updates, and goes on from there should it "
+                 "die; 0: it does not"),
+             K::text<&ServerOptions::listen>("listen",
+                                             "HOST:PORT of the coordinator, at which other workers "
+                                             "may join; none: a free port "
+                                             "of this host")}) {}
+
+  void check(const Options& options, const Origins& origins) const override {
+    const auto& own = options.as<ServerOptions>();
+    if (own.correction == StalenessCorrection::kNone || bound_of(own) != 0) return;
+    origins.fail({"sync.correction", "sync.staleness"},
+                 "correction = \"inverse\" with staleness = 0, where no update is stale",
+                 "write staleness = \"any\", or a bound");
+  }
+  // A worker is an island.
+  [[nodiscard]] std::int64_t island(const Options&, std::int64_t) const override { return 1; }
+  [[nodiscard]] std::int64_t copies(const Options&) const override { return 1; }
+  [[nodiscard]] Compresses compresses() const override { return Compresses::kPushes; }
+  [[nodiscard]] std::optional<ServerSettings> servers(const Options& options) const override {
+    const auto& own = options.as<ServerOptions>();
+    ServerSettings settings;
+    settings.servers = static_cast<int>(own.servers);
+    settings.staleness = bound_of(own);
+    settings.divides_by_staleness = own.correction == StalenessCorrection::kInverse;
+    settings.lease = Seconds(own.lease_seconds);
+    settings.save_every_updates = own.save_every_updates;
+    if (own.listen != "none") settings.listen = own.listen;
+    return settings;
+  }
+  [[nodiscard]] std::unique_ptr<ReplicaSync> make(const Options&, Arena&,
+                                                  const SyncGroups&) const override {
+    throw InternalError("internal error: servers are reached by connections, not by groups");
+  }
+};
+
+}  // namespace
+
+const SyncKind& server_kind() {
+  static const ServerKind kKind;
+  return kKind;
+}
+
+}  // namespace troika

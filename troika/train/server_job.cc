@@ -1,0 +1,296 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/base/version.h>
+#include <troika/checkpoint/encryption.h>
+#include <troika/device/choose.h>
+#include <troika/observe/log.h>
+#include <troika/optim/schedule.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
+#include <troika/rendezvous/rendezvous.h>
+#include <troika/rpc/rpc.h>
+#include <troika/server/observer_sync.h>
+#include <troika/server/push_compressor.h>
+#include <troika/server/shard_service.h>
+#include <troika/server/worker_sync.h>
+#include <troika/session/host_place.h>
+#include <troika/train/precision.h>
+#include <troika/train/run_folder.h>
+#include <troika/train/server_job.h>
+#include <troika/train/stop_signals.h>
+#include <troika/train/trainer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace troika {
+namespace {
+
+constexpr const char* kCoordinatorKey = "coordinator";
+constexpr const char* kPhaseKey = "phase";  // of the job: open, or over before it was
+constexpr Seconds kLook(2);
+
+std::string server_key(int shard) {
+  return "server/" + std::to_string(shard);
+}
+
+// One process of a job.
+class ServerProcess {
+ public:
+  ServerProcess(const Recipe& loaded, const World& world, const RunOptions& options)
+      : loaded_(loaded),
+        world_(world),
+        options_(options),
+        recipe_(resolve_for_run(loaded, 1, Origins(), place_of(world, Environment::of_process()))),
+        settings_(*recipe_.sync.kind().servers(recipe_.sync.options())),
+        store_(open_job_store(world, start_deadline())) {}
+  // A worker that joins a job.
+  ServerProcess(const Recipe& loaded, const RunOptions& options, std::string coordinator,
+                const World& world)
+      : loaded_(loaded),
+        world_(world),
+        options_(options),
+        recipe_(resolve_for_run(loaded, 1, Origins(), place_of(world, Environment::of_process()))),
+        settings_(*recipe_.sync.kind().servers(recipe_.sync.options())),
+        coordinator_(std::move(coordinator)) {}
+
+  // Those that join come after those that the job was started with.
+  void join() {
+    const StopSignals signals;
+    work(std::numeric_limits<int>::max(), [&] { return signals.received() != 0; });
+  }
+
+  RunReport run() {
+    const int servers = settings_.servers;
+    if (world_.rank == 0) return coordinate();
+    // The coordinator takes a checkpoint first, and then tells the others that it is over.
+    const StopSignals noted;
+    if (world_.rank <= servers) {
+      serve(world_.rank - 1);
+    } else {
+      work(world_.rank - 1 - servers);
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] Deadline start_deadline() const {
+    return Deadline::in(Seconds(loaded_.comm.rendezvous_timeout_seconds));
+  }
+  // Whether all processes are of this host, and no others are to join.
+  [[nodiscard]] bool is_one_host() const {
+    return settings_.listen.empty() && (world_.nodes == 1 || world_.store.host == "127.0.0.1" ||
+                                        world_.store.host == "localhost");
+  }
+  [[nodiscard]] RpcServerOptions listening(const std::string& at = "") const {
+    RpcServerOptions options;
+    options.listen = !at.empty() ? at : is_one_host() ? "127.0.0.1:0" : "0.0.0.0:0";
+    options.tls = tls();
+    return options;
+  }
+  [[nodiscard]] std::optional<TlsFiles> tls() const {
+    const SecurityOptions& security = recipe_.security;
+    if (!security.tls) return std::nullopt;
+    return TlsFiles{security.certificate, security.key, security.authority};
+  }
+  // What all processes have in common: each host has a certificate of its own.
+  [[nodiscard]] std::string common_recipe() const {
+    Recipe recipe = recipe_;
+    recipe.security = {};
+    recipe.debug = {};  // of each process
+    return to_toml(recipe);
+  }
+  // The address at which others reach a server of this process.
+  [[nodiscard]] std::string address_of(const RpcServer& server) const {
+    std::string host = "127.0.0.1";
+    if (!is_one_host()) {
+      const bool is_local = world_.store.host == "127.0.0.1" || world_.store.host == "localhost";
+      // All are of this host, and others come to where the coordinator listens.
+      host = is_local ? parse_endpoint(settings_.listen, "sync.listen").host
+                      : local_address_towards(world_.store);
+    }
+    return Endpoint{host, static_cast<std::uint16_t>(server.port())}.describe();
+  }
+  [[nodiscard]] AddressOf address_of_server() {
+    return
+        [this](int shard, Deadline deadline) { return store_->get(server_key(shard), deadline); };
+  }
+
+  // What is pushed is compressed by; null: by nothing.
+  [[nodiscard]] std::shared_ptr<const Codec> codec() const {
+    return recipe_.compress.kind().codec(recipe_.compress.options(),
+                                         static_cast<std::uint64_t>(recipe_.seed));
+  }
+  [[nodiscard]] ServerJobOptions job_options() const {
+    ServerJobOptions options;
+    options.shards = settings_.servers;
+    options.staleness = settings_.staleness;
+    options.divides_by_staleness = settings_.divides_by_staleness;
+    options.grad_clip = recipe_.train.grad_clip;
+    options.lease = settings_.lease;
+    options.timeout = Seconds(recipe_.comm.timeout_seconds);
+    options.connections.tls = tls();
+    return options;
+  }
+
+  // The run as one of a single rank, whose steps the workers take.
+  RunReport coordinate() {
+    std::atomic<ObserverSync*> observer = nullptr;
+    const RpcServer server(listening(settings_.listen), [&](const RpcRequest& request) {
+      if (observer == nullptr) throw PeerError("the coordinator is about to start the run");
+      return observer.load()->answer(request);
+    });
+    store_->set(kCoordinatorKey, address_of(server));
+    if (!settings_.listen.empty()) {
+      log_info("workers may join: troika train RECIPE --join " + address_of(server));
+    }
+    RunOptions options = options_;
+    options.make_sync = [&](Arena& arena, const TrainerContext&) {
+      auto made = std::make_unique<ObserverSync>(arena, observer_options());
+      observer = made.get();
+      return made;
+    };
+    World alone = world_;
+    alone.rank = alone.local_rank = alone.node_rank = 0;
+    alone.size = alone.local_size = alone.nodes = 1;
+    bool opened = false;
+    on_open_ = [&] {
+      opened = true;
+      store_->set(kPhaseKey, "open");
+    };
+    RunReport report = run_training(loaded_, alone, options);
+    if (!opened) store_->set(kPhaseKey, "over");  // the run was finished already
+    return report;
+  }
+
+  [[nodiscard]] ObserverOptions observer_options() {
+    ObserverOptions options;
+    options.on_open = on_open_;
+    options.job = job_options();
+    options.server = address_of_server();
+    CoordinatorServiceOptions& service = options.coordinator;
+    service.run = new_run_name();
+    service.version = kVersion;
+    service.recipe = common_recipe();
+    service.learning_rate = [this](std::int64_t step) {
+      return learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size,
+                           step);
+    };
+    service.grad_clip = recipe_.train.grad_clip;
+    service.skips_nonfinite = recipe_.train.on_nonfinite == OnNonFinite::kSkip;
+    service.timeout = options.job.timeout;
+    service.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
+    service.coordinator.workers = workers_of(recipe_, world_.size);
+    service.coordinator.last_step = recipe_.train.steps;
+    service.coordinator.global_batch_size = recipe_.train.global_batch_size;
+    service.coordinator.staleness = options.job.staleness;
+    service.coordinator.lease = options.job.lease;
+    return options;
+  }
+
+  void serve(int shard) {
+    ShardServiceOptions options;
+    options.shard = shard;
+    options.shards = settings_.servers;
+    options.optimizer = recipe_.optimizer;
+    options.save_every = settings_.save_every_updates;
+    if (options.save_every > 0) {
+      options.file =
+          run_folder(recipe_) / "servers" / ("shard-" + std::to_string(shard) + ".safetensors");
+    }
+    options.key = key_of(recipe_);
+    options.codec = codec();
+    ShardService service(std::move(options));
+    const RpcServer server(listening(),
+                           [&](const RpcRequest& request) { return service.answer(request); });
+    store_->set(server_key(shard), address_of(server));
+    // The store goes with the job.
+    while (!service.wait_for_stop(kLook)) {
+      if (store_->is_set(kPhaseKey) && store_->get(kPhaseKey, start_deadline()) == "over") return;
+    }
+  }
+
+  void work(int place, const std::function<bool()>& leaves = {}) {
+    if (coordinator_.empty()) coordinator_ = store_->get(kCoordinatorKey, start_deadline());
+    if (store_ && store_->get(kPhaseKey, start_deadline()) == "over") return;
+    const at::Device device = choose_device(
+        recipe_.train.device, place_of(world_, Environment::of_process()), "train.device");
+    apply(numeric_settings(recipe_.train), device);
+    TrainerContext context;
+    context.timeout = Seconds(recipe_.comm.timeout_seconds);
+    context.device = device;
+    context.make_sync = [&](Arena& arena, const TrainerContext&) {
+      WorkerOptions options;
+      options.job = job_options();
+      options.coordinator = coordinator_;
+      if (store_) options.server = address_of_server();
+      options.version = kVersion;
+      options.recipe = common_recipe();
+      options.place = place;
+      options.leaves = leaves;
+      if (codec()) options.compressor = std::make_shared<PushCompressor>(codec());
+      if (std::ranges::count(recipe_.debug.slow_workers, place) > 0) {
+        options.slow_times = recipe_.debug.slow_times;
+      }
+      options.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
+      return std::make_unique<WorkerSync>(arena, std::move(options));
+    };
+    const std::shared_ptr<const Dataset> dataset = open_dataset(
+        recipe_.data, traits_of(recipe_.model).sample, static_cast<std::uint64_t>(recipe_.seed));
+    Trainer trainer(recipe_, dataset, std::move(context));
+    while (trainer.work()) {
+    }
+  }
+
+  const Recipe& loaded_;
+  const World& world_;
+  const RunOptions& options_;
+  Recipe recipe_;  // for a rank alone
+  ServerSettings settings_;
+  std::string coordinator_;  // its address, once it is known
+  std::function<void()> on_open_;
+  std::optional<Store> store_;  // none where this process joins a job
+};
+
+}  // namespace
+
+bool has_servers(const Recipe& recipe) {
+  return recipe.sync.kind().servers(recipe.sync.options()).has_value();
+}
+
+int processes_beside_workers(const Recipe& recipe) {
+  const auto settings = recipe.sync.kind().servers(recipe.sync.options());
+  return settings ? settings->servers + 1 : 0;
+}
+
+int workers_of(const Recipe& recipe, int processes) {
+  const int beside = processes_beside_workers(recipe);
+  if (processes > beside) return processes - beside;
+  throw UsageError(std::to_string(processes) + " processes are too few: one coordinates, " +
+                       std::to_string(beside - 1) + " keep parameters, and none is left to train",
+                   "start " + std::to_string(beside + 1) + " or more");
+}
+
+std::string role_of(const Recipe& recipe, int rank) {
+  const int beside = processes_beside_workers(recipe);
+  if (rank == 0) return "coordinator";
+  if (rank < beside) return "server " + std::to_string(rank - 1);
+  return "worker " + std::to_string(rank - beside);
+}
+
+void join_servers(const Recipe& recipe, const std::string& coordinator) {
+  const World world = single_process_world(Environment::of_process());
+  ServerProcess(recipe, RunOptions(), coordinator, world).join();
+}
+
+RunReport run_with_servers(const Recipe& recipe, const World& world, const RunOptions& options) {
+  return ServerProcess(recipe, world, options).run();
+}
+
+}  // namespace troika
