@@ -52,7 +52,7 @@ class Bench(Runner):
         self.options = options
 
     def run_troika(self, work, steps, *sets):
-        sets = [f"runs_dir={self.scratch}", f"train.steps={steps}", *sets]
+        sets = [f"runs_dir={self.scratch}", f"train.steps={steps}", "checkpoint.every_minutes=0", *sets]
         return self.run([self.options.troika, "train", work.recipe, "--ranks", self.options.ranks, "--json",
                          "--overwrite", *(word for one in sets for word in ("--set", one))])
 

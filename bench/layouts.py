@@ -100,7 +100,7 @@ class Layouts:
         self.folder = bench.scratch / "bench-layouts"
 
     def train(self, hosts, steps, sets):
-        sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", *sets]
+        sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", "checkpoint.every_minutes=0", *sets]
         out, err = hosts.troika("train", RECIPE, "--json", "--overwrite", *(w for one in sets for w in ("--set", one)))
         summary = json.loads(out)
         peaks = {key: max(rank[key] for rank in summary["ranks"]) for key in ("peak_memory_bytes", "peak_tensor_bytes")}

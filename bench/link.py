@@ -24,7 +24,8 @@ def why_not():
 
 
 class Link:
-    def __init__(self, scratch):
+    def __init__(self, scratch, delay_ms=DELAY_MS, rate_mbit=RATE_MBIT):
+        self.delay_ms, self.rate_mbit = delay_ms, rate_mbit
         self.prefix = f"bench{os.getpid()}"
         self.wire = scratch / "lab_wire"
         self.log = scratch / "lab.log"
@@ -42,7 +43,7 @@ class Link:
 
     def __enter__(self):
         if not (self.call("c++", "-std=c++20", "-O2", LAB / "wire.cc", "-o", self.wire)
-                and self.call(LAB / "netns.sh", "up", self.prefix, 2, self.wire, DELAY_MS, RATE_MBIT)):
+                and self.call(LAB / "netns.sh", "up", self.prefix, 2, self.wire, self.delay_ms, self.rate_mbit)):
             said = self.log.read_text()[-2000:]
             self.__exit__()
             raise Failed(f"no two hosts on a slow link:\n{said}")

@@ -12,6 +12,13 @@ import shutil
 import statistics
 import time
 
+import checkpoints
+import compression
+import images
+import loose
+import servers
+import tables
+
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 RECIPE = pathlib.Path(__file__).resolve().parent / "recipes" / "mlp.toml"
 K, M = 1 << 10, 1 << 20
@@ -165,8 +172,22 @@ class Rows:
         yield row("command to first step", "troika", "torchrun, DDP", 2, self.alternate("start", ours, theirs),
                   START_GOAL)
 
+    def table(self):
+        return (row(*one) for one in tables.loading(self))
 
-GROUPS = {"gloo": Rows.gloo, "mpi": Rows.mpi, "own-module": Rows.own_module, "start": Rows.start}
+    def images(self):
+        return (row(*one) for one in images.loading(self))
+
+    def checkpoint(self):
+        return (row(*one) for one in checkpoints.rows_of(self))
+
+    def loose(self):
+        for work in (servers, compression, loose):
+            yield from (row(*one) for one in work.training(self))
+
+
+GROUPS = {"gloo": Rows.gloo, "mpi": Rows.mpi, "own-module": Rows.own_module, "start": Rows.start, "table": Rows.table,
+          "images": Rows.images, "checkpoint": Rows.checkpoint, "loose": Rows.loose}
 
 
 def row(work, ours, peer, ranks, pairs, goal=None):

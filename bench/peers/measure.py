@@ -15,10 +15,14 @@ import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 
 
+WHOLE_MODEL_MB = 1 << 12
+
+
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe", help="the recipe that troika trains")
     parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--hook", choices=["none", "bf16", "power_sgd"], default="none", help="what compresses gradients")
     parser.add_argument("--check", metavar="FOLDER", help="compare with troika's dump of a step")
     found = parser.parse_args()
     with open(found.recipe, "rb") as file:
@@ -63,7 +67,10 @@ def train(found, model, make_batches, make_optimizer):
     torch.manual_seed(1337 + rank)
     batches = make_batches(recipe["model"], samples, found.steps)
     # Gradients live in the buckets, which spares DDP a copy; there are no buffers to broadcast each step.
-    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+    # PowerSGD's hook starts collectives when others end, over Gloo in another order on each rank: several buckets crash it.
+    cap = WHOLE_MODEL_MB if found.hook == "power_sgd" else None
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False, bucket_cap_mb=cap)
+    add_hook(parallel, found.hook)
     optimizer = make_optimizer(model.parameters(), recipe["optimizer"])
 
     def step(inputs, targets):
@@ -84,6 +91,18 @@ def train(found, model, make_batches, make_optimizer):
             "threads": torch.get_num_threads(),
         }), flush=True)
     torch.distributed.destroy_process_group()
+
+
+def add_hook(parallel, name):
+    if name == "bf16":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        parallel.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    elif name == "power_sgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def timed_steps(step, batches):

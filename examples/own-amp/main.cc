@@ -1,4 +1,5 @@
-// Mixed precision: parameters in fp32, the forward pass in bf16 or fp16. The argument is the type:
+// Mixed precision: parameters in fp32, the forward pass in bf16 or fp16, on GPUs where there are
+// some. The argument is the type:
 //
 //   troika launch --ranks 2 -- own_amp fp16
 //
@@ -14,10 +15,12 @@
 int main(int argc, char** argv) try {
   const at::ScalarType dtype =
       argc > 1 && std::string(argv[1]) == "fp16" ? at::kHalf : at::kBFloat16;
-  const auto session = troika::Session::from_environment();
+  const auto session = troika::Session::from_environment({.device = "auto"});
+  const at::Device device = session.device();
   torch::manual_seed(1);
   using torch::nn::Linear;
   torch::nn::Sequential net(Linear(8, 256), torch::nn::GELU(), Linear(256, 1));
+  net->to(device);
   troika::DataParallel model(net, session);
   torch::optim::AdamW optimizer(net->parameters(), 1e-3);
   troika::GradScaler scaler(model, {.initial_scale = 1 << 20, .enabled = dtype == at::kHalf});
@@ -26,11 +29,11 @@ int main(int argc, char** argv) try {
     double sum = 0;
     int updates = 0;
     for (int step = 0; step < 32; ++step) {
-      const torch::Tensor x = torch::rand({32, 8}) * 2, y = x.sin().sum(1, true);
+      const torch::Tensor x = torch::rand({32, 8}).to(device) * 2, y = x.sin().sum(1, true);
       optimizer.zero_grad();
       torch::Tensor loss;
       {
-        const troika::Autocast autocast(dtype);
+        const troika::Autocast autocast(dtype, device);
         loss = torch::mse_loss(model(x), y);
       }
       scaler.scale(loss).backward();

@@ -1,21 +1,15 @@
 // Data-parallel training on GPUs of a network of one's own: one rank a GPU, on one host or many.
+// Where there are no GPUs it runs on the CPU.
 //
 //   troika launch --ranks 2 -- own_gpu          every rank takes a GPU of its host
 //   troika launch --ranks 2 -- own_gpu cuda:0   both share one
-//
-// Where there are no GPUs it runs on the CPU.
 #include <torch/torch.h>
-#include <troika/base/error.h>
+#include <troika/device/device_error.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 
 #include <iostream>
 
-int main(int argc, char** argv) try {
-  troika::SessionOptions options;
-  if (argc > 1) options.device = argv[1];
-  const auto session = troika::Session::from_environment(options);
-  const at::Device device = session.device();
-
+void train(const troika::Session& session, at::Device device) {
   torch::manual_seed(1);
   using namespace torch::nn;
   Sequential net(Conv2d(Conv2dOptions(1, 16, 3)), BatchNorm2d(16), ReLU(), AdaptiveAvgPool2d(1),
@@ -42,6 +36,18 @@ int main(int argc, char** argv) try {
     if (session.rank() == 0) std::cout << "epoch " << epoch << ": loss " << mean << std::endl;
   }
   std::cout << "rank " << session.rank() << " computed on " << device << std::endl;
+}
+
+int main(int argc, char** argv) try {
+  const auto session = troika::Session::from_environment({.device = argc > 1 ? argv[1] : "auto"});
+  try {
+    train(session, session.device());
+  } catch (const c10::Error& error) {  // LibTorch's: of a device that is full, or has failed
+    const auto shown = troika::device_error(error, session.device());
+    if (!shown) throw;
+    session.abort(shown->what());  // for the ranks that wait for this one
+    throw troika::Error(*shown);
+  }
   session.leave();
 } catch (const troika::Error& error) {
   std::cerr << "own_gpu: " << error.what() << std::endl;
