@@ -78,6 +78,7 @@ class Recipe(CommandTest):
     def test_what_does_not_exist_yet_is_refused_by_name(self):
         self.fails(self.train("parallel.context=2", ranks=2), USAGE, "parallel.context", "context = 1")
         self.fails(self.train("comm.engine=nccl", "train.device=cpu"), USAGE, "comm.engine", "nccl", 'engine = "auto"')
+        self.fails(self.train("train.device=cuda:9", ranks=2), USAGE, "--set train.device=cuda:9: [train] device")
         # An engine that exchanges nothing must not pass for training.
         for done in (self.train("comm.engine=fake", ranks=2), self.check("comm.engine=fake")):
             self.fails(done, USAGE, "comm.engine=fake", 'engine = "fake"', 'engine = "auto"')
@@ -192,6 +193,14 @@ class Data(CommandTest):
         (self.folder / "corpus").mkdir()
         (self.folder / "corpus" / "mine").touch()
         self.fails(self.troika("data", "prepare", "corpus", "text/*"), USAGE, "'corpus' is there already")
+
+
+    def test_prepare_tells_of_bytes_that_are_no_text(self):
+        (self.folder / "latin.txt").write_bytes("déjà vu\n".encode("latin-1") * 20)
+        done = self.troika("data", "prepare", "corpus", "text/*.txt", "latin.txt", "--train-tokenizer", "--vocab-size", 300)
+        self.succeeds(done)
+        self.assertIn("warning: ", done.err)
+        self.assertIn("latin.txt", done.err)
 
 
 class TokenShard(CommandTest):

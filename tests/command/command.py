@@ -42,7 +42,7 @@ lr = 0.1
 warmup_steps = 0
 """
 MOST_ERROR_LINES = 5
-SAFETENSORS_TYPES = {"F32": "f", "F64": "d"}
+SAFETENSORS_TYPES = {"F32": "f", "F64": "d", "I64": "q"}
 ENDLESS = "train.steps=100000000"
 
 

@@ -205,13 +205,39 @@ class DryRun(CommandTest):
         size = done.err.split("micro_batch_size = ")[1].split(":")[0]
         self.assertTrue(self.predict(sets[0], f"train.micro_batch_size={size}")["fits"])
 
+    def test_devices_are_judged_by_what_they_are_said_to_have(self):
+        on_devices = ("train.device=cuda",)
+        whole = self.predict(*on_devices, ranks=2, flags=("--device-memory", "80G"))
+        self.assertTrue(whole["fits"])
+        needed = whole["devices"][0]["needed_bytes"]
+        self.assertEqual(needed, whole["ranks"][0]["peak_tensor_bytes"])
+        self.assertEqual([rank["device"] for rank in whole["ranks"]], ["cuda:0", "cuda:1"])
+        little = ("--device-memory", str(needed - 1))
+        plan = self.predict(*on_devices, ranks=2, flags=little)
+        self.assertFalse(plan["fits"])
+        self.assertRegex(plan["advice"], "^write activation_checkpoint = ")
+        done = self.succeeds(self.train(*on_devices, ranks=2, flags=("--dry-run", *little)))
+        self.assertRegex(done.out, "cuda:0 needs .*; it has .*: it does not fit\n")
+        # Both on one, which then needs twice as much.
+        shared, = self.predict("train.device=cuda:1", ranks=2, flags=("--device-memory", "80G"))["devices"]
+        self.assertEqual((shared["device"], shared["needed_bytes"]), ("cuda:1", 2 * needed))
+        for size in ("8x", "-1", ""):
+            self.fails(self.train(*on_devices, flags=("--dry-run", f"--device-memory={size}")), USAGE, "--device-memory")
+
+    def test_a_device_that_is_not_here_is_not_judged(self):
+        done = self.succeeds(self.train("train.device=hpu", ranks=2, flags=("--dry-run",)))
+        self.assertRegex(done.out, "hpu:0 needs .*; this machine has no such device, so only the host's memory is judged")
+        plan = self.predict("train.device=hpu", ranks=2)
+        self.assertIsNone(plan["fits"])
+        self.assertEqual([device["memory_bytes"] for device in plan["devices"]], [None, None])
+
     def test_a_key_that_changes_nothing_is_told_by_whoever_reads_the_recipe(self):
         offload = "parallel.offload=optimizer"
         told = [self.succeeds(self.train(offload, ranks=2, flags=("--dry-run",)))]
         for words in (("mesh", "--ranks", "2"), ("verify", "--ranks", "1"), ("recipe", "check")):
             told.append(self.succeeds(self.troika(*words, "recipe.toml", "--set", offload)))
         for done in told:
-            self.assertIn("[parallel] offload changes nothing on CPUs", done.err, str(done))
+            self.assertIn("[parallel] offload has no effect yet", done.err, str(done))
 
 
 if __name__ == "__main__":

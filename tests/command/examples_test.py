@@ -28,6 +28,9 @@ class Built(Examples, unittest.TestCase):
     def program(self, example):
         return BUILT / example / example.replace("-", "_")
 
+    def library(self, example):
+        return BUILT / example / f"lib{example.replace('-', '_')}.so"
+
 
 if __name__ == "__main__":
     main(argv=sys.argv[:1])

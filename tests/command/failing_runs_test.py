@@ -14,7 +14,7 @@ import command
 from command import ENDLESS, CommandTest, alive, wait_until
 from launchers import reserved_port
 
-DONE, USAGE, DATA, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, INTERRUPTED = 0, 2, 3, 4, 5, 6, 7, 130
+DONE, USAGE, DATA, RENDEZVOUS, RANK_DIED, NON_FINITE, STORAGE, CHECKPOINTED, INTERRUPTED = 0, 2, 3, 4, 5, 6, 7, 75, 130
 # What a death may take to be noticed, on a busy machine.
 SECONDS = 15
 
@@ -120,7 +120,7 @@ class Ranks(CommandTest):
         """The interrupted run's model is that of a run which ends with the step that it names."""
         found = re.search(rf"^troika: interrupted{signal_words} after step (\d+) of \d+$", done.err, re.M)
         self.assertTrue(found, str(done))
-        self.assertEqual(done.error_lines[-1], "hint: the model of that step is in runs/small/model.safetensors")
+        self.assertEqual(done.error_lines[-1], "hint: the same command goes on from there")
         self.assertFalse((self.run_folder / "summary.json").exists())
         self.assertEqual(self.metrics()[-1]["step"], int(found[1]))
         self.succeeds(self.train(f"train.steps={found[1]}", "name=whole", *sets, ranks=ranks))
@@ -134,7 +134,7 @@ class Ranks(CommandTest):
                 process = self.start_training(*sets)
                 os.kill(process.pid, signal.SIGTERM)
                 done = process.wait(SECONDS)
-                self.assertEqual(done.status, 128 + signal.SIGTERM, str(done))
+                self.assertEqual(done.status, CHECKPOINTED, str(done))
                 self.saved_as_of_its_step(done, " by SIGTERM", sets)
                 shutil.rmtree(self.folder / "runs")
 
@@ -156,7 +156,7 @@ class Ranks(CommandTest):
                    and self.metrics(), "a step")
         os.kill(nodes[1].pid, signal.SIGTERM)
         ends = [node.wait(SECONDS) for node in nodes]
-        self.assertEqual([done.status for done in ends], [INTERRUPTED, 128 + signal.SIGTERM], str(ends[0]) + str(ends[1]))
+        self.assertEqual([done.status for done in ends], [CHECKPOINTED, CHECKPOINTED], str(ends[0]) + str(ends[1]))
         self.saved_as_of_its_step(ends[0], " by SIGTERM", ("optimizer.schedule=constant",))
 
     def test_no_rank_outlives_its_launcher(self):
@@ -296,14 +296,18 @@ class SameName(CommandTest):
         before.pop(".lock"), after.pop(".lock")  # which names the last process to have it
         self.assertEqual(after, before)
 
-    def test_an_unfinished_run_starts_again_only_when_asked(self):
+    def test_an_unfinished_run_without_a_checkpoint_starts_again(self):
         process = self.start_training(ranks=1)
         os.kill(process.pid, signal.SIGKILL)
         process.wait(SECONDS)
         metrics = (self.run_folder / "metrics.jsonl").read_bytes()
-        self.fails(self.train(ENDLESS, flags=["--resume"]), USAGE, "no checkpoint to resume from", "--overwrite")
-        self.fails(self.train(ENDLESS), USAGE, "'runs/small' holds an unfinished run", "--overwrite", "--set name=")
+        self.fails(self.train(ENDLESS, flags=["--resume"]), USAGE, "no checkpoint to resume from", "--resume out")
+        self.fails(self.train("train.steps=7"), USAGE, "holds a run of another recipe", "--overwrite")
         self.assertEqual((self.run_folder / "metrics.jsonl").read_bytes(), metrics)
+        process = self.start_training(ranks=1)
+        self.assertEqual(self.metrics()[0]["step"], 1)
+        os.kill(process.pid, signal.SIGKILL)
+        self.assertIn("unfinished run without a checkpoint: it starts again", process.wait(SECONDS).err)
         self.succeeds(self.train(flags=["--overwrite"]))
 
 

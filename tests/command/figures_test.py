@@ -53,6 +53,15 @@ def gpt_operations(shapes, seq_len):
 
 
 class Figures(CommandTest):
+    def test_passes_wait_for_their_samples_where_the_recipe_says_so(self):
+        for name, sets in (("all_reduce", ()), ("server", ("sync.kind=server",))):
+            with self.subTest(name):
+                self.succeeds(self.train(*SETS, f"name={name}", "train.steps=3", "train.global_batch_size=4",
+                                         "debug.sample_seconds=0.1", *sets,
+                                         ranks=RANKS))
+                for line in self.metrics(self.folder / "runs" / name):
+                    self.assertGreater(line["step_seconds"], 0.1 * 4 / RANKS)
+
     def trained(self, *sets):
         """(metrics, summary, shapes) of a run on two ranks."""
         done = self.succeeds(self.train(*SETS, *sets, ranks=RANKS, flags=["--json"]))

@@ -14,6 +14,8 @@
 #include <sstream>
 #include <string>
 
+#include "support/tool_main.h"
+
 namespace troika {
 namespace {
 
@@ -90,10 +92,5 @@ int run(std::span<char*> arguments) {
 }  // namespace troika
 
 int main(int argc, char** argv) {
-  try {
-    return troika::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
+  return troika::test::tool_main(argc, argv, troika::run);
 }

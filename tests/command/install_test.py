@@ -57,6 +57,9 @@ class Installed(Launching):
     def program(self, example):
         return self.built(ROOT / "examples" / example) / example.replace("-", "_")
 
+    def library(self, example):
+        return self.built(ROOT / "examples" / example) / f"lib{example.replace('-', '_')}.so"
+
     def test_any_account_can_run_it(self):
         """Nothing of it lies in the cache of the user who has built it, which others may not read."""
         if not (self.prefix / "lib").is_dir() or not list(self.prefix.rglob("libtorch_cpu.so")):
@@ -142,13 +145,13 @@ class Install(Installed, unittest.TestCase):
             with self.subTest(mpirun=mpi["mpirun"]):
                 # A build folder for each, since CMake looks for MPI once.
                 build = self.built(source, mpi["mpirun"], *mpi["flags"])
-                programs = [build / "simulation"]
-                if shutil.which("gfortran"):
-                    programs.append(build / "simulation_fortran")
-                else:
-                    print("left out: the program in Fortran, because gfortran is not installed", file=sys.stderr)
-                for program in programs:
-                    self.check_simulation(mpi["mpirun"], program, source / "surrogate.toml", wrong)
+                languages = ["", "_fortran"] if shutil.which("gfortran") else [""]
+                if len(languages) == 1:
+                    print("left out: programs in Fortran, because gfortran is not installed", file=sys.stderr)
+                for language in languages:
+                    self.check_simulation(mpi["mpirun"], build / f"simulation{language}", source / "surrogate.toml", wrong)
+                    if python_with_torch():
+                        self.check_network_of_python(mpi["mpirun"], build / f"materials{language}", source)
 
     def check_simulation(self, mpirun, program, recipe, wrong):
         for ranks in (1, 2):
@@ -160,6 +163,27 @@ class Install(Installed, unittest.TestCase):
         status = (1, 2) if mpirun.endswith("mpich") else 2
         done = run_in(self.folder, mpirun, "-n", 2, program, wrong, model, status=status)
         self.assertRegex(done.stderr, r"wrong\.toml:5: \[model\] kind: 'mlq'")
+
+
+    def check_network_of_python(self, mpirun, program, source):
+        """Its recipe names net.pt in the current folder. It prints what the page says."""
+        if not (self.folder / "net.pt").exists():
+            run_in(self.folder, python_with_torch(), source / "make_net.py")
+        model = self.folder / f"{program.name}-{mpirun}.safetensors"
+        page = (ROOT / "docs" / "in-simulation.md").read_text()
+        *tensors, last = re.search(r"```\n(input field.*?)\n```", page, re.DOTALL)[1].splitlines()
+        figures = re.compile(r"[-+.e\d]*\d", re.IGNORECASE)
+        for ranks in (1, 2):
+            done = run_in(self.folder, mpirun, "-n", ranks, program, source / "materials.toml", model)
+            self.assertEqual(done.stdout.splitlines()[:-1], tensors)
+            line = done.stdout.splitlines()[-1]
+            self.assertEqual(figures.sub("", line).split(), figures.sub("", last).split())
+            before, after, steps, rate, ratio = map(float, figures.findall(line))
+            of_page = list(map(float, figures.findall(last)))
+            self.assertEqual([round(before, 1), steps, rate, round(ratio, 2)], [of_page[i] for i in (0, 2, 3, 4)])
+            self.assertLess(after, 10 * of_page[1])
+        read = "import torch; net = torch.jit.load('{}'); g = net.gain.weight.flatten().tolist(); print(round(g[1] / g[0], 2))"
+        self.assertEqual(run_in(self.folder, python_with_torch(), "-c", read.format(model.with_suffix(".pt"))).stdout, "4.0\n")
 
 
 class InstalledExamples(Installed, Examples, unittest.TestCase):
@@ -178,6 +202,15 @@ class InstalledExamples(Installed, Examples, unittest.TestCase):
         self.assertEqual(done.stderr.splitlines(), [
             f"own_recipe: '{model}' is not a SentencePiece model",
             'hint: data.tokenizer is "bytes" or the path of a SentencePiece model file'])
+
+
+@functools.lru_cache(maxsize=None)
+def python_with_torch():
+    """The interpreter of the tests' environment, which writes networks; empty where there is none."""
+    python = os.environ.get("TROIKA_TEST_PYTHON", "")
+    if not python:
+        print("left out: programs with a network of Python's, which need TROIKA_TEST_PYTHON: make test sets it", file=sys.stderr)
+    return python
 
 
 @functools.lru_cache(maxsize=None)

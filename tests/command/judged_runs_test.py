@@ -70,7 +70,7 @@ class JudgedRuns(CommandTest):
         """It goes on from a prompt as `troika generate` does, always with the likeliest byte."""
         self.succeeds(self.train("name=quickstart", "train.precision=fp32", "train.steps=30", ranks=2))
         text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "safetensors.md").read_text()
-        lines = text.split("```python\n")[1].split("```")[0].replace("runs/quickstart", str(self.folder / "runs/quickstart"))
+        lines = text.split("```python\n")[2].split("```")[0].replace("runs/quickstart", str(self.folder / "runs/quickstart"))
         names = {}
         exec(lines, names)
         ids = torch.tensor([list(b"aa bb")])

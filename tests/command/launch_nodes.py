@@ -144,6 +144,7 @@ def the_benchmark_goes_between_hosts():
         assert all(row["seconds"] > 0 for row in mine), mine
 
 
+BETWEEN_HOSTS = "compress.only=between_hosts"
 LAYOUTS = (
     ("parallel.data=2", "parallel.tensor=2", "parallel.zero_stage=1"),
     ("parallel.tensor=4",),
@@ -178,6 +179,20 @@ def a_model_is_the_same_on_one_host_and_on_two():
                 assert len({(run_folder / name).read_bytes() for run_folder in runs}) == 1, (sets, name)
 
 
+def only_what_goes_between_hosts_is_compressed():
+    """Where all of it is sent it is no compression."""
+    with temporary_folder() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "recipe.toml").write_text(RECIPE)
+        write_text(folder / "text", 12)
+        whole, every, some = (
+            trained(folder, sets, name, 2)
+            for name, sets in (("whole", ()), ("every", ("compress.kind=top_k", "compress.fraction=1", BETWEEN_HOSTS)),
+                               ("some", ("compress.kind=top_k", "compress.fraction=0.1", BETWEEN_HOSTS))))
+        assert largest_difference(whole, every) < 1e-12, largest_difference(whole, every)
+        assert largest_difference(whole, some) > 1e-6, largest_difference(whole, some)
+
+
 def trained(folder, sets, name, hosts):
     """The job of the first host, and where its run is."""
     sets = ("debug.dump_steps=[1, 3]", *sets)
@@ -203,6 +218,91 @@ def largest_difference(one, other):
         assert {key: len(value) for key, value in found.items()} == {key: len(value) for key, value in expected.items()}
         largest = max(largest, *(abs(a - b) for key in found for a, b in zip(found[key], expected[key])))
     return largest
+
+
+RESTARTING = ("train.deterministic=true", "train.steps=400", "train.evaluate_every_steps=0", "checkpoint.every_steps=5",
+              "elastic.max_restarts=2")
+
+
+def host_of_a_job(folder, host, name, *flags):
+    """The launcher of one of two hosts, which starts its ranks again."""
+    return Job(["ip", "netns", "exec", f"{PREFIX}-{host + 1}",
+                *training(folder, RESTARTING, name, "--nodes", "2", "--node-rank", str(host), "--ranks-per-node", "1",
+                          "--rendezvous", RENDEZVOUS, *flags)], environment(OMP_NUM_THREADS="1"))
+
+
+def wait_for_checkpoint(folder, name, jobs):
+    until = time.monotonic() + 60
+    while len(list((folder / "runs" / name).glob("checkpoints/step-*/manifest.json"))) < 2:
+        assert all(job.process.poll() is None for job in jobs), [job.wait().err for job in jobs]
+        assert time.monotonic() < until, "no checkpoint"
+        time.sleep(0.02)
+
+
+def a_death_on_one_host_starts_all_again():
+    """A rank that is killed, and then a launcher, which has to be started again: the bits of an undisturbed run."""
+    with temporary_folder() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "recipe.toml").write_text(RECIPE)
+        write_text(folder / "text", 12)
+        done = wait_for_all([host_of_a_job(folder, host, "whole") for host in (0, 1)])
+        assert all(job.status == 0 for job in done), [job.err for job in done]
+
+        jobs = [host_of_a_job(folder, host, "rank") for host in (0, 1)]
+        wait_for_checkpoint(folder, "rank", jobs)
+        launcher = jobs[1].process.pid
+        pid = int(pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        for job in wait_for_all(jobs):
+            assert job.status == 0, (job.status, job.err)
+            assert f"pid {pid}) was killed by signal 9 (SIGKILL)" in job.err, job.err
+            assert "restart 1 of 2" in job.err, job.err
+
+        jobs = [host_of_a_job(folder, host, "launcher") for host in (0, 1)]
+        wait_for_checkpoint(folder, "launcher", jobs)
+        jobs[1].process.kill()
+        jobs[1].wait()
+        jobs[1] = host_of_a_job(folder, 1, "launcher")
+        for job in wait_for_all(jobs):
+            assert job.status == 0, (job.status, job.err)
+        assert "node 1 of 2 does not answer" in jobs[0].err and "restart 1 of 2" in jobs[0].err, jobs[0].err
+
+        for name in ("rank", "launcher"):
+            models = [(folder / "runs" / run / "model.safetensors").read_bytes() for run in ("whole", name)]
+            assert models[0] == models[1], name
+            lines = (folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+            assert [json.loads(line)["step"] for line in lines] == list(range(1, 401)), name
+
+
+def a_host_that_does_not_come_back_is_done_without():
+    """With min_data the other host goes on alone, with the same global batch: numbers within the bounds of fp64."""
+    with temporary_folder() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "recipe.toml").write_text(RECIPE)
+        write_text(folder / "text", 12)
+        patience = ("--set", "comm.rendezvous_timeout_seconds=4")
+        for fewest, name in ((1, "alone"), (2, "not")):
+            # parallel.data is the most that there are.
+            flags = ("--set", f"elastic.min_data={fewest}", "--set", "parallel.data=2", *patience)
+            jobs = [host_of_a_job(folder, host, name, *flags) for host in (0, 1)]
+            wait_for_checkpoint(folder, name, jobs)
+            jobs[1].process.kill()
+            jobs[1].wait()
+            job = jobs[0].wait()
+            if fewest == 1:
+                assert job.status == 0, (job.status, job.err)
+                assert "node 1 of 2 has not come back: going on with 1 rank of 2" in job.err, job.err
+            else:
+                assert job.status == 4, (job.status, job.err)
+                assert "the others cannot go on alone: " in job.err and "min_data = 2: 1 rank make" in job.err, job.err
+        whole = wait_for_all([host_of_a_job(folder, host, "whole") for host in (0, 1)])
+        assert all(job.status == 0 for job in whole), [job.err for job in whole]
+        found, expected = (numbers_of(folder / "runs" / name / "model.safetensors") for name in ("alone", "whole"))
+        for key, values in expected.items():
+            bound = 1e-10 * max(abs(value) for value in values) + 1e-12
+            assert all(abs(a - b) <= bound for a, b in zip(found[key], values)), key
+        lines = (folder / "runs/alone/metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == list(range(1, 401))
 
 
 MEGABYTES, ROUNDS = 8, 3
@@ -249,7 +349,9 @@ try:
     run_tests([ranks_of_two_hosts_meet, a_host_that_does_not_come_is_named,
                an_address_that_nobody_has_is_named, hosts_that_disagree_say_so,
                a_stopped_rank_is_named_on_both_hosts, a_model_is_the_same_on_one_host_and_on_two,
-               every_operation_goes_between_hosts, the_benchmark_goes_between_hosts,
+               only_what_goes_between_hosts_is_compressed, a_death_on_one_host_starts_all_again,
+               a_host_that_does_not_come_back_is_done_without, every_operation_goes_between_hosts,
+               the_benchmark_goes_between_hosts,
                ranks_of_one_machine_share_memory_whatever_it_is_called])
     subprocess.run([LAB, "down", PREFIX], timeout=60, check=True)
     # A link of 5 ms and 200 Mbit/s each way.

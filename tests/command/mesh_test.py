@@ -40,6 +40,19 @@ class Mesh(CommandTest):
             shards = [plan["ranks"][peer]["updated"] for peer in rank["groups"]["data"]]
             self.assertEqual(sum(shards), rank["parameters"])
 
+    def test_every_rank_is_told_its_device(self):
+        def devices(*words):
+            done = self.succeeds(self.troika("mesh", "recipe.toml", "--ranks", 4, "--json", *words))
+            return [rank["device"] for rank in json.loads(done.out)["ranks"]]
+
+        self.assertEqual(devices("--set", "train.device=cpu"), ["cpu"] * 4)
+        cuda = ("--set", "train.device=cuda")
+        self.assertEqual(devices(*cuda), ["cuda:0", "cuda:1", "cuda:2", "cuda:3"])
+        self.assertEqual(devices(*cuda, "--ranks-per-node", 2), ["cuda:0", "cuda:1", "cuda:0", "cuda:1"])
+        self.assertEqual(devices("--set", "train.device=cuda:1"), ["cuda:1"] * 4)
+        words = self.succeeds(self.troika("mesh", "recipe.toml", "--ranks", 2, *cuda)).out
+        self.assertRegex(words, "rank +data +device +holds")
+
     def test_parameters_add_up(self):
         one = self.mesh(ranks=1)
         self.assertEqual(one["ranks"][0]["parameters"], one["parameters"])

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "support/tool_main.h"
+
 namespace troika {
 namespace {
 
@@ -48,10 +50,5 @@ int run(std::span<char*> arguments) {
 }  // namespace troika
 
 int main(int argc, char** argv) {
-  try {
-    return troika::run(std::span(argv, static_cast<std::size_t>(argc)));
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
+  return troika::test::tool_main(argc, argv, troika::run);
 }

@@ -7,7 +7,8 @@ EXPECTED.json maps a tag to its points: {"train/loss": [[step, value], ...], ...
 as 32-bit floats, which is what event files hold. Tags that EXPECTED.json does not name may be there.
 
 With --metrics, EXPECTED is a run's metrics.jsonl: each of its numbers but `step` must be there, under
-train/<key>, or held_out/<key> for the keys held_out_<key>.
+train/<key>, or held_out/<key> for the keys held_out_<key>. An object of counts by whole numbers must be there as a
+histogram whose buckets are these numbers.
 
 Exit status: 0 equal, 1 different (every difference on stderr), 2 usage.
 """
@@ -23,16 +24,28 @@ def as_float32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
-def read_scalars(path):
-    """{tag: [(step, value), ...]} of all event files at `path`."""
+def counts_of(histogram):
+    """{whole number: count}, of buckets that end half a unit above their number."""
+    counts = {limit - 0.5: count for limit, count in zip(histogram.bucket_limit, histogram.bucket) if count}
+    sums = [sum(value**power * count for value, count in counts.items()) for power in (0, 1, 2)]
+    if sums != [histogram.num, histogram.sum, histogram.sum_squares] or [min(counts), max(counts)] != [histogram.min, histogram.max]:
+        raise ValueError(f"{histogram} contradicts itself")
+    return counts
+
+
+def read_points(path):
+    """{tag: [(step, value), ...]} of all event files at `path`; the value of a histogram is {number: count}."""
     accumulator = event_accumulator.EventAccumulator(
-        path, size_guidance={event_accumulator.SCALARS: 0}  # 0: keep every point
+        path, size_guidance={event_accumulator.SCALARS: 0, event_accumulator.HISTOGRAMS: 0}  # 0: keep every point
     )
     accumulator.Reload()
-    return {
+    points = {
         tag: [(point.step, point.value) for point in accumulator.Scalars(tag)]
         for tag in accumulator.Tags()["scalars"]
     }
+    for tag in accumulator.Tags()["histograms"]:
+        points[tag] = [(point.step, counts_of(point.histogram_value)) for point in accumulator.Histograms(tag)]
+    return points
 
 
 def expected_of_metrics(path):
@@ -44,7 +57,9 @@ def expected_of_metrics(path):
             for key, value in metrics.items():
                 prefix = "held_out_"
                 tag = "held_out/" + key[len(prefix):] if key.startswith(prefix) else "train/" + key
-                if value is not None:  # not finite
+                if isinstance(value, dict):
+                    value = {float(number): count for number, count in value.items()} or None
+                if value is not None:  # not finite, or nothing counted
                     expected.setdefault(tag, []).append((step, value))
     return expected
 
@@ -59,9 +74,9 @@ def differences(expected, found):
         if tag not in found:
             yield f"{tag}: missing; there are {sorted(found)}"
             continue
-        want = [(step, as_float32(value)) for step, value in points]
+        want = [(step, value if isinstance(value, dict) else as_float32(value)) for step, value in points]
         # NaN and infinity have no place in JSON, so they are nowhere expected.
-        have = [(step, value) for step, value in found[tag] if abs(value) < float("inf")]
+        have = [(step, value) for step, value in found[tag] if isinstance(value, dict) or abs(value) < float("inf")]
         if want != have:
             yield f"{tag}: expected {want}, found {have}"
 
@@ -76,7 +91,7 @@ def main():
     expected = read_expected(arguments.expected)
     if not expected:
         sys.exit(f"{arguments.expected} expects nothing")
-    problems = list(differences(expected, read_scalars(arguments.events)))
+    problems = list(differences(expected, read_points(arguments.events)))
     for problem in problems:
         print(problem, file=sys.stderr)
     points = sum(len(points) for points in expected.values())

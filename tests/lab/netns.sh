@@ -1,7 +1,7 @@
 #!/bin/bash
 # Hosts that share nothing but a network, for tests: network namespaces PREFIX-1 to PREFIX-N with the
 # addresses 10.99.0.1 to 10.99.0.N. They are joined by a bridge in a namespace of its own
-# (PREFIX-switch); or, with the program lab_wire, by a link with a delay and a rate for each sender.
+# (PREFIX-switch); or, with the program lab_wire, by a link with a delay and a rate for each host.
 #   netns.sh up PREFIX [N=2]
 #   netns.sh up PREFIX N LAB_WIRE DELAY_MS RATE_MBIT
 #   netns.sh down PREFIX

@@ -4,7 +4,8 @@
 //
 //   lab_wire PREFIX HOSTS DELAY_MS RATE_MBIT
 //
-// Both are for each direction and each sender. Prints "ready" and goes on until it is told to end.
+// The delay is one way. The rate is that of a host's line, in each direction: what several hosts
+// send to one shares the line of the receiver. Prints "ready" and goes on until it is told to end.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -38,13 +39,20 @@ struct Frame {
 
 struct Port {
   int device = -1;
-  Clock::time_point free;  // when the line has sent what it was given so far
-  std::deque<Frame> under_way;
+  Clock::time_point free;       // when the line has sent what it was given so far
+  std::deque<Frame> under_way;  // to others
+  Clock::time_point received;   // when the line has received what has come so far
+  std::deque<Frame> coming_in;
 };
 
 struct Shape {
   Seconds delay;
   double bytes_per_second;
+
+  [[nodiscard]] Clock::duration sending(std::size_t bytes) const {
+    return std::chrono::duration_cast<Clock::duration>(
+        Seconds(static_cast<double>(bytes) / bytes_per_second));
+  }
 };
 
 // A sender whose line has so much to send is not read: its own queue then fills, and nothing is
@@ -85,25 +93,35 @@ void take_frames(Port& port, const Shape& shape) {
   while (port.free <= Clock::now() + kBacklog) {
     const ssize_t size = read(port.device, buffer.data(), buffer.size());
     if (size < 14) return;  // nothing more, or no Ethernet header
-    const Seconds sending(static_cast<double>(size) / shape.bytes_per_second);
-    port.free =
-        std::max(port.free, Clock::now()) + std::chrono::duration_cast<Clock::duration>(sending);
+    port.free = std::max(port.free, Clock::now()) + shape.sending(static_cast<std::size_t>(size));
     port.under_way.push_back({port.free + std::chrono::duration_cast<Clock::duration>(shape.delay),
                               {buffer.begin(), buffer.begin() + size}});
   }
 }
 
-void deliver(std::vector<Port>& ports, std::size_t from) {
+// A frame comes in while it is sent, so a line that is free adds nothing.
+void carry(std::vector<Port>& ports, std::size_t from, const Shape& shape) {
   auto& under_way = ports[from].under_way;
   while (!under_way.empty() && under_way.front().arrives <= Clock::now()) {
-    const auto& bytes = under_way.front().bytes;
-    const bool to_all = (bytes[0] & 1) != 0;
+    const Frame& frame = under_way.front();
+    const bool to_all = (frame.bytes[0] & 1) != 0;
     for (std::size_t to = 0; to < ports.size(); ++to) {
-      if (to == from || (!to_all && bytes[5] != to + 1)) continue;
-      // A receiver whose queue is full loses the frame, as on any wire.
-      if (write(ports[to].device, bytes.data(), bytes.size()) < 0) continue;
+      if (to == from || (!to_all && frame.bytes[5] != to + 1)) continue;
+      Port& port = ports[to];
+      port.received = std::max(frame.arrives, port.received + shape.sending(frame.bytes.size()));
+      port.coming_in.push_back({port.received, frame.bytes});
     }
     under_way.pop_front();
+  }
+}
+
+void deliver(Port& port) {
+  auto& coming_in = port.coming_in;
+  while (!coming_in.empty() && coming_in.front().arrives <= Clock::now()) {
+    const auto& bytes = coming_in.front().bytes;
+    // A receiver whose queue is full loses the frame, as on any wire.
+    [[maybe_unused]] const ssize_t size = write(port.device, bytes.data(), bytes.size());
+    coming_in.pop_front();
   }
 }
 
@@ -114,6 +132,7 @@ void wait_for_work(std::vector<Port>& ports) {
     const bool readable = port.free <= Clock::now() + kBacklog;
     if (!readable) next = std::min(next, port.free - kBacklog);
     if (!port.under_way.empty()) next = std::min(next, port.under_way.front().arrives);
+    if (!port.coming_in.empty()) next = std::min(next, port.coming_in.front().arrives);
     watched.push_back({port.device, static_cast<short>(readable ? POLLIN : 0), 0});
   }
   const auto left = std::max(Clock::duration::zero(), next - Clock::now());
@@ -140,7 +159,8 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     while (true) {
       for (Port& port : ports) take_frames(port, shape);
-      for (std::size_t from = 0; from < ports.size(); ++from) deliver(ports, from);
+      for (std::size_t from = 0; from < ports.size(); ++from) carry(ports, from, shape);
+      for (Port& port : ports) deliver(port);
       wait_for_work(ports);
     }
   } catch (const std::exception& error) {

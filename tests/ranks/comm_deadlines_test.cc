@@ -131,6 +131,16 @@ RANK_FUNCTION(aborts_each_operation) {
   }
 }
 
+// Rank 0 aborts as soon as it is connected: the others are to be connected by then.
+RANK_FUNCTION(aborts_at_once) {
+  for (std::uint64_t generation = 1; generation <= 8; ++generation) {
+    const Group group = group_of_generation(rank, generation);
+    if (rank.index() == 0) group.abort("the table has no rows");
+    report_error(rank, "error", [&] { group.barrier(Rank::call("first")).wait(); });
+    rank.wait_for_all("after " + std::to_string(generation));
+  }
+}
+
 // Rank 1 waits for rank 3, which does not come; rank 0, which has nothing to do with it, aborts.
 RANK_FUNCTION(aborts_for_others) {
   const Transfer receive{Transfer::Direction::kReceive, 3, at::ones({5})};
@@ -205,6 +215,15 @@ TEST_P(Aborts, EndEveryOperationFromAnotherThread) {
     EXPECT_THAT(values.at(name + " message"),
                 HasSubstr(name + " 'alone' on axis data: the loss is not finite"));
     EXPECT_LT(std::stod(values.at(name + " seconds")), kSoon) << name;
+  }
+}
+
+TEST_P(Aborts, AtOnceAreNotTakenForConnectionsThatFail) {
+  const TestedEngine& engine = GetParam();
+  const int size = engine.sizes.empty() ? 3 : engine.sizes.front();
+  for (const RankResult& result : expect_ranks("aborts_at_once", size, engine.options)) {
+    EXPECT_EQ(result.values.at("error"), "PeerError");
+    EXPECT_THAT(result.values.at("error message"), HasSubstr("the table has no rows"));
   }
 }
 

@@ -3,9 +3,11 @@
 
 #include <troika/base/error.h>
 #include <troika/observe/recorder.h>
+#include <troika/observe/snapshot.h>
 
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ranks/rank_helper.h"
@@ -51,6 +53,21 @@ inline Group watched_group(const Rank& rank) {
   std::vector<int> ranks(static_cast<std::size_t>(rank.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return make_group("data", ranks, rank.index(), options);
+}
+
+// Waits until the process whose number rank 1 has left in the store as "pid" is stopped, and
+// returns that number: one that is continued before it stops would stay stopped. Only the parent of
+// a process is told that it has stopped: rank 0 looks, and tells the others.
+inline int pid_once_stopped(Rank& rank) {
+  const int pid = std::stoi(rank.store().get("pid", Deadline::in(Seconds(30))));
+  const Deadline enough = Deadline::in(Seconds(30));
+  while (rank.index() == 0 && look_at_process(1, pid).process != ProcessState::kStopped) {
+    if (enough.passed()) throw InternalError("rank 1 does not stop");
+    std::this_thread::yield();
+  }
+  if (rank.index() == 0) rank.store().set("stopped", "");
+  (void)rank.store().get("stopped", Deadline::in(Seconds(30)));
+  return pid;
 }
 
 // The engine across hosts, whose words differ, has comm_hierarchical_test.cc.

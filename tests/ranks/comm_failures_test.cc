@@ -58,25 +58,26 @@ RANK_FUNCTION(is_stopped) {
   group.all_reduce(tensor, ReduceOp::kSum, Rank::call("warm-up")).wait();
   if (rank.index() == 1) {
     rank.store().set("pid", std::to_string(getpid()));
-    raise(SIGSTOP);  // until rank 0 has its error
+    raise(SIGSTOP);  // until all others have their errors
     return;
   }
+  const int pid = pid_once_stopped(rank);
   report_error(rank, "error", [&] {
     group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients", Seconds(1))).wait();
   });
-  if (rank.index() != 0) return;
-  kill(std::stoi(rank.store().get("pid", Deadline::in(Seconds(10)))), SIGCONT);
+  if (rank.store().add("told", 1) == rank.size() - 1) kill(pid, SIGCONT);
 }
 
 // Rank 1 is told of itself, by an exchange that others break: that says nothing to those others.
 RANK_FUNCTION(hears_of_itself) {
   const Group group = watched_group(rank);
   if (rank.index() == 1) {
-    at::Tensor tensor = at::ones({10});
-    const std::vector<Transfer> transfers = {{Transfer::Direction::kReceive, 0, tensor}};
-    const Work work = group.exchange(transfers, Rank::call("never sent", Seconds(30)));
+    const Transfer receive{Transfer::Direction::kReceive, 0, at::ones({10})};
+    const Work work = group.exchange({&receive, 1}, Rank::call("never sent", Seconds(30)));
+    rank.store().set("receiving", "");
     report_error(rank, "error", [&] { work.wait(); });
   } else {
+    (void)rank.store().get("receiving", Deadline::in(Seconds(30)));
     report_error(rank, "error", [&] { group.barrier(Rank::call("together", Seconds(1))).wait(); });
   }
   rank.wait_for_all("all have seen it");

@@ -82,11 +82,14 @@ RANK_FUNCTION(waits_for_one_that_waits) {
   if (rank.index() < 2) first = make_group("first", {0, 1}, rank.index(), options);
   if (rank.index() > 0) second = make_group("second", {1, 2}, rank.index() - 1, options);
   rank.wait_for_all("connected");
-  if (rank.index() < 2) {
-    const Group& group = rank.index() == 0 ? *first : *second;
-    report_error(rank, "error", [&] {
-      group.barrier(Rank::call("together", Seconds(rank.index() == 0 ? 0.6 : 1.0))).wait();
-    });
+  if (rank.index() == 0) {
+    (void)rank.store().get("rank 1 waits", Deadline::in(Seconds(30)));
+    report_error(rank, "error",
+                 [&] { first->barrier(Rank::call("together", Seconds(0.6))).wait(); });
+  } else if (rank.index() == 1) {
+    const Work work = second->barrier(Rank::call("together", Seconds(1)));
+    rank.store().set("rank 1 waits", "");
+    report_error(rank, "error", [&] { work.wait(); });
   }
   rank.wait_for_all("all have seen it");
 }
@@ -95,8 +98,8 @@ RANK_FUNCTION(waits_for_one_that_waits) {
 RANK_FUNCTION(leaves_one_out) {
   const Group group = watched_group(rank);
   at::Tensor tensor = at::ones({4});
-  const auto sum = [&](std::string_view label) {
-    group.all_reduce(tensor, ReduceOp::kSum, Rank::call(label, Seconds(1))).wait();
+  const auto sum = [&](std::string_view label, Seconds timeout = Seconds(30)) {
+    group.all_reduce(tensor, ReduceOp::kSum, Rank::call(label, timeout)).wait();
   };
   sum("loss");
   if (rank.index() == 1) {
@@ -105,7 +108,7 @@ RANK_FUNCTION(leaves_one_out) {
     return;
   }
   sum("norm");
-  report_error(rank, "error", [&] { sum("gradients"); });
+  report_error(rank, "error", [&] { sum("gradients", Seconds(1)); });
   rank.store().set("told", "");
 }
 

@@ -5,11 +5,9 @@
 #include <signal.h>
 #include <troika/base/error.h>
 #include <troika/observe/machine.h>
-#include <troika/observe/snapshot.h>
 #include <unistd.h>
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ranks/comm_failures.h"
@@ -21,15 +19,6 @@ namespace {
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
-
-// Only the parent of a process is told that it has stopped: others have to look.
-void await_stop(int pid) {
-  const Deadline enough = Deadline::in(Seconds(30));
-  while (look_at_process(1, pid).process != ProcessState::kStopped) {
-    if (enough.passed()) throw InternalError("rank 1 does not stop");
-    std::this_thread::yield();
-  }
-}
 
 // The others enter once rank 1 has entered and is stopped. By then it has nothing of theirs, and a
 // part of the sum is for it to reduce, so that the sum ends well on no engine, however far the
@@ -48,12 +37,7 @@ RANK_FUNCTION(stops_inside) {
     report_error(rank, "late", [&] { work.wait(); });
     return;
   }
-  const int pid = std::stoi(rank.store().get("pid", Deadline::in(Seconds(30))));
-  if (rank.index() == 0) {
-    await_stop(pid);
-    rank.store().set("stopped", "");
-  }
-  (void)rank.store().get("stopped", Deadline::in(Seconds(30)));
+  const int pid = pid_once_stopped(rank);
   report_error(rank, "error", [&] {
     group.all_reduce(tensor, ReduceOp::kSum, Rank::call("gradients", Seconds(1))).wait();
   });

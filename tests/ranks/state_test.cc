@@ -49,7 +49,10 @@ class Run {
   [[nodiscard]] StateDict numbers() { return trainer_.state(); }
 
   void restore(const std::vector<NamedTensor>& whole, const StateDict& numbers) {
-    const StateDict own = trainer_.state();
+    const auto has = [&](const std::string& name) {
+      return std::ranges::count(whole, name, &NamedTensor::name) > 0;
+    };
+    const StateDict own = trainer_.places(has);
     for (const StateTensor& each : own.tensors()) {
       const auto found = std::ranges::find(whole, each.name, &NamedTensor::name);
       ASSERT_NE(found, whole.end()) << each.name;

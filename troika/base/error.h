@@ -12,14 +12,14 @@ namespace troika {
 // users.
 enum class ExitCode : int {
   kDone = 0,
-  kInternal = 1,    // a bug in troika
-  kUsage = 2,       // a flag or the recipe
-  kData = 3,        // missing, empty, unreadable or corrupt data or model file
-  kRendezvous = 4,  // ranks that do not come, do not agree, or pass a deadline
-  kRankDied = 5,    // a rank ended by a signal or without an exit report
-  kNonFinite = 6,   // the loss or a gradient is not finite
-  kStorage = 7,     // a full disk, a folder that cannot be written
-  kCheckpointed = 75,
+  kInternal = 1,       // a bug in troika
+  kUsage = 2,          // a flag or the recipe
+  kData = 3,           // missing, empty, unreadable or corrupt data or model file
+  kRendezvous = 4,     // ranks that do not come, do not agree, or pass a deadline
+  kRankDied = 5,       // a rank ended by a signal or without an exit report
+  kNonFinite = 6,      // the loss or a gradient is not finite
+  kStorage = 7,        // a full disk, a folder that cannot be written
+  kCheckpointed = 75,  // by a signal; the same command goes on
   kInterrupted = 130,
 };
 
@@ -53,6 +53,9 @@ using RendezvousError = ErrorOf<ExitCode::kRendezvous>;
 using RankDiedError = ErrorOf<ExitCode::kRankDied>;
 using NonFiniteError = ErrorOf<ExitCode::kNonFinite>;
 using StorageError = ErrorOf<ExitCode::kStorage>;
+// A signal other than Ctrl-C has asked a run to end, and it has taken a checkpoint: the same
+// command goes on from there.
+using CheckpointedError = ErrorOf<ExitCode::kCheckpointed>;
 
 // A signal has asked the process to end. Its exit status then is 128 and the signal's number, as
 // shells count, and 130 where no signal is known.

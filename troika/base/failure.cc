@@ -116,6 +116,8 @@ void throw_failure(const Failure& failure) {
       throw StorageError(message, hint);
     case ExitCode::kInterrupted:
       throw InterruptedError(message, hint);
+    case ExitCode::kCheckpointed:
+      throw CheckpointedError(message, hint);
     case ExitCode::kInternal:
       throw InternalError(message, hint);
     default:

@@ -90,8 +90,8 @@ inline constexpr Seconds kMpiCancel{0.1};
 inline constexpr Seconds kMpiAbortMessages{1};
 // MPI: the pause before MPI_Finalize, once the ranks have met.
 inline constexpr std::chrono::milliseconds kMpiFinalizePause{200};
-// NCCL: the longest wait until a call is no longer in progress, which takes microseconds.
-inline constexpr std::chrono::minutes kNcclAccept{1};
+// NCCL: the time that a communicator has to send pending data before it is destroyed.
+inline constexpr std::chrono::seconds kNcclFlush{5};
 
 // At the rendezvous -------------------------------------------------------------------------------
 

@@ -167,11 +167,29 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
+// The disk begins before commit() waits for it.
 void AtomicFile::write(std::span<const std::byte> bytes) {
+  constexpr std::size_t kPiece = std::size_t{8} << 20;
+  while (bytes.size() > kPiece) {
+    write_all(fd_.get(), bytes.first(kPiece), path_);
+    (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    bytes = bytes.subspan(kPiece);
+  }
   write_all(fd_.get(), bytes, path_);
 }
 void AtomicFile::write(std::string_view text) {
   write(bytes_of(text));
+}
+
+void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_storage_error("write", path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
 }
 
 void AtomicFile::commit() {
@@ -221,8 +239,17 @@ int reserve_space(int fd, std::uint64_t begin, std::uint64_t size) {
 
 void make_folders(const std::filesystem::path& path) {
   std::error_code error;
+  std::vector<std::filesystem::path> parents;  // of those that are missing
+  for (std::filesystem::path each = path; !each.empty() && !std::filesystem::exists(each, error);
+       each = each.parent_path()) {
+    parents.push_back(each.parent_path());
+  }
   std::filesystem::create_directories(path, error);
   if (error) throw_storage_error("make the folder", path, error.value());
+  for (const std::filesystem::path& parent : parents) {
+    // Write without read permission is enough to make one.
+    if (parent.empty() || ::access(parent.c_str(), R_OK) == 0) sync_folder(parent);
+  }
 }
 
 std::filesystem::path make_temporary_folder(std::string_view prefix) {

@@ -74,6 +74,8 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
+  // Writes at a place of the file, counted from its beginning. write() goes on where it was.
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // Puts the file in its place. Call it at most once, and write nothing afterwards.
   void commit();
 
@@ -96,7 +98,7 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 // does not let it ask (a container's seccomp filter). Returns 0 or the error's number.
 [[nodiscard]] int reserve_space(int fd, std::uint64_t begin, std::uint64_t size);
 
-// Makes a folder and its parents, if they are missing. Throws StorageError.
+// Makes a folder and its parents where they are missing, durably. Throws StorageError.
 void make_folders(const std::filesystem::path& path);
 
 // Makes a fresh folder among the temporary files (TMPDIR) that only this user may enter; its name

@@ -82,6 +82,24 @@ std::string format_elapsed(std::int64_t since, std::int64_t now) {
       std::max(0.0, (static_cast<double>(now) - static_cast<double>(since)) / 1e9));
 }
 
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  std::int64_t factor = 1;
+  constexpr std::string_view kUnits = "KMG";
+  if (!text.empty()) {
+    const std::size_t unit = kUnits.find(text.back());
+    if (unit != std::string_view::npos) {
+      factor = std::int64_t{1} << (10 * (unit + 1));
+      text.remove_suffix(1);
+    }
+  }
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (!is_number || number < 1 || number > kMost / factor) return std::nullopt;
+  return number * factor;
+}
+
 std::string format_rate(double per_second, std::string_view unit) {
   return format_count(per_second).append(" ").append(unit).append("/s");
 }

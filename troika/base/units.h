@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,10 @@ namespace troika {
 
 // Formats in powers of 1024: "512 B", "1.2 GiB".
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
+
+// Reads "4096", "4K", "64M" or "80G" in powers of 1024; nothing if that is no size from 1 byte to
+// 1 TiB.
+[[nodiscard]] std::optional<std::int64_t> parse_bytes(std::string_view text);
 
 // Formats in powers of 1000: "950", "12.3 k", "4.5 M". Below a thousand, a fraction keeps one
 // digit: "0.5".

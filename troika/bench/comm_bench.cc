@@ -2,11 +2,13 @@
 #include <c10/core/InferenceMode.h>
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/base/units.h>
 #include <troika/bench/comm_bench.h>
+#include <troika/device/device.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <optional>
 #include <sstream>
 
 namespace troika {
@@ -25,7 +27,8 @@ class Measurement {
       : group_(group),
         operation_(operation),
         options_(options),
-        benchmark_(OperationBenchmark::make(operation, group, bytes, options.memory)) {}
+        benchmark_(
+            OperationBenchmark::make(operation, group, bytes, options.memory, options.device)) {}
 
   CommTiming run() {
     const Seconds once = warm_up();
@@ -58,15 +61,23 @@ class Measurement {
   // The time of one of `times` operations.
   Seconds repeat(int times) {
     benchmark_->prepare();
+    await_device();
     group_.barrier(call("together")).wait();
     const Call each{"bench", Deadline::in(options_.timeout * times)};
     const auto start = Clock::now();
     for (int i = 0; i < times; ++i) benchmark_->start(each).wait();
+    await_device();
     const Seconds time = Clock::now() - start;
     // Keeps the check of results off a core that another rank still needs for what is timed.
     group_.barrier(call("all have done")).wait();
     benchmark_->verify(times);
     return time / times;
+  }
+
+  // What a device was given goes on by itself.
+  void await_device() const {
+    DeviceEvent::record(options_.device)
+        .wait(Deadline::in(options_.timeout), "the end of a repeat");
   }
 
   // Equal on all ranks, so that all of them repeat equally often.
@@ -85,7 +96,8 @@ class Measurement {
   [[nodiscard]] CommTiming summary(std::vector<Seconds> times, int operations) const {
     std::sort(times.begin(), times.end());
     CommTiming timing;
-    timing.engine = group_.engine_name();
+    timing.engine = group_.engine_name(options_.device);
+    timing.device = name_of(options_.device);
     timing.operation = facts_of(operation_).name;
     timing.bytes = benchmark_->bytes();
     timing.ranks = group_.size();
@@ -106,29 +118,16 @@ class Measurement {
 };
 
 std::int64_t parse_size(std::string_view text) {
-  const std::string_view all = text;
-  std::int64_t factor = 1;
-  constexpr std::string_view kUnits = "KMG";
-  if (!text.empty()) {
-    const std::size_t unit = kUnits.find(text.back());
-    if (unit != std::string_view::npos) {
-      factor = std::int64_t{1} << (10 * (unit + 1));
-      text.remove_suffix(1);
-    }
-  }
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (error != std::errc() || end != text.data() + text.size() || number < 1 ||
-      number > kMost / factor) {
-    throw UsageError("--sizes: " + quote(all) + " is no size",
+  const std::optional<std::int64_t> bytes = parse_bytes(text);
+  if (!bytes) {
+    throw UsageError("--sizes: " + quote(text) + " is no size",
                      "a size is a number of bytes, or of K, M or G: --sizes 4,4K,64M, or 4:64M");
   }
-  if (number * factor % kElementBytes != 0) {
-    throw UsageError("--sizes: " + quote(all) + " is no whole number of fp32 values",
+  if (*bytes % kElementBytes != 0) {
+    throw UsageError("--sizes: " + quote(text) + " is no whole number of fp32 values",
                      "give a multiple of " + std::to_string(kElementBytes) + " bytes");
   }
-  return number * factor;
+  return *bytes;
 }
 
 }  // namespace

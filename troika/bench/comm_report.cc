@@ -15,6 +15,7 @@ using Json = nlohmann::json;
 Json json_of(const CommTiming& timing) {
   return {{"engine", timing.engine},
           {"operation", timing.operation},
+          {"device", timing.device},
           {"bytes", timing.bytes},
           {"ranks", timing.ranks},
           {"seconds", timing.time.count()},
@@ -30,6 +31,7 @@ CommTiming timing_of(const Json& json) {
   CommTiming timing;
   timing.engine = json.at("engine");
   timing.operation = json.at("operation");
+  timing.device = json.at("device");
   timing.bytes = json.at("bytes");
   timing.ranks = json.at("ranks");
   timing.time = Seconds(json.at("seconds").get<double>());
@@ -94,14 +96,26 @@ PlotPanel panel(const CommReport& report, const std::string& operation, PlotUnit
   return panel;
 }
 
+// " on cuda" where the tensors lie on devices.
+std::string place_text(const std::vector<CommTiming>& timings) {
+  if (timings.empty() || timings.front().device == "cpu") return "";
+  const std::string& device = timings.front().device;
+  return " on " + device.substr(0, device.find(':'));
+}
+
 }  // namespace
 
 std::string to_text(const CommReport& report) {
-  std::string text = std::to_string(report.ranks) + " ranks, host " + report.host +
-                     ", fp32; every result was checked; times are medians of repeats, each the "
+  std::string text = std::to_string(report.ranks) + " ranks, host " + report.host + ", fp32" +
+                     place_text(report.timings) +
+                     "; every result was checked; times are medians of repeats, each the "
                      "slowest rank's\n\n";
-  text += padded("operation", 14) + padded("size", 9) + padded("engine", 8) + padded("time", 12) +
-          padded("fastest", 12) + padded("algorithm", 11) + "bus\n";
+  std::size_t engine_width = 6;
+  for (const CommTiming& timing : report.timings) {
+    engine_width = std::max(engine_width, timing.engine.size());
+  }
+  text += padded("operation", 14) + padded("size", 9) + padded("engine", engine_width) +
+          padded("time", 12) + padded("fastest", 12) + padded("algorithm", 11) + "bus\n";
   const auto& timings = report.timings;
   // The engines beside each other, for every operation and size.
   for (const CommTiming& first : timings) {
@@ -110,7 +124,7 @@ std::string to_text(const CommReport& report) {
       if (each.operation != first.operation || each.bytes != first.bytes) continue;
       text += padded(each.operation, 14) +
               padded(format_bytes(static_cast<std::uint64_t>(each.bytes)), 9) +
-              padded(each.engine, 8) + padded(time_text(each.time), 12) +
+              padded(each.engine, engine_width) + padded(time_text(each.time), 12) +
               padded(time_text(each.fastest), 12) +
               padded(format_bandwidth(each.algorithm_bandwidth), 11) +
               format_bandwidth(each.bus_bandwidth) + "\n";

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/bench/operation.h>
+#include <troika/device/device.h>
 
 #include <algorithm>
 #include <array>
@@ -33,9 +34,11 @@ at::Tensor pattern(std::int64_t count) {
 
 class TensorBenchmark : public OperationBenchmark {
  public:
-  TensorBenchmark(BenchOperation operation, Group group, std::int64_t bytes, BenchMemory memory)
+  TensorBenchmark(BenchOperation operation, Group group, std::int64_t bytes, BenchMemory memory,
+                  at::Device device)
       : operation_(operation),
         memory_(memory),
+        device_(device),
         group_(std::move(group)),
         part_((bytes + bytes_of_round() - 1) / bytes_of_round()),
         pattern_(pattern(part_ * parts())) {}
@@ -69,21 +72,23 @@ class TensorBenchmark : public OperationBenchmark {
   // Copies `values` to `tensor`, which is made the first time.
   void set(at::Tensor& tensor, const at::Tensor& values) {
     if (!tensor.defined()) {
-      tensor = memory_ == BenchMemory::kOwn
-                   ? at::empty_like(values)
-                   : group_.allocate(values.nbytes()).view(at::kFloat).view(values.sizes());
+      tensor =
+          memory_ == BenchMemory::kOwn
+              ? at::empty_like(values, values.options().device(device_))
+              : group_.allocate(values.nbytes(), device_).view(at::kFloat).view(values.sizes());
     }
     tensor.copy_(values);
   }
   [[nodiscard]] virtual bool is_right(int times) const {
     const at::Tensor right = expected(times);
-    return !right.defined() || at::allclose(output_, right, kTolerance, 0);
+    return !right.defined() || at::allclose(to_host(output_), right, kTolerance, 0);
   }
   // What output_ must hold; undefined where nothing comes out.
   [[nodiscard]] virtual at::Tensor expected(int /*times*/) const { return {}; }
 
   BenchOperation operation_;
   BenchMemory memory_;
+  at::Device device_;
   Group group_;
   std::int64_t part_;   // elements
   at::Tensor pattern_;  // of the larger tensor
@@ -112,13 +117,15 @@ class AllReduceBenchmark final : public TensorBenchmark {
  public:
   using TensorBenchmark::TensorBenchmark;
   void prepare() override {
+    if (!device_.is_cpu()) return set(output_, pattern_ * weight(group_.rank()));
     if (!output_.defined()) set(output_, pattern_);
     fill(values(output_), weight(group_.rank()));
   }
   Work start(const Call& call) override { return group_.all_reduce(output_, ReduceOp::kSum, call); }
   [[nodiscard]] bool is_right(int times) const override {
     const auto scale = static_cast<float>(factor(times));
-    const std::span<const float> ones = values(pattern_), all = values(output_);
+    const at::Tensor output = to_host(output_);
+    const std::span<const float> ones = values(pattern_), all = values(output);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const float right = ones[i] * scale;
       if (!(std::fabs(all[i] - right) <= kTolerance * right)) return false;
@@ -267,23 +274,24 @@ double bus_factor(BenchOperation operation, int ranks) {
 
 std::unique_ptr<OperationBenchmark> OperationBenchmark::make(BenchOperation operation,
                                                              const Group& group, std::int64_t bytes,
-                                                             BenchMemory memory) {
+                                                             BenchMemory memory,
+                                                             at::Device device) {
   switch (operation) {
     case BenchOperation::kAllReduce:
-      return std::make_unique<AllReduceBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<AllReduceBenchmark>(operation, group, bytes, memory, device);
     case BenchOperation::kReduceScatter:
-      return std::make_unique<ReduceScatterBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<ReduceScatterBenchmark>(operation, group, bytes, memory, device);
     case BenchOperation::kAllGather:
     case BenchOperation::kGather:
-      return std::make_unique<GatherBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<GatherBenchmark>(operation, group, bytes, memory, device);
     case BenchOperation::kAllToAll:
-      return std::make_unique<AllToAllBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<AllToAllBenchmark>(operation, group, bytes, memory, device);
     case BenchOperation::kBroadcast:
-      return std::make_unique<BroadcastBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<BroadcastBenchmark>(operation, group, bytes, memory, device);
     case BenchOperation::kScatter:
-      return std::make_unique<ScatterBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<ScatterBenchmark>(operation, group, bytes, memory, device);
     case BenchOperation::kExchange:
-      return std::make_unique<ExchangeBenchmark>(operation, group, bytes, memory);
+      return std::make_unique<ExchangeBenchmark>(operation, group, bytes, memory, device);
   }
   throw InternalError("an unknown operation");
 }

@@ -48,11 +48,12 @@ class OperationBenchmark {
   virtual ~OperationBenchmark() = default;
 
   // Makes a benchmark for about `bytes` of the larger tensor: rounded up to elements, and to equal
-  // parts.
+  // parts. The tensors lie on `device`.
   [[nodiscard]] static std::unique_ptr<OperationBenchmark> make(BenchOperation operation,
                                                                 const Group& group,
                                                                 std::int64_t bytes,
-                                                                BenchMemory memory);
+                                                                BenchMemory memory,
+                                                                at::Device device = at::kCPU);
 
   // Returns the bytes of the larger tensor.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;

@@ -11,6 +11,7 @@
 #include <troika/cli/help.h>
 #include <troika/cli/ranks.h>
 #include <troika/comm/engines.h>
+#include <troika/device/choose.h>
 #include <troika/observe/machine.h>
 #include <troika/session/session.h>
 
@@ -34,6 +35,7 @@ struct CommBenchArguments {
   std::vector<std::string> operations = {"all_reduce"};
   std::string sizes = "4,64,1K,4K,64K,1M,4M,64M";
   bool own_memory = false;
+  std::string device = "cpu";
   double budget = 0.5;
   bool json = false;
   std::string plot;
@@ -94,17 +96,20 @@ std::vector<BenchOperation> operations_of(const CommBenchArguments& options) {
   return operations;
 }
 
-Session open_session(const std::string& engine) {
+Session open_session(const std::string& engine, const std::string& device = "cpu") {
   SessionOptions options;
+  options.device = device;
   options.name = "bench";
   options.engine = engine_called(engine);
   options.rendezvous_timeout = kToMeet;
   return Session::from_environment(options);
 }
 
-LaunchOptions launch_options(const LaunchPlan& plan, std::vector<std::string> command) {
+LaunchOptions launch_options(const LaunchPlan& plan, std::vector<std::string> command,
+                             const std::string& device = "cpu") {
   LaunchOptions launch;
   launch.plan = plan;
+  launch.cores = cores_near_devices(device, plan.ranks_per_node);
   launch.command = std::move(command);
   launch.version = kVersion;
   launch.rendezvous_timeout = kToMeet;
@@ -122,8 +127,9 @@ std::vector<CommTiming> measure_comm(const CommBenchArguments& options, const st
   bench.sizes = parse_sizes(options.sizes);
   bench.budget = Seconds(options.budget);
   bench.memory = options.own_memory ? BenchMemory::kOwn : BenchMemory::kGroup;
-  const Session session = open_session(engine);
+  const Session session = open_session(engine, options.device);
   if (session.size() < 2) throw alone();
+  bench.device = session.device();
   std::vector<CommTiming> timings = bench_comm(session.world(), bench);
   session.leave();
   return timings;
@@ -141,7 +147,9 @@ std::vector<std::string> comm_command(const CommBenchArguments& options,
                                     "--sizes",
                                     options.sizes,
                                     "--budget",
-                                    std::to_string(options.budget)};
+                                    std::to_string(options.budget),
+                                    "--device",
+                                    options.device};
   if (options.own_memory) words.emplace_back("--own-memory");
   return words;
 }
@@ -153,14 +161,18 @@ bool is_of_the_engine(const Failure& failure) {
 
 // A job for each engine: one that cannot connect leaves the others alone.
 CommReport launch_comm(const CommBenchArguments& options, const LaunchPlan& plan) {
+  // Refused here once, rather than by every rank with every engine.
+  const HostPlace first{0, plan.ranks_per_node};
+  const bool on_host = choose_device(options.device, first, "--device").is_cpu();
   CommReport report{host_name(), plan.ranks, {}, {}};
   std::vector<std::string> engines = options.engines;
   const bool every = engines.empty();
   if (every && plan.nodes > 1) engines.emplace_back("auto");  // on one host it is one of the others
   for (const EngineFacts& facts : list_engines()) {
     if (!every || !facts.traits.exchanges()) continue;
-    if (!facts.traits.carries_host_memory()) {
-      report.left_out.push_back({facts.name, "it carries GPU memory; this measures host memory"});
+    if (!facts.traits.carries_host_memory() && on_host) {
+      report.left_out.push_back(
+          {facts.name, "it carries GPU memory; this measures host memory (--device cuda)"});
     } else if (facts.usable) {
       engines.push_back(facts.name);
     } else {
@@ -169,7 +181,7 @@ CommReport launch_comm(const CommBenchArguments& options, const LaunchPlan& plan
   }
   for (const std::string& engine : engines) {
     const LaunchResult result =
-        run_with_recorders(launch_options(plan, comm_command(options, engine)));
+        run_with_recorders(launch_options(plan, comm_command(options, engine), options.device));
     if (!result.failure) {
       const std::vector<CommTiming> timings = decode_timings(result.results.at(0));
       report.timings.insert(report.timings.end(), timings.begin(), timings.end());
@@ -315,6 +327,10 @@ void add_comm(CLI::App& bench, Action& action) {
       ->add_option("--sizes", options->sizes,
                    "Bytes of the larger tensor of a rank: 4,4K,64M, or 4:64M by factors of 4")
       ->capture_default_str();
+  command
+      ->add_option("--device", options->device,
+                   "Where the tensors lie: cpu, cuda (a GPU for each rank) or cuda:1")
+      ->capture_default_str();
   command->add_flag("--own-memory", options->own_memory,
                     "Tensors in ordinary memory, rather than in that of Group::allocate");
   command->add_option("--budget", options->budget, "Seconds to spend on each size of an operation")
@@ -328,6 +344,7 @@ void add_comm(CLI::App& bench, Action& action) {
       "Examples:\n"
       "  troika bench comm --ranks 2\n"
       "  troika bench comm --ranks 4 --engine shm --op all --sizes 4:64M --plot comm.svg\n"
+      "  troika bench comm --ranks 8 --device cuda --sizes 4K:1G\n"
       "  mpirun -n 2 troika bench comm --engine mpi --json");
   command->callback([options, &action] { action = [options] { return run_comm(*options); }; });
 }

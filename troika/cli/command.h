@@ -17,6 +17,9 @@ using Action = std::function<int()>;
 
 void add_train_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);
+void add_predict_command(CLI::App& app, Action& action);
+void add_evaluate_command(CLI::App& app, Action& action);
+void add_checkpoint_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 void add_simulate_command(CLI::App& app, Action& action);

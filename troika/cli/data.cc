@@ -80,6 +80,7 @@ class TokenisingReporter {
 };
 
 void print_report(const PrepareReport& report) {
+  configure_log({});
   for (const std::string& warning : report.warnings) log_warning(warning);
   const std::string folder = report.shards.front().parent_path().string();
   std::cout << folder << ": " << format_count(static_cast<double>(report.documents))

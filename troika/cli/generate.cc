@@ -14,11 +14,12 @@ struct GenerateArguments {
   std::string run;
   std::string prompt;
   std::string tokenizer;
+  std::string device;
   SamplingOptions sampling;
 };
 
 int generate(const GenerateArguments& options) {
-  const Generator generator(options.run, options.tokenizer);
+  const Generator generator(options.run, options.tokenizer, options.device);
   generator.generate(options.prompt, options.sampling,
                      [](std::string_view piece) { std::cout << piece << std::flush; });
   std::cout << "\n";
@@ -52,6 +53,11 @@ void add_generate_command(CLI::App& app, Action& action) {
       ->add_option("--tokenizer", options->tokenizer,
                    "The tokenizer of the training data, if it has moved since")
       ->type_name("FILE");
+  command
+      ->add_option(
+          "--device", options->device,
+          "What to compute on: auto, cpu, cuda or cuda:1 (default: the run's train.device)")
+      ->type_name("DEVICE");
   command->footer(
       "Examples:\n"
       "  troika generate runs/quickstart --prompt \"class \"\n"

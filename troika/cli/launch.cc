@@ -1,10 +1,10 @@
 #include <troika/base/error.h>
+#include <troika/base/text.h>
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/cli/ranks.h>
 #include <troika/observe/log.h>
-#include <troika/observe/machine.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -26,11 +26,13 @@ struct LaunchArguments {
 
 int launch(const LaunchArguments& options) {
   configure_log({});
-  RankDefaults defaults;
-  defaults.usable_cores = usable_cores();
-  defaults.gpus = count_gpu_devices();
+  const RankDefaults defaults = defaults_of_host();
   LaunchOptions launch;
   launch.plan = plan_launch(options.flags, defaults);
+  if (!options.flags.ranks && !options.flags.ranks_per_node && defaults.devices > 0) {
+    log_info("starting " + plural(launch.plan.ranks_per_node, "rank") +
+             " on this host, one for each GPU; --ranks starts another number");
+  }
   launch.command = options.command;
   launch.version = kVersion;
   launch.report_policy = ReportPolicy::kOptional;
@@ -45,6 +47,9 @@ constexpr const char* kLaunchExamples =
     "  troika launch --ranks 2 -- ./simulate --steps 100\n"
     "  troika launch --nodes 2 --node-rank 0 --ranks-per-node 8 --rendezvous host0:29500 -- "
     "./simulate\n\n"
+    "Without --ranks there is one for each GPU of the host that CUDA_VISIBLE_DEVICES leaves, "
+    "whether\nPROGRAM uses it or not; without GPUs one for each usable core, up to 2. A troika "
+    "program's ranks\ntake the GPUs in turn (SessionOptions::device).\n\n"
     "Each rank runs PROGRAM with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,\n"
     "...), which troika::Session::from_environment() reads, and torch.distributed as well. The "
     "store\n"

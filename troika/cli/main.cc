@@ -14,10 +14,11 @@ namespace {
 
 // In the order of --help.
 constexpr void (*kCommands[])(CLI::App&, troika::Action&) = {
-    troika::add_train_command,  troika::add_generate_command, troika::add_data_command,
-    troika::add_recipe_command, troika::add_launch_command,   troika::add_inspect_command,
-    troika::add_bench_command,  troika::add_mesh_command,     troika::add_simulate_command,
-    troika::add_verify_command, troika::add_doctor_command,   troika::add_completion_command,
+    troika::add_train_command,    troika::add_generate_command,   troika::add_predict_command,
+    troika::add_evaluate_command, troika::add_checkpoint_command, troika::add_data_command,
+    troika::add_recipe_command,   troika::add_launch_command,     troika::add_inspect_command,
+    troika::add_bench_command,    troika::add_mesh_command,       troika::add_simulate_command,
+    troika::add_verify_command,   troika::add_doctor_command,     troika::add_completion_command,
 };
 
 }  // namespace
@@ -41,6 +42,7 @@ int main(int argc, char** argv) {
       "  troika train run.toml --ranks 2\n"
       "  troika train run.toml --set train.steps=1000 --set name=longer\n\n"
       "Exit codes: 0 done, 1 internal (verify: a layout differs), 2 usage or recipe, 3 data,\n"
-      "4 rendezvous or deadline, 5 a rank died, 6 non-finite, 7 storage, 130 interrupted.");
+      "4 rendezvous or deadline, 5 a rank died, 6 non-finite, 7 storage, 75 checkpointed on a\n"
+      "signal, 130 interrupted.");
   return troika::run_command_line(app, action, argc, argv);
 }

@@ -24,6 +24,7 @@ struct MeshArguments {
   std::string file;
   std::vector<std::string> overrides;
   int ranks = 0;
+  int ranks_per_node = 0;
   bool json = false;
 };
 
@@ -37,8 +38,9 @@ int show_mesh(const MeshArguments& options) {
                          std::to_string(kMostRanks) + " are the most that it shows",
                      "shorter axes show the same: --set parallel.data=8");
   }
-  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
-  const MeshPlan plan = plan_mesh(recipe);
+  const int per_node = options.ranks_per_node > 0 ? options.ranks_per_node : ranks;
+  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins, {0, per_node});
+  const MeshPlan plan = plan_mesh(recipe, per_node);
   print_warnings(warnings_of_run(loaded, recipe));
   std::cout << (options.json ? to_json(plan) + "\n" : to_text(plan));
   return 0;
@@ -53,10 +55,15 @@ void add_mesh_command(CLI::App& app, Action& action) {
   add_recipe_flags(*command, options->file, options->overrides);
   command->add_option("--ranks", options->ranks, "Ranks in total; default: what the axes make")
       ->check(between(1, kMostRanks));
+  command
+      ->add_option("--ranks-per-node", options->ranks_per_node,
+                   "Ranks on each host, which take its devices in turn; default: all")
+      ->check(between(1, kMostRanks));
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(
       "Examples:\n"
       "  troika mesh recipe.toml --ranks 8 --set parallel.tensor=2 --set parallel.pipeline=2\n"
+      "  troika mesh recipe.toml --ranks 16 --ranks-per-node 8 --set train.device=cuda\n"
       "  troika mesh recipe.toml --ranks 64 --json");
   command->callback([options, &action] { action = [options] { return show_mesh(*options); }; });
 }

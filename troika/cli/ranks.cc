@@ -3,8 +3,12 @@
 #include <troika/base/own_program.h>
 #include <troika/base/process_stop.h>
 #include <troika/cli/ranks.h>
+#include <troika/device/choose.h>
+#include <troika/device/facts.h>
 #include <troika/launch/launcher_watch.h>
 #include <troika/launch/recorder_folder.h>
+#include <troika/session/host_place.h>
+#include <troika/session/session.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -45,6 +49,19 @@ std::vector<std::string> current_command_line() {
   check(!words.empty(), "main() has kept no command line");
   words[0] = own_program().string();
   return words;
+}
+
+std::vector<CoreList> cores_near_devices(std::string_view word, int ranks_per_node) {
+  HostPlace place = place_of(World(), Environment::of_process());
+  place.size = ranks_per_node;
+  if (place.devices_are_own) return {};  // which they are, only the ranks see
+  std::vector<CoreList> nearest;
+  for (; place.rank < place.size; ++place.rank) {
+    const at::Device device = choose_device(word, place, "train.device");
+    if (device.is_cpu()) return {};
+    nearest.push_back(parse_core_list(fixed_facts_of(device).nearest_cores));
+  }
+  return divide_cores(nearest, allowed_cores());
 }
 
 int launch_and_report(const LaunchOptions& options) {

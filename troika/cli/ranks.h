@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -26,6 +27,10 @@ void keep_command_line(std::span<const char* const> words);
 
 // Returns this very command line, to be run again as a rank.
 [[nodiscard]] std::vector<std::string> current_command_line();
+
+// Returns the cores that each rank of this host is to be bound to where ranks choose devices by
+// `word`: those nearest to its device, or none. Opens no device.
+[[nodiscard]] std::vector<CoreList> cores_near_devices(std::string_view word, int ranks_per_node);
 
 // Starts the ranks, and prints what ended the job when it did not go well. Returns the exit code.
 [[nodiscard]] int launch_and_report(const LaunchOptions& options);

@@ -1,13 +1,19 @@
 #include <ATen/Parallel.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/text.h>
+#include <troika/base/units.h>
 #include <troika/base/version.h>
 #include <troika/cli/command.h>
 #include <troika/cli/ranks.h>
 #include <troika/cli/recipe_flags.h>
+#include <troika/cli/train_restarts.h>
+#include <troika/device/choose.h>
+#include <troika/device/out_of_memory.h>
 #include <troika/device/plugin.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
+#include <troika/plan/host_memory.h>
 #include <troika/plan/memory_advice.h>
 #include <troika/plan/memory_plan.h>
 #include <troika/plan/memory_report.h>
@@ -15,16 +21,21 @@
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
 #include <troika/rendezvous/world.h>
+#include <troika/session/host_place.h>
+#include <troika/train/precision.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/server_job.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -39,6 +50,8 @@ struct TrainArguments {
   bool resume = false;
   bool json = false;
   bool dry_run = false;
+  std::string device_memory;  // "80G"
+  std::string join;           // "HOST:PORT"
 
   [[nodiscard]] Existing existing() const {
     if (overwrite) return Existing::kOverwrite;
@@ -66,8 +79,18 @@ RankDefaults defaults_of(const Recipe& recipe) {
   defaults.all_axes = recipe.parallel.data.has_value();
   defaults.usable_cores = usable_cores();
   // Also so that LibTorch finds the devices when it is first used.
-  if (recipe.train.device != "cpu") defaults.gpus = load_device_plugin().devices;
+  if (recipe.train.device != "cpu") static_cast<void>(load_device_plugin());
+  defaults.devices = ranks_with_a_device(recipe.train.device);
   return defaults;
+}
+
+// Warnings of the recipe, and where `place` has no GPU though the host has some.
+std::vector<std::string> warnings_at(const LoadedRecipe& loaded, const Recipe& resolved,
+                                     HostPlace place) {
+  std::vector<std::string> warnings = warnings_of_run(loaded, resolved);
+  const std::string reason = reason_for_cpu(loaded.recipe.train.device, place);
+  if (!reason.empty()) warnings.push_back(reason);
+  return warnings;
 }
 
 // Ranks of this host, as far as this process knows.
@@ -82,22 +105,84 @@ int train_as_rank(const TrainArguments& options, const Recipe& recipe, const Wor
   if (!Environment::of_process().has(kThreads)) {
     at::set_num_threads(useful_threads(recipe, at::get_num_threads()));
   }
+  if (recipe.train.device != "cpu") prepare_environment(numeric_settings(recipe.train));
   RunOptions run;
   run.existing = options.existing();
   run.stop_on_signals = true;
   run.progress = progress_options(STDERR_FILENO);
   if (options.json) run.progress.style = ProgressStyle::kSilent;
-  const RunReport report = run_training(recipe, world, run);
+  const RunReport report =
+      has_servers(recipe) ? run_with_servers(recipe, world, run) : run_training(recipe, world, run);
   if (options.json && world.rank == 0) std::cout << report.json << std::endl;
   return 0;
 }
 
-int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& plan) {
+// Names the place in the recipe, before any rank is started.
+void check_device(const Recipe& recipe, HostPlace place, const Origins& origins) {
+  try {
+    static_cast<void>(choose_device(recipe.train.device, place, "device"));
+  } catch (const UsageError& error) {
+    origins.fail({"train.device"}, error.what(), error.hint());
+  }
+}
+
+// The memories of this host and its devices, whole.
+void check_host(const Recipe& loaded, int ranks, HostRanks here, const World& local) {
+  HostPlace place = place_of(local, Environment::of_process());
+  place.size = here.count;
+  check_memory_fits(loaded, ranks, here, memory_of_this_host(loaded.train.device, place));
+}
+
+// What is free of this rank's device: to look opens it, which the launcher leaves to its ranks.
+void check_own_device(const Recipe& loaded, const World& world) {
+  if (!world.located()) return;
+  const HostPlace place = place_of(world, Environment::of_process());
+  const auto device_of = [&](int rank) {
+    return choose_device(loaded.train.device, {rank, place.size, place.devices_are_own}, "device");
+  };
+  const at::Device device = device_of(place.rank);
+  if (device.is_cpu()) return;
+  const bool is_shared = place.size > 1 && !place.devices_are_own &&
+                         device_of((place.rank + 1) % place.size) == device;
+  const HostRanks here = is_shared ? ranks_here(world) : HostRanks{world.rank, 1};
+  check_memory_fits(loaded, world.size, here, free_memory_of(device, here.count));
+}
+
+// What speaks against going on with fewer ranks; empty where nothing does.
+std::string why_not_on(const LoadedRecipe& loaded, const LaunchPlan& fewer) {
+  try {
+    const Recipe recipe = resolve_for_run(loaded.recipe, fewer.ranks, loaded.origins,
+                                          HostPlace{0, fewer.ranks_per_node});
+    const ScopedRankThreads threads(fewer.ranks_per_node);
+    check_host(loaded.recipe, fewer.ranks, {0, fewer.ranks_per_node}, {});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Where parameters lie on servers: these come back, workers as often as the recipe says, and the
+// coordinator is the job.
+OnDeath on_death(const Recipe& recipe, int rank, int deaths_before) {
+  constexpr int kServerStarts = 10;
+  if (rank == 0) return OnDeath::kJobEnds;
+  if (rank < processes_beside_workers(recipe)) {
+    return deaths_before < kServerStarts ? OnDeath::kRankStartsAgain : OnDeath::kJobEnds;
+  }
+  return deaths_before < recipe.elastic.max_restarts ? OnDeath::kRankStartsAgain
+                                                     : OnDeath::kJobGoesOn;
+}
+
+// `ranks` train; the plan may have more processes.
+int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const LaunchPlan& plan,
+           Existing existing) {
   {
     const ScopedRankThreads threads(plan.ranks_per_node);
-    check_memory_fits(loaded.recipe, plan.ranks,
-                      {plan.node_rank * plan.ranks_per_node, plan.ranks_per_node},
-                      machine_facts().usable_memory_bytes);
+    // Processes beside those that train are on any host: it may have as many of these as it has
+    // processes.
+    const int here = std::min(plan.ranks_per_node, ranks);
+    const int first = std::min(plan.node_rank * plan.ranks_per_node, ranks - here);
+    check_host(loaded.recipe, ranks, {first, here}, {});
   }
   LaunchOptions launch;
   launch.plan = plan;
@@ -105,13 +190,29 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, const LaunchPlan& p
     const int available = threads_of_rank(usable_cores(), plan.ranks_per_node);
     launch.environment[kThreads] = std::to_string(useful_threads(recipe, available));
   }
+  launch.cores = cores_near_devices(recipe.train.device, plan.ranks_per_node);
   launch.command = current_command_line();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   launch.recorders = flight_folder(run_folder(recipe));
+  if (recipe.elastic.min_data > 0) {
+    launch.why_not_on = [&loaded](const LaunchPlan& fewer) { return why_not_on(loaded, fewer); };
+  }
+  if (has_servers(recipe)) {
+    launch.on_death = [&recipe](int rank, int deaths_before) {
+      return on_death(recipe, rank, deaths_before);
+    };
+  }
   // For the step under way, and to save its model.
   launch.interrupt_grace = Seconds(recipe.checkpoint.timeout_seconds);
-  return launch_and_report(launch);
+  LaunchResult result = train_with_restarts(std::move(launch), recipe, existing);
+  if (result.failure && tells_out_of_memory(result.failure->message)) {
+    const std::string advice = advice_after_full_device(
+        loaded.recipe, plan.ranks, plan.ranks_per_node,
+        memory_of_this_host(recipe.train.device, {0, plan.ranks_per_node}));
+    if (!advice.empty()) result.failure->hint = advice;
+  }
+  return report_result(result);
 }
 
 int train_or_launch(const TrainArguments& options, const Environment& environment,
@@ -123,17 +224,46 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
   LogOptions log;
   if (world != nullptr && world->size > 1 && !reporter.connected()) log.rank = world->rank;
   configure_log(log);
-  const int ranks = world != nullptr ? world->size : std::get<LaunchPlan>(role).ranks;
-  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins);
+  // Where parameters lie on servers, flags of one host count workers, and all else counts
+  // processes.
+  const bool counts_workers =
+      has_servers(loaded.recipe) && world == nullptr && std::get<LaunchPlan>(role).nodes == 1;
+  const int processes = world != nullptr ? world->size : std::get<LaunchPlan>(role).ranks;
+  const int ranks = counts_workers || !has_servers(loaded.recipe)
+                        ? processes
+                        : workers_of(loaded.recipe, processes);
+  const HostPlace place = world != nullptr
+                              ? place_of(*world, Environment::of_process())
+                              : HostPlace{0, std::get<LaunchPlan>(role).ranks_per_node};
+  const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins, place);
   if (world == nullptr || (world->rank == 0 && !reporter.connected())) {
-    for (const std::string& warning : warnings_of_run(loaded, recipe)) log_warning(warning);
+    for (const std::string& warning : warnings_at(loaded, recipe, place)) log_warning(warning);
   }
-  if (world == nullptr) return launch(loaded, recipe, std::get<LaunchPlan>(role));
+  check_device(recipe, place, loaded.origins);
+  if (world == nullptr) {
+    LaunchPlan plan = std::get<LaunchPlan>(role);
+    if (counts_workers) {
+      plan.ranks += processes_beside_workers(recipe);
+      plan.ranks_per_node = plan.ranks;
+    }
+    return launch(loaded, recipe, ranks, plan, options.existing());
+  }
   if (!reporter.connected()) {  // else our launcher has looked
-    check_memory_fits(loaded.recipe, world->size, ranks_here(*world),
-                      machine_facts().usable_memory_bytes);
+    HostRanks here = ranks_here(*world);
+    here.first = std::min(here.first, ranks);
+    here.count = std::min(here.count, ranks - here.first);
+    check_host(loaded.recipe, ranks, here, *world);
   }
+  check_own_device(loaded.recipe, *world);
   return train_as_rank(options, loaded.recipe, *world);
+}
+
+std::optional<std::uint64_t> bytes_of_device(const TrainArguments& options) {
+  if (options.device_memory.empty()) return std::nullopt;
+  const auto bytes = parse_bytes(options.device_memory);
+  if (bytes) return static_cast<std::uint64_t>(*bytes);
+  throw UsageError("--device-memory: " + quote(options.device_memory) + " is no size",
+                   "a size is a number of bytes, or of K, M or G: --device-memory 80G");
 }
 
 // Starts nothing, writes nothing.
@@ -141,14 +271,17 @@ int predict(const TrainArguments& options) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides,
                                           ranks_asked(options.launch), EngineUse::kNotUsed);
   const LaunchPlan plan = plan_without_launch(options.launch, defaults_of(loaded.recipe));
-  const Recipe recipe = resolve_for_run(loaded.recipe, plan.ranks, loaded.origins);
-  print_warnings(warnings_of_run(loaded, recipe));
+  const HostMemory memory = memory_of_planned_host(loaded.recipe.train.device, plan.ranks_per_node,
+                                                   bytes_of_device(options));
+  const Recipe recipe =
+      resolve_for_run(loaded.recipe, plan.ranks, memory.auto_precision, loaded.origins);
+  print_warnings(memory.devices.empty() ? warnings_at(loaded, recipe, {0, plan.ranks_per_node})
+                                        : warnings_of_run(loaded, recipe));
   const ScopedRankThreads threads(plan.ranks_per_node);
-  const DryRun run = dry_run(recipe, plan.ranks_per_node, machine_facts().usable_memory_bytes);
+  const DryRun run = dry_run(recipe, plan.ranks_per_node, memory);
   if (!options.json) std::cout << to_text(run) << std::flush;  // advice may take a while
   const std::string advice =
-      run.fits() ? ""
-                 : memory_advice(loaded.recipe, plan.ranks, plan.ranks_per_node, run.host_bytes);
+      run.fits() ? "" : memory_advice(loaded.recipe, plan.ranks, plan.ranks_per_node, run.memory);
   if (options.json) {
     std::cout << to_json(run, advice) << "\n";
   } else if (!advice.empty()) {
@@ -157,8 +290,21 @@ int predict(const TrainArguments& options) {
   return 0;
 }
 
+// One more worker of a job that runs.
+int join(const TrainArguments& options) {
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides, KnownRanks(1));
+  if (!has_servers(loaded.recipe)) {
+    throw UsageError("--join is for recipes with [sync] kind = \"server\"",
+                     "give it the recipe that the job was started with");
+  }
+  configure_log({});
+  join_servers(loaded.recipe, options.join);
+  return 0;
+}
+
 int train(const TrainArguments& options) {
   if (options.dry_run) return predict(options);
+  if (!options.join.empty()) return join(options);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
   if (!reporter.connected()) return train_or_launch(options, environment, reporter);
@@ -174,6 +320,7 @@ constexpr const char* kTrainExamples =
     "  troika train run.toml --set train.steps=1000 --set name=longer\n"
     "  troika train run.toml --nodes 2 --node-rank 0 --ranks-per-node 8 --rendezvous host0:29500\n"
     "  troika train run.toml --ranks 64 --ranks-per-node 8 --dry-run\n"
+    "  troika train run.toml --set train.device=cuda --ranks 8 --dry-run --device-memory 80G\n"
     "  mpirun -n 4 troika train run.toml        (joins as the ranks that mpirun has started)\n"
     "  srun -n 16 troika train run.toml         (the same in a Slurm job)\n"
     "  torchrun --nproc-per-node 2 --no-python troika train run.toml";
@@ -187,11 +334,24 @@ void add_train_command(CLI::App& app, Action& action) {
   command->add_flag("--overwrite", options->overwrite, "Replace a run of this name");
   command
       ->add_flag("--resume", options->resume,
-                 "Go on with a run of this name (there are no checkpoints yet)")
+                 "Go on with the run of this name; an error where it has no checkpoint")
       ->excludes("--overwrite");
   command->add_flag("--json", options->json, "No progress; one line of JSON on stdout at the end");
   command->add_flag("--dry-run", options->dry_run,
                     "Say how much memory each rank is going to need; start nothing");
+  command
+      ->add_option(
+          "--device-memory", options->device_memory,
+          "With --dry-run: what a GPU has, such as 80G, where this machine has no such one")
+      ->type_name("SIZE")
+      ->needs("--dry-run");
+  command
+      ->add_option("--join", options->join,
+                   "Be one more worker of a job with [sync] kind = \"server\", whose coordinator "
+                   "listens there")
+      ->type_name("HOST:PORT")
+      ->excludes("--overwrite")
+      ->excludes("--resume");
   add_launch_flags(*command, options->launch);
   command->footer(kTrainExamples);
   command->callback([options, &action] { action = [options] { return train(*options); }; });

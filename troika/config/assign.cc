@@ -55,6 +55,33 @@ std::optional<std::string> choice_meant(std::string_view word,
   return nearest(word, names);
 }
 
+std::optional<Literal> literal_of(const TomlValue& value) {
+  return std::visit(
+      [](const auto& held) -> std::optional<Literal> {
+        if constexpr (std::is_constructible_v<Literal, decltype(held)>) return Literal(held);
+        return std::nullopt;
+      },
+      value.data);
+}
+
+// Nothing where it is not [NAME, RELATION, VALUE], or [NAME, RELATION, [VALUE, ...]].
+std::optional<Condition> condition_of(const TomlValue& value) {
+  const auto* parts = std::get_if<TomlValue::List>(&value.data);
+  if (parts == nullptr || parts->size() != 3) return std::nullopt;
+  const auto name = as<std::string>((*parts)[0]), relation = as<std::string>((*parts)[1]);
+  if (!name || !relation) return std::nullopt;
+  Condition condition{*name, *relation, {}, false};
+  const auto* list = std::get_if<TomlValue::List>(&(*parts)[2].data);
+  condition.is_list = list != nullptr;
+  const TomlValue::List single = {(*parts)[2]};
+  for (const TomlValue& each : list != nullptr ? *list : single) {
+    const std::optional<Literal> literal = literal_of(each);
+    if (!literal) return std::nullopt;
+    condition.values.push_back(*literal);
+  }
+  return condition;
+}
+
 class Assigner {
  public:
   // `name` is what messages call the key, `example` a value that it takes.
@@ -85,6 +112,7 @@ class Assigner {
     }
   }
   void operator()(const TablesSpec& spec) const {
+    if (spec.named()) return fill_named(spec);
     const auto* items = std::get_if<TomlValue::List>(&entry_.value.data);
     if (items == nullptr) fail_type(entry_.value.describe());
     spec.clear(options_);
@@ -93,8 +121,16 @@ class Assigner {
       if (table == nullptr) {
         fail_type((*items)[i].describe() + " at position " + std::to_string(i + 1));
       }
-      fill(spec, i, *table);
+      spec.append(options_);
+      fill_table(spec, i, *table);
     }
+  }
+  void operator()(const OptionsSpec& spec) const {
+    const auto* table = std::get_if<TomlValue::Table>(&entry_.value.data);
+    if (table == nullptr) fail_type(entry_.value.describe());
+    const Component* component = spec.component(options_);
+    check(component != nullptr, "options before the component that declares them");
+    fill(component->keys(), name_, spec.edit(options_), *table, name_);
   }
   void operator()(const NumberSpec& spec) const { spec.at.edit(options_) = one<double>(); }
   void operator()(const SecondsSpec& spec) const { spec.at.edit(options_) = one<double>(); }
@@ -139,38 +175,67 @@ class Assigner {
     spec.at.edit(options_) = {values[0], values[1]};
   }
   void operator()(const TextListSpec& spec) const { spec.at.edit(options_) = list<std::string>(); }
+  void operator()(const ConditionListSpec& spec) const {
+    const auto* items = std::get_if<TomlValue::List>(&entry_.value.data);
+    if (items == nullptr) fail_type(entry_.value.describe());
+    std::vector<Condition> conditions;
+    for (const TomlValue& item : *items) {
+      std::optional<Condition> condition = condition_of(item);
+      if (!condition) {
+        fail_type(item.describe() + " at position " + std::to_string(conditions.size() + 1));
+      }
+      conditions.push_back(std::move(*condition));
+    }
+    spec.at.edit(options_) = std::move(conditions);
+  }
 
  private:
-  // Fills in one table of a list.
-  void fill(const TablesSpec& spec, std::size_t index, const TomlValue::Table& table) const {
-    const std::vector<Key> keys = spec.keys();
-    void* const options = spec.append(options_);
+  void fill_named(const TablesSpec& spec) const {
+    const auto* named = std::get_if<TomlValue::Table>(&entry_.value.data);
+    if (named == nullptr) fail_type(entry_.value.describe());
+    spec.clear(options_);
+    for (std::size_t i = 0; i < named->names.size(); ++i) {
+      const auto* table = std::get_if<TomlValue::Table>(&named->values[i].data);
+      if (table == nullptr) {
+        fail_type(named->values[i].describe() + " as " + quote(named->names[i], 40));
+      }
+      spec.name_of(spec.append(options_)) = named->names[i];
+      fill_table(spec, i, *table);
+    }
+  }
+  // Fills in the last table of a list.
+  void fill_table(const TablesSpec& spec, std::size_t index, const TomlValue::Table& table) const {
+    fill(spec.keys(), element_name(name_, spec, options_, index),
+         const_cast<void*>(spec.read(options_, index)), table, "a table of " + name_);
+  }
+  // Fills in a struct that has these keys. `name` is what messages call it; `owner` has the keys.
+  void fill(std::span<const Key> keys, const std::string& name, void* options,
+            const TomlValue::Table& table, const std::string& owner) const {
     for (std::size_t i = 0; i < table.names.size(); ++i) {
       const auto key = std::ranges::find(keys, table.names[i], &Key::name);
-      if (key == keys.end()) fail_unknown(keys, index, table.names[i]);
-      const TomlEntry entry{entry_.section, table.names[i], table.values[i], entry_.where, ""};
-      const Assigner element(element_name(name_, index, *key), toml_value(*key, options), *key,
+      const TomlEntry entry{entry_.section, table.names[i], table.values[i], table.where[i], ""};
+      if (key == keys.end()) fail_unknown(keys, name, entry, owner);
+      const Assigner element(name + "." + std::string(key->name), toml_value(*key, options), *key,
                              options, entry);
       std::visit(element, key->spec);
     }
     for (const Key& key : keys) {
       if (!key.is_required || std::ranges::count(table.names, key.name) > 0) continue;
-      throw UsageError(label() + "[" + std::to_string(index) + "]: missing required key '" +
-                           std::string(key.name) + "'",
-                       std::string(key.name) + ": " + std::string(key.meaning));
+      throw UsageError(
+          label_of(name, entry_.where) + ": missing required key '" + std::string(key.name) + "'",
+          std::string(key.name) + ": " + std::string(key.meaning));
     }
   }
 
-  [[noreturn]] void fail_unknown(std::span<const Key> keys, std::size_t index,
-                                 const std::string& name) const {
+  [[noreturn]] void fail_unknown(std::span<const Key> keys, const std::string& table,
+                                 const TomlEntry& entry, const std::string& owner) const {
     std::vector<std::string_view> names;
     for (const Key& key : keys) names.push_back(key.name);
-    std::string message =
-        label() + "[" + std::to_string(index) + "]: unknown key " + quote(name, 40);
-    if (const auto likely = nearest(name, std::span(names))) {
+    std::string message = label_of(table, entry.where) + ": unknown key " + quote(entry.key, 40);
+    if (const auto likely = nearest(entry.key, std::span(names))) {
       message += "; did you mean '" + *likely + "'?";
     }
-    throw UsageError(message, "a table of " + name_ + " has " + join(names, ", "));
+    throw UsageError(message, owner + " has " + (names.empty() ? "no keys" : join(names, ", ")));
   }
 
   template <class T>
@@ -195,10 +260,11 @@ class Assigner {
     return values;
   }
 
-  [[nodiscard]] std::string label() const {
-    std::string text = entry_.where + ": ";
+  [[nodiscard]] std::string label() const { return label_of(name_, entry_.where); }
+  [[nodiscard]] std::string label_of(const std::string& name, const std::string& where) const {
+    std::string text = where + ": ";
     if (!entry_.section.empty()) text += "[" + entry_.section + "] ";
-    return text + name_;
+    return text + name;
   }
 
   [[noreturn]] void fail_type(const std::string& found) const {

@@ -34,8 +34,11 @@ std::string type_name(const Spec& spec) {
   static constexpr auto kNames = std::to_array<std::string_view>(
       {"integer", "integer or \"auto\"", "number", "number of seconds", "boolean", "string",
        "string", "string", "string", "list of integers", "list of numbers", "list of two numbers",
-       "list of strings", "number or \"auto\"", "list of tables"});
+       "list of strings", "number or \"auto\"", "list of tables", "list of [NAME, RELATION, VALUE]",
+       "table"});
   static_assert(kNames.size() == std::variant_size_v<Spec>);
+  const auto* tables = std::get_if<TablesSpec>(&spec);
+  if (tables != nullptr && tables->named()) return "table of tables";
   return std::string(kNames[spec.index()]);
 }
 

@@ -19,6 +19,20 @@
 namespace troika {
 
 class Component;
+class Origins;
+
+// A value that a key takes as it is written.
+using Literal = std::variant<bool, std::int64_t, double, std::string>;
+
+// What is asked of something that has a name: ["amount", ">", 0], ["land", "in", ["DE", "FR"]].
+struct Condition {
+  std::string name;
+  std::string relation;
+  std::vector<Literal> values;
+  bool is_list = false;  // the values were written as a list
+
+  bool operator==(const Condition&) const = default;
+};
 
 // Returns the words of an enumeration, in the order of its enumerators. Each component specialises
 // it for the enumerations that its keys hold.
@@ -133,6 +147,9 @@ struct NumberPairSpec {
 struct TextListSpec {
   Accessor<std::vector<std::string>> at;
 };
+struct ConditionListSpec {
+  Accessor<std::vector<Condition>> at;
+};
 struct Key;
 struct TablesSpec {  // a list of tables, each with keys of its own
   std::vector<Key> (*keys)();
@@ -140,11 +157,29 @@ struct TablesSpec {  // a list of tables, each with keys of its own
   const void* (*read)(const void* options, std::size_t index);
   void (*clear)(void* options);
   void* (*append)(void* options);
+  // Set where tables have names instead of numbers: inputs = { x = {...}, y = {...} }. Their order
+  // is that of the text.
+  std::string& (*name_of)(void* table) = nullptr;
+
+  [[nodiscard]] bool named() const { return name_of != nullptr; }
+  [[nodiscard]] std::string name(const void* options, std::size_t index) const {
+    return name_of(const_cast<void*>(read(options, index)));
+  }
 };
 
-using Spec = std::variant<IntegerSpec, AutoIntegerSpec, NumberSpec, SecondsSpec, BoolSpec, TextSpec,
-                          ChoiceSpec, WordSpec, KindSpec, IntegerListSpec, NumberListSpec,
-                          NumberPairSpec, TextListSpec, AutoNumberSpec, TablesSpec>;
+struct OptionsSpec {  // a table whose keys another component declares, which other keys choose
+  // Finds that component, once the keys beside this one are read. Throws UsageError.
+  void (*choose)(void* options, const Origins& origins);
+  const Component* (*component)(const void* options);  // null before
+  // Return the struct that its keys' accessors take.
+  void* (*edit)(void* options);
+  const void* (*read)(const void* options);
+};
+
+using Spec =
+    std::variant<IntegerSpec, AutoIntegerSpec, NumberSpec, SecondsSpec, BoolSpec, TextSpec,
+                 ChoiceSpec, WordSpec, KindSpec, IntegerListSpec, NumberListSpec, NumberPairSpec,
+                 TextListSpec, AutoNumberSpec, TablesSpec, ConditionListSpec, OptionsSpec>;
 
 struct Key {
   std::string_view name;
@@ -224,6 +259,16 @@ struct KeysOf {
                        }},
             doc};
   }
+  // Makes a key as tables() does, for structs with a member `name`: each has a table of that name.
+  template <auto kMember>
+  static Key named_tables(std::string_view name, std::vector<Key> (*keys)(), std::string_view doc) {
+    using Element = typename Type<kMember>::value_type;
+    Key key = tables<kMember>(name, keys, doc);
+    std::get<TablesSpec>(key.spec).name_of = [](void* table) -> std::string& {
+      return static_cast<Element*>(table)->name;
+    };
+    return key;
+  }
   template <auto kMember>
   static constexpr Key seconds(std::string_view name, std::string_view doc) {
     constexpr NumberRange kTimeouts{0, kLongestTimeout, NumberRange::End::kOpen,
@@ -272,6 +317,10 @@ struct KeysOf {
   template <auto kMember>
   static constexpr Key pair(std::string_view name, NumberRange range, std::string_view doc) {
     return {name, NumberPairSpec{member<kMember>(), range}, doc};
+  }
+  template <auto kMember>
+  static constexpr Key conditions(std::string_view name, std::string_view doc) {
+    return {name, ConditionListSpec{member<kMember>()}, doc};
   }
   template <auto kMember>
   static constexpr Key texts(std::string_view name, std::string_view doc) {

@@ -105,13 +105,16 @@ class Reader {
     result_.origins = Origins(std::string(source_name));
     result_.sections = std::move(source.sections);
     for (const TomlEntry& entry : entries) {
-      result_.origins.set(full_name(entry), entry.where);
+      record(full_name(entry), entry.value, entry.where);
     }
     for (const Section& section : schema_.sections()) choose_kind(section, entries);
-    for (const TomlEntry& entry : entries) take(entry);
+    for (const TomlEntry& entry : entries) {
+      if (!holds_options(entry)) take(entry);
+    }
     for (const SchemaKey& key : schema_.keys_of(document_)) {
       if (key.key->is_required && !result_.origins.has(key.full_name())) fail_missing(key);
     }
+    take_options(entries);
     for (const Section& section : schema_.sections()) {
       const Component* kind = chosen_kind(section, document_);
       if (kind != nullptr) kind->derive(section.options(document_), result_.origins);
@@ -144,10 +147,18 @@ class Reader {
     }
     for (const std::string& argument : overrides) {
       TomlEntry entry = parse_override(argument);
+      const std::optional<std::string> inner = take_inner_name(entry);
       if (!known_.has(entry)) fail_unknown_key(entry);
       const auto same = std::ranges::find_if(entries, [&](const TomlEntry& other) {
         return other.section == entry.section && other.key == entry.key;
       });
+      if (inner) {
+        TomlValue whole{same != entries.end() ? same->value.data
+                                              : decltype(TomlValue::data)(TomlValue::Table())};
+        set_inside(whole, *inner, std::move(entry.value), entry.where);
+        entry.value = std::move(whole);
+        entry.raw.clear();
+      }
       if (same != entries.end()) {
         *same = std::move(entry);
       } else {
@@ -156,6 +167,46 @@ class Reader {
       known_.take_kinds(entries);
     }
     return entries;
+  }
+
+  // Takes "x.shape" off the key "inputs.x.shape" if `inputs` holds named tables, or is one table.
+  [[nodiscard]] std::optional<std::string> take_inner_name(TomlEntry& entry) const {
+    const std::size_t dot = entry.key.find('.');
+    if (dot == std::string::npos) return std::nullopt;
+    TomlEntry outer = entry;
+    outer.key = entry.key.substr(0, dot);
+    for (const SchemaKey& owner : known_.owners(outer)) {
+      const auto* tables = std::get_if<TablesSpec>(&owner.key->spec);
+      const bool named = tables != nullptr && tables->named();
+      if (!named && !std::holds_alternative<OptionsSpec>(owner.key->spec)) continue;
+      std::string inner = entry.key.substr(dot + 1);
+      entry.key = outer.key;
+      return inner;
+    }
+    return std::nullopt;
+  }
+
+  // Sets "x.shape" of a table of tables: the last dot separates the key.
+  static void set_inside(TomlValue& whole, const std::string& name, TomlValue value,
+                         const std::string& where) {
+    const std::size_t dot = name.rfind('.');
+    TomlValue* at = &member(whole, name.substr(0, dot), where);
+    if (dot != std::string::npos) at = &member(*at, name.substr(dot + 1), where);
+    *at = std::move(value);
+  }
+  // Replaces a value that is no table by one.
+  static TomlValue& member(TomlValue& of, const std::string& name, const std::string& where) {
+    if (!std::holds_alternative<TomlValue::Table>(of.data)) of.data = TomlValue::Table();
+    auto& table = std::get<TomlValue::Table>(of.data);
+    const auto found = std::ranges::find(table.names, name);
+    const auto index = static_cast<std::size_t>(found - table.names.begin());
+    if (found == table.names.end()) {
+      table.names.push_back(name);
+      table.values.push_back({TomlValue::Table()});
+      table.where.emplace_back();
+    }
+    table.where[index] = where;
+    return table.values[index];
   }
 
   // The kinds come first: they say which keys there are.
@@ -183,6 +234,40 @@ class Reader {
     const Section& section = *schema_.find_section(entry.section);
     if (section.other_kinds == OtherKinds::kRefused) fail_other_kind(section, entry);
     leave_unused(section, entry);
+  }
+
+  // Tables whose keys a component declares come last: the keys beside them choose it.
+  void take_options(const std::vector<TomlEntry>& entries) {
+    for (const SchemaKey& key : schema_.keys_of(document_)) {
+      const auto* spec = std::get_if<OptionsSpec>(&key.key->spec);
+      if (spec == nullptr) continue;
+      void* const options = options_at(key, document_);
+      spec->choose(options, result_.origins);
+      for (const TomlEntry& entry : entries) {
+        if (full_name(entry) == key.full_name()) take(entry);
+      }
+      for (const Key& inner : spec->component(options)->keys()) {
+        const std::string name = key.full_name() + "." + std::string(inner.name);
+        if (!inner.is_required || result_.origins.has(name)) continue;
+        result_.origins.fail(
+            {key.full_name()},
+            std::string(key.key->name) + ": missing required key '" + std::string(inner.name) + "'",
+            std::string(inner.name) + ": " + std::string(inner.meaning));
+      }
+    }
+  }
+  [[nodiscard]] bool holds_options(const TomlEntry& entry) const {
+    const auto key = schema_.find(document_, entry.section, entry.key);
+    return key && std::holds_alternative<OptionsSpec>(key->key->spec);
+  }
+
+  // Where a key was written, and where each key of its table was.
+  void record(const std::string& name, const TomlValue& value, const std::string& where) {
+    result_.origins.set(name, where);
+    const auto* table = std::get_if<TomlValue::Table>(&value.data);
+    for (std::size_t i = 0; table != nullptr && i < table->names.size(); ++i) {
+      record(name + "." + table->names[i], table->values[i], table->where[i]);
+    }
   }
 
   // A key of another kind: said, unless it has its default.

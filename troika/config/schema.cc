@@ -42,10 +42,22 @@ class RangeCheck {
     const std::vector<Key> keys = spec.keys();
     for (std::size_t i = 0; i < spec.size(options_); ++i) {
       for (const Key& key : keys) {
-        const RangeCheck of_table(full_name_, element_name(name_, i, key), key,
-                                  spec.read(options_, i), origins_);
+        const std::string name =
+            element_name(name_, spec, options_, i) + "." + std::string(key.name);
+        const RangeCheck of_table(full_name_, name, key, spec.read(options_, i), origins_);
         std::visit(of_table, key.spec);
       }
+    }
+  }
+  void operator()(const ConditionListSpec&) const {}
+  void operator()(const OptionsSpec& spec) const {
+    const Component* component = spec.component(options_);
+    if (component == nullptr) return;
+    for (const Key& key : component->keys()) {
+      const RangeCheck inner(full_name_ + "." + std::string(key.name),
+                             name_ + "." + std::string(key.name), key, spec.read(options_),
+                             origins_);
+      std::visit(inner, key.spec);
     }
   }
   template <class ListSpec>
@@ -95,8 +107,10 @@ void add_keys(std::vector<SchemaKey>& all, const Section& section, const Compone
 
 }  // namespace
 
-std::string element_name(std::string_view list, std::size_t index, const Key& key) {
-  return std::string(list) + "[" + std::to_string(index) + "]." + std::string(key.name);
+std::string element_name(std::string_view list, const TablesSpec& spec, const void* options,
+                         std::size_t index) {
+  if (spec.named()) return std::string(list) + "." + spec.name(options, index);
+  return std::string(list) + "[" + std::to_string(index) + "]";
 }
 
 std::string SchemaKey::full_name() const {

@@ -95,8 +95,9 @@ template <auto kAt>
           meaning};
 }
 
-// Names a key of a table in a list: "groups[0].match".
-[[nodiscard]] std::string element_name(std::string_view list, std::size_t index, const Key& key);
+// Names a table of a list, or of named ones: "groups[0]", "inputs.x".
+[[nodiscard]] std::string element_name(std::string_view list, const TablesSpec& spec,
+                                       const void* options, std::size_t index);
 
 // Throws UsageError naming key and place where the value of the key is out of its range.
 void check_value(const SchemaKey& key, const void* document, const Origins& origins);

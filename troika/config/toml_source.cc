@@ -5,6 +5,7 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 namespace troika {
@@ -65,21 +66,24 @@ std::string at_line(std::string_view source_name, const toml::node& node) {
 template <class Function>
 void for_each_in_file_order(const toml::table& table, Function function);
 
-TomlValue convert(const toml::node& node) {
+// `place` says where a node was written.
+TomlValue convert(const toml::node& node,
+                  const std::function<std::string(const toml::node&)>& place) {
   if (const auto* value = node.as_boolean()) return {value->get()};
   if (const auto* value = node.as_integer()) return {value->get()};
   if (const auto* value = node.as_floating_point()) return {value->get()};
   if (const auto* value = node.as_string()) return {value->get()};
   if (const auto* array = node.as_array()) {
     TomlValue::List list;
-    for (const toml::node& item : *array) list.push_back(convert(item));
+    for (const toml::node& item : *array) list.push_back(convert(item, place));
     return {std::move(list)};
   }
   if (const auto* table = node.as_table()) {
     TomlValue::Table converted;
     for_each_in_file_order(*table, [&](const std::string& name, const toml::node& value) {
       converted.names.push_back(name);
-      converted.values.push_back(convert(value));
+      converted.values.push_back(convert(value, place));
+      converted.where.push_back(place(value));
     });
     return {std::move(converted)};
   }
@@ -131,14 +135,14 @@ std::string override_name(std::string_view argument) {
 }
 
 // The value of "value = TEXT"; nothing where that is not TOML, or more than a value.
-std::optional<TomlValue> parse_value(std::string_view text) {
+std::optional<TomlValue> parse_value(std::string_view text, const std::string& where) {
   if (text.size() > kMaxRecipeBytes || count_dots_outside_strings(text) > kMaxDots) return {};
   try {
     const toml::table table =
         toml::parse("value = " + std::string(text), std::string_view("--set"));
     const toml::node* value = table.get("value");
     if (value == nullptr || table.size() != 1) return {};
-    return convert(*value);
+    return convert(*value, [&](const toml::node&) { return where; });
   } catch (const toml::parse_error&) {
     return {};
   }
@@ -171,15 +175,16 @@ std::string TomlValue::describe() const {
 TomlSource parse_toml(std::string_view text, std::string_view source_name) {
   const toml::table root = parse_or_throw(text, source_name);
   TomlSource source;
+  const auto place = [&](const toml::node& node) { return at_line(source_name, node); };
   for_each_in_file_order(root, [&](const std::string& name, const toml::node& node) {
     const toml::table* section = node.as_table();
     if (section == nullptr) {
-      source.entries.push_back({"", name, convert(node), at_line(source_name, node), ""});
+      source.entries.push_back({"", name, convert(node, place), place(node), ""});
       return;
     }
-    source.sections.push_back({name, at_line(source_name, node)});
+    source.sections.push_back({name, place(node)});
     for_each_in_file_order(*section, [&](const std::string& key, const toml::node& value) {
-      source.entries.push_back({name, key, convert(value), at_line(source_name, value), ""});
+      source.entries.push_back({name, key, convert(value, place), place(value), ""});
     });
   });
   return source;
@@ -205,10 +210,10 @@ TomlEntry parse_override(std::string_view argument) {
   entry.raw = raw;
   entry.section = dot == std::string_view::npos ? "" : name.substr(0, dot);
   entry.key = dot == std::string_view::npos ? name : name.substr(dot + 1);
-  std::optional<TomlValue> value = parse_value(raw);
+  std::optional<TomlValue> value = parse_value(raw, where);
   if (!value) {
     // Through the parser all the same: it refuses what is not UTF-8.
-    value = parse_value(toml_string(raw));
+    value = parse_value(toml_string(raw), where);
     if (!value) throw UsageError(where + ": the value is not UTF-8 text, or is too long");
   }
   entry.value = *std::move(value);

@@ -16,6 +16,7 @@ struct TomlValue {
   struct Table {  // in the order of the text
     std::vector<std::string> names;
     std::vector<TomlValue> values;
+    std::vector<std::string> where;  // of each: "FILE:LINE" or "--set KEY=VALUE"
   };
   struct Other {  // what no key of a recipe takes: a date, a time
     std::string type;

@@ -36,6 +36,17 @@ std::string toml_list(const T& values, Writer writer) {
   return text + "]";
 }
 
+struct LiteralWriter {
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return toml_number(value); }
+  std::string operator()(const std::string& value) const { return toml_string(value); }
+};
+
+std::string toml_literal(const Literal& value) {
+  return std::visit(LiteralWriter(), value);
+}
+
 struct ValueWriter {
   const void* options;
 
@@ -71,16 +82,29 @@ struct ValueWriter {
   }
   std::string operator()(const TablesSpec& spec) const {
     const std::vector<Key> keys = spec.keys();
-    std::string text = "[";
-    for (std::size_t i = 0; i < spec.size(options); ++i) {
-      text += i > 0 ? ", { " : "{ ";
+    const std::size_t size = spec.size(options);
+    std::string text = !spec.named() ? "[" : (size == 0 ? "{" : "{ ");
+    for (std::size_t i = 0; i < size; ++i) {
+      if (i > 0) text += ", ";
+      if (spec.named()) text += toml_string(spec.name(options, i)) + " = ";
+      text += "{ ";
       for (const Key& key : keys) {
         if (&key != keys.data()) text += ", ";
         text += std::string(key.name) + " = " + toml_value(key, spec.read(options, i));
       }
       text += " }";
     }
-    return text + "]";
+    return text + (!spec.named() ? "]" : (size == 0 ? "}" : " }"));
+  }
+  std::string operator()(const OptionsSpec& spec) const {
+    const Component* component = spec.component(options);
+    if (component == nullptr || component->keys().empty()) return "{}";
+    std::string text;
+    for (const Key& key : component->keys()) {
+      text += text.empty() ? "{ " : ", ";
+      text += std::string(key.name) + " = " + toml_value(key, spec.read(options));
+    }
+    return text + " }";
   }
   std::string operator()(const IntegerListSpec& spec) const {
     return toml_list(spec.at.read(options),
@@ -91,6 +115,13 @@ struct ValueWriter {
   }
   std::string operator()(const NumberPairSpec& spec) const {
     return toml_list(spec.at.read(options), toml_number);
+  }
+  std::string operator()(const ConditionListSpec& spec) const {
+    return toml_list(spec.at.read(options), [](const Condition& condition) {
+      const std::string values = toml_list(condition.values, toml_literal);
+      return "[" + toml_string(condition.name) + ", " + toml_string(condition.relation) + ", " +
+             (condition.is_list ? values : toml_literal(condition.values.front())) + "]";
+    });
   }
   std::string operator()(const TextListSpec& spec) const {
     return toml_list(spec.at.read(options), toml_string);

@@ -4,9 +4,15 @@
 namespace troika {
 
 std::string_view name_of(Axis axis) {
-  static constexpr std::array<std::string_view, kAxes.size()> kNames = {"pipeline", "data",
-                                                                        "context", "tensor"};
+  static constexpr std::array<std::string_view, kAxes.size()> kNames = {
+      "island", "pipeline", "data", "context", "tensor"};
   return kNames[static_cast<std::size_t>(axis)];
+}
+
+std::vector<Axis> axes_of(const Mesh& mesh) {
+  std::vector<Axis> axes(kAxes.begin(), kAxes.end());
+  if (mesh.size(Axis::kIsland) == 1) std::erase(axes, Axis::kIsland);
+  return axes;
 }
 
 Mesh::Mesh(const Coordinates& sizes) : sizes_(sizes) {
@@ -59,7 +65,7 @@ std::vector<int> Mesh::ranks_along(int rank, Axis axis) const {
 
 std::string Mesh::describe() const {
   std::string text;
-  for (const Axis axis : kAxes) {
+  for (const Axis axis : axes_of(*this)) {
     if (!text.empty()) text += " x ";
     text += std::string(name_of(axis)) + " " + std::to_string(size(axis));
   }

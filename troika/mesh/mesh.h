@@ -10,11 +10,17 @@
 namespace troika {
 
 // The axes from outer to inner: ranks that differ only in `tensor` are neighbours.
-enum class Axis { kPipeline, kData, kContext, kTensor };
-inline constexpr std::array kAxes = {Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor};
+// An island is a mesh of its own, whose replicas may differ from those of other islands.
+enum class Axis { kIsland, kPipeline, kData, kContext, kTensor };
+inline constexpr std::array kAxes = {Axis::kIsland, Axis::kPipeline, Axis::kData, Axis::kContext,
+                                     Axis::kTensor};
 
-// Returns "pipeline", "data", "context", "tensor": as in the recipe.
+// Returns "island", "pipeline", "data", "context", "tensor": as in the recipe.
 [[nodiscard]] std::string_view name_of(Axis axis);
+
+class Mesh;
+// Returns the axes of a mesh for reports: that of islands only where there are several.
+[[nodiscard]] std::vector<Axis> axes_of(const Mesh& mesh);
 
 // A position on every axis, indexed like kAxes.
 using Coordinates = std::array<int, kAxes.size()>;
@@ -34,13 +40,13 @@ class Mesh {
   [[nodiscard]] int rank(const Coordinates& coordinates) const;
   // Returns the ranks that differ from `rank` only along `axis`, in order of their coordinate.
   [[nodiscard]] std::vector<int> ranks_along(int rank, Axis axis) const;
-  // Returns "pipeline 1 x data 2 x context 1 x tensor 1".
+  // Returns "pipeline 1 x data 2 x context 1 x tensor 1", behind "island 2 x" if there are several.
   [[nodiscard]] std::string describe() const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
-  Coordinates sizes_ = {1, 1, 1, 1};
+  Coordinates sizes_ = {1, 1, 1, 1, 1};
 };
 
 }  // namespace troika

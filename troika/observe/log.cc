@@ -95,7 +95,21 @@ class WriterSink : public spdlog::sinks::base_sink<std::mutex> {
   decltype(LogOptions::writer) writer_;
 };
 
-// The logger in use, or none.
+std::shared_ptr<spdlog::logger> logger_of(const LogOptions& options) {
+  std::shared_ptr<spdlog::sinks::sink> sink;
+  if (options.writer) {
+    sink = std::make_shared<WriterSink>(options.writer);
+  } else {
+    sink = std::make_shared<FileDescriptorSink>(options.file_descriptor);
+  }
+  auto logger = std::make_shared<spdlog::logger>("troika", std::move(sink));
+  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+      pattern_of(options), spdlog::pattern_time_type::local, ""));
+  logger->set_level(to_spdlog(options.level));
+  return logger;
+}
+
+// Holds the logger in use: at first that of a program which configures nothing.
 class SharedLogger {
  public:
   static SharedLogger& instance() {
@@ -113,28 +127,18 @@ class SharedLogger {
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<spdlog::logger> logger_;
+  std::shared_ptr<spdlog::logger> logger_ = logger_of({.level = LogLevel::kWarning});
 };
 
 }  // namespace
 
 void configure_log(const LogOptions& options) {
-  std::shared_ptr<spdlog::sinks::sink> sink;
-  if (options.writer) {
-    sink = std::make_shared<WriterSink>(options.writer);
-  } else {
-    sink = std::make_shared<FileDescriptorSink>(options.file_descriptor);
-  }
-  auto logger = std::make_shared<spdlog::logger>("troika", std::move(sink));
-  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-      pattern_of(options), spdlog::pattern_time_type::local, ""));
-  logger->set_level(to_spdlog(options.level));
-  SharedLogger::instance().set(std::move(logger));
+  SharedLogger::instance().set(logger_of(options));
 }
 
 void log(LogLevel level, std::string_view message) {
   const std::shared_ptr<spdlog::logger> logger = SharedLogger::instance().get();
-  if (!logger || level == LogLevel::kOff || !logger->should_log(to_spdlog(level))) return;
+  if (level == LogLevel::kOff || !logger->should_log(to_spdlog(level))) return;
   logger->log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 

@@ -1,5 +1,6 @@
 // The log: one line a message, on stderr unless told otherwise. It is the only state that all of
-// troika shares, and it is silent until a program turns it on, because a library does not print.
+// troika shares. A program that configures nothing gets warnings and errors, as "warning: MESSAGE":
+// that a damaged checkpoint was skipped must not pass in silence. LogLevel::kOff silences them.
 #pragma once
 
 #include <functional>

@@ -2,6 +2,8 @@
 // jsonl_sink.h, tensorboard_sink.h, prometheus_sink.h.
 #pragma once
 
+#include <troika/observe/value_counts.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +15,18 @@ struct NamedValue {
   std::string name;  // snake_case, with the unit at the end: "memory_bytes"
   double value = 0;
 };
+
+// How often each value of a measurement came in a step.
+struct NamedCounts {
+  std::string name;  // of the measurement: "staleness"
+  std::string unit;  // of what is counted, one of them: "update"
+  ValueCounts counts = {};
+};
+
+// The names of the most that tensors had in the memory of rank 0's device, and of the most that its
+// allocator had taken of it. A run on the host has neither.
+inline constexpr const char* kDevicePeakBytes = "device_peak_bytes";
+inline constexpr const char* kDeviceReservedBytes = "device_reserved_bytes";
 
 // The held-out split, measured with the parameters after the step's update.
 struct Evaluation {
@@ -35,8 +49,11 @@ struct StepMetrics {
   double data_wait_seconds = 0;          // of these, the wait for the batch
   std::string skipped;                   // why there was no update; empty where there was one
   std::optional<Evaluation> evaluation;  // set where an evaluation followed the step
-  // Other measurements: memory_bytes, cpu_utilisation, flops_per_second, mfu, loss_scale.
+  // Other measurements: memory_bytes, device_peak_bytes, device_reserved_bytes, cpu_utilisation,
+  // flops_per_second, mfu, loss_scale.
   std::vector<NamedValue> extras;
+  // Measurements of which a step has many: the staleness of its updates.
+  std::vector<NamedCounts> counts;
 };
 
 // A receiver of metrics. Not thread-safe: one thread records.

@@ -28,6 +28,13 @@ std::string describe(const Evaluation& evaluation) {
   return text;
 }
 
+// "device 9.1 GiB"; empty for a run on the host.
+std::string device_memory(const StepMetrics& metrics) {
+  const auto found = std::ranges::find(metrics.extras, kDeviceReservedBytes, &NamedValue::name);
+  if (found == metrics.extras.end()) return "";
+  return "device " + format_bytes(static_cast<std::uint64_t>(found->value));
+}
+
 }  // namespace
 
 StepProgress::StepProgress(std::ostream& output, std::int64_t total_steps, std::string unit,
@@ -57,7 +64,7 @@ void StepProgress::draw() {
   line_.draw({"step " + std::to_string(last_->step) + "/" + std::to_string(total_),
               "loss " + (std::isfinite(last_->loss) ? format_fixed(last_->loss, 4) : "not finite"),
               format_rate(last_->tokens_per_second, unit_), left,
-              evaluation_ ? describe(*evaluation_) : ""});
+              evaluation_ ? describe(*evaluation_) : "", device_memory(*last_)});
   shown_ = true;
 }
 

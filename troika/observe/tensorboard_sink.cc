@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <chrono>
+#include <optional>
 
 namespace troika {
 namespace {
@@ -47,6 +48,34 @@ class Message {
   std::string bytes_;
 };
 
+// HistogramProto. Requires some counts.
+Message histogram(const ValueCounts& counts) {
+  double sum = 0, squares = 0;
+  std::string limits, buckets;
+  const auto add_bucket = [&](double limit, double count) {
+    limits += text_of(to_little_endian(limit));
+    buckets += text_of(to_little_endian(count));
+  };
+  std::optional<std::int64_t> before;
+  for (const auto& [value, count] : counts) {
+    const auto number = static_cast<double>(value), times = static_cast<double>(count);
+    if (before && *before + 1 < value) add_bucket(number - 0.5, 0);
+    add_bucket(number + 0.5, times);
+    sum += number * times;
+    squares += number * number * times;
+    before = value;
+  }
+  Message message;
+  message.fixed64(1, static_cast<double>(counts.begin()->first));
+  message.fixed64(2, static_cast<double>(counts.rbegin()->first));
+  message.fixed64(3, static_cast<double>(total_count(counts)));
+  message.fixed64(4, sum);
+  message.fixed64(5, squares);
+  message.bytes(6, limits);
+  message.bytes(7, buckets);
+  return message;
+}
+
 std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes_of(bytes)), 15) + 0xa282ead8u;
 }
@@ -79,13 +108,31 @@ std::string event_file_version(double wall_time) {
   return tf_record(event);
 }
 
-std::string event_scalars(double wall_time, std::int64_t step,
-                          std::span<const NamedValue> scalars) {
+std::string event_session_start(double wall_time, std::int64_t step) {
+  constexpr std::uint64_t kStart = 1;
+  Message log;
+  log.varint(1, kStart);
+  Message event;
+  event.fixed64(1, wall_time);
+  event.varint(2, static_cast<std::uint64_t>(step));
+  event.bytes(7, log.str());
+  return tf_record(event);
+}
+
+std::string event_summary(double wall_time, std::int64_t step, std::span<const NamedValue> scalars,
+                          std::span<const NamedCounts> histograms) {
   Message summary;
   for (const NamedValue& scalar : scalars) {
     Message value;
     value.bytes(1, scalar.name);
     value.fixed32(2, static_cast<float>(scalar.value));
+    summary.bytes(1, value.str());
+  }
+  for (const NamedCounts& each : histograms) {
+    if (each.counts.empty()) continue;
+    Message value;
+    value.bytes(1, each.name);
+    value.bytes(5, histogram(each.counts).str());
     summary.bytes(1, value.str());
   }
   Message event;
@@ -95,9 +142,10 @@ std::string event_scalars(double wall_time, std::int64_t step,
   return tf_record(event);
 }
 
-TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder)
+TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, std::int64_t done)
     : file_(new_event_file(folder), AppendFile::Mode::kTruncate) {
   file_.append(event_file_version(wall_seconds()));
+  if (done > 0) file_.append(event_session_start(wall_seconds(), done + 1));
 }
 
 void TensorBoardSink::record(const StepMetrics& metrics) {
@@ -122,7 +170,9 @@ void TensorBoardSink::record(const StepMetrics& metrics) {
   for (const NamedValue& extra : metrics.extras) {
     scalars.push_back({"train/" + extra.name, extra.value});
   }
-  file_.append(event_scalars(wall_seconds(), metrics.step, scalars));
+  std::vector<NamedCounts> histograms = metrics.counts;
+  for (NamedCounts& each : histograms) each.name.insert(0, "train/");
+  file_.append(event_summary(wall_seconds(), metrics.step, scalars, histograms));
 }
 
 }  // namespace troika

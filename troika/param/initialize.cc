@@ -15,6 +15,8 @@ double draw(const Initializer& initializer, const RandomStream& stream, std::int
       return initializer.value * stream.normal(counter);
     case Initializer::Kind::kUniform:
       return initializer.value * (2 * stream.uniform(counter) - 1);
+    case Initializer::Kind::kGiven:
+      break;
   }
   return 0;
 }
@@ -49,6 +51,12 @@ at::Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, std::in
   const RandomStream stream(stream_key(seed, spec.name));
   const GlobalIndex global(spec);
   double* out = values.mutable_data_ptr<double>();
+  if (spec.initializer.kind == Initializer::Kind::kGiven) {
+    const at::Tensor given = spec.initializer.values.to(at::kDouble).contiguous();
+    const double* in = given.const_data_ptr<double>();
+    for (std::int64_t i = 0; i < count; ++i) out[i] = in[global(begin + i)];
+    return values;
+  }
   at::parallel_for(0, count, 4096, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       out[i] = draw(spec.initializer, stream, global(begin + i));

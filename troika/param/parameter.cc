@@ -35,17 +35,4 @@ void Parameter::add_gradient(const at::Tensor& contribution) {
   claimed_ = true;
 }
 
-void Parameter::add_gradient_product(const at::Tensor& left, const at::Tensor& right) {
-  if (left.scalar_type() != gradient().scalar_type()) {
-    add_gradient(at::mm(left.t(), right));
-    return;
-  }
-  if (claimed_) {
-    gradient_.addmm_(left.t(), right);
-  } else {
-    at::mm_out(gradient_, left.t(), right);
-  }
-  claimed_ = true;
-}
-
 }  // namespace troika

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <troika/param/spec.h>
 
+#include <utility>
+
 namespace troika {
 
 class Parameter {
@@ -45,8 +47,9 @@ class Parameter {
 
   // Adds `contribution` to the gradient. Same shape, any floating type.
   void add_gradient(const at::Tensor& contribution);
-  // Adds left^T right to the gradient of a weight [out, in], from left [n, out] and right [n, in].
-  void add_gradient_product(const at::Tensor& left, const at::Tensor& right);
+  // Claims the slot, and returns whether it was claimed. For a contribution that the caller then
+  // adds to gradient(), or writes where it was not.
+  [[nodiscard]] bool claim() { return std::exchange(claimed_, true); }
 
   // Set other memory, or none (undefined). For the arena only.
   void set_working_weight(at::Tensor weight) { working_weight_ = std::move(weight); }

@@ -3,26 +3,33 @@
 // the buckets and the files are all driven by them.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <troika/mesh/mesh.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troika {
 
 // The initial values of a parameter. Draws are keyed by (seed, global name, global index).
 struct Initializer {
-  enum class Kind { kConstant, kNormal, kUniform };
+  enum class Kind { kConstant, kNormal, kUniform, kGiven };
   Kind kind = Kind::kConstant;
   // The constant, the standard deviation, or the half-width.
   double value = 0;
+  // The values themselves, of the global shape; undefined unless they are given.
+  at::Tensor values = {};
 
   [[nodiscard]] static Initializer constant(double value) { return {Kind::kConstant, value}; }
   [[nodiscard]] static Initializer normal(double deviation) { return {Kind::kNormal, deviation}; }
   [[nodiscard]] static Initializer uniform(double half_width) {
     return {Kind::kUniform, half_width};
+  }
+  [[nodiscard]] static Initializer given(at::Tensor values) {
+    return {Kind::kGiven, 0, std::move(values)};
   }
 };
 

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/slice_runs.h>
 #include <troika/base/text.h>
 #include <troika/param/state_dict.h>
 
@@ -11,30 +12,8 @@
 namespace troika {
 namespace {
 
-// Of a tensor cut along a dimension: elements that lie together in the whole, and in the part.
-struct Strides {
-  explicit Strides(const ShardDescriptor& shard) {
-    const auto& shape = shard.shape;
-    const auto after = shape.begin() + (shape.empty() ? 0 : shard.slice.dim + 1);
-    inner = std::accumulate(after, shape.end(), std::int64_t{1}, std::multiplies<>());
-    whole = shape.empty() ? 1 : inner * shape[static_cast<std::size_t>(shard.slice.dim)];
-    part = inner * (shard.slice.end - shard.slice.begin);
-  }
-  std::int64_t inner, whole, part;
-};
-
-// Calls `act` with (place in the whole, place in the part, length) of each run of elements that lie
-// together in both.
-template <class Act>
-void for_each_run(const ShardDescriptor& shard, std::int64_t elements, const Act& act) {
-  const Strides strides(shard);
-  const std::int64_t shift = shard.slice.begin * strides.inner;
-  for (std::int64_t done = 0; done < elements;) {
-    const std::int64_t at = shard.begin + done;
-    const std::int64_t length = std::min(strides.part - at % strides.part, elements - done);
-    act(at / strides.part * strides.whole + shift + at % strides.part, done, length);
-    done += length;
-  }
+SliceStrides strides_of(const ShardDescriptor& shard) {
+  return {shard.shape, shard.slice.dim, shard.slice.begin, shard.slice.end};
 }
 
 void check_whole(const ShardDescriptor& shard, const at::Tensor& whole) {
@@ -76,18 +55,20 @@ void copy_into_whole(const ShardDescriptor& shard, const at::Tensor& part,
                      const at::Tensor& whole) {
   check_whole(shard, whole);
   const at::Tensor flat = whole.view({-1});
-  for_each_run(shard, part.numel(), [&](std::int64_t to, std::int64_t from, std::int64_t length) {
-    flat.narrow(0, to, length).copy_(part.narrow(0, from, length));
-  });
+  for_each_run(strides_of(shard), shard.begin, part.numel(),
+               [&](std::int64_t to, std::int64_t from, std::int64_t length) {
+                 flat.narrow(0, to, length).copy_(part.narrow(0, from, length));
+               });
 }
 
 void copy_from_whole(const ShardDescriptor& shard, const at::Tensor& whole,
                      const at::Tensor& part) {
   check_whole(shard, whole);
   const at::Tensor flat = whole.view({-1});
-  for_each_run(shard, part.numel(), [&](std::int64_t from, std::int64_t to, std::int64_t length) {
-    part.narrow(0, to, length).copy_(flat.narrow(0, from, length));
-  });
+  for_each_run(strides_of(shard), shard.begin, part.numel(),
+               [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                 part.narrow(0, to, length).copy_(flat.narrow(0, from, length));
+               });
 }
 
 void StateDict::add(std::string name, ShardDescriptor shard, at::Tensor tensor) {

@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -128,18 +129,41 @@ std::vector<Change> combinations_of(const Recipe& recipe, int ranks) {
   return combinations;
 }
 
-// Of the host that needs the most; if that is more than `limit`, no more than it takes to say so.
-// Nothing if the recipe's layout does not allow the change.
-std::optional<std::int64_t> bytes_with(const Change& change, Recipe recipe, int ranks,
-                                       int ranks_per_node, std::int64_t limit) {
+// A job, and the memory of its hosts.
+struct JobMemory {
+  const Recipe& recipe;  // loaded
+  int ranks;
+  int ranks_per_node;
+  const HostMemory& memory;
+
+  [[nodiscard]] MemoryNeeds needs(const std::vector<RankKind>& kinds) const {
+    return most_needs(kinds, ranks, ranks_per_node, memory);
+  }
+};
+
+// Returns what counts of the needs: those of devices, where some are too small, else the host's.
+using Measure = std::function<std::int64_t(const MemoryNeeds&)>;
+
+std::int64_t of_host(const MemoryNeeds& needs) {
+  return needs.host;
+}
+
+std::int64_t of_devices(const MemoryNeeds& needs) {
+  return std::ranges::max(needs.devices);
+}
+
+// With the change, as far as `should_continue` has them worked out. Nothing if the recipe's layout
+// does not allow it.
+std::optional<MemoryNeeds> needs_with(
+    const Change& change, const JobMemory& job,
+    const std::function<bool(const MemoryNeeds&)>& should_continue) {
+  Recipe recipe = job.recipe;
   change.apply(recipe);
-  const auto bytes_of = [=](const std::vector<RankKind>& kinds) {
-    return max_host_bytes(kinds, ranks, ranks_per_node);
-  };
   try {
-    const Recipe resolved = resolve_for_run(recipe, ranks);
-    return bytes_of(
-        predict_job(resolved, [&](const auto& kinds) { return bytes_of(kinds) <= limit; }));
+    const Recipe resolved = resolve_for_run(recipe, job.ranks, job.memory.auto_precision);
+    return job.needs(predict_job(resolved, job.memory.tensor_place(), [&](const auto& kinds) {
+      return should_continue(job.needs(kinds));
+    }));
   } catch (const UsageError&) {
     return std::nullopt;
   }
@@ -148,31 +172,37 @@ std::optional<std::int64_t> bytes_with(const Change& change, Recipe recipe, int 
 // The change that needs the least, and how much; nothing where none is allowed. It is sought among
 // those whose parameters take little first: of the others no steps have to be worked out.
 std::optional<std::pair<const Change*, std::int64_t>> least_of(const std::vector<Change>& changes,
-                                                               const Recipe& recipe, int ranks,
-                                                               int ranks_per_node) {
+                                                               const JobMemory& job,
+                                                               const Measure& measure) {
+  const auto up_to = [&](std::int64_t limit) {
+    return [&measure, limit](const MemoryNeeds& needs) { return measure(needs) <= limit; };
+  };
   std::vector<std::pair<std::int64_t, const Change*>> at_least;
   for (const Change& change : changes) {
-    const auto bytes = bytes_with(change, recipe, ranks, ranks_per_node, 0);
-    if (bytes) at_least.emplace_back(*bytes, &change);
+    const auto needs = needs_with(change, job, up_to(0));
+    if (needs) at_least.emplace_back(measure(*needs), &change);
   }
   std::ranges::stable_sort(at_least, {}, &decltype(at_least)::value_type::first);
   const Change* best = nullptr;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const auto& [bound, change] : at_least) {
     if (bound >= least) break;
-    const auto bytes = bytes_with(*change, recipe, ranks, ranks_per_node, least);
-    if (!bytes || *bytes >= least) continue;
+    const auto needs = needs_with(*change, job, up_to(least));
+    if (!needs || measure(*needs) >= least) continue;
     best = change;
-    least = *bytes;
+    least = measure(*needs);
   }
   if (best == nullptr) return std::nullopt;
   return std::pair(best, least);
 }
 
 // No run is refused because its memory cannot be told: then nothing is.
-std::vector<RankKind> predict_if_possible(const Recipe& recipe) {
+std::vector<RankKind> predict_if_possible(const Recipe& recipe, HostRanks here,
+                                          const HostMemory& memory) {
   try {
-    return predict_job(recipe);
+    // What rank 0 receives is in the host's memory, beside devices.
+    if (memory.bytes > 0) return predict_job(recipe, memory.tensor_place());
+    return predict_ranks(recipe, here.first, here.count, memory.tensor_place());
   } catch (const UsageError&) {
     throw;
   } catch (const std::exception& error) {
@@ -183,44 +213,109 @@ std::vector<RankKind> predict_if_possible(const Recipe& recipe) {
   }
 }
 
+// "rank 3 needs ", "ranks 0 to 3 need ", "ranks 0, 4 need ".
+std::string who_needs(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return "rank " + std::to_string(ranks[0]) + " needs ";
+  const bool neighbours = ranks.back() - ranks.front() + 1 == std::ssize(ranks);
+  return "ranks " +
+         (neighbours ? std::to_string(ranks.front()) + " to " + std::to_string(ranks.back())
+                     : ranges_text(ranks)) +
+         " need ";
+}
+
+std::vector<int> ranks_on(const HostMemory& memory, HostRanks here, std::size_t device) {
+  std::vector<int> ranks;
+  for (int i = 0; i < here.count; ++i) {
+    if (memory.device_of[static_cast<std::size_t>(i)] == device) ranks.push_back(here.first + i);
+  }
+  return ranks;
+}
+
+// Which memory is too small for whom; the devices' first. Nothing if all is well.
+std::string shortage(const MemoryNeeds& needs, HostRanks here, const HostMemory& memory) {
+  for (std::size_t i = 0; i < needs.devices.size(); ++i) {
+    const DeviceRoom& room = memory.devices[i];
+    if (room.total_bytes == 0 || needs.devices[i] <= static_cast<std::int64_t>(room.free_bytes)) {
+      continue;
+    }
+    return who_needs(ranks_on(memory, here, i)) + bytes_text(needs.devices[i]) + " of " +
+           room.name + ", which has " + format_bytes(room.total_bytes) +
+           (room.free_bytes < room.total_bytes
+                ? ", " + format_bytes(room.free_bytes) + " of them free"
+                : "");
+  }
+  if (needs.fit(memory)) return "";
+  std::vector<int> all(static_cast<std::size_t>(here.count));
+  std::iota(all.begin(), all.end(), here.first);
+  return who_needs(all) + bytes_text(needs.host) + " on this host, which has " +
+         format_bytes(memory.bytes);
+}
+
+// Returns true if a device is too small as the recipe stands.
+bool is_for_devices(const JobMemory& job) {
+  if (job.memory.devices.empty()) return false;
+  HostMemory devices = job.memory;
+  devices.bytes = 0;
+  const Recipe resolved = resolve_for_run(job.recipe, job.ranks, job.memory.auto_precision);
+  return !job.needs(predict_job(resolved, TensorPlace::kDevice)).fit(devices);
+}
+
 }  // namespace
 
 std::string memory_advice(const Recipe& loaded, int ranks, int ranks_per_node,
-                          std::uint64_t host_bytes) {
-  const auto limit = static_cast<std::int64_t>(host_bytes);
-  if (ranks_per_node > 1 && kProcessBytes * ranks_per_node >= limit) {
+                          const HostMemory& memory) {
+  const JobMemory job{loaded, ranks, ranks_per_node, memory};
+  const bool for_devices = is_for_devices(job);
+  const Measure measure = for_devices ? of_devices : of_host;
+  if (!for_devices && ranks_per_node > 1 &&
+      kProcessBytes * ranks_per_node >= static_cast<std::int64_t>(memory.bytes)) {
     return "start fewer ranks on a host: a process alone takes about " + bytes_text(kProcessBytes);
   }
-  const auto write = [](const Change& change, std::int64_t bytes) {
-    return "write " + change.text + ": that needs " + bytes_text(bytes);
-  };
+  const auto fit = [&](const MemoryNeeds& needs) { return needs.fit(memory); };
   const std::vector<Change> combinations = combinations_of(loaded, ranks);
   for (const std::vector<Change>& changes : {changes_of(loaded, ranks), combinations}) {
     for (const Change& change : changes) {
-      const auto bytes = bytes_with(change, loaded, ranks, ranks_per_node, limit);
-      if (bytes && *bytes <= limit) return write(change, *bytes);
+      const auto needs = needs_with(change, job, fit);
+      if (needs && fit(*needs)) {
+        return "write " + change.text + ": that needs " + bytes_text(measure(*needs));
+      }
     }
   }
   std::string how;
-  if (const auto best = least_of(combinations, loaded, ranks, ranks_per_node)) {
+  if (const auto best = least_of(combinations, job, measure)) {
     how = ": even " + best->first->text + " needs " + bytes_text(best->second);
   }
-  return "use a smaller model or seq_len, or more hosts" + how;
+  return "use a smaller model or seq_len, or more " +
+         std::string(for_devices ? "devices" : "hosts") + how;
 }
 
-void check_memory_fits(const Recipe& loaded, int ranks, HostRanks here, std::uint64_t host_bytes) {
+std::string advice_after_full_device(const Recipe& loaded, int ranks, int ranks_per_node,
+                                     HostMemory memory) {
+  if (memory.devices.empty() || !traits_of(loaded.model).has_meta_kernels) return "";
+  try {
+    const Recipe resolved = resolve_for_run(loaded, ranks, memory.auto_precision);
+    const MemoryNeeds needs =
+        most_needs(predict_job(resolved, TensorPlace::kDevice), ranks, ranks_per_node, memory);
+    for (std::size_t i = 0; i < needs.devices.size(); ++i) {
+      const auto less = static_cast<std::uint64_t>(needs.devices[i] * 3 / 4);
+      memory.devices[i].total_bytes = memory.devices[i].free_bytes = less;
+    }
+    return memory_advice(loaded, ranks, ranks_per_node, memory) + "; as it is the run needs " +
+           bytes_text(of_devices(needs));
+  } catch (const std::exception&) {  // an operator without a shape: the run's own hint holds
+    return "";
+  }
+}
+
+void check_memory_fits(const Recipe& loaded, int ranks, HostRanks here, const HostMemory& memory) {
   if (!traits_of(loaded.model).has_meta_kernels) return;  // the first step tells
-  if (host_bytes == 0) return;
-  const auto kinds = predict_if_possible(resolve_for_run(loaded, ranks));
-  const std::int64_t needed = bytes_of_ranks(kinds, here.first, here.count);
-  if (needed <= static_cast<std::int64_t>(host_bytes)) return;
-  const std::string who = here.count == 1
-                              ? "rank " + std::to_string(here.first) + " needs "
-                              : "ranks " + std::to_string(here.first) + " to " +
-                                    std::to_string(here.first + here.count - 1) + " need ";
-  throw UsageError("out of memory: " + who + bytes_text(needed) + " on this host, which has " +
-                       format_bytes(host_bytes),
-                   memory_advice(loaded, ranks, here.count, host_bytes));
+  if (memory.bytes == 0 && memory.devices.empty()) return;
+  const Recipe resolved = resolve_for_run(loaded, ranks, memory.auto_precision);
+  const auto kinds = predict_if_possible(resolved, here, memory);
+  const std::string what =
+      shortage(needs_of_ranks(kinds, here.first, here.count, memory), here, memory);
+  if (what.empty()) return;
+  throw UsageError("out of memory: " + what, memory_advice(loaded, ranks, here.count, memory));
 }
 
 }  // namespace troika

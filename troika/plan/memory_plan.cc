@@ -40,8 +40,10 @@ Group group_of(const std::string& axis, const std::vector<int>& ranks, int rank)
   return make_group(axis, ranks, static_cast<int>(index), options);
 }
 
-ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int rank) {
+ModelPlacement placement_of(const Recipe& recipe, const GroupRanks& groups, int rank,
+                            TensorPlace place) {
   ModelPlacement placement;
+  placement.dry_run_of_device = place == TensorPlace::kDevice;
   placement.tensor = TensorAxis(group_of("tensor", groups.tensor, rank), kNoWait);
   placement.pipeline_rank =
       static_cast<int>(std::ranges::find(groups.pipeline, rank) - groups.pipeline.begin());
@@ -149,15 +151,18 @@ std::int64_t bytes_of(const Microbatch& microbatch) {
 // One rank, as Trainer makes it and takes it through its steps.
 class DryRunRank {
  public:
-  DryRunRank(const Recipe& recipe, int rank)
+  DryRunRank(const Recipe& recipe, int rank, TensorPlace place)
       : recipe_(recipe),
         rank_(rank),
+        on_device_(place == TensorPlace::kDevice),
         device_(measured_on(recipe)),
         groups_(groups_of(recipe, rank)),
         before_(live_bytes()),
-        model_(recipe, placement_of(recipe, groups_, rank)),
+        model_(recipe, placement_of(recipe, groups_, rank, place)),
         tensor_(group_of("tensor", groups_.tensor, rank)),
-        pipeline_group_(group_of("pipeline", groups_.pipeline, rank)) {}
+        pipeline_group_(group_of("pipeline", groups_.pipeline, rank)) {
+    plan_.place = place;
+  }
 
   // Comes first. All that a plan has without any steps.
   const MemoryPlan& start() {
@@ -206,14 +211,13 @@ class DryRunRank {
     }
     const auto drawn =
         static_cast<std::int64_t>(sizeof(double)) + (draws_others ? element_size() : 0);
-    plan_.start = live_bytes() - before_ + most * drawn;
+    plan_.start = live_bytes() - before_;
+    (on_device_ ? plan_.host_running : plan_.start) += most * drawn;
   }
 
   [[nodiscard]] std::int64_t samples(Mode mode) const {
-    return even_split(
-               samples_of(recipe_, mode),
-               static_cast<int>(std::ranges::find(groups_.data, rank_) - groups_.data.begin()),
-               static_cast<int>(groups_.data.size()))
+    return even_split(samples_of(recipe_, mode), replica_of(mesh_of(recipe_), rank_),
+                      replicas_of(recipe_))
         .count;
   }
 
@@ -221,9 +225,19 @@ class DryRunRank {
     return count * bytes_of(make_microbatch(recipe_, 1, 0));
   }
 
+  // What compression keeps, in copies of the masters.
+  [[nodiscard]] std::int64_t compressed_copies() const {
+    const SyncKind::Compresses what = recipe_.sync.kind().compresses();
+    const bool is_used = what == SyncKind::Compresses::kGradients
+                             ? groups_.data.size() > 1
+                             : what != SyncKind::Compresses::kNothing;
+    return is_used ? recipe_.compress.kind().copies() : 0;
+  }
+
   // Twice: buffers are made in the first step.
   void step(PipelineExecutor& pipeline, DataAxis& axis) {
     plan_.batches = kStepsInMemory * bytes_of_samples(samples(Mode::kTrain));
+    if (on_device_) plan_.host_running = std::max(plan_.host_running, plan_.batches);
     const std::int64_t without = live_bytes();
     const std::vector<Microbatch> microbatches =
         make_microbatches(recipe_, model_.facts(), Mode::kTrain, samples(Mode::kTrain));
@@ -241,8 +255,13 @@ class DryRunRank {
     }
     const std::int64_t lasting = live_bytes() - inputs;
     plan_.buffers = lasting - before_ - plan_.storages();
+    plan_.buffers += compressed_copies() * plan_.masters;
+    plan_.buffers += recipe_.sync.kind().copies(recipe_.sync.options()) * plan_.masters;
     plan_.activations = most_between - lasting - inputs;
     plan_.transient = tensor_memory(device_).peak_bytes - most_between;
+    if (on_device_ && groups_.data.size() > 1) {
+      plan_.host_staging = plan_.gradients + plan_.buffers;
+    }
   }
 
   // All its samples are there at once.
@@ -254,8 +273,12 @@ class DryRunRank {
     const std::int64_t inputs = live_bytes() - without;
     reset_peak(device_);
     pipeline.evaluate(microbatches, axis, kNoWait);
-    plan_.evaluation = plan_.batches + bytes_of_samples(samples(Mode::kEvaluate)) +
-                       tensor_memory(device_).peak_bytes - inputs - before_;
+    const std::int64_t evaluated = bytes_of_samples(samples(Mode::kEvaluate));
+    plan_.evaluation =
+        plan_.batches + evaluated + tensor_memory(device_).peak_bytes - inputs - before_;
+    if (on_device_) {
+      plan_.host_running = std::max(plan_.host_running, plan_.batches + evaluated);
+    }
   }
 
   [[nodiscard]] bool dumps() const {
@@ -263,42 +286,59 @@ class DryRunRank {
                                [&](std::int64_t step) { return step <= recipe_.train.steps; });
   }
 
+  // Elements of the masters' type that a rank handles while the model is gathered.
+  struct Gathered {
+    std::int64_t own = 0;     // copied to be sent, or put into whole tensors
+    std::int64_t stays = 0;   // on rank 0: held whole, and not copied where it lies on the host
+    std::int64_t scaled = 0;  // gradients, which a dump has too and copies before, to scale them
+    std::int64_t whole = 0;   // on rank 0: of the model, but for what stays
+  };
+
   // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has whole tensors
-  // beside them, but for those that it holds whole. Gradients, which a dump has too, are copied
-  // before, to scale them.
-  void count_saving() {
+  // beside them, but for those that it holds whole.
+  [[nodiscard]] Gathered count_gathered() const {
     const Arena& arena = model_.arena();
-    plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
-    plan_.writing = plan_.gathering;
-    if (dumps() && rank_ == 0) {
-      plan_.writing += bytes_of_samples(recipe_.train.global_batch_size);
-    }
     const bool contributes = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
                                                         : groups_.data.front() == rank_;
-    std::int64_t own = 0, scaled = 0, whole = 0;
-    for (const ParameterSpec& spec : model_.parameters()) whole += spec.global_count();
+    Gathered elements;
     for (const LocalShard& shard : arena.local_shards()) {
       const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
       if (!contributes || spec.tied_replica) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
       const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
-      if (dumps() && count > 0) scaled += shard.count;
+      if (dumps() && count > 0) elements.scaled += shard.count;
       const bool stays = rank_ == 0 && count == spec.global_count();
-      stays ? whole -= count : own += count;
-      if (stays && dumps()) plan_.writing += count * element_size();
+      (stays ? elements.stays : elements.own) += count;
     }
-    plan_.gathering += (own + scaled) * element_size();
-    if (rank_ == 0) {
-      plan_.gathering += whole * element_size();
-      plan_.writing += whole * element_size();
-    } else {
-      plan_.sent = own * element_size();
+    if (rank_ != 0) return elements;
+    for (const ParameterSpec& spec : model_.parameters()) elements.whole += spec.global_count();
+    elements.whole -= elements.stays;
+    return elements;
+  }
+
+  void count_saving() {
+    const Gathered elements = count_gathered();
+    const std::int64_t size = element_size();
+    const bool writes_dump = dumps() && rank_ == 0;
+    const std::int64_t dumped = writes_dump ? bytes_of_samples(recipe_.train.global_batch_size) : 0;
+    plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
+    plan_.writing = plan_.gathering;
+    plan_.gathering += (elements.own + elements.scaled) * size;
+    if (rank_ != 0) plan_.sent = elements.own * size;
+    if (on_device_) {  // what is copied together there goes to the host, where rank 0 has it all
+      plan_.host_saving =
+          plan_.batches + dumped + (elements.own + elements.stays + elements.whole) * size;
+      return;
     }
+    plan_.gathering += elements.whole * size;
+    plan_.writing += elements.whole * size + dumped;
+    if (writes_dump) plan_.writing += elements.stays * size;
   }
 
   const Recipe& recipe_;
   int rank_;
-  at::DeviceType device_;
+  bool on_device_;
+  at::DeviceType device_;  // that tensors are measured on
   GroupRanks groups_;
   std::int64_t before_;
   ModelPart model_;
@@ -315,9 +355,9 @@ std::vector<RankKind> kinds_of(const Recipe& recipe) {
   std::map<KindKey, std::size_t> kind_of_key;
   std::vector<RankKind> kinds;
   for (int rank = 0; rank < mesh.size(); ++rank) {
-    const int data = mesh.coordinate(rank, Axis::kData);
+    const int data = replica_of(mesh, rank);
     const auto samples = [&](Mode mode) {
-      return even_split(samples_of(recipe, mode), data, mesh.size(Axis::kData)).count;
+      return even_split(samples_of(recipe, mode), data, replicas_of(recipe)).count;
     };
     const KindKey key{mesh.coordinate(rank, Axis::kPipeline),
                       mesh.coordinate(rank, Axis::kTensor),
@@ -334,12 +374,12 @@ std::vector<RankKind> kinds_of(const Recipe& recipe) {
 
 enum class Steps { kNone, kAll };
 
-MemoryPlan dry_run(const Recipe& recipe, int rank, Steps steps) {
+MemoryPlan dry_run(const Recipe& recipe, int rank, TensorPlace place, Steps steps) {
   const at::NoGradGuard no_autograd;
   count_tensor_memory(measured_on(recipe));
   std::optional<MetaTensors> meta;
   if (measured_on(recipe) == at::kMeta) meta.emplace();
-  DryRunRank dry(recipe, rank);
+  DryRunRank dry(recipe, rank, place);
   const MemoryPlan& start = dry.start();
   return steps == Steps::kNone ? start : dry.run();
 }
@@ -350,8 +390,13 @@ std::int64_t MemoryPlan::peak() const {
   return std::max({step(), start, evaluation, saving()});
 }
 
-MemoryPlan predict_memory(const Recipe& recipe, int rank) {
-  return dry_run(recipe, rank, Steps::kAll);
+std::int64_t MemoryPlan::host_bytes(bool is_staged) const {
+  if (place == TensorPlace::kHost) return peak();
+  return std::max(host_running + (is_staged ? host_staging : 0), host_saving);
+}
+
+MemoryPlan predict_memory(const Recipe& recipe, int rank, TensorPlace place) {
+  return dry_run(recipe, rank, place, Steps::kAll);
 }
 
 ScopedRankThreads::ScopedRankThreads(int ranks_per_node) : before_(at::get_num_threads()) {
@@ -363,32 +408,36 @@ ScopedRankThreads::~ScopedRankThreads() {
   at::set_num_threads(before_);
 }
 
-std::vector<RankKind> predict_job(const Recipe& recipe, const ShouldContinue& should_continue) {
+std::vector<RankKind> predict_job(const Recipe& recipe, TensorPlace place,
+                                  const ShouldContinue& should_continue) {
   std::vector<RankKind> kinds = kinds_of(recipe);
   if (should_continue) {
     // Takes a moment, where the steps may take seconds.
-    for (RankKind& kind : kinds) kind.plan = dry_run(recipe, kind.ranks.front(), Steps::kNone);
+    for (RankKind& kind : kinds) {
+      kind.plan = dry_run(recipe, kind.ranks.front(), place, Steps::kNone);
+    }
     if (!should_continue(kinds)) return kinds;
   }
   for (RankKind& kind : kinds) {
-    kind.plan = predict_memory(recipe, kind.ranks.front());
+    kind.plan = predict_memory(recipe, kind.ranks.front(), place);
     if (should_continue && !should_continue(kinds)) return kinds;
   }
   // Rank 0 has what one other rank has sent at a time.
   std::int64_t most = 0;
   for (const RankKind& kind : kinds) most = std::max(most, kind.plan.sent);
-  kinds.front().plan.gathering += most;
+  MemoryPlan& first = kinds.front().plan;
+  (place == TensorPlace::kDevice ? first.host_saving : first.gathering) += most;
   return kinds;
 }
 
-std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count) {
-  std::int64_t bytes = 0;
-  for (const RankKind& kind : kinds) {
-    const auto begin = std::ranges::lower_bound(kind.ranks, first);
-    const auto end = std::ranges::lower_bound(kind.ranks, first + count);
-    bytes += (end - begin) * (kind.plan.peak() + kProcessBytes);
+std::vector<RankKind> predict_ranks(const Recipe& recipe, int first, int count, TensorPlace place) {
+  std::vector<RankKind> kinds = kinds_of(recipe);
+  for (RankKind& kind : kinds) {
+    std::erase_if(kind.ranks, [&](int rank) { return rank < first || rank >= first + count; });
   }
-  return bytes;
+  std::erase_if(kinds, [](const RankKind& kind) { return kind.ranks.empty(); });
+  for (RankKind& kind : kinds) kind.plan = predict_memory(recipe, kind.ranks.front(), place);
+  return kinds;
 }
 
 }  // namespace troika

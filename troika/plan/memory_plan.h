@@ -13,7 +13,11 @@
 
 namespace troika {
 
-// The bytes of tensors on one rank.
+// The memory that holds the tensors of a rank.
+enum class TensorPlace { kHost, kDevice };
+
+// The bytes of tensors on one rank, where they lie. Those that the host has for a rank on a device
+// stand apart.
 struct MemoryPlan {
   // The storages of parameters (docs/zero.md). Masters that serve as working weights count as
   // masters.
@@ -39,6 +43,11 @@ struct MemoryPlan {
   std::int64_t writing = 0;
   // The bytes that this rank sends to rank 0 when the model is gathered.
   std::int64_t sent = 0;
+  // What the host has for a rank on a device; else 0.
+  std::int64_t host_running = 0;  // the most while values are drawn and steps are made
+  std::int64_t host_staging = 0;  // the most of collectives that go through the host
+  std::int64_t host_saving = 0;   // the most while the model is gathered and written
+  TensorPlace place = TensorPlace::kHost;
   // The most forward passes of a single virtual stage whose backward pass is to come.
   int peak_stage_activations = 0;
 
@@ -50,6 +59,9 @@ struct MemoryPlan {
   [[nodiscard]] std::int64_t saving() const { return std::max(gathering, writing); }
   // Returns the most of the whole run.
   [[nodiscard]] std::int64_t peak() const;
+  // Returns the most in the host's memory, beside the process. `is_staged`: whether collectives of
+  // a device's tensors go through it.
+  [[nodiscard]] std::int64_t host_bytes(bool is_staged) const;
 };
 
 // The approximate memory of a process beside its tensors: code, threads, and the libraries' own
@@ -74,7 +86,8 @@ class ScopedRankThreads {
 // Only one call at a time may run in a process. The plan of rank 0 lacks the memory that it
 // receives while the model is gathered; predict_job() knows the other ranks. Throws UsageError for
 // a model that cannot be split as the recipe says.
-[[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank);
+[[nodiscard]] MemoryPlan predict_memory(const Recipe& recipe, int rank,
+                                        TensorPlace place = TensorPlace::kHost);
 
 // Ranks that need the same memory but for the roundings of their shards (docs/zero.md).
 struct RankKind {
@@ -88,9 +101,12 @@ using ShouldContinue = std::function<bool(const std::vector<RankKind>&)>;
 
 // Predicts the memory of a resolved recipe's job. Every rank is in exactly one kind.
 [[nodiscard]] std::vector<RankKind> predict_job(const Recipe& recipe,
+                                                TensorPlace place = TensorPlace::kHost,
                                                 const ShouldContinue& should_continue = {});
 
-// Returns the bytes of ranks [first, first + count), processes included.
-[[nodiscard]] std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count);
+// Predicts ranks [first, first + count) of the job alone. What rank 0 receives as the model is
+// gathered is not counted.
+[[nodiscard]] std::vector<RankKind> predict_ranks(const Recipe& recipe, int first, int count,
+                                                  TensorPlace place);
 
 }  // namespace troika

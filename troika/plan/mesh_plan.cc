@@ -4,6 +4,7 @@
 #include <troika/comm/engines.h>
 #include <troika/models/kind.h>
 #include <troika/param/arena_layout.h>
+#include <troika/plan/host_memory.h>
 #include <troika/plan/mesh_plan.h>
 #include <troika/train/model_part.h>
 #include <troika/train/precision.h>
@@ -94,6 +95,7 @@ std::vector<std::pair<std::string, std::vector<int>>> groups_with_peers(const Gr
   all.emplace_back("tensor", groups.tensor);
   all.emplace_back("pipeline", groups.pipeline);
   all.emplace_back("tied stages", groups.embedding);
+  all.emplace_back("islands", groups.islands);
   std::erase_if(all, [](const auto& group) { return group.second.size() < 2; });
   return all;
 }
@@ -123,7 +125,8 @@ std::string groups_text(const GroupRanks& groups) {
 
 }  // namespace
 
-MeshPlan plan_mesh(const Recipe& recipe) {
+MeshPlan plan_mesh(const Recipe& recipe, int ranks_per_node) {
+  const HostMemory host = memory_of_planned_host(recipe.train.device, ranks_per_node, {});
   MeshPlan plan;
   plan.mesh = mesh_of(recipe);
   std::vector<Model> models;
@@ -135,6 +138,7 @@ MeshPlan plan_mesh(const Recipe& recipe) {
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     RankPlan own;
     own.rank = rank;
+    own.device = device_name(host, rank % ranks_per_node);
     own.coordinates = plan.mesh.coordinates(rank);
     own.groups = groups_of(recipe, rank);
     own.stages = stages_of(recipe.parallel, plan.mesh.coordinate(rank, Axis::kPipeline));
@@ -163,6 +167,8 @@ std::string to_text(const MeshPlan& plan) {
     axes.push_back(axis);
     rows[0].emplace_back(name_of(axis));
   }
+  const bool on_devices = plan.ranks.front().device != "cpu";
+  if (on_devices) rows[0].emplace_back("device");
   for (const char* title : {"holds", "parameters", "kept", "updated", "talks to"}) {
     rows[0].emplace_back(title);
   }
@@ -172,6 +178,7 @@ std::string to_text(const MeshPlan& plan) {
     for (const Axis axis : axes) {
       row.push_back(std::to_string(rank.coordinates[static_cast<std::size_t>(axis)]));
     }
+    if (on_devices) row.push_back(rank.device);
     row.push_back(units_text(rank.units));
     for (const std::int64_t count : {rank.parameters, rank.kept, rank.updated}) {
       row.push_back(format_count(static_cast<double>(count)));
@@ -184,12 +191,14 @@ std::string to_text(const MeshPlan& plan) {
 std::string to_json(const MeshPlan& plan) {
   Json json;
   json["world_size"] = plan.mesh.size();
-  for (const Axis axis : kAxes) json["mesh"][std::string(name_of(axis))] = plan.mesh.size(axis);
+  for (const Axis axis : axes_of(plan.mesh))
+    json["mesh"][std::string(name_of(axis))] = plan.mesh.size(axis);
   json["parameters"] = plan.parameters;
   for (const RankPlan& rank : plan.ranks) {
     Json own;
     own["rank"] = rank.rank;
-    for (const Axis axis : kAxes) {
+    own["device"] = rank.device;
+    for (const Axis axis : axes_of(plan.mesh)) {
       own["coordinates"][std::string(name_of(axis))] =
           rank.coordinates[static_cast<std::size_t>(axis)];
     }

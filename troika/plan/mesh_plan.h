@@ -14,6 +14,7 @@ namespace troika {
 
 struct RankPlan {
   int rank = 0;
+  std::string device;  // that it takes: "cuda:0", "cpu"
   Coordinates coordinates{};
   std::vector<int> stages;         // of the pipeline
   std::vector<std::string> units;  // "embedding", "layer 0", ..., "head"
@@ -29,10 +30,11 @@ struct MeshPlan {
   std::vector<RankPlan> ranks;
 };
 
-// Plans the mesh of a resolved `recipe`.
-[[nodiscard]] MeshPlan plan_mesh(const Recipe& recipe);
+// Plans the mesh of a resolved `recipe`, with `ranks_per_node` neighbouring ranks on each host.
+// Each rank takes the device of its local rank, on this machine or another.
+[[nodiscard]] MeshPlan plan_mesh(const Recipe& recipe, int ranks_per_node);
 
-// Returns a table with a line a rank.
+// Returns a table with a line a rank; it names devices where they are not the CPU.
 [[nodiscard]] std::string to_text(const MeshPlan& plan);
 // Returns one line.
 [[nodiscard]] std::string to_json(const MeshPlan& plan);

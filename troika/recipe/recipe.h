@@ -3,12 +3,15 @@
 // describes every key; recipe_file.h reads and writes it.
 #pragma once
 
+#include <troika/checkpoint/encryption.h>
 #include <troika/comm/options.h>
+#include <troika/compress/kind.h>
 #include <troika/config/schema.h>
 #include <troika/data/kind.h>
 #include <troika/models/kind.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/options.h>
+#include <troika/sync/kind.h>
 
 #include <cstdint>
 #include <optional>
@@ -28,6 +31,10 @@ std::span<const std::string_view> names_of<OnNonFinite>();
 template <>
 std::span<const std::string_view> names_of<Offload>();
 
+// The word of [checkpoint] folder for the folder of the run.
+inline constexpr const char* kRunFolder = "none";
+inline constexpr const char* kNoMirror = "none";
+
 // Words of [train] best_metric that are no metric's.
 inline constexpr const char* kNoMetric = "none";
 inline constexpr const char* kLossMetric = "loss";
@@ -45,6 +52,8 @@ struct TrainOptions {
   std::string best_metric = kNoMetric;
   std::int64_t early_stop_patience = 0;
   bool deterministic = false;
+  bool tf32 = false;
+  bool cudnn_benchmark = false;
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
 
   bool operator==(const TrainOptions&) const = default;
@@ -62,16 +71,39 @@ struct ParallelOptions {
   std::int64_t virtual_stages = 1;
   std::vector<std::int64_t> stage_units;  // by stage; empty: cut by cost
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::kNone;
+  // No key: set by resolve_recipe(), from [sync]. The other axes are those of one island.
+  std::int64_t islands = 1;
 
   bool operator==(const ParallelOptions&) const = default;
 };
 
 struct CheckpointOptions {
-  std::int64_t every_steps = 100;
+  std::int64_t every_steps = 0;
+  double every_minutes = 10;
   std::int64_t keep = 3;
+  std::int64_t keep_best = 0;
+  std::string folder = kRunFolder;
+  std::string mirror = kNoMirror;
+  std::string key = kNoKey;
+  std::int64_t staging_bytes = 0;
   double timeout_seconds = 1800;
 
   bool operator==(const CheckpointOptions&) const = default;
+};
+
+struct ElasticOptions {
+  std::int64_t max_restarts = 0;
+  std::int64_t min_data = 0;
+
+  bool operator==(const ElasticOptions&) const = default;
+};
+
+// Options of connections between processes that pass requests (kind = "server").
+struct SecurityOptions {
+  bool tls = false;
+  std::string certificate = "none", key = "none", authority = "none";  // paths of PEM files
+
+  bool operator==(const SecurityOptions&) const = default;
 };
 
 struct ObserveOptions {
@@ -84,6 +116,10 @@ struct ObserveOptions {
 
 struct DebugOptions {
   std::vector<std::int64_t> dump_steps;
+  bool ledger = false;
+  std::vector<std::int64_t> slow_workers;  // of servers, by place from 0
+  double slow_times = 1;                   // as long as others over a pass
+  double sample_seconds = 0;               // that each sample of a pass waits for
 
   bool operator==(const DebugOptions&) const = default;
 };
@@ -98,7 +134,11 @@ struct Recipe {
   OptimizerOptions optimizer;
   ParallelOptions parallel;
   CommOptions comm;
+  Chosen<SyncKind> sync;
+  Chosen<CompressKind> compress;
   CheckpointOptions checkpoint;
+  ElasticOptions elastic;
+  SecurityOptions security;
   ObserveOptions observe;
   DebugOptions debug;
 

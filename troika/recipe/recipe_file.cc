@@ -8,22 +8,12 @@
 namespace troika {
 namespace {
 
-std::vector<std::string> checkpoint_warning(const ReadReport& source) {
-  for (const std::string_view name : {"checkpoint.every_steps", "checkpoint.keep"}) {
-    if (!source.origins.has(name)) continue;
-    return {source.origins.where({std::string(name)}) + ": " + std::string(name) +
-            " has no effect yet: the model is saved once, at the end of the run"};
-  }
-  return {};
-}
-
 std::string code(std::string_view text) {
   return "`" + std::string(text) + "`";
 }
 
 std::string not_yet() {
-  std::string text =
-      "\n## Refused until they exist\n\n| key | refused | write instead |\n|---|---|---|\n";
+  std::string text = "\n## Refused\n\n| key | refused | write instead |\n|---|---|---|\n";
   for (const Refusal& refusal : refusals()) {
     text += "| " + code(refusal.key) + " | " + std::string(refusal.when) + " | " +
             code(refusal.instead) + " |\n";
@@ -38,10 +28,10 @@ LoadedRecipe parse_recipe(std::string_view text, std::string_view source_name,
                           EngineUse engine) {
   LoadedRecipe loaded;
   ReadReport source = read_document(recipe_schema(), &loaded.recipe, text, source_name, overrides);
+  close_sizes(loaded.recipe, source.origins);
   validate(loaded.recipe, source.origins, ranks);
   refuse_unsupported(loaded.recipe, source.origins, engine);
 
-  loaded.warnings = checkpoint_warning(source);
   loaded.origins = std::move(source.origins);
   const auto add = [&](std::vector<std::string> warnings) {
     for (std::string& warning : warnings) loaded.warnings.push_back(std::move(warning));

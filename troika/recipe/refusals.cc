@@ -11,8 +11,10 @@ namespace {
 constexpr auto kRefusals = std::to_array<Refusal>({
     {"parallel.context", "above 1", "context parallelism does not exist yet", "context = 1",
      [](const Recipe& r) { return r.parallel.context > 1; }},
-    {"comm.engine", "\"nccl\"", "it carries tensors of GPUs, and train.device is \"cpu\"", "engine = \"auto\"",
+    {"comm.engine", "\"nccl\", with `train.device = \"cpu\"`", "it carries tensors of GPUs, and train.device is \"cpu\"", "engine = \"auto\"",
      [](const Recipe& r) { return r.train.device == "cpu" && !traits_of_engine(r.comm.engine).carries_host_memory(); }},
+    {"train.cudnn_benchmark", "true, with `deterministic = true`", "the fastest algorithm may be another one in each run, and deterministic = true", "cudnn_benchmark = false",
+     [](const Recipe& r) { return r.train.cudnn_benchmark && r.train.deterministic; }},
     {"comm.engine", "\"fake\"", "it exchanges nothing, and is for troika train --dry-run", "engine = \"auto\"",
      [](const Recipe& r) { return !traits_of_engine(r.comm.engine).exchanges(); }},
 });

@@ -257,7 +257,15 @@ int resolve_data_axis(const Recipe& recipe, int world_size, const Origins& origi
                      ", which does not divide " + plural(world_size, "rank"),
                  nearest_to(parallel, world_size));
   }
-  if (parallel.data && *parallel.data != data) {
+  const std::int64_t fewest = recipe.elastic.min_data;
+  if (data < fewest) {
+    origins.fail({"elastic.min_data"},
+                 "min_data = " + std::to_string(fewest) + ": " + plural(world_size, "rank") +
+                     " make a data axis of " + std::to_string(data),
+                 "start with --ranks " + std::to_string(fewest * others) + " or more");
+  }
+  const bool may_be_fewer = fewest > 0 && parallel.data && data < *parallel.data;
+  if (parallel.data && *parallel.data != data && !may_be_fewer) {
     origins.fail({"parallel.data"},
                  "data = " + std::to_string(*parallel.data) +
                      ": data x tensor x pipeline x context is " +
@@ -307,16 +315,56 @@ void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks)
   check_batch(recipe, static_cast<int>(*parallel.data), origins);
 }
 
-void check_paths(const Recipe& recipe, const Origins& origins) {
-  recipe.data.kind().check_ready(recipe.data.options(), origins);
+void close_sizes(Recipe& recipe, const Origins& origins) {
+  ModelOptions& model = recipe.model;
+  if (!model.kind().has_open_sizes(model.options(), origins)) return;
+  const std::optional<SampleSpec> sample =
+      recipe.data.kind().describe(recipe.data.options(), traits_of(model).sample, origins);
+  model.kind().close_sizes(model.options(), sample ? &*sample : nullptr, origins);
 }
 
-Recipe resolve_recipe(const Recipe& recipe, int world_size, const Origins& origins) {
+void check_paths(const Recipe& recipe, const Origins& origins) {
+  recipe.data.kind().check_ready(recipe.data.options(), origins);
+  recipe.model.kind().check_ready(recipe.model.options(), recipe.model.loss, origins);
+}
+
+int resolve_islands(const Recipe& recipe, int world_size, int host_ranks, const Origins& origins) {
+  const std::int64_t island =
+      recipe.sync.kind().island(recipe.sync.options(), host_ranks > 0 ? host_ranks : world_size);
+  if (island == 0 || world_size == 1) return 1;
+  const std::string kind = "kind = \"" + std::string(recipe.sync.name()) + "\": ";
+  if (island >= world_size) {
+    origins.fail({"sync.island", "sync.kind"},
+                 kind + plural(world_size, "rank") + " are one island of " +
+                     std::to_string(island) + ", which has none to exchange with",
+                 "write island = 1 where each rank is to be one, or start more hosts");
+  }
+  if (world_size % island != 0) {
+    origins.fail(
+        {"sync.island"},
+        "island = " + std::to_string(island) + " does not divide " + plural(world_size, "rank"),
+        "start with --ranks " + std::to_string(world_size / island * island));
+  }
+  return static_cast<int>(world_size / island);
+}
+
+Recipe resolve_recipe(const Recipe& recipe, int world_size, const Origins& origins,
+                      int host_ranks) {
   check_paths(recipe, origins);
-  check_split(recipe, origins, world_size);
-  const int data_ranks = resolve_data_axis(recipe, world_size, origins);
-  check_batch(recipe, data_ranks, origins);
+  const int islands = resolve_islands(recipe, world_size, host_ranks, origins);
+  if (islands > 1 && recipe.train.precision == Precision::kFloat16) {
+    origins.fail(
+        {"train.precision", "sync.kind"},
+        "precision = \"fp16\": its loss scale is one for all ranks, and islands skip steps "
+        "on their own",
+        "write precision = \"bf16\"");
+  }
+  const int island = world_size / islands;
+  check_split(recipe, origins, island);
+  const int data_ranks = resolve_data_axis(recipe, island, origins);
+  check_batch(recipe, data_ranks * islands, origins);
   Recipe resolved = recipe;
+  resolved.parallel.islands = islands;
   resolved.parallel.data = data_ranks;
   check_shards(resolved.parallel, origins);
   return resolved;

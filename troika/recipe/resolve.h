@@ -17,8 +17,14 @@ using KnownRanks = std::optional<std::int64_t>;
 // past the largest int.
 [[nodiscard]] int smallest_world(const Recipe& recipe);
 
-// Returns the size of the data axis in a world of `world_size` ranks. Throws UsageError when the
-// axes and the number of ranks do not fit, naming the nearest that do.
+// Returns the number of islands that [sync] makes of `world_size` ranks, of which `host_ranks`
+// share a host. Throws UsageError where they do not fit.
+[[nodiscard]] int resolve_islands(const Recipe& recipe, int world_size, int host_ranks,
+                                  const Origins& origins = Origins());
+
+// Returns the size of the data axis in a world of `world_size` ranks. With elastic.min_data it may
+// be smaller than parallel.data. Throws UsageError when the axes and the number of ranks do not
+// fit, naming the nearest that do.
 [[nodiscard]] int resolve_data_axis(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins());
 
@@ -40,11 +46,16 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = 
 // refuses shards that do not divide it or a smaller batch.
 void check_split(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 
+// Sets the sizes of the model that were left out from what the data say. Reads from their files.
+// Throws UsageError naming a size that nothing says, and DataError.
+void close_sizes(Recipe& recipe, const Origins& origins = Origins());
+
 // Throws UsageError when the data has no paths to read from.
 void check_paths(const Recipe& recipe, const Origins& origins = Origins());
 
-// Returns the recipe of a run of `world_size` ranks: all checks made, and the data axis a number.
+// Returns the recipe of a run of `world_size` ranks, of which `host_ranks` share a host (0: all):
+// all checks made, and the islands and the data axis numbers.
 [[nodiscard]] Recipe resolve_recipe(const Recipe& recipe, int world_size,
-                                    const Origins& origins = Origins());
+                                    const Origins& origins = Origins(), int host_ranks = 0);
 
 }  // namespace troika

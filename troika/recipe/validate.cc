@@ -4,6 +4,7 @@
 #include <troika/loss/metric.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/validate.h>
+#include <troika/storage/object_store.h>
 
 #include <algorithm>
 #include <cmath>
@@ -77,6 +78,39 @@ void check_metrics(const Recipe& recipe, const Origins& origins) {
   }
 }
 
+void check_keep_best(const Recipe& recipe, const Origins& origins) {
+  if (recipe.checkpoint.keep_best == 0) return;
+  if (recipe.train.evaluate_every_steps == 0) {
+    origins.fail({"checkpoint.keep_best", "train.evaluate_every_steps"},
+                 "keep_best needs evaluations, and evaluate_every_steps is 0",
+                 "write evaluate_every_steps = 50");
+  }
+  if (recipe.data.kind().max_held_out_samples(recipe.data.options()) == 0) {
+    origins.fail({"checkpoint.keep_best", "data.held_out_fraction"},
+                 "keep_best needs held-out samples, and held_out_fraction is 0",
+                 "write held_out_fraction = 0.01");
+  }
+}
+
+void check_mirror(const Recipe& recipe, const Origins& origins) {
+  const std::string& mirror = recipe.checkpoint.mirror;
+  if (mirror == kNoMirror) return;
+  if (is_remote(recipe.checkpoint.folder)) {
+    origins.fail({"checkpoint.mirror", "checkpoint.folder"},
+                 "mirror: checkpoint.folder is in a store already", "leave mirror out");
+  }
+  if (is_remote(mirror)) return;
+  origins.fail({"checkpoint.mirror"}, "mirror: " + quote(mirror) + " is no URL",
+               "write one, such as \"s3://bucket/runs\"; checkpoint.folder takes a path");
+}
+
+void check_key(const Recipe& recipe, const Origins& origins) {
+  const std::string& key = recipe.checkpoint.key;
+  if (key == kNoKey || EncryptionKey::is_source(key)) return;
+  origins.fail({"checkpoint.key"}, "key: expected where a key lies, not the key",
+               "write \"env:NAME\" for an environment variable, or \"file:/PATH\"");
+}
+
 void check_observe(const Recipe& recipe, const Origins& origins) {
   const auto& trace = recipe.observe.trace_steps;
   if (trace.empty()) return;
@@ -92,12 +126,18 @@ void validate(const Recipe& recipe, const Origins& origins, KnownRanks ranks) {
   check_values(recipe_schema(), &recipe, origins);
   check_name(recipe, origins);
   check_loss(recipe.model, origins);
+  check_initial_values(recipe.model.from, origins);
   recipe.data.kind().check_model(recipe.data.options(), traits_of(recipe.model).sample,
                                  recipe.model.name(), origins);
   check_totals(recipe, origins);
   check_device(recipe, origins);
   check_metrics(recipe, origins);
+  check_keep_best(recipe, origins);
+  check_mirror(recipe, origins);
+  check_key(recipe, origins);
   check_observe(recipe, origins);
+  check_servers(recipe, origins);
+  check_compression(recipe, origins);
   check_split(recipe, origins, ranks);
 }
 

@@ -8,6 +8,11 @@
 
 namespace troika {
 
+// Throws UsageError where what is compressed, or who exchanges it, leaves no room for it.
+void check_compression(const Recipe& recipe, const Origins& origins);
+// Throws UsageError for what does not go with parameters on servers.
+void check_servers(const Recipe& recipe, const Origins& origins);
+
 // Throws UsageError naming place, key and the values that work, with `ranks` where they are known.
 void validate(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 

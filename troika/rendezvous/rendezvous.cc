@@ -166,6 +166,10 @@ void locate(World& world, const std::vector<Member>& members) {
 
 }  // namespace
 
+Store open_job_store(const World& world, const Deadline& deadline) {
+  return open_store(world, deadline).with_prefix(key_prefix(world.job));
+}
+
 Rendezvous::Rendezvous(World world, std::optional<Store> store)
     : world_(std::move(world)), store_(std::move(store)) {}
 
@@ -176,7 +180,7 @@ Rendezvous Rendezvous::join(World world, const Agreement& agreement, const Deadl
     locate(alone.world_, alone.members_);
     return alone;
   }
-  Store store = open_store(world, deadline).with_prefix(key_prefix(world.job));
+  Store store = open_job_store(world, deadline);
   Rendezvous rendezvous(std::move(world), std::move(store));
   rendezvous.announce(agreement);
   rendezvous.wait_for_members(agreement, deadline);

@@ -29,6 +29,10 @@ struct Agreement {
   std::string hint = "start all ranks with the same recipe file and the same --set";
 };
 
+// Opens the store of a job, whose keys have its prefix: keeps it, where that is for this rank to
+// do. Throws RendezvousError as join() does. For processes of a job that do not all meet.
+[[nodiscard]] Store open_job_store(const World& world, const Deadline& deadline);
+
 class Rendezvous {
  public:
   // Collective. Opens the store (a world of one needs none), announces this rank and waits for the

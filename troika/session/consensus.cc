@@ -64,4 +64,15 @@ std::optional<Difference> find_difference(const Session& session, std::string_vi
   return difference;
 }
 
+void agree_on_kind(const Session& session, at::Device device) {
+  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  const std::vector<std::string> all = session.gather(kind, "kinds of devices");
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UsageError(
+        "rank 0 computes on " + all[0] + ", and rank " + std::to_string(rank) + " on " + all[rank],
+        "start as many ranks a host as it has GPUs, or set train.device = \"cpu\"");
+  }
+}
+
 }  // namespace troika

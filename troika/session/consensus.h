@@ -59,4 +59,8 @@ struct Difference {
                                                         std::string_view own,
                                                         std::string_view label);
 
+// Throws UsageError on every rank where the ranks' devices are of two kinds. They send each other
+// tensors, all of one kind of memory. Collective.
+void agree_on_kind(const Session& session, at::Device device);
+
 }  // namespace troika

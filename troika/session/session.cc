@@ -16,6 +16,7 @@
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/store_watch.h>
 #include <troika/session/consensus.h>
+#include <troika/session/host_place.h>
 #include <troika/session/session.h>
 
 #include <ATen/ATen.h>
@@ -108,6 +109,11 @@ Seconds timeout_of(const SessionOptions& options) {
                    " is no number of seconds in (0, 10000000]");
 }
 
+// Before what else a program does with LibTorch, which asks once what devices there are.
+void load_devices(const SessionOptions& options) {
+  if (options.device != "cpu") static_cast<void>(load_device_plugin());
+}
+
 // As of Replica::weigh().
 void check_count(double count) {
   if (count >= 0 && count <= std::numeric_limits<double>::max()) return;
@@ -115,6 +121,13 @@ void check_count(double count) {
 }
 
 }  // namespace
+
+HostPlace place_of(const World& world, const Environment& environment) {
+  const bool own = environment.has("SLURM_GPUS_PER_TASK") ||
+                   environment.text_or("SLURM_TRES_PER_TASK", "").find("gpu") != std::string::npos;
+  if (!world.located()) return {0, 1, own};
+  return {world.local_rank, world.local_size, own};
+}
 
 struct Session::State {
   Seconds timeout{60};
@@ -129,14 +142,14 @@ struct Session::State {
 };
 
 Session Session::from_environment(const SessionOptions& options) {
-  // Before what else a program does with LibTorch, which asks once what devices there are.
-  if (options.device != "cpu") static_cast<void>(load_device_plugin());
+  load_devices(options);
   const Environment environment = Environment::of_process();
   const std::optional<World> world = world_from_environment(environment);
   return join(world ? *world : single_process_world(environment), options);
 }
 
 Session Session::join(World world, const SessionOptions& options) {
+  load_devices(options);
   check_timeouts(options);
   const Deadline deadline = Deadline::in(options.rendezvous_timeout);
   const int rank = world.rank;
@@ -189,15 +202,14 @@ Session Session::on(Group world, Seconds timeout) {
 }
 
 at::Device Session::device() const {
-  HostPlace place;
-  if (state_->rendezvous) {
-    const World& world = state_->rendezvous->world();
-    const Environment environment = Environment::of_process();
-    const bool own =
-        environment.has("SLURM_GPUS_PER_TASK") || environment.has("SLURM_TRES_PER_TASK");
-    place = {world.local_rank, world.local_size, own};
-  }
-  return choose_device(state_->device, place, "device");
+  return device_for(state_->device, "device");
+}
+
+at::Device Session::device_for(std::string_view word, const std::string& key) const {
+  const HostPlace place = state_->rendezvous
+                              ? place_of(state_->rendezvous->world(), Environment::of_process())
+                              : HostPlace{rank(), size()};
+  return choose_device(word, place, key);
 }
 
 int Session::rank() const {

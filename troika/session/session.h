@@ -41,7 +41,7 @@ struct SessionOptions {
   // where that is not set either.
   std::filesystem::path recorders = {};
   // The device of this rank, as choose_device() takes it (device/choose.h): "auto", "cpu", "cuda",
-  // "cuda:1". The ranks of a host take its devices in turn.
+  // "cuda:1". Each rank takes the device of its local rank.
   std::string device = "auto";
   // The trace that gets every operation; may be null.
   std::shared_ptr<Trace> trace = {};
@@ -80,6 +80,9 @@ class Session {
   // Returns the device of this rank, for module->to(session.device()): the CPU for a session on a
   // group. Throws UsageError where there is none as the options ask for.
   [[nodiscard]] at::Device device() const;
+  // Returns the device of this rank that `word` stands for, as choose_device() takes it. The ranks
+  // of a session on a group count as those of one host. Throws UsageError naming `key`.
+  [[nodiscard]] at::Device device_for(std::string_view word, const std::string& key) const;
   // Returns the time for one collective.
   [[nodiscard]] Seconds timeout() const;
   [[nodiscard]] Deadline deadline() const { return Deadline::in(timeout()); }

@@ -3,12 +3,20 @@
 #pragma once
 
 #include <troika/observe/metrics.h>
+#include <troika/param/state_dict.h>
 #include <troika/recipe/recipe.h>
 
 #include <cstdint>
 #include <optional>
 
 namespace troika {
+
+// Returns the figure of an evaluation that [train] best_metric names: the held-out loss where it is
+// "none" or "loss". Returns nullopt where there is none, or no number.
+[[nodiscard]] std::optional<double> figure_of(const Evaluation& evaluation,
+                                              const std::string& metric);
+// Returns whether more of it is better.
+[[nodiscard]] bool is_higher_better(const std::string& metric);
 
 class BestModel {
  public:
@@ -18,6 +26,10 @@ class BestModel {
   // Takes an evaluation; the same on every rank. Returns whether it is the best so far. An
   // evaluation without the figure, or with no number for it, is no gain.
   bool observe(std::int64_t step, const std::optional<Evaluation>& evaluation);
+  // Add what it knows to the numbers of a run's state ("best.step", "best.value",
+  // "best.without_gain"), and take it back.
+  void save(StateDict& state) const;
+  void load(const StateDict& state);
   // Returns whether the run ends because so many evaluations in a row have brought no gain.
   [[nodiscard]] bool gives_up() const { return patience_ > 0 && without_gain_ >= patience_; }
 
@@ -31,8 +43,6 @@ class BestModel {
   [[nodiscard]] std::int64_t evaluations_without_gain() const { return without_gain_; }
 
  private:
-  [[nodiscard]] std::optional<double> value_of(const Evaluation& evaluation) const;
-
   std::string metric_;
   std::int64_t patience_;
   bool higher_is_better_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troika/base/file.h>
+#include <troika/checkpoint/checkpoint_folder.h>
 #include <troika/recipe/recipe.h>
 #include <troika/rendezvous/rendezvous.h>
 
@@ -11,6 +12,8 @@
 
 namespace troika {
 
+class CheckpointMirror;
+
 // The treatment of a run that exists already.
 enum class Existing { kRefuseOthers, kOverwrite, kResume };
 
@@ -18,29 +21,46 @@ enum class Claim {
   kFresh,        // nothing is there
   kOverwritten,  // a run is to be cleared away, as asked
   kFinished,     // this very recipe has been trained: nothing to do
+  kResumed,      // it is to go on from a checkpoint; it may have been finished with fewer steps
+  kRestarted,    // it was begun and ended before its first checkpoint
 };
 
 // The right to write to a run's folder, during its lifetime. <run>/.lock is locked (flock), and
 // names host and process.
 class RunClaim {
  public:
-  // Decides, and changes only the lock. Throws UsageError when another recipe has the name, when
-  // the run is unfinished and has taken a step, when there is no checkpoint to resume from, or when
-  // another process holds the lock; StorageError.
+  // Decides, and changes only the lock. What is not there, and has copies in a mirror or
+  // checkpoints in a store, is fetched: the run's files, and the newest checkpoint. Throws
+  // UsageError when another recipe has the name, naming the keys that differ (recipe/changes.h:
+  // kResume takes some of them), when it would remove checkpoints without kOverwrite, when there is
+  // no checkpoint that kResume could go on from, or when another process holds the lock;
+  // StorageError.
   RunClaim(const Recipe& recipe, Existing existing);
 
   [[nodiscard]] Claim kind() const { return kind_; }
-  // Clears away the earlier run, once the new one of `ranks` ranks can begin. Removes only files
-  // that runs write, and no flight recorder of these ranks, which are running.
+  // Clears away the earlier run, once the new one of `ranks` ranks can begin; one that goes on is
+  // kept. Removes only files that runs write, and no flight recorder of these ranks, which are
+  // running.
   void clear(int ranks) const;
 
  private:
+  // Fetch what is not there.
+  void restore(const Recipe& recipe, Existing existing) const;
+  void restore_from_mirror(const CheckpointMirror& mirror) const;
+  void restore_run_files() const;
+  // Fetches them too where the run has gone on elsewhere meanwhile.
+  void catch_up() const;
   [[nodiscard]] Claim decide(const Recipe& recipe, Existing existing) const;
+  void remove_run() const;
 
   std::filesystem::path run_;
+  CheckpointFolder checkpoints_;
   UniqueFd lock_;
   Claim kind_;
 };
+
+// Returns the file that is locked as long as a run trains.
+[[nodiscard]] std::filesystem::path lock_path(const std::filesystem::path& run);
 
 // Collective: rank 0 claims the folder and keeps `claim`; every rank gets the result. Throws the
 // error of RunClaim on rank 0, and PeerError with the same reason on the others.

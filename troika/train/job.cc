@@ -3,6 +3,7 @@
 #include <troika/base/version.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/session/consensus.h>
 #include <troika/train/job.h>
 #include <troika/train/model_part.h>
 
@@ -50,17 +51,10 @@ Session connect(Rendezvous rendezvous, const Recipe& recipe, const std::filesyst
   return Session::connect(std::move(rendezvous), options);
 }
 
-// Collective. The ranks send each other tensors, all of one kind of memory.
-at::Device agreed_device(const Session& session) {
-  const at::Device device = session.device();
-  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
-  const std::vector<std::string> all = session.gather(kind, "kinds of devices");
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw UsageError(
-        "rank 0 computes on " + all[0] + ", and rank " + std::to_string(rank) + " on " + all[rank],
-        "start as many ranks a host as it has GPUs, or set train.device = \"cpu\"");
-  }
+// Collective.
+at::Device agreed_device(const Session& session, const std::string& word) {
+  const at::Device device = session.device_for(word, "train.device");
+  agree_on_kind(session, device);
   return device;
 }
 
@@ -103,9 +97,14 @@ bool has_uniform_placement(const Recipe& recipe, const std::vector<std::string>&
 
 Mesh mesh_of(const Recipe& recipe) {
   const ParallelOptions& parallel = recipe.parallel;
-  return Mesh(Coordinates{static_cast<int>(parallel.pipeline),
+  return Mesh(Coordinates{static_cast<int>(parallel.islands), static_cast<int>(parallel.pipeline),
                           static_cast<int>(parallel.data.value_or(1)),
                           static_cast<int>(parallel.context), static_cast<int>(parallel.tensor)});
+}
+
+int replica_of(const Mesh& mesh, int rank) {
+  return mesh.coordinate(rank, Axis::kIsland) * mesh.size(Axis::kData) +
+         mesh.coordinate(rank, Axis::kData);
 }
 
 GroupRanks groups_of(const Recipe& recipe, int rank) {
@@ -114,6 +113,9 @@ GroupRanks groups_of(const Recipe& recipe, int rank) {
   groups.data = mesh.ranks_along(rank, Axis::kData);
   groups.tensor = mesh.ranks_along(rank, Axis::kTensor);
   groups.pipeline = mesh.ranks_along(rank, Axis::kPipeline);
+  groups.islands = mesh.ranks_along(rank, Axis::kIsland);
+  const int of_island = mesh.size() / mesh.size(Axis::kIsland);
+  for (int i = 0; i < of_island; ++i) groups.island.push_back(rank / of_island * of_island + i);
 
   const auto data_rank = static_cast<std::size_t>(mesh.coordinate(rank, Axis::kData));
   const auto width = recipe.parallel.shard > 0 ? static_cast<std::size_t>(recipe.parallel.shard)
@@ -157,7 +159,7 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
       mesh_(mesh_of(recipe)),
       trace_(make_trace(recipe, rendezvous.world())),
       session_(connect(std::move(rendezvous), recipe, folder, trace_)),
-      device_(agreed_device(session_)) {
+      device_(agreed_device(session_, recipe.train.device)) {
   const GroupRanks groups = groups_of(recipe, rank());
   groups_.data = make_group("data", groups.data);
   groups_.tensor = make_group("tensor", groups.tensor);
@@ -169,6 +171,9 @@ Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::pat
       groups.replicate == groups.data ? groups_.data : make_group("data replica", groups.replicate);
   groups_.embedding = make_group("tied stages", groups.embedding);
   groups_.world = session_.world();
+  groups_.islands = make_group("islands", groups.islands);
+  // All are one island where replicas stay equal.
+  groups_.island = groups.islands.size() == 1 ? groups_.world : make_group("island", groups.island);
 }
 
 Group Job::make_group(std::string_view axis, const std::vector<int>& ranks) const {

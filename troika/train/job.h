@@ -9,12 +9,14 @@
 #include <troika/observe/trace.h>
 #include <troika/recipe/recipe.h>
 #include <troika/rendezvous/rendezvous.h>
+#include <troika/session/consensus.h>
 #include <troika/session/session.h>
 #include <troika/train/trainer_context.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,7 @@ class Job {
   [[nodiscard]] const Group& shard() const { return groups_.shard; }
   [[nodiscard]] const Group& replicate() const { return groups_.replicate; }
   [[nodiscard]] const Group& embedding() const { return groups_.embedding; }
+  [[nodiscard]] const Group& islands() const { return groups_.islands; }
   // Returns the context for a trainer; this must outlive the trainer.
   [[nodiscard]] TrainerContext context() const;
   [[nodiscard]] Trace& trace() const { return *trace_; }
@@ -61,6 +64,11 @@ class Job {
     return session_.gather(text, label);
   }
   [[nodiscard]] std::vector<std::int64_t> gather(std::int64_t value, const Call& call) const;
+  // Collective: throws the same error on every rank where any of them has a failure
+  // (session/consensus.h).
+  void throw_on_all_ranks(const std::optional<Failure>& own, std::string_view label) const {
+    troika::throw_on_all_ranks(session_, own, label, NameRanks::kUnlessAll);
+  }
   // Tells the other ranks why this rank has failed, in any group they wait in. Any thread may call
   // it.
   void abort(const Error& error) const;
@@ -81,10 +89,13 @@ class Job {
 // Returns the mesh of a resolved recipe.
 [[nodiscard]] Mesh mesh_of(const Recipe& recipe);
 
+// Returns the place of a rank among those that share out the samples: data axes, island by island.
+[[nodiscard]] int replica_of(const Mesh& mesh, int rank);
+
 // World ranks of the groups that a rank of a resolved recipe's job is in, ascending. A group has
 // one rank where its axis has no other.
 struct GroupRanks {
-  std::vector<int> data, tensor, pipeline, shard, replicate, embedding;
+  std::vector<int> data, tensor, pipeline, shard, replicate, embedding, island, islands;
 };
 // Returns true if the first and the last stage of the pipeline lie on different ranks and share a
 // tied weight.

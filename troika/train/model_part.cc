@@ -61,9 +61,13 @@ Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate) {
 }
 
 int most_microbatches(const Recipe& recipe, std::int64_t samples) {
-  const std::int64_t most = even_split(samples, 0, recipe.parallel.data.value_or(1)).count;
+  const std::int64_t most = even_split(samples, 0, replicas_of(recipe)).count;
   const std::int64_t size = recipe.train.micro_batch_size;
   return static_cast<int>((most + size - 1) / size);
+}
+
+std::int64_t replicas_of(const Recipe& recipe) {
+  return recipe.parallel.islands * recipe.parallel.data.value_or(1);
 }
 
 int microbatches_per_step(const Recipe& recipe) {
@@ -77,7 +81,8 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
                      .type = numeric_types(recipe.train.precision).compute,
                      .recompute = recompute_of(recipe.parallel.activation_checkpoint),
                      .data = std::move(placement.data),
-                     .timeout = placement.timeout};
+                     .timeout = placement.timeout,
+                     .on_device = placement.dry_run_of_device || !placement.device.is_cpu()};
   // Autograd keeps working weights, which ZeRO 3 takes away between the passes.
   if (recipe.parallel.zero_stage == 3) layout.recompute = Recompute::kUnits;
   Model model = build_model(recipe.model, static_cast<std::uint64_t>(recipe.seed), layout);

@@ -23,6 +23,7 @@ struct ModelPlacement {
   Group data = {};
   Seconds timeout = Seconds(60);
   at::Device device = at::kCPU;
+  bool dry_run_of_device = false;  // tensors have shapes alone, and stand for a device's
 };
 
 class ModelPart {
@@ -80,5 +81,7 @@ class ModelPart {
 [[nodiscard]] int most_microbatches(const Recipe& recipe, std::int64_t samples);
 // Returns the most microbatches that any rank has in a step.
 [[nodiscard]] int microbatches_per_step(const Recipe& recipe);
+// Returns the ranks that share out the samples of a step: the data axes of all islands.
+[[nodiscard]] std::int64_t replicas_of(const Recipe& recipe);
 
 }  // namespace troika

@@ -1,16 +1,24 @@
 #include <c10/core/ScalarType.h>
 #include <troika/base/error.h>
-#include <troika/observe/machine.h>
+#include <troika/device/facts.h>
 #include <troika/train/precision.h>
 
 #include <cmath>
 
 namespace troika {
 
-Precision resolve_precision(Precision precision) {
+Precision resolve_precision(Precision precision, at::Device device) {
   if (precision != Precision::kAuto) return precision;
-  const MachineFacts machine = machine_facts();
-  return machine.amx_bf16 || machine.avx512_bf16 ? Precision::kBFloat16 : Precision::kFloat32;
+  return multiplies_bf16(device) ? Precision::kBFloat16 : Precision::kFloat32;
+}
+
+Precision resolve_precision(const TrainOptions& train, HostPlace place) {
+  if (train.precision != Precision::kAuto) return train.precision;
+  try {
+    return resolve_precision(train.precision, choose_device(train.device, place, "train.device"));
+  } catch (const UsageError&) {  // whoever starts the run says what is missing
+    return Precision::kBFloat16;
+  }
 }
 
 NumericTypes numeric_types(Precision precision) {
@@ -27,6 +35,10 @@ NumericTypes numeric_types(Precision precision) {
       break;
   }
   throw InternalError("internal error: precision is not resolved");
+}
+
+NumericSettings numeric_settings(const TrainOptions& train) {
+  return {train.tf32, train.cudnn_benchmark, train.deterministic};
 }
 
 double loss_scale_for(Precision precision, double targets, double scale) {

@@ -1,25 +1,33 @@
 #include <torch/headeronly/version.h>
 #include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
 #include <troika/checkpoint/state_gatherer.h>
-#include <troika/device/out_of_memory.h>
+#include <troika/device/device_error.h>
+#include <troika/observe/jsonl_sink.h>
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/observe/resources.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/session/host_place.h>
+#include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
+#include <troika/train/checkpointer.h>
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
+#include <troika/train/initial_values.h>
 #include <troika/train/job.h>
+#include <troika/train/ledger.h>
 #include <troika/train/metric_reporter.h>
 #include <troika/train/precision.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/run_log.h>
 #include <troika/train/saved_model.h>
 #include <troika/train/stop_signals.h>
 #include <troika/train/summary.h>
@@ -39,13 +47,6 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::ranges::find(steps, step) != steps.end();
 }
 
-void log_claim(Claim claim, const std::string& folder) {
-  if (claim == Claim::kOverwritten) log_info("overwriting the run in " + folder);
-  if (claim == Claim::kFinished) {
-    log_info(folder + " is finished already; --overwrite trains it again");
-  }
-}
-
 // Measured before the model takes memory: the matrices are no part of what the run needs.
 double gemm_rate_of(const Recipe& recipe, at::Device device) {
   const double rate =
@@ -54,53 +55,68 @@ double gemm_rate_of(const Recipe& recipe, at::Device device) {
   return rate;
 }
 
+TrainerContext context_of(const Job& job, const RunOptions& options) {
+  TrainerContext context = job.context();
+  context.make_sync = options.make_sync;
+  return context;
+}
+
 // One rank's run after the rendezvous.
 class TrainingRun {
  public:
   // Collective. What was in the run's folder is cleared away (`claim`, on rank 0) once every rank
   // has its model and its data.
-  TrainingRun(const Recipe& recipe, Job& job, const RunOptions& options, const RunClaim* claim)
+  TrainingRun(const Recipe& recipe, Job& job, const RunOptions& options, Claim kind,
+              const RunClaim* claim)
       : recipe_(recipe),
         job_(job),
         stop_on_signals_(options.stop_on_signals),
+        may_change_(options.existing == Existing::kResume),
         best_(recipe.train),
+        best_checkpoints_(recipe),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
                               static_cast<std::uint64_t>(recipe.seed))),
         device_(job.context().device),
         gemm_rate_(gemm_rate_of(recipe, device_)),
-        trainer_(recipe, dataset_, job.context()),
+        trainer_(recipe, dataset_, context_of(job, options)),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
-               job.storage_timeout()) {
+               job.storage_timeout()),
+        checkpointer_(recipe, job, manifest_provenance(), best_checkpoints_) {
     agree_on_data();
+    if (recipe_.debug.ledger) ledger_.emplace(folder_, job_.rank());
     if (recipe_.train.best_metric != kNoMetric && dataset_->samples(Split::kHeldOut) == 0) {
       throw DataError("train.best_metric needs held-out samples, and the data have none",
                       "set data.held_out_fraction higher");
     }
+    const std::string carriers = carriers_text();
+    if (kind == Claim::kResumed) {
+      resume();
+    } else {
+      take_initial_values(recipe_.model.from, job_, trainer_);
+    }
     if (!is_rank_zero()) return;
     reporter_.emplace(recipe_, options.progress);
-    log_claim(claim->kind(), folder_.string());
+    log_claim(kind, folder_.string());
     claim->clear(job_.size());
     write_recipe(recipe_, provenance());
-    reporter_->open(recipe_, folder_);
+    reporter_->open(recipe_, folder_, trainer_.progress().step);
+    if (const std::string data = dataset_->description(); !data.empty()) {
+      write_file_atomically(data_path(folder_), data);
+    }
     for (const std::string& warning : dataset_->warnings()) log_warning(warning);
-    announce();
+    log_start(recipe_, job_, trainer_, *dataset_, carriers);
   }
 
   // The summary's JSON; nothing where a signal ended the run before its last step.
   std::optional<std::string> train() {
-    trainer_.set_gradient_hook([this](const StepBatch& batch, double scale) {
-      if (!contains(recipe_.debug.dump_steps, batch.step)) return;
-      const std::vector<NamedTensor> gradients = whole_gradients(scale);
-      if (is_rank_zero()) dump(batch, gradients);
-      wait_for_files("gradients dumped");
-    });
     std::optional<StopSignals> signals;
-    if (stop_on_signals_) {
-      signals.emplace();
-      trainer_.set_stop_query([&] { return signals->received(); });
-    }
-    const auto started = Clock::now();
+    if (stop_on_signals_) signals.emplace();
+    trainer_.set_note_query([&] {
+      return StepNotes{signals ? signals->received() : 0, checkpointer_.is_wanted(),
+                       checkpointer_.is_done()};
+    });
+    started_ = Clock::now();
     StepMetrics last;
     while (trainer_.progress().step < recipe_.train.steps && !is_interrupted() &&
            !best_.gives_up()) {
@@ -109,27 +125,72 @@ class TrainingRun {
     finish_trace();
     if (is_interrupted()) {
       save_interrupted();
+      trainer_.leave();
       return std::nullopt;
     }
-    const Seconds seconds = Clock::now() - started;
-    return finish(last, seconds);
+    const Seconds seconds = trained();
+    if (last.step > 0) {
+      checkpointer_.take_at_end(trainer_.progress().step, [&] { return state(); });
+    }
+    std::string summary = finish(last, seconds);
+    trainer_.leave();
+    return summary;
   }
 
   // After train(), where a signal ended it; the same on every rank.
-  [[nodiscard]] InterruptedError interruption() const {
-    const int signal = trainer_.stop_signal();
-    const std::string how = signal == SIGINT ? "" : " by SIG" + std::string(sigabbrev_np(signal));
-    return InterruptedError("interrupted" + how + " after step " +
-                                std::to_string(trainer_.progress().step) + " of " +
-                                std::to_string(recipe_.train.steps),
-                            "the model of that step is in " + model_path(folder_).string(), signal);
+  [[nodiscard]] std::exception_ptr interruption() const {
+    const int signal = trainer_.notes().stop_signal;
+    const bool is_ctrl_c = signal == SIGINT;
+    const std::string how = is_ctrl_c ? "" : " by SIG" + std::string(sigabbrev_np(signal));
+    const std::string what = "interrupted" + how + " after step " +
+                             std::to_string(trainer_.progress().step) + " of " +
+                             std::to_string(recipe_.train.steps);
+    const std::string hint = "the same command goes on from there";
+    if (is_ctrl_c) return std::make_exception_ptr(InterruptedError(what, hint, signal));
+    return std::make_exception_ptr(CheckpointedError(what, hint));
   }
 
  private:
   [[nodiscard]] bool is_rank_zero() const { return job_.rank() == 0; }
 
   [[nodiscard]] bool is_interrupted() const {
-    return trainer_.stop_signal() != 0 && trainer_.progress().step < recipe_.train.steps;
+    return trainer_.notes().stop_signal != 0 && trainer_.progress().step < recipe_.train.steps;
+  }
+
+  // Collective: goes on from the newest checkpoint.
+  void resume() {
+    const auto [state, provenance] = resume_newest(checkpoints_of(recipe_), job_, trainer_);
+    const std::int64_t step = trainer_.progress().step;
+    if (step > recipe_.train.steps) {
+      throw UsageError("train.steps = " + std::to_string(recipe_.train.steps) +
+                           ", and the newest checkpoint is of step " + std::to_string(step),
+                       "write more steps");
+    }
+    const auto data = provenance.find("data");
+    if (!may_change_ && data != provenance.end() && data->second != dataset_->fingerprint()) {
+      throw DataError("the data are not those that the run began with",
+                      "--resume goes on with them, --overwrite starts the run again");
+    }
+    best_.load(state);
+    best_checkpoints_.load(state);
+    seconds_before_ = Seconds(state.number("seconds"));
+    if (!is_rank_zero()) return;
+    log_info("going on from the checkpoint of step " + std::to_string(step) + " of " +
+             std::to_string(recipe_.train.steps));
+  }
+
+  // The time of training, with that before the run was resumed.
+  [[nodiscard]] Seconds trained() const {
+    return seconds_before_ + Seconds(Clock::now() - started_);
+  }
+
+  // Collective.
+  [[nodiscard]] StateDict state() {
+    StateDict state = trainer_.state();
+    best_.save(state);
+    best_checkpoints_.save(state);
+    state.set("seconds", trained().count());
+    return state;
   }
 
   // Checks that every rank reads the same data.
@@ -149,26 +210,48 @@ class TrainingRun {
     job_.world().barrier({label, job_.storage_deadline()}).wait();
   }
 
+  GradientHook gradient_hook() {
+    return [this](const StepBatch& batch, double scale) {
+      if (ledger_) ledger_->begin(batch);
+      if (!contains(recipe_.debug.dump_steps, batch.step)) return;
+      const std::vector<NamedTensor> gradients = whole_gradients(scale);
+      if (is_rank_zero()) dump(batch, gradients);
+      wait_for_files("gradients dumped");
+    };
+  }
+
   StepMetrics step() {
     const std::int64_t next = trainer_.progress().step + 1;
-    if (contains(recipe_.debug.dump_steps, next)) {
+    const bool dumps = contains(recipe_.debug.dump_steps, next);
+    trainer_.set_gradient_hook(dumps || ledger_ ? gradient_hook() : GradientHook());
+    if (dumps) {
+      trainer_.average_buffers();
       const std::vector<NamedTensor> parameters = whole_model();
       if (is_rank_zero()) dump_tensors(dump_folder(folder_, next), "parameters", parameters);
       wait_for_files("parameters dumped");
     }
     const ResourceUse before = resource_use();
     StepMetrics metrics = trainer_.step();
+    if (ledger_ && metrics.skipped.empty()) ledger_->commit();
     add_machine_figures(before, metrics);
     const std::int64_t every = recipe_.train.evaluate_every_steps;
-    if (every > 0 && (next % every == 0 || next == recipe_.train.steps) && !is_interrupted()) {
+    if (every > 0 && (next % every == 0 || next == recipe_.train.steps)) {
       metrics.evaluation = trainer_.evaluate();
+      if (const auto distance = trainer_.consensus_distance()) {
+        metrics.extras.push_back({"consensus_distance", *distance});
+      }
       if (best_.observe(next, metrics.evaluation)) save_best();
     }
+    StepNotes notes = trainer_.notes();
+    if (best_checkpoints_.observe(metrics.evaluation)) notes.wants_checkpoint = true;
     if (reporter_) reporter_->record(metrics);
     if (is_rank_zero() && !metrics.skipped.empty()) {
       log_warning("step " + std::to_string(next) + " was skipped: " + metrics.skipped);
     }
     if (job_.trace().complete() && !trace_written_) finish_trace();
+    if (next < recipe_.train.steps && !is_interrupted()) {
+      checkpointer_.after_step(next, notes, [&] { return state(); });
+    }
     return metrics;
   }
 
@@ -178,6 +261,12 @@ class TrainingRun {
                          static_cast<double>(recipe_.train.global_batch_size) /
                          metrics.step_seconds;
     metrics.extras.push_back({"memory_bytes", static_cast<double>(after.memory_bytes)});
+    if (!device_.is_cpu()) {
+      const TensorMemory memory = tensor_memory(device_);
+      metrics.extras.push_back({kDevicePeakBytes, static_cast<double>(memory.peak_bytes)});
+      metrics.extras.push_back(
+          {kDeviceReservedBytes, static_cast<double>(memory.peak_reserved_bytes)});
+    }
     metrics.extras.push_back({"cpu_utilisation", cpu_utilisation(before, after, cores_)});
     metrics.extras.push_back({"flops_per_second", flops});
     metrics.extras.push_back({"mfu", flops / (gemm_rate_ * job_.size())});
@@ -210,16 +299,26 @@ class TrainingRun {
     log_info("trace: " + (folder_ / "trace.json").string() + " (open it in ui.perfetto.dev)");
   }
 
+  // Collective: the metrics of the last step. Where no step was left, rank 0 has them in its file.
+  [[nodiscard]] std::string last_line(const StepMetrics& last) const {
+    if (last.step > 0) return to_json_line(last);
+    const std::string own = is_rank_zero() ? last_line_of(folder_ / "metrics.jsonl") : "";
+    return job_.gather(own, "metrics of the last step").front();
+  }
+
+  // `last` is empty where no step was left.
   std::string finish(const StepMetrics& last, Seconds seconds) {
     const std::int64_t kept = tensor_memory(device_).live_bytes;  // but for copies to save
     const std::vector<NamedTensor> model = whole_model();
-    const std::string json = summary_json(recipe_, job_, trainer_, last, seconds,
-                                          {kept, tensor_memory(device_).peak_bytes}, best_);
+    TensorMemory tensors = tensor_memory(device_);
+    tensors.live_bytes = kept;
+    const std::string json = summary_json(recipe_, job_, trainer_, last_line(last), seconds,
+                                          tensors, best_, checkpointer_.staging_bytes());
     if (is_rank_zero()) {
-      save_parameters(model_path(folder_), model);
+      save_model(model_path(folder_), model);
       reporter_->finish();
       write_file_atomically(summary_path(folder_), json + "\n");
-      log_result(last, seconds);
+      log_result(recipe_, trainer_, last, seconds, best_);
     }
     wait_for_files("end of the run");
     return json;
@@ -246,65 +345,48 @@ class TrainingRun {
     return whole_gradients_->gather(values, "gradients to rank 0");
   }
 
+  void save_model(const std::filesystem::path& path, const std::vector<NamedTensor>& model) const {
+    const std::optional<EncryptionKey> key = key_of(recipe_);
+    save_parameters(path, model, key);
+    // It would not be encrypted.
+    if (!key) recipe_.model.kind().save_beside(recipe_.model.options(), path, model);
+  }
+
   void save_best() {
     const std::vector<NamedTensor> model = whole_model();
-    if (is_rank_zero()) save_parameters(best_model_path(folder_), model);
+    if (is_rank_zero()) save_model(best_model_path(folder_), model);
     wait_for_files("best model saved");
   }
 
   // No summary: the run is not finished.
   void save_interrupted() {
+    checkpointer_.take_last(trainer_.progress().step, state());
     const std::vector<NamedTensor> model = whole_model();
     if (is_rank_zero()) {
       reporter_->finish();
       log_info("stopping after step " + std::to_string(trainer_.progress().step) +
-               ": saving the model");
-      save_parameters(model_path(folder_), model);
+               ": a checkpoint is there; saving the model");
+      save_model(model_path(folder_), model);
     }
     wait_for_files("model of the last step saved");
   }
 
-  void announce() const {
-    const DatasetFacts facts = dataset_->facts();
-    log_info(recipe_.name + ": " + format_count(parameter_count()) + " parameters, " +
-             job_.mesh().describe() + ", engine " + std::string(job_.world().engine_name()));
-    if (facts.documents > 0) {
-      log_info("data: " + format_count(static_cast<double>(facts.documents)) + " documents, " +
-               format_count(static_cast<double>(facts.tokens)) + " tokens, " +
-               std::to_string(facts.held_out_documents) + " documents held out");
+  // Collective: "engine shm", or "device cuda:0, engine nccl" with what carries a device's tensors.
+  [[nodiscard]] std::string carriers_text() const {
+    const std::string of_host(job_.world().engine_name());
+    if (device_.is_cpu()) return "engine " + of_host;
+    const std::string device = "device " + name_of(device_) + ", engine ";
+    for (const Group* group : {&job_.shard(), &job_.replicate(), &job_.tensor()}) {
+      if (group->size() > 1) return device + group->engine_name(device_);
     }
+    // Stages of a pipeline exchange through the host.
+    return device + of_host + (job_.size() > 1 ? ", staged" : "");
   }
 
-  [[nodiscard]] double parameter_count() const {
-    double count = 0;
-    for (const ParameterSpec& spec : trainer_.model().parameters()) {
-      count += static_cast<double>(spec.global_count());
-    }
-    return count;
-  }
-
-  void log_result(const StepMetrics& last, Seconds seconds) const {
-    std::string line = "done: loss " + format_fixed(last.loss, 4);
-    if (last.evaluation) {
-      const auto bits = last.evaluation->held_out_bits_per_byte;
-      line += bits ? ", held-out " + format_fixed(*bits, 3) + " bits per byte"
-                   : ", held-out loss " + format_fixed(last.evaluation->held_out_loss, 4);
-      for (const NamedValue& each : last.evaluation->metrics) {
-        line += ", " + each.name + " " + format_fixed(each.value, 4);
-      }
-    }
-    const auto tokens = static_cast<double>(trainer_.progress().tokens);
-    log_info(line + ", " + format_rate(tokens / seconds.count(), unit_of(recipe_)) + " over " +
-             format_duration(seconds.count()));
-    if (best_.gives_up()) {
-      log_info("stopped early: " + plural(best_.evaluations_without_gain(), "evaluation") +
-               " without a better " + best_.metric());
-    }
-    if (const auto& best = best_.best()) {
-      log_info("best " + best_.metric() + " " + format_fixed(best->value, 4) + " after step " +
-               std::to_string(best->step) + ": " + best_model_path(folder_).string());
-    }
-    log_info("run folder: " + folder_.string());
+  [[nodiscard]] Metadata manifest_provenance() const {
+    Metadata provenance;
+    for (const auto& [name, value] : this->provenance()) provenance[name] = value;
+    return provenance;
   }
 
   [[nodiscard]] Provenance provenance() const {
@@ -319,7 +401,9 @@ class TrainingRun {
   const Recipe& recipe_;
   Job& job_;
   bool stop_on_signals_;
+  bool may_change_;
   BestModel best_;
+  BestCheckpoints best_checkpoints_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
   at::Device device_;
@@ -327,6 +411,10 @@ class TrainingRun {
   Trainer trainer_;
   StateGatherer whole_;
   std::optional<StateGatherer> whole_gradients_;  // made by the first dump
+  Checkpointer checkpointer_;
+  std::optional<Ledger> ledger_;
+  Seconds seconds_before_{0};
+  Clock::time_point started_ = Clock::now();
   std::optional<MetricReporter> reporter_;
   double cores_ = usable_cores();
   bool trace_written_ = false;
@@ -341,15 +429,23 @@ std::string read_summary(const std::filesystem::path& run) {
 
 }  // namespace
 
-Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins) {
+Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins, HostPlace place) {
+  Recipe resolved = resolve_recipe(recipe, ranks, origins, place.size);
+  resolved.train.precision = resolve_precision(recipe.train, place);
+  return resolved;
+}
+
+Recipe resolve_for_run(const Recipe& recipe, int ranks, Precision automatic,
+                       const Origins& origins) {
   Recipe resolved = resolve_recipe(recipe, ranks, origins);
-  resolved.train.precision = resolve_precision(recipe.train.precision);
+  if (recipe.train.precision == Precision::kAuto) resolved.train.precision = automatic;
   return resolved;
 }
 
 RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
   count_tensor_memory(at::kCPU);
-  const Recipe recipe = resolve_for_run(loaded, world.size);
+  const Recipe recipe =
+      resolve_for_run(loaded, world.size, Origins(), place_of(world, Environment::of_process()));
   const std::filesystem::path folder = run_folder(recipe);
   Rendezvous rendezvous = join_rendezvous(world, recipe);
   std::optional<RunClaim> claim;
@@ -365,21 +461,29 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
     return report;
   }
   Job job(std::move(rendezvous), recipe, flight_folder(folder));
+  apply(numeric_settings(recipe.train), job.context().device);
   std::exception_ptr interruption;
   try {
-    TrainingRun run(recipe, job, options, claim ? &*claim : nullptr);
-    if (auto json = run.train()) {
-      report.json = std::move(*json);
-    } else {
-      interruption = std::make_exception_ptr(run.interruption());
+    TrainingRun run(recipe, job, options, kind, claim ? &*claim : nullptr);
+    try {
+      if (auto json = run.train()) {
+        report.json = std::move(*json);
+      } else {
+        interruption = run.interruption();
+      }
+    } catch (const c10::Error& error) {  // while the tensors are still there
+      if (const auto shown = device_error(error, job.context().device))
+        throw_failure(failure_of(*shown));
+      throw;
     }
   } catch (const Error& error) {
     job.abort(error);
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    const DeviceFacts facts = facts_of(job.context().device);
-    job.abort(out_of_memory(error, facts));
-    throw out_of_memory(error, facts);
+  } catch (const c10::Error& error) {
+    const auto shown = device_error(error, job.context().device);
+    if (!shown) throw;
+    job.abort(*shown);
+    throw_failure(failure_of(*shown));
   }
   job.leave();
   if (interruption) std::rethrow_exception(interruption);

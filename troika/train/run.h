@@ -2,11 +2,15 @@
 #pragma once
 
 #include <troika/config/origins.h>
+#include <troika/device/choose.h>
 #include <troika/observe/progress.h>
 #include <troika/recipe/recipe.h>
 #include <troika/rendezvous/world.h>
 #include <troika/train/claim.h>
+#include <troika/train/trainer_context.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 
 namespace troika {
@@ -14,9 +18,12 @@ namespace troika {
 struct RunOptions {
   Existing existing = Existing::kRefuseOthers;
   ProgressOptions progress;
-  // SIGINT, SIGTERM and SIGHUP to any rank end the run after the step that is under way, with the
-  // model of that step saved; run_training() then throws InterruptedError.
+  // SIGINT, SIGTERM, SIGHUP and SIGUSR1 to any rank end the run after the step that is under way,
+  // with a checkpoint of that step; run_training() then throws InterruptedError
+  // (SIGINT) or CheckpointedError.
   bool stop_on_signals = false;
+  // Takes the place of the recipe's sync: TrainerContext::make_sync.
+  std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync = {};
 };
 
 struct RunReport {
@@ -32,8 +39,13 @@ struct RunReport {
                                      const RunOptions& options);
 
 // Returns the recipe for `ranks` ranks on this machine: axes and precision fixed, paths and batch
-// checked. Errors name the places in `origins`.
+// checked. Errors name the places in `origins`. `place` is that of a rank on this host, whose
+// device the precision is for.
 [[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks,
+                                     const Origins& origins = Origins(), HostPlace place = {});
+
+// Returns the same for devices on which the precision "auto" is `automatic`, wherever they are.
+[[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks, Precision automatic,
                                      const Origins& origins = Origins());
 
 }  // namespace troika

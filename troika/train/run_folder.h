@@ -4,6 +4,8 @@
 #include <troika/recipe/recipe.h>
 
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,9 @@ namespace troika {
 // Returns the path of a run's recipe, with the provenance of its training. The file exists from the
 // run's start on.
 [[nodiscard]] std::filesystem::path recipe_path(const std::filesystem::path& run);
+// Returns the path of what the run's data say of themselves (Dataset::description); the file exists
+// where they do.
+[[nodiscard]] std::filesystem::path data_path(const std::filesystem::path& run);
 // Returns the folder of the ranks' flight recorders.
 [[nodiscard]] std::filesystem::path flight_folder(const std::filesystem::path& run);
 
@@ -25,7 +30,18 @@ namespace troika {
 void write_recipe(const Recipe& recipe,
                   const std::vector<std::pair<std::string, std::string>>& provenance);
 
-// Reads the recipe of a run, for commands. Throws DataError when `run` is no run folder.
-[[nodiscard]] Recipe recipe_of_run(const std::filesystem::path& run);
+// Returns when the lines of metrics.jsonl and the event files that have been written so far are on
+// disk. Throws StorageError.
+void sync_metrics(const std::filesystem::path& run);
+
+// Returns the key that checkpoint.key names, for writing, and remembers it for all that this
+// process reads (encryption.h). Throws UsageError where it cannot be read.
+[[nodiscard]] std::optional<EncryptionKey> key_of(const Recipe& recipe);
+
+// Reads the recipe of a run, for commands, with overrides as load_recipe() takes them, and
+// remembers its key, where that can be read: who needs it says so. Throws DataError when `run` is
+// no run folder.
+[[nodiscard]] Recipe recipe_of_run(const std::filesystem::path& run,
+                                   std::span<const std::string> overrides = {});
 
 }  // namespace troika

@@ -1,27 +1,40 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/checkpoint/safetensors.h>
 #include <troika/checkpoint/tensors.h>
+#include <troika/device/device.h>
+#include <troika/observe/log.h>
+#include <troika/param/shape_text.h>
+#include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
 
 #include <set>
-#include <sstream>
 
 namespace troika {
 namespace {
 
-std::string text_of(at::IntArrayRef shape) {
-  std::ostringstream text;
-  text << shape;
-  return text.str();
+const TensorEntry& entry_for(const SafetensorsFile& file, const NamedTensor& tensor) {
+  const TensorEntry& entry = file.at(tensor.name);
+  const std::string named = shown_path(file.path()) + ": tensor " + quote(tensor.name) + " is ";
+  if (tensor.tensor.is_floating_point() && !is_floating_point(entry.type)) {
+    throw DataError(named + "of type " + std::string(name_of(entry.type)),
+                    "parameters are F64, F32, BF16 or F16");
+  }
+  const at::IntArrayRef shape = entry.shape;
+  if (shape != tensor.tensor.sizes()) {
+    throw DataError(named + shape_text(shape) + ", the recipe's model has " +
+                    shape_text(tensor.tensor.sizes()));
+  }
+  return entry;
 }
 
 // A file of another model must not pass for this one.
-void refuse_surplus(const SafetensorsFile& file, const Arena& arena) {
-  if (file.entries().size() == arena.parameters().size()) return;
+void refuse_surplus(const SafetensorsFile& file, std::span<const NamedTensor> model) {
+  if (file.entries().size() == model.size()) return;
   std::set<std::string_view> known;
-  for (const auto& parameter : arena.parameters()) known.insert(parameter->spec().name);
+  for (const NamedTensor& each : model) known.insert(each.name);
   for (const TensorEntry& entry : file.entries()) {
     if (known.contains(entry.name)) continue;
     throw DataError(
@@ -36,49 +49,41 @@ std::filesystem::path model_path(const std::filesystem::path& run) {
   return run / "model.safetensors";
 }
 
+void warn_of_older_model(const std::filesystem::path& run) {
+  if (std::filesystem::exists(summary_path(run))) return;
+  log_warning("the run in " + shown_path(run) +
+              " is not finished: its model.safetensors is of where it was last stopped, and "
+              "checkpoints may be newer (`troika checkpoint export` takes the newest)");
+}
+
 std::filesystem::path best_model_path(const std::filesystem::path& run) {
   return run / "best.safetensors";
 }
 
-void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters) {
-  save_tensors(path, parameters, {{"format", "pt"}});
+void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters,
+                     const std::optional<EncryptionKey>& key) {
+  save_tensors(path, parameters, {{"format", "pt"}}, key);
 }
 
 void save_parameters(const std::filesystem::path& path, const Arena& arena) {
   std::vector<NamedTensor> tensors;
   for (const auto& parameter : arena.parameters()) {
-    tensors.push_back({parameter->spec().name, parameter->master()});
+    tensors.push_back({parameter->spec().name, to_host(parameter->master())});
   }
   save_parameters(path, tensors);
 }
 
 // All of it is checked before anything is taken in: a file that is refused leaves the model as it
 // was.
-void load_parameters(const std::filesystem::path& path, Arena& arena) {
+void load_parameters(const std::filesystem::path& path, Arena& arena,
+                     std::span<const NamedTensor> buffers) {
   const SafetensorsFile file(path);
-  for (const auto& parameter : arena.parameters()) {
-    const std::string& name = parameter->spec().name;
-    const TensorEntry& entry = file.at(name);
-    if (!is_floating_point(entry.type)) {
-      throw DataError(shown_path(path) + ": tensor " + quote(name) + " is of type " +
-                          std::string(name_of(entry.type)),
-                      "parameters are F64, F32, BF16 or F16");
-    }
-    const at::IntArrayRef shape = entry.shape;
-    if (shape != parameter->master().sizes()) {
-      throw DataError(shown_path(path) + ": tensor " + quote(name) + " is " + text_of(shape) +
-                      ", the recipe's model has " + text_of(parameter->master().sizes()));
-    }
-  }
-  refuse_surplus(file, arena);
-  for (const auto& parameter : arena.parameters()) {
-    parameter->master().copy_(load_tensor(file, file.at(parameter->spec().name)));
-  }
+  std::vector<NamedTensor> model(buffers.begin(), buffers.end());
+  for (const auto& each : arena.parameters()) model.push_back({each->spec().name, each->master()});
+  for (const NamedTensor& each : model) (void)entry_for(file, each);
+  refuse_surplus(file, model);
+  for (NamedTensor& each : model) each.tensor.copy_(load_tensor(file, file.at(each.name)));
   arena.publish();
-}
-
-void load_model(const std::filesystem::path& run, Arena& arena) {
-  load_parameters(model_path(run), arena);
 }
 
 }  // namespace troika

@@ -13,16 +13,20 @@ namespace troika {
 // Returns the path of the best model by [train] best_metric: <run>/best.safetensors.
 [[nodiscard]] std::filesystem::path best_model_path(const std::filesystem::path& run);
 
+// Warns where the run is not finished, and its model is not that of its newest checkpoint: it is of
+// where the run was last stopped.
+void warn_of_older_model(const std::filesystem::path& run);
+
 // Writes whole parameters to the file `path`. Throws StorageError; the earlier file then stays.
-void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters);
+void save_parameters(const std::filesystem::path& path, std::span<const NamedTensor> parameters,
+                     const std::optional<EncryptionKey>& key = {});
 // Writes the masters of an arena that holds a whole model.
 void save_parameters(const std::filesystem::path& path, const Arena& arena);
-// Fills the masters of `arena` from the file `path` and publishes them. Throws DataError naming the
-// file and the parameter that is missing, is of no floating-point type or has another shape, or a
-// tensor that is no parameter.
-void load_parameters(const std::filesystem::path& path, Arena& arena);
-
-// Fills the masters of `arena` likewise from the file of a run.
-void load_model(const std::filesystem::path& run, Arena& arena);
+// Fills the masters of `arena` from the file `path` and publishes them, and fills `buffers`, which
+// are those of the same model. Throws DataError naming the file and the tensor that is missing, has
+// another shape or, of a parameter, no floating-point type, or a tensor that the model does not
+// have; nothing has changed then.
+void load_parameters(const std::filesystem::path& path, Arena& arena,
+                     std::span<const NamedTensor> buffers = {});
 
 }  // namespace troika

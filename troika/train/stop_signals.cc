@@ -27,7 +27,7 @@ StopSignals::StopSignals() {
   check(!in_use.exchange(true), "signals are noted once at a time");
   first_signal = 0;
   signals = 0;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction before {};
     sigaction(number, nullptr, &before);
     if (before.sa_handler == SIG_IGN) continue;

@@ -7,9 +7,9 @@
 
 namespace troika {
 
-// While it lives, SIGINT, SIGTERM and SIGHUP are noted instead of ending this process; one that was
-// ignored before stays so (as under nohup). The third one ends it all the same: a rank may get two
-// of one Ctrl-C, from the terminal and from its launcher. At most one at a time.
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGUSR1 are noted instead of ending this process; one
+// that was ignored before stays so (as under nohup). The third one ends it all the same: a rank may
+// get two of one Ctrl-C, from the terminal and from its launcher. At most one at a time.
 class StopSignals {
  public:
   StopSignals();

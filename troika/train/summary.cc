@@ -1,4 +1,3 @@
-#include <troika/observe/jsonl_sink.h>
 #include <troika/observe/resources.h>
 #include <troika/recipe/resolve.h>
 #include <troika/train/run_folder.h>
@@ -18,10 +17,10 @@ using Json = nlohmann::ordered_json;
 }  // namespace
 
 std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& trainer,
-                         const StepMetrics& last, Seconds seconds, const TensorMemory& tensors,
-                         const BestModel& best) {
+                         const std::string& last, Seconds seconds, const TensorMemory& tensors,
+                         const BestModel& best, std::uint64_t staging_bytes) {
   const TrainProgress& state = trainer.progress();
-  Json summary = Json::parse(to_json_line(last));
+  Json summary = last.empty() ? Json::object() : Json::parse(last);
   summary["steps"] = state.step;
   summary["samples"] = state.samples_consumed;
   summary["updates"] = state.updates;
@@ -31,7 +30,8 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   }
   summary["run"] = run_folder(recipe).string();
   summary["world_size"] = job.size();
-  for (const Axis axis : kAxes) summary["mesh"][std::string(name_of(axis))] = job.mesh().size(axis);
+  for (const Axis axis : axes_of(job.mesh()))
+    summary["mesh"][std::string(name_of(axis))] = job.mesh().size(axis);
   // What each rank alone knows. Ranks come here as they have handed over their parameters, so they
   // wait as long for each other as that may take.
   const auto of_all_ranks = [&job](std::int64_t value, std::string_view what) {
@@ -41,7 +41,7 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
                                         "peak memory of all ranks");
   std::map<std::string, std::vector<std::int64_t>> input_bytes;  // by axis, by rank
   for (const Group* group : {&job.data(), &job.tensor(), &job.pipeline(), &job.shard(),
-                             &job.replicate(), &job.embedding()}) {
+                             &job.replicate(), &job.embedding(), &job.islands()}) {
     auto bytes =
         of_all_ranks(static_cast<std::int64_t>(group->input_bytes()), "input bytes of all ranks");
     const bool any = std::ranges::any_of(bytes, [](std::int64_t count) { return count > 0; });
@@ -49,6 +49,10 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
   }
   const auto peak_tensors = of_all_ranks(tensors.peak_bytes, "peak of tensors of all ranks");
   const auto kept_tensors = of_all_ranks(tensors.live_bytes, "tensors that all ranks keep");
+  const auto reserved =
+      of_all_ranks(tensors.peak_reserved_bytes, "peak of reserved memory of all ranks");
+  const auto staging =
+      of_all_ranks(static_cast<std::int64_t>(staging_bytes), "memory for checkpoints of all ranks");
   const auto virtual_stages = static_cast<double>(virtual_stages_per_rank(recipe.parallel));
   const auto peak_activations =
       of_all_ranks(trainer.peak_stage_activations(), "activations of all ranks");
@@ -65,6 +69,8 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
          {"peak_tensor_bytes", peak_tensors[rank]},
          {"kept_tensor_bytes", kept_tensors[rank]},
          {"peak_activations", static_cast<double>(peak_activations[rank]) / virtual_stages}});
+    if (reserved[rank] > 0) summary["ranks"].back()["peak_reserved_bytes"] = reserved[rank];
+    if (staging[rank] > 0) summary["ranks"].back()["checkpoint_staging_bytes"] = staging[rank];
     for (const auto& [axis, bytes] : input_bytes) {
       summary["ranks"].back()["input_bytes"][axis] = bytes[rank];
     }

@@ -77,11 +77,12 @@ void count_tensor_memory(at::DeviceType device) {
 TensorMemory tensor_memory(at::Device device) {
   if (is_counted_here(device)) {
     const MemoryCounter& counted = counter(device.type());
-    return {counted.live(), counted.peak()};
+    return {counted.live(), counted.peak(), 0};
   }
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak};
+  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak,
+          stats.reserved_bytes[kAll].peak};
 }
 
 void reset_peak(at::Device device) {

@@ -12,6 +12,8 @@ namespace troika {
 struct TensorMemory {
   std::int64_t live_bytes = 0;
   std::int64_t peak_bytes = 0;  // since counting began, or since reset_peak()
+  // The most that the allocator of a device had taken of its memory, since then; 0 on the host.
+  std::int64_t peak_reserved_bytes = 0;
 };
 
 // Starts to count tensors of `device`, kCPU or kMeta (which have sizes but no memory), until the

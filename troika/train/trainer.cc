@@ -2,14 +2,18 @@
 #include <troika/base/error.h>
 #include <troika/base/index_range.h>
 #include <troika/base/text.h>
+#include <troika/base/units.h>
+#include <troika/device/facts.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
+#include <troika/optim/shard_squares.h>
 #include <troika/recipe/resolve.h>
 #include <troika/train/precision.h>
 #include <troika/train/trainer.h>
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 namespace troika {
@@ -30,12 +34,46 @@ ModelPlacement placement_of(const Recipe& recipe, const TrainerContext& context)
   return placement;
 }
 
-LoaderOptions loader_options(const Recipe& recipe, const Group& data, at::Device device) {
+// Values and gradients lie on the device by now. What cannot be planned on tensors without memory
+// is refused here, before a step is begun in vain.
+void check_state_fits(const Recipe& recipe, const Arena& arena) {
+  if (arena.device().is_cpu() || arena.device().is_meta()) return;
+  const auto& kind = recipe.optimizer.kind;
+  std::int64_t needed = 0;
+  for (const LocalShard& shard : arena.local_shards()) {
+    needed += static_cast<std::int64_t>(shard.master.nbytes());
+  }
+  needed *= std::ssize(kind.kind().state_names(kind.options()));
+  const DeviceFacts facts = facts_of(arena.device());
+  const auto there = static_cast<std::int64_t>(facts.free_bytes) +
+                     static_cast<std::int64_t>(facts.allocator ? facts.allocator->cached : 0);
+  if (facts.total_bytes == 0 || needed <= there) return;
+  throw UsageError("out of memory: the state of " + std::string(kind.kind().name()) + " needs " +
+                       format_bytes(static_cast<std::uint64_t>(needed)) + " of " + facts.device +
+                       ", which has " + format_bytes(static_cast<std::uint64_t>(there)) +
+                       " left beside the model",
+                   "parallel.zero_stage = 1 cuts it over the data ranks, and optimizer.kind = "
+                   "\"sgd\" keeps less");
+}
+
+SyncGroups sync_groups(const Recipe& recipe, const TrainerContext& context) {
+  const RankGroups& groups = context.groups;
+  return {groups.world,
+          groups.island,
+          groups.islands,
+          PartialGroups{groups.tensor, groups.embedding},
+          context.timeout,
+          groups.pipeline.size() > 1 ? 2.0 : 1.0,
+          recipe.compress.kind().make(recipe.compress.options(),
+                                      static_cast<std::uint64_t>(recipe.seed))};
+}
+
+LoaderOptions loader_options(const Recipe& recipe, int replica, int replicas, at::Device device) {
   LoaderOptions options;
   options.global_batch_size = recipe.train.global_batch_size;
   options.micro_batch_size = recipe.train.micro_batch_size;
-  options.data_rank = data.rank();
-  options.data_ranks = data.size();
+  options.data_rank = replica;
+  options.data_ranks = replicas;
   options.device = device;
   return options;
 }
@@ -70,14 +108,25 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
                 context_.trace) {
   const at::NoGradGuard no_autograd;
   model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
-  sync_ = context_.make_sync(model_.arena(), context_);
+  sync_ = context_.make_sync ? context_.make_sync(model_.arena(), context_)
+                             : recipe.sync.kind().make(recipe.sync.options(), model_.arena(),
+                                                       sync_groups(recipe, context_));
   sums_ = std::make_shared<ParameterSums>(
       model_.arena(),
       SumGroups{groups().tensor, groups().pipeline, model_.parameter_names(), context_.timeout});
   engine_.emplace(StepEngine::Parts{pipeline_, *sync_, model_.arena(), *sums_, contributes_loss()});
+  engine_->sum_on_device();
+  if (is_remote()) check_servers_suffice();
+  check_state_fits(recipe, model_.arena());
   optimizer_ = make_optimizer(recipe.optimizer, model_.arena(), sums_);
   if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
   start_loader();
+}
+
+double Trainer::loss_scale() const {
+  const auto targets =
+      static_cast<double>(recipe_.train.global_batch_size * model_.facts().targets_per_sample);
+  return loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
 }
 
 StepBatch Trainer::next_batch() {
@@ -90,35 +139,42 @@ StepBatch Trainer::next_batch() {
   return batch;
 }
 
+void Trainer::rehearse_pass(std::int64_t samples) const {
+  const Seconds waited(recipe_.debug.sample_seconds * static_cast<double>(samples));
+  if (waited.count() > 0) std::this_thread::sleep_for(waited);
+}
+
 StepMetrics Trainer::step() {
   const at::NoGradGuard no_autograd;
+  if (RemoteView* view = sync_->view()) return observe_step(*view);
   const auto started = Clock::now();
   const std::int64_t step = progress_.step + 1;
   if (context_.trace != nullptr) context_.trace->begin_step(step);
   const StepBatch batch = next_batch();
-  const auto targets =
-      static_cast<double>(recipe_.train.global_batch_size * model_.facts().targets_per_sample);
-  const double loss_scale =
-      loss_scale_for(recipe_.train.precision, targets, scaler_ ? scaler_->scale() : 1);
+  rehearse_pass(batch.range.count);
+  const double loss_scale = this->loss_scale();
   StepPart own;
   own.valid = batch.valid;
-  own.stop_signal = stop_query_ ? stop_query_() : 0;
-  const StepOutcome outcome =
-      engine_->differentiate({batch.microbatches, loss_scale, own, context_.timeout});
-  const StepSums& sums = outcome.sums;
+  if (note_query_) {
+    const StepNotes notes = note_query_();
+    own.stop_signal = notes.stop_signal;
+    own.wants_checkpoint = notes.wants_checkpoint;
+    own.checkpoint_done = notes.checkpoint_done;
+  }
+  const Updater updater = engine_->differentiate(
+      {batch.microbatches, loss_scale, own, context_.timeout, /*starts_norm=*/true});
 
   StepMetrics metrics;
   metrics.step = step;
-  const double gradient_scale = 1 / (loss_scale * (sums.weight > 0 ? sums.weight : 1));
-  metrics.loss = sums.loss / sums.weight;
   metrics.learning_rate =
       learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size, step);
-  if (outcome.updater == Updater::kLocal) {
-    update(batch, sums, gradient_scale, metrics);
-  } else {
-    engine_->skip();
-  }
-  stop_signal_ = sums.stop_signal;
+  check(updater == Updater::kLocal, "a step whose update is another process's");
+  queue_update(metrics.learning_rate);
+  const StepSums sums = engine_->sums();
+  const double gradient_scale = 1 / (loss_scale * (sums.weight > 0 ? sums.weight : 1));
+  metrics.loss = sums.loss / sums.weight;
+  update(batch, sums, gradient_scale, metrics);
+  notes_ = {sums.stop_signal, sums.wants_checkpoint, sums.checkpoint_done};
   progress_.step = step;
   progress_.samples_consumed += recipe_.train.global_batch_size;
   progress_.tokens += sums.valid;
@@ -137,125 +193,33 @@ bool Trainer::pads_microbatches() const {
   return recipe_.parallel.zero_stage == 3 || model_.facts().pads_microbatches;
 }
 
-void Trainer::average_buffers() {
-  // Units that talk to each other have the same ones already.
-  if (groups().data.size() == 1 || model_.facts().pads_microbatches) return;
+// Units that talk to each other have the same ones already, on one island.
+bool Trainer::has_own_buffers() const {
+  return differs() || (groups().data.size() > 1 && !model_.facts().pads_microbatches);
+}
+
+int Trainer::replica() const {
+  return groups().islands.rank() * groups().data.size() + groups().data.rank();
+}
+
+int Trainer::replicas() const {
+  return groups().islands.size() * groups().data.size();
+}
+
+void Trainer::average_buffers() const {
+  if (!has_own_buffers()) return;
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!buffer.is_here || !buffer.tensor.is_floating_point()) continue;
     at::Tensor tensor = buffer.tensor;
     groups().data.all_reduce(tensor, ReduceOp::kAverage, {"running statistics", deadline()}).wait();
+    sync_->average(tensor);
   }
 }
 
-void Trainer::add_parameters(StateDict& state, const std::string& prefix,
-                             const std::function<at::Tensor(std::size_t shard)>& values) const {
-  const Arena& arena = model_.arena();
-  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
-    const LocalShard& shard = arena.local_shards()[i];
-    state.add(prefix + arena.parameters()[shard.parameter]->spec().name,
-              ShardDescriptor::of(arena, shard), values(i).view({-1}));
-  }
-}
-
-void Trainer::add_buffers(StateDict& state) {
-  const bool writes = groups().data.rank() == 0 && groups().tensor.rank() == 0;
-  average_buffers();
-  for (const ModelPart::Buffer& buffer : model_.buffers()) {
-    if (!buffer.is_here) continue;
-    state.add(buffer.name, ShardDescriptor::whole(buffer.tensor.sizes(), writes),
-              buffer.tensor.view({-1}));
-  }
-}
-
-void Trainer::add_optimizer(StateDict& state) const {
-  const auto names = recipe_.optimizer.kind.kind().state_names(recipe_.optimizer.kind.options());
-  const std::vector<NamedState> values = optimizer_->state();  // by shard, then by name
-  for (std::size_t k = 0; k < names.size(); ++k) {
-    add_parameters(state, "optimizer." + std::string(names[k]) + ".",
-                   [&](std::size_t shard) { return values[shard * names.size() + k].tensor; });
-  }
-}
-
-StateDict Trainer::model_state() {
-  const at::NoGradGuard no_autograd;
-  StateDict state;
-  add_parameters(state, "",
-                 [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; });
-  add_buffers(state);
-  return state;
-}
-
-StateDict Trainer::state() {
-  const at::NoGradGuard no_autograd;
-  StateDict state = model_state();
-  add_optimizer(state);
-  state.set("step", progress_.step);
-  state.set("samples_consumed", progress_.samples_consumed);
-  state.set("tokens", progress_.tokens);
-  state.set("updates", progress_.updates);
-  if (scaler_) {
-    state.set("loss_scale", scaler_->state().scale);
-    state.set("good_steps", scaler_->state().good_steps);
-  }
-  sync_->save(state);
-  return state;
-}
-
-StateDict Trainer::gradients() const {
-  StateDict state;
-  add_parameters(state, "",
-                 [&](std::size_t shard) { return model_.arena().local_shards()[shard].gradient; });
-  return state;
-}
-
-std::vector<StateSpec> Trainer::gradient_specs() const {
-  std::vector<StateSpec> specs;
-  for (const ParameterSpec& spec : model_.parameters()) {
-    specs.push_back({spec.name, spec.shape, model_.arena().types().master});
-  }
-  return specs;
-}
-
-std::vector<StateSpec> Trainer::model_specs() const {
-  std::vector<StateSpec> specs = gradient_specs();
-  for (const ModelPart::Buffer& buffer : model_.buffers()) {
-    specs.push_back({buffer.name, buffer.tensor.sizes().vec(), buffer.tensor.scalar_type()});
-  }
-  std::ranges::sort(specs, {}, &StateSpec::name);
-  return specs;
-}
-
-std::vector<StateSpec> Trainer::state_specs() const {
-  std::vector<StateSpec> specs = model_specs();
-  const auto& optimizer = recipe_.optimizer.kind;
-  for (const std::string_view kind : optimizer.kind().state_names(optimizer.options())) {
-    for (const ParameterSpec& spec : model_.parameters()) {
-      specs.push_back({"optimizer." + std::string(kind) + "." + spec.name, spec.shape,
-                       model_.arena().types().master});
-    }
-  }
-  std::ranges::sort(specs, {}, &StateSpec::name);
-  return specs;
-}
-
-void Trainer::restore(const StateDict& state) {
-  const at::NoGradGuard no_autograd;
-  TrainProgress progress;
-  progress.step = state.integer("step");
-  progress.samples_consumed = state.integer("samples_consumed");
-  progress.tokens = state.integer("tokens");
-  progress.updates = state.integer("updates");
-  if (scaler_)
-    scaler_.emplace(LossScaler::State{state.number("loss_scale"), state.integer("good_steps")});
-  sync_->load(state);
-  progress_ = progress;
-  model_.arena().publish();
-  sync_->refresh();
-  start_loader();
-}
-
+// Samples that are dealt out as the run goes are built when they are known.
 void Trainer::start_loader() {
-  LoaderOptions options = loader_options(recipe_, groups().data, context_.device);
+  if (is_remote()) return;
+  LoaderOptions options = loader_options(recipe_, replica(), replicas(), context_.device);
   options.first_step = progress_.step + 1;
   options.first_ordinal = progress_.samples_consumed;
   loader_ = std::make_unique<Loader>(dataset_, options);
@@ -315,6 +279,13 @@ std::string Trainer::first_nonfinite_gradient() const {
   return first == std::ssize(parameters) ? "" : parameters[static_cast<std::size_t>(first)].name;
 }
 
+void Trainer::queue_update(double rate) {
+  if (gradient_hook_ || !engine_->can_queue_update(*optimizer_)) return;
+  const Span span(context_.trace, Track::kOptimizer, "queue the update");
+  engine_->queue_update(*optimizer_, {.learning_rate = rate, .step = progress_.updates + 1},
+                        recipe_.train.grad_clip);
+}
+
 void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradient_scale,
                      StepMetrics& metrics) {
   metrics.grad_norm = [&] {
@@ -337,8 +308,49 @@ void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradie
                    progress_.updates});
 }
 
+void Trainer::exchange_masters(std::vector<at::Tensor>& masters) {
+  Arena& arena = model_.arena();
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    const at::Tensor& master = arena.local_shards()[i].master;
+    at::Tensor before = master.clone();
+    master.copy_(masters[i]);
+    masters[i] = std::move(before);
+  }
+  arena.publish();
+  sync_->refresh();
+}
+
+double Trainer::distance_from(std::span<const at::Tensor> means) const {
+  std::vector<at::Tensor> differences;
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    const LocalShard& shard = model_.arena().local_shards()[i];
+    const bool frozen = model_.arena().parameters()[shard.parameter]->spec().frozen;
+    differences.push_back(frozen ? at::Tensor() : shard.master - means[i]);
+  }
+  const detail::ShardSquares squares(model_.arena(), differences);
+  const at::Tensor mean =
+      at::full({1}, sums_->total(squares.by_chunk(deadline()), "consensus distance"), at::kDouble);
+  sync_->average(mean);
+  return std::sqrt(mean.item<double>());
+}
+
+// Replicas that differ are evaluated as their mean.
 std::optional<Evaluation> Trainer::evaluate() {
   const at::NoGradGuard no_autograd;
+  if (RemoteView* view = sync_->view()) view->fetch();
+  if (!differs()) return evaluate_as_is();
+  std::vector<at::Tensor> masters;
+  for (const LocalShard& shard : model_.arena().local_shards()) {
+    masters.push_back(mean_of(shard.master));
+  }
+  consensus_distance_ = distance_from(masters);
+  exchange_masters(masters);
+  std::optional<Evaluation> evaluation = evaluate_as_is();
+  exchange_masters(masters);
+  return evaluation;
+}
+
+std::optional<Evaluation> Trainer::evaluate_as_is() {
   const std::int64_t samples = evaluation_samples(recipe_, dataset_->samples(Split::kHeldOut));
   if (samples == 0) return std::nullopt;
   average_buffers();
@@ -365,7 +377,7 @@ std::optional<Evaluation> Trainer::evaluate() {
 }
 
 std::vector<Microbatch> Trainer::held_out_microbatches(IndexRange samples) const {
-  IndexRange own = even_split(samples.count, groups().data.rank(), groups().data.size());
+  IndexRange own = even_split(samples.count, replica(), replicas());
   own.first += samples.first;
   std::vector<Microbatch> microbatches = build_microbatches(
       *dataset_, Split::kHeldOut, own, recipe_.train.micro_batch_size, progress_.step);

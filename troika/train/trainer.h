@@ -41,8 +41,16 @@ struct TrainProgress {
 // Gradients are sums over the job; `gradient_scale` makes them means.
 using GradientHook = std::function<void(const StepBatch& batch, double gradient_scale)>;
 
-// Returns the signal that asks this rank to end, or 0. The trainer asks once a step.
-using StopQuery = std::function<int()>;
+// What a rank tells the others with each step, of what lies outside of training; and what all of
+// them have told.
+struct StepNotes {
+  int stop_signal = 0;            // asks the run to end; 0: none. Of all: the first one
+  bool wants_checkpoint = false;  // of all: a rank does
+  bool checkpoint_done = false;   // no writing of one is under way. Of all: on every rank
+};
+
+// Returns this rank's. The trainer asks once a step.
+using NoteQuery = std::function<StepNotes()>;
 
 class Trainer {
  public:
@@ -53,26 +61,48 @@ class Trainer {
   // Takes one optimiser step. Collective. Throws NonFiniteError naming step and ranks (on_nonfinite
   // = stop), DeadlineError, PeerError, DataError. The metrics are the same on every rank, but for
   // the timings.
+  // Where parameters lie on servers and this process looks on, it waits for one of the workers'.
   [[nodiscard]] StepMetrics step();
+  // Trains for servers: takes the samples that are dealt out, one pass. Returns false, and does
+  // nothing, once all is trained. Throws as step().
+  [[nodiscard]] bool work();
+  // Ends the workers and the servers that this process looks on at, if it does. Call it last.
+  void leave();
   // Collective: returns mean loss and metrics over a fixed number of held-out samples that does not
   // depend on the layout. Returns nullopt where there are none, or none of their targets counts.
   [[nodiscard]] std::optional<Evaluation> evaluate();
 
+  // Returns how far replicas that may differ were from their mean in the last evaluation; nothing
+  // where they are equal.
+  [[nodiscard]] std::optional<double> consensus_distance() const { return consensus_distance_; }
+
   // Returns the whole state of the run, as this rank holds it. Collective. The tensors are masters
   // under their global names, "optimizer.<kind>.<parameter>", buffers (averaged over the data
-  // ranks), and the state of the sync. The numbers are "step", "samples_consumed", "tokens",
-  // "updates", "loss_scale", "good_steps". Tensors are views: restore() takes in the values written
-  // to them.
+  // ranks), and the state of the sync. Where data ranks have buffers of their own, they are there
+  // as "replica.<data rank>.<buffer>", too. The numbers are "step", "samples_consumed", "tokens",
+  // "updates", "loss_scale", "good_steps".
   [[nodiscard]] StateDict state();
+  // Returns the tensors of state() that restore() goes on from, for a state that has the tensors
+  // that `has` says: views, for values to be written to. Buffers are this data rank's own where the
+  // state is of as many data ranks, and averages elsewhere.
+  [[nodiscard]] StateDict places(const std::function<bool(const std::string& name)>& has) const;
+  // Returns views of the model's masters and of this data rank's buffers, for initial values to be
+  // written to.
+  [[nodiscard]] StateDict model_places() const;
+  // Collective: takes in what has been written to model_places().
+  void adopt_values();
+  // Collective: replaces running statistics of several data ranks by their mean, so that what is
+  // written of the model is all that the next step begins with.
+  void average_buffers() const;
   // Returns the model alone, masters and buffers. Collective.
   [[nodiscard]] StateDict model_state();
   // Returns views of the gradients, in the middle of a step, under the parameters' names.
   [[nodiscard]] StateDict gradients() const;
-  // List the whole tensors of these three, sorted by name: the same on every rank and layout.
+  // List the whole tensors of these three, sorted by name: the same on every rank.
   [[nodiscard]] std::vector<StateSpec> state_specs() const;
   [[nodiscard]] std::vector<StateSpec> model_specs() const;
   [[nodiscard]] std::vector<StateSpec> gradient_specs() const;
-  // Collective: goes on from a state whose tensors have been written to those of state(). The next
+  // Collective: goes on from a state whose tensors have been written to places(). The next
   // step is the one behind its "step". Throws DataError where a number is missing.
   void restore(const StateDict& state);
 
@@ -83,30 +113,59 @@ class Trainer {
   // Returns the most activations that were alive at once in the last step, of a single virtual
   // stage and microbatch.
   [[nodiscard]] int peak_stage_activations() const { return engine_->peak_stage_activations(); }
+  // Sets the hook of the next steps. On a device they wait for the sums before their update.
   void set_gradient_hook(GradientHook hook) { gradient_hook_ = std::move(hook); }
-  void set_stop_query(StopQuery query) { stop_query_ = std::move(query); }
-  // Returns the signal that a rank's query gave in the last step, the same on all ranks. Take no
-  // further step after it.
-  [[nodiscard]] int stop_signal() const { return stop_signal_; }
+  void set_note_query(NoteQuery query) { note_query_ = std::move(query); }
+  // Returns what all ranks told with the last step, the same on each. Take no further step after a
+  // signal.
+  [[nodiscard]] const StepNotes& notes() const { return notes_; }
 
  private:
   [[nodiscard]] const RankGroups& groups() const { return context_.groups; }
   [[nodiscard]] Deadline deadline() const { return Deadline::in(context_.timeout); }
   // Returns whether this rank's loss counts: every rank of a tensor axis has the same one.
   [[nodiscard]] bool contributes_loss() const;
+  // Waits for the workers' next step, where this process looks on.
+  [[nodiscard]] StepMetrics observe_step(RemoteView& view);
+  // Throws UsageError where the model keeps statistics that servers do not.
+  void check_servers_suffice() const;
+  // Returns what divides a loss before its gradients are computed, and so multiplies them.
+  [[nodiscard]] double loss_scale() const;
   // Builds the next step's microbatches, padded where ranks have to pass equally many.
   [[nodiscard]] StepBatch next_batch();
+  // Waits as long as the recipe's [debug] says that a pass over so many samples does.
+  void rehearse_pass(std::int64_t samples) const;
   // Returns whether all ranks of the data axis pass their units equally often. They do at ZeRO
   // stage 3, and where units communicate with each other.
   [[nodiscard]] bool pads_microbatches() const;
-  // Adds the masters of this rank's shards, or `values` of them, to a state.
-  void add_parameters(StateDict& state, const std::string& prefix,
-                      const std::function<at::Tensor(std::size_t shard)>& values) const;
-  void add_buffers(StateDict& state);
-  void add_optimizer(StateDict& state) const;
+  // Adds `values` of this rank's shards to a state. Where replicas differ, those of all of them are
+  // one, which the first writes; `own` ones each replica writes.
+  using ShardValues = std::function<at::Tensor(std::size_t shard)>;
+  enum class Of { kAll, kOwn };
+  void add_parameters(StateDict& state, const std::string& prefix, const ShardValues& values,
+                      Of of = Of::kAll) const;
+  void add_buffers(StateDict& state) const;
+  void add_optimizer(StateDict& state, const std::string& prefix, Of of) const;
+  // Returns whether parameters lie on servers.
+  [[nodiscard]] bool is_remote() const {
+    return sync_->work() != nullptr || sync_->view() != nullptr;
+  }
+  // Returns whether there are several replicas that may differ.
+  [[nodiscard]] bool differs() const { return sync_->replicas().count > 1; }
+  // Collective over them.
+  [[nodiscard]] at::Tensor mean_of(const at::Tensor& values) const;
+  // Collective over all ranks: returns the root of the mean square distance of the replicas from
+  // their mean (Kong et al. 2021, definition 1), of which this rank has `means`, by shard.
+  [[nodiscard]] double distance_from(std::span<const at::Tensor> means) const;
+  // Puts these masters in place of those that are there.
+  void exchange_masters(std::vector<at::Tensor>& masters);
+  // This rank's place among those that share out samples.
+  [[nodiscard]] int replica() const;
+  [[nodiscard]] int replicas() const;
+  [[nodiscard]] std::optional<Evaluation> evaluate_as_is();
+  // Returns whether running statistics differ between the data ranks.
+  [[nodiscard]] bool has_own_buffers() const;
   void start_loader();
-  // Collective: replaces running statistics of several data ranks by their mean.
-  void average_buffers();
   // Builds this rank's share of held-out samples, by ordinal.
   [[nodiscard]] std::vector<Microbatch> held_out_microbatches(IndexRange samples) const;
   // Runs them forward, and passes this rank's predictions to the metrics.
@@ -122,6 +181,9 @@ class Trainer {
   // Describes the values that are not finite. Collective where the losses of all ranks are finite.
   [[nodiscard]] std::string describe_nonfinite(const StepSums& sums,
                                                const std::string& where) const;
+  // Queues the update on a device, at learning rate `rate`, where the host need not see the
+  // gradients' sums before.
+  void queue_update(double rate);
   // Applies the step's gradients, or says in `metrics` why not.
   void update(const StepBatch& batch, const StepSums& sums, double gradient_scale,
               StepMetrics& metrics);
@@ -139,8 +201,9 @@ class Trainer {
   std::optional<LossScaler> scaler_;  // fp16 only
   TrainProgress progress_;
   GradientHook gradient_hook_;
-  StopQuery stop_query_;
-  int stop_signal_ = 0;
+  NoteQuery note_query_;
+  StepNotes notes_;
+  std::optional<double> consensus_distance_;
 };
 
 }  // namespace troika

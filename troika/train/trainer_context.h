@@ -4,7 +4,7 @@
 
 #include <troika/comm/group.h>
 #include <troika/observe/trace.h>
-#include <troika/sync/all_reduce_sync.h>
+#include <troika/sync/replica_sync.h>
 
 #include <functional>
 #include <memory>
@@ -21,6 +21,9 @@ struct RankGroups {
   Group shard, replicate;
   // The ranks of the first and the last pipeline stage, where they differ and share a tied weight.
   Group embedding;
+  // All ranks of this rank's island, whose replicas stay equal, and the ranks with its place in
+  // other islands. The groups above but `world` are of one island.
+  Group island, islands;
 };
 
 struct TrainerContext {
@@ -28,16 +31,9 @@ struct TrainerContext {
   Seconds timeout = Seconds(60);  // for one collective
   at::Device device = at::kCPU;   // that this rank computes on
   Trace* trace = nullptr;
-  // Makes the sync that keeps the replicas equal, over the parameters that this rank holds.
-  std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync =
-      [](Arena& arena, const TrainerContext& context) -> std::unique_ptr<ReplicaSync> {
-    const RankGroups& groups = context.groups;
-    return std::make_unique<AllReduceSync>(
-        arena, AllReduceOptions{{groups.world},
-                                PartialGroups{groups.tensor, groups.embedding},
-                                context.timeout,
-                                groups.pipeline.size() > 1 ? 2.0 : 1.0});
-  };
+  // Makes the sync that keeps the replicas together, over the parameters that this rank holds.
+  // Empty: that of the recipe.
+  std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync = {};
 };
 
 }  // namespace troika

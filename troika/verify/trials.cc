@@ -121,6 +121,11 @@ Recipe trial_recipe(const Recipe& user, std::int64_t most_samples, const TrialOp
   Recipe recipe = user;
   recipe.runs_dir = options.folder.string();
   recipe.parallel = {};
+  // Trials leave no checkpoints, least of all among those of the user.
+  recipe.checkpoint.folder = kRunFolder;
+  recipe.checkpoint.mirror = kNoMirror;
+  recipe.checkpoint.every_steps = recipe.checkpoint.keep_best = 0;
+  recipe.checkpoint.every_minutes = 0;
   recipe.train.steps = options.steps;
   recipe.train.global_batch_size = std::min(user.train.global_batch_size, most_samples);
   recipe.train.micro_batch_size =

@@ -78,7 +78,7 @@ struct FloatLoop {
   void backward(const Samples& batch, at::ScalarType dtype, float factor = 1) {
     torch::Tensor loss;
     {
-      const Autocast autocast(dtype);
+      const Autocast autocast(dtype, at::kCPU);
       loss = squared_error(model(batch.x), batch.y);
     }
     scaler.scale(loss * factor).backward();
@@ -231,7 +231,7 @@ RANK_TEST(MixedPrecision, ManyRanksAreOneRankUpToRounding, 2) {
         update.zero_grad();
         torch::Tensor loss;
         {
-          const Autocast autocast(dtype);
+          const Autocast autocast(dtype, at::kCPU);
           const torch::Tensor output = network(samples.x);
           EXPECT_EQ(output.scalar_type(), dtype);
           loss = squared_error(output, samples.y);
@@ -261,10 +261,10 @@ RANK_TEST(MixedPrecision, AGuardAroundTheLoopDoesNotTrainOldWeights, 2) {
       DataParallel model(net, session, stage_options(stage));
       ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model, 0.1);
       std::optional<Autocast> outer;
-      if (around) outer.emplace(at::kBFloat16);
+      if (around) outer.emplace(at::kBFloat16, at::kCPU);
       for (std::uint64_t step = 0; step < 3; ++step) {
         optimizer.zero_grad();
-        const Autocast inner(at::kBFloat16);
+        const Autocast inner(at::kBFloat16, at::kCPU);
         const Samples batch = floats(4, step);
         squared_error(model(batch.x), batch.y).backward();
         optimizer.step();
@@ -292,7 +292,7 @@ RANK_TEST(MixedPrecision, SynchronisesBatchNorm, 2) {
       torch::Tensor loss;
       {
         std::optional<Autocast> autocast;
-        if (dtype) autocast.emplace(*dtype);
+        if (dtype) autocast.emplace(*dtype, at::kCPU);
         loss = model(images).to(torch::kFloat).square().mean();
       }
       loss.backward();
@@ -318,7 +318,7 @@ struct CastUnitImpl : torch::nn::Module {
     linear = register_module("linear", torch::nn::Linear(in, out));
   }
   torch::Tensor forward(const torch::Tensor& x) {
-    const Autocast autocast(at::kBFloat16);
+    const Autocast autocast(at::kBFloat16, at::kCPU);
     return torch::gelu(linear(x)).to(torch::kFloat);
   }
   torch::nn::Linear linear{nullptr};

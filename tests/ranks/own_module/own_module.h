@@ -29,6 +29,18 @@ inline torch::Tensor doubles(at::IntArrayRef sizes, std::uint64_t seed) {
   return torch::randn(sizes, generator, torch::kDouble);
 }
 
+// Returns the parameters of a module, end to end.
+inline torch::Tensor parameters_of(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& each : module.parameters()) parts.push_back(each.detach().flatten());
+  return torch::cat(parts);
+}
+
+// Returns the largest difference of two elements.
+inline double distance(const torch::Tensor& one, const torch::Tensor& other) {
+  return (one - other).abs().max().item<double>();
+}
+
 // Linear layers with tanh between them.
 struct MlpImpl : torch::nn::Module {
   explicit MlpImpl(std::uint64_t seed = 1) {
@@ -135,6 +147,27 @@ template <class Body>
 std::string usage_hint_of(Body&& body) {
   return thrown_by(std::forward<Body>(body)).hint();
 }
+
+// A convolution, a norm of either kind, and what comes after it.
+template <class Norm>
+struct NormedNetImpl : torch::nn::Module {
+  explicit NormedNetImpl(Norm the_norm) {
+    torch::manual_seed(1);
+    conv = register_module("conv", torch::nn::Conv2d(2, 4, 3));
+    norm = register_module("norm", std::move(the_norm));
+    fc = register_module("fc", torch::nn::Linear(4, 3));
+    to(torch::kDouble);
+    const torch::NoGradGuard no_grad;
+    norm->weight.copy_(doubles({4}, 5));
+    norm->bias.copy_(doubles({4}, 6));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return fc(torch::tanh(norm(conv(x))).mean({2, 3}));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  Norm norm{nullptr};
+  torch::nn::Linear fc{nullptr};
+};
 
 // Small buckets, so that even small modules have several.
 inline DataParallelOptions small_buckets() {

@@ -155,7 +155,7 @@ RANK_FUNCTION(asks_for_nccl) {
   } catch (const UsageError& error) {
     const std::string refusal = nccl->built ? "cannot be used: " : "is not built: ";
     EXPECT_EQ(error.what(), "engine nccl " + refusal + nccl->reason);
-    EXPECT_THAT(error.hint(), testing::StartsWith("use the engine "));
+    EXPECT_THAT(error.hint(), testing::StartsWith("write comm.engine = \"auto\""));
   }
 }
 

@@ -119,6 +119,16 @@ TEST(AtomicFile, ShowsNothingBeforeTheCommit) {
   EXPECT_THROW(file.commit(), InternalError);
 }
 
+TEST(AtomicFile, WritesAtAPlace) {
+  TemporaryFolder folder;
+  AtomicFile file(folder / "data");
+  file.write("ab");
+  file.write_at(4, std::as_bytes(std::span("ef", 2)));
+  file.write("cd");
+  file.commit();
+  EXPECT_EQ(read_file(folder / "data", 100), "abcdef");
+}
+
 TEST(AtomicFile, RemovesTheTemporaryFileWhenAbandoned) {
   TemporaryFolder folder;
   {

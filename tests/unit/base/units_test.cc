@@ -48,6 +48,17 @@ TEST(Units, Durations) {
   EXPECT_EQ(format_duration(8.64e18), "100000000000000 d");
 }
 
+TEST(Units, ReadsSizes) {
+  EXPECT_EQ(parse_bytes("1"), 1);
+  EXPECT_EQ(parse_bytes("4K"), 4096);
+  EXPECT_EQ(parse_bytes("80G"), std::int64_t{80} << 30);
+  EXPECT_EQ(parse_bytes("1024G"), std::int64_t{1} << 40);
+  for (const char* wrong :
+       {"", "K", "0", "-1", "4X", "4KB", " 4", "1025G", "99999999999999999999"}) {
+    EXPECT_EQ(parse_bytes(wrong), std::nullopt) << wrong;
+  }
+}
+
 TEST(Units, Rates) {
   EXPECT_EQ(format_rate(12345, "tokens"), "12.3 k tokens/s");
   EXPECT_EQ(format_bandwidth(1.2e9), "1.2 GB/s");

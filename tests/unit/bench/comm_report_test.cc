@@ -82,6 +82,19 @@ TEST(CommReport, HasTheEnginesBesideEachOther) {
   EXPECT_THAT(text, HasSubstr("not measured: mpi: start it with mpirun"));
 }
 
+TEST(CommReport, SaysWhichMemoryIsMeasured) {
+  EXPECT_THAT(to_text(report()), HasSubstr(", fp32; every result"));
+  CommReport devices = report();
+  for (CommTiming& timing : devices.timings) {
+    timing.device = "cuda:0";
+    timing.engine += ", staged";
+  }
+  const std::string text = to_text(devices);
+  EXPECT_THAT(text, HasSubstr(", fp32 on cuda; every result"));
+  EXPECT_THAT(text, HasSubstr("gloo, staged  "));
+  EXPECT_EQ(decode_timings(encode(devices.timings)).front().device, "cuda:0");
+}
+
 TEST(CommReport, IsOneLineOfJson) {
   const std::string line = to_json(report());
   EXPECT_EQ(line.find('\n'), std::string::npos);

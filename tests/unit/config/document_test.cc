@@ -51,12 +51,107 @@ TEST(Document, ReadsItsKindsAndTheirKeys) {
   EXPECT_EQ(striped.gloss, 2);
 }
 
+const std::string kBorrowed =
+    "[shape]\nkind = \"borrowed\"\noptions = { side = 7 }\nof = \"square\"\n";
+
+// The keys of a table come from a component that a key beside it names, before it or after it.
+TEST(Document, ReadsKeysOfAComponentThatAnotherKeyNames) {
+  const auto side = [](const Read& read) {
+    return read.drawing.shape.as<BorrowedOptions>().own.as<SquareOptions>().side;
+  };
+  EXPECT_EQ(side(read(kBorrowed)), 7);
+  EXPECT_EQ(side(read("[shape]\nkind = \"borrowed\"\nof = \"square\"\n")), 4);
+  EXPECT_EQ(side(read(kBorrowed, {"shape.options.side=9"})), 9);
+  EXPECT_EQ(
+      side(read("[shape]\nkind = \"borrowed\"\nof = \"square\"\n[shape.options]\nside = 3\n")), 3);
+  Read whole = read(kBorrowed);
+  const std::string text = write_document(drawing_schema(), &whole.drawing, {});
+  EXPECT_THAT(text, HasSubstr("options = { side = 7 }"));
+  EXPECT_EQ(read(text).drawing.shape, whole.drawing.shape);
+}
+
+TEST(Document, NamesThePlaceOfEachKeyOfSuchATable) {
+  const std::string table = "[shape]\nkind = \"borrowed\"\nof = \"square\"\n[shape.options]\n";
+  EXPECT_EQ(error_of(table + "\nside = 0\n"),
+            "toy.toml:6: [shape] options.side: 0 is out of range: 1 to 100");
+  EXPECT_EQ(error_of(table + "sied = 2\n"),
+            "toy.toml:5: [shape] options: unknown key 'sied'; did you mean 'side'?");
+  EXPECT_EQ(error_of(table + "side = \"two\"\n"),
+            "toy.toml:5: [shape] options.side: expected integer, found string \"two\"");
+  EXPECT_EQ(error_of(kBorrowed, {"shape.options.side=0"}),
+            "--set shape.options.side=0: [shape] options.side: 0 is out of range: 1 to 100");
+  EXPECT_EQ(error_of("[shape]\nkind = \"borrowed\"\nof = \"circle\"\n"),
+            "toy.toml: [shape] options: missing required key 'radius'");
+  EXPECT_EQ(error_of("[shape]\nkind = \"borrowed\"\nof = \"oval\"\n"),
+            "toy.toml:3: [shape] no shape is called 'oval'");
+  EXPECT_EQ(error_of("[shape]\nkind = \"borrowed\"\nof = \"square\"\noptions = 3\n"),
+            "toy.toml:4: [shape] options: expected table, found integer 3");
+}
+
 // A kind may come after its keys, and may be changed by an override.
 TEST(Document, ChoosesKindsBeforeItReadsTheirKeys) {
   EXPECT_EQ(read("[shape]\nside = 7\nkind = \"square\"\n").drawing.shape.as<SquareOptions>().side,
             7);
   const Drawing drawing = read(kSquare, {"shape.kind=circle", "shape.radius=3"}).drawing;
   EXPECT_EQ(drawing.shape.as<CircleOptions>().radius, 3);
+}
+
+const std::string kStriped = kSquare + "[paint]\nkind = \"striped\"\n";
+
+// In the order of the text, which is no alphabet's.
+TEST(Document, ReadsAndWritesNamedTables) {
+  const Drawing drawing =
+      read(kStriped +
+           "[paint.stripes]\nz = { width = 3, dots = [1, 2] }\n\"a b\" = { width = 1 }\n")
+          .drawing;
+  const std::vector<Stripe> expected = {{"z", 3, {1, 2}}, {"a b", 1, {}}};
+  EXPECT_EQ(drawing.paint.as<StripedOptions>().stripes, expected);
+  const std::string text = write_document(drawing_schema(), &drawing, {});
+  EXPECT_THAT(text, HasSubstr("stripes = { \"z\" = { width = 3, dots = [1, 2] }, "
+                              "\"a b\" = { width = 1, dots = [] } }"));
+  EXPECT_EQ(read(text).drawing, drawing);
+  const Drawing none = read(kStriped).drawing;
+  EXPECT_THAT(write_document(drawing_schema(), &none, {}), HasSubstr("stripes = {}"));
+}
+
+TEST(Document, OverridesKeysOfNamedTables) {
+  const std::string text = kStriped + "[paint.stripes]\nz = { width = 3 }\n";
+  const auto stripes = [](const Read& read) {
+    return read.drawing.paint.as<StripedOptions>().stripes;
+  };
+  EXPECT_THAT(stripes(read(text, {"paint.stripes.z.dots=[4]", "paint.stripes.y.width=2"})),
+              ElementsAre(Stripe{"z", 3, {4}}, Stripe{"y", 2, {}}));
+  EXPECT_THAT(stripes(read(kStriped, {"paint.stripes={y={width=2}}"})),
+              ElementsAre(Stripe{"y", 2, {}}));
+}
+
+TEST(Document, NamesWhatIsWrongInANamedTable) {
+  EXPECT_EQ(error_of(kStriped + "stripes = [1]\n"),
+            "toy.toml:5: [paint] stripes: expected table of tables, found a list of 1");
+  EXPECT_EQ(error_of(kStriped + "stripes = { z = 1 }\n"),
+            "toy.toml:5: [paint] stripes: expected table of tables, found integer 1 as 'z'");
+  EXPECT_EQ(error_of(kStriped + "stripes = { z = { wdth = 1 } }\n"),
+            "toy.toml:5: [paint] stripes.z: unknown key 'wdth'; did you mean 'width'?");
+  EXPECT_EQ(error_of(kStriped + "stripes = { z = { dots = [1] } }\n"),
+            "toy.toml:5: [paint] stripes.z: missing required key 'width'");
+  EXPECT_EQ(error_of(kStriped + "stripes = { z = { width = 200 } }\n"),
+            "toy.toml:5: [paint] stripes.z.width: 200 is out of range: 1 to 100");
+}
+
+TEST(Document, ReadsAndWritesConditions) {
+  const std::string lines =
+      "where = [[\"height\", \">\", 0.5], [\"side\", \"in\", [\"left\", 2, true]]]\n";
+  const Drawing drawing = read(kStriped + lines).drawing;
+  const std::vector<Condition> expected = {
+      {"height", ">", {0.5}, false},
+      {"side", "in", {std::string("left"), std::int64_t{2}, true}, true}};
+  EXPECT_EQ(drawing.paint.as<StripedOptions>().where, expected);
+  EXPECT_THAT(write_document(drawing_schema(), &drawing, {}), HasSubstr(lines));
+  for (const std::string wrong :
+       {"[[\"height\", 1]]", "[[1, \">\", 1]]", "[[\"height\", \">\", [[1]]]]"}) {
+    EXPECT_THAT(error_of(kStriped + "where = " + wrong + "\n"),
+                HasSubstr("expected list of [NAME, RELATION, VALUE], found a list of"));
+  }
 }
 
 TEST(Document, DerivesWhatWasNotWritten) {
@@ -69,9 +164,9 @@ TEST(Document, NamesTheNearestOfWhatIsUnknown) {
             "toy.toml:3: [shape] unknown key 'sid'; did you mean 'side'?");
   EXPECT_EQ(error_of(kSquare + "[pain]\n"),
             "toy.toml:3: unknown section [pain]; did you mean [paint]?");
-  EXPECT_EQ(
-      error_of("[shape]\nkind = \"squar\"\n"),
-      "toy.toml:2: [shape] kind: 'squar' is not one of circle, square; did you mean 'square'?");
+  EXPECT_EQ(error_of("[shape]\nkind = \"squar\"\n"),
+            "toy.toml:2: [shape] kind: 'squar' is not one of circle, square, borrowed; did you "
+            "mean 'square'?");
   EXPECT_EQ(error_of("pen = \"herd\"\n" + kSquare),
             "toy.toml:1: pen: 'herd' is not one of soft, hard; did you mean 'hard'?");
   // Green is a colour, but not of this key.
@@ -128,11 +223,16 @@ TEST(Document, IsWrittenAndReadBack) {
 TEST(Document, IsWrittenWithComments) {
   const Drawing drawing;
   const std::string text = write_commented(drawing_schema(), &drawing);
-  EXPECT_THAT(text,
-              HasSubstr("\nkind = \"circle\"                   # circle | square; which shape\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "\nkind = \"circle\"                   # circle | square | borrowed; which shape\n"));
   EXPECT_THAT(text, HasSubstr("# default: 10 radius; lines that it is drawn with\n"));
   EXPECT_THAT(text, HasSubstr("# kind = \"square\" takes these keys instead: side\n"));
-  EXPECT_THAT(text, HasSubstr("# kind = \"striped\" takes these keys instead: widths, colours\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "# kind = \"striped\" takes these keys instead: widths, colours, stripes, where\n"));
   EXPECT_EQ(read(text).drawing, drawing);
 }
 

@@ -74,10 +74,48 @@ class SquareKind final : public Declared<ShapeKind, SquareOptions> {
                                "side", {1, 100}, "width and height")}) {}
 };
 
+// The shape that `of` names, with its keys in the table `options`.
+struct BorrowedOptions {
+  std::string of;
+  const Component* shape = nullptr;
+  Options own;
+
+  bool operator==(const BorrowedOptions&) const = default;
+};
+
+class BorrowedKind final : public Declared<ShapeKind, BorrowedOptions> {
+ public:
+  BorrowedKind()
+      : Declared("borrowed",
+                 {KeysOf<BorrowedOptions>::text<&BorrowedOptions::of>("of", "circle or square")
+                      .required(),
+                  {"options",
+                   OptionsSpec{&choose, [](const void* options) { return at(options).shape; },
+                               [](void* options) {
+                                 return static_cast<BorrowedOptions*>(options)->own.data();
+                               },
+                               [](const void* options) { return at(options).own.data(); }},
+                   "its keys"}}) {}
+
+ private:
+  static const BorrowedOptions& at(const void* options) {
+    return *static_cast<const BorrowedOptions*>(options);
+  }
+  static void choose(void* options, const Origins& origins) {
+    auto& own = *static_cast<BorrowedOptions*>(options);
+    for (const ShapeKind* kind : all()) {
+      if (kind->name() == own.of) own.shape = kind;
+    }
+    if (own.shape == nullptr) origins.fail({"shape.of"}, "no shape is called '" + own.of + "'");
+    own.own = own.shape->defaults();
+  }
+};
+
 inline std::span<const ShapeKind* const> ShapeKind::all() {
   static const CircleKind kCircle;
   static const SquareKind kSquare;
-  static const std::array<const ShapeKind*, 2> kAll = {&kCircle, &kSquare};
+  static const BorrowedKind kBorrowed;
+  static const std::array<const ShapeKind*, 3> kAll = {&kCircle, &kSquare, &kBorrowed};
   return kAll;
 }
 
@@ -100,9 +138,25 @@ class PlainKind final : public Declared<PaintKind, PlainOptions> {
                               "colour", "everywhere", Colour::kRed, Colour::kBlue)}) {}
 };
 
+struct Stripe {
+  std::string name;
+  std::int64_t width = 1;
+  std::vector<std::int64_t> dots;
+
+  bool operator==(const Stripe&) const = default;
+};
+
+inline std::vector<Key> stripe_keys() {
+  using K = KeysOf<Stripe>;
+  return {K::integer<&Stripe::width>("width", {1, 100}, "in millimetres").required(),
+          K::integers<&Stripe::dots>("dots", {0, 100}, "where dots are")};
+}
+
 struct StripedOptions {
   std::array<double, 2> widths = {0.25, 0.5};
   std::vector<std::string> colours;
+  std::vector<Stripe> stripes;
+  std::vector<Condition> where;
 
   bool operator==(const StripedOptions&) const = default;
 };
@@ -112,7 +166,9 @@ class StripedKind final : public Declared<PaintKind, StripedOptions> {
   StripedKind()
       : Declared("striped",
                  {K::pair<&StripedOptions::widths>("widths", ranges::kBelowOne, "of the stripes"),
-                  K::texts<&StripedOptions::colours>("colours", "from left to right")}) {}
+                  K::texts<&StripedOptions::colours>("colours", "from left to right"),
+                  K::named_tables<&StripedOptions::stripes>("stripes", stripe_keys, "single ones"),
+                  K::conditions<&StripedOptions::where>("where", "which parts have stripes")}) {}
 
  private:
   using K = KeysOf<StripedOptions>;

@@ -111,6 +111,37 @@ TEST(DistributedSampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(pass(restored).size(), 10);
 }
 
+// Ranks of another number deal out what is left of the epoch.
+TEST(DistributedSampler, GoesOnBehindAPositionOfOtherRanks) {
+  for (const auto tail : {Options::Tail::kPad, Options::Tail::kUneven}) {
+    const Options options{.seed = 4, .tail = tail};
+    Indices all;
+    DistributedSampler::Position position;
+    for (int rank = 0; rank < 3; ++rank) {
+      DistributedSampler sampler(20, rank, 3, options);
+      sampler.set_epoch(6);
+      const auto taken = sampler.next(2);
+      all.insert(all.end(), taken->begin(), taken->end());
+      position = sampler.position();
+    }
+    EXPECT_EQ(position.epoch, 6);
+    EXPECT_EQ(position.taken, 6);
+    for (int rank = 0; rank < 2; ++rank) {
+      DistributedSampler sampler(20, rank, 2, options);
+      sampler.go_to(position);
+      sampler.reset();  // as a data loader does when it is made
+      const Indices rest = pass(sampler);
+      EXPECT_EQ(rest.size(), 7);
+      all.insert(all.end(), rest.begin(), rest.end());
+      EXPECT_EQ(pass(sampler).size(), 10);
+      EXPECT_EQ(sampler.epoch(), 7);
+    }
+    std::ranges::sort(all);
+    EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
+    EXPECT_EQ(all.size(), 20);
+  }
+}
+
 TEST(DistributedSampler, FeedsADataLoader) {
   const torch::Tensor values = torch::arange(10, torch::kLong);
   DistributedSampler sampler(10, 1, 2, {.tail = Options::Tail::kUneven});

@@ -67,6 +67,14 @@ TEST(Agent, SharesTheCoresAmongItsRanks) {
   EXPECT_THAT(threads("1"), HasSubstr("result 1\n"));
 }
 
+// Rank 0 to the first core that this process may use; the other rank has all of them.
+TEST(Agent, BindsARankToItsCores) {
+  const std::string all = std::to_string(allowed_cores().size());
+  EXPECT_THAT(lines_of(launched({"cores", "--ranks", "2", "--cores", "8", "--bind", "first"}).out,
+                       "result"),
+              ElementsAre("result [1, 1]", "result [" + all + ", 4]"));
+}
+
 TEST(Agent, KeepsLinesWholeAndNamesTheirRank) {
   const Finished finished = launched({"talk", "--ranks", "3"});
   EXPECT_EQ(finished.exit_code, 0);

@@ -25,17 +25,21 @@ class NodeZero {
 
   std::optional<Cause> agree_on_cause(const std::optional<Cause>& mine) {
     auto other = std::async(std::launch::async, [this] { play_other(); });
-    Nodes nodes(plan_, "1.0", Deadline::in(kTimeout));
+    Nodes nodes(plan_, "1.0", Deadline::in(kTimeout), {0, 40});
+    history_ = nodes.history();
     const auto cause = nodes.agree_on_cause(mine, Deadline::in(kTimeout), [] { return false; });
     other.get();
     return cause;
   }
+
+  [[nodiscard]] const JobHistory& history() const { return history_; }
 
  private:
   void play_other() const {
     const Deadline deadline = Deadline::in(kTimeout);
     Store store = Store::connect(*plan_.rendezvous, deadline);
     const std::string prefix = "launchers/";
+    store.set(prefix + "history/1", "2 30 20");
     store.set(prefix + "terms/1", store.get(prefix + "terms/0", deadline));
     store.set(prefix + "outcome/1", outcome_);
     store.set(prefix + "read/1", "");
@@ -45,6 +49,7 @@ class NodeZero {
   const test::ReservedPort reserved_;
   LaunchPlan plan_;
   std::string outcome_;
+  JobHistory history_;
 };
 
 TEST(Nodes, TheFirstCauseOfAllIsTold) {
@@ -52,6 +57,40 @@ TEST(Nodes, TheFirstCauseOfAllIsTold) {
   const Cause mine{CauseKind::kConsequence, 0, ExitCode::kRendezvous, "rank 1 is gone", ""};
   EXPECT_EQ(NodeZero(encode(theirs)).agree_on_cause(mine)->message, "rank 1 was killed");
   EXPECT_FALSE(NodeZero("fine").agree_on_cause(std::nullopt).has_value());
+}
+
+// One whose launcher has come back knows of no start before.
+TEST(Nodes, HaveTheHistoryOfTheMostStarts) {
+  NodeZero node("fine");
+  EXPECT_FALSE(node.agree_on_cause(std::nullopt).has_value());
+  EXPECT_EQ(node.history().restarts, 2);
+  EXPECT_EQ(node.history().reached, 30);
+  EXPECT_EQ(node.history().checkpoint, 20);
+}
+
+// Node 1 of three has come back, and node 2 has not.
+TEST(Nodes, OneThatHasComeBackHearsWhomNodeZeroGoesOnWith) {
+  const test::ReservedPort reserved;
+  Store store = Store::host(reserved.port(), Reach::kThisHost);
+  LaunchPlan plan;
+  plan.ranks = plan.nodes = 3;
+  plan.node_rank = 1;
+  plan.rendezvous = Endpoint{"127.0.0.1", reserved.port()};
+  const std::string prefix = "launchers/";
+  store.set(prefix + "run", "run");
+  store.set(prefix + "history/0", "1 40 20");
+  auto decision = std::async(std::launch::async, [&] {
+    const Deadline deadline = Deadline::in(kTimeout);
+    store.set(prefix + "terms/0", store.get(prefix + "terms/1", deadline));
+    store.set(prefix + "members", "0 1");
+  });
+  const auto began = Clock::now();
+  const Nodes nodes(plan, "1.0", Deadline::in(kTimeout), {}, [](const LaunchPlan&) { return ""; });
+  EXPECT_LT(Clock::now() - began, kTimeout / 2);
+  decision.get();
+  EXPECT_EQ(nodes.plan().nodes, 2);
+  EXPECT_EQ(nodes.plan().node_rank, 1);
+  EXPECT_EQ(nodes.history().restarts, 1);
 }
 
 TEST(Nodes, WhatCannotBeReadHidesNoCause) {

@@ -2,6 +2,13 @@
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
 #include <troika/launch/options.h>
+#include <troika/observe/machine.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "support/temporary_folder.h"
 
 namespace troika {
 namespace {
@@ -10,9 +17,27 @@ TEST(DefaultRanks, FollowTheAxesThenTheMachine) {
   EXPECT_EQ(default_ranks({.axes = 6, .all_axes = true, .usable_cores = 1}), 6);
   EXPECT_EQ(default_ranks({.usable_cores = 1}), 1);
   EXPECT_EQ(default_ranks({.usable_cores = 64}), 2);
-  EXPECT_EQ(default_ranks({.usable_cores = 64, .gpus = 8}), 8);
+  EXPECT_EQ(default_ranks({.usable_cores = 64, .devices = 8}), 8);
+  EXPECT_EQ(default_ranks({.usable_cores = 64, .devices = 1}), 1);
+  EXPECT_EQ(default_ranks({.axes = 2, .usable_cores = 64, .devices = 1}), 2);
   EXPECT_EQ(default_ranks({.axes = 4, .usable_cores = 2}), 4);
-  EXPECT_EQ(default_ranks({.axes = 3, .usable_cores = 64, .gpus = 8}), 6);
+  EXPECT_EQ(default_ranks({.axes = 3, .usable_cores = 64, .devices = 8}), 6);
+}
+
+// Of a program that may or may not use GPUs, the launcher knows nothing else.
+TEST(DefaultRanks, OfAnyProgramAreTheGpusOfTheHost) {
+  const TemporaryFolder root;
+  std::filesystem::create_directories(root.path() / "dev");
+  EXPECT_EQ(default_ranks(defaults_of_host(root.path())), std::min(usable_cores(), 2));
+  for (const char* gpu : {"nvidia0", "nvidia1", "nvidia2"}) {
+    std::ofstream(root.path() / "dev" / gpu) << "";
+  }
+  EXPECT_EQ(default_ranks(defaults_of_host(root.path())), 3);
+  setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  EXPECT_EQ(default_ranks(defaults_of_host(root.path())), 1);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  EXPECT_EQ(default_ranks(defaults_of_host(root.path())), std::min(usable_cores(), 2));
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST(PlanLaunch, OneHost) {

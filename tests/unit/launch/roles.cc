@@ -7,16 +7,20 @@
 #include <troika/launch/agent.h>
 #include <troika/launch/exit_report.h>
 #include <troika/launch/launcher_watch.h>
+#include <troika/launch/restart.h>
+#include <troika/observe/log.h>
 #include <troika/observe/progress.h>
 #include <troika/observe/recorder.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/store_watch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <iostream>
@@ -111,6 +115,55 @@ int die_after_an_operation(const Self& self) {
       Recorder::create(recorder_path(folder, self.world.rank), self.world.rank, "");
   recorder->end(recorder->begin({"all_reduce", "world", "loss"}));
   return raise(SIGKILL);
+}
+
+// A job of steps whose number stands in a file, as that of a run does.
+int restarts_before(const Self& self) {
+  return static_cast<int>(self.environment.number("TORCHELASTIC_RESTART_COUNT").value());
+}
+
+void set_step(const Self& self, int step) {
+  std::ofstream(self.environment.text_or("STEPS", "")) << step << std::flush;
+}
+
+JobProgress progress_in(const std::string& file) {
+  JobProgress progress;
+  std::ifstream(file) >> progress.step;
+  progress.checkpoint = progress.step / 2;
+  return progress;
+}
+
+// Rank 1 dies twice, each time further on; the others are well in the end.
+int advance_and_die_twice(Self& self) {
+  const int before = restarts_before(self);
+  if (before == 2) return done(self);
+  if (self.world.rank != 1) return hang();
+  set_step(self, 2 * (before + 1));
+  return raise(SIGKILL);
+}
+
+// Rank 1 dies before it is where it was, and then takes no step: it stays, or goes back to the
+// checkpoint.
+int redo_and_die(Self& self, std::optional<int> last) {
+  const int before = restarts_before(self);
+  if (self.world.rank != 1) return hang();
+  if (before == 0) set_step(self, 6);
+  if (before == 1) set_step(self, 5);
+  if (before > 1 && last) set_step(self, *last);
+  return raise(SIGKILL);
+}
+
+// Rank 1 dies where it was, and then differently.
+int die_in_place(Self& self) {
+  if (self.world.rank != 1) return hang();
+  set_step(self, 4);
+  return restarts_before(self) == 0 ? raise(SIGKILL) : 3;
+}
+
+int die_then_fail(Self& self) {
+  if (self.world.rank != 1) return hang();
+  set_step(self, 1 + restarts_before(self));
+  return restarts_before(self) == 0 ? raise(SIGKILL) : fail(self, DataError("no data"));
 }
 
 int leave_a_grandchild() {
@@ -223,6 +276,11 @@ const std::map<std::string, Role>& roles() {
          raise(SIGSTOP);
          return until_interrupted(self, SIGTERM);
        }},
+      {"advances", advance_and_die_twice},
+      {"dies-in-place", die_in_place},
+      {"dies-then-fails", die_then_fail},
+      {"redoes", [](Self& self) { return redo_and_die(self, std::nullopt); }},
+      {"goes-back", [](Self& self) { return redo_and_die(self, 2); }},
       {"grandchild", [](Self&) { return leave_a_grandchild(); }},
       {"draws-and-dies", [](Self&) { return draw_progress([] { return raise(SIGKILL); }); }},
       {"draws-and-hangs", [](Self&) { return draw_progress(hang); }},
@@ -231,6 +289,12 @@ const std::map<std::string, Role>& roles() {
       {"threads",
        [](Self& self) {
          self.reporter.result(std::getenv("OMP_NUM_THREADS"));
+         return 0;
+       }},
+      {"cores",
+       [](Self& self) {
+         self.reporter.result("[" + std::to_string(allowed_cores().size()) + ", " +
+                              std::getenv("OMP_NUM_THREADS") + "]");
          return 0;
        }},
   };
@@ -275,7 +339,12 @@ LaunchOptions read_options(const std::vector<std::string>& arguments) {
       options.rendezvous_timeout = Seconds(std::stod(arguments[i + 1]));
     if (arguments[i] == "--recorders") options.recorders = arguments[i + 1];
     if (arguments[i] == "--cores") options.usable_cores = std::stoi(arguments[i + 1]);
+    if (arguments[i] == "--bind") options.cores = {{allowed_cores().front()}};
     if (arguments[i] == "--words") options.report_policy = ReportPolicy::kOptional;
+    if (arguments[i] == "--steps") {
+      options.environment["STEPS"] = arguments[i + 1];
+      options.progress = [file = arguments[i + 1]] { return progress_in(file); };
+    }
     if (arguments[i] == "--version") options.version = arguments[i + 1];
   }
   return options;
@@ -293,7 +362,13 @@ int play_rank(const std::string& name) {
 
 int play_launcher(const std::vector<std::string>& arguments) {
   try {
-    const LaunchResult result = run_ranks(read_options(arguments));
+    RestartPolicy policy;
+    const auto restarts = std::ranges::find(arguments, "--max-restarts");
+    if (restarts != arguments.end()) {
+      policy.max_restarts = std::stoi(*std::next(restarts));
+      configure_log({});
+    }
+    const LaunchResult result = run_with_restarts(read_options(arguments), policy);
     for (const std::string& one : result.results) {
       if (!one.empty()) std::cout << "result " << one << "\n";
     }

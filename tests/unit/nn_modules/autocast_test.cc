@@ -20,7 +20,7 @@ TEST(Autocast, CastsWhileItLivesAndRestoresWhatWas) {
   const at::ScalarType before = at::autocast::get_autocast_dtype(at::kCPU);
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     {
-      const Autocast autocast(dtype);
+      const Autocast autocast(dtype, at::kCPU);
       EXPECT_EQ(dtype_of_product(), dtype);
     }
     EXPECT_EQ(dtype_of_product(), at::kFloat);
@@ -32,10 +32,10 @@ TEST(Autocast, CastsWhileItLivesAndRestoresWhatWas) {
 TEST(Autocast, Nests) {
   const Autocast outer(at::kBFloat16, at::ones({1}));
   {
-    const Autocast inner(at::kHalf);
+    const Autocast inner(at::kHalf, at::kCPU);
     EXPECT_EQ(dtype_of_product(), at::kHalf);
     {
-      const Autocast off = Autocast::disabled();
+      const Autocast off = Autocast::disabled(at::kCPU);
       EXPECT_EQ(dtype_of_product(), at::kFloat);
     }
     EXPECT_EQ(dtype_of_product(), at::kHalf);
@@ -46,7 +46,7 @@ TEST(Autocast, Nests) {
 TEST(Autocast, RestoresWhatWasWhereAnExceptionLeaves) {
   EXPECT_THROW(
       {
-        const Autocast autocast(at::kBFloat16);
+        const Autocast autocast(at::kBFloat16, at::kCPU);
         throw std::runtime_error("half way");
       },
       std::runtime_error);
@@ -62,17 +62,17 @@ TEST(Autocast, DropsCopiesOfParametersAtItsEnd) {
       const at::NoGradGuard no_grad;
       weight.fill_(value);
     }
-    const Autocast autocast(at::kBFloat16);
+    const Autocast autocast(at::kBFloat16, at::kCPU);
     EXPECT_EQ(at::mm(x, weight).item<float>(), value);
   }
 }
 
 TEST(Autocast, DropsCopiesOfAnotherDtype) {
   const at::Tensor x = at::ones({1, 1}), weight = at::ones({1, 1}).requires_grad_(true);
-  const Autocast outer(at::kBFloat16);
+  const Autocast outer(at::kBFloat16, at::kCPU);
   EXPECT_EQ(at::mm(x, weight).scalar_type(), at::kBFloat16);
   {
-    const Autocast inner(at::kHalf);
+    const Autocast inner(at::kHalf, at::kCPU);
     EXPECT_EQ(at::mm(x, weight).scalar_type(), at::kHalf);
   }
   EXPECT_EQ(at::mm(x, weight).scalar_type(), at::kBFloat16);
@@ -82,7 +82,7 @@ TEST(Autocast, GivesGradientsInTheDtypeOfParameters) {
   torch::nn::Linear linear(3, 2);
   at::Tensor loss;
   {
-    const Autocast autocast(at::kBFloat16);
+    const Autocast autocast(at::kBFloat16, at::kCPU);
     const at::Tensor output = linear->forward(at::ones({4, 3}));
     EXPECT_EQ(output.scalar_type(), at::kBFloat16);
     loss = torch::mse_loss(output, at::zeros({4, 2}));
@@ -107,7 +107,7 @@ std::string error_of(const Make& make) {
 }
 
 TEST(Autocast, RefusesWhatLibTorchCannotCast) {
-  EXPECT_EQ(error_of([] { const Autocast autocast(at::kDouble); }),
+  EXPECT_EQ(error_of([] { const Autocast autocast(at::kDouble, at::kCPU); }),
             "autocast to Double: it casts to 16 bits");
   const std::string meta = "autocast on meta: LibTorch has no casts for this type of device";
   EXPECT_EQ(error_of([] { const Autocast autocast(at::kHalf, at::kMeta); }), meta);

@@ -58,6 +58,16 @@ TEST(JsonlSink, EvaluationAndExtrasFollow) {
   EXPECT_EQ(line["mfu"], 0.5);
 }
 
+TEST(JsonlSink, CountsAreAnObjectByValue) {
+  StepMetrics metrics = some_metrics();
+  metrics.extras = {{"updates", 4}};
+  metrics.counts = {{"staleness", "update", {{0, 3}, {12, 1}}}, {"none", "update"}};
+  const std::string line = to_json_line(metrics);
+  EXPECT_THAT(line, testing::EndsWith("\"updates\": 4.0, \"staleness\": {\"0\": 3, \"12\": 1}, "
+                                      "\"none\": {}}\n"));
+  EXPECT_EQ(nlohmann::json::parse(line)["staleness"]["12"], 1);
+}
+
 TEST(JsonlSink, WhatIsNotFiniteIsNull) {
   StepMetrics metrics = some_metrics();
   metrics.loss = std::numeric_limits<double>::quiet_NaN();

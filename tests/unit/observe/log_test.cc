@@ -35,10 +35,13 @@ class CapturedLog {
   UniqueFd read_, write_;
 };
 
-TEST(Log, IsSilentUntilConfigured) {
+// This has to be the first test of the process: the others configure the log.
+TEST(Log, TellsWarningsUntilConfigured) {
   testing::internal::CaptureStderr();
-  log_error("nobody asked");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  log_info("no");
+  log_warning("careful");
+  log_error("broken");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "warning: careful\nerror: broken\n");
 }
 
 TEST(Log, WritesFromItsLevelUp) {

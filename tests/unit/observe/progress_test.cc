@@ -48,6 +48,15 @@ StepMetrics metrics_of(std::int64_t step) {
   return metrics;
 }
 
+TEST(StepProgress, ShowsTheMemoryOfADevice) {
+  Stage stage;
+  StepProgress progress(stage.output, 200, "tokens", stage.options(ProgressStyle::kTerminal));
+  StepMetrics metrics = metrics_of(1);
+  metrics.extras = {{"memory_bytes", 1e9}, {kDeviceReservedBytes, 9.5 * (1 << 30)}};
+  progress.update(metrics);
+  EXPECT_THAT(stage.take(), HasSubstr(" left  device 9.5 GiB"));
+}
+
 TEST(StepProgress, RedrawsOneLineOnATerminal) {
   Stage stage;
   StepProgress progress(stage.output, 200, "tokens", stage.options(ProgressStyle::kTerminal));

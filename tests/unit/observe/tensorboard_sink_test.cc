@@ -6,15 +6,22 @@
 #include <troika/observe/tensorboard_sink.h>
 
 #include <map>
+#include <optional>
 
 namespace troika {
 namespace {
+
+struct Histogram {
+  double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
+  std::vector<double> limits, buckets;
+};
 
 struct Event {
   double wall_time = 0;
   std::uint64_t step = 0;
   std::string file_version;
   std::map<std::string, float> scalars;
+  std::map<std::string, Histogram> histograms;
 };
 
 std::uint64_t read_varint(ByteReader& reader) {
@@ -35,14 +42,38 @@ void for_each_field(ByteReader reader, const Visit& visit) {
   }
 }
 
+std::vector<double> read_doubles(ByteReader reader) {
+  std::vector<double> numbers;
+  while (reader.remaining() > 0) numbers.push_back(reader.read<double>());
+  return numbers;
+}
+
+Histogram read_histogram(ByteReader reader) {
+  Histogram histogram;
+  double* const numbers[] = {&histogram.min, &histogram.max, &histogram.num, &histogram.sum,
+                             &histogram.sum_squares};
+  for_each_field(reader, [&](std::uint64_t field, ByteReader& r, std::uint64_t length) {
+    if (field <= 5) *numbers[field - 1] = r.read<double>();
+    if (field == 6) histogram.limits = read_doubles(r.sub_reader(length));
+    if (field == 7) histogram.buckets = read_doubles(r.sub_reader(length));
+  });
+  return histogram;
+}
+
 void read_value(ByteReader reader, Event& event) {
   std::string tag;
   float number = 0;
+  std::optional<Histogram> histogram;
   for_each_field(reader, [&](std::uint64_t field, ByteReader& r, std::uint64_t length) {
     if (field == 1) tag = text_of(r.take(length));
     if (field == 2) number = r.read<float>();
+    if (field == 5) histogram = read_histogram(r.sub_reader(length));
   });
-  event.scalars[tag] = number;
+  if (histogram) {
+    event.histograms[tag] = *histogram;
+  } else {
+    event.scalars[tag] = number;
+  }
 }
 
 Event read_event(ByteReader reader) {
@@ -115,6 +146,29 @@ TEST(TensorBoardSink, WritesWhatAReaderFinds) {
   EXPECT_EQ(events[2].step, 301u);
   EXPECT_EQ(events[2].scalars.at("held_out/loss"), 2.5f);
   EXPECT_EQ(events[2].scalars.at("held_out/bits_per_byte"), 3.5f);
+}
+
+TEST(TensorBoardSink, CountsAreAHistogramWithABucketForEachNumber) {
+  const TemporaryFolder folder;
+  TensorBoardSink sink(folder.path());
+  StepMetrics metrics;
+  metrics.counts = {{"staleness", "update", {{0, 3}, {1, 2}, {4, 1}}}};
+  sink.record(metrics);
+  metrics.counts = {{"staleness", "update"}};  // a step without updates
+  sink.record(metrics);
+  sink.flush();
+  const std::vector<Event> events = read_events(read_file(sink.path(), 100000));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[1].scalars.size(), 7u);
+  const Histogram found = events[1].histograms.at("train/staleness");
+  EXPECT_EQ(found.min, 0);
+  EXPECT_EQ(found.max, 4);
+  EXPECT_EQ(found.num, 6);
+  EXPECT_EQ(found.sum, 6);
+  EXPECT_EQ(found.sum_squares, 18);
+  EXPECT_THAT(found.limits, testing::ElementsAre(0.5, 1.5, 3.5, 4.5));
+  EXPECT_THAT(found.buckets, testing::ElementsAre(3, 2, 0, 1));
+  EXPECT_TRUE(events[2].histograms.empty());
 }
 
 TEST(TensorBoardSink, EachHasItsOwnFile) {

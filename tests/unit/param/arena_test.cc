@@ -9,6 +9,8 @@
 #include <memory>
 #include <numeric>
 
+#include "support/silent_engine.h"
+
 namespace troika {
 namespace {
 
@@ -171,35 +173,11 @@ TEST(Arena, PreciseParametersKeepTheMastersType) {
   EXPECT_EQ(arena.parameter("w").working_weight().scalar_type(), at::kBFloat16);
 }
 
-// A shard group of two, in which no rank ever sends anything.
-class SilentEngine final : public GroupEngine {
- public:
-  [[nodiscard]] std::string_view name() const override { return "silent"; }
-  Work all_reduce(const at::Tensor&, ReduceOp, const Call&) override { return {}; }
-  Work reduce_scatter(const at::Tensor&, const at::Tensor&, std::span<const std::int64_t>, ReduceOp,
-                      const Call&) override {
-    return {};
-  }
-  Work all_gather(const at::Tensor&, const at::Tensor&, std::span<const std::int64_t>,
-                  const Call&) override {
-    return {};
-  }
-  Work all_to_all(const at::Tensor&, std::span<const std::int64_t>, const at::Tensor&,
-                  std::span<const std::int64_t>, const Call&) override {
-    return {};
-  }
-  Work broadcast(const at::Tensor&, int, const Call&) override { return {}; }
-  Work gather(const at::Tensor&, const at::Tensor&, int, const Call&) override { return {}; }
-  Work scatter(const at::Tensor&, const at::Tensor&, int, const Call&) override { return {}; }
-  Work exchange(std::span<const Transfer>, const Call&) override { return {}; }
-  Work barrier(const Call&) override { return {}; }
-  void abort(const std::string&) override {}
-};
-
+// A shard group, in which no rank ever sends anything.
 Sharding sharding_of(int stage, int rank, int ranks, int microbatches = 1) {
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  const Group group("data", members, rank, 0, std::make_shared<SilentEngine>(), 0, {});
+  const Group group("data", members, rank, 0, std::make_shared<test::SilentEngine>(), 0, {});
   return {.stage = stage, .shard = group, .microbatches_per_step = microbatches};
 }
 

@@ -48,17 +48,12 @@ TEST(Parameter, AccumulatesInThePrecisionOfTheMaster) {
   EXPECT_TRUE(w.gradient().equal(at::full({2, 3}, 257.0)));
 }
 
-TEST(Parameter, AddsProducts) {
-  const at::Tensor left = at::arange(8, at::kDouble).view({4, 2});
-  const at::Tensor right = at::arange(12, at::kDouble).view({4, 3}) - 5;
-  const at::Tensor product = left.t().matmul(right);
-  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    Parameter w = parameter(type == at::kDouble ? at::kDouble : at::kFloat);
-    w.add_gradient_product(left.to(type), right.to(type));
-    EXPECT_TRUE(w.gradient().to(at::kDouble).equal(product)) << type;  // small integers: exact
-    w.add_gradient_product(left.to(type), right.to(type));
-    EXPECT_TRUE(w.gradient().to(at::kDouble).equal(2 * product)) << type;
-  }
+TEST(Parameter, IsClaimedOnce) {
+  Parameter w = parameter();
+  EXPECT_FALSE(w.claim());
+  EXPECT_TRUE(w.claim());
+  w.release_gradient();
+  EXPECT_FALSE(w.claim());
 }
 
 TEST(Parameter, RefusesAnotherShape) {

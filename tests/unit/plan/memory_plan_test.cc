@@ -57,6 +57,18 @@ Recipe resolved(int ranks, const std::vector<std::string>& overrides = {}) {
   return resolve_for_run(loaded(overrides), ranks);
 }
 
+HostMemory host_of(std::uint64_t bytes) {
+  return {.bytes = bytes};
+}
+
+std::int64_t bytes_of_ranks(const std::vector<RankKind>& kinds, int first, int count) {
+  return needs_of_ranks(kinds, first, count, {}).host;
+}
+
+std::int64_t max_host_bytes(const std::vector<RankKind>& kinds, int ranks, int ranks_per_node) {
+  return most_needs(kinds, ranks, ranks_per_node, {}).host;
+}
+
 TEST(TensorMemory, CountsWhatIsAliveAndTheMostThatWas) {
   count_tensor_memory(at::kCPU);
   const TensorMemory before = tensor_memory(at::kCPU);
@@ -251,7 +263,7 @@ TEST(MemoryPlan, EndsWhenTheCallerWantsNoMore) {
   const Recipe recipe = resolved(8, {"parallel.pipeline=4"});
   int asked = 0;
   // First of what all have before any steps, then once more for each.
-  const auto kinds = predict_job(recipe, [&](const auto& so_far) {
+  const auto kinds = predict_job(recipe, TensorPlace::kHost, [&](const auto& so_far) {
     EXPECT_EQ(so_far.front().plan.activations > 0, asked > 0);
     EXPECT_GT(so_far.back().plan.storages(), 0);
     EXPECT_EQ(so_far.back().plan.activations, 0);
@@ -272,20 +284,20 @@ TEST(MemoryAdvice, IsTheFirstChangeThatFits) {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, all)), 0, 2));
   };
-  EXPECT_NO_THROW(check_memory_fits(recipe, 2, {0, 2}, needs({})));
+  EXPECT_NO_THROW(check_memory_fits(recipe, 2, {0, 2}, host_of(needs({}))));
   const std::uint64_t selective = needs({"parallel.activation_checkpoint=selective"});
-  EXPECT_THAT(memory_advice(recipe, 2, 2, selective),
+  EXPECT_THAT(memory_advice(recipe, 2, 2, host_of(selective)),
               HasSubstr("write activation_checkpoint = \"selective\""));
-  EXPECT_THAT(memory_advice(recipe, 2, 2, selective - 1),
+  EXPECT_THAT(memory_advice(recipe, 2, 2, host_of(selective - 1)),
               HasSubstr("write activation_checkpoint = \"full\""));
   try {
-    check_memory_fits(recipe, 2, {0, 2}, 1000);
+    check_memory_fits(recipe, 2, {0, 2}, host_of(1000));
     FAIL() << "it is to be refused";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("out of memory: ranks 0 to 1 need "));
     EXPECT_THAT(error.hint(), HasSubstr("start fewer ranks on a host"));
   }
-  EXPECT_THAT(memory_advice(loaded({}), 1, 1, 1000), HasSubstr("a smaller model"));
+  EXPECT_THAT(memory_advice(loaded({}), 1, 1, host_of(1000)), HasSubstr("a smaller model"));
 }
 
 // "write zero_stage = 3, data = 1: that needs 2 GiB" as overrides; none where it says something
@@ -348,7 +360,7 @@ std::set<std::string> followed_advice(const std::vector<std::string>& keys, int 
   const std::int64_t least = least_possible(keys, ranks, ranks_per_node);
   for (const double part : {0.95, 0.7, 0.5, 0.3, 0.1}) {
     const auto limit = static_cast<std::uint64_t>(part * now);
-    const std::string advice = memory_advice(loaded(keys), ranks, ranks_per_node, limit);
+    const std::string advice = memory_advice(loaded(keys), ranks, ranks_per_node, host_of(limit));
     if (ranks_per_node > 1 && static_cast<std::int64_t>(limit) <= ranks_per_node * kProcessBytes) {
       EXPECT_THAT(advice, testing::StartsWith("start fewer ranks on a host"));
       continue;
@@ -403,7 +415,8 @@ TEST(MemoryAdvice, TakesRanksFromAFixedDataAxis) {
       static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, with_tensor)), 0, 2));
   const auto now = static_cast<std::uint64_t>(bytes_of_ranks(predict_job(resolved(2, keys)), 0, 2));
   ASSERT_LT(needs, now);
-  EXPECT_THAT(memory_advice(loaded(keys), 2, 2, needs), HasSubstr("write tensor = 2, data = 1"));
+  EXPECT_THAT(memory_advice(loaded(keys), 2, 2, host_of(needs)),
+              HasSubstr("write tensor = 2, data = 1"));
 }
 
 // Of which kernels take scratch memory for each.
@@ -435,7 +448,7 @@ TEST(MemoryAdvice, IsForTheHostThatNeedsTheMost) {
   EXPECT_NE(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
   const auto least = std::min(bytes_of_ranks(kinds, 0, 1), bytes_of_ranks(kinds, 1, 1));
   const auto advice_for = [&](std::int64_t host_bytes) {
-    return memory_advice(loaded(keys), 2, 1, static_cast<std::uint64_t>(host_bytes));
+    return memory_advice(loaded(keys), 2, 1, host_of(static_cast<std::uint64_t>(host_bytes)));
   };
   // The other host needs no change at all: embedding and layers of this one are what is too much.
   EXPECT_THAT(advice_for(least),

@@ -1,5 +1,6 @@
 #include <troika/data/sources/documents.h>
 #include <troika/recipe/resolve.h>
+#include <troika/sync/local_sync.h>
 
 #include <gmock/gmock.h>
 
@@ -49,6 +50,30 @@ TEST(Layout, AxesThatDoNotDivideAreRefused) {
   EXPECT_EQ(hint, "start 4 or 8 ranks, or write pipeline = 1");
   EXPECT_THROW((void)resolve_data_axis(with_axes({}, 4, 1), 2), UsageError);
   EXPECT_THROW((void)resolve_data_axis(with_axes({}, 1, 1), 0), UsageError);
+}
+
+TEST(Layout, FewerDataRanksMayBeEnough) {
+  Recipe recipe = with_axes(4, 2, 1);
+  EXPECT_THROW((void)resolve_data_axis(recipe, 4), UsageError);
+  recipe.elastic.min_data = 2;
+  EXPECT_EQ(resolve_data_axis(recipe, 8), 4);
+  EXPECT_EQ(resolve_data_axis(recipe, 4), 2);
+  const auto [message, hint] = message_and_hint([&] { (void)resolve_data_axis(recipe, 2); });
+  EXPECT_EQ(message, "recipe: [elastic] min_data = 2: 2 ranks make a data axis of 1");
+  EXPECT_EQ(hint, "start with --ranks 4 or more");
+  EXPECT_THROW((void)resolve_data_axis(recipe, 16), UsageError);  // more than there are to be
+}
+
+TEST(Layout, IslandsAreHostsOrAsAsked) {
+  Recipe recipe = with_axes({}, 2, 1);
+  EXPECT_EQ(resolve_islands(recipe, 8, 2), 1);  // of all_reduce
+  recipe.sync = Chosen<SyncKind>::named("local");
+  EXPECT_EQ(resolve_islands(recipe, 8, 2), 4);
+  EXPECT_EQ(resolve_islands(recipe, 1, 1), 1);
+  recipe.sync.as<LocalOptions>().island = 4;
+  EXPECT_EQ(resolve_islands(recipe, 8, 2), 2);
+  EXPECT_THROW((void)resolve_islands(recipe, 6, 2), UsageError);
+  EXPECT_THROW((void)resolve_islands(recipe, 4, 4), UsageError);  // one alone
 }
 
 std::string hint_for(const Recipe& recipe, int ranks) {

@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
     Choices, OneMistake,
     ::testing::Values(
         Mistake{"kind = \"gpt\"", "kind = \"gtp\"",
-                "recipe.toml:4: [model] kind: 'gtp' is not one of gpt, mlp, resnet; did you mean "
+                "recipe.toml:4: [model] kind: 'gtp' is not one of gpt, mlp, resnet, torchscript, "
+                "plugin; did you mean "
                 "'gpt'?"},
         Mistake{"layers = 2", "layers = 2\nnorm = \"layer_norm\"",
                 "recipe.toml:6: [model] norm: 'layer_norm' is not one of rmsnorm, layernorm; did "
@@ -218,6 +219,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "recipe.toml:20: [comm] engine = \"nccl\": it carries tensors of GPUs, and "
                 "train.device is \"cpu\"; write "
                 "engine = \"auto\""},
+        Mistake{"steps = 10", "deterministic = true\ncudnn_benchmark = true",
+                "recipe.toml:18: [train] cudnn_benchmark = true: the fastest algorithm may be "
+                "another one in each run, and deterministic = true; write cudnn_benchmark = false"},
         Mistake{"[train]\nsteps = 10", "[comm]\nengine = \"fake\"",
                 "recipe.toml:17: [comm] engine = \"fake\": it exchanges nothing, and is for troika "
                 "train --dry-run; write engine = \"auto\""}));
@@ -433,9 +437,12 @@ TEST(RecipeErrors, WhatOtherProgramsCallAPrecisionIsUnderstood) {
 
 TEST(RecipeErrors, TheHintOfAnUnknownKeyHasTheKeysOfTheKind) {
   const std::string gpt = hint_of(with(kGptRecipe, "layers", "layer"));
-  EXPECT_THAT(gpt, StartsWith("[model] has kind, loss, layers, dim, "));
+  EXPECT_THAT(gpt,
+              StartsWith("[model] has kind, loss, from, from_rename, from_ignore, layers, dim, "));
   EXPECT_THAT(gpt, Not(HasSubstr("input_dim")));
-  const std::string mlp = "[model] has kind, loss, input_dim, hidden_dims, output_dim, activation";
+  const std::string mlp =
+      "[model] has kind, loss, from, from_rename, from_ignore, input_dim, hidden_dims, output_dim, "
+      "activation";
   EXPECT_EQ(hint_of(kMlpRecipe, {"model.layer=2"}), mlp);
   // The override's kind counts, and a key of the other kind is not suggested.
   EXPECT_EQ(hint_of(kGptRecipe, {"model.kind=mlp", "model.zzz=2"}), mlp);

@@ -135,15 +135,6 @@ TEST(RecipeFile, AnOverrideCannotSmuggleInAnotherKey) {
               HasSubstr("expected integer, found string"));
 }
 
-TEST(RecipeFile, CheckpointGivesExactlyOneWarning) {
-  const std::string expected = " has no effect yet: the model is saved once, at the end of the run";
-  EXPECT_THAT(read(kGptRecipe + "[checkpoint]\nevery_steps = 5\nkeep = 2\n").warnings,
-              ElementsAre("recipe.toml:19: checkpoint.every_steps" + expected));
-  EXPECT_THAT(read(kGptRecipe, {"checkpoint.keep=2"}).warnings,
-              ElementsAre("--set checkpoint.keep=2: checkpoint.keep" + expected));
-  EXPECT_THAT(read(kGptRecipe + "[checkpoint]\ntimeout_seconds = 5\n").warnings, ElementsAre());
-}
-
 TEST(RecipeFile, WarnsOfWhatHasNoEffect) {
   EXPECT_THAT(read(kGptRecipe, {"debug.dump_steps=[1, 11]"}).warnings,
               ElementsAre("--set debug.dump_steps=[1, 11]: [debug] dump_steps reaches beyond "

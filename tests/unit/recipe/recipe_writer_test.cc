@@ -50,6 +50,7 @@ class RandomRecipe {
     recipe.model = ModelOptions(kind);
     if (&kind == &mlp_kind()) recipe.data = DataOptions::named("random");
     recipe.optimizer.kind = Chosen(*OptimizerKind::all()[random_() % OptimizerKind::all().size()]);
+    recipe.compress = Chosen(*CompressKind::all()[random_() % CompressKind::all().size()]);
     for (const SchemaKey& key : recipe_schema().keys_of(&recipe)) {
       void* options = options_at(key, static_cast<void*>(&recipe));
       std::visit([&](const auto& spec) { fill(options, spec); }, key.key->spec);
@@ -91,6 +92,7 @@ class RandomRecipe {
   void fill(void* options, const TablesSpec& spec) {
     for (std::uint64_t i = random_() % 3; i > 0; --i) {
       void* const table = spec.append(options);
+      if (spec.named()) spec.name_of(table) = "table " + std::to_string(i);
       for (const Key& key : spec.keys()) {
         std::visit([&](const auto& own) { fill(table, own); }, key.spec);
       }
@@ -112,6 +114,7 @@ class RandomRecipe {
     spec.at.edit(options) = names[random_() % names.size()];
   }
   void fill(void*, const KindSpec&) {}
+  void fill(void*, const OptionsSpec&) {}
   void fill(void* options, const IntegerListSpec& spec) {
     for (int i = 0; i < 3; ++i) spec.at.edit(options).push_back(integer(spec.range));
   }
@@ -120,6 +123,10 @@ class RandomRecipe {
   }
   void fill(void* options, const NumberPairSpec& spec) {
     spec.at.edit(options) = {number(spec.range), number(spec.range)};
+  }
+  void fill(void* options, const ConditionListSpec& spec) {
+    spec.at.edit(options) = {{text(), ">", {random_() % 2 == 0}, false},
+                             {text(), "in", {std::int64_t{1}, 0.5, text()}, true}};
   }
   void fill(void* options, const TextListSpec& spec) {
     for (int i = 0; i < 3; ++i) spec.at.edit(options).push_back(text() + "\n\t\\/**");
@@ -142,10 +149,20 @@ class RandomRecipe {
     if (recipe.optimizer.kind.holds<MomentumOptions>()) {
       recipe.optimizer.kind.as<MomentumOptions>().momentum = 0.9;
     }
+    if (&recipe.compress.kind() != &no_compress_kind()) {
+      recipe.parallel.zero_stage = 0;
+      recipe.train.precision = Precision::kFloat32;
+    }
+    if (recipe.optimizer.kind.kind().uses_layer_norms() &&
+        !recipe.compress.kind().keeps_norms(recipe.compress.options())) {
+      recipe.compress = {};
+    }
     // Weights have to fit the model, and metrics and devices to be known.
     recipe.model.loss = LossOptions();
     recipe.train.metrics = {"perplexity"};
     recipe.train.best_metric = "none";
+    recipe.checkpoint.mirror = "s3://bucket/" + recipe.checkpoint.mirror;
+    recipe.checkpoint.key = "file:/" + recipe.checkpoint.key;
     recipe.train.device = "cuda:1";
     recipe.train.early_stop_patience = 0;
     recipe.train.steps %= 1000;
@@ -154,6 +171,7 @@ class RandomRecipe {
     recipe.observe.trace_steps = {3, 4};
     // What does not exist yet is refused whatever it is.
     recipe.parallel.context = 1;
+    if (recipe.train.deterministic) recipe.train.cudnn_benchmark = false;
     // What the model cannot be split into is refused as well.
     recipe.parallel.tensor = recipe.parallel.pipeline = 1;
     recipe.parallel.shard = 0;

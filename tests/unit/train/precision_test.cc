@@ -1,15 +1,28 @@
 #include <c10/core/ScalarType.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>
+#include <troika/observe/machine.h>
 #include <troika/train/precision.h>
 
 namespace troika {
 namespace {
 
 TEST(Precision, ResolvesAutoAndNothingElse) {
-  const Precision automatic = resolve_precision(Precision::kAuto);
-  EXPECT_TRUE(automatic == Precision::kBFloat16 || automatic == Precision::kFloat32);
-  EXPECT_EQ(resolve_precision(Precision::kFloat64), Precision::kFloat64);
+  const MachineFacts machine = machine_facts();
+  EXPECT_EQ(resolve_precision(Precision::kAuto, at::kCPU),
+            machine.amx_bf16 || machine.avx512_bf16 ? Precision::kBFloat16 : Precision::kFloat32);
+  EXPECT_EQ(resolve_precision(Precision::kFloat64, at::kCPU), Precision::kFloat64);
+}
+
+TEST(Precision, OfADeviceThatIsElsewhereIsBf16) {
+  TrainOptions train;
+  train.device = "xpu";
+  EXPECT_EQ(resolve_precision(train, {}), Precision::kBFloat16);
+  train.precision = Precision::kFloat32;
+  EXPECT_EQ(resolve_precision(train, {}), Precision::kFloat32);
+  train = {};
+  train.device = "cpu";
+  EXPECT_EQ(resolve_precision(train, {}), resolve_precision(Precision::kAuto, at::kCPU));
 }
 
 TEST(Precision, KeepsMastersInFloatAndDoubleInDouble) {

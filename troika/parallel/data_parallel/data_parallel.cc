@@ -241,6 +241,10 @@ void Replica::broadcast_from(int root) {
   impl().averager->forget_writes();
 }
 
+void Replica::values_written() {
+  impl().averager->forget_writes();
+}
+
 void Replica::unwrap() {
   impl_.reset();
 }
@@ -283,6 +287,14 @@ std::vector<at::Tensor> Replica::shards_of(const std::vector<at::Tensor>& parame
       all.push_back(std::move(shard));
   }
   return all;
+}
+
+std::vector<ParameterShard> Replica::named_shards() const {
+  return impl().averager->optimizer().named_shards();
+}
+
+int Replica::zero_stage() const {
+  return impl().zero_stage;
 }
 
 detail::UpdateAccess Replica::update_access() {

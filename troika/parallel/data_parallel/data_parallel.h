@@ -14,6 +14,7 @@
 #include <troika/nn/named_unit.h>
 #include <troika/parallel/data_parallel/bucket_hook.h>
 #include <troika/param/bucket_sizes.h>
+#include <troika/param/parameter_shard.h>
 #include <troika/session/session.h>
 
 #include <cstdint>
@@ -159,6 +160,9 @@ class Replica {
   // Collective: gives all ranks the parameters and buffers of `root`.
   void broadcast_from(int root);
 
+  // Tells that the same values have been written to the parameters of all ranks.
+  void values_written();
+
   // Releases the module, so that another Replica can be made of it once parameters were frozen, set
   // to be trained, or replaced. The module stays as it is, with the gradients that it has. Make the
   // optimiser again, too. This object can then be assigned to; every other call throws UsageError.
@@ -181,6 +185,11 @@ class Replica {
   // ZeroRedundancyOptimizer updates them.
   [[nodiscard]] std::vector<at::Tensor> shards() const;
   [[nodiscard]] std::vector<at::Tensor> shards_of(const std::vector<at::Tensor>& parameters) const;
+  // Returns shards() with the names of the parameters that they are of. Throws UsageError naming a
+  // parameter that ZeRO has cut and that is not row-major.
+  [[nodiscard]] std::vector<ParameterShard> named_shards() const;
+  // Returns the stage of ZeRO.
+  [[nodiscard]] int zero_stage() const;
   [[nodiscard]] detail::UpdateAccess update_access();
   // Tells that steps are collective at any stage, as those of a GradScaler are: join() then needs
   // one.

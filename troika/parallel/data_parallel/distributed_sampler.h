@@ -37,6 +37,17 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   void set_epoch(std::uint64_t epoch);
   // Returns the epoch of the current pass; before the first pass, that of the next one.
   [[nodiscard]] std::uint64_t epoch() const;
+  // A place in the order of samples, the same for any number of ranks.
+  struct Position {
+    std::uint64_t epoch = 0;
+    std::uint64_t taken = 0;  // of the epoch, by all ranks together
+  };
+  // Returns the place behind what this rank has taken, where all ranks have taken as many. Workers
+  // of a data loader take samples ahead of the training: ask for it where there are none.
+  [[nodiscard]] Position position() const;
+  // Goes on behind a position, which ranks of another number may have come to. The rest of the
+  // epoch is dealt out to these ranks; the next pass takes it.
+  void go_to(const Position& position);
   // Returns this rank's samples in each epoch.
   [[nodiscard]] std::size_t samples() const;
 

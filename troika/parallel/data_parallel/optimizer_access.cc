@@ -2,6 +2,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/optim/gradient_norm.h>
+#include <troika/optim/shard_squares.h>
 #include <troika/parallel/data_parallel/optimizer_access.h>
 
 #include <ATen/ATen.h>
@@ -61,6 +62,15 @@ std::vector<at::Tensor> OptimizerAccess::shards() const {
     for (at::Tensor& shard : shards_of(slot.parameter)) all.push_back(std::move(shard));
   }
   return all;
+}
+
+std::vector<ParameterShard> OptimizerAccess::named_shards() const {
+  if (shards_) return shards_->named_shards();
+  std::vector<ParameterShard> whole;
+  for (const GradientSlot& slot : slots_) {
+    whole.push_back({slot.name, 0, slot.parameter, slot.sizes});
+  }
+  return whole;
 }
 
 std::string OptimizerAccess::describe_shards() const {
@@ -132,10 +142,13 @@ double OptimizerAccess::clip_grad_norm(double max_norm) {
     squares[0] = shards_->sum_of_squares();
     session_.reduce(squares, ReduceOp::kSum, "norm of gradients");
   } else {
+    at::Tensor sum;
     for (const GradientSlot& slot : slots_) {
-      const at::Tensor& gradient = slot.parameter.grad();
-      if (gradient.defined()) squares[0] += gradient.to(at::kDouble).square().sum().item<double>();
+      if (!slot.parameter.grad().defined()) continue;
+      const at::Tensor own = detail::sum_of_squares(slot.parameter.grad());
+      sum = sum.defined() ? sum + own : own;
     }
+    if (sum.defined()) squares[0] = sum.item<double>();
   }
   const double norm = std::sqrt(squares[0]);
   if (!std::isfinite(norm)) return norm;

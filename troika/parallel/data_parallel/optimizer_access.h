@@ -24,6 +24,8 @@ class OptimizerAccess {
   // second throws UsageError if the parameter is not trained.
   [[nodiscard]] std::vector<at::Tensor> shards() const;
   [[nodiscard]] std::vector<at::Tensor> shards_of(const at::Tensor& parameter) const;
+  // Returns shards() with the parameters that they are of.
+  [[nodiscard]] std::vector<ParameterShard> named_shards() const;
   // See UpdateAccess.
   [[nodiscard]] std::string describe_shards() const;
   void check_saved_shards(const std::string* saved) const;

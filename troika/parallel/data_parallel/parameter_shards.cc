@@ -1,6 +1,7 @@
 #include <troika/parallel/data_parallel/parameter_shards.h>
 
 #include <torch/torch.h>
+#include <troika/base/error.h>
 
 #include <algorithm>
 
@@ -25,6 +26,7 @@ ParameterShards::ParameterShards(std::span<GradientSlot> slots, const GradientBu
     if (begin >= end) continue;
     Shard& shard = shards_.emplace_back();
     shard.slot = i;
+    shard.begin = own_begin + begin - slot.offset;
     shard.values = leaf_on(values.narrow(0, begin, end - begin));
     shard.values.requires_grad_(true);
     shard.gradient = leaf_on(gradients.narrow(0, begin, end - begin));
@@ -45,6 +47,19 @@ std::vector<at::Tensor> ParameterShards::shards_of(std::size_t slot) const {
   return found;
 }
 
+std::vector<ParameterShard> ParameterShards::named_shards() const {
+  std::vector<ParameterShard> named;
+  for (const Shard& shard : shards_) {
+    const GradientSlot& slot = slots_[shard.slot];
+    if (!slot.parameter.is_contiguous()) {
+      throw UsageError(title_of(slot) + " is not contiguous: its shards cannot be named",
+                       "make it row-major before DataParallel is made, or take zero_stage = 0");
+    }
+    named.push_back({slot.name, shard.begin, shard.values, slot.sizes});
+  }
+  return named;
+}
+
 void ParameterShards::publish_gradients(std::span<const std::int32_t> used) {
   for (Shard& shard : shards_) {
     const bool has = used.empty() || used[shard.slot] > 0;
@@ -63,7 +78,7 @@ double ParameterShards::sum_of_squares() const {
   for (const Shard& shard : shards_) {
     const at::Tensor& gradient = shard.values.grad();
     if (!gradient.defined()) continue;
-    const at::Tensor own = gradient.to(at::kDouble).square().sum();
+    const at::Tensor own = detail::sum_of_squares(gradient);
     sum = sum.defined() ? sum + own : own;
   }
   return sum.defined() ? sum.item<double>() : 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <troika/parallel/data_parallel/gradient_buckets.h>
+#include <troika/param/parameter_shard.h>
 #include <troika/session/session.h>
 
 #include <cstdint>
@@ -22,6 +23,9 @@ class ParameterShards {
   // Returns the shards that this rank updates of a parameter, by its index among the slots: leaves
   // without memory of their own.
   [[nodiscard]] std::vector<at::Tensor> shards_of(std::size_t slot) const;
+  // Returns all of them, with the parameters that they are of. Throws UsageError naming a parameter
+  // that is not row-major: elements of its shards lie in another order.
+  [[nodiscard]] std::vector<ParameterShard> named_shards() const;
   // Sets the shards' gradients to the averages, but for slots that no rank has used (`used`, of
   // each slot; empty: all are), and takes those of the parameters away.
   void publish_gradients(std::span<const std::int32_t> used);
@@ -40,6 +44,7 @@ class ParameterShards {
  private:
   struct Shard {
     std::size_t slot;
+    std::int64_t begin;  // in the parameter
     at::Tensor values, gradient;
   };
   std::span<GradientSlot> slots_;

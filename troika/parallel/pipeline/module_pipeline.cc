@@ -231,7 +231,8 @@ void ModulePipeline::Impl::make_arena() {
   norm_sums = std::make_unique<ParameterSums>(*arena, sum_groups);
   for (const LocalShard& shard : arena->local_shards()) {
     const std::string& name = arena->parameters()[shard.parameter]->spec().name;
-    shards.push_back({name, shard.begin, detail::leaf_on(shard.master)});
+    shards.push_back({name, shard.begin, detail::leaf_on(shard.master),
+                      arena->parameters()[shard.parameter]->spec().shape});
     shards.back().tensor.requires_grad_(true);
   }
 }
@@ -297,7 +298,8 @@ double ModulePipeline::train(const TensorMap& batch) {
   own.begin();
   ++own.step;
   own.refresh();
-  const StepSums sums = own.engine->differentiate({microbatches, 1, {}, own.timeout}).sums;
+  (void)own.engine->differentiate({microbatches, 1, {}, own.timeout});
+  const StepSums sums = own.engine->sums();
   own.end();
   const double mean = mean_of(sums);
   for (std::size_t i = 0; i < own.shards.size(); ++i) {
@@ -392,6 +394,18 @@ int ModulePipeline::data_rank() const {
 
 int ModulePipeline::data_ranks() const {
   return impl_->groups.data.size();
+}
+
+const PipelineGroups& ModulePipeline::groups() const {
+  return impl_->groups;
+}
+
+int ModulePipeline::zero_stage() const {
+  return impl_->options.zero_stage;
+}
+
+Seconds ModulePipeline::timeout() const {
+  return impl_->timeout;
 }
 
 std::int64_t ModulePipeline::memory_bytes() const {

@@ -12,6 +12,7 @@
 #include <troika/nn/named_unit.h>
 #include <troika/nn/stage.h>
 #include <troika/param/bucket_sizes.h>
+#include <troika/param/parameter_shard.h>
 #include <troika/session/session.h>
 
 #include <cstdint>
@@ -56,13 +57,6 @@ struct ModulePipelineOptions {
 struct PipelineGroups {
   Group pipeline = {};
   Group data = {};
-};
-
-// The elements [begin, begin + tensor.numel()) of a parameter that this rank's optimiser updates.
-struct ParameterShard {
-  std::string name;  // "stem.conv.weight"
-  std::int64_t begin = 0;
-  at::Tensor tensor;  // flat
 };
 
 // A model of units, cut into pipeline stages and replicated over data ranks. Thread safety: none.
@@ -123,6 +117,12 @@ class ModulePipeline {
   // Return this data rank and the number of data ranks, for a DistributedSampler.
   [[nodiscard]] int data_rank() const;
   [[nodiscard]] int data_ranks() const;
+  // Returns the ranks of this pipeline, and those with the same units.
+  [[nodiscard]] const PipelineGroups& groups() const;
+  // Returns the stage of ZeRO.
+  [[nodiscard]] int zero_stage() const;
+  // Returns the time-out of one collective or transfer.
+  [[nodiscard]] Seconds timeout() const;
   // Returns the bytes of values, gradients and buffers for them that this rank holds. The
   // optimiser's state is not included.
   [[nodiscard]] std::int64_t memory_bytes() const;

@@ -90,7 +90,7 @@ PipelineGroups groups_of(const Session& session, int pipeline) {
                          std::to_string(session.size()) + " ranks",
                      "take a number of ranks that is a multiple of it");
   }
-  const Mesh mesh({pipeline, session.size() / pipeline, 1, 1});
+  const Mesh mesh({1, pipeline, session.size() / pipeline, 1, 1});
   const auto group = [&](const char* name, Axis axis) {
     if (mesh.size(axis) == session.size()) return session.world();
     return session.make_group(name, mesh.ranks_along(session.rank(), axis),

@@ -1,0 +1,66 @@
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/storage/object_store.h>
+#include <troika/train/hub_tokenizer.h>
+#include <troika/train/kept_tokenizer.h>
+#include <troika/train/run_folder.h>
+
+#include <array>
+
+namespace troika {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the libraries write for a tokenizer, and the ids that end a text, which config.json of an
+// export does not have.
+constexpr std::array kFiles = {
+    "tokenizer.json",         "vocab.json",         "merges.txt",
+    "tokenizer_config.json",  "added_tokens.json",  "special_tokens_map.json",
+    "generation_config.json", "chat_template.jinja"};
+
+bool has_tokenizer(const fs::path& folder) {
+  return fs::exists(folder / kFiles[0]) || fs::exists(folder / kFiles[1]);
+}
+
+// The run that has the file, folder or checkpoint which [model] from names.
+fs::path run_with(const fs::path& from) {
+  if (!fs::is_directory(from)) return from.parent_path();
+  const fs::path above = (from / "").parent_path().parent_path();
+  return above.filename() == "checkpoints" ? above.parent_path() : from;
+}
+
+}  // namespace
+
+std::vector<std::string> copy_tokenizer(const fs::path& from, const fs::path& to) {
+  std::vector<std::string> names;
+  if (!has_tokenizer(from)) return names;
+  for (const char* name : kFiles) {
+    if (!fs::exists(from / name)) continue;
+    std::error_code error;
+    fs::copy_file(from / name, to / name, error);
+    if (error) throw_storage_error("write", to / name, error.value());
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+std::optional<fs::path> find_kept_tokenizer(const fs::path& run, const Recipe& recipe) {
+  if (knows_tokenizer(recipe)) return std::nullopt;
+  constexpr int kMostRuns = 64;  // recipes may name each other in a circle
+  fs::path folder = run;
+  InitialValueOptions from = recipe.model.from;
+  for (int i = 0; i < kMostRuns && !is_remote(from.path); ++i) {
+    if (!is_remote(folder.native()) && has_tokenizer(folder)) return folder;
+    if (from.are_drawn()) return std::nullopt;
+    folder = run_with(from.path);
+    from = {};
+    try {
+      if (fs::exists(recipe_path(folder))) from = recipe_of_run(folder).model.from;
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): of another version
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace troika

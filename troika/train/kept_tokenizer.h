@@ -1,0 +1,25 @@
+// The tokenizer of a model that came in from Hugging Face's libraries, where troika has no use for
+// it. Its files lie beside the model as they came, and leave with what is trained from it.
+#pragma once
+
+#include <troika/recipe/recipe.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troika {
+
+// Copies the files of a tokenizer between two folders, unchanged. Returns their names, the
+// tokenizer first; none where `from` has no tokenizer.json and no vocab.json. Throws StorageError.
+std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
+                                        const std::filesystem::path& to);
+
+// Returns the folder with the tokenizer that was kept for a run's model: the run's, or that of the
+// model that it started from, from run to run as [model] from says. Returns nullopt where there is
+// none, or where the recipe's data name the tokenizer that made their tokens.
+[[nodiscard]] std::optional<std::filesystem::path> find_kept_tokenizer(
+    const std::filesystem::path& run, const Recipe& recipe);
+
+}  // namespace troika

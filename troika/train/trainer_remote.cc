@@ -1,0 +1,109 @@
+// A trainer whose parameters lie on servers: one that trains for them, and one that looks on.
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/optim/gradient_norm.h>
+#include <troika/optim/schedule.h>
+#include <troika/train/trainer.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace troika {
+
+void Trainer::check_servers_suffice() const {
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    if (!buffer.tensor.is_floating_point()) continue;
+    throw UsageError("kind = \"server\": the running statistics '" + buffer.name +
+                         "' would stay with each worker",
+                     "write [sync] kind = \"local\" or \"all_reduce\"");
+  }
+}
+
+void Trainer::leave() {
+  if (RemoteView* view = sync_->view()) view->close();
+}
+
+bool Trainer::work() {
+  const at::NoGradGuard no_autograd;
+  RemoteWork* remote = sync_->work();
+  check(remote != nullptr, "a worker without servers");
+  const std::optional<DealtSamples> dealt = remote->next_samples();
+  if (!dealt) return false;
+  progress_.step = dealt->step - 1;
+  if (context_.trace != nullptr) context_.trace->begin_step(dealt->step);
+  std::vector<Microbatch> microbatches = build_microbatches(
+      *dataset_, Split::kTrain, dealt->samples, recipe_.train.micro_batch_size, dealt->step);
+  rehearse_pass(dealt->samples.count);
+  RemoteUpdate update;
+  for (Microbatch& each : microbatches) {
+    update.valid += each.valid;
+    each = to_device(std::move(each), context_.device);
+  }
+  const double scale = loss_scale();
+  StepPart own;
+  own.valid = update.valid;
+  const Updater updater =
+      engine_->differentiate({microbatches, scale, own, context_.timeout, /*starts_norm=*/false});
+  check(updater == Updater::kRemote, "an update that a server is to make");
+  const StepSums sums = engine_->sums();
+  update.loss = sums.loss;
+  update.weight = sums.weight;
+  const double mean = 1 / (scale * (sums.weight > 0 ? sums.weight : 1));
+  update.mean = mean;
+  update.norm = engine_->gradient_norm() * mean;
+  if (sums.nonfinite_ranks.empty() && std::isfinite(update.norm)) {
+    update.scale = mean * clip_factor(update.norm, recipe_.train.grad_clip);
+    if (sums.weight == 0) update.skipped = "none of its targets counts";
+  } else {
+    update.skipped = reason_to_skip(sums, update.norm);  // or throws
+  }
+  update.learning_rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
+                                       recipe_.train.global_batch_size, dealt->step);
+  remote->push(update);
+  engine_->skip();
+  progress_.step = dealt->step;
+  return true;
+}
+
+StepMetrics Trainer::observe_step(RemoteView& view) {
+  if (!view.is_open()) {
+    const std::vector<NamedState> state = optimizer_->state();
+    view.open({progress_.step, progress_.samples_consumed, progress_.updates, loss_scale(), state});
+  }
+  if (note_query_) {
+    const StepNotes own = note_query_();
+    notes_ = {own.stop_signal, own.wants_checkpoint, own.checkpoint_done};
+  }
+  const RemoteStep remote = view.wait_for_step();
+  check(remote.step == progress_.step + 1, "a step of the workers out of order");
+  StepMetrics metrics;
+  metrics.step = remote.step;
+  metrics.loss = remote.loss / remote.weight;
+  metrics.grad_norm = remote.norm;
+  metrics.learning_rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
+                                        recipe_.train.global_batch_size, remote.step);
+  metrics.skipped = remote.skipped;
+  metrics.extras.push_back({"workers", static_cast<double>(remote.workers)});
+  metrics.extras.push_back({"updates", static_cast<double>(remote.updates)});
+  if (remote.updates > 0) {
+    metrics.extras.push_back({"staleness_mean", mean_value(remote.staleness)});
+    metrics.extras.push_back(
+        {"staleness_max", static_cast<double>(largest_value(remote.staleness))});
+  }
+  metrics.counts.push_back({"staleness", "update", remote.staleness});
+  if (remote.lost_samples > 0) {
+    metrics.extras.push_back({"lost_samples", static_cast<double>(remote.lost_samples)});
+  }
+  progress_.step = remote.step;
+  progress_.samples_consumed += recipe_.train.global_batch_size;
+  progress_.tokens += remote.valid;
+  progress_.updates += remote.updates;
+  metrics.tokens = progress_.tokens;
+  metrics.step_seconds = remote.seconds;
+  metrics.tokens_per_second = static_cast<double>(remote.valid) / metrics.step_seconds;
+  return metrics;
+}
+
+}  // namespace troika
