@@ -6,17 +6,14 @@ import pathlib
 import re
 import subprocess
 
-from launchers import PATIENCE_SECONDS, environment
+from launchers import PATIENCE_SECONDS, environment, open_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Open MPI refuses to run as root, and more ranks than cores, unless told.
-VARIABLES = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                 OMPI_MCA_rmaps_base_oversubscribe="1", OMP_NUM_THREADS="1")
 
 
 def run_in(folder, *command, status=0, **changes):
     """Runs a command that has to end with the exit status, or one of several."""
-    done = subprocess.run(list(map(str, command)), cwd=folder, text=True, env=environment(**VARIABLES, **changes),
+    done = subprocess.run(list(map(str, command)), cwd=folder, text=True, env=environment(**{"OMP_NUM_THREADS": "1", **open_mpi(), **changes}),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * PATIENCE_SECONDS)
     if done.returncode not in (status if isinstance(status, tuple) else (status,)):
         raise AssertionError(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -79,6 +76,21 @@ class Examples(Launching):
         self.assertAlmostEqual(kept[1] / kept[0], 0.5, delta=0.01)
         self.assertEqual(kept[1], kept[2])
 
+    def test_an_example_of_servers(self):
+        """Words whose neighbours tell them; rows are made as they are seen."""
+        text = "".join(f"static int f{i % 7}(int n) {{ return n * {i % 11}; }}\n" for i in range(400))
+        (self.folder / "text").mkdir()
+        (self.folder / "text" / "functions.c").write_text(text)
+        try:
+            lines = self.launch(2, self.program("own-servers"), self.folder / "text", 200).splitlines()
+        except AssertionError as error:
+            if "Arrow Flight" not in str(error):
+                raise
+            self.skipTest("built without Arrow Flight")
+        losses = [float(re.search(r"loss ([0-9.]+)", line)[1]) for line in lines if line.startswith("step ")]
+        self.assertLess(losses[-1], 0.8 * losses[0], lines)
+        self.assertTrue(any("words, 22 of them different" in line for line in lines), lines)
+
     def test_an_example_of_a_pipeline(self):
         program = self.program("own-pipeline")
         alone = self.epochs_of(1, program)[-1]
@@ -96,6 +108,13 @@ class Examples(Launching):
         self.assertEqual(split["mesh"]["tensor"], 2)
         self.assertAlmostEqual(split["loss"], alone["loss"], places=10)
         self.assertTrue((self.folder / "runs" / "split" / "model.safetensors").is_file())
+
+    def test_an_example_of_a_plug_in(self):
+        library = f"model.library={self.library('own-model-plugin')}"
+        (self.folder / "mixer.toml").write_bytes((ROOT / "examples" / "own-model-plugin" / "mixer.toml").read_bytes())
+        run_in(self.folder, self.command(), "train", "mixer.toml", "--ranks", 2, "--set", library)
+        summary = json.loads((self.folder / "runs" / "mixer" / "summary.json").read_text())
+        self.assertGreater(summary["held_out_accuracy"], 0.3)  # 0.1 by chance
 
     def test_an_example_that_writes_text(self):
         (self.folder / "text.txt").write_text("int main() { return 0; }\n" * 20)

@@ -11,17 +11,15 @@ import shutil
 import sys
 import tempfile
 
-from launchers import Job, check_worlds, environment, need_programs, run_tests
+from launchers import Job, check_worlds, environment, need_programs, open_mpi, run_tests
 
 MPIRUN, PROBE, COMM_PROBE, PLUGINS = sys.argv[1:5]
 FLAVOURS = sys.argv[5:]
 # Open MPI refuses to run as root, and more ranks than cores, unless told.
-ENVIRONMENT = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                          OMPI_MCA_rmaps_base_oversubscribe="1")
 
 
 def mpirun(size, *command, **changes):
-    return Job([MPIRUN, "-n", str(size), *command], {**ENVIRONMENT, **changes})
+    return Job([MPIRUN, "-n", str(size), *command], environment(**open_mpi(), **changes))
 
 
 def ranks_find_each_other():
@@ -59,7 +57,7 @@ def a_lone_rank_needs_nobody():
 
 def sums(*command, engine="mpi"):
     command = [*command, COMM_PROBE, engine, "4", "3"]
-    return Job(command, {**ENVIRONMENT, "TROIKA_PLUGINS": PLUGINS}).wait()
+    return Job(command, environment(**open_mpi(), TROIKA_PLUGINS=PLUGINS)).wait()
 
 
 def launchers():
@@ -91,7 +89,7 @@ def the_benchmark_measures_mpi():
 def measure_mpi(program, plot):
     command = [program, "-n", "2", os.environ["TROIKA"], "bench", "comm", "--engine", "mpi", "--op",
                "all_reduce,exchange", "--sizes", "4,64K", "--budget", "0", "--json", "--plot", str(plot)]
-    job = Job(command, {**ENVIRONMENT, "TROIKA_PLUGINS": PLUGINS}).wait()
+    job = Job(command, environment(**open_mpi(), TROIKA_PLUGINS=PLUGINS)).wait()
     assert job.status == 0, f"{command}: status {job.status}\n{job.out}{job.err}"
     results = json.loads(job.out)["results"]  # printed once
     assert [(one["operation"], one["bytes"]) for one in results] == [

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from launchers import Job, environment, need_programs, need_root, run, run_tests, said, skip, temporary_folder
+from launchers import Job, environment, need_programs, need_root, open_mpi, run, run_tests, said, skip, temporary_folder
 from slow import slow
 
 COMM_PROBE, OPERATIONS_PROBE, PLUGINS = sys.argv[1:4]
@@ -53,9 +53,7 @@ class Mpi:
         }[self.flavour]
         if self.flavour == "mpich":
             own["UCX_TLS"] = "tcp,self"  # else it reads the memory of the other host, which is this very machine
-        # Open MPI refuses to run as root unless told.
-        changed = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **own)
-        return Job([self.agent, "10.99.0.1", "exec", *words, *command], changed)
+        return Job([self.agent, "10.99.0.1", "exec", *words, *command], environment(**open_mpi(), **own))
 
 
 def with_mpi(test, *flavours):

@@ -1,12 +1,15 @@
 """Ranks in a job step of a real Slurm find each other. Usage: launch_slurm.py WORLD_PROBE"""
 
+import getpass
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
-from launchers import (check_worlds, environment, need_programs, need_root, run, run_tests,
+from launchers import (Job, check_worlds, environment, need_programs, need_root, run, run_tests,
                        temporary_folder, worlds_in)
 
 PROBE = sys.argv[1]
@@ -80,7 +83,7 @@ def a_step_in_a_batch_script_is_one():
 
 
 def mpirun_in_a_batch_script_counts_its_own_ranks():
-    for mpirun in ("mpirun.openmpi --allow-run-as-root", "mpirun.mpich"):
+    for mpirun in (f"mpirun.openmpi --allow-run-as-root --mca orte_tmpdir_base {CLUSTER.path}", "mpirun.mpich"):
         if not shutil.which(mpirun.split()[0]):
             print("  left out:", mpirun.split()[0], "is not installed")
             continue
@@ -103,6 +106,32 @@ def a_run_trains_in_a_step_and_is_finished_for_the_next():
     assert "is finished already" in again.err, again.err
 
 
+def a_run_that_slurm_ends_goes_on_when_it_is_queued_again():
+    """As `sbatch --requeue --signal=TERM@120` has it: a signal before the end, then the same command."""
+    recipe = os.path.join(CLUSTER.path, "requeued.toml")
+    with open(recipe, "w") as file:
+        file.write('name = "requeued"\n[model]\nkind = "mlp"\ninput_dim = 4\nhidden_dims = [4]\noutput_dim = 2\n'
+                   '[data]\nkind = "random"\n[train]\nsteps = 2000\nglobal_batch_size = 6\nmicro_batch_size = 2\n'
+                   'evaluate_every_steps = 0\n[checkpoint]\nevery_steps = 10\n')
+    command = ["srun", "--kill-on-bad-exit", "-n", "3", os.environ["TROIKA"], "train", recipe, "--set",
+               f"runs_dir={CLUSTER.path}/runs"]
+    folder = pathlib.Path(CLUSTER.path, "runs/requeued")
+    job = Job(command, CLUSTER.env)
+    until = time.monotonic() + 60
+    while not list(folder.glob("checkpoints/*/manifest.json")):
+        assert job.process.poll() is None, job.wait().err
+        assert time.monotonic() < until, "no checkpoint"
+        time.sleep(0.02)
+    assert run(["scancel", "--signal=TERM", "--user", getpass.getuser()], CLUSTER.env).status == 0
+    job.wait()
+    assert job.status != 0 and "the same command goes on from there" in job.err, (job.status, job.err)
+    again = run(command, CLUSTER.env)
+    assert again.status == 0, again.err
+    assert "going on from the checkpoint of step" in again.err, again.err
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, 2001)), lines[-1]
+
+
 need_root()
 need_programs("munged", "slurmctld", "slurmd", "srun", "sbatch")
 with Cluster() as CLUSTER:
@@ -110,4 +139,5 @@ with Cluster() as CLUSTER:
                the_user_may_name_the_rendezvous, pmi_of_srun_changes_nothing,
                a_batch_script_is_no_step, a_step_in_a_batch_script_is_one,
                mpirun_in_a_batch_script_counts_its_own_ranks,
-               a_run_trains_in_a_step_and_is_finished_for_the_next])
+               a_run_trains_in_a_step_and_is_finished_for_the_next,
+               a_run_that_slurm_ends_goes_on_when_it_is_queued_again])

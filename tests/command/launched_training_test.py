@@ -5,11 +5,11 @@ TROIKA_TEST_PYTHON, where it is set, is a Python that has PyTorch, and so torchr
 
 import os
 import shutil
-import subprocess
 import unittest
 
 import command
 from command import CommandTest, Process, end
+from launchers import open_mpi
 
 TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
 SETS = ("train.precision=fp64", "train.deterministic=true", "comm.rendezvous_timeout_seconds=30")
@@ -30,9 +30,7 @@ class Launched(CommandTest):
     def test_mpirun(self):
         if not shutil.which("mpirun"):
             self.skipTest("mpirun is not installed")
-        is_open_mpi = "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
-        flags = ["--allow-run-as-root", "--oversubscribe"] if is_open_mpi else []
-        self.joins("mpirun", *flags, "-n", "2")
+        self.joins("mpirun", "-n", "2", **open_mpi())
 
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no torchrun")
     def test_torchrun(self):

@@ -1,5 +1,6 @@
 """Runs programs under real launchers, for the launch_*.py tests beside this file."""
 
+import atexit
 import json
 import os
 import shutil
@@ -59,6 +60,15 @@ def environment(**changes):
 
 
 _reserved = []
+
+
+def open_mpi():
+    """Variables of one mpirun. Open MPI refuses to run as root, and more ranks than cores, unless told; and its jobs race
+    for the folder that they share by default: one that ends removes it."""
+    folder = tempfile.mkdtemp(prefix="troika-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_orte_tmpdir_base=folder)
 
 
 def reserved_port():

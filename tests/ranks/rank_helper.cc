@@ -139,6 +139,8 @@ std::vector<RankResult> run_under_mpirun(const std::string& mpirun, int size,
   variables["OMPI_ALLOW_RUN_AS_ROOT"] = variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
   variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1";
   variables["OMPI_MCA_hwloc_base_binding_policy"] = "none";  // a rank has several threads
+  // Its jobs race for the folder that they share by default: one that ends removes it.
+  variables["OMPI_MCA_orte_tmpdir_base"] = folder;
   const std::filesystem::path output = folder / "output-of-mpirun";
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const Child child = spawn({mpirun, "-n", std::to_string(size), program}, variables, output);
