@@ -31,7 +31,14 @@ void check_servers(const Recipe& recipe, const Origins& origins) {
     refuse("train.precision", "fp16 has one loss scale for all, and workers do not meet",
            "write precision = \"bf16\"");
   }
-  if (settings->servers > 1 && recipe.optimizer.kind.kind().uses_layer_norms()) {
+  if (settings->local_steps > recipe.train.global_batch_size) {
+    origins.fail({"sync.local_steps", "train.global_batch_size"},
+                 "local_steps = " + std::to_string(settings->local_steps) +
+                     " do not get a sample each of global_batch_size = " +
+                     std::to_string(recipe.train.global_batch_size),
+                 "write a global_batch_size of workers x local_steps x samples of a local step");
+  }
+  if (settings->servers > 1 && settings->local_steps == 0 && recipe.optimizer.kind.kind().uses_layer_norms()) {
     refuse("optimizer.kind",
            std::string(recipe.optimizer.kind.name()) +
                " goes by the norms of whole parameters, which several servers cut",

@@ -262,7 +262,7 @@ RemoteStep CoordinatorService::wait_for_step() {
   const std::int64_t step = ++wanted_step_;
   changed_.notify_all();
   const bool is_first = step == options_.coordinator.first_step;
-  const Deadline deadline = Deadline::in(options_.timeout + options_.coordinator.lease +
+  const Deadline deadline = Deadline::in(options_.patience * options_.timeout + options_.coordinator.lease +
                                          (is_first ? options_.start_timeout : Seconds(0)));
   for (;;) {
     proceed(lock);
@@ -297,7 +297,8 @@ RemoteStep CoordinatorService::wait_for_step() {
 CoordinatorService::Done CoordinatorService::hold(std::int64_t step) {
   Lock lock(mutex_);
   coordinator_.hold(true);
-  const Deadline deadline = Deadline::in(options_.timeout + options_.coordinator.lease);
+  const Deadline deadline =
+      Deadline::in(options_.patience * options_.timeout + options_.coordinator.lease);
   // Of a synchronous step that nobody has asked for, nothing is applied.
   if (options_.coordinator.staleness == 0) return {};
   while (!coordinator_.is_idle()) {

@@ -39,6 +39,7 @@ struct CoordinatorServiceOptions {
   bool is_watched = true;      // steps wait for wait_for_step(); otherwise nobody calls it
   Seconds start_timeout{300};  // for as many workers as the job is started with
   Seconds timeout{60};         // for a step, and a server's answer
+  double patience = 1;         // a step may take so many times as long
 };
 
 // Returns a name that tells one start of a job from another.

@@ -69,7 +69,8 @@ void ObserverSync::open(const RemoteStart& start) {
                    {"version", start.updates},
                    {"step", start.step},
                    {"pieces", Json::array()}};
-    for (const ShardPiece& piece : shard_pieces(arena(), range)) {
+    for (ShardPiece piece : shard_pieces(arena(), range)) {
+      if (options_.treats_alike) piece = {piece.name, piece.count, false, 1, {}};
       header["pieces"].push_back(messages::json_of(piece));
     }
     RpcMessage request{header.dump(), {}, {}};

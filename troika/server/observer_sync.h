@@ -17,6 +17,8 @@ struct ObserverOptions {
   AddressOf server = {};
   // Called once workers may join.
   std::function<void()> on_open = {};
+  // The optimiser of the servers is to treat all parameters alike, whatever they are to workers.
+  bool treats_alike = false;
   // All but what open() says.
   CoordinatorServiceOptions coordinator = {};
 };

@@ -32,6 +32,8 @@ struct ServerJobOptions {
   std::optional<std::int64_t> staleness = 0;  // nullopt: any
   bool divides_by_staleness = false;
   double grad_clip = 0;  // largest norm of the mean gradient of a push that is compressed; 0: any
+  std::int64_t local_steps = 0;  // ServerSettings
+  double outer_lr = 1;           // with local steps
   Seconds lease{60};
   Seconds timeout{60};
   RpcClientOptions connections = {};

@@ -1,4 +1,5 @@
-// A worker of a job whose parameters lie on servers: it pulls them, and pushes gradients.
+// A worker of a job whose parameters lie on servers: it pulls them, and pushes gradients, or what
+// steps of its own have changed.
 #pragma once
 
 #include <troika/server/worker_client.h>
@@ -45,6 +46,8 @@ class RemoteSync : public ReplicaSync {
   [[nodiscard]] const FlatMasters& masters() const { return masters_; }
   // Returns memory of the host for so many values of masters.
   [[nodiscard]] at::Tensor host_values(std::int64_t count) const;
+  // Finishes a step whose update is this process's.
+  [[nodiscard]] Updater finish_here() { return inner_.finish(); }
   // Puts values [masters().size()] of the host in the arena.
   void take(const at::Tensor& values);
 
@@ -61,9 +64,17 @@ class WorkerSync final : public RemoteSync, public RemoteWork {
 
   [[nodiscard]] RemoteWork* work() override { return this; }
   [[nodiscard]] std::optional<DealtSamples> next_samples() override;
+  [[nodiscard]] std::int64_t local_steps() const override { return local_steps_; }
   void push(const RemoteUpdate& update) override;
+  [[nodiscard]] Updater finish() override {
+    return local_steps_ > 0 ? finish_here() : RemoteSync::finish();
+  }
 
  private:
+  void push_change(RemoteUpdate update);
+
+  std::int64_t local_steps_;
+  double outer_lr_;
   WorkerClient client_;
 };
 

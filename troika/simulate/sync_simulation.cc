@@ -45,6 +45,11 @@ void check_simulated(const Recipe& recipe, int workers) {
   if (recipe.sync.holds<LocalOptions>() && recipe.sync.as<LocalOptions>().fragments > 1) {
     refuse("[sync] fragments above 1 are not simulated", "write fragments = 1");
   }
+  if (const auto servers = recipe.sync.kind().servers(recipe.sync.options());
+      servers && servers->local_steps > 0) {
+    refuse("[sync] kind = \"server\" with local_steps is not simulated",
+           "write kind = \"local\" with every_steps, or local_steps = 0");
+  }
   if (recipe.train.global_batch_size < workers) {
     refuse("global_batch_size = " + std::to_string(recipe.train.global_batch_size) +
                " is less than " + plural(workers, "worker"),

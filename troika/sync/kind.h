@@ -3,6 +3,7 @@
 
 #include <troika/config/component.h>
 #include <troika/sync/all_reduce_sync.h>
+#include <troika/sync/outer_step.h>
 
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,10 @@ struct ServerSettings {
   int servers = 1;                            // a part of the parameters on each
   std::optional<std::int64_t> staleness = 0;  // steps that a rank may be ahead; nullopt: any
   bool divides_by_staleness = false;          // the rate of an update
+  // Steps that a rank takes with the recipe's optimiser on its samples of a step. It then pushes
+  // what they have changed, and servers take the outer step. 0: ranks push gradients.
+  std::int64_t local_steps = 0;
+  OuterStep outer = {};
   Seconds lease{60};                          // of a rank that is silent
   std::int64_t save_every_updates = 0;        // a server, itself; 0: never
   std::string listen = {};                    // "HOST:PORT" of the coordinator; empty: any port

@@ -37,7 +37,10 @@ class RemoteWork {
   // Waits for the next samples, with the newest parameters in the arena; nullopt: all is trained.
   // Throws DeadlineError, PeerError.
   [[nodiscard]] virtual std::optional<DealtSamples> next_samples() = 0;
-  // Sends the gradients that are in the arena.
+  // Returns the steps that are to be taken on such samples before what they have changed is
+  // pushed; 0: none, and their gradients are pushed.
+  [[nodiscard]] virtual std::int64_t local_steps() const { return 0; }
+  // Sends the gradients that are in the arena, or what has changed there since next_samples().
   virtual void push(const RemoteUpdate& update) = 0;
 };
 

@@ -17,6 +17,9 @@ struct ServerOptions {
   std::int64_t servers = 1;
   std::optional<std::int64_t> staleness = 0;  // the largest number there is: any
   StalenessCorrection correction = StalenessCorrection::kNone;
+  std::int64_t local_steps = 0;
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
   double lease_seconds = 60;
   std::int64_t save_every_updates = 1000;
   std::string listen = "none";
@@ -54,6 +57,15 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
              K::choice<&ServerOptions::correction>(
                  "correction",
                  "what the rate of a stale update is divided by: nothing, or its staleness"),
+             K::integer<&ServerOptions::local_steps>(
+                 "local_steps", ranges::kCountOrOff,
+                 "steps that a worker takes on its samples of a step, before it pushes what they "
+                 "have changed (DiLoCo); 0: it pushes gradients"),
+             K::number<&ServerOptions::outer_lr>("outer_lr", ranges::kAboveZero,
+                                                 "learning rate of the servers' step, where "
+                                                 "workers take local_steps"),
+             K::number<&ServerOptions::outer_momentum>("outer_momentum", ranges::kBelowOne,
+                                                       "Nesterov's momentum of that step"),
              K::seconds<&ServerOptions::lease_seconds>(
                  "lease_seconds", "the job goes on without a worker that is silent for longer"),
              K::integer<&ServerOptions::save_every_updates>(
@@ -82,6 +94,8 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
     settings.servers = static_cast<int>(own.servers);
     settings.staleness = bound_of(own);
     settings.divides_by_staleness = own.correction == StalenessCorrection::kInverse;
+    settings.local_steps = own.local_steps;
+    settings.outer = {own.outer_lr, own.outer_momentum};
     settings.lease = Seconds(own.lease_seconds);
     settings.save_every_updates = own.save_every_updates;
     if (own.listen != "none") settings.listen = own.listen;

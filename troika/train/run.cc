@@ -58,6 +58,7 @@ double gemm_rate_of(const Recipe& recipe, at::Device device) {
 TrainerContext context_of(const Job& job, const RunOptions& options) {
   TrainerContext context = job.context();
   context.make_sync = options.make_sync;
+  context.optimizer = options.optimizer;
   return context;
 }
 

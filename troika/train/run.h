@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace troika {
@@ -24,6 +25,8 @@ struct RunOptions {
   bool stop_on_signals = false;
   // Takes the place of the recipe's sync: TrainerContext::make_sync.
   std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync = {};
+  // Takes the place of the recipe's optimiser: TrainerContext::optimizer.
+  std::optional<OptimizerOptions> optimizer = {};
 };
 
 struct RunReport {

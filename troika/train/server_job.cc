@@ -127,12 +127,28 @@ class ServerProcess {
     return recipe_.compress.kind().codec(recipe_.compress.options(),
                                          static_cast<std::uint64_t>(recipe_.seed));
   }
+  [[nodiscard]] bool takes_local_steps() const { return settings_.local_steps > 0; }
+  // What updates the parameters: of local steps, SGD with Nesterov's momentum on what they change.
+  [[nodiscard]] OptimizerOptions server_optimizer() const {
+    if (!takes_local_steps()) return recipe_.optimizer;
+    OptimizerOptions outer;
+    outer.kind = Chosen<OptimizerKind>::named("sgd");
+    auto& momentum = outer.kind.options().as<MomentumOptions>();
+    momentum.momentum = settings_.outer.momentum;
+    momentum.nesterov = settings_.outer.momentum > 0;
+    outer.lr = settings_.outer.lr;
+    outer.weight_decay = 0;
+    return outer;
+  }
   [[nodiscard]] ServerJobOptions job_options() const {
     ServerJobOptions options;
     options.shards = settings_.servers;
     options.staleness = settings_.staleness;
     options.divides_by_staleness = settings_.divides_by_staleness;
-    options.grad_clip = recipe_.train.grad_clip;
+    // Of gradients, which are those of local steps otherwise.
+    options.grad_clip = takes_local_steps() ? 0 : recipe_.train.grad_clip;
+    options.local_steps = settings_.local_steps;
+    options.outer_lr = settings_.outer.lr;
     options.lease = settings_.lease;
     options.timeout = Seconds(recipe_.comm.timeout_seconds);
     options.connections.tls = tls();
@@ -156,6 +172,7 @@ class ServerProcess {
       observer = made.get();
       return made;
     };
+    if (takes_local_steps()) options.optimizer = server_optimizer();
     World alone = world_;
     alone.rank = alone.local_rank = alone.node_rank = 0;
     alone.size = alone.local_size = alone.nodes = 1;
@@ -178,15 +195,26 @@ class ServerProcess {
     service.run = new_run_name();
     service.version = kVersion;
     service.recipe = common_recipe();
+    options.treats_alike = takes_local_steps();
     service.learning_rate = [this](std::int64_t step) {
+      if (takes_local_steps()) return settings_.outer.lr;
       return learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size,
                            step);
     };
-    service.grad_clip = recipe_.train.grad_clip;
+    service.grad_clip = options.job.grad_clip;
+    service.patience = static_cast<double>(std::max<std::int64_t>(1, settings_.local_steps));
     service.skips_nonfinite = recipe_.train.on_nonfinite == OnNonFinite::kSkip;
     service.timeout = options.job.timeout;
     service.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
     service.coordinator.workers = workers_of(recipe_, world_.size);
+    if (const std::int64_t samples =
+            recipe_.train.global_batch_size / service.coordinator.workers;
+        samples < settings_.local_steps) {
+      throw UsageError("sync.local_steps = " + std::to_string(settings_.local_steps) +
+                           " do not get a sample each: a worker has " + plural(samples, "sample") +
+                           " of a step",
+                       "raise train.global_batch_size to workers x local_steps x samples of a local step");
+    }
     service.coordinator.last_step = recipe_.train.steps;
     service.coordinator.global_batch_size = recipe_.train.global_batch_size;
     service.coordinator.staleness = options.job.staleness;
@@ -198,7 +226,7 @@ class ServerProcess {
     ShardServiceOptions options;
     options.shard = shard;
     options.shards = settings_.servers;
-    options.optimizer = recipe_.optimizer;
+    options.optimizer = server_optimizer();
     options.save_every = settings_.save_every_updates;
     if (options.save_every > 0) {
       options.file =

@@ -118,7 +118,7 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
   engine_->sum_on_device();
   if (is_remote()) check_servers_suffice();
   check_state_fits(recipe, model_.arena());
-  optimizer_ = make_optimizer(recipe.optimizer, model_.arena(), sums_);
+  optimizer_ = make_optimizer(optimizer_options(), model_.arena(), sums_);
   if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
   start_loader();
 }
@@ -152,7 +152,6 @@ StepMetrics Trainer::step() {
   if (context_.trace != nullptr) context_.trace->begin_step(step);
   const StepBatch batch = next_batch();
   rehearse_pass(batch.range.count);
-  const double loss_scale = this->loss_scale();
   StepPart own;
   own.valid = batch.valid;
   if (note_query_) {
@@ -161,19 +160,11 @@ StepMetrics Trainer::step() {
     own.wants_checkpoint = notes.wants_checkpoint;
     own.checkpoint_done = notes.checkpoint_done;
   }
-  const Updater updater = engine_->differentiate(
-      {batch.microbatches, loss_scale, own, context_.timeout, /*starts_norm=*/true});
-
   StepMetrics metrics;
   metrics.step = step;
   metrics.learning_rate =
       learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size, step);
-  check(updater == Updater::kLocal, "a step whose update is another process's");
-  queue_update(metrics.learning_rate);
-  const StepSums sums = engine_->sums();
-  const double gradient_scale = 1 / (loss_scale * (sums.weight > 0 ? sums.weight : 1));
-  metrics.loss = sums.loss / sums.weight;
-  update(batch, sums, gradient_scale, metrics);
+  const StepSums sums = train_on(batch, own, metrics);
   notes_ = {sums.stop_signal, sums.wants_checkpoint, sums.checkpoint_done};
   progress_.step = step;
   progress_.samples_consumed += recipe_.train.global_batch_size;
@@ -183,6 +174,19 @@ StepMetrics Trainer::step() {
   metrics.step_seconds = Seconds(Clock::now() - started).count();
   metrics.tokens_per_second = static_cast<double>(sums.valid) / metrics.step_seconds;
   return metrics;
+}
+
+StepSums Trainer::train_on(const StepBatch& batch, const StepPart& own, StepMetrics& metrics) {
+  const double loss_scale = this->loss_scale();
+  const Updater updater = engine_->differentiate(
+      {batch.microbatches, loss_scale, own, context_.timeout, /*starts_norm=*/true});
+  check(updater == Updater::kLocal, "a step whose update is another process's");
+  queue_update(metrics.learning_rate);
+  const StepSums sums = engine_->sums();
+  const double gradient_scale = 1 / (loss_scale * (sums.weight > 0 ? sums.weight : 1));
+  metrics.loss = sums.loss / sums.weight;
+  update(batch, sums, gradient_scale, metrics);
+  return sums;
 }
 
 bool Trainer::contributes_loss() const {

@@ -125,6 +125,21 @@ class Trainer {
   [[nodiscard]] Deadline deadline() const { return Deadline::in(context_.timeout); }
   // Returns whether this rank's loss counts: every rank of a tensor axis has the same one.
   [[nodiscard]] bool contributes_loss() const;
+  // Takes the step of this batch at metrics.learning_rate, and notes its loss, its norm, and
+  // whether it was skipped. Returns its sums.
+  StepSums train_on(const StepBatch& batch, const StepPart& own, StepMetrics& metrics);
+  // Computes the gradients of samples, which servers are to apply.
+  [[nodiscard]] RemoteUpdate differentiate_for_servers(const DealtSamples& dealt);
+  // Takes so many steps on samples, an even part of them each.
+  [[nodiscard]] RemoteUpdate take_local_steps(const DealtSamples& dealt, std::int64_t steps);
+  // Builds the microbatches of samples of a step, on the device.
+  [[nodiscard]] StepBatch batch_of(std::int64_t step, IndexRange samples) const;
+  [[nodiscard]] const OptimizerOptions& optimizer_options() const {
+    return context_.optimizer ? *context_.optimizer : recipe_.optimizer;
+  }
+  // Returns whether the optimiser's state is to be zero, as a state that is gone on from has none.
+  [[nodiscard]] bool begins_optimizer(
+      const std::function<bool(const std::string& name)>& has) const;
   // Waits for the workers' next step, where this process looks on.
   [[nodiscard]] StepMetrics observe_step(RemoteView& view);
   // Throws UsageError where the model keeps statistics that servers do not.

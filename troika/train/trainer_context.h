@@ -4,10 +4,12 @@
 
 #include <troika/comm/group.h>
 #include <troika/observe/trace.h>
+#include <troika/optim/options.h>
 #include <troika/sync/replica_sync.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace troika {
 
@@ -34,6 +36,8 @@ struct TrainerContext {
   // Makes the sync that keeps the replicas together, over the parameters that this rank holds.
   // Empty: that of the recipe.
   std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync = {};
+  // Updates the parameters in the place of the recipe's, which workers have for steps of their own.
+  std::optional<OptimizerOptions> optimizer = {};
 };
 
 }  // namespace troika

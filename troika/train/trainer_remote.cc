@@ -1,6 +1,7 @@
 // A trainer whose parameters lie on servers: one that trains for them, and one that looks on.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/observe/log.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/train/trainer.h>
@@ -33,19 +34,69 @@ bool Trainer::work() {
   if (!dealt) return false;
   progress_.step = dealt->step - 1;
   if (context_.trace != nullptr) context_.trace->begin_step(dealt->step);
-  std::vector<Microbatch> microbatches = build_microbatches(
-      *dataset_, Split::kTrain, dealt->samples, recipe_.train.micro_batch_size, dealt->step);
   rehearse_pass(dealt->samples.count);
-  RemoteUpdate update;
-  for (Microbatch& each : microbatches) {
-    update.valid += each.valid;
+  if (const std::int64_t steps = remote->local_steps(); steps > 0) {
+    remote->push(take_local_steps(*dealt, steps));
+  } else {
+    remote->push(differentiate_for_servers(*dealt));
+    engine_->skip();
+  }
+  progress_.step = dealt->step;
+  return true;
+}
+
+StepBatch Trainer::batch_of(std::int64_t step, IndexRange samples) const {
+  StepBatch batch;
+  batch.step = step;
+  batch.range = samples;
+  batch.microbatches = build_microbatches(*dataset_, Split::kTrain, samples,
+                                          recipe_.train.micro_batch_size, step);
+  for (Microbatch& each : batch.microbatches) {
+    batch.valid += each.valid;
     each = to_device(std::move(each), context_.device);
   }
+  return batch;
+}
+
+// The schedule goes on from one local step to the next: its warm-up is of as many steps of a run.
+RemoteUpdate Trainer::take_local_steps(const DealtSamples& dealt, std::int64_t steps) {
+  OptimizerOptions optimizer = recipe_.optimizer;
+  optimizer.warmup_steps *= steps;
+  RemoteUpdate all;
+  all.skipped = "none of its steps was taken";
+  for (std::int64_t i = 0; i < steps; ++i) {
+    IndexRange samples = even_split(dealt.samples.count, i, steps);
+    if (samples.count == 0) continue;
+    samples.first += dealt.samples.first;
+    const StepBatch batch = batch_of(dealt.step, samples);
+    StepPart own;
+    own.valid = batch.valid;
+    StepMetrics metrics;
+    metrics.learning_rate =
+        learning_rate(optimizer, steps * recipe_.train.steps,
+                      recipe_.train.global_batch_size / steps, steps * (dealt.step - 1) + i + 1);
+    const StepSums sums = train_on(batch, own, metrics);
+    if (!metrics.skipped.empty()) {
+      if (sums.weight > 0) log_warning("a local step was skipped: " + metrics.skipped);
+      continue;
+    }
+    all.skipped.clear();
+    all.valid += batch.valid;
+    all.loss += sums.loss;
+    all.weight += sums.weight;
+  }
+  return all;
+}
+
+RemoteUpdate Trainer::differentiate_for_servers(const DealtSamples& dealt) {
+  const StepBatch batch = batch_of(dealt.step, dealt.samples);
+  RemoteUpdate update;
+  update.valid = batch.valid;
   const double scale = loss_scale();
   StepPart own;
   own.valid = update.valid;
-  const Updater updater =
-      engine_->differentiate({microbatches, scale, own, context_.timeout, /*starts_norm=*/false});
+  const Updater updater = engine_->differentiate(
+      {batch.microbatches, scale, own, context_.timeout, /*starts_norm=*/false});
   check(updater == Updater::kRemote, "an update that a server is to make");
   const StepSums sums = engine_->sums();
   update.loss = sums.loss;
@@ -60,11 +111,8 @@ bool Trainer::work() {
     update.skipped = reason_to_skip(sums, update.norm);  // or throws
   }
   update.learning_rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
-                                       recipe_.train.global_batch_size, dealt->step);
-  remote->push(update);
-  engine_->skip();
-  progress_.step = dealt->step;
-  return true;
+                                       recipe_.train.global_batch_size, dealt.step);
+  return update;
 }
 
 StepMetrics Trainer::observe_step(RemoteView& view) {

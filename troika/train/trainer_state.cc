@@ -59,7 +59,8 @@ void Trainer::add_buffers(StateDict& state) const {
 }
 
 void Trainer::add_optimizer(StateDict& state, const std::string& prefix, Of of) const {
-  const auto names = recipe_.optimizer.kind.kind().state_names(recipe_.optimizer.kind.options());
+  const auto& kind = optimizer_options().kind;
+  const auto names = kind.kind().state_names(kind.options());
   const std::vector<NamedState> values = optimizer_->state();  // by shard, then by name
   for (std::size_t k = 0; k < names.size(); ++k) {
     const auto at = [&](std::size_t shard) { return values[shard * names.size() + k].tensor; };
@@ -117,6 +118,15 @@ StateDict Trainer::state() {
   return state;
 }
 
+// The outer step of servers begins with a run that was trained without one.
+bool Trainer::begins_optimizer(const std::function<bool(const std::string&)>& has) const {
+  const auto& kind = optimizer_options().kind;
+  const auto names = kind.kind().state_names(kind.options());
+  if (!context_.optimizer || names.empty()) return false;
+  const std::string first = model_.parameters().front().name;
+  return !has("optimizer." + std::string(names.front()) + "." + first);
+}
+
 StateDict Trainer::places(const std::function<bool(const std::string&)>& has) const {
   StateDict state;
   // What each island had goes on where there are as many; elsewhere their mean does.
@@ -125,7 +135,7 @@ StateDict Trainer::places(const std::function<bool(const std::string&)>& has) co
   add_parameters(
       state, prefix, [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; },
       Of::kOwn);
-  add_optimizer(state, prefix, Of::kOwn);
+  if (!begins_optimizer(has)) add_optimizer(state, prefix, Of::kOwn);
   sync_->add_places(state, has);
   const int rank = replica(), ranks = replicas();
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
@@ -188,7 +198,7 @@ std::vector<StateSpec> Trainer::state_specs() const {
                        buffer.tensor.scalar_type()});
     }
   }
-  const auto& optimizer = recipe_.optimizer.kind;
+  const auto& optimizer = optimizer_options().kind;
   for (const std::string_view kind : optimizer.kind().state_names(optimizer.options())) {
     for (const ParameterSpec& spec : model_.parameters()) {
       specs.push_back({"optimizer." + std::string(kind) + "." + spec.name, spec.shape,
