@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 #include <troika/base/error.h>
+#include <troika/base/failure.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
@@ -100,13 +101,24 @@ HostRanks ranks_here(const World& world) {
 }
 
 constexpr const char* kThreads = "OMP_NUM_THREADS";
+constexpr const char* kWorkerPlace = "TROIKA_WORKER_PLACE";  // of an island's ranks
 
-int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
+void prepare_rank(const Recipe& recipe) {
   if (!Environment::of_process().has(kThreads)) {
     at::set_num_threads(useful_threads(recipe, at::get_num_threads()));
   }
   if (recipe.train.device != "cpu") prepare_environment(numeric_settings(recipe.train));
+}
+
+void launch_island(const TrainArguments& options, const Recipe& recipe,
+                   const std::string& coordinator, std::optional<int> place);
+
+int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
+  prepare_rank(recipe);
   RunOptions run;
+  run.train_island = [&](const std::string& coordinator, int place) {
+    launch_island(options, recipe, coordinator, place);
+  };
   run.existing = options.existing();
   run.stop_on_signals = true;
   run.progress = progress_options(STDERR_FILENO);
@@ -173,6 +185,39 @@ OnDeath on_death(const Recipe& recipe, int rank, int deaths_before) {
                                                      : OnDeath::kJobGoesOn;
 }
 
+void set_threads(LaunchOptions& launch, const Recipe& recipe, int ranks_per_node) {
+  if (Environment::of_process().has(kThreads)) return;
+  const int available = threads_of_rank(usable_cores(), ranks_per_node);
+  launch.environment[kThreads] = std::to_string(useful_threads(recipe, available));
+}
+
+// Starts the ranks of one worker, which join a job, and waits until they have ended. Throws what
+// has ended them.
+void launch_island(const TrainArguments& options, const Recipe& recipe,
+                   const std::string& coordinator, std::optional<int> place) {
+  const int ranks = ranks_of_worker(recipe);
+  LaunchOptions launch;
+  launch.plan.ranks = launch.plan.ranks_per_node = ranks;
+  set_threads(launch, recipe, ranks);
+  launch.cores = cores_near_devices(recipe.train.device, ranks);
+  launch.command = {current_command_line().front(), "train", options.file, "--join", coordinator};
+  for (const std::string& each : options.overrides) {
+    launch.command.insert(launch.command.end(), {"--set", each});
+  }
+  if (place) launch.environment[kWorkerPlace] = std::to_string(*place);
+  launch.version = kVersion;
+  launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  launch.recorders = flight_folder(run_folder(recipe)) /
+                     (place ? "worker-" + std::to_string(*place)
+                            : "joined-" + std::to_string(getpid()));
+  launch.interrupt_grace = Seconds(recipe.checkpoint.timeout_seconds);
+  const LaunchResult result = run_with_recorders(std::move(launch));
+  if (!result.failure) return;
+  // What may not come again is as if this process had died: it is started again, or left out.
+  if (result.can_restart) throw PeerError(result.failure->message, result.failure->hint);
+  throw_failure(*result.failure);
+}
+
 // `ranks` train; the plan may have more processes.
 int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const LaunchPlan& plan,
            Existing existing) {
@@ -180,17 +225,17 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const La
     const ScopedRankThreads threads(plan.ranks_per_node);
     // Processes beside those that train are on any host: it may have as many of these as it has
     // processes.
-    const int here = std::min(plan.ranks_per_node, ranks);
-    const int first = std::min(plan.node_rank * plan.ranks_per_node, ranks - here);
+    const int of_process = has_servers(recipe) ? ranks_of_worker(recipe) : 1;
+    const int here = std::min(plan.ranks_per_node * of_process, ranks);
+    const int first = std::min(plan.node_rank * plan.ranks_per_node * of_process, ranks - here);
     check_host(loaded.recipe, ranks, {first, here}, {});
   }
   LaunchOptions launch;
   launch.plan = plan;
-  if (!Environment::of_process().has(kThreads)) {
-    const int available = threads_of_rank(usable_cores(), plan.ranks_per_node);
-    launch.environment[kThreads] = std::to_string(useful_threads(recipe, available));
-  }
-  launch.cores = cores_near_devices(recipe.train.device, plan.ranks_per_node);
+  // Workers of several ranks start these, and take no device themselves.
+  const bool starts_ranks = has_servers(recipe) && ranks_of_worker(recipe) > 1;
+  set_threads(launch, recipe, std::max(plan.ranks_per_node, ranks));
+  if (!starts_ranks) launch.cores = cores_near_devices(recipe.train.device, plan.ranks_per_node);
   launch.command = current_command_line();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
@@ -231,7 +276,7 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
   const int processes = world != nullptr ? world->size : std::get<LaunchPlan>(role).ranks;
   const int ranks = counts_workers || !has_servers(loaded.recipe)
                         ? processes
-                        : workers_of(loaded.recipe, processes);
+                        : workers_of(loaded.recipe, processes) * ranks_of_worker(loaded.recipe);
   const HostPlace place = world != nullptr
                               ? place_of(*world, Environment::of_process())
                               : HostPlace{0, std::get<LaunchPlan>(role).ranks_per_node};
@@ -243,7 +288,7 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
   if (world == nullptr) {
     LaunchPlan plan = std::get<LaunchPlan>(role);
     if (counts_workers) {
-      plan.ranks += processes_beside_workers(recipe);
+      plan.ranks = ranks / ranks_of_worker(recipe) + processes_beside_workers(recipe);
       plan.ranks_per_node = plan.ranks;
     }
     return launch(loaded, recipe, ranks, plan, options.existing());
@@ -290,26 +335,47 @@ int predict(const TrainArguments& options) {
   return 0;
 }
 
-// One more worker of a job that runs.
-int join(const TrainArguments& options) {
-  const LoadedRecipe loaded = load_recipe(options.file, options.overrides, KnownRanks(1));
-  if (!has_servers(loaded.recipe)) {
+// One more worker of a job that runs, or one of its ranks.
+int join(const TrainArguments& options, const Environment& environment) {
+  const auto world = world_from_environment(environment);
+  const LoadedRecipe loaded =
+      load_recipe(options.file, options.overrides, world ? KnownRanks(world->size) : std::nullopt);
+  const Recipe& recipe = loaded.recipe;
+  if (!has_servers(recipe)) {
     throw UsageError("--join is for recipes with [sync] kind = \"server\"",
                      "give it the recipe that the job was started with");
   }
-  configure_log({});
-  join_servers(loaded.recipe, options.join);
+  const int ranks = ranks_of_worker(recipe);
+  LogOptions log;
+  if (ranks > 1 && world) log.rank = world->rank;
+  configure_log(log);
+  if (ranks > 1 && !world) {
+    launch_island(options, recipe, options.join, std::nullopt);
+    return 0;
+  }
+  if (ranks > 1 && world->size != ranks) {
+    throw UsageError("a worker of this job has " + plural(ranks, "rank") + ", and " +
+                         std::to_string(world->size) + " are started",
+                     "start " + std::to_string(ranks) + ", or leave the launcher out");
+  }
+  prepare_rank(recipe);
+  std::optional<int> place;
+  if (environment.has(kWorkerPlace)) place = std::stoi(environment.text_or(kWorkerPlace, "0"));
+  join_servers(recipe, ranks > 1 ? *world : single_process_world(environment), options.join, place);
   return 0;
 }
 
 int train(const TrainArguments& options) {
   if (options.dry_run) return predict(options);
-  if (!options.join.empty()) return join(options);
   const Environment environment = Environment::of_process();
   Reporter reporter(environment);
-  if (!reporter.connected()) return train_or_launch(options, environment, reporter);
+  const auto run = [&] {
+    return options.join.empty() ? train_or_launch(options, environment, reporter)
+                                : join(options, environment);
+  };
+  if (!reporter.connected()) return run();
   return run_for_launcher(environment, reporter, [&] {
-    check(train_or_launch(options, environment, reporter) == 0, "a rank is to throw its errors");
+    check(run() == 0, "a rank is to throw its errors");
     return std::string("{}");
   });
 }

@@ -333,6 +333,13 @@ int resolve_islands(const Recipe& recipe, int world_size, int host_ranks, const 
       recipe.sync.kind().island(recipe.sync.options(), host_ranks > 0 ? host_ranks : world_size);
   if (island == 0 || world_size == 1) return 1;
   const std::string kind = "kind = \"" + std::string(recipe.sync.name()) + "\": ";
+  const bool needs_another = !recipe.sync.kind().servers(recipe.sync.options());
+  if (island == world_size && !needs_another) return 1;
+  if (island > world_size && !needs_another) {
+    origins.fail({"sync.island", "sync.kind"},
+                 kind + plural(world_size, "rank") + " are no worker of " + std::to_string(island),
+                 "start with --ranks " + std::to_string(island));
+  }
   if (island >= world_size) {
     origins.fail({"sync.island", "sync.kind"},
                  kind + plural(world_size, "rank") + " are one island of " +
@@ -367,6 +374,7 @@ Recipe resolve_recipe(const Recipe& recipe, int world_size, const Origins& origi
   resolved.parallel.islands = islands;
   resolved.parallel.data = data_ranks;
   check_shards(resolved.parallel, origins);
+  check_local_steps(resolved, origins);
   return resolved;
 }
 

@@ -1,10 +1,26 @@
 // What [sync] kind = "server" goes with.
+#include <troika/base/text.h>
 #include <troika/recipe/validate.h>
 
 #include <string>
 #include <string_view>
 
 namespace troika {
+
+void check_local_steps(const Recipe& recipe, const Origins& origins) {
+  const auto settings = recipe.sync.kind().servers(recipe.sync.options());
+  if (!settings || settings->local_steps == 0) return;
+  const std::int64_t replicas = recipe.parallel.islands * recipe.parallel.data.value_or(1);
+  const std::int64_t samples = recipe.train.global_batch_size / replicas;
+  if (samples >= settings->local_steps) return;
+  origins.fail({"sync.local_steps", "train.global_batch_size"},
+               "local_steps = " + std::to_string(settings->local_steps) +
+                   " do not get a sample each: a data rank of a worker has " +
+                   plural(samples, "sample") + " of global_batch_size = " +
+                   std::to_string(recipe.train.global_batch_size),
+               "write global_batch_size = " +
+                   std::to_string(replicas * settings->local_steps) + " or more");
+}
 
 void check_servers(const Recipe& recipe, const Origins& origins) {
   const SecurityOptions& security = recipe.security;
@@ -21,22 +37,15 @@ void check_servers(const Recipe& recipe, const Origins& origins) {
     origins.fail({"sync.kind", key}, "kind = \"server\" with " + std::string(key) + ": " + why,
                  hint);
   };
-  if (recipe.parallel.tensor > 1) {
-    refuse("parallel.tensor", "a worker holds the whole model", "write tensor = 1");
-  }
-  if (recipe.parallel.pipeline > 1) {
-    refuse("parallel.pipeline", "a worker holds the whole model", "write pipeline = 1");
+  const std::int64_t axes = recipe.parallel.tensor * recipe.parallel.pipeline;
+  if (settings->island == 1 && axes > 1) {
+    refuse(recipe.parallel.tensor > 1 ? "parallel.tensor" : "parallel.pipeline",
+           "a worker of one rank holds the whole model",
+           "write sync.island = " + std::to_string(axes));
   }
   if (recipe.train.precision == Precision::kFloat16) {
     refuse("train.precision", "fp16 has one loss scale for all, and workers do not meet",
            "write precision = \"bf16\"");
-  }
-  if (settings->local_steps > recipe.train.global_batch_size) {
-    origins.fail({"sync.local_steps", "train.global_batch_size"},
-                 "local_steps = " + std::to_string(settings->local_steps) +
-                     " do not get a sample each of global_batch_size = " +
-                     std::to_string(recipe.train.global_batch_size),
-                 "write a global_batch_size of workers x local_steps x samples of a local step");
   }
   if (settings->servers > 1 && settings->local_steps == 0 && recipe.optimizer.kind.kind().uses_layer_norms()) {
     refuse("optimizer.kind",

@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/server/messages.h>
+#include <troika/server/model_layout.h>
 #include <troika/server/observer_sync.h>
 #include <troika/server/server_shard.h>
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -81,6 +83,8 @@ void ObserverSync::open(const RemoteStart& start) {
   }
   static_cast<void>(
       servers_.call_all("init", requests, Deadline::in(options_.coordinator.start_timeout)));
+  layout_ = std::make_shared<const std::string>(ModelLayout::of(arena()).text());
+  frozen_ = std::make_shared<const at::Tensor>(frozen_values(arena()));
   CoordinatorServiceOptions options = options_.coordinator;
   options.coordinator.first_step = start.step + 1;
   options.coordinator.first_ordinal = start.samples;
@@ -103,6 +107,12 @@ RpcMessage ObserverSync::answer(const RpcRequest& request) {
   {
     const std::lock_guard lock(mutex_);
     if (!service_) throw PeerError("the coordinator is about to start the run");
+  }
+  if (request.method == "layout") {
+    return {Json::object().dump(), {std::as_bytes(std::span(*layout_))}, layout_};
+  }
+  if (request.method == "frozen") {
+    return {Json::object().dump(), {messages::bytes_of(*frozen_)}, frozen_};
   }
   return service_->answer(request);
 }

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <troika/server/coordinator_service.h>
-#include <troika/server/worker_sync.h>
+#include <troika/server/remote_sync.h>
+#include <troika/server/worker_client.h>
 
 #include <functional>
 #include <memory>
@@ -50,6 +51,9 @@ class ObserverSync final : public RemoteSync, public RemoteView {
   ObserverOptions options_;
   ShardClients servers_;
   mutable std::mutex mutex_;
+  // For workers, from open() on.
+  std::shared_ptr<const std::string> layout_;
+  std::shared_ptr<const at::Tensor> frozen_;
   std::unique_ptr<CoordinatorService> service_;
   CoordinatorService::Done done_;  // after the step of a state that is saved, or was loaded
 };

@@ -113,6 +113,21 @@ std::string WorkerClient::address_from_coordinator(int shard, Deadline deadline)
   return messages::value<std::string>(reply, "address");
 }
 
+ModelLayout WorkerClient::layout() {
+  const RpcReply reply = ask("layout", own_header(), deadline());
+  return ModelLayout::from(
+      {reinterpret_cast<const char*>(reply.body.data()), reply.body.size()});  // NOLINT: bytes
+}
+
+at::Tensor WorkerClient::frozen_values() {
+  const RpcReply reply = ask("frozen", own_header(), deadline());
+  return messages::tensor_on(reply.body, buffer_.scalar_type()).clone();
+}
+
+void WorkerClient::make_buffer(std::int64_t parameters) {
+  buffer_ = at::empty({parameters}, buffer_.options());
+}
+
 void WorkerClient::join() {
   const Json header = {
       {"version", options_.version}, {"recipe", options_.recipe}, {"place", options_.place}};

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/rpc/rpc.h>
 #include <troika/server/coordinator.h>
+#include <troika/server/model_layout.h>
 #include <troika/server/push_compressor.h>
 #include <troika/server/row_table.h>
 #include <troika/server/server_traffic.h>
@@ -67,6 +68,11 @@ class WorkerClient {
   WorkerClient(const WorkerClient&) = delete;
   WorkerClient& operator=(const WorkerClient&) = delete;
 
+  // Ask the coordinator how the model lies end to end, and for what is frozen in it.
+  [[nodiscard]] ModelLayout layout();
+  [[nodiscard]] at::Tensor frozen_values();
+  // Makes room for as many parameters as there are.
+  void make_buffer(std::int64_t parameters);
   // Returns what is pulled and pushed, [parameters].
   [[nodiscard]] const at::Tensor& buffer() const { return buffer_; }
   // Waits for the next samples, with the newest values in the buffer; nullopt: all is trained, or

@@ -1,80 +1,22 @@
-// A worker of a job whose parameters lie on servers: it pulls them, and pushes gradients, or what
-// steps of its own have changed.
+// A worker of one rank, which holds all of the model.
 #pragma once
 
+#include <troika/server/remote_sync.h>
 #include <troika/server/worker_client.h>
-#include <troika/sync/all_reduce_sync.h>
-#include <troika/sync/flat_masters.h>
-#include <troika/sync/remote.h>
 
-#include <cstdint>
 #include <optional>
-#include <string_view>
 
 namespace troika {
 
-// Does what both kinds of process do for passes on parameters that they do not update.
-class RemoteSync : public ReplicaSync {
- public:
-  explicit RemoteSync(Arena& arena) : arena_(arena), inner_(arena, {}), masters_(arena) {}
-
-  void begin_step(int microbatches, Seconds timeout) override {
-    inner_.begin_step(microbatches, timeout);
-  }
-  void reduce(const StepPart& own) override { inner_.reduce(own); }
-  [[nodiscard]] Updater finish() override {
-    static_cast<void>(inner_.finish());
-    return Updater::kRemote;
-  }
-  [[nodiscard]] StepSums sums() override { return inner_.sums(); }
-  void end_step(bool applied) override { inner_.end_step(applied); }
-  void refresh() override { inner_.refresh(); }
-  [[nodiscard]] std::int64_t smallest(std::int64_t own, std::string_view label) const override {
-    return inner_.smallest(own, label);
-  }
-  [[nodiscard]] StepSums sum(const StepPart& own, std::string_view label) const override {
-    return inner_.sum(own, label);
-  }
-  void begin_pass(int microbatch, int stage) override { inner_.begin_pass(microbatch, stage); }
-  void unshard(int unit, Direction direction) override { inner_.unshard(unit, direction); }
-  void reshard(int unit) override { inner_.reshard(unit); }
-  void prepare_gradients(int unit) override { inner_.prepare_gradients(unit); }
-  void gradients_ready(int unit) override { inner_.gradients_ready(unit); }
-
- protected:
-  [[nodiscard]] Arena& arena() const { return arena_; }
-  [[nodiscard]] const FlatMasters& masters() const { return masters_; }
-  // Returns memory of the host for so many values of masters.
-  [[nodiscard]] at::Tensor host_values(std::int64_t count) const;
-  // Finishes a step whose update is this process's.
-  [[nodiscard]] Updater finish_here() { return inner_.finish(); }
-  // Puts values [masters().size()] of the host in the arena.
-  void take(const at::Tensor& values);
-
- private:
-  Arena& arena_;
-  AllReduceSync inner_;
-  FlatMasters masters_;
-};
-
-class WorkerSync final : public RemoteSync, public RemoteWork {
+class WorkerSync final : public RemoteWorker {
  public:
   // Joins the job, as WorkerClient does.
   WorkerSync(Arena& arena, WorkerOptions options);
 
-  [[nodiscard]] RemoteWork* work() override { return this; }
   [[nodiscard]] std::optional<DealtSamples> next_samples() override;
-  [[nodiscard]] std::int64_t local_steps() const override { return local_steps_; }
   void push(const RemoteUpdate& update) override;
-  [[nodiscard]] Updater finish() override {
-    return local_steps_ > 0 ? finish_here() : RemoteSync::finish();
-  }
 
  private:
-  void push_change(RemoteUpdate update);
-
-  std::int64_t local_steps_;
-  double outer_lr_;
   WorkerClient client_;
 };
 

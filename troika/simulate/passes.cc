@@ -2,7 +2,7 @@
 #include <troika/base/time.h>
 #include <troika/data/dataset.h>
 #include <troika/models/kind.h>
-#include <troika/server/worker_sync.h>
+#include <troika/server/remote_sync.h>
 #include <troika/simulate/passes.h>
 #include <troika/train/precision.h>
 #include <troika/train/trainer.h>

@@ -35,6 +35,7 @@ struct ServerSettings {
   // what they have changed, and servers take the outer step. 0: ranks push gradients.
   std::int64_t local_steps = 0;
   OuterStep outer = {};
+  std::int64_t island = 1;  // ranks that are one worker
   Seconds lease{60};                          // of a rank that is silent
   std::int64_t save_every_updates = 0;        // a server, itself; 0: never
   std::string listen = {};                    // "HOST:PORT" of the coordinator; empty: any port
@@ -54,6 +55,8 @@ class SyncKind : public Component {
   [[nodiscard]] virtual std::optional<ServerSettings> servers(const Options&) const {
     return std::nullopt;
   }
+  // Returns the options by which all ranks are one island, as those of a worker are.
+  [[nodiscard]] virtual Options within_island(const Options& options) const { return options; }
   // Returns the copies of a rank's masters that it keeps.
   [[nodiscard]] virtual std::int64_t copies(const Options&) const { return 0; }
   // Describes what compression would be applied to.

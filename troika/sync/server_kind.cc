@@ -20,6 +20,7 @@ struct ServerOptions {
   std::int64_t local_steps = 0;
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
+  std::int64_t island = 1;  // 0: all ranks
   double lease_seconds = 60;
   std::int64_t save_every_updates = 1000;
   std::string listen = "none";
@@ -66,6 +67,8 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
                                                  "workers take local_steps"),
              K::number<&ServerOptions::outer_momentum>("outer_momentum", ranges::kBelowOne,
                                                        "Nesterov's momentum of that step"),
+             K::integer<&ServerOptions::island>("island", ranges::kPositive,
+                                                "ranks of a worker, which [parallel] lays out"),
              K::seconds<&ServerOptions::lease_seconds>(
                  "lease_seconds", "the job goes on without a worker that is silent for longer"),
              K::integer<&ServerOptions::save_every_updates>(
@@ -85,7 +88,14 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
                  "write staleness = \"any\", or a bound");
   }
   // A worker is an island.
-  [[nodiscard]] std::int64_t island(const Options&, std::int64_t) const override { return 1; }
+  [[nodiscard]] std::int64_t island(const Options& options, std::int64_t) const override {
+    return options.as<ServerOptions>().island;
+  }
+  [[nodiscard]] Options within_island(const Options& options) const override {
+    Options within = options;
+    within.as<ServerOptions>().island = 0;
+    return within;
+  }
   [[nodiscard]] std::int64_t copies(const Options&) const override { return 1; }
   [[nodiscard]] Compresses compresses() const override { return Compresses::kPushes; }
   [[nodiscard]] std::optional<ServerSettings> servers(const Options& options) const override {
@@ -96,6 +106,7 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
     settings.divides_by_staleness = own.correction == StalenessCorrection::kInverse;
     settings.local_steps = own.local_steps;
     settings.outer = {own.outer_lr, own.outer_momentum};
+    settings.island = own.island;
     settings.lease = Seconds(own.lease_seconds);
     settings.save_every_updates = own.save_every_updates;
     if (own.listen != "none") settings.listen = own.listen;

@@ -25,6 +25,9 @@ struct RunOptions {
   bool stop_on_signals = false;
   // Takes the place of the recipe's sync: TrainerContext::make_sync.
   std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync = {};
+  // Trains as a worker of several ranks, which it starts: they join the job of this coordinator, at
+  // this place among its workers. Where parameters lie on servers.
+  std::function<void(const std::string& coordinator, int place)> train_island = {};
   // Takes the place of the recipe's optimiser: TrainerContext::optimizer.
   std::optional<OptimizerOptions> optimizer = {};
 };

@@ -9,11 +9,13 @@
 #include <troika/recipe/resolve.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rpc/rpc.h>
+#include <troika/server/island_sync.h>
 #include <troika/server/observer_sync.h>
 #include <troika/server/push_compressor.h>
 #include <troika/server/shard_service.h>
 #include <troika/server/worker_sync.h>
 #include <troika/session/host_place.h>
+#include <troika/train/job.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/server_job.h>
@@ -22,6 +24,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -40,30 +43,42 @@ std::string server_key(int shard) {
   return "server/" + std::to_string(shard);
 }
 
+// The coordinator and the servers hold the model whole, and so does a worker of one rank.
+Recipe whole_model(Recipe recipe) {
+  ParallelOptions whole;
+  whole.activation_checkpoint = recipe.parallel.activation_checkpoint;
+  recipe.parallel = whole;
+  return recipe;
+}
+
 // One process of a job.
 class ServerProcess {
  public:
   ServerProcess(const Recipe& loaded, const World& world, const RunOptions& options)
-      : loaded_(loaded),
+      : ServerProcess(loaded, world, options, "") {
+    store_.emplace(open_job_store(world, start_deadline()));
+  }
+  // One that joins a job.
+  ServerProcess(const Recipe& loaded, const World& world, const RunOptions& options,
+                std::string coordinator)
+      : given_(loaded),
+        loaded_(whole_model(loaded)),
         world_(world),
         options_(options),
-        recipe_(resolve_for_run(loaded, 1, Origins(), place_of(world, Environment::of_process()))),
-        settings_(*recipe_.sync.kind().servers(recipe_.sync.options())),
-        store_(open_job_store(world, start_deadline())) {}
-  // A worker that joins a job.
-  ServerProcess(const Recipe& loaded, const RunOptions& options, std::string coordinator,
-                const World& world)
-      : loaded_(loaded),
-        world_(world),
-        options_(options),
-        recipe_(resolve_for_run(loaded, 1, Origins(), place_of(world, Environment::of_process()))),
+        recipe_(resolve_for_run(loaded_, 1, Origins(), place_of(world, Environment::of_process()))),
         settings_(*recipe_.sync.kind().servers(recipe_.sync.options())),
         coordinator_(std::move(coordinator)) {}
 
-  // Those that join come after those that the job was started with.
-  void join() {
+  // Those without a place come after those that the job was started with.
+  void join(std::optional<int> place) {
     const StopSignals signals;
-    work(std::numeric_limits<int>::max(), [&] { return signals.received() != 0; });
+    const auto leaves = [&] { return !place && signals.received() != 0; };
+    const int number = place.value_or(std::numeric_limits<int>::max());
+    if (settings_.island > 1) {
+      train_in_island(number, leaves);
+    } else {
+      train_alone(number, leaves);
+    }
   }
 
   RunReport run() {
@@ -207,14 +222,6 @@ class ServerProcess {
     service.timeout = options.job.timeout;
     service.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
     service.coordinator.workers = workers_of(recipe_, world_.size);
-    if (const std::int64_t samples =
-            recipe_.train.global_batch_size / service.coordinator.workers;
-        samples < settings_.local_steps) {
-      throw UsageError("sync.local_steps = " + std::to_string(settings_.local_steps) +
-                           " do not get a sample each: a worker has " + plural(samples, "sample") +
-                           " of a step",
-                       "raise train.global_batch_size to workers x local_steps x samples of a local step");
-    }
     service.coordinator.last_step = recipe_.train.steps;
     service.coordinator.global_batch_size = recipe_.train.global_batch_size;
     service.coordinator.staleness = options.job.staleness;
@@ -244,9 +251,44 @@ class ServerProcess {
     }
   }
 
-  void work(int place, const std::function<bool()>& leaves = {}) {
-    if (coordinator_.empty()) coordinator_ = store_->get(kCoordinatorKey, start_deadline());
-    if (store_ && store_->get(kPhaseKey, start_deadline()) == "over") return;
+  void work(int place) {
+    coordinator_ = store_->get(kCoordinatorKey, start_deadline());
+    if (store_->get(kPhaseKey, start_deadline()) == "over") return;
+    if (settings_.island > 1) {
+      check(static_cast<bool>(options_.train_island), "a worker of several ranks");
+      options_.train_island(coordinator_, place);
+    } else {
+      train_alone(place, {});
+    }
+  }
+
+  [[nodiscard]] WorkerOptions worker_options(int place, const std::function<bool()>& leaves) {
+    WorkerOptions options;
+    options.job = job_options();
+    options.coordinator = coordinator_;
+    if (store_) options.server = address_of_server();
+    options.version = kVersion;
+    options.recipe = common_recipe();
+    options.place = place;
+    options.leaves = leaves;
+    if (codec()) options.compressor = std::make_shared<PushCompressor>(codec());
+    if (std::ranges::count(recipe_.debug.slow_workers, place) > 0) {
+      options.slow_times = recipe_.debug.slow_times;
+    }
+    options.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
+    return options;
+  }
+
+  static void train(const Recipe& recipe, TrainerContext context) {
+    const std::shared_ptr<const Dataset> dataset = open_dataset(
+        recipe.data, traits_of(recipe.model).sample, static_cast<std::uint64_t>(recipe.seed));
+    Trainer trainer(recipe, dataset, std::move(context));
+    while (trainer.work()) {
+    }
+  }
+
+  // Of this rank.
+  void train_alone(int place, const std::function<bool()>& leaves) {
     const at::Device device = choose_device(
         recipe_.train.device, place_of(world_, Environment::of_process()), "train.device");
     apply(numeric_settings(recipe_.train), device);
@@ -254,29 +296,53 @@ class ServerProcess {
     context.timeout = Seconds(recipe_.comm.timeout_seconds);
     context.device = device;
     context.make_sync = [&](Arena& arena, const TrainerContext&) {
-      WorkerOptions options;
-      options.job = job_options();
-      options.coordinator = coordinator_;
-      if (store_) options.server = address_of_server();
-      options.version = kVersion;
-      options.recipe = common_recipe();
-      options.place = place;
-      options.leaves = leaves;
-      if (codec()) options.compressor = std::make_shared<PushCompressor>(codec());
-      if (std::ranges::count(recipe_.debug.slow_workers, place) > 0) {
-        options.slow_times = recipe_.debug.slow_times;
-      }
-      options.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
-      return std::make_unique<WorkerSync>(arena, std::move(options));
+      return std::make_unique<WorkerSync>(arena, worker_options(place, leaves));
     };
-    const std::shared_ptr<const Dataset> dataset = open_dataset(
-        recipe_.data, traits_of(recipe_.model).sample, static_cast<std::uint64_t>(recipe_.seed));
-    Trainer trainer(recipe_, dataset, std::move(context));
-    while (trainer.work()) {
-    }
+    train(recipe_, std::move(context));
   }
 
-  const Recipe& loaded_;
+  // Of all ranks of this world.
+  void train_in_island(int place, const std::function<bool()>& leaves) {
+    Recipe within = given_;
+    within.sync.options() = within.sync.kind().within_island(within.sync.options());
+    const Recipe recipe = resolve_for_run(within, world_.size, Origins(),
+                                          place_of(world_, Environment::of_process()));
+    const std::filesystem::path recorders = Environment::of_process().text_or(
+        "TROIKA_RECORDERS", flight_folder(run_folder(recipe)).string());
+    Job job(join_rendezvous(world_, recipe), recipe, recorders);
+    try {
+      TrainerContext context = job.context();
+      apply(numeric_settings(recipe.train), context.device);
+      context.make_sync = [&](Arena& arena, const TrainerContext& ranks) {
+        return std::make_unique<IslandSync>(arena, island_options(ranks, place, leaves));
+      };
+      train(recipe, std::move(context));
+    } catch (const Error& error) {
+      job.abort(error);
+      throw;
+    }
+    job.leave();
+  }
+
+  [[nodiscard]] IslandOptions island_options(const TrainerContext& ranks, int place,
+                                             const std::function<bool()>& leaves) {
+    const RankGroups& groups = ranks.groups;
+    IslandOptions options;
+    options.inside = {{groups.world},
+                      PartialGroups{groups.tensor, groups.embedding},
+                      ranks.timeout,
+                      groups.pipeline.size() > 1 ? 2.0 : 1.0};
+    options.ranks = groups.world;
+    options.worker = worker_options(place, leaves);
+    // The leader waits for others, who may train, save or evaluate. Should it die, it is told.
+    options.longest_wait = std::max<std::int64_t>(1, settings_.local_steps) * ranks.timeout +
+                           settings_.lease + options.worker.start_timeout +
+                           Seconds(recipe_.checkpoint.timeout_seconds);
+    return options;
+  }
+
+  const Recipe& given_;
+  Recipe loaded_;  // with the model whole
   const World& world_;
   const RunOptions& options_;
   Recipe recipe_;  // for a rank alone
@@ -312,9 +378,14 @@ std::string role_of(const Recipe& recipe, int rank) {
   return "worker " + std::to_string(rank - beside);
 }
 
-void join_servers(const Recipe& recipe, const std::string& coordinator) {
-  const World world = single_process_world(Environment::of_process());
-  ServerProcess(recipe, RunOptions(), coordinator, world).join();
+int ranks_of_worker(const Recipe& recipe) {
+  return static_cast<int>(recipe.sync.kind().servers(recipe.sync.options())->island);
+}
+
+void join_servers(const Recipe& recipe, const World& world, const std::string& coordinator,
+                  std::optional<int> place) {
+  const RunOptions none;
+  ServerProcess(recipe, world, none, coordinator).join(place);
 }
 
 RunReport run_with_servers(const Recipe& recipe, const World& world, const RunOptions& options) {

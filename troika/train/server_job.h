@@ -7,6 +7,7 @@
 #include <troika/rendezvous/world.h>
 #include <troika/train/run.h>
 
+#include <optional>
 #include <string>
 
 namespace troika {
@@ -26,8 +27,13 @@ namespace troika {
 [[nodiscard]] RunReport run_with_servers(const Recipe& recipe, const World& world,
                                          const RunOptions& options);
 
+// Returns the ranks of a worker of a recipe with servers.
+[[nodiscard]] int ranks_of_worker(const Recipe& recipe);
+
 // Trains for a job that runs, whose coordinator listens at "HOST:PORT", until all is trained or a
-// signal comes.
-void join_servers(const Recipe& recipe, const std::string& coordinator);
+// signal comes. `world` are the ranks of one worker. With a place among the workers that the job
+// was started with, it is one of these, and signals end it with the job.
+void join_servers(const Recipe& recipe, const World& world, const std::string& coordinator,
+                  std::optional<int> place = {});
 
 }  // namespace troika

@@ -34,7 +34,7 @@ bool Trainer::work() {
   if (!dealt) return false;
   progress_.step = dealt->step - 1;
   if (context_.trace != nullptr) context_.trace->begin_step(dealt->step);
-  rehearse_pass(dealt->samples.count);
+  rehearse_pass(dealt->samples.count / replicas());
   if (const std::int64_t steps = remote->local_steps(); steps > 0) {
     remote->push(take_local_steps(*dealt, steps));
   } else {
@@ -48,9 +48,12 @@ bool Trainer::work() {
 StepBatch Trainer::batch_of(std::int64_t step, IndexRange samples) const {
   StepBatch batch;
   batch.step = step;
-  batch.range = samples;
-  batch.microbatches = build_microbatches(*dataset_, Split::kTrain, samples,
+  batch.range = even_split(samples.count, replica(), replicas());
+  batch.range.first += samples.first;
+  batch.microbatches = build_microbatches(*dataset_, Split::kTrain, batch.range,
                                           recipe_.train.micro_batch_size, step);
+  const int least = pads_microbatches() ? most_microbatches(recipe_, samples.count) : 1;
+  pad_with_empty_microbatches(batch.microbatches, static_cast<std::size_t>(least));
   for (Microbatch& each : batch.microbatches) {
     batch.valid += each.valid;
     each = to_device(std::move(each), context_.device);
@@ -81,7 +84,7 @@ RemoteUpdate Trainer::take_local_steps(const DealtSamples& dealt, std::int64_t s
       continue;
     }
     all.skipped.clear();
-    all.valid += batch.valid;
+    all.valid += sums.valid;
     all.loss += sums.loss;
     all.weight += sums.weight;
   }
@@ -91,16 +94,16 @@ RemoteUpdate Trainer::take_local_steps(const DealtSamples& dealt, std::int64_t s
 RemoteUpdate Trainer::differentiate_for_servers(const DealtSamples& dealt) {
   const StepBatch batch = batch_of(dealt.step, dealt.samples);
   RemoteUpdate update;
-  update.valid = batch.valid;
   const double scale = loss_scale();
   StepPart own;
-  own.valid = update.valid;
+  own.valid = batch.valid;
   const Updater updater = engine_->differentiate(
       {batch.microbatches, scale, own, context_.timeout, /*starts_norm=*/false});
   check(updater == Updater::kRemote, "an update that a server is to make");
   const StepSums sums = engine_->sums();
   update.loss = sums.loss;
   update.weight = sums.weight;
+  update.valid = sums.valid;
   const double mean = 1 / (scale * (sums.weight > 0 ? sums.weight : 1));
   update.mean = mean;
   update.norm = engine_->gradient_norm() * mean;

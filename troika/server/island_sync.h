@@ -1,0 +1,51 @@
+// A rank of an island that is one worker: its ranks train one model together in any layout, and its
+// first rank, the leader, speaks with coordinator and servers for all of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <troika/checkpoint/state_gatherer.h>
+#include <troika/comm/group.h>
+#include <troika/server/model_layout.h>
+#include <troika/server/remote_sync.h>
+#include <troika/server/worker_client.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace troika {
+
+struct IslandOptions {
+  AllReduceOptions inside = {};
+  Group ranks = {};           // of the island, the leader first
+  Seconds longest_wait{600};  // of the others, while the leader waits for samples
+  WorkerOptions worker = {};  // the leader's; all have the same `job`
+};
+
+class IslandSync final : public RemoteWorker {
+ public:
+  // Collective over the island, as all its calls are. The leader joins the job, as WorkerClient
+  // does.
+  IslandSync(Arena& arena, IslandOptions options);
+
+  [[nodiscard]] std::optional<DealtSamples> next_samples() override;
+  void push(const RemoteUpdate& update) override;
+
+ private:
+  [[nodiscard]] bool is_leader() const { return ranks_.rank() == 0; }
+  [[nodiscard]] Call call(std::string_view label) const {
+    return {label, Deadline::in(timeout_)};
+  }
+  void share_layout();
+  void share_frozen();
+  // Gives all ranks what the leader has pulled.
+  void share_values();
+
+  Group ranks_;
+  Seconds timeout_, longest_wait_;
+  std::optional<WorkerClient> client_;  // the leader's
+  ModelLayout layout_;
+  std::optional<StateGatherer> gatherer_;  // of trained parameters
+};
+
+}  // namespace troika

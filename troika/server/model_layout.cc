@@ -1,0 +1,108 @@
+#include <ATen/ATen.h>
+#include <troika/base/error.h>
+#include <troika/param/state_dict.h>
+#include <troika/server/messages.h>
+#include <troika/server/model_layout.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+namespace troika {
+
+using messages::Json;
+
+namespace {
+
+Json json_of(const std::vector<ModelLayout::Parameter>& parameters) {
+  Json all = Json::array();
+  for (const ModelLayout::Parameter& each : parameters) {
+    all.push_back({{"name", each.name}, {"shape", each.shape}});
+  }
+  return all;
+}
+
+std::vector<ModelLayout::Parameter> parameters_of(const Json& json, const char* key) {
+  std::vector<ModelLayout::Parameter> all;
+  for (const Json& each : messages::value<std::vector<Json>>(json, key)) {
+    all.push_back({messages::value<std::string>(each, "name"),
+                   messages::value<std::vector<std::int64_t>>(each, "shape")});
+  }
+  return all;
+}
+
+const ParameterSpec& spec_of(const Arena& arena, const LocalShard& shard) {
+  return arena.parameters()[shard.parameter]->spec();
+}
+
+}  // namespace
+
+std::int64_t ModelLayout::Parameter::count() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+ModelLayout ModelLayout::of(const Arena& arena) {
+  ModelLayout layout;
+  for (const LocalShard& shard : arena.local_shards()) {
+    const ParameterSpec& spec = spec_of(arena, shard);
+    (spec.frozen ? layout.frozen : layout.trained).push_back({spec.name, spec.shape});
+  }
+  return layout;
+}
+
+ModelLayout ModelLayout::from(std::string_view text) {
+  const Json json = messages::parse(text, "layout");
+  return {parameters_of(json, "trained"), parameters_of(json, "frozen")};
+}
+
+std::string ModelLayout::text() const {
+  return Json({{"trained", json_of(trained)}, {"frozen", json_of(frozen)}}).dump();
+}
+
+std::int64_t ModelLayout::size() const {
+  std::int64_t size = 0;
+  for (const Parameter& each : trained) size += each.count();
+  return size;
+}
+
+bool has_frozen(const Arena& arena) {
+  return std::ranges::any_of(arena.local_shards(), [&](const LocalShard& shard) {
+    return spec_of(arena, shard).frozen;
+  });
+}
+
+at::Tensor frozen_values(const Arena& arena) {
+  std::vector<at::Tensor> values;
+  for (const LocalShard& shard : arena.local_shards()) {
+    if (spec_of(arena, shard).frozen) values.push_back(shard.master.view({-1}).to(at::kCPU));
+  }
+  return values.empty() ? at::empty({0}, at::TensorOptions(arena.types().master))
+                        : at::cat(values);
+}
+
+void take_parameter(Arena& arena, const ModelLayout::Parameter& parameter,
+                    const at::Tensor& whole) {
+  for (const LocalShard& shard : arena.local_shards()) {
+    if (spec_of(arena, shard).name != parameter.name) continue;
+    const ShardDescriptor descriptor = ShardDescriptor::of(arena, shard);
+    if (descriptor.shape != parameter.shape) {
+      throw DataError("the job has another parameter '" + parameter.name + "'",
+                      "do all processes have the same recipe?");
+    }
+    const at::Tensor part = at::empty({descriptor.count}, whole.options());
+    copy_from_whole(descriptor, whole.view(parameter.shape), part);
+    shard.master.view({-1}).copy_(part);
+  }
+}
+
+void take_frozen(Arena& arena, const ModelLayout& layout, const at::Tensor& values) {
+  std::int64_t begin = 0;
+  for (const ModelLayout::Parameter& each : layout.frozen) {
+    const std::int64_t count = each.count();
+    if (begin + count > values.numel()) throw DataError("the job has sent too few frozen values");
+    take_parameter(arena, each, values.narrow(0, begin, count));
+    begin += count;
+  }
+}
+
+}  // namespace troika
