@@ -155,6 +155,22 @@ def arguments():
     return options
 
 
+def measured_groups(bench, chosen):
+    """Rows, and what has failed: a group that does loses its later rows, and nothing else."""
+    measured_rows, failures = [], []
+    for group, measure in rows.GROUPS.items():
+        if group not in chosen:
+            continue
+        try:
+            for row in measure(rows.Rows(bench, say)):
+                measured_rows.append(row)
+                say(" ".join(list(rows.lines_of([row]))[1]))
+        except Failed as error:
+            failures.append(f"{group}: {error}")
+            say(failures[-1])
+    return measured_rows, failures
+
+
 def main():
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, and scratch removed
@@ -168,8 +184,7 @@ def main():
             version = bench.run([options.troika, "--version"])[0].strip()
             torch = bench.run([options.peer_python, "-c", "import torch; print(torch.__version__)"])[0].strip()
             chosen = options.works or CHOICES
-            measured_rows = [row for group, measure in rows.GROUPS.items() if group in chosen
-                             for row in measure(rows.Rows(bench, say))]
+            measured_rows, failures = measured_groups(bench, chosen)
             works = [bench.measure(work) for work in WORKS if work.name in chosen]
             spread = layouts.Layouts(bench).measured() if layouts.NAME in chosen else None
     except (Failed, OSError) as error:
@@ -186,6 +201,8 @@ def main():
         print(table(works) + "\n")
     if spread:
         print(layouts.text_of(spread))
+    if failures:
+        sys.exit("bench: " + "; ".join(failures))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ LAYERS, WIDTH = 10, 3162  # 100 million parameters
 QUICK_LAYERS = 2
 SAVES = 4
 STOP_SECONDS = 30
-PEER_ATTEMPTS = 3
+PEER_ATTEMPTS, PEER_RESTARTS = 3, 10  # of its restarts, some find no peer
 # Copies of as many bytes: a checkpoint may stall for so many, from the second on.
 COPIES_GOAL = 0.5  # the inverse, as all ratios are
 STALL_GOAL, SAVE_GOAL, LOAD_GOAL, RESTART_GOAL = 1, 2, 2, 4
@@ -181,7 +181,7 @@ def restarting(rows):
     def their_restart():
         folder = new_folder()
         job = Job([options.peer_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2,
-                   "--max-restarts", 3, PEERS / "restarted_mlp.py", folder, 1_000_000, 200], folder,
+                   "--max-restarts", PEER_RESTARTS, PEERS / "restarted_mlp.py", folder, 1_000_000, 200], folder,
                   lambda: last_number(folder / "steps", lambda line: int(line.split()[1])))
         return job.seconds_from_death(lambda: (folder / "checkpoint.pt").exists())
 

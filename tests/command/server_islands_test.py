@@ -48,7 +48,7 @@ class Islands(ServerTest):
 
     def test_frozen_parameters_are_the_jobs(self):
         """Also where the run has begun with another's values."""
-        frozen = 'optimizer.groups=[{match="layers.0.*", frozen=true}]'
+        frozen = 'optimizer.groups=[{match="*layers.0.*", frozen=true}]'
         self.model_of("first", *EXACT, "train.steps=5", "seed=7", ranks=1)
         sets = (*EXACT, "train.steps=3", frozen, "model.from=runs/first")
         expected = self.model_of("all", *sets, ranks=1)
@@ -84,7 +84,7 @@ class Islands(ServerTest):
 
     def test_an_island_joins_and_leaves(self):
         where = f"127.0.0.1:{reserved_port()}"
-        sets = (*ASYNCHRONOUS, ENDLESS, "train.global_batch_size=16", *LOCAL, *ISLAND, "parallel.pipeline=2",
+        sets = (*ASYNCHRONOUS, ENDLESS, "train.global_batch_size=16", *LOCAL, *ISLAND, "parallel.pipeline=2", "model.layers=2",
                 f"sync.listen={where}", "debug.sample_seconds=0.01", "train.evaluate_every_steps=0")
         process = self.begin("open", *sets, ranks=2)
         self.wait_for_steps(process, "open", 3)

@@ -207,9 +207,9 @@ void launch_island(const TrainArguments& options, const Recipe& recipe,
   if (place) launch.environment[kWorkerPlace] = std::to_string(*place);
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
-  launch.recorders = flight_folder(run_folder(recipe)) /
-                     (place ? "worker-" + std::to_string(*place)
-                            : "joined-" + std::to_string(getpid()));
+  launch.recorders =
+      flight_folder(run_folder(recipe)) /
+      (place ? "worker-" + std::to_string(*place) : "joined-" + std::to_string(getpid()));
   launch.interrupt_grace = Seconds(recipe.checkpoint.timeout_seconds);
   const LaunchResult result = run_with_recorders(std::move(launch));
   if (!result.failure) return;

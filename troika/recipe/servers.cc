@@ -13,13 +13,12 @@ void check_local_steps(const Recipe& recipe, const Origins& origins) {
   const std::int64_t replicas = recipe.parallel.islands * recipe.parallel.data.value_or(1);
   const std::int64_t samples = recipe.train.global_batch_size / replicas;
   if (samples >= settings->local_steps) return;
-  origins.fail({"sync.local_steps", "train.global_batch_size"},
-               "local_steps = " + std::to_string(settings->local_steps) +
-                   " do not get a sample each: a data rank of a worker has " +
-                   plural(samples, "sample") + " of global_batch_size = " +
-                   std::to_string(recipe.train.global_batch_size),
-               "write global_batch_size = " +
-                   std::to_string(replicas * settings->local_steps) + " or more");
+  origins.fail(
+      {"sync.local_steps", "train.global_batch_size"},
+      "local_steps = " + std::to_string(settings->local_steps) +
+          " do not get a sample each: a data rank of a worker has " + plural(samples, "sample") +
+          " of global_batch_size = " + std::to_string(recipe.train.global_batch_size),
+      "write global_batch_size = " + std::to_string(replicas * settings->local_steps) + " or more");
 }
 
 void check_servers(const Recipe& recipe, const Origins& origins) {
@@ -47,7 +46,8 @@ void check_servers(const Recipe& recipe, const Origins& origins) {
     refuse("train.precision", "fp16 has one loss scale for all, and workers do not meet",
            "write precision = \"bf16\"");
   }
-  if (settings->servers > 1 && settings->local_steps == 0 && recipe.optimizer.kind.kind().uses_layer_norms()) {
+  if (settings->servers > 1 && settings->local_steps == 0 &&
+      recipe.optimizer.kind.kind().uses_layer_norms()) {
     refuse("optimizer.kind",
            std::string(recipe.optimizer.kind.name()) +
                " goes by the norms of whole parameters, which several servers cut",

@@ -262,8 +262,9 @@ RemoteStep CoordinatorService::wait_for_step() {
   const std::int64_t step = ++wanted_step_;
   changed_.notify_all();
   const bool is_first = step == options_.coordinator.first_step;
-  const Deadline deadline = Deadline::in(options_.patience * options_.timeout + options_.coordinator.lease +
-                                         (is_first ? options_.start_timeout : Seconds(0)));
+  const Deadline deadline =
+      Deadline::in(options_.patience * options_.timeout + options_.coordinator.lease +
+                   (is_first ? options_.start_timeout : Seconds(0)));
   for (;;) {
     proceed(lock);
     if (failure_) std::rethrow_exception(failure_);

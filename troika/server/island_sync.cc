@@ -27,7 +27,7 @@ IslandSync::IslandSync(Arena& arena, IslandOptions options)
   share_layout();
   if (!layout_.frozen.empty()) share_frozen();
   std::vector<StateSpec> whole;
-  for (const ModelLayout::Parameter& each : layout_.trained) {
+  for (const FlatLayout::Parameter& each : layout_.trained) {
     whole.push_back({each.name, each.shape, arena.types().master});
   }
   std::ranges::sort(whole, {}, &StateSpec::name);
@@ -53,13 +53,13 @@ void IslandSync::share_layout() {
   std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
   ranks_.broadcast(bytes, 0, longest()).wait();
   if (is_leader()) return;
-  layout_ = ModelLayout::from(
+  layout_ = FlatLayout::from(
       {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())});
 }
 
 void IslandSync::share_frozen() {
   std::int64_t count = 0;
-  for (const ModelLayout::Parameter& each : layout_.frozen) count += each.count();
+  for (const FlatLayout::Parameter& each : layout_.frozen) count += each.count();
   at::Tensor values = host_values(count);
   if (is_leader()) values.copy_(client_->frozen_values());
   ranks_.broadcast(values, 0, {"frozen parameters", Deadline::in(longest_wait_)}).wait();
@@ -79,7 +79,7 @@ void IslandSync::share_values() {
         is_leader() ? client_->buffer().narrow(0, begin, count) : host_values(count);
     ranks_.broadcast(values, 0, call("parameters of an island")).wait();
     for (std::int64_t at = 0; first < last; ++first) {
-      const ModelLayout::Parameter& parameter = layout_.trained[first];
+      const FlatLayout::Parameter& parameter = layout_.trained[first];
       take_parameter(arena(), parameter, values.narrow(0, at, parameter.count()));
       at += parameter.count();
     }
@@ -118,7 +118,7 @@ void IslandSync::push(const RemoteUpdate& update) {
   std::map<std::string_view, at::Tensor> by_name;
   for (const NamedTensor& each : whole) by_name[each.name] = each.tensor;
   std::vector<at::Tensor> in_order;
-  for (const ModelLayout::Parameter& each : layout_.trained) {
+  for (const FlatLayout::Parameter& each : layout_.trained) {
     in_order.push_back(by_name.at(each.name).view({-1}));
   }
   const at::Tensor values = at::cat(in_order);

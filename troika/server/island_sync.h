@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/checkpoint/state_gatherer.h>
 #include <troika/comm/group.h>
-#include <troika/server/model_layout.h>
+#include <troika/server/flat_layout.h>
 #include <troika/server/remote_sync.h>
 #include <troika/server/worker_client.h>
 
@@ -33,9 +33,7 @@ class IslandSync final : public RemoteWorker {
 
  private:
   [[nodiscard]] bool is_leader() const { return ranks_.rank() == 0; }
-  [[nodiscard]] Call call(std::string_view label) const {
-    return {label, Deadline::in(timeout_)};
-  }
+  [[nodiscard]] Call call(std::string_view label) const { return {label, Deadline::in(timeout_)}; }
   void share_layout();
   void share_frozen();
   // Gives all ranks what the leader has pulled.
@@ -44,7 +42,7 @@ class IslandSync final : public RemoteWorker {
   Group ranks_;
   Seconds timeout_, longest_wait_;
   std::optional<WorkerClient> client_;  // the leader's
-  ModelLayout layout_;
+  FlatLayout layout_;
   std::optional<StateGatherer> gatherer_;  // of trained parameters
 };
 

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/server/flat_layout.h>
 #include <troika/server/messages.h>
-#include <troika/server/model_layout.h>
 #include <troika/server/observer_sync.h>
 #include <troika/server/server_shard.h>
 
@@ -83,7 +83,7 @@ void ObserverSync::open(const RemoteStart& start) {
   }
   static_cast<void>(
       servers_.call_all("init", requests, Deadline::in(options_.coordinator.start_timeout)));
-  layout_ = std::make_shared<const std::string>(ModelLayout::of(arena()).text());
+  layout_ = std::make_shared<const std::string>(FlatLayout::of(arena()).text());
   frozen_ = std::make_shared<const at::Tensor>(frozen_values(arena()));
   CoordinatorServiceOptions options = options_.coordinator;
   options.coordinator.first_step = start.step + 1;

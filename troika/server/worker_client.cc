@@ -113,9 +113,9 @@ std::string WorkerClient::address_from_coordinator(int shard, Deadline deadline)
   return messages::value<std::string>(reply, "address");
 }
 
-ModelLayout WorkerClient::layout() {
+FlatLayout WorkerClient::layout() {
   const RpcReply reply = ask("layout", own_header(), deadline());
-  return ModelLayout::from(
+  return FlatLayout::from(
       {reinterpret_cast<const char*>(reply.body.data()), reply.body.size()});  // NOLINT: bytes
 }
 

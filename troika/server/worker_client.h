@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/rpc/rpc.h>
 #include <troika/server/coordinator.h>
-#include <troika/server/model_layout.h>
+#include <troika/server/flat_layout.h>
 #include <troika/server/push_compressor.h>
 #include <troika/server/row_table.h>
 #include <troika/server/server_traffic.h>
@@ -69,7 +69,7 @@ class WorkerClient {
   WorkerClient& operator=(const WorkerClient&) = delete;
 
   // Ask the coordinator how the model lies end to end, and for what is frozen in it.
-  [[nodiscard]] ModelLayout layout();
+  [[nodiscard]] FlatLayout layout();
   [[nodiscard]] at::Tensor frozen_values();
   // Makes room for as many parameters as there are.
   void make_buffer(std::int64_t parameters);

@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <troika/server/model_layout.h>
+#include <troika/server/flat_layout.h>
 #include <troika/server/worker_sync.h>
 
 #include <utility>

@@ -35,10 +35,10 @@ struct ServerSettings {
   // what they have changed, and servers take the outer step. 0: ranks push gradients.
   std::int64_t local_steps = 0;
   OuterStep outer = {};
-  std::int64_t island = 1;  // ranks that are one worker
-  Seconds lease{60};                          // of a rank that is silent
-  std::int64_t save_every_updates = 0;        // a server, itself; 0: never
-  std::string listen = {};                    // "HOST:PORT" of the coordinator; empty: any port
+  std::int64_t island = 1;              // ranks that are one worker
+  Seconds lease{60};                    // of a rank that is silent
+  std::int64_t save_every_updates = 0;  // a server, itself; 0: never
+  std::string listen = {};              // "HOST:PORT" of the coordinator; empty: any port
 };
 
 // A kind that [sync] can name. A new one is a file that defines it, and a line in kind.cc.

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/param/state_dict.h>
+#include <troika/server/flat_layout.h>
 #include <troika/server/messages.h>
-#include <troika/server/model_layout.h>
 
 #include <algorithm>
 #include <functional>
@@ -14,16 +14,16 @@ using messages::Json;
 
 namespace {
 
-Json json_of(const std::vector<ModelLayout::Parameter>& parameters) {
+Json json_of(const std::vector<FlatLayout::Parameter>& parameters) {
   Json all = Json::array();
-  for (const ModelLayout::Parameter& each : parameters) {
+  for (const FlatLayout::Parameter& each : parameters) {
     all.push_back({{"name", each.name}, {"shape", each.shape}});
   }
   return all;
 }
 
-std::vector<ModelLayout::Parameter> parameters_of(const Json& json, const char* key) {
-  std::vector<ModelLayout::Parameter> all;
+std::vector<FlatLayout::Parameter> parameters_of(const Json& json, const char* key) {
+  std::vector<FlatLayout::Parameter> all;
   for (const Json& each : messages::value<std::vector<Json>>(json, key)) {
     all.push_back({messages::value<std::string>(each, "name"),
                    messages::value<std::vector<std::int64_t>>(each, "shape")});
@@ -37,12 +37,12 @@ const ParameterSpec& spec_of(const Arena& arena, const LocalShard& shard) {
 
 }  // namespace
 
-std::int64_t ModelLayout::Parameter::count() const {
+std::int64_t FlatLayout::Parameter::count() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-ModelLayout ModelLayout::of(const Arena& arena) {
-  ModelLayout layout;
+FlatLayout FlatLayout::of(const Arena& arena) {
+  FlatLayout layout;
   for (const LocalShard& shard : arena.local_shards()) {
     const ParameterSpec& spec = spec_of(arena, shard);
     (spec.frozen ? layout.frozen : layout.trained).push_back({spec.name, spec.shape});
@@ -50,25 +50,24 @@ ModelLayout ModelLayout::of(const Arena& arena) {
   return layout;
 }
 
-ModelLayout ModelLayout::from(std::string_view text) {
+FlatLayout FlatLayout::from(std::string_view text) {
   const Json json = messages::parse(text, "layout");
   return {parameters_of(json, "trained"), parameters_of(json, "frozen")};
 }
 
-std::string ModelLayout::text() const {
+std::string FlatLayout::text() const {
   return Json({{"trained", json_of(trained)}, {"frozen", json_of(frozen)}}).dump();
 }
 
-std::int64_t ModelLayout::size() const {
+std::int64_t FlatLayout::size() const {
   std::int64_t size = 0;
   for (const Parameter& each : trained) size += each.count();
   return size;
 }
 
 bool has_frozen(const Arena& arena) {
-  return std::ranges::any_of(arena.local_shards(), [&](const LocalShard& shard) {
-    return spec_of(arena, shard).frozen;
-  });
+  return std::ranges::any_of(arena.local_shards(),
+                             [&](const LocalShard& shard) { return spec_of(arena, shard).frozen; });
 }
 
 at::Tensor frozen_values(const Arena& arena) {
@@ -76,12 +75,10 @@ at::Tensor frozen_values(const Arena& arena) {
   for (const LocalShard& shard : arena.local_shards()) {
     if (spec_of(arena, shard).frozen) values.push_back(shard.master.view({-1}).to(at::kCPU));
   }
-  return values.empty() ? at::empty({0}, at::TensorOptions(arena.types().master))
-                        : at::cat(values);
+  return values.empty() ? at::empty({0}, at::TensorOptions(arena.types().master)) : at::cat(values);
 }
 
-void take_parameter(Arena& arena, const ModelLayout::Parameter& parameter,
-                    const at::Tensor& whole) {
+void take_parameter(Arena& arena, const FlatLayout::Parameter& parameter, const at::Tensor& whole) {
   for (const LocalShard& shard : arena.local_shards()) {
     if (spec_of(arena, shard).name != parameter.name) continue;
     const ShardDescriptor descriptor = ShardDescriptor::of(arena, shard);
@@ -95,9 +92,9 @@ void take_parameter(Arena& arena, const ModelLayout::Parameter& parameter,
   }
 }
 
-void take_frozen(Arena& arena, const ModelLayout& layout, const at::Tensor& values) {
+void take_frozen(Arena& arena, const FlatLayout& layout, const at::Tensor& values) {
   std::int64_t begin = 0;
-  for (const ModelLayout::Parameter& each : layout.frozen) {
+  for (const FlatLayout::Parameter& each : layout.frozen) {
     const std::int64_t count = each.count();
     if (begin + count > values.numel()) throw DataError("the job has sent too few frozen values");
     take_parameter(arena, each, values.narrow(0, begin, count));

@@ -12,7 +12,7 @@
 
 namespace troika {
 
-struct ModelLayout {
+struct FlatLayout {
   struct Parameter {
     std::string name;
     std::vector<std::int64_t> shape;
@@ -22,9 +22,9 @@ struct ModelLayout {
   std::vector<Parameter> frozen = {};   // which the coordinator has
 
   // Describes an arena of which this rank holds everything.
-  [[nodiscard]] static ModelLayout of(const Arena& arena);
+  [[nodiscard]] static FlatLayout of(const Arena& arena);
   // Read and write text. Reading throws DataError.
-  [[nodiscard]] static ModelLayout from(std::string_view text);
+  [[nodiscard]] static FlatLayout from(std::string_view text);
   [[nodiscard]] std::string text() const;
 
   // Returns the values of the trained ones.
@@ -36,9 +36,9 @@ struct ModelLayout {
 [[nodiscard]] at::Tensor frozen_values(const Arena& arena);
 // Puts such values in the parts of them that an arena has. They have to be published. Throws
 // DataError where they are of another model.
-void take_frozen(Arena& arena, const ModelLayout& layout, const at::Tensor& values);
+void take_frozen(Arena& arena, const FlatLayout& layout, const at::Tensor& values);
 
 // Copies a whole parameter of the host to this rank's parts of it.
-void take_parameter(Arena& arena, const ModelLayout::Parameter& parameter, const at::Tensor& whole);
+void take_parameter(Arena& arena, const FlatLayout::Parameter& parameter, const at::Tensor& whole);
 
 }  // namespace troika
