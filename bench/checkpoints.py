@@ -16,7 +16,7 @@ from runs import Failed
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 LAYERS, WIDTH = 10, 3162  # 100 million parameters
 QUICK_LAYERS = 2
-SAVES = 4
+SAVES, WARM = 8, 4  # the first ones are into memory that nothing has touched, on both sides
 STOP_SECONDS = 30
 PEER_ATTEMPTS, PEER_RESTARTS = 3, 10  # of its restarts, some find no peer
 # Copies of as many bytes: a checkpoint may stall for so many, from the second on.
@@ -65,8 +65,8 @@ def saving(rows):
         emptied()
         return rows.torchrun(2, "dcp_checkpoint.py", folder, layers, WIDTH, SAVES)
 
-    def later(seconds):  # the first makes its memory
-        return statistics.median(seconds[1:])
+    def later(seconds):
+        return statistics.median(seconds[WARM:])
 
     name = f"checkpoint of {layers * WIDTH * (WIDTH + 1) / 1e6:.0f} M parameters with Adam"
     pairs = rows.alternate("checkpoint", ours, theirs)

@@ -13,6 +13,8 @@ SERVER = ("sync.kind=server",)
 ASYNCHRONOUS = (*SERVER, 'sync.staleness="any"')
 TEXT = ("data.kind=text", 'data.paths=["/usr/include/*.h", "/usr/include/linux/*.h"]', "data.held_out_fraction=0.02")
 WORKERS, TIMES_SLOWER, SOONER_GOAL = 4, 5, 2
+# All wait so long for each sample, so that a machine with few cores can have all of them.
+SAMPLE_SECONDS = 0.05
 STEPS, QUICK_STEPS, EVERY = 80, 40, 5
 # 10 M parameters, and hardly any arithmetic beside them.
 DENSE = ("model.input_dim=1024", "model.hidden_dims=[3072, 2048]", "model.output_dim=256", "train.global_batch_size=2",
@@ -46,7 +48,7 @@ def slow_worker(rows):
     """Both have four times the steps that the synchronous one takes to the loss at most."""
     steps = QUICK_STEPS if rows.options.quick else STEPS
     sets = (*TEXT, f"train.evaluate_every_steps={EVERY}", f"debug.slow_workers=[{WORKERS - 1}]",
-            f"debug.slow_times={TIMES_SLOWER}")
+            f"debug.slow_times={TIMES_SLOWER}", f"debug.sample_seconds={SAMPLE_SECONDS}")
     loss = None
     pairs = []
     for number in range(1, rows.options.pairs + 1):
