@@ -66,6 +66,23 @@ struct MomentOptions {
 };
 [[nodiscard]] std::vector<Key> moment_keys();
 
+// The rule of servers whose workers push what steps of their own have changed; no [optimizer] names
+// it. With N pushes a round, the i-th of which is g_i, in units of a mean change:
+//
+//   w -= lr g_i / N  at each;  after N of them also  b = momentum b + sum g_i / N,
+//                              w -= lr momentum b
+//
+// One a round is SGD with Nesterov's momentum. Of several, which come one after the other, the
+// momentum waits for all (delayed Nesterov, Liu et al. 2024): N full steps in its direction, and in
+// theirs, would not converge.
+struct OuterOptions {
+  double momentum = 0.9;
+  std::int64_t pushes = 1;
+
+  bool operator==(const OuterOptions&) const = default;
+};
+[[nodiscard]] OptimizerOptions outer_optimizer(double lr, OuterOptions options);
+
 // The options of sgd and lars.
 struct MomentumOptions {
   double momentum = 0;

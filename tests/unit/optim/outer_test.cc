@@ -1,0 +1,97 @@
+// The rule of servers whose workers push what steps of their own have changed.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <troika/optim/options.h>
+#include <troika/param/arena.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troika {
+namespace {
+
+constexpr double kRate = 0.7, kMomentum = 0.9;
+constexpr std::int64_t kElements = 1000;
+
+// A model of one parameter, and its outer steps.
+class Stepped {
+ public:
+  explicit Stepped(std::int64_t pushes, double momentum = kMomentum)
+      : arena_(std::vector<ParameterSpec>{spec()}, NumericTypes{at::kDouble, at::kDouble},
+               Group()) {
+    arena_.initialize(1);
+    optimizer_ = make_optimizer(outer_optimizer(kRate, {momentum, pushes}), arena_);
+  }
+
+  void push(const at::Tensor& change) {
+    arena_.release_gradients();
+    arena_.local_shards()[0].gradient.view({-1}).copy_(change * 4);
+    static_cast<void>(arena_.parameters()[0]->claim());
+    optimizer_->step({.learning_rate = kRate, .gradient_scale = 0.25, .step = ++updates_});
+  }
+  [[nodiscard]] at::Tensor values() const {
+    return arena_.local_shards()[0].master.view({-1}).clone();
+  }
+  [[nodiscard]] std::size_t states() const { return optimizer_->state().size(); }
+
+ private:
+  static ParameterSpec spec() {
+    ParameterSpec one;
+    one.name = "one";
+    one.shape = {kElements};
+    return one;
+  }
+
+  Arena arena_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::int64_t updates_ = 0;
+};
+
+double distance(const at::Tensor& one, const at::Tensor& other) {
+  return (one - other).abs().max().item<double>();
+}
+
+TEST(Outer, OnePushIsNesterovsMomentum) {
+  Stepped outer(1);
+  at::Tensor w = outer.values(), b = at::zeros_like(w);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor g = at::randn({kElements}, at::kDouble);
+    outer.push(g);
+    b = kMomentum * b + g;
+    w = w - kRate * (g + kMomentum * b);
+    EXPECT_LT(distance(outer.values(), w), 1e-12);
+  }
+  EXPECT_EQ(outer.states(), 1U);
+}
+
+TEST(Outer, PushesOfARoundAreOneOfTheirMean) {
+  constexpr std::int64_t kPushes = 3;
+  Stepped together(1), apart(kPushes);
+  EXPECT_EQ(apart.states(), 2U);
+  for (int round = 0; round < 4; ++round) {
+    at::Tensor sum = at::zeros({kElements}, at::kDouble);
+    for (std::int64_t i = 0; i < kPushes; ++i) {
+      const at::Tensor g = at::randn({kElements}, at::kDouble), before = apart.values();
+      apart.push(g);
+      if (i + 1 < kPushes) {
+        EXPECT_LT(distance(apart.values(), before - kRate / kPushes * g), 1e-12);
+      }
+      sum += g;
+    }
+    together.push(sum / kPushes);
+    EXPECT_LT(distance(apart.values(), together.values()), 1e-12);
+  }
+}
+
+TEST(Outer, WithoutMomentumKeepsNothing) {
+  Stepped outer(2, 0);
+  EXPECT_EQ(outer.states(), 0U);
+  const at::Tensor before = outer.values(), g = at::ones({kElements}, at::kDouble);
+  outer.push(g);
+  outer.push(g);
+  EXPECT_LT(distance(outer.values(), before - kRate * g), 1e-12);
+}
+
+}  // namespace
+}  // namespace troika
