@@ -40,7 +40,8 @@ class SimulateSync(CommandTest):
 
     def test_losses_are_those_of_a_real_run(self):
         """Without staleness, and of kinds that wait for each other, virtual times change nothing."""
-        settings = {"server": ("kind=server",), "two": ("kind=server", "servers=2"), "all": ("kind=all_reduce",),
+        settings = {"server": ("kind=server",), "two": ("kind=server", "servers=2"),
+                    "change": ("kind=server", "servers=2", "local_steps=2"), "all": ("kind=all_reduce",),
                     "local": ("kind=local", "every_steps=2", "island=1"),
                     "diloco": ("kind=local", "every_steps=2", "outer=nesterov", "start_after=1", "island=1"),
                     "gossip": ("kind=gossip", "island=1"), "ring": ("kind=gossip", "island=1", "topology=ring", "overlap=false")}
@@ -56,7 +57,7 @@ class SimulateSync(CommandTest):
                 for step, line in zip(its["steps"], real):
                     self.assertEqual("held_out_loss" in step, "held_out_loss" in line)
                     # Elsewhere a run tells the loss of one island.
-                    for key in ("loss", "held_out_loss") if name in ("server", "two", "all") else ("held_out_loss",):
+                    for key in ("loss", "held_out_loss") if name in ("server", "two", "change", "all") else ("held_out_loss",):
                         if key in line:
                             self.assertAlmostEqual(step[key], line[key], 10, (key, step))
 

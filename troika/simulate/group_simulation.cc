@@ -123,9 +123,9 @@ class GroupSimulation {
     }
     if (!skipped.empty() || !(weight > 0)) return;
     const double squares = sum.to(at::kDouble).square().sum().item<double>();
-    const RoundUpdate update = round_update(step, squares, weight,
-                                            {passes_.loss_scale(), recipe_.train.grad_clip,
-                                             recipe_.train.on_nonfinite == OnNonFinite::kSkip});
+    const RoundUpdate update =
+        round_update(step, squares, weight,
+                     {recipe_.train.grad_clip, recipe_.train.on_nonfinite == OnNonFinite::kSkip});
     if (!update.skipped.empty()) return;
     note_update();
     for (const auto& each : replicas_) {

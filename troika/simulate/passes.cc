@@ -3,8 +3,9 @@
 #include <troika/data/dataset.h>
 #include <troika/models/kind.h>
 #include <troika/server/remote_sync.h>
+#include <troika/server/server_optimizer.h>
+#include <troika/server/worker_client.h>
 #include <troika/simulate/passes.h>
-#include <troika/train/precision.h>
 #include <troika/train/trainer.h>
 
 #include <algorithm>
@@ -13,21 +14,37 @@
 
 namespace troika {
 
+namespace {
+
+ServerSettings settings_of(const Recipe& recipe, bool takes_local_steps) {
+  if (!takes_local_steps) return {};
+  return recipe.sync.kind().servers(recipe.sync.options()).value();
+}
+
+}  // namespace
+
 // In place of connections: what is asked for next, and what came of it.
-class Passes::PassSync final : public RemoteSync, public RemoteWork {
+class Passes::PassSync final : public RemoteWorker {
  public:
-  explicit PassSync(Arena& arena) : RemoteSync(arena), initial_(host_values(masters().size())) {
+  PassSync(Arena& arena, const ServerJobOptions& job)
+      : RemoteWorker(arena, job), initial_(host_values(masters().size())) {
     masters().read({0, masters().size()}, initial_);
   }
 
-  [[nodiscard]] RemoteWork* work() override { return this; }
   [[nodiscard]] std::optional<DealtSamples> next_samples() override {
     take(values_);
     return samples_;
   }
   void push(const RemoteUpdate& update) override {
-    update_ = update;
-    masters().read_gradients({0, masters().size()}, values_);
+    if (local_steps() > 0) {
+      const at::Tensor now = host_values(masters().size());
+      masters().read({0, masters().size()}, now);
+      update_ = change_in(values_.sub_(now), update);
+    } else {
+      update_ = update;
+      masters().read_gradients({0, masters().size()}, values_);
+      values_.mul_(update.unscale);
+    }
   }
 
   void set_pass(const DealtSamples& samples, const at::Tensor& values) {
@@ -50,14 +67,19 @@ class Passes::PassSync final : public RemoteSync, public RemoteWork {
 
 struct Passes::Parts {
   Recipe recipe;
+  ServerSettings settings;   // of local steps
   PassSync* sync = nullptr;  // the trainer's
   std::unique_ptr<Trainer> trainer = {};
 };
 
-Passes::Passes(const Recipe& recipe) : parts_(std::make_unique<Parts>(Parts{recipe})) {
+Passes::Passes(const Recipe& recipe, bool takes_local_steps)
+    : parts_(std::make_unique<Parts>(Parts{recipe, settings_of(recipe, takes_local_steps)})) {
   TrainerContext context;
   context.make_sync = [this](Arena& arena, const TrainerContext&) {
-    auto made = std::make_unique<PassSync>(arena);
+    ServerJobOptions job;
+    job.local_steps = parts_->settings.local_steps;
+    job.outer_lr = parts_->settings.outer.lr;
+    auto made = std::make_unique<PassSync>(arena, job);
     parts_->sync = made.get();
     return made;
   };
@@ -94,12 +116,15 @@ IndexRange Passes::range(int shard, int shards) const {
   return shard_range(parts_->sync->flat().size(), shard, shards);
 }
 
-std::unique_ptr<ServerShard> Passes::make_shard(int shard, int shards) const {
+std::unique_ptr<ServerShard> Passes::make_shard(int shard, int shards, std::int64_t workers) const {
   const PassSync& sync = *parts_->sync;
   const IndexRange own = range(shard, shards);
-  const std::vector<ShardPiece> pieces = shard_pieces(sync.all(), own);
-  auto made = std::make_unique<ServerShard>(recipe().optimizer, pieces,
-                                            sync.initial().scalar_type(), shards == 1);
+  const ServerSettings& settings = parts_->settings;
+  const std::vector<ShardPiece> pieces =
+      shard_pieces(sync.all(), own, /*alike=*/settings.local_steps > 0);
+  auto made =
+      std::make_unique<ServerShard>(optimizer_of_servers(settings, recipe().optimizer, workers),
+                                    pieces, sync.initial().scalar_type(), shards == 1);
   // The state begins as the optimiser has made it.
   const at::Tensor all = empty((1 + made->states()) * made->size());
   made->read_all(all);
@@ -110,12 +135,6 @@ std::unique_ptr<ServerShard> Passes::make_shard(int shard, int shards) const {
 
 at::Tensor Passes::empty(std::int64_t count) const {
   return parts_->sync->memory(count);
-}
-
-double Passes::loss_scale() const {
-  const auto targets = static_cast<double>(recipe().train.global_batch_size *
-                                           parts_->trainer->model().facts().targets_per_sample);
-  return loss_scale_for(recipe().train.precision, targets, 1);
 }
 
 RemoteUpdate Passes::differentiate(const DealtSamples& samples, const at::Tensor& values) {

@@ -16,8 +16,9 @@ namespace troika {
 
 class Passes {
  public:
-  // `recipe` is resolved for one rank. Throws as a Trainer does.
-  explicit Passes(const Recipe& recipe);
+  // `recipe` is resolved for one rank. Throws as a Trainer does. With `takes_local_steps` a pass is
+  // the recipe's local steps, and gives what these change: each worker has an optimiser of its own.
+  explicit Passes(const Recipe& recipe, bool takes_local_steps = false);
   ~Passes();
 
   [[nodiscard]] const Recipe& recipe() const;
@@ -28,12 +29,11 @@ class Passes {
   [[nodiscard]] std::vector<std::int64_t> buckets() const;
   // Returns the part of them that a server keeps.
   [[nodiscard]] IndexRange range(int shard, int shards) const;
-  // Returns a server's part with the initial values, and their optimiser.
-  [[nodiscard]] std::unique_ptr<ServerShard> make_shard(int shard, int shards) const;
+  // Returns a server's part with the initial values, and their optimiser, for so many workers.
+  [[nodiscard]] std::unique_ptr<ServerShard> make_shard(int shard, int shards,
+                                                        std::int64_t workers = 1) const;
   // Returns memory for so many values.
   [[nodiscard]] at::Tensor empty(std::int64_t count) const;
-  // Returns what multiplies the gradients, which update scales divide out.
-  [[nodiscard]] double loss_scale() const;
 
   // Computes gradients at `values` [size()], and puts them there. Throws NonFiniteError where the
   // recipe says so.

@@ -37,13 +37,16 @@ class ServerSimulation {
         network_(job.workers() + settings_.servers, job.link, job.unevenness, job.seed),
         coordinator_(coordinator_options()) {
     for (int shard = 0; shard < settings_.servers; ++shard) {
-      shards_.push_back(passes.make_shard(shard, settings_.servers));
+      shards_.push_back(passes.make_shard(shard, settings_.servers, job.workers()));
     }
     result_.workers.resize(static_cast<std::size_t>(job.workers()));
     for (int place = 0; place < job.workers(); ++place) {
       const int worker = coordinator_.join(place, 0);
       check(worker == place, "workers are numbered as they join");
       workers_.emplace_back();
+      if (settings_.local_steps > 0) {
+        workers_.back().own = std::make_unique<Passes>(recipe, /*takes_local_steps=*/true);
+      }
       after(job_.link.latency, [this, worker] { waiting_.push_back(worker); });
     }
   }
@@ -73,7 +76,8 @@ class ServerSimulation {
     at::Tensor values;  // pulled, then its gradients
     std::vector<std::int64_t> versions = {};
     std::int64_t staleness = 0;
-    int open = 0;  // servers that have not answered
+    int open = 0;                      // servers that have not answered
+    std::unique_ptr<Passes> own = {};  // with an optimiser, for steps of its own
   };
 
   [[nodiscard]] CoordinatorOptions coordinator_options() const {
@@ -84,6 +88,7 @@ class ServerSimulation {
     options.staleness = settings_.staleness;
     return options;
   }
+  [[nodiscard]] bool takes_local_steps() const { return settings_.local_steps > 0; }
   [[nodiscard]] bool is_synchronous() const { return settings_.staleness == 0; }
   [[nodiscard]] Worker& state_of(int worker) { return workers_[static_cast<std::size_t>(worker)]; }
   [[nodiscard]] ServerShard& shard_of(int shard) {
@@ -156,7 +161,8 @@ class ServerSimulation {
   void pass(int worker) {
     Worker& own = state_of(worker);
     const Assignment& given = own.assignment;
-    own.update = passes_.differentiate({given.step, given.samples}, own.values);
+    own.update =
+        (own.own ? *own.own : passes_).differentiate({given.step, given.samples}, own.values);
     const double seconds =
         job_.seconds(worker, given.samples.count, recipe_.train.global_batch_size);
     SimulatedWorker& told = result_.workers[static_cast<std::size_t>(worker)];
@@ -225,11 +231,13 @@ class ServerSimulation {
     double squares = 0;
     for (const auto& shard : shards_) squares += shard->sum(round.step, round.workers).squares;
     const RoundUpdate update = round_update(round.step, squares, round.weight,
-                                            {passes_.loss_scale(), recipe_.train.grad_clip,
+                                            {takes_local_steps() ? 0 : recipe_.train.grad_clip,
                                              recipe_.train.on_nonfinite == OnNonFinite::kSkip});
     if (!update.skipped.empty()) return end_round(update.norm, update.skipped);
-    const double rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
-                                      recipe_.train.global_batch_size, round.step);
+    const double rate = takes_local_steps()
+                            ? settings_.outer.lr
+                            : learning_rate(recipe_.optimizer, recipe_.train.steps,
+                                            recipe_.train.global_batch_size, round.step);
     for (const auto& shard : shards_) shard->apply(round.step, rate, update.scale);
     after(2 * job_.link.latency, [this, norm = update.norm] { end_round(norm, ""); });
   }

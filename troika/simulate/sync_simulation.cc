@@ -45,11 +45,6 @@ void check_simulated(const Recipe& recipe, int workers) {
   if (recipe.sync.holds<LocalOptions>() && recipe.sync.as<LocalOptions>().fragments > 1) {
     refuse("[sync] fragments above 1 are not simulated", "write fragments = 1");
   }
-  if (const auto servers = recipe.sync.kind().servers(recipe.sync.options());
-      servers && servers->local_steps > 0) {
-    refuse("[sync] kind = \"server\" with local_steps is not simulated",
-           "write kind = \"local\" with every_steps, or local_steps = 0");
-  }
   if (recipe.train.global_batch_size < workers) {
     refuse("global_batch_size = " + std::to_string(recipe.train.global_batch_size) +
                " is less than " + plural(workers, "worker"),
@@ -64,8 +59,10 @@ bool evaluates_after(const Recipe& recipe, std::int64_t step) {
 
 SyncSimulation simulate_sync(const Recipe& recipe, const SimulatedJob& job, Passes& passes) {
   const at::NoGradGuard no_autograd;
-  if (recipe.sync.kind().servers(recipe.sync.options())) {
-    return simulate_servers(recipe, job, passes);
+  if (const auto settings = recipe.sync.kind().servers(recipe.sync.options())) {
+    if (settings->local_steps == 0) return simulate_servers(recipe, job, passes);
+    Passes own(recipe, /*takes_local_steps=*/true);
+    return simulate_servers(recipe, job, own);
   }
   return simulate_groups(recipe, job, passes);
 }
