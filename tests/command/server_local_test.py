@@ -1,9 +1,12 @@
 """Workers of servers that take steps of their own, and push what these have changed: [sync] local_steps."""
 
+import json
+
 import command
 from command import numbers_of, wait_until
 from going_on import EXACT
 from server_runs import ASYNCHRONOUS, SECONDS, SERVER, ServerTest
+from slow import slow
 
 USAGE = 2
 KEEPS_ALL = ("sync.outer_lr=1", "sync.outer_momentum=0")
@@ -24,6 +27,15 @@ class LocalSteps(ServerTest):
             self.assertAlmostEqual(line["loss"], loss, 10)
             self.assertGreater(line["grad_norm"], 0)
 
+    def test_low_precision(self):
+        """The scale of losses has no part in what is pushed."""
+        sets = ("train.precision=bf16", "optimizer.kind=adamw", "optimizer.lr=0.01", "train.evaluate_every_steps=0")
+        expected = self.model_of("alone", *sets, "train.steps=8", ranks=1)
+        for name, kind in (("together", SERVER), ("apart", ASYNCHRONOUS)):
+            found = self.model_of(name, *sets, *kind, *KEEPS_ALL, "sync.local_steps=4", "train.steps=2",
+                                  "train.global_batch_size=16", ranks=1)
+            self.assertLess(self.largest_difference(found, expected), 1e-5)
+
     def test_one_step_of_sgd_is_all_reduce(self):
         """Its rate is the product of both, its momentum the servers'. A group's rate counts once."""
         constant = ("optimizer.schedule=constant", "train.steps=8",
@@ -36,6 +48,7 @@ class LocalSteps(ServerTest):
                                   f"sync.servers={servers}", ranks=workers)
             self.assertLess(self.largest_difference(found, expected), 1e-10)
 
+    @slow
     def test_a_run_that_is_stopped_goes_on(self):
         """Synchronous, with the servers' momentum, to the bit: SGD without momentum keeps nothing of the workers'."""
         sets = (*EXACT, *SERVER, "train.steps=200", "sync.local_steps=2", "checkpoint.every_steps=7")
@@ -48,6 +61,7 @@ class LocalSteps(ServerTest):
         self.is_whole("stopped", 200)
         self.assertEqual(numbers_of(self.folder_of("stopped") / "model.safetensors"), whole)
 
+    @slow
     def test_a_run_goes_on_with_local_steps(self):
         """The servers' momentum begins with zero."""
         sets = ("optimizer.kind=adamw", "optimizer.lr=0.01", "checkpoint.every_steps=5", "name=run")
@@ -57,14 +71,34 @@ class LocalSteps(ServerTest):
         self.assertIn("going on from the checkpoint of step 10", done.err)
         lines = self.is_whole("run", 20)
         self.assertLess(lines[-1]["loss"], lines[0]["loss"])
+        self.assertIn(f"optimizer.outer_momentum", self.kinds_there())
         done = self.troika("train", "recipe.toml", *self.flags((*sets, "train.steps=30")), "--ranks", 2, "--resume")
         self.assertNotEqual(done.status, 0, str(done))
         self.assertRegex(done.err, "optimizer.exp_avg")
         self.assertNotIn("internal", done.err)
 
+    @slow
+    def test_momentum_of_gradients_is_none_of_changes(self):
+        """One step on servers behind a run with momentum is one behind the same values."""
+        sgd = ("optimizer.kind=sgd", "optimizer.momentum=0.9", "optimizer.lr=0.05", "train.precision=fp64")
+        self.succeeds(self.train("name=run", *sgd, "checkpoint.every_steps=5", "train.steps=10", ranks=1))
+        local = (*sgd, *SERVER, "sync.local_steps=2", "optimizer.schedule=constant")
+        changed = ("name=run", *local, "checkpoint.every_steps=5", "train.steps=11")
+        self.succeeds(self.troika("train", "recipe.toml", *self.flags(changed), "--ranks", 1, "--resume"))
+        losses = [line["loss"] for line in self.lines_of("run")]
+        # A momentum of gradients would throw it far from where it was.
+        self.assertLess(abs(losses[10] - losses[9]), 0.3)
+        norm = self.lines_of("run")[10]["grad_norm"]
+        self.assertLess(norm, 0.5)
+
+    def kinds_there(self):
+        newest = max((self.folder_of("run") / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1]))
+        return {".".join(name.split(".")[:2]) for name in json.loads((newest / "manifest.json").read_text())["tensors"]}
+
     def flags(self, sets):
         return [word for one in sets for word in ("--set", one)]
 
+    @slow
     def test_workers_come_and_go(self):
         """Asynchronous: one is killed and started again, and no step waits or is lost."""
         sets = (*ASYNCHRONOUS, "train.steps=60", "train.global_batch_size=16", "sync.local_steps=4", "sync.lease_seconds=2",
@@ -78,6 +112,7 @@ class LocalSteps(ServerTest):
         self.assertEqual(sum(line.get("lost_samples", 0) for line in lines), 0)
         self.assertLess(lines[-1]["loss"], lines[0]["loss"] - 0.3)
 
+    @slow
     def test_what_is_compressed_trains_on(self):
         all_of_it = ("compress.kind=top_k", "compress.fraction=1")
         sets = (*EXACT, *SERVER, "train.steps=10", "sync.local_steps=2", "optimizer.momentum=0.5")

@@ -111,13 +111,13 @@ void prepare_rank(const Recipe& recipe) {
 }
 
 void launch_island(const TrainArguments& options, const Recipe& recipe,
-                   const std::string& coordinator, std::optional<int> place);
+                   const std::string& coordinator, std::optional<int> place, HostPlace host);
 
 int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
   prepare_rank(recipe);
   RunOptions run;
-  run.train_island = [&](const std::string& coordinator, int place) {
-    launch_island(options, recipe, coordinator, place);
+  run.train_island = [&](const std::string& coordinator, int place, HostPlace host) {
+    launch_island(options, recipe, coordinator, place, host);
   };
   run.existing = options.existing();
   run.stop_on_signals = true;
@@ -146,9 +146,8 @@ void check_host(const Recipe& loaded, int ranks, HostRanks here, const World& lo
 }
 
 // What is free of this rank's device: to look opens it, which the launcher leaves to its ranks.
-void check_own_device(const Recipe& loaded, const World& world) {
+void check_own_device(const Recipe& loaded, int ranks, const World& world, HostPlace place) {
   if (!world.located()) return;
-  const HostPlace place = place_of(world, Environment::of_process());
   const auto device_of = [&](int rank) {
     return choose_device(loaded.train.device, {rank, place.size, place.devices_are_own}, "device");
   };
@@ -157,7 +156,7 @@ void check_own_device(const Recipe& loaded, const World& world) {
   const bool is_shared = place.size > 1 && !place.devices_are_own &&
                          device_of((place.rank + 1) % place.size) == device;
   const HostRanks here = is_shared ? ranks_here(world) : HostRanks{world.rank, 1};
-  check_memory_fits(loaded, world.size, here, free_memory_of(device, here.count));
+  check_memory_fits(loaded, ranks, here, free_memory_of(device, here.count));
 }
 
 // What speaks against going on with fewer ranks; empty where nothing does.
@@ -194,17 +193,24 @@ void set_threads(LaunchOptions& launch, const Recipe& recipe, int ranks_per_node
 // Starts the ranks of one worker, which join a job, and waits until they have ended. Throws what
 // has ended them.
 void launch_island(const TrainArguments& options, const Recipe& recipe,
-                   const std::string& coordinator, std::optional<int> place) {
+                   const std::string& coordinator, std::optional<int> place, HostPlace host) {
   const int ranks = ranks_of_worker(recipe);
+  const int first = host.rank * ranks, on_host = host.size * ranks;
   LaunchOptions launch;
   launch.plan.ranks = launch.plan.ranks_per_node = ranks;
-  set_threads(launch, recipe, ranks);
-  launch.cores = cores_near_devices(recipe.train.device, ranks);
+  set_threads(launch, recipe, on_host);
+  launch.cores = cores_near_devices(recipe.train.device, on_host);
+  if (std::ssize(launch.cores) == on_host) {
+    launch.cores = {launch.cores.begin() + first, launch.cores.begin() + first + ranks};
+  }
+  launch.environment[kFirstOnHost] = std::to_string(first);
+  launch.environment[kRanksOnHost] = std::to_string(on_host);
   launch.command = {current_command_line().front(), "train", options.file, "--join", coordinator};
   for (const std::string& each : options.overrides) {
     launch.command.insert(launch.command.end(), {"--set", each});
   }
   if (place) launch.environment[kWorkerPlace] = std::to_string(*place);
+  launch.takes_signals = !place;
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
   launch.recorders =
@@ -221,21 +227,22 @@ void launch_island(const TrainArguments& options, const Recipe& recipe,
 // `ranks` train; the plan may have more processes.
 int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const LaunchPlan& plan,
            Existing existing) {
+  // Processes beside those that train are on any host: it may have as many of these as it has
+  // processes.
+  const int of_process = has_servers(recipe) ? ranks_of_worker(recipe) : 1;
+  const int here = std::min(plan.ranks_per_node * of_process, ranks);
   {
-    const ScopedRankThreads threads(plan.ranks_per_node);
-    // Processes beside those that train are on any host: it may have as many of these as it has
-    // processes.
-    const int of_process = has_servers(recipe) ? ranks_of_worker(recipe) : 1;
-    const int here = std::min(plan.ranks_per_node * of_process, ranks);
+    const ScopedRankThreads threads(here);
     const int first = std::min(plan.node_rank * plan.ranks_per_node * of_process, ranks - here);
     check_host(loaded.recipe, ranks, {first, here}, {});
   }
   LaunchOptions launch;
   launch.plan = plan;
-  // Workers of several ranks start these, and take no device themselves.
-  const bool starts_ranks = has_servers(recipe) && ranks_of_worker(recipe) > 1;
-  set_threads(launch, recipe, std::max(plan.ranks_per_node, ranks));
-  if (!starts_ranks) launch.cores = cores_near_devices(recipe.train.device, plan.ranks_per_node);
+  set_threads(launch, recipe, std::max(plan.ranks_per_node, here));
+  // Where some of them do not train, they are not bound.
+  if (!has_servers(recipe)) {
+    launch.cores = cores_near_devices(recipe.train.device, plan.ranks_per_node);
+  }
   launch.command = current_command_line();
   launch.version = kVersion;
   launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
@@ -260,6 +267,19 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const La
   return report_result(result);
 }
 
+// The place of this process among those of its host that train, if it does, or that of the first
+// of those that are to be started.
+std::optional<HostPlace> place_here(const Recipe& recipe,
+                                    const std::variant<World, LaunchPlan>& role, int ranks) {
+  if (const auto* world = std::get_if<World>(&role)) {
+    if (has_servers(recipe)) return place_of_worker(recipe, *world);
+    return place_of(*world, Environment::of_process());
+  }
+  const int processes = std::get<LaunchPlan>(role).ranks_per_node;
+  if (!has_servers(recipe)) return HostPlace{0, processes};
+  return HostPlace{0, std::min(processes * ranks_of_worker(recipe), ranks)};
+}
+
 int train_or_launch(const TrainArguments& options, const Environment& environment,
                     const Reporter& reporter) {
   const LoadedRecipe loaded =
@@ -277,14 +297,13 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
   const int ranks = counts_workers || !has_servers(loaded.recipe)
                         ? processes
                         : workers_of(loaded.recipe, processes) * ranks_of_worker(loaded.recipe);
-  const HostPlace place = world != nullptr
-                              ? place_of(*world, Environment::of_process())
-                              : HostPlace{0, std::get<LaunchPlan>(role).ranks_per_node};
+  const std::optional<HostPlace> own = place_here(loaded.recipe, role, ranks);
+  const HostPlace place = own.value_or(HostPlace());
   const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins, place);
   if (world == nullptr || (world->rank == 0 && !reporter.connected())) {
     for (const std::string& warning : warnings_at(loaded, recipe, place)) log_warning(warning);
   }
-  check_device(recipe, place, loaded.origins);
+  if (own) check_device(recipe, place, loaded.origins);
   if (world == nullptr) {
     LaunchPlan plan = std::get<LaunchPlan>(role);
     if (counts_workers) {
@@ -299,7 +318,8 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
     here.count = std::min(here.count, ranks - here.first);
     check_host(loaded.recipe, ranks, here, *world);
   }
-  check_own_device(loaded.recipe, *world);
+  const bool takes_device = !has_servers(recipe) || (own && ranks_of_worker(recipe) == 1);
+  if (takes_device) check_own_device(loaded.recipe, ranks, *world, place);
   return train_as_rank(options, loaded.recipe, *world);
 }
 
@@ -337,31 +357,30 @@ int predict(const TrainArguments& options) {
 
 // One more worker of a job that runs, or one of its ranks.
 int join(const TrainArguments& options, const Environment& environment) {
-  const auto world = world_from_environment(environment);
-  const LoadedRecipe loaded =
-      load_recipe(options.file, options.overrides, world ? KnownRanks(world->size) : std::nullopt);
+  const LoadedRecipe loaded = load_recipe(options.file, options.overrides, std::nullopt);
   const Recipe& recipe = loaded.recipe;
   if (!has_servers(recipe)) {
     throw UsageError("--join is for recipes with [sync] kind = \"server\"",
                      "give it the recipe that the job was started with");
   }
   const int ranks = ranks_of_worker(recipe);
+  // A worker of one rank is alone, whatever has started it.
+  World world = single_process_world(environment);
+  if (ranks > 1) world = world_from_environment(environment).value_or(world);
   LogOptions log;
-  if (ranks > 1 && world) log.rank = world->rank;
+  if (world.size > 1) log.rank = world.rank;
   configure_log(log);
-  if (ranks > 1 && !world) {
-    launch_island(options, recipe, options.join, std::nullopt);
+  if (ranks > 1 && world.size == 1) {
+    launch_island(options, recipe, options.join, std::nullopt, HostPlace());
     return 0;
   }
-  if (ranks > 1 && world->size != ranks) {
+  if (world.size != ranks) {
     throw UsageError("a worker of this job has " + plural(ranks, "rank") + ", and " +
-                         std::to_string(world->size) + " are started",
+                         std::to_string(world.size) + " are started",
                      "start " + std::to_string(ranks) + ", or leave the launcher out");
   }
   prepare_rank(recipe);
-  std::optional<int> place;
-  if (environment.has(kWorkerPlace)) place = std::stoi(environment.text_or(kWorkerPlace, "0"));
-  join_servers(recipe, ranks > 1 ? *world : single_process_world(environment), options.join, place);
+  join_servers(recipe, world, options.join, environment.number(kWorkerPlace));
   return 0;
 }
 
@@ -417,7 +436,8 @@ void add_train_command(CLI::App& app, Action& action) {
                    "listens there")
       ->type_name("HOST:PORT")
       ->excludes("--overwrite")
-      ->excludes("--resume");
+      ->excludes("--resume")
+      ->excludes("--json");
   add_launch_flags(*command, options->launch);
   command->footer(kTrainExamples);
   command->callback([options, &action] { action = [options] { return train(*options); }; });

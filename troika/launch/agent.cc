@@ -176,7 +176,7 @@ class Agent {
 
   LaunchOptions options_;
   Nodes nodes_;
-  SignalPipe signals_;
+  SignalPipe signals_{options_.takes_signals};
   LocalRanks ranks_;
   bool ending_ = false;      // no rank will be let run on
   bool terminated_ = false;  // the ranks have been sent SIGTERM, or what the user sent

@@ -24,8 +24,11 @@ struct LaunchOptions {
   LaunchPlan plan;
   std::vector<std::string> command;                // of a rank
   std::map<std::string, std::string> environment;  // of the ranks, on top of ours and torchrun's
-  std::string version;                             // of troika; all nodes must have the same
-  int usable_cores = 0;                            // of this host; 0: find out
+  // Whether signals to this process are for the ranks. A launcher that is itself a rank leaves them
+  // to its job.
+  bool takes_signals = true;
+  std::string version;   // of troika; all nodes must have the same
+  int usable_cores = 0;  // of this host; 0: find out
   // The cores that each rank of this host is bound to, which are then its threads at most. A rank
   // without any is not bound.
   std::vector<CoreList> cores = {};

@@ -50,7 +50,7 @@ void end_on_signals_as_process_one() {
   }
 }
 
-SignalPipe::SignalPipe() {
+SignalPipe::SignalPipe(bool takes_signals) {
   int ends[2];
   check(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "no pipe for signals");
   reading_ = UniqueFd(ends[0]);
@@ -58,6 +58,7 @@ SignalPipe::SignalPipe() {
   int none = -1;
   check(handler_pipe.compare_exchange_strong(none, ends[1]), "two signal pipes at a time");
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGPIPE}) {
+    if (!takes_signals && number != SIGPIPE) continue;
     struct sigaction action {};
     action.sa_handler = number == SIGPIPE ? SIG_IGN : write_to_pipe;
     action.sa_flags = SA_RESTART;

@@ -11,10 +11,10 @@ namespace troika {
 
 // While it lives, SIGINT, SIGTERM and SIGHUP no longer end this process, SIGTSTP no longer stops
 // it, and SIGPIPE is ignored. A signal that was ignored before stays so (as under nohup). At most
-// one at a time.
+// one at a time. One that does not take signals leaves all but SIGPIPE as it was.
 class SignalPipe {
  public:
-  SignalPipe();
+  explicit SignalPipe(bool takes_signals = true);
   SignalPipe(const SignalPipe&) = delete;
   SignalPipe& operator=(const SignalPipe&) = delete;
   ~SignalPipe();

@@ -52,7 +52,8 @@ class CompressionCheck {
              "what a worker pushes is compressed wherever its servers are, on its own host, too",
              "write only = \"everywhere\"");
     }
-    of_norms();
+    const auto servers = recipe_.sync.kind().servers(recipe_.sync.options());
+    if (servers && servers->local_steps == 0) of_norms();  // else workers have whole gradients
   }
 
   // Of the same parameter on several ranks, each has to become the same.
@@ -101,7 +102,8 @@ void check_compression(const Recipe& recipe, const Origins& origins) {
                    std::string(recipe.sync.name()) + " sends parameters, which have to be whole",
                    "write [sync] kind = \"local\" or \"all_reduce\"");
   }
-  check.of_copies();
+  // A push is of the whole model, from one rank.
+  if (recipe.sync.kind().compresses() != SyncKind::Compresses::kPushes) check.of_copies();
 }
 
 }  // namespace troika

@@ -36,11 +36,16 @@ void check_servers(const Recipe& recipe, const Origins& origins) {
     origins.fail({"sync.kind", key}, "kind = \"server\" with " + std::string(key) + ": " + why,
                  hint);
   };
-  const std::int64_t axes = recipe.parallel.tensor * recipe.parallel.pipeline;
-  if (settings->island == 1 && axes > 1) {
-    refuse(recipe.parallel.tensor > 1 ? "parallel.tensor" : "parallel.pipeline",
-           "a worker of one rank holds the whole model",
-           "write sync.island = " + std::to_string(axes));
+  const std::int64_t axes =
+      recipe.parallel.tensor * recipe.parallel.pipeline * recipe.parallel.data.value_or(1);
+  if (axes > settings->island) {
+    const char* const key = recipe.parallel.tensor > 1     ? "parallel.tensor"
+                            : recipe.parallel.pipeline > 1 ? "parallel.pipeline"
+                                                           : "parallel.data";
+    refuse(
+        key,
+        "[parallel] lays out the ranks of a worker, which has " + plural(settings->island, "rank"),
+        "write sync.island = " + std::to_string(axes));
   }
   if (recipe.train.precision == Precision::kFloat16) {
     refuse("train.precision", "fp16 has one loss scale for all, and workers do not meet",

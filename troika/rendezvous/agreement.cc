@@ -51,24 +51,25 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string first_difference(std::string_view of_rank_zero, std::string_view theirs, int rank) {
-  const std::string who = "rank " + std::to_string(rank);
+std::string first_difference(std::string_view ours, std::string_view theirs,
+                             const std::string& where_ours, const std::string& where_theirs) {
   std::string table;
-  while (!of_rank_zero.empty() || !theirs.empty()) {
-    const std::string_view left = trimmed(take_line(of_rank_zero));
+  while (!ours.empty() || !theirs.empty()) {
+    const std::string_view left = trimmed(take_line(ours));
     const std::string_view right = trimmed(take_line(theirs));
     if (left == right) {
       if (left.starts_with('[') && left.ends_with(']')) table = left.substr(1, left.size() - 2);
       continue;
     }
-    const Setting ours = setting_of(left, table), other = setting_of(right, table);
-    if (ours.key == other.key) {
-      return ours.key + " is " + ours.value + " on rank 0 and " + other.value + " on " + who;
+    const Setting own = setting_of(left, table), other = setting_of(right, table);
+    if (own.key == other.key) {
+      return own.key + " is " + own.value + " " + where_ours + " and " + other.value + " " +
+             where_theirs;
     }
     // Which of the two has a line too many: the one whose line does not come later in the other.
     if (right.empty() || (!left.empty() && theirs.find(left) == std::string_view::npos))
-      return ours.key + " is set on rank 0, but not on " + who;
-    return other.key + " is set on " + who + ", but not on rank 0";
+      return own.key + " is set " + where_ours + ", but not " + where_theirs;
+    return other.key + " is set " + where_theirs + ", but not " + where_ours;
   }
   return {};
 }

@@ -135,7 +135,8 @@ void check_agreement(const std::vector<Announcement>& all, const Agreement& own,
   if (const auto ranks = dissenters(all, &Announcement::recipe_hash); !ranks.empty()) {
     const auto recipes = store.get_all({key_of("recipe", 0), key_of("recipe", ranks[0])});
     throw RendezvousError(name_dissenters(ranks) + " on " + own.title + ": " +
-                              first_difference(recipes[0], recipes[1], ranks[0]),
+                              first_difference(recipes[0], recipes[1], "on rank 0",
+                                               "on rank " + std::to_string(ranks[0])),
                           own.hint);
   }
 }

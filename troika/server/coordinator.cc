@@ -59,7 +59,8 @@ void Coordinator::leave(int number) {
 std::vector<Coordinator::Lost> Coordinator::expire(double now) {
   std::vector<Lost> lost;
   for (const auto& [number, each] : workers_) {
-    if (now - each.heard > options_.lease.count()) lost.push_back({number, each.assignment});
+    if (now - each.heard > options_.lease.count())
+      lost.push_back({number, each.assignment, std::isinf(each.heard)});
   }
   return lost;
 }

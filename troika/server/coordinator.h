@@ -78,6 +78,7 @@ class Coordinator {
   struct Lost {
     int worker = 0;
     std::optional<Assignment> assignment = {};
+    bool has_failed = false;  // as it has said
   };
   [[nodiscard]] std::vector<Lost> expire(double now);
   // Settles what a lost worker was at. `applied`: its push has arrived, with this report.

@@ -2,11 +2,13 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/observe/log.h>
+#include <troika/rendezvous/agreement.h>
 #include <troika/server/coordinator_service.h>
 #include <troika/server/messages.h>
 #include <troika/server/round_update.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -70,6 +72,10 @@ RpcMessage CoordinatorService::answer(const RpcRequest& request) {
   } else if (request.method == "leave") {
     coordinator_.leave(worker);
     changed_.notify_all();
+  } else if (request.method == "fail") {
+    // What it was at is settled as that of one whose lease is over, and without its wait.
+    coordinator_.hear(worker, -std::numeric_limits<double>::infinity());
+    changed_.notify_all();
   } else {
     throw DataError("a coordinator knows no '" + request.method + "'");
   }
@@ -88,8 +94,9 @@ RpcMessage CoordinatorService::join(const RpcRequest& request) {
     throw UsageError("a worker runs troika " + version + ", and the job " + options_.version,
                      "install the same version on all hosts");
   }
-  if (messages::value<std::string>(json, "recipe") != options_.recipe) {
-    throw UsageError("a worker has another recipe than the job",
+  if (const auto recipe = messages::value<std::string>(json, "recipe"); recipe != options_.recipe) {
+    throw UsageError("a worker has another recipe than the job: " +
+                         first_difference(options_.recipe, recipe, "in the job", "in the worker"),
                      "start all with the same recipe file and the same --set");
   }
   const std::lock_guard lock(mutex_);
@@ -166,9 +173,11 @@ void CoordinatorService::settle_lost(Lock& lock) {
   busy_ = true;
   for (const Coordinator::Lost& each : lost) {
     lock.unlock();
-    log_warning("worker " + std::to_string(each.worker) + " has been silent for " +
-                format_fixed(options_.coordinator.lease.count(), 0) +
-                " s: the job goes on without it");
+    log_warning("worker " + std::to_string(each.worker) +
+                (each.has_failed ? " has failed"
+                                 : " has been silent for " +
+                                       format_fixed(options_.coordinator.lease.count(), 0) + " s") +
+                ": the job goes on without it");
     const RpcMessage message{Json({{"run", options_.run}, {"worker", each.worker}}).dump(), {}, {}};
     bool applied = false;
     WorkerReport report;
@@ -230,9 +239,8 @@ CoordinatorService::Applied CoordinatorService::apply(const Coordinator::Round& 
     applied.missing.insert(applied.missing.end(), missing.begin(), missing.end());
   }
   if (!applied.missing.empty()) return applied;
-  const RoundUpdate update =
-      round_update(round.step, squares, round.weight,
-                   {options_.loss_scale, options_.grad_clip, options_.skips_nonfinite});
+  const RoundUpdate update = round_update(round.step, squares, round.weight,
+                                          {options_.grad_clip, options_.skips_nonfinite});
   applied.norm = update.norm;
   applied.skipped = update.skipped;
   if (!applied.skipped.empty()) return applied;
@@ -332,7 +340,8 @@ void CoordinatorService::finish() {
   Lock lock(mutex_);
   is_over_ = true;
   changed_.notify_all();
-  const Deadline deadline = Deadline::in(options_.timeout);
+  const Deadline deadline =
+      Deadline::in(options_.patience * options_.timeout + options_.coordinator.lease);
   while (!coordinator_.workers().empty() && !deadline.passed()) {
     changed_.wait_for(lock, std::min(kLook, deadline.left()));
   }

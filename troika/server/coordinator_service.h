@@ -7,7 +7,8 @@
 //           "leaves" there are no next ones. Samples, and "over", tell whether what it has pushed
 //           before is applied
 //   beat    a sign of life
-//   leave
+//   leave   with nothing under way
+//   fail    whatever it was at
 //   server  with a number; answered with the address of that server
 #pragma once
 
@@ -33,7 +34,6 @@ struct CoordinatorServiceOptions {
   std::string recipe;   // that workers have to have, too
   // Synchronous updates are made here.
   std::function<double(std::int64_t step)> learning_rate = {};  // empty: as workers ask for
-  double loss_scale = 1;
   double grad_clip = 0;
   bool skips_nonfinite = false;
   bool is_watched = true;      // steps wait for wait_for_step(); otherwise nobody calls it

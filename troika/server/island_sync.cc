@@ -88,23 +88,27 @@ void IslandSync::share_values() {
   publish();
 }
 
-std::optional<DealtSamples> IslandSync::next_samples() {
-  std::optional<DealtSamples> dealt;
-  const at::Tensor told = at::zeros({4}, at::kLong);
-  auto* const fields = told.mutable_data_ptr<std::int64_t>();
-  if (is_leader()) {
-    dealt = client_->next_samples();
-    if (dealt) {
-      const std::array<std::int64_t, 4> all = {1, dealt->step, dealt->samples.first,
-                                               dealt->samples.count};
-      std::ranges::copy(all, fields);
-    }
-  }
+IslandSync::Told IslandSync::tell(const Told& own) const {
+  const at::Tensor told = at::empty({std::ssize(own)}, at::kLong);
+  std::ranges::copy(own, told.mutable_data_ptr<std::int64_t>());
   ranks_.broadcast(told, 0, {"samples of an island", Deadline::in(longest_wait_)}).wait();
-  if (fields[0] == 0) return std::nullopt;
-  dealt = DealtSamples{fields[1], {fields[2], fields[3]}};
+  Told all;
+  std::copy_n(told.const_data_ptr<std::int64_t>(), all.size(), all.begin());
+  return all;
+}
+
+std::optional<DealtSamples> IslandSync::next_samples() {
+  Told told = {kOver};
+  if (is_leader()) {
+    const auto dealt = client_->next_samples([this] { (void)tell({kWait}); });
+    if (dealt) told = {kSamples, dealt->step, dealt->samples.first, dealt->samples.count};
+  }
+  do {
+    told = tell(told);
+  } while (told[0] == kWait);
+  if (told[0] == kOver) return std::nullopt;
   share_values();
-  return dealt;
+  return DealtSamples{told[1], {told[2], told[3]}};
 }
 
 void IslandSync::push(const RemoteUpdate& update) {
@@ -117,14 +121,18 @@ void IslandSync::push(const RemoteUpdate& update) {
   if (!is_leader()) return;
   std::map<std::string_view, at::Tensor> by_name;
   for (const NamedTensor& each : whole) by_name[each.name] = each.tensor;
-  std::vector<at::Tensor> in_order;
+  std::int64_t begin = 0;
   for (const FlatLayout::Parameter& each : layout_.trained) {
-    in_order.push_back(by_name.at(each.name).view({-1}));
+    const at::Tensor there = client_->buffer().narrow(0, begin, each.count());
+    const at::Tensor values = by_name.at(each.name).view({-1});
+    if (local_steps() > 0) {
+      there.sub_(values);
+    } else {
+      there.copy_(values).mul_(update.unscale);
+    }
+    begin += each.count();
   }
-  const at::Tensor values = at::cat(in_order);
-  if (local_steps() > 0) return client_->push(change_since(client_->buffer(), values, update));
-  client_->buffer().copy_(values);
-  client_->push(update);
+  client_->push(local_steps() > 0 ? change_in(client_->buffer(), update) : update);
 }
 
 }  // namespace troika

@@ -9,6 +9,7 @@
 #include <troika/server/remote_sync.h>
 #include <troika/server/worker_client.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -18,7 +19,7 @@ namespace troika {
 struct IslandOptions {
   AllReduceOptions inside = {};
   Group ranks = {};           // of the island, the leader first
-  Seconds longest_wait{600};  // of the others, while the leader waits for samples
+  Seconds longest_wait{600};  // of the others, for an answer to the leader
   WorkerOptions worker = {};  // the leader's; all have the same `job`
 };
 
@@ -34,6 +35,12 @@ class IslandSync final : public RemoteWorker {
  private:
   [[nodiscard]] bool is_leader() const { return ranks_.rank() == 0; }
   [[nodiscard]] Call call(std::string_view label) const { return {label, Deadline::in(timeout_)}; }
+  // What the leader tells the others: kSamples with a step, the first sample and their number; that
+  // it waits for them; or that all is trained.
+  using Told = std::array<std::int64_t, 4>;
+  static constexpr std::int64_t kOver = 0, kSamples = 1, kWait = 2;
+  // Returns what the leader tells.
+  [[nodiscard]] Told tell(const Told& own) const;
   void share_layout();
   void share_frozen();
   // Gives all ranks what the leader has pulled.

@@ -71,8 +71,7 @@ void ObserverSync::open(const RemoteStart& start) {
                    {"version", start.updates},
                    {"step", start.step},
                    {"pieces", Json::array()}};
-    for (ShardPiece piece : shard_pieces(arena(), range)) {
-      if (options_.treats_alike) piece = {piece.name, piece.count, false, 1, {}};
+    for (const ShardPiece& piece : shard_pieces(arena(), range, options_.treats_alike)) {
       header["pieces"].push_back(messages::json_of(piece));
     }
     RpcMessage request{header.dump(), {}, {}};
@@ -88,7 +87,6 @@ void ObserverSync::open(const RemoteStart& start) {
   CoordinatorServiceOptions options = options_.coordinator;
   options.coordinator.first_step = start.step + 1;
   options.coordinator.first_ordinal = start.samples;
-  options.loss_scale = start.loss_scale;
   options.coordinator.parts_done = done_.parts;
   options.coordinator.figures = done_.figures;
   {
@@ -126,8 +124,9 @@ void ObserverSync::fetch() {
   }
   const RpcMessage message{
       Json({{"run", options_.coordinator.run}, {"state", false}}).dump(), {}, {}};
-  static_cast<void>(servers_.call_all(
-      "pull", std::vector(static_cast<std::size_t>(servers_.size()), message), deadline(), into));
+  static_cast<void>(
+      servers_.call_all("pull", std::vector(static_cast<std::size_t>(servers_.size()), message),
+                        deadline_of_values(options_.job.timeout, values.nbytes()), into));
   take(values);
 }
 
@@ -136,11 +135,12 @@ std::int64_t ObserverSync::fetch_all(std::int64_t step, std::span<const NamedSta
   const std::int64_t kinds = states(state);
   const std::int64_t size = masters().size();
   done_ = service_->hold(step);
+  const at::Tensor all = host_values((1 + kinds) * size);
   const RpcMessage message{
       Json({{"run", options_.coordinator.run}, {"state", true}}).dump(), {}, {}};
-  const auto replies = servers_.call_all(
-      "pull", std::vector(static_cast<std::size_t>(servers_.size()), message), deadline());
-  const at::Tensor all = host_values((1 + kinds) * size);
+  const auto replies =
+      servers_.call_all("pull", std::vector(static_cast<std::size_t>(servers_.size()), message),
+                        deadline_of_values(options_.job.timeout, all.nbytes()));
   std::int64_t version = 0;
   for (int shard = 0; shard < servers_.size(); ++shard) {
     const RpcReply& reply = replies[static_cast<std::size_t>(shard)];

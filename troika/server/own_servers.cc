@@ -29,7 +29,10 @@ std::string address_of(const Session& session, const RpcServer& server) {
 OwnServers::OwnServers(const Session& session, const OwnServersOptions& options)
     : shard_(session.rank()) {
   run_ = session.gather(session.rank() == 0 ? new_run_name() : "", "run of servers")[0];
-  const RpcServerOptions listening{is_one_host(session) ? "127.0.0.1:0" : "0.0.0.0:0"};
+  RpcServerOptions listening{is_one_host(session) ? "127.0.0.1:0" : "0.0.0.0:0"};
+  listening.tls = options.tls;
+  RpcClientOptions connections;
+  connections.tls = options.tls;
   std::string own_server, own_coordinator;
   run_on_all_ranks(
       session,
@@ -46,14 +49,16 @@ OwnServers::OwnServers(const Session& session, const OwnServersOptions& options)
           own_server = address_of(session, *server_);
         }
         if (shard_ == 0) {
-          clients_.emplace(options.servers,
-                           [this](int shard, Deadline) { return server_address(shard); });
+          clients_.emplace(
+              options.servers, [this](int shard, Deadline) { return server_address(shard); },
+              connections);
           CoordinatorServiceOptions own = options.coordinator;
           own.run = run_;
           coordinator_.emplace(std::move(own), *clients_);
-          coordinator_server_.emplace(listening, [this](const RpcRequest& request) {
-            return coordinator_->answer(request);
-          });
+          RpcServerOptions small = listening;  // it takes no values
+          small.most_body_bytes = kMostHeaderBytes;
+          coordinator_server_.emplace(
+              small, [this](const RpcRequest& request) { return coordinator_->answer(request); });
           own_coordinator = address_of(session, *coordinator_server_);
         }
       },

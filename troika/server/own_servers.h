@@ -20,6 +20,7 @@ struct OwnServersOptions {
   int servers = 1;
   OptimizerOptions optimizer = {};
   std::shared_ptr<const Codec> codec = {};  // of what is pushed
+  std::optional<TlsFiles> tls = {};
   CoordinatorServiceOptions coordinator = {};
 };
 

@@ -27,13 +27,12 @@ RemoteWorker::RemoteWorker(Arena& arena, const ServerJobOptions& job, AllReduceO
       local_steps_(job.local_steps),
       outer_lr_(job.outer_lr) {}
 
-RemoteUpdate RemoteWorker::change_since(const at::Tensor& pulled, const at::Tensor& values,
-                                        RemoteUpdate update) const {
+RemoteUpdate RemoteWorker::change_in(const at::Tensor& change, RemoteUpdate update) const {
   update.learning_rate = outer_lr_;
   if (!update.skipped.empty()) return update;
-  pulled.sub_(values).mul_(update.weight);
+  change.mul_(update.weight);
   update.scale = update.mean = 1 / update.weight;
-  update.norm = std::sqrt(squares_of(pulled)) / update.weight;
+  update.norm = std::sqrt(squares_of(change)) / update.weight;
   if (!std::isfinite(update.norm)) update.skipped = "what local steps have changed is not finite";
   return update;
 }

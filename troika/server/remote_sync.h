@@ -73,10 +73,9 @@ class RemoteWorker : public RemoteSync, public RemoteWork {
   }
 
  protected:
-  // Returns the update that pushes how far values [n] have come from `pulled`, which becomes that
-  // change, as much of a gradient as the targets that it was made of.
-  [[nodiscard]] RemoteUpdate change_since(const at::Tensor& pulled, const at::Tensor& values,
-                                          RemoteUpdate update) const;
+  // Returns the update that pushes a change [n], what was pulled less what has become of it, and
+  // makes it as much of a gradient as the targets that it was made of.
+  [[nodiscard]] RemoteUpdate change_in(const at::Tensor& change, RemoteUpdate update) const;
 
  private:
   std::int64_t local_steps_;

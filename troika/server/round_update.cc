@@ -8,7 +8,7 @@ namespace troika {
 
 RoundUpdate round_update(std::int64_t step, double squares, double weight,
                          const RoundRules& rules) {
-  const double mean = 1 / (rules.loss_scale * weight);
+  const double mean = 1 / weight;
   RoundUpdate update;
   update.norm = std::sqrt(squares) * mean;
   if (std::isfinite(update.norm)) {

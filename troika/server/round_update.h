@@ -7,7 +7,6 @@
 namespace troika {
 
 struct RoundRules {
-  double loss_scale = 1;
   double grad_clip = 0;
   bool skips_nonfinite = false;
 };

@@ -35,14 +35,16 @@ IndexRange shard_range(std::int64_t size, int shard, int shards) {
   return even_split(size, shard, shards);
 }
 
-std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range) {
+std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range, bool alike) {
   std::vector<ShardPiece> pieces;
   FlatMasters(arena).for_each_shard([&](const LocalShard& shard, std::int64_t begin) {
     const std::int64_t first = std::max(begin, range.first),
                        last = std::min(begin + shard.count, range.end());
     if (first >= last) return;
     const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
-    pieces.push_back({spec.name, last - first, spec.decays, spec.lr_factor, spec.weight_decay});
+    ShardPiece piece{spec.name, last - first, spec.decays, spec.lr_factor, spec.weight_decay};
+    if (alike) piece = {spec.name, last - first, false, 1, {}};
+    pieces.push_back(std::move(piece));
   });
   return pieces;
 }

@@ -32,7 +32,9 @@ struct ShardPiece {
 // Returns the range of a flat model of `size` elements that server `shard` of `shards` keeps, and
 // the pieces in it of an arena of which this rank holds everything.
 [[nodiscard]] IndexRange shard_range(std::int64_t size, int shard, int shards);
-[[nodiscard]] std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range);
+// `alike`: whatever rates and decay they have.
+[[nodiscard]] std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range,
+                                                   bool alike = false);
 
 // Returns the sum of the squares of fp32 or fp64 values of the host, which lie end to end.
 [[nodiscard]] double squares_of(const at::Tensor& values);

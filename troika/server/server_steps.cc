@@ -123,6 +123,7 @@ struct ServerSteps::Impl {
     all.servers = options.servers;
     all.optimizer = options.optimizer;
     all.codec = options.compress;
+    all.tls = options.tls;
     CoordinatorServiceOptions& service = all.coordinator;
     service.version = kVersion;
     service.recipe = "module";
@@ -212,6 +213,7 @@ struct ServerSteps::Impl {
     worker.job.grad_clip = options.grad_clip;
     worker.job.lease = options.lease;
     worker.job.timeout = session.timeout();
+    worker.job.connections.tls = options.tls;
     worker.coordinator = own->coordinator_address();
     worker.server = [this](int shard, Deadline) { return own->server_address(shard); };
     worker.version = kVersion;

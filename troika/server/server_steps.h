@@ -21,6 +21,7 @@
 #include <ATen/core/Tensor.h>
 #include <troika/compress/codec.h>
 #include <troika/optim/options.h>
+#include <troika/rpc/rpc.h>
 #include <troika/server/row_table.h>
 #include <troika/server/server_traffic.h>
 #include <troika/session/session.h>
@@ -50,6 +51,9 @@ struct ServerStepsOptions {
   std::filesystem::path folder = {};           // where the servers save themselves; empty: nowhere
   std::int64_t save_every_steps = 0;           // and behind the last step; all ranks meet there
   Seconds lease{60};                           // who is silent for longer is no longer waited for
+  // Encrypts all connections, and refuses peers without a certificate of the authority's. Without
+  // it everyone who reaches a port may take part.
+  std::optional<TlsFiles> tls = {};
 };
 
 // The samples of one pass, numbered from 0 to steps * batch_size over the whole run.

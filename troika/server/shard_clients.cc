@@ -13,6 +13,11 @@ constexpr Seconds kBetweenTries(0.05);
 
 }  // namespace
 
+Deadline deadline_of_values(Seconds timeout, std::size_t bytes) {
+  constexpr double kSlowestLink = 1.25e6;
+  return Deadline::in(timeout + Seconds(static_cast<double>(bytes) / kSlowestLink));
+}
+
 ShardClients::ShardClients(int shards, AddressOf address_of, RpcClientOptions options)
     : address_of_(std::move(address_of)),
       options_(std::move(options)),

@@ -16,6 +16,10 @@ namespace troika {
 // Finds the address of a server, which may have moved since the last time.
 using AddressOf = std::function<std::string(int shard, Deadline deadline)>;
 
+// Returns the deadline of a message with so many bytes, which may take a while on a slow link
+// beside the time-out of a step: a second more for each 1.25 MB.
+[[nodiscard]] Deadline deadline_of_values(Seconds timeout, std::size_t bytes);
+
 // Thread safe. A call whose server is gone is repeated until it is back or the deadline has passed;
 // servers do nothing twice.
 class ShardClients {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 namespace troika {
@@ -17,6 +18,7 @@ using messages::Json;
 namespace {
 
 constexpr Seconds kBetweenCalls(0.05);
+constexpr Seconds kLastWords(2);
 
 // Whether the job has gone on without this worker: others have taken its place in the meantime.
 bool tells_of_lost_lease(const RendezvousError& error) {
@@ -71,6 +73,13 @@ WorkerClient::WorkerClient(WorkerOptions options, std::int64_t parameters, at::S
 }
 
 WorkerClient::~WorkerClient() {
+  if (std::uncaught_exceptions() > exceptions_ && worker_ >= 0) {
+    try {
+      (void)coordinator_.call("fail", {own_header(), {}, {}}, Deadline::in(kLastWords));
+    } catch (const std::exception& error) {  // its lease tells
+      log_debug(std::string("the coordinator has not heard of a failure: ") + error.what());
+    }
+  }
   beats_.request_stop();
   coordinator_.cancel();
   servers_.cancel();
@@ -93,10 +102,19 @@ RpcReply WorkerClient::ask(std::string_view method, const std::string& header, D
   }
 }
 
+// All values may be on their way, in either direction.
+Deadline WorkerClient::deadline_of(std::span<const RpcMessage> messages) const {
+  std::size_t bytes = buffer_.nbytes();
+  for (const RpcMessage& message : messages) {
+    for (const auto part : message.body) bytes += part.size();
+  }
+  return deadline_of_values(options_.job.timeout, bytes);
+}
+
 std::vector<RpcReply> WorkerClient::call_servers(std::string_view method,
                                                  std::span<const RpcMessage> messages,
                                                  std::span<const std::span<std::byte>> into) {
-  std::vector<RpcReply> replies = servers_.call_all(method, messages, deadline(), into);
+  std::vector<RpcReply> replies = servers_.call_all(method, messages, deadline_of(messages), into);
   for (const RpcMessage& message : messages) {
     traffic_.sent += message.header.size();
     for (const auto part : message.body) traffic_.sent += part.size();
@@ -169,7 +187,7 @@ void WorkerClient::beat(const std::stop_token& stop) {
   }
 }
 
-std::optional<DealtSamples> WorkerClient::next_samples() {
+std::optional<DealtSamples> WorkerClient::next_samples(const std::function<void()>& waits) {
   for (;;) {
     try {
       Json header = {{"worker", worker_}, {"run", run_}};
@@ -185,6 +203,7 @@ std::optional<DealtSamples> WorkerClient::next_samples() {
         static_cast<void>(ask("leave", own_header(), deadline()));
         return std::nullopt;
       }
+      if (state == "wait" && waits) waits();
       if (state == "again" && pushed_) {
         send_gradients();
       } else if (state == "samples") {

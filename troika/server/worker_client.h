@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,7 @@ class WorkerClient {
   // Joins the job, for a model of so many parameters of fp32 or fp64. Throws DeadlineError,
   // PeerError; UsageError where it has another recipe.
   WorkerClient(WorkerOptions options, std::int64_t parameters, at::ScalarType type);
+  // Says so where an exception ends this worker: others need not wait for its lease.
   ~WorkerClient();
   WorkerClient(const WorkerClient&) = delete;
   WorkerClient& operator=(const WorkerClient&) = delete;
@@ -76,8 +78,9 @@ class WorkerClient {
   // Returns what is pulled and pushed, [parameters].
   [[nodiscard]] const at::Tensor& buffer() const { return buffer_; }
   // Waits for the next samples, with the newest values in the buffer; nullopt: all is trained, or
-  // this worker has left. Throws DeadlineError, PeerError.
-  [[nodiscard]] std::optional<DealtSamples> next_samples();
+  // this worker has left. `waits` is called now and then meanwhile. Throws DeadlineError,
+  // PeerError.
+  [[nodiscard]] std::optional<DealtSamples> next_samples(const std::function<void()>& waits = {});
   // Sends the gradients that are in the buffer. They have to stay there until next_samples().
   // Where they are compressed, norm and clipping are of what servers decode, which the buffer holds
   // then.
@@ -93,6 +96,7 @@ class WorkerClient {
 
  private:
   [[nodiscard]] Deadline deadline() const { return Deadline::in(options_.job.timeout); }
+  [[nodiscard]] Deadline deadline_of(std::span<const RpcMessage> messages) const;
   [[nodiscard]] bool is_synchronous() const { return options_.job.staleness == 0; }
   void join();
   void join_again(const RendezvousError& error);
@@ -111,6 +115,7 @@ class WorkerClient {
   // Calls the coordinator, again where the connection was lost.
   RpcReply ask(std::string_view method, const std::string& header, Deadline deadline);
 
+  int exceptions_ = std::uncaught_exceptions();
   WorkerOptions options_;
   RpcClient coordinator_;
   ShardClients servers_;

@@ -21,11 +21,12 @@ std::optional<DealtSamples> WorkerSync::next_samples() {
 void WorkerSync::push(const RemoteUpdate& update) {
   if (local_steps() == 0) {
     masters().read_gradients({0, masters().size()}, client_.buffer());
+    client_.buffer().mul_(update.unscale);
     return client_.push(update);
   }
   const at::Tensor values = host_values(masters().size());
   masters().read({0, masters().size()}, values);
-  client_.push(change_since(client_.buffer(), values, update));
+  client_.push(change_in(client_.buffer().sub_(values), update));
 }
 
 }  // namespace troika

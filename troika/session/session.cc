@@ -126,7 +126,9 @@ HostPlace place_of(const World& world, const Environment& environment) {
   const bool own = environment.has("SLURM_GPUS_PER_TASK") ||
                    environment.text_or("SLURM_TRES_PER_TASK", "").find("gpu") != std::string::npos;
   if (!world.located()) return {0, 1, own};
-  return {world.local_rank, world.local_size, own};
+  const int first = environment.number(kFirstOnHost).value_or(0);
+  return {first + world.local_rank, environment.number(kRanksOnHost).value_or(world.local_size),
+          own};
 }
 
 struct Session::State {

@@ -25,6 +25,7 @@ struct RemoteUpdate {
   double learning_rate = 0;
   double scale = 1;             // makes the gradients their mean, clipped
   double mean = 1;              // makes them their mean
+  double unscale = 1;           // before all that: takes out what their losses were scaled by
   double norm = 0;              // of the mean gradient, before clipping
   double loss = 0, weight = 0;  // sums
   std::int64_t valid = 0;
@@ -61,7 +62,6 @@ struct RemoteStep {
 // What workers begin behind.
 struct RemoteStart {
   std::int64_t step = 0, samples = 0, updates = 0;  // that are done
-  double loss_scale = 1;                            // of the gradients that workers push
   std::span<const NamedState> state = {};           // of the optimiser
 };
 

@@ -27,7 +27,8 @@ struct RunOptions {
   std::function<std::unique_ptr<ReplicaSync>(Arena&, const TrainerContext&)> make_sync = {};
   // Trains as a worker of several ranks, which it starts: they join the job of this coordinator, at
   // this place among its workers. Where parameters lie on servers.
-  std::function<void(const std::string& coordinator, int place)> train_island = {};
+  // `host` is its place among the workers of this host.
+  std::function<void(const std::string& coordinator, int place, HostPlace host)> train_island = {};
   // Takes the place of the recipe's optimiser: TrainerContext::optimizer.
   std::optional<OptimizerOptions> optimizer = {};
 };

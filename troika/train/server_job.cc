@@ -12,6 +12,7 @@
 #include <troika/server/island_sync.h>
 #include <troika/server/observer_sync.h>
 #include <troika/server/push_compressor.h>
+#include <troika/server/server_optimizer.h>
 #include <troika/server/shard_service.h>
 #include <troika/server/worker_sync.h>
 #include <troika/session/host_place.h>
@@ -48,6 +49,7 @@ Recipe whole_model(Recipe recipe) {
   ParallelOptions whole;
   whole.activation_checkpoint = recipe.parallel.activation_checkpoint;
   recipe.parallel = whole;
+  recipe.elastic.min_data = 0;  // of data axes
   return recipe;
 }
 
@@ -65,7 +67,9 @@ class ServerProcess {
         loaded_(whole_model(loaded)),
         world_(world),
         options_(options),
-        recipe_(resolve_for_run(loaded_, 1, Origins(), place_of(world, Environment::of_process()))),
+        place_(coordinator.empty() ? place_of_worker(loaded, world)
+                                   : place_of(world, Environment::of_process())),
+        recipe_(resolve_for_run(computing(), 1, Origins(), place_.value_or(HostPlace()))),
         settings_(*recipe_.sync.kind().servers(recipe_.sync.options())),
         coordinator_(std::move(coordinator)) {}
 
@@ -114,11 +118,20 @@ class ServerProcess {
     if (!security.tls) return std::nullopt;
     return TlsFiles{security.certificate, security.key, security.authority};
   }
-  // What all processes have in common: each host has a certificate of its own.
+  // What a worker has in common with the job. Machines have devices and precisions of their own
+  // where the recipe leaves them open, and layouts, connections, files.
   [[nodiscard]] std::string common_recipe() const {
-    Recipe recipe = recipe_;
-    recipe.security = {};
-    recipe.debug = {};  // of each process
+    Recipe recipe;
+    recipe.name = given_.name;
+    recipe.seed = given_.seed;
+    recipe.model = given_.model;
+    recipe.data = given_.data;
+    recipe.train = given_.train;
+    recipe.train.device = Recipe().train.device;
+    recipe.optimizer = given_.optimizer;
+    recipe.sync = given_.sync;
+    recipe.sync.options() = recipe.sync.kind().within_island(recipe.sync.options());
+    recipe.compress = given_.compress;
     return to_toml(recipe);
   }
   // The address at which others reach a server of this process.
@@ -142,19 +155,8 @@ class ServerProcess {
     return recipe_.compress.kind().codec(recipe_.compress.options(),
                                          static_cast<std::uint64_t>(recipe_.seed));
   }
+  [[nodiscard]] int workers() const { return workers_of(recipe_, world_.size); }
   [[nodiscard]] bool takes_local_steps() const { return settings_.local_steps > 0; }
-  // What updates the parameters: of local steps, SGD with Nesterov's momentum on what they change.
-  [[nodiscard]] OptimizerOptions server_optimizer() const {
-    if (!takes_local_steps()) return recipe_.optimizer;
-    OptimizerOptions outer;
-    outer.kind = Chosen<OptimizerKind>::named("sgd");
-    auto& momentum = outer.kind.options().as<MomentumOptions>();
-    momentum.momentum = settings_.outer.momentum;
-    momentum.nesterov = settings_.outer.momentum > 0;
-    outer.lr = settings_.outer.lr;
-    outer.weight_decay = 0;
-    return outer;
-  }
   [[nodiscard]] ServerJobOptions job_options() const {
     ServerJobOptions options;
     options.shards = settings_.servers;
@@ -173,7 +175,9 @@ class ServerProcess {
   // The run as one of a single rank, whose steps the workers take.
   RunReport coordinate() {
     std::atomic<ObserverSync*> observer = nullptr;
-    const RpcServer server(listening(settings_.listen), [&](const RpcRequest& request) {
+    RpcServerOptions small = listening(settings_.listen);  // it takes no values
+    small.most_body_bytes = kMostHeaderBytes;
+    const RpcServer server(small, [&](const RpcRequest& request) {
       if (observer == nullptr) throw PeerError("the coordinator is about to start the run");
       return observer.load()->answer(request);
     });
@@ -187,17 +191,15 @@ class ServerProcess {
       observer = made.get();
       return made;
     };
-    if (takes_local_steps()) options.optimizer = server_optimizer();
+    if (takes_local_steps()) {
+      options.optimizer = optimizer_of_servers(settings_, recipe_.optimizer, workers());
+    }
     World alone = world_;
     alone.rank = alone.local_rank = alone.node_rank = 0;
     alone.size = alone.local_size = alone.nodes = 1;
-    bool opened = false;
-    on_open_ = [&] {
-      opened = true;
-      store_->set(kPhaseKey, "open");
-    };
+    on_open_ = [&] { store_->set(kPhaseKey, "open"); };
     RunReport report = run_training(loaded_, alone, options);
-    if (!opened) store_->set(kPhaseKey, "over");  // the run was finished already
+    store_->set(kPhaseKey, "over");  // also for those that are started again
     return report;
   }
 
@@ -221,7 +223,7 @@ class ServerProcess {
     service.skips_nonfinite = recipe_.train.on_nonfinite == OnNonFinite::kSkip;
     service.timeout = options.job.timeout;
     service.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
-    service.coordinator.workers = workers_of(recipe_, world_.size);
+    service.coordinator.workers = workers();
     service.coordinator.last_step = recipe_.train.steps;
     service.coordinator.global_batch_size = recipe_.train.global_batch_size;
     service.coordinator.staleness = options.job.staleness;
@@ -233,7 +235,7 @@ class ServerProcess {
     ShardServiceOptions options;
     options.shard = shard;
     options.shards = settings_.servers;
-    options.optimizer = server_optimizer();
+    options.optimizer = optimizer_of_servers(settings_, recipe_.optimizer, workers());
     options.save_every = settings_.save_every_updates;
     if (options.save_every > 0) {
       options.file =
@@ -256,7 +258,7 @@ class ServerProcess {
     if (store_->get(kPhaseKey, start_deadline()) == "over") return;
     if (settings_.island > 1) {
       check(static_cast<bool>(options_.train_island), "a worker of several ranks");
-      options_.train_island(coordinator_, place);
+      options_.train_island(coordinator_, place, place_.value_or(HostPlace()));
     } else {
       train_alone(place, {});
     }
@@ -289,8 +291,8 @@ class ServerProcess {
 
   // Of this rank.
   void train_alone(int place, const std::function<bool()>& leaves) {
-    const at::Device device = choose_device(
-        recipe_.train.device, place_of(world_, Environment::of_process()), "train.device");
+    const at::Device device =
+        choose_device(recipe_.train.device, place_.value_or(HostPlace()), "train.device");
     apply(numeric_settings(recipe_.train), device);
     TrainerContext context;
     context.timeout = Seconds(recipe_.comm.timeout_seconds);
@@ -305,8 +307,8 @@ class ServerProcess {
   void train_in_island(int place, const std::function<bool()>& leaves) {
     Recipe within = given_;
     within.sync.options() = within.sync.kind().within_island(within.sync.options());
-    const Recipe recipe = resolve_for_run(within, world_.size, Origins(),
-                                          place_of(world_, Environment::of_process()));
+    const Recipe recipe =
+        resolve_for_run(within, world_.size, Origins(), place_.value_or(HostPlace()));
     const std::filesystem::path recorders = Environment::of_process().text_or(
         "TROIKA_RECORDERS", flight_folder(run_folder(recipe)).string());
     Job job(join_rendezvous(world_, recipe), recipe, recorders);
@@ -341,11 +343,18 @@ class ServerProcess {
     return options;
   }
 
+  // What does not train leaves devices to those that do.
+  [[nodiscard]] const Recipe& computing() {
+    if (!place_) loaded_.train.device = "cpu";
+    return loaded_;
+  }
+
   const Recipe& given_;
   Recipe loaded_;  // with the model whole
   const World& world_;
   const RunOptions& options_;
-  Recipe recipe_;  // for a rank alone
+  std::optional<HostPlace> place_;  // of what trains
+  Recipe recipe_;                   // for a rank alone
   ServerSettings settings_;
   std::string coordinator_;  // its address, once it is known
   std::function<void()> on_open_;
@@ -371,11 +380,15 @@ int workers_of(const Recipe& recipe, int processes) {
                    "start " + std::to_string(beside + 1) + " or more");
 }
 
-std::string role_of(const Recipe& recipe, int rank) {
+std::optional<HostPlace> place_of_worker(const Recipe& recipe, const World& world) {
   const int beside = processes_beside_workers(recipe);
-  if (rank == 0) return "coordinator";
-  if (rank < beside) return "server " + std::to_string(rank - 1);
-  return "worker " + std::to_string(rank - beside);
+  if (world.rank < beside) return std::nullopt;
+  HostPlace place = place_of(world, Environment::of_process());
+  if (!world.located() || place.size == 1) return place;
+  const int beside_here = std::clamp(beside - (world.rank - place.rank), 0, place.size);
+  place.rank -= beside_here;
+  place.size -= beside_here;
+  return place;
 }
 
 int ranks_of_worker(const Recipe& recipe) {

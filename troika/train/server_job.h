@@ -20,12 +20,14 @@ namespace troika {
 [[nodiscard]] int processes_beside_workers(const Recipe& recipe);
 [[nodiscard]] int workers_of(const Recipe& recipe, int processes);
 
-// Returns what a process of such a job does: "coordinator", "server 1", "worker 0".
-[[nodiscard]] std::string role_of(const Recipe& recipe, int rank);
-
 // Does the work of one process, as run_training() does.
 [[nodiscard]] RunReport run_with_servers(const Recipe& recipe, const World& world,
                                          const RunOptions& options);
+
+// Returns the place of a process among those of its host that train; nullopt where it does not: the
+// coordinator and servers, which compute on the host. Where workers have several ranks it is that
+// of a worker, whose ranks take devices.
+[[nodiscard]] std::optional<HostPlace> place_of_worker(const Recipe& recipe, const World& world);
 
 // Returns the ranks of a worker of a recipe with servers.
 [[nodiscard]] int ranks_of_worker(const Recipe& recipe);

@@ -36,9 +36,9 @@ ModelPlacement placement_of(const Recipe& recipe, const TrainerContext& context)
 
 // Values and gradients lie on the device by now. What cannot be planned on tensors without memory
 // is refused here, before a step is begun in vain.
-void check_state_fits(const Recipe& recipe, const Arena& arena) {
+void check_state_fits(const OptimizerOptions& optimizer, const Arena& arena) {
   if (arena.device().is_cpu() || arena.device().is_meta()) return;
-  const auto& kind = recipe.optimizer.kind;
+  const auto& kind = optimizer.kind;
   std::int64_t needed = 0;
   for (const LocalShard& shard : arena.local_shards()) {
     needed += static_cast<std::int64_t>(shard.master.nbytes());
@@ -117,7 +117,7 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
   engine_.emplace(StepEngine::Parts{pipeline_, *sync_, model_.arena(), *sums_, contributes_loss()});
   engine_->sum_on_device();
   if (is_remote()) check_servers_suffice();
-  check_state_fits(recipe, model_.arena());
+  check_state_fits(optimizer_options(), model_.arena());
   optimizer_ = make_optimizer(optimizer_options(), model_.arena(), sums_);
   if (recipe.train.precision == Precision::kFloat16) scaler_.emplace();
   start_loader();
@@ -234,7 +234,7 @@ void Trainer::pad_with_empty_microbatches(std::vector<Microbatch>& microbatches,
   if (microbatches.size() >= count) return;
   Microbatch empty =
       microbatches.empty()
-          ? build_microbatches(*dataset_, Split::kHeldOut, {0, 1}, 1, progress_.step).front()
+          ? build_microbatches(*dataset_, Split::kTrain, {0, 1}, 1, progress_.step).front()
           : microbatches.front();
   for (NamedTensor& each : empty.tensors) each.tensor = each.tensor.narrow(0, 0, 0);
   empty.sample_ids = empty.sample_ids.narrow(0, 0, 0);

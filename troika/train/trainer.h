@@ -132,14 +132,15 @@ class Trainer {
   [[nodiscard]] RemoteUpdate differentiate_for_servers(const DealtSamples& dealt);
   // Takes so many steps on samples, an even part of them each.
   [[nodiscard]] RemoteUpdate take_local_steps(const DealtSamples& dealt, std::int64_t steps);
+  // Returns the steps that a worker takes on its samples of a step, at least 1, and the rate of
+  // one of them, from 0.
+  [[nodiscard]] std::int64_t remote_steps() const;
+  [[nodiscard]] double local_rate(std::int64_t step, std::int64_t index) const;
   // Builds the microbatches of samples of a step, on the device.
   [[nodiscard]] StepBatch batch_of(std::int64_t step, IndexRange samples) const;
   [[nodiscard]] const OptimizerOptions& optimizer_options() const {
     return context_.optimizer ? *context_.optimizer : recipe_.optimizer;
   }
-  // Returns whether the optimiser's state is to be zero, as a state that is gone on from has none.
-  [[nodiscard]] bool begins_optimizer(
-      const std::function<bool(const std::string& name)>& has) const;
   // Waits for the workers' next step, where this process looks on.
   [[nodiscard]] StepMetrics observe_step(RemoteView& view);
   // Throws UsageError where the model keeps statistics that servers do not.
@@ -160,7 +161,9 @@ class Trainer {
   void add_parameters(StateDict& state, const std::string& prefix, const ShardValues& values,
                       Of of = Of::kAll) const;
   void add_buffers(StateDict& state) const;
-  void add_optimizer(StateDict& state, const std::string& prefix, Of of) const;
+  // `wanted`: of these kinds; empty: of all.
+  void add_optimizer(StateDict& state, const std::string& prefix, Of of,
+                     const std::function<bool(const std::string& prefix)>& wanted = {}) const;
   // Returns whether parameters lie on servers.
   [[nodiscard]] bool is_remote() const {
     return sync_->work() != nullptr || sync_->view() != nullptr;

@@ -6,6 +6,7 @@
 #include <troika/optim/schedule.h>
 #include <troika/train/trainer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -52,8 +53,10 @@ StepBatch Trainer::batch_of(std::int64_t step, IndexRange samples) const {
   batch.range.first += samples.first;
   batch.microbatches = build_microbatches(*dataset_, Split::kTrain, batch.range,
                                           recipe_.train.micro_batch_size, step);
-  const int least = pads_microbatches() ? most_microbatches(recipe_, samples.count) : 1;
-  pad_with_empty_microbatches(batch.microbatches, static_cast<std::size_t>(least));
+  if (pads_microbatches()) {
+    pad_with_empty_microbatches(
+        batch.microbatches, static_cast<std::size_t>(most_microbatches(recipe_, samples.count)));
+  }
   for (Microbatch& each : batch.microbatches) {
     batch.valid += each.valid;
     each = to_device(std::move(each), context_.device);
@@ -61,10 +64,21 @@ StepBatch Trainer::batch_of(std::int64_t step, IndexRange samples) const {
   return batch;
 }
 
+std::int64_t Trainer::remote_steps() const {
+  const auto settings = recipe_.sync.kind().servers(recipe_.sync.options());
+  return settings ? std::max<std::int64_t>(1, settings->local_steps) : 1;
+}
+
 // The schedule goes on from one local step to the next: its warm-up is of as many steps of a run.
-RemoteUpdate Trainer::take_local_steps(const DealtSamples& dealt, std::int64_t steps) {
+double Trainer::local_rate(std::int64_t step, std::int64_t index) const {
+  const std::int64_t steps = remote_steps();
   OptimizerOptions optimizer = recipe_.optimizer;
   optimizer.warmup_steps *= steps;
+  return learning_rate(optimizer, steps * recipe_.train.steps,
+                       recipe_.train.global_batch_size / steps, steps * (step - 1) + index + 1);
+}
+
+RemoteUpdate Trainer::take_local_steps(const DealtSamples& dealt, std::int64_t steps) {
   RemoteUpdate all;
   all.skipped = "none of its steps was taken";
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -75,9 +89,7 @@ RemoteUpdate Trainer::take_local_steps(const DealtSamples& dealt, std::int64_t s
     StepPart own;
     own.valid = batch.valid;
     StepMetrics metrics;
-    metrics.learning_rate =
-        learning_rate(optimizer, steps * recipe_.train.steps,
-                      recipe_.train.global_batch_size / steps, steps * (dealt.step - 1) + i + 1);
+    metrics.learning_rate = local_rate(dealt.step, i);
     const StepSums sums = train_on(batch, own, metrics);
     if (!metrics.skipped.empty()) {
       if (sums.weight > 0) log_warning("a local step was skipped: " + metrics.skipped);
@@ -104,9 +116,10 @@ RemoteUpdate Trainer::differentiate_for_servers(const DealtSamples& dealt) {
   update.loss = sums.loss;
   update.weight = sums.weight;
   update.valid = sums.valid;
-  const double mean = 1 / (scale * (sums.weight > 0 ? sums.weight : 1));
+  const double mean = 1 / (sums.weight > 0 ? sums.weight : 1);
+  update.unscale = 1 / scale;
   update.mean = mean;
-  update.norm = engine_->gradient_norm() * mean;
+  update.norm = engine_->gradient_norm() * update.unscale * mean;
   if (sums.nonfinite_ranks.empty() && std::isfinite(update.norm)) {
     update.scale = mean * clip_factor(update.norm, recipe_.train.grad_clip);
     if (sums.weight == 0) update.skipped = "none of its targets counts";
@@ -121,7 +134,7 @@ RemoteUpdate Trainer::differentiate_for_servers(const DealtSamples& dealt) {
 StepMetrics Trainer::observe_step(RemoteView& view) {
   if (!view.is_open()) {
     const std::vector<NamedState> state = optimizer_->state();
-    view.open({progress_.step, progress_.samples_consumed, progress_.updates, loss_scale(), state});
+    view.open({progress_.step, progress_.samples_consumed, progress_.updates, state});
   }
   if (note_query_) {
     const StepNotes own = note_query_();
@@ -133,8 +146,7 @@ StepMetrics Trainer::observe_step(RemoteView& view) {
   metrics.step = remote.step;
   metrics.loss = remote.loss / remote.weight;
   metrics.grad_norm = remote.norm;
-  metrics.learning_rate = learning_rate(recipe_.optimizer, recipe_.train.steps,
-                                        recipe_.train.global_batch_size, remote.step);
+  metrics.learning_rate = local_rate(remote.step, remote_steps() - 1);
   metrics.skipped = remote.skipped;
   metrics.extras.push_back({"workers", static_cast<double>(remote.workers)});
   metrics.extras.push_back({"updates", static_cast<double>(remote.updates)});

@@ -58,13 +58,15 @@ void Trainer::add_buffers(StateDict& state) const {
   }
 }
 
-void Trainer::add_optimizer(StateDict& state, const std::string& prefix, Of of) const {
+void Trainer::add_optimizer(StateDict& state, const std::string& prefix, Of of,
+                            const std::function<bool(const std::string&)>& wanted) const {
   const auto& kind = optimizer_options().kind;
   const auto names = kind.kind().state_names(kind.options());
   const std::vector<NamedState> values = optimizer_->state();  // by shard, then by name
   for (std::size_t k = 0; k < names.size(); ++k) {
     const auto at = [&](std::size_t shard) { return values[shard * names.size() + k].tensor; };
     const std::string name = prefix + "optimizer." + std::string(names[k]) + ".";
+    if (wanted && !wanted(name)) continue;
     if (of == Of::kAll && differs()) {
       add_parameters(state, name, [&](std::size_t shard) { return mean_of(at(shard)); });
     } else {
@@ -118,15 +120,6 @@ StateDict Trainer::state() {
   return state;
 }
 
-// The outer step of servers begins with a run that was trained without one.
-bool Trainer::begins_optimizer(const std::function<bool(const std::string&)>& has) const {
-  const auto& kind = optimizer_options().kind;
-  const auto names = kind.kind().state_names(kind.options());
-  if (!context_.optimizer || names.empty()) return false;
-  const std::string first = model_.parameters().front().name;
-  return !has("optimizer." + std::string(names.front()) + "." + first);
-}
-
 StateDict Trainer::places(const std::function<bool(const std::string&)>& has) const {
   StateDict state;
   // What each island had goes on where there are as many; elsewhere their mean does.
@@ -135,7 +128,10 @@ StateDict Trainer::places(const std::function<bool(const std::string&)>& has) co
   add_parameters(
       state, prefix, [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; },
       Of::kOwn);
-  if (!begins_optimizer(has)) add_optimizer(state, prefix, Of::kOwn);
+  // The outer step of servers begins with zero in a run that was trained without one.
+  const std::string any = model_.parameters().front().name;
+  add_optimizer(state, prefix, Of::kOwn,
+                [&](const std::string& name) { return !context_.optimizer || has(name + any); });
   sync_->add_places(state, has);
   const int rank = replica(), ranks = replicas();
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
