@@ -24,7 +24,7 @@ struct LaunchOptions {
   LaunchPlan plan;
   std::vector<std::string> command;                // of a rank
   std::map<std::string, std::string> environment;  // of the ranks, on top of ours and torchrun's
-  // Whether signals to this process are for the ranks. A launcher that is itself a rank leaves them
+  // Says whether signals to this process are for the ranks. A launcher that is a rank leaves them
   // to its job.
   bool takes_signals = true;
   std::string version;   // of troika; all nodes must have the same

@@ -1,5 +1,7 @@
 #include <troika/rendezvous/agreement.h>
 
+#include <initializer_list>
+
 namespace troika {
 namespace {
 
@@ -28,6 +30,12 @@ Setting setting_of(std::string_view line, const std::string& table) {
   const std::string_view value =
       equals == std::string_view::npos ? std::string_view{} : line.substr(equals + 1);
   return {table.empty() ? key : table + "." + key, std::string(trimmed(value))};
+}
+
+std::string text_of(std::initializer_list<std::string_view> parts) {
+  std::string text;
+  for (const std::string_view part : parts) text += part;
+  return text;
 }
 
 }  // namespace
@@ -63,13 +71,13 @@ std::string first_difference(std::string_view ours, std::string_view theirs,
     }
     const Setting own = setting_of(left, table), other = setting_of(right, table);
     if (own.key == other.key) {
-      return own.key + " is " + own.value + " " + where_ours + " and " + other.value + " " +
-             where_theirs;
+      return text_of(
+          {own.key, " is ", own.value, " ", where_ours, " and ", other.value, " ", where_theirs});
     }
     // Which of the two has a line too many: the one whose line does not come later in the other.
     if (right.empty() || (!left.empty() && theirs.find(left) == std::string_view::npos))
-      return own.key + " is set " + where_ours + ", but not " + where_theirs;
-    return other.key + " is set " + where_theirs + ", but not " + where_ours;
+      return text_of({own.key, " is set ", where_ours, ", but not ", where_theirs});
+    return text_of({other.key, " is set ", where_theirs, ", but not ", where_ours});
   }
   return {};
 }
