@@ -10,6 +10,7 @@
 #include <troika/device/device_error.h>
 #include <troika/device/numerics.h>
 #include <troika/inference/generate.h>
+#include <troika/inference/output_language_model.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
@@ -90,16 +91,15 @@ Generator::~Generator() = default;
 Generator::Generator(const std::filesystem::path& run, const std::string& tokenizer,
                      const std::string& device)
     : recipe_(recipe_of_run(run)) {
-  const at::Device chosen = device_of(recipe_, device);  // before LibTorch is used
-  apply({.tf32 = recipe_.train.tf32}, chosen);
-  const c10::InferenceMode no_autograd;
-  const UnitStage stage(build_model(recipe_.model, 0).units, 0);
-  arena_ =
-      std::make_unique<Arena>(stage.specs(), NumericTypes{at::kFloat, at::kFloat}, Group(), chosen);
+  device_ = device_of(recipe_, device);  // before LibTorch is used
+  apply({.tf32 = recipe_.train.tf32}, device_);
   const ModelOptions& model = recipe_.model;
-  model_ = model.kind().language_model(model.options(), *arena_);
+  const ModelTraits traits = traits_of(model);
   const std::string whose = "the model in " + shown_path(run);
-  if (!model_) {
+  if (gives_logits_of_tokens(traits)) {
+    check_is_finished(run);
+    model_ = std::make_unique<OutputLanguageModel>(run, device_.str());
+  } else if (!open_own(model)) {
     throw UsageError(whose + " is of kind = \"" + std::string(model.name()) +
                      "\": it cannot generate text");
   }
@@ -111,9 +111,20 @@ Generator::Generator(const std::filesystem::path& run, const std::string& tokeni
   }
   check_is_finished(run);
   tokenizer_ = open_tokenizer(tokenizer.empty() ? *own_tokenizer : tokenizer);
-  tokens_ = traits_of(model).sample.input();
+  tokens_ = traits.sample.input();
+  if (!arena_) return;
+  const c10::InferenceMode no_autograd;
   if (std::filesystem::exists(run / "checkpoints")) warn_of_older_model(run);
   load_parameters(model_path(run), *arena_);
+}
+
+bool Generator::open_own(const ModelOptions& model) {
+  const c10::InferenceMode no_autograd;
+  const UnitStage stage(build_model(model, 0).units, 0);
+  arena_ = std::make_unique<Arena>(stage.specs(), NumericTypes{at::kFloat, at::kFloat}, Group(),
+                                   device_);
+  model_ = model.kind().language_model(model.options(), *arena_);
+  return model_ != nullptr;
 }
 
 std::vector<std::int64_t> Generator::ids_of(std::string_view prompt) const {
@@ -134,7 +145,7 @@ void Generator::generate(std::string_view prompt, const SamplingOptions& options
   try {
     go_on(prompt, options, emit);
   } catch (const c10::Error& error) {
-    const auto shown = device_error(error, arena_->device());
+    const auto shown = device_error(error, device_);
     if (!shown) throw;
     throw_failure(failure_of(*shown));
   }
@@ -152,7 +163,7 @@ void Generator::go_on(std::string_view prompt, const SamplingOptions& options,
     const auto seen = std::min(ids.size(), static_cast<std::size_t>(tokens_.shape.front()));
     const at::Tensor window =
         at::tensor(at::ArrayRef<std::int64_t>(ids).slice(ids.size() - seen, seen), at::kLong);
-    ids.push_back(draw(to_host(model_->next(to_device(window, arena_->device()))), options,
+    ids.push_back(draw(to_host(model_->next(to_device(window, device_))), options,
                        stream.uniform(static_cast<std::uint64_t>(i))));
     if (ids.back() == tokenizer_->separator()) continue;
     shown.push_back(ids.back());

@@ -41,11 +41,14 @@ class Generator {
  private:
   void go_on(std::string_view prompt, const SamplingOptions& options,
              const std::function<void(std::string_view)>& emit) const;
+  // Opens the predictor that the kind of model brings along, without values; false if it has none.
+  [[nodiscard]] bool open_own(const ModelOptions& model);
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::string_view prompt) const;
 
   Recipe recipe_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<Arena> arena_;
+  at::Device device_ = at::kCPU;
+  std::unique_ptr<Arena> arena_;  // of a kind's own predictor
   TensorSpec tokens_;
   std::unique_ptr<LanguageModel> model_;
 };

@@ -55,9 +55,13 @@ class ParquetRows {
   }
 
   void add_integers(const at::Tensor& rows) {
-    kept_.push_back(rows.contiguous());
-    add(ValueType::kInteger, rows.size(0)).integers = {kept_.back().const_data_ptr<std::int64_t>(),
-                                                       static_cast<std::size_t>(rows.size(0))};
+    const std::int64_t count = rows.size(0);
+    const at::Tensor by_title = rows.view({count, -1}).t().contiguous();
+    kept_.push_back(by_title);
+    for (std::int64_t k = 0; k < by_title.size(0); ++k) {
+      add(ValueType::kInteger, count).integers = {
+          by_title.const_data_ptr<std::int64_t>() + k * count, static_cast<std::size_t>(count)};
+    }
   }
 
   void add_words(const at::Tensor& rows, const std::vector<std::string>& words) {

@@ -6,6 +6,7 @@
 #include <troika/device/device.h>
 #include <troika/inference/predict.h>
 #include <troika/inference/prediction_writer.h>
+#include <troika/loss/class_rows.h>
 #include <troika/models/kind.h>
 #include <troika/train/metric_fold.h>
 #include <troika/train/run_folder.h>
@@ -167,6 +168,14 @@ void add_outputs(Predictions& to, const at::Tensor& outputs, TargetMeaning meani
   }
 }
 
+// Adds the likeliest class of each target of a sample, where it has several.
+void add_classes(Predictions& to, const at::Tensor& outputs, const TensorSpec& target) {
+  std::vector<std::int64_t> shape = target.shape;
+  shape.insert(shape.begin(), outputs.size(0));
+  const at::Tensor classes = classes_last(outputs, shape).argmax(-1).reshape({shape[0], -1});
+  to.add({.name = "class", .titles = titles_of("class", classes.size(1), {})}, classes);
+}
+
 // Adds an output that the loss does not take, under its own name.
 void add_other(Predictions& to, const std::string& name, const at::Tensor& output) {
   const at::Tensor numbers = output.reshape({output.size(0), -1});
@@ -192,7 +201,9 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   const Recipe recipe = recipe_for(options, model);
   const Samples samples(options, recipe, SampleUse::kPredict);
   const LossKind& loss = recipe.model.loss.kind();
-  const std::vector<TensorSpec> outputs = traits_of(recipe.model).output_tensors;
+  const ModelTraits traits = traits_of(recipe.model);
+  const std::vector<TensorSpec>& outputs = traits.output_tensors;
+  const TensorSpec& target = traits.sample.target();
   const std::vector<std::string> names = samples.data().target_names();
   const std::string id = name_of_ids(samples.data());
   std::unique_ptr<PredictionWriter> writer;
@@ -205,6 +216,8 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
       const at::Tensor values = to_host(given[i]);
       if (i > 0 || loss.is_of_model()) {
         add_other(predictions, outputs[i].name, values);
+      } else if (loss.target_meaning() == TargetMeaning::kClass && !target.shape.empty()) {
+        add_classes(predictions, values, target);
       } else {
         add_outputs(predictions, values.reshape({values.size(0), -1}), loss.target_meaning(),
                     names);

@@ -112,7 +112,8 @@ class SafetensorsPredictions final : public PredictionWriter {
                    : each.type == at::kDouble ? DataType::kF64
                                               : DataType::kF32;
       entry.shape = {rows};
-      if (each.type != at::kLong) entry.shape.push_back(std::ssize(each.titles));
+      const bool one = each.titles.size() == 1 && each.type == at::kLong;
+      if (!one) entry.shape.push_back(std::ssize(each.titles));
       entries.push_back(std::move(entry));
     }
     return entries;

@@ -1,5 +1,7 @@
 // Softmax cross-entropy of class indices, with label smoothing (Szegedy et al. 2015, section 7) and
 // weights of classes.
+#include <troika/base/error.h>
+#include <troika/loss/class_rows.h>
 #include <troika/loss/loss.h>
 #include <troika/loss/weights.h>
 #include <troika/nn/microbatch.h>
@@ -26,11 +28,22 @@ class CrossEntropy final : public Loss {
 
  private:
   void check_targets(const at::Tensor& outputs, const LossTargets& targets) const override {
-    targets.check_classes(outputs.size(1));
+    targets.check_classes(classes_last(outputs, targets.values.sizes()).size(-1));
   }
 
   [[nodiscard]] LossTerms terms(const at::Tensor& outputs,
                                 const LossTargets& targets) const override {
+    const ClassRows rows = class_rows(outputs, targets);
+    LossTerms loss = terms_of_rows(rows.outputs, rows.targets);
+    // A data set counts a sample's targets only where it knows them to be several.
+    if (targets.values.dim() > 1 && !loss.weight.defined()) {
+      loss.weight = targets.values.ne(kIgnoredTarget).sum().to(at::kDouble);
+    }
+    return loss;
+  }
+
+  [[nodiscard]] LossTerms terms_of_rows(const at::Tensor& outputs,
+                                        const LossTargets& targets) const {
     const bool narrow = outputs.element_size() < 4;
     const at::Tensor logits = narrow ? outputs.to(at::kFloat) : outputs;
     const at::Tensor weights = detail::weights_like(options_.class_weights, logits);
@@ -45,11 +58,12 @@ class CrossEntropy final : public Loss {
 
   [[nodiscard]] LossTerms differentiate_(const at::Tensor& outputs, const LossTargets& targets,
                                          double scale) const override {
+    check(outputs.dim() == 2, "a gradient of several targets a sample");
     const bool weighs = targets.weights.defined();
     if (options_ == CrossEntropyOptions() && !weighs) {
       return {ops::cross_entropy_with_gradient_(outputs, targets.values, scale), {}};
     }
-    const LossTerms loss = terms(outputs, targets);
+    const LossTerms loss = terms_of_rows(outputs, targets);
     const double s = options_.label_smoothing;
     const std::int64_t classes = outputs.size(1);
     at::Tensor weights = detail::weights_like(options_.class_weights, outputs);

@@ -19,9 +19,9 @@ class Loss {
  public:
   virtual ~Loss() = default;
   // Returns the loss of `outputs` [samples, n] of any floating type, which a model gives for some
-  // samples, and of their targets. Autograd can differentiate the sum. A weight that is left
-  // undefined is the number of targets that count. Throws DataError naming a sample whose target
-  // cannot be.
+  // samples, and of their targets. Classes may be several a sample: see class_rows(). Autograd can
+  // differentiate the sum. A weight that is left undefined is the number of targets that count.
+  // Throws DataError naming a sample whose target cannot be.
   [[nodiscard]] LossTerms of(const at::Tensor& outputs, const LossTargets& targets) const;
   // Gives the same, and overwrites `outputs`, fp32 or fp64, with the gradient of `scale` times the
   // sum.

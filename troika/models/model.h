@@ -19,6 +19,13 @@ struct ModelFacts {
   // True if its units communicate with the other data ranks. Each rank then passes them equally
   // often, with microbatches without samples where it has fewer.
   bool pads_microbatches = false;
+
+  // Counts `targets` in a sample, where operations were those of one.
+  void count_targets(std::int64_t targets) {
+    targets_per_sample = targets;
+    flops_per_sample *= static_cast<double>(targets);
+    for (double& flops : unit_flops) flops *= static_cast<double>(targets);
+  }
 };
 
 struct Model {

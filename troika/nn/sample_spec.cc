@@ -28,6 +28,12 @@ bool SampleSpec::is_language() const {
          next.shape == tokens.shape && next.range == tokens.range;
 }
 
+void SampleSpec::count_tokens() {
+  if (!is_language() || targets_per_sample != 1) return;
+  targets_per_sample = input().shape.front();
+  unit = "tokens";
+}
+
 void SampleSpec::allow_weights() {
   if (std::ranges::count(tensors, kSampleWeights, &TensorSpec::name) > 0) return;
   TensorSpec weights{std::string(kSampleWeights), at::kDouble, {}};

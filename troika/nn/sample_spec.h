@@ -28,6 +28,9 @@ struct TensorSpec {
 // Names the tensor that says what each sample weighs in the loss.
 inline constexpr std::string_view kSampleWeights = "sample_weights";
 
+// Names the tensor that says which document each token of a sample is of.
+inline constexpr std::string_view kDocumentIds = "document_ids";
+
 struct SampleSpec {
   // The tensors of a sample, in the order of Microbatch::tensors.
   std::vector<TensorSpec> tensors;
@@ -40,6 +43,8 @@ struct SampleSpec {
   [[nodiscard]] const TensorSpec& target() const;
   // Returns whether a sample is a row of tokens, whose targets are the next tokens.
   [[nodiscard]] bool is_language() const;
+  // Counts the tokens of such a sample, where the model counts samples.
+  void count_tokens();
   // Lets data say what a sample weighs: appends kSampleWeights as an optional target. Leaves a
   // model alone that has a tensor of this name.
   void allow_weights();

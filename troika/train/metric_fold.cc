@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/comm/gather.h>
+#include <troika/loss/class_rows.h>
 #include <troika/train/metric_fold.h>
 
 namespace troika {
@@ -36,6 +37,7 @@ at::Tensor gather_rows(const Group& group, const at::Tensor& own, const Call& ca
 
 MetricFold::MetricFold(const Recipe& recipe) {
   const MetricSubject subject = metric_subject(recipe.model);
+  takes_classes_ = subject.loss->target_meaning() == TargetMeaning::kClass;
   for (const std::string& word : recipe.train.metrics) {
     const MetricKind& kind = *find_metric(word);
     metrics_.push_back({word, kind.make(word, subject)});
@@ -45,7 +47,10 @@ MetricFold::MetricFold(const Recipe& recipe) {
 
 void MetricFold::add(const at::Tensor& outputs, const at::Tensor& targets) {
   if (outputs.size(0) == 0) return;
-  for (const Named& each : metrics_) each.metric->add(outputs, targets);
+  const bool are_rows = !takes_classes_ || targets.dim() == 1;
+  const ClassRows rows =
+      are_rows ? ClassRows{outputs, LossTargets(targets)} : class_rows(outputs, targets);
+  for (const Named& each : metrics_) each.metric->add(rows.outputs, rows.targets.values);
 }
 
 std::vector<NamedValue> MetricFold::values(const Group& group, double mean_loss,

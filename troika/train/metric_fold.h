@@ -34,6 +34,7 @@ class MetricFold {
     std::unique_ptr<Metric> metric;
   };
   std::vector<Named> metrics_;
+  bool takes_classes_ = false;
   bool needs_outputs_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
 #include <troika/base/random.h>
+#include <troika/base/text.h>
 #include <troika/data/sources/documents.h>
 
 #include <algorithm>
@@ -43,12 +44,14 @@ class PackedDataset final : public Dataset {
  public:
   // `warnings` are what opening the sources has found.
   PackedDataset(const DocumentOptions& data, Sources sources, std::vector<std::string> warnings,
-                const TensorSpec& tokens, std::uint64_t seed)
+                const SampleSpec& sample, std::uint64_t seed)
       : warnings_(std::move(warnings)),
         sources_(std::move(sources)),
-        options_{data.pack, tokens.shape.front(), tokens.range, data.held_out_fraction} {
+        options_{data.pack, sample.input().shape.front(), sample.input().range,
+                 data.held_out_fraction},
+        sample_(sample) {
     for (const auto& source : sources_) {
-      check_vocabulary(*source, tokens.range);
+      check_vocabulary(*source, options_.vocab_size);
       if (!source->warning().empty()) warnings_.push_back(source->warning());
     }
     open_train_side(data, seed);
@@ -78,6 +81,7 @@ class PackedDataset final : public Dataset {
   std::vector<std::string> warnings_;
   Sources sources_;
   PackOptions options_;
+  SampleSpec sample_;
   Sides train_;
   Sides held_out_;
   std::optional<Sampler> sampler_;
@@ -138,12 +142,14 @@ Microbatch PackedDataset::microbatch(Split split, std::span<const SampleRef> sam
   const auto tokens = [&] { return at::empty({count, options_.seq_len}, at::kLong); };
   const at::Tensor inputs = tokens(), targets = tokens();
   at::Tensor document_ids;
-  batch.tensors = {{"input_ids", inputs}, {"targets", targets}};
-  batch.sample_ids = at::empty({count}, at::kLong);
-  if (options_.pack == Pack::kIsolated) {
+  for (const TensorSpec& spec : sample_.tensors) {
+    if (&spec == &sample_.input()) batch.tensors.add(spec.name, inputs);
+    if (&spec == &sample_.target()) batch.tensors.add(spec.name, targets);
+    if (spec.name != kDocumentIds || options_.pack != Pack::kIsolated) continue;
     document_ids = tokens();
-    batch.tensors.add("document_ids", document_ids);
+    batch.tensors.add(spec.name, document_ids);
   }
+  batch.sample_ids = at::empty({count}, at::kLong);
   auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const SampleRef& sample = samples[static_cast<std::size_t>(i)];
@@ -191,6 +197,30 @@ DatasetFacts PackedDataset::facts() const {
   return facts;
 }
 
+// Throws UsageError where the model needs what documents do not have, or cannot keep them apart.
+void check_tensors(const DocumentOptions& data, std::string_view kind, const SampleSpec& sample,
+                   const Origins& origins) {
+  const bool isolates = data.pack == Pack::kIsolated;
+  bool takes_documents = false;
+  for (const TensorSpec& spec : sample.tensors) {
+    const bool is_documents = spec.name == kDocumentIds;
+    takes_documents |= is_documents;
+    if (spec.optional || &spec == &sample.input() || &spec == &sample.target()) continue;
+    if (is_documents && isolates) continue;
+    origins.fail({"model." + spec.name, "data.kind"},
+                 "the model takes " + quote(spec.name) + ", and kind = " + quote(kind) +
+                     " gives tokens and those that follow them",
+                 is_documents ? "write pack = \"isolated\""
+                              : "the model can make it of the tokens in forward()");
+  }
+  if (!isolates || takes_documents) return;
+  origins.fail(
+      {"data.pack"},
+      "pack = \"isolated\" tells the model which tokens are of one document, and it has no "
+      "input \"document_ids\" for that",
+      "write pack = \"pad\", or add the input, int64 with the shape of the tokens");
+}
+
 // clang-format off
 std::vector<Key> document_keys() {
   using O = DocumentOptions;
@@ -217,9 +247,12 @@ void DocumentKind::check(const Options& options, const Origins& origins) const {
                    std::to_string(data.paths.size()) + " paths; one for each, or none");
 }
 
-void DocumentKind::check_model(const Options&, const SampleSpec& sample, std::string_view model,
-                               const Origins& origins) const {
-  if (sample.is_language()) return;
+void DocumentKind::check_model(const Options& options, const SampleSpec& sample,
+                               std::string_view model, const Origins& origins) const {
+  if (sample.is_language()) {
+    check_tensors(options.as<DocumentOptions>(), name(), sample, origins);
+    return;
+  }
   origins.fail({"data.kind"}, "kind = \"" + std::string(name()) +
                                   "\" needs a language model, and [model] kind is \"" +
                                   std::string(model) +
@@ -245,7 +278,7 @@ std::int64_t DocumentKind::max_held_out_samples(const Options& options) const {
 }
 
 bool DocumentKind::gives(const Options& options, const TensorSpec& optional) const {
-  return optional.name == "document_ids" && options.as<DocumentOptions>().pack == Pack::kIsolated;
+  return optional.name == kDocumentIds && options.as<DocumentOptions>().pack == Pack::kIsolated;
 }
 
 std::optional<std::string> DocumentKind::tokenizer(const Options& options) const {
@@ -286,8 +319,8 @@ std::unique_ptr<Dataset> DocumentKind::open(const Options& options, const Sample
                 "data.weights does not go with data.paths");
   std::vector<std::string> warnings;
   Sources sources = open_sources(data, warnings);
-  return std::make_unique<PackedDataset>(data, std::move(sources), std::move(warnings),
-                                         sample.input(), seed);
+  return std::make_unique<PackedDataset>(data, std::move(sources), std::move(warnings), sample,
+                                         seed);
 }
 
 }  // namespace troika

@@ -88,7 +88,7 @@ class GptKind final : public Declared<ModelKind, GptOptions> {
     TensorSpec targets = input, documents = input;
     targets.name = "targets";
     targets.role = TensorRole::kTarget;
-    documents.name = "document_ids";
+    documents.name = kDocumentIds;
     documents.optional = true;
     traits.sample = {{input, targets, documents}, model.seq_len, "tokens"};
     traits.units = model.layers + 2;

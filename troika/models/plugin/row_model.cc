@@ -109,7 +109,7 @@ double parameters_of_unit(const Unit& unit) {
 void set_costs(Model& model, const std::vector<NamedUnit>& units) {
   const bool unsaid = std::ranges::all_of(units, [](const NamedUnit& e) { return e.cost == 1; });
   for (std::size_t i = 0; i < units.size(); ++i) {
-    // Each parameter in one product of a sample: what is certain without looking inside.
+    // Each parameter in one product of a target: what is certain without looking inside.
     const double flops = 6 * parameters_of_unit(*model.units[i]);
     model.facts.flops_per_sample += flops;
     model.facts.unit_flops.push_back(unsaid ? flops : units[i].cost);
@@ -145,6 +145,7 @@ void check_row(const RowModel& row) {
 ModelTraits traits_of_row(const RowModel& row) {
   ModelTraits traits;
   traits.sample = row.sample;
+  traits.sample.count_tokens();
   if (!row.loss) traits.sample.allow_weights();
   traits.units = std::max<std::int64_t>(1, std::ssize(row.units));
   traits.units_are = "those that the library gives";
@@ -179,8 +180,10 @@ Model build_row(const RowModel& row, const LossOptions& loss, std::uint64_t seed
         layout.recompute, layout.type));
     model.facts.pads_microbatches |= units[i].runs_without_samples;
   }
-  model.facts.targets_per_sample = row.sample.targets_per_sample;
   set_costs(model, units);
+  SampleSpec sample = row.sample;
+  sample.count_tokens();
+  model.facts.count_targets(sample.targets_per_sample);
   return model;
 }
 

@@ -130,6 +130,7 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
       const bool is_answer = loss.target_meaning() == TargetMeaning::kAnswers;
       if (is_answer && each.dtype == ScriptDtype::kFloat32) traits.sample.tensors.back().range = 2;
     }
+    if (!model.inputs.empty() && !model.targets.empty()) traits.sample.count_tokens();
     if (!loss.is_of_model()) traits.sample.allow_weights();
     traits.outputs = outputs_of(model);
     traits.outputs_key = "targets";
@@ -154,7 +155,9 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
 
   [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,
                             const ModelLayout& layout) const override {
-    return build_torchscript(options.as<TorchscriptOptions>(), loss, seed, layout);
+    Model model = build_torchscript(options.as<TorchscriptOptions>(), loss, seed, layout);
+    model.facts.count_targets(traits(options, loss.kind()).sample.targets_per_sample);
+    return model;
   }
 
   void save_beside(const Options& options, const std::filesystem::path& model,

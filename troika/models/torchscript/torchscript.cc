@@ -194,7 +194,7 @@ Model build_torchscript(const TorchscriptOptions& options, const LossOptions& lo
     for (const ParameterSpec& each : model.units.back()->specs()) {
       parameters += static_cast<double>(each.global_count());
     }
-    // Each parameter in one product of a sample: what is certain without looking inside.
+    // Each parameter in one product of a target: what is certain without looking inside.
     model.facts.unit_flops.push_back(6 * parameters);
     model.facts.flops_per_sample += 6 * parameters;
   }

@@ -54,17 +54,19 @@ class RandomDataset : public Dataset {
 
 class RandomTokens final : public RandomDataset {
  public:
-  RandomTokens(const RandomOptions& data, const TensorSpec& tokens, std::uint64_t seed)
+  RandomTokens(const RandomOptions& data, const SampleSpec& sample, std::uint64_t seed)
       : RandomDataset(data, seed, "data.random.tokens"),
-        length_(tokens.shape.front()),
-        vocab_size_(static_cast<std::uint64_t>(tokens.range)) {}
+        input_(sample.input().name),
+        target_(sample.target().name),
+        length_(sample.input().shape.front()),
+        vocab_size_(static_cast<std::uint64_t>(sample.input().range)) {}
 
   [[nodiscard]] Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                       std::int64_t step) const override {
     Microbatch batch = numbered(samples, step);
     const auto count = static_cast<std::int64_t>(samples.size());
-    batch.tensors = {{"input_ids", at::empty({count, length_}, at::kLong)},
-                     {"targets", at::empty({count, length_}, at::kLong)}};
+    batch.tensors = {{input_, at::empty({count, length_}, at::kLong)},
+                     {target_, at::empty({count, length_}, at::kLong)}};
     auto* inputs = batch.tensors[0].mutable_data_ptr<std::int64_t>();
     auto* targets = batch.tensors[1].mutable_data_ptr<std::int64_t>();
     for (const SampleRef& sample : samples) {
@@ -82,6 +84,7 @@ class RandomTokens final : public RandomDataset {
   }
 
  private:
+  std::string input_, target_;  // what the model calls them
   std::int64_t length_;
   std::uint64_t vocab_size_;
 };
@@ -116,7 +119,7 @@ class RandomFeatures final : public RandomDataset {
       batch.tensors.add(
           each.name, draw(each, stream_key(seed_ ^ key(split), each.name), samples, at::Tensor()));
     }
-    batch.valid = count;
+    batch.valid = is_class_ ? count * c10::multiply_integers(target_.shape) : count;
     return batch;
   }
 
@@ -198,7 +201,7 @@ class RandomFeatures final : public RandomDataset {
       teacher_.score(std::span(sample, taught_), scores);
       if (is_class_) {
         const auto best = std::max_element(scores.begin(), scores.end());
-        targets.mutable_data_ptr<std::int64_t>()[i] = best - scores.begin();
+        fill_classes(best - scores.begin(), targets[i]);
       } else {
         if (target_.range == 2) {  // answers, no values
           for (double& score : scores) score = score > 0 ? 1 : 0;
@@ -207,6 +210,12 @@ class RandomFeatures final : public RandomDataset {
       }
     }
     return targets;
+  }
+
+  // Where a sample has several targets, each is the class after the one before it.
+  void fill_classes(std::int64_t first, const at::Tensor& targets) const {
+    auto* out = targets.mutable_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < targets.numel(); ++i) out[i] = (first + i) % target_.range;
   }
 
   std::vector<TensorSpec> inputs_;
@@ -235,7 +244,7 @@ class RandomKind final : public Declared<DataKind, RandomOptions> {
   [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
                                               std::uint64_t seed) const override {
     const auto& data = options.as<RandomOptions>();
-    if (sample.is_language()) return std::make_unique<RandomTokens>(data, sample.input(), seed);
+    if (sample.is_language()) return std::make_unique<RandomTokens>(data, sample, seed);
     return std::make_unique<RandomFeatures>(data, sample, seed);
   }
 };
