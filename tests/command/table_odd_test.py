@@ -4,6 +4,8 @@ Run with pytest, in an environment with pyarrow.
 """
 
 import datetime
+import gzip
+import json
 import shutil
 import unittest
 
@@ -204,6 +206,60 @@ class Text(OddTest):
         self.write_text(b"a,word,label\n" + b"".join(b"%d,\xff\x00%d,%d\n" % (i, i % 3, i % 2) for i in range(ROWS)))
         self.trains('data.columns={a={as="number"},word={as="category"},label={as="label"}}', csv=True)
         self.refused("the column 'word' of 'data/a.csv' is binary", csv=True)
+
+
+class JsonLines(OddTest):
+    """An object a line; a column has the type that all of its values have."""
+
+    FILES = "data.files=['data/a.jsonl']"
+
+    def lines(self, rows, name="a.jsonl"):
+        self.write_text("".join(json.dumps(row) + "\n" for row in rows), name)
+
+    def losses_of(self, *sets):
+        self.trains("data.held_out_fraction=0", *sets)
+        return self.losses()
+
+    def test_they_are_the_table_that_parquet_is(self):
+        rows = [{"a": i * 0.5, "word": "ab"[i % 2], "list": [i, 1.5], "label": i % 2} for i in range(ROWS)]
+        columns = 'data.columns={a={as="number"},word={as="category"},list={as="tensor"},label={as="label"}}'
+        self.write(pa.Table.from_pylist(rows))
+        expected = self.losses_of(columns)
+        self.lines(rows)
+        self.assertEqual(self.losses_of(columns, self.FILES), expected)
+        with gzip.open(self.folder / "data/b.json.gz", "wb") as packed:
+            packed.write((self.folder / "data/a.jsonl").read_bytes())
+        self.assertEqual(self.losses_of(columns, "data.files=['data/b.json.gz']"), expected)
+
+    def test_values_far_behind_change_the_type(self):
+        rows = [{"a": i, "label": i % 2, "pad": "x" * 4000} for i in range(3000)]  # several blocks
+        rows[2900]["a"] = 0.5
+        rows[2950]["late"] = 1
+        self.lines(rows)
+        self.trains(self.FILES, 'data.columns={a={as="number"},late={as="number",missing="zero"},label={as="label"}}')
+
+    def test_marks_blank_lines_and_nothing_at_the_end(self):
+        rows = "\n\n".join(json.dumps({"a": i, "label": i % 2}) for i in range(ROWS))
+        self.write_text(b"\xef\xbb\xbf" + rows.encode(), "a.jsonl")
+        self.trains(self.FILES)
+
+    def test_bad_lines_are_named(self):
+        good = [{"a": i, "label": i % 2} for i in range(3)]
+        for bad, *needles in (('{"a": "x", "label": 1}', "row 3", "Column(/a) changed from number to string"),
+                              ('{"a": 1', "'data/a.jsonl'"),
+                              ("[1, 2]", "row 3 is an array", "an object a line"), ("hello", "'data/a.jsonl'")):
+            with self.subTest(bad=bad):
+                self.write_text("".join(json.dumps(row) + "\n" for row in good) + bad + "\n", "a.jsonl")
+                self.refused(*needles, sets=(self.FILES,))
+        self.write_text("\n", "a.jsonl")
+        self.refused("the table has no rows", sets=(self.FILES,))
+
+
+class PackedCsv(OddTest):
+    def test_a_column_that_widens_late(self):
+        with gzip.open(self.folder / "data/a.csv.gz", "wt") as text:
+            text.write("a,pad,label\n" + "".join(f"{i},{'x' * 4000},{i % 2}\n" for i in range(3000)) + "0.5,x,1\n")
+        self.trains("data.files=['data/a.csv.gz']", 'data.columns={a={as="number"},label={as="label"}}')
 
 
 class Files(OddTest):

@@ -120,8 +120,8 @@ void add_data_command(CLI::App& app, Action& action) {
   data->require_subcommand(1);
   data->footer("Example:\n  troika data prepare corpus 'text/**/*.txt'");
 
-  CLI::App* command = data->add_subcommand(
-      "prepare", "Tokenise text files into shards that every rank maps into memory");
+  CLI::App* command =
+      data->add_subcommand("prepare", "Tokenise text into shards that every rank maps into memory");
   command
       ->add_option("OUT", options->prepare.out,
                    "The folder to make; if it is there, it must be empty")
@@ -135,6 +135,12 @@ void add_data_command(CLI::App& app, Action& action) {
                    "\"bytes\", or a SentencePiece model file")
       ->type_name("bytes|FILE")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--column", options->prepare.column,
+          "The paths name tables (Parquet, CSV, JSON Lines, Arrow); the rows of this column "
+          "are the documents")
+      ->type_name("NAME");
   command->add_flag("--train-tokenizer", options->train_tokenizer,
                     "First train a SentencePiece byte-pair model on the text, and use it");
   command->add_option("--vocab-size", options->vocab_size, "Ids of the trained model")
@@ -148,6 +154,7 @@ void add_data_command(CLI::App& app, Action& action) {
       "Examples:\n"
       "  troika data prepare corpus 'text/**/*.txt'\n"
       "  troika data prepare corpus 'src/**/*.cc' --train-tokenizer --vocab-size 8192\n"
+      "  troika data prepare corpus 'dataset/*.parquet' --column text\n"
       "  troika data prepare more 'more/**/*.cc' --tokenizer corpus/tokenizer.model");
   command->callback([options, &action] { action = [options] { return prepare(*options); }; });
 }

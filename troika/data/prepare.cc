@@ -3,9 +3,9 @@
 #include <troika/base/hash.h>
 #include <troika/data/find_files.h>
 #include <troika/data/prepare.h>
-#include <troika/data/sources/text/text_documents.h>
 #include <troika/data/sources/tokens/shard_writer.h>
-#include <troika/data/tokenize_files.h>
+#include <troika/data/text_reader.h>
+#include <troika/data/tokenize_texts.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -90,11 +90,9 @@ class PartialFolder {
 class ShardSeries {
  public:
   ShardSeries(fs::path folder, const Tokenizer& tokenizer, std::int64_t shard_tokens)
-      : folder_(std::move(folder)), shard_tokens_(static_cast<std::uint64_t>(shard_tokens)) {
-    header_.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size());
-    header_.separator = static_cast<std::uint64_t>(tokenizer.separator());
-    header_.tokenizer = tokenizer.fingerprint();
-  }
+      : folder_(std::move(folder)),
+        shard_tokens_(static_cast<std::uint64_t>(shard_tokens)),
+        header_(header_for(tokenizer)) {}
 
   void add_tokens(std::span<const std::int32_t> ids) {
     if (ids.empty()) return;
@@ -157,52 +155,61 @@ ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const 
   const bool train = options.train_vocab_size > 0;
   if (!train && options.tokenizer == "bytes") return {open_tokenizer(options.tokenizer), {}};
   std::string model =
-      train ? train_sentencepiece(training_lines(files, kTrainingBytes), options.train_vocab_size)
+      train ? train_sentencepiece(
+                  training_lines(read_texts(files, options.column, TextOrder::kShuffled),
+                                 kTrainingBytes),
+                  options.train_vocab_size)
             : read_file(options.tokenizer, kMaxTokenizerBytes);
   auto tokenizer = load_sentencepiece(model, train ? "the trained model" : options.tokenizer);
   return {std::move(tokenizer), std::move(model)};
 }
 
-// Returns what is to be said of the text; empty where there is nothing.
-std::string write_shards(std::span<const FoundFile> files, const Tokenizer& tokenizer,
-                         ShardSeries& shards, const PrepareProgress& progress) {
-  std::int64_t done = 0, total = 0;
-  for (const FoundFile& file : files) total += file.size;
-  if (progress) progress(0, total);
-  const std::vector<std::uint64_t> keys = keys_of(files);
+// What was read, and what is to be said of it; empty where there is nothing.
+struct ShardedText {
+  std::int64_t bytes = 0;
+  std::string warning;
+};
+
+ShardedText write_shards(TextReader& reader, const Tokenizer& tokenizer, ShardSeries& shards,
+                         const PrepareProgress& progress) {
+  if (progress) progress(0, reader.all_bytes());
   NotUtf8 not_utf8;
-  tokenize_files(files, tokenizer, [&](const TokenizedPart& part) {
+  ShardedText text;
+  tokenize_texts(reader, tokenizer, [&](const TokenizedPart& part) {
     not_utf8.add(part);
     shards.add_tokens(part.ids);
-    if (part.last) shards.end_document(keys[part.file], files[part.file].size);
-    done += static_cast<std::int64_t>(part.text_bytes);
-    if (progress) progress(done, total);
+    if (part.last) shards.end_document(part.key, part.document_bytes);
+    text.bytes += static_cast<std::int64_t>(part.text_bytes);
+    if (progress) progress(reader.done_bytes(), reader.all_bytes());
   });
   shards.close();
-  return not_utf8.describe(files);
+  if (progress) progress(reader.all_bytes(), reader.all_bytes());
+  text.warning = not_utf8.describe(reader);
+  return text;
 }
 
 }  // namespace
 
 PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgress& progress) {
   check_options(options);
-  const FileSearch search = find_files(options.paths);
+  const FileSearch search = find_texts(options.paths, options.column);
   const std::vector<FoundFile> files = all_files(search);
   const ChosenTokenizer chosen = choose_tokenizer(options, files);
   PartialFolder folder(options.out);
   if (!chosen.model.empty()) write_file_atomically(folder.path() / kTokenizerFile, chosen.model);
   ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
-  const std::string warning = write_shards(files, *chosen.tokenizer, shards, progress);
+  const std::unique_ptr<TextReader> reader = read_texts(files, options.column);
+  const ShardedText text = write_shards(*reader, *chosen.tokenizer, shards, progress);
   if (shards.tokens() == 0) throw DataError("the data files give no tokens");
 
   PrepareReport report;
   // Bytes are taken as they are.
-  if (!chosen.model.empty() && !warning.empty()) report.warnings.push_back(warning);
+  if (!chosen.model.empty() && !text.warning.empty()) report.warnings.push_back(text.warning);
   if (!search.left_out.empty()) report.warnings.push_back(describe_left_out(search));
   report.documents = shards.documents();
   report.tokens = shards.tokens();
   report.vocab_size = chosen.tokenizer->vocab_size();
-  for (const FoundFile& file : files) report.text_bytes += file.size;
+  report.text_bytes = text.bytes;
   for (const std::string& name : shards.names()) report.shards.push_back(folder.target() / name);
   if (!chosen.model.empty()) report.tokenizer = folder.target() / kTokenizerFile;
   folder.commit();

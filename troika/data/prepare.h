@@ -1,4 +1,5 @@
-// Tokenises text files into token shards, once for all runs: what `troika data prepare` does.
+// Tokenises text files, or a column of tables, into token shards, once for all runs: what `troika
+// data prepare` does.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ struct PrepareOptions {
   // bytes. Must not exist, or be empty.
   std::filesystem::path out;
   std::vector<std::string> paths;   // files and globs (find_files.h)
+  std::string column;               // of tables, whose rows are the documents; empty: files are
   std::string tokenizer = "bytes";  // or the path of a SentencePiece model
   // The number of ids of a byte-pair model to train on the text first, and to use. 0: none.
   std::int64_t train_vocab_size = 0;

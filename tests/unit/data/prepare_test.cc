@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <troika/data/prepare.h>
 #include <troika/data/sources/tokens/token_documents.h>
-#include <troika/data/tokenize_files.h>
+#include <troika/data/tokenize_texts.h>
 #include <troika/data/tokenizer.h>
 #include <unit/data/support.h>
 
@@ -119,7 +119,7 @@ TEST_F(Prepare, SaysWhatIsNoUtf8) {
   options_.train_vocab_size = 320;
   const PrepareReport report = prepare_tokens(options_);
   ASSERT_EQ(report.warnings.size(), 1U);
-  EXPECT_THAT(report.warnings[0], HasSubstr("2 bytes of 1 data file are no UTF-8"));
+  EXPECT_THAT(report.warnings[0], HasSubstr("2 bytes of 1 document are no UTF-8"));
   EXPECT_THAT(report.warnings[0], HasSubstr("x/latin.cc' is the first"));
 
   DocumentOptions data = documents_in(options_.paths);
@@ -251,7 +251,7 @@ TEST(TrainingLines, AreCutAndBounded) {
   const std::vector<FoundFile> files = {{folder / "a", static_cast<std::int64_t>(text.size())},
                                         {folder / "b", 5}};
   const auto lines = [&](std::int64_t max_bytes) {
-    const LineReader next = training_lines(files, max_bytes);
+    const LineReader next = training_lines(read_text_files(files, TextOrder::kShuffled), max_bytes);
     std::multiset<std::string> lines;
     while (const auto line = next()) lines.insert(*line);
     return lines;

@@ -1,6 +1,4 @@
 #include <arrow/csv/api.h>
-#include <arrow/io/compressed.h>
-#include <arrow/util/compression.h>
 #include <troika/data/arrow/files.h>
 
 #include <charconv>
@@ -21,12 +19,7 @@ using Types = std::unordered_map<std::string, std::shared_ptr<arrow::DataType>>;
 arrow::Result<std::shared_ptr<arrow::csv::StreamingReader>> reader_of(
     const Input& input, arrow::Compression::type compression, char delimiter, const Types& types,
     std::int32_t block_bytes) {
-  ARROW_RETURN_NOT_OK(input->Seek(0));
-  std::shared_ptr<arrow::io::InputStream> text = input;
-  if (compression != arrow::Compression::UNCOMPRESSED) {
-    ARROW_ASSIGN_OR_RAISE(const auto codec, arrow::util::Codec::Create(compression));
-    ARROW_ASSIGN_OR_RAISE(text, arrow::io::CompressedInputStream::Make(codec.get(), input));
-  }
+  ARROW_ASSIGN_OR_RAISE(const auto text, open_text(input, compression));
   auto read = arrow::csv::ReadOptions::Defaults();
   read.use_threads = false;
   read.block_size = block_bytes;

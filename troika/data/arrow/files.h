@@ -22,6 +22,15 @@ using Input = std::shared_ptr<arrow::io::RandomAccessFile>;
                                                             arrow::Compression::type compression,
                                                             char delimiter);
 
+// Converts JSON Lines, an object a line, likewise. A column has the type that all of its values
+// have; a row without it has no value there.
+[[nodiscard]] arrow::Result<std::unique_ptr<File>> open_json(const Input& input,
+                                                             arrow::Compression::type compression);
+
+// Reads a file of text from its beginning, and decompresses it. Leaves the file open.
+[[nodiscard]] arrow::Result<std::shared_ptr<arrow::io::InputStream>> open_text(
+    const Input& input, arrow::Compression::type compression);
+
 // Writes batches to a file without a name, in the folder for temporary files, which is gone when it
 // is closed, and opens it.
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> convert_to_ipc(

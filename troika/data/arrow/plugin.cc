@@ -40,6 +40,9 @@ arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, cha
   const auto is_called = [&](std::string_view end) {
     return name.find(std::string(end) + ".") != std::string::npos || name.ends_with(end);
   };
+  if (is_called(".jsonl") || is_called(".ndjson") || is_called(".json")) {
+    return open_json(input, compression);
+  }
   const bool tabs = is_called(".tsv");
   const bool text = tabs || is_called(".csv") || compression != arrow::Compression::UNCOMPRESSED;
   if (text && !bytes.starts_with("PAR1")) {

@@ -24,9 +24,8 @@ std::span<std::int64_t> row(const at::Tensor& matrix, std::int64_t index) {
 }
 
 // The files of each source: one source a path when the paths have weights, else one of all.
-std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data,
+std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data, FileSearch search,
                                                      std::vector<std::string>& warnings) {
-  FileSearch search = find_files(data.paths);
   if (!search.left_out.empty()) warnings.push_back(describe_left_out(search));
   std::vector<std::vector<FoundFile>>& lists = search.files;
   if (!data.weights.empty()) return std::move(lists);
@@ -222,22 +221,29 @@ void check_tensors(const DocumentOptions& data, std::string_view kind, const Sam
 }
 
 // clang-format off
-std::vector<Key> document_keys() {
+std::vector<Key> document_keys(std::vector<Key> own) {
   using O = DocumentOptions;
   using K = KeysOf<O>;
-  return {
+  std::vector<Key> keys = {
       K::texts<&O::paths>("paths", "globs, `**` descends; relative to the current folder"),
       K::numbers<&O::weights>("weights", ranges::kAboveZero, "mixing weights, one a path; default by size"),
       K::text<&O::tokenizer>("tokenizer", "bytes | path of a SentencePiece model"),
       K::choice<&O::pack>("pack", "isolated: packed documents do not attend to each other"),
       K::number<&O::held_out_fraction>("held_out_fraction", ranges::kBelowOne, "documents kept for evaluation, chosen by hash"),
   };
+  keys.insert(keys.begin() + 1, std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
+  return keys;
 }
 // clang-format on
 
 }  // namespace
 
-DocumentKind::DocumentKind(std::string_view name) : Declared(name, document_keys()) {}
+DocumentKind::DocumentKind(std::string_view name, std::vector<Key> own)
+    : Declared(name, document_keys(std::move(own))) {}
+
+FileSearch DocumentKind::find(const DocumentOptions& options) const {
+  return find_files(options.paths);
+}
 
 void DocumentKind::check(const Options& options, const Origins& origins) const {
   const auto& data = options.as<DocumentOptions>();
@@ -298,7 +304,7 @@ std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
     const DocumentOptions& options, std::vector<std::string>& warnings) const {
   Sources sources;
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
-  for (std::vector<FoundFile>& files : files_of_sources(options, warnings)) {
+  for (std::vector<FoundFile>& files : files_of_sources(options, find(options), warnings)) {
     sources.push_back(open_documents(options, std::move(files), *tokenizer));
     const DocumentSource &first = *sources.front(), &last = *sources.back();
     if (last.tokenizer() != first.tokenizer() || last.separator() != first.separator()) {

@@ -17,6 +17,7 @@ namespace troika {
 struct DocumentOptions {
   std::vector<std::string> paths;
   std::vector<double> weights;
+  std::string column = "none";  // of kind = "text"
   std::string tokenizer = "bytes";
   Pack pack = Pack::kConcatenate;
   double held_out_fraction = 0.01;
@@ -26,7 +27,8 @@ struct DocumentOptions {
 
 class DocumentKind : public Declared<DataKind, DocumentOptions> {
  public:
-  explicit DocumentKind(std::string_view name);
+  // Has the keys of all documents, and `own`.
+  explicit DocumentKind(std::string_view name, std::vector<Key> own = {});
 
   void check(const Options& options, const Origins& origins) const override;
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
@@ -43,6 +45,8 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
                                               std::uint64_t seed) const override;
 
  protected:
+  // Finds the files of each path.
+  [[nodiscard]] virtual FileSearch find(const DocumentOptions& options) const;
   // Opens the documents of one source. Throws DataError.
   [[nodiscard]] virtual std::shared_ptr<const DocumentSource> open_documents(
       const DocumentOptions& options, std::vector<FoundFile> files,

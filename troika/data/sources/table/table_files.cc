@@ -295,8 +295,8 @@ std::unique_ptr<arrow_plugin::File> TableFiles::open(std::size_t file) const {
   const bool is_store =
       is_remote(files_[file].path) && reason.find("AWS Error") != std::string::npos;
   std::string hint =
-      "data.files names whole files of Parquet or Arrow IPC, and of text that is "
-      "called *.csv or *.tsv";
+      "tables are whole files of Parquet or Arrow IPC, and of text that is called *.csv, *.tsv or "
+      "*.jsonl";
   if (reason.find("CSV parse error: Row") != std::string::npos) {
     hint = "each row has as many values as the header, the first row: mend the file";
   }

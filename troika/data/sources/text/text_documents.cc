@@ -1,7 +1,7 @@
 #include <ATen/Parallel.h>
 #include <troika/data/sources/text/text_documents.h>
 #include <troika/data/sources/text/text_file.h>
-#include <troika/data/tokenize_files.h>
+#include <troika/data/tokenize_texts.h>
 
 #include <algorithm>
 #include <array>
@@ -75,11 +75,13 @@ class TokenizedDocuments final : public FileDocuments {
         ids_(static_cast<std::size_t>(documents())),
         largest_id_(tokenizer.vocab_size() - 1) {
     NotUtf8 not_utf8;
-    tokenize_files(found(), tokenizer, [&](const TokenizedPart& part) {
+    const std::unique_ptr<TextReader> reader = read_text_files(found());
+    tokenize_texts(*reader, tokenizer, [&](const TokenizedPart& part) {
       not_utf8.add(part);
-      ids_[part.file].insert(ids_[part.file].end(), part.ids.begin(), part.ids.end());
+      std::vector<std::int32_t>& ids = ids_[part.document];
+      ids.insert(ids.end(), part.ids.begin(), part.ids.end());
     });
-    warning_ = not_utf8.describe(found());
+    warning_ = not_utf8.describe(*reader);
   }
 
   [[nodiscard]] std::string warning() const override { return warning_; }

@@ -18,6 +18,14 @@ std::uint32_t token_bytes_for(std::uint64_t vocab_size) {
   return vocab_size <= 256 ? 1 : vocab_size <= 65536 ? 2 : 4;
 }
 
+TokenShardHeader header_for(const Tokenizer& tokenizer) {
+  TokenShardHeader header;
+  header.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size());
+  header.separator = static_cast<std::uint64_t>(tokenizer.separator());
+  header.tokenizer = tokenizer.fingerprint();
+  return header;
+}
+
 ShardWriter::ShardWriter(std::filesystem::path path, const TokenShardHeader& header)
     : path_(std::move(path)), header_(header) {
   header_.token_bytes = token_bytes_for(header.vocab_size);

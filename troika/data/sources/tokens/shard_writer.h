@@ -3,6 +3,7 @@
 
 #include <troika/base/file.h>
 #include <troika/data/sources/tokens/token_shard.h>
+#include <troika/data/tokenizer.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,9 @@ namespace troika {
 
 // Returns the bytes that a token of this vocabulary takes in a shard: 1, 2 or 4.
 [[nodiscard]] std::uint32_t token_bytes_for(std::uint64_t vocab_size);
+
+// Returns what a shard says of the tokenizer that makes it.
+[[nodiscard]] TokenShardHeader header_for(const Tokenizer& tokenizer);
 
 // Writes a token shard. Takes 16 bytes of memory a document. Not atomic by itself: the file is a
 // valid shard only after finish(), since its header is written last. All members throw StorageError

@@ -1,10 +1,7 @@
 #include <ATen/Parallel.h>
-#include <troika/base/file.h>
-#include <troika/base/random.h>
 #include <troika/base/text.h>
-#include <troika/data/sampler.h>
-#include <troika/data/sources/text/text_file.h>
-#include <troika/data/tokenize_files.h>
+#include <troika/data/document_source.h>
+#include <troika/data/tokenize_texts.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,38 +15,22 @@ namespace {
 constexpr std::size_t kBatchBytesPerThread = std::size_t{1} << 20;
 constexpr std::size_t kMaxLineBytes = 4096;
 
-// Reads files part by part, in order.
-class PartReader {
+// Computes the keys of documents whose parts it sees in order.
+class DocumentKeys {
  public:
-  struct Part {
-    std::size_t file = 0;
-    bool last = false;
-    std::string text;
-  };
-
-  explicit PartReader(std::span<const FoundFile> files) : files_(files) {}
-
-  std::optional<Part> next() {
-    if (file_ == files_.size()) return std::nullopt;
-    const FoundFile& file = files_[file_];
-    if (!open_) open_.emplace(file);
-    Part part{file_, false, open_->text_at(offset_, kMaxPartBytes + 1)};
-    part.text.resize(part_length(part.text));
-    offset_ += static_cast<std::int64_t>(part.text.size());
-    part.last = offset_ == file.size;
-    if (part.last) {
-      open_.reset();
-      offset_ = 0;
-      ++file_;
-    }
-    return part;
+  void add(const TextPart& part, TokenizedPart& to) {
+    if (head_.size() < kKeyBytes) head_ += part.text.substr(0, kKeyBytes - head_.size());
+    bytes_ += static_cast<std::int64_t>(part.text.size());
+    if (!part.last) return;
+    to.document_bytes = bytes_;
+    to.key = document_key(static_cast<std::uint64_t>(bytes_), std::as_bytes(std::span(head_)));
+    head_.clear();
+    bytes_ = 0;
   }
 
  private:
-  std::span<const FoundFile> files_;
-  std::size_t file_ = 0;
-  std::int64_t offset_ = 0;
-  std::optional<TextFile> open_;
+  std::string head_;
+  std::int64_t bytes_ = 0;
 };
 
 // Threads take one part after the other, because parts differ in size.
@@ -66,11 +47,11 @@ void encode(const Tokenizer& tokenizer, std::span<const std::string> texts,
 
 }  // namespace
 
-void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer,
+void tokenize_texts(TextReader& reader, const Tokenizer& tokenizer,
                     const std::function<void(const TokenizedPart&)>& sink) {
   const std::size_t batch_bytes =
       kBatchBytesPerThread * static_cast<std::size_t>(at::get_num_threads());
-  PartReader reader(files);
+  DocumentKeys keys;
   std::vector<std::string> texts;
   std::vector<TokenizedPart> parts;
   std::size_t bytes = 0;
@@ -81,46 +62,41 @@ void tokenize_files(std::span<const FoundFile> files, const Tokenizer& tokenizer
     parts.clear();
     bytes = 0;
   };
-  while (std::optional<PartReader::Part> part = reader.next()) {
+  while (std::optional<TextPart> part = reader.next()) {
     bytes += part->text.size();
-    parts.push_back({part->file, part->last, part->text.size(), 0, {}});
+    TokenizedPart& tokenized = parts.emplace_back();
+    tokenized.document = part->document;
+    tokenized.last = part->last;
+    tokenized.text_bytes = part->text.size();
+    keys.add(*part, tokenized);
     texts.push_back(std::move(part->text));
     if (bytes >= batch_bytes) flush();
   }
   flush();
 }
 
-std::string NotUtf8::describe(std::span<const FoundFile> files) const {
+std::string NotUtf8::describe(const TextReader& reader) const {
   if (bytes_ == 0) return "";
   return plural(static_cast<std::int64_t>(bytes_), "byte") + " of " +
-         plural(static_cast<std::int64_t>(files_.size()), "data file") +
+         plural(static_cast<std::int64_t>(documents_), "document") +
          (bytes_ == 1 ? " is" : " are") + " no UTF-8, which the tokenizer reads as U+FFFD; " +
-         shown_path(files[*files_.begin()].path) +
-         " is the first: `iconv -f latin1 -t utf8` may mend it";
+         reader.describe(first_) + " is the first: `iconv -f latin1 -t utf8` may mend it";
 }
 
-LineReader training_lines(std::span<const FoundFile> files, std::int64_t max_bytes) {
+LineReader training_lines(std::unique_ptr<TextReader> reader, std::int64_t max_bytes) {
   struct State {
-    std::vector<FoundFile> files;
-    std::optional<PartReader> reader;
+    std::unique_ptr<TextReader> reader;
     std::string text;
     std::size_t position = 0;
     std::int64_t left;
   };
   const auto state = std::make_shared<State>();
   state->left = max_bytes;
-  const auto count = static_cast<std::int64_t>(files.size());
-  if (count > 0) {
-    const Permutation order(stream_key(0, "data.tokenizer_training"), count);
-    for (std::int64_t i = 0; i < count; ++i) {
-      state->files.push_back(files[static_cast<std::size_t>(order.at(0, i))]);
-    }
-  }
-  state->reader.emplace(state->files);
+  state->reader = std::move(reader);
   return [state]() -> std::optional<std::string> {
     while (state->left > 0) {
       if (state->position == state->text.size()) {
-        std::optional<PartReader::Part> part = state->reader->next();
+        std::optional<TextPart> part = state->reader->next();
         if (!part) return std::nullopt;
         state->text = std::move(part->text);
         state->position = 0;

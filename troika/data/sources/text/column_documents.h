@@ -1,0 +1,20 @@
+// The rows of a column of text as documents. Their tokens lie in a token shard without a name, in
+// the folder for temporary files: memory does not grow with them.
+#pragma once
+
+#include <troika/data/document_source.h>
+#include <troika/data/find_files.h>
+#include <troika/data/tokenizer.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace troika {
+
+// Tokenises the column `column` of the files, on ATen's intra-op threads. Throws DataError naming a
+// file that cannot be read, or where no row has text; StorageError where the shard does not fit.
+[[nodiscard]] std::unique_ptr<DocumentSource> open_column_documents(
+    std::span<const FoundFile> files, const std::string& column, const Tokenizer& tokenizer);
+
+}  // namespace troika

@@ -1,0 +1,57 @@
+// The texts of documents, part by part: of text files, one a file, or of a column of tables, one a
+// row.
+#pragma once
+
+#include <troika/data/find_files.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace troika {
+
+struct TextPart {
+  std::size_t document = 0;
+  bool last = false;  // of its document
+  std::string text;   // as part_length() cuts it
+};
+
+// Reads documents one after the other. Those without text have none: rows without a value, and
+// empty ones. Not thread safe.
+class TextReader {
+ public:
+  virtual ~TextReader() = default;
+  // Returns the next part; nothing at the end. Throws DataError naming a file that cannot be read.
+  [[nodiscard]] virtual std::optional<TextPart> next() = 0;
+  // Names a document that has been read, for messages: its file, and its row in a table.
+  [[nodiscard]] virtual std::string describe(std::size_t document) const = 0;
+  // Return how many bytes of the files are read, and how many there are.
+  [[nodiscard]] virtual std::int64_t done_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t all_bytes() const = 0;
+};
+
+// kShuffled: in a fixed shuffled order of files, or of row groups.
+enum class TextOrder { kAsFound, kShuffled };
+
+// Opens files that are documents.
+[[nodiscard]] std::unique_ptr<TextReader> read_text_files(std::span<const FoundFile> files,
+                                                          TextOrder order = TextOrder::kAsFound);
+
+// Opens the column of this name of Parquet, CSV, JSON Lines and Arrow files. Throws DataError
+// naming the file where it is missing or is no text.
+[[nodiscard]] std::unique_ptr<TextReader> read_text_column(std::span<const FoundFile> files,
+                                                           const std::string& column,
+                                                           TextOrder order = TextOrder::kAsFound);
+
+// Opens files as documents, or their column unless that is empty.
+[[nodiscard]] std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files,
+                                                     const std::string& column,
+                                                     TextOrder order = TextOrder::kAsFound);
+
+// Finds the files that hold texts; tables may lie in object stores, and in folders.
+[[nodiscard]] FileSearch find_texts(std::span<const std::string> paths, const std::string& column);
+
+}  // namespace troika
