@@ -65,10 +65,13 @@ std::string hint_of(const Body& body) {
 
 // The samples of a language model.
 inline SampleSpec token_samples(std::int64_t seq_len, std::int64_t vocab_size = 256) {
-  const TensorSpec tokens{"tokens", at::kLong, {seq_len}, vocab_size, "vocab_size"};
-  TensorSpec targets = tokens;
+  const TensorSpec tokens{"input_ids", at::kLong, {seq_len}, vocab_size, "vocab_size"};
+  TensorSpec targets = tokens, documents = tokens;
+  targets.name = "targets";
   targets.role = TensorRole::kTarget;
-  return {{tokens, targets}, seq_len, "tokens"};
+  documents.name = kDocumentIds;
+  documents.optional = true;
+  return {{tokens, targets, documents}, seq_len, "tokens"};
 }
 
 inline DocumentOptions documents_in(std::vector<std::string> paths, double held_out_fraction = 0) {
