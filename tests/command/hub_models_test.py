@@ -184,15 +184,40 @@ class HubModels(CommandTest):
                 # Its ids, beyond 255, are no bytes.
                 self.assertFalse((self.folder / "out/tokenizer.json").exists())
 
-    def test_a_tokenizer_that_troika_cannot_use_is_kept(self):
-        folder = self.theirs(GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)))
+    def pieces(self, folder, pre_tokenizer):
+        """A tokenizer of theirs, beside their model."""
         pieces = tokenizers.Tokenizer(tokenizers.models.BPE())
-        pieces.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        pieces.pre_tokenizer = pre_tokenizer
         pieces.decoder = tokenizers.decoders.ByteLevel()
         pieces.train_from_iterator(["the cat sat on the mat " * 9], tokenizers.trainers.BpeTrainer(
             vocab_size=300, special_tokens=["<end>"], show_progress=False,
             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
         PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="<end>").save_pretrained(folder)
+
+    def test_a_tokenizer_comes_in_and_leaves(self):
+        folder = self.theirs(GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)))
+        self.pieces(folder, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
+        self.assertEqual(len(self.succeeds(self.imported()).out.splitlines()), 1)
+        text = "the cat sat on the hat "
+        (self.folder / "cats.txt").write_text(text * 40)
+        sets = ('data.paths=["cats.txt"]', "data.held_out_fraction=0", "train.steps=2", "train.evaluate_every_steps=0",
+                "observe.tensorboard=false", "train.global_batch_size=2", "debug.dump_steps=[1]")
+        self.succeeds(self.troika("train", "ours/recipe.toml", *(word for one in sets for word in ("--set", one))))
+        theirs = AutoTokenizer.from_pretrained(folder)
+        batch = load_file(self.folder / "runs/ours-trained/dump/step-1/batch.safetensors")["input_ids"]
+        everything = theirs(text * 40)["input_ids"]
+        for row in batch.tolist():
+            self.assertIn(str(row)[1:-1], str(everything))
+        self.assertTrue(self.succeeds(self.troika("generate", "runs/ours-trained", "--prompt", "the", "--tokens", 3)).out.startswith("the"))
+        self.succeeds(self.troika("checkpoint", "export", "runs/ours-trained", "out"))
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            self.assertEqual((self.folder / "out" / name).read_bytes(), (folder / name).read_bytes(), name)
+        self.assertEqual(json.loads((self.folder / "out/config.json").read_text())["eos_token_id"], theirs.eos_token_id)
+
+    def test_a_tokenizer_that_troika_cannot_use_is_kept(self):
+        folder = self.theirs(GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)))
+        self.pieces(folder, tokenizers.pre_tokenizers.Sequence([
+            tokenizers.pre_tokenizers.UnicodeScripts(), tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]))
         done = self.succeeds(self.imported())
         self.assertEqual(done.out.splitlines()[1],
                          'tokenizer.json is kept for export; troika trains on ids: data.kind = "tokens"')

@@ -9,6 +9,7 @@ import unittest
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tokenizers
 import torch
 from safetensors.numpy import load_file
 from torch import nn
@@ -92,6 +93,28 @@ class TableText(CommandTest):
         self.rows_are_those_of(columns)
         self.describes_itself()
         self.predicts_as_python()
+
+    def test_the_tokenizer_of_a_network_from_python(self):
+        """Word pieces between [CLS] and [SEP], filled up with [PAD], as transformers' tokenizers have them."""
+        sentences = ["Hello, world!", "The na\u00efve fox", "a much longer sentence that has to be cut somewhere", "fox"] * 20
+        special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+        pieces = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        pieces.normalizer, pieces.pre_tokenizer = tokenizers.normalizers.BertNormalizer(), tokenizers.pre_tokenizers.BertPreTokenizer()
+        pieces.train_from_iterator(sentences, tokenizers.trainers.WordPieceTrainer(vocab_size=90, special_tokens=special, show_progress=False))
+        pieces.post_processor = tokenizers.processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[(name, pieces.token_to_id(name)) for name in ("[CLS]", "[SEP]")])
+        pieces.save(str(self.folder / "tokenizer.json"))
+        pieces.enable_truncation(LENGTH)
+        pieces.enable_padding(pad_id=3, length=LENGTH)
+        pq.write_table(pa.table({"words": sentences, "y": [i % 2 for i in range(len(sentences))]}), self.folder / "train.parquet")
+        torch.jit.script(MeanOfTokens()).save(self.folder / "net.pt")
+        (self.folder / "recipe.toml").write_text(RECIPE)
+        self.succeeds(self.train("data.columns.words.tokenizer=tokenizer.json", "train.steps=1", flags=("--overwrite",)))
+        expected = {tuple(each.ids): each.attention_mask for each in map(pieces.encode, sentences)}
+        batch = load_file(self.run_folder / "dump/step-1/batch.safetensors")
+        for ids, mask in zip(batch["ids"], batch["ids.mask"]):
+            self.assertEqual(mask.tolist(), expected[tuple(ids.tolist())])
+        self.assertEqual(json.loads((self.run_folder / "data.json").read_text())["columns"][0]["pads_with"], 3)
 
     def rows_are_those_of(self, columns):
         known = {tuple(tokens_of(word)[0]): (tokens_of(word)[1], y == "yes") for word, y in zip(*columns.values())}

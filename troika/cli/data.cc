@@ -132,7 +132,7 @@ void add_data_command(CLI::App& app, Action& action) {
       ->required();
   command
       ->add_option("--tokenizer", options->prepare.tokenizer,
-                   "\"bytes\", or a SentencePiece model file")
+                   "\"bytes\", a SentencePiece model file, or a tokenizer.json")
       ->type_name("bytes|FILE")
       ->capture_default_str();
   command

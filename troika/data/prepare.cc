@@ -148,20 +148,32 @@ std::vector<FoundFile> all_files(const FileSearch& search) {
 
 struct ChosenTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
-  std::string model;  // the content of its file; empty for bytes
+  TokenizerFiles files;  // empty for bytes
+
+  [[nodiscard]] const char* name() const {
+    return files.is_json() ? kTokenizerJson : kTokenizerFile;
+  }
+  void write_to(const fs::path& folder) const {
+    if (files.model.empty()) return;
+    write_file_atomically(folder / name(), files.model);
+    if (!files.config.empty()) write_file_atomically(folder / kTokenizerConfig, files.config);
+  }
 };
 
 ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const FoundFile> files) {
   const bool train = options.train_vocab_size > 0;
   if (!train && options.tokenizer == "bytes") return {open_tokenizer(options.tokenizer), {}};
-  std::string model =
-      train ? train_sentencepiece(
-                  training_lines(read_texts(files, options.column, TextOrder::kShuffled),
-                                 kTrainingBytes),
-                  options.train_vocab_size)
-            : read_file(options.tokenizer, kMaxTokenizerBytes);
-  auto tokenizer = load_sentencepiece(model, train ? "the trained model" : options.tokenizer);
-  return {std::move(tokenizer), std::move(model)};
+  TokenizerFiles chosen;
+  if (train) {
+    auto texts = read_texts(files, options.column, TextOrder::kShuffled);
+    chosen.source = "the trained model";
+    chosen.model = train_sentencepiece(training_lines(std::move(texts), kTrainingBytes),
+                                       options.train_vocab_size);
+  } else {
+    chosen = read_tokenizer(options.tokenizer);
+  }
+  auto tokenizer = load_tokenizer(chosen);
+  return {std::move(tokenizer), std::move(chosen)};
 }
 
 // What was read, and what is to be said of it; empty where there is nothing.
@@ -196,7 +208,7 @@ PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgres
   const std::vector<FoundFile> files = all_files(search);
   const ChosenTokenizer chosen = choose_tokenizer(options, files);
   PartialFolder folder(options.out);
-  if (!chosen.model.empty()) write_file_atomically(folder.path() / kTokenizerFile, chosen.model);
+  chosen.write_to(folder.path());
   ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
   const std::unique_ptr<TextReader> reader = read_texts(files, options.column);
   const ShardedText text = write_shards(*reader, *chosen.tokenizer, shards, progress);
@@ -204,14 +216,14 @@ PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgres
 
   PrepareReport report;
   // Bytes are taken as they are.
-  if (!chosen.model.empty() && !text.warning.empty()) report.warnings.push_back(text.warning);
+  if (!chosen.files.model.empty() && !text.warning.empty()) report.warnings.push_back(text.warning);
   if (!search.left_out.empty()) report.warnings.push_back(describe_left_out(search));
   report.documents = shards.documents();
   report.tokens = shards.tokens();
   report.vocab_size = chosen.tokenizer->vocab_size();
   report.text_bytes = text.bytes;
   for (const std::string& name : shards.names()) report.shards.push_back(folder.target() / name);
-  if (!chosen.model.empty()) report.tokenizer = folder.target() / kTokenizerFile;
+  if (!chosen.files.model.empty()) report.tokenizer = folder.target() / chosen.name();
   folder.commit();
   return report;
 }

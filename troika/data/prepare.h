@@ -14,12 +14,12 @@ namespace troika {
 inline constexpr const char* kTokenizerFile = "tokenizer.model";
 
 struct PrepareOptions {
-  // The folder to make: shard-00000.tokens and so on, and tokenizer.model unless the tokens are
-  // bytes. Must not exist, or be empty.
+  // The folder to make: shard-00000.tokens and so on, and tokenizer.model or tokenizer.json unless
+  // the tokens are bytes. Must not exist, or be empty.
   std::filesystem::path out;
   std::vector<std::string> paths;   // files and globs (find_files.h)
   std::string column;               // of tables, whose rows are the documents; empty: files are
-  std::string tokenizer = "bytes";  // or the path of a SentencePiece model
+  std::string tokenizer = "bytes";  // or a path, as open_tokenizer() takes
   // The number of ids of a byte-pair model to train on the text first, and to use. 0: none.
   std::int64_t train_vocab_size = 0;
   // The number of tokens that closes a shard: the document that reaches it is the shard's last.

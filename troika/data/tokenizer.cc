@@ -2,6 +2,9 @@
 #include <troika/base/random.h>
 #include <troika/data/tokenizer.h>
 
+#include <filesystem>
+#include <system_error>
+
 namespace troika {
 namespace {
 
@@ -42,7 +45,30 @@ std::size_t part_length(std::string_view text, std::size_t max_bytes) {
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  return load_sentencepiece(read_file(name, kMaxTokenizerBytes), name);
+  return load_tokenizer(read_tokenizer(name));
+}
+
+bool TokenizerFiles::is_json() const {
+  const std::size_t first = model.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && model[first] == '{';
+}
+
+TokenizerFiles read_tokenizer(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  TokenizerFiles files;
+  files.source = fs::is_directory(path, error) ? (fs::path(path) / kTokenizerJson).string() : path;
+  files.model = read_file(files.source, kMaxTokenizerBytes);
+  const fs::path config = fs::path(files.source).parent_path() / kTokenizerConfig;
+  if (files.is_json() && fs::exists(config, error)) {
+    files.config = read_file(config, kMaxTokenizerBytes);
+  }
+  return files;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
+  if (files.is_json()) return load_tokenizer_json(files.model, files.source, files.config);
+  return load_sentencepiece(files.model, files.source);
 }
 
 }  // namespace troika

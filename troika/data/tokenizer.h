@@ -1,5 +1,5 @@
-// Text to token ids and back. Bytes need no model; byte-pair encoding is SentencePiece's, loaded
-// from a model file or trained by prepare.h.
+// Text to token ids and back. Bytes need no model. Others are SentencePiece's, loaded from a model
+// file or trained by prepare.h, or those of Hugging Face's libraries.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,11 @@ class Tokenizer {
   [[nodiscard]] virtual std::int64_t separator() const = 0;
   // Returns a number that tells models apart: the hash of the model file; of the name for bytes.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+  // Return what stands before and behind a text that is by itself, as [CLS] and [SEP] do.
+  [[nodiscard]] virtual std::span<const std::int32_t> prefix() const { return {}; }
+  [[nodiscard]] virtual std::span<const std::int32_t> suffix() const { return {}; }
+  // Returns the id that fills up what is shorter than others.
+  [[nodiscard]] virtual std::int64_t filler() const { return 0; }
   // Encodes a text. Throws DataError when it cannot be encoded.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
   // Decodes ids. Ids outside the vocabulary add no text, and neither does a separator, except for
@@ -36,10 +41,31 @@ class Tokenizer {
   [[nodiscard]] virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
 };
 
-// Opens the tokenizer that a recipe names: "bytes" (an id is a byte, the separator is 0), or the
-// path of a SentencePiece model. Throws DataError naming the file when it is missing, no such
-// model, or has no end-of-sentence piece (which serves as the separator).
+// Opens the tokenizer that a recipe names: "bytes" (an id is a byte, the separator is 0), the path
+// of a SentencePiece model, or that of a tokenizer.json, or of a folder with one. Throws DataError
+// naming the file when it is missing, no such model, or has no token that ends a text (which serves
+// as the separator).
 [[nodiscard]] std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
+
+// The files of a tokenizer by their names, in a folder of Hugging Face's libraries.
+inline constexpr const char* kTokenizerJson = "tokenizer.json";
+inline constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
+// The files that make up a tokenizer.
+struct TokenizerFiles {
+  std::string source;  // the path of `model`, for messages
+  std::string model;   // the bytes of a SentencePiece model, or of a tokenizer.json
+  std::string config;  // of the tokenizer_config.json beside that; empty: there is none
+  [[nodiscard]] bool is_json() const;
+};
+
+// Reads the files of the tokenizer with this path. Throws DataError.
+[[nodiscard]] TokenizerFiles read_tokenizer(const std::string& path);
+[[nodiscard]] std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files);
+// Opens a tokenizer.json as open_tokenizer() does.
+[[nodiscard]] std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view json,
+                                                             const std::string& source,
+                                                             std::string_view config);
 
 // Opens a model as open_tokenizer() does, from the bytes of a file. Errors name `source`.
 [[nodiscard]] std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model,

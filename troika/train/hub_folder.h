@@ -30,10 +30,10 @@ struct HubImport {
 };
 
 // Writes `out` as a run's folder: model.safetensors with our names, in fp32 (fp64 stays), and
-// recipe.toml, with [model] as config.json has it and the folder's SentencePiece tokenizer, where
-// it has one, as data.tokenizer. The files of another tokenizer are copied as they are, for
-// export_to_hub(). Throws DataError naming the file, field or tensor that is missing or has no
-// counterpart, UsageError and StorageError.
+// recipe.toml, with [model] as config.json has it and the folder's tokenizer.model or
+// tokenizer.json, where it has one that troika can use, as data.tokenizer. The files of another
+// tokenizer are copied as they are, for export_to_hub(). Throws DataError naming the file, field or
+// tensor that is missing or has no counterpart, UsageError and StorageError.
 HubImport import_from_hub(const std::filesystem::path& folder, const std::filesystem::path& out);
 
 }  // namespace troika

@@ -134,12 +134,42 @@ void write_model(const fs::path& file, const ArrivingTensors& tensors,
   writer.commit();
 }
 
-// What a recipe says of data: token ids alone, unless the folder has what turns them into text.
-std::vector<std::string> data_for(const fs::path& folder, const fs::path& out) {
-  if (!fs::exists(folder / kSentencePiece)) return {"data.kind=tokens"};
-  write_file_atomically(out / kSentencePiece,
-                        read_file(folder / kSentencePiece, kMaxTokenizerBytes));
-  return {"data.kind=text", "data.tokenizer=" + (out / kSentencePiece).string()};
+// Returns whether data can be made with the tokenizer.json of a folder.
+bool has_usable_json(const fs::path& folder) {
+  if (!fs::exists(folder / kTokenizerJson)) return false;
+  try {
+    (void)open_tokenizer((folder / kTokenizerJson).string());
+    return true;
+  } catch (const DataError&) {  // of a kind that troika does not have
+    return false;
+  }
+}
+
+// Brings the tokenizer along. What a recipe says of data: token ids alone, unless the folder has
+// what turns text into them.
+struct ArrivingTokenizer {
+  std::vector<std::string> data = {"data.kind=tokens"};
+  std::string kept;  // the file that is of no use but for export
+};
+
+ArrivingTokenizer take_tokenizer(const fs::path& folder, const fs::path& out) {
+  ArrivingTokenizer tokenizer;
+  const auto use = [&](const char* name) {
+    tokenizer.data = {"data.kind=text", "data.tokenizer=" + (out / name).string()};
+  };
+  if (fs::exists(folder / kSentencePiece)) {
+    write_file_atomically(out / kSentencePiece,
+                          read_file(folder / kSentencePiece, kMaxTokenizerBytes));
+    use(kSentencePiece);
+    return tokenizer;
+  }
+  const std::vector<std::string> files = copy_tokenizer(folder, out);
+  if (has_usable_json(folder)) {
+    use(kTokenizerJson);
+  } else if (!files.empty()) {
+    tokenizer.kept = files.front();
+  }
+  return tokenizer;
 }
 
 }  // namespace
@@ -157,13 +187,11 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   recipe.name = fs::absolute(out / "").parent_path().filename().string() + "-trained";
   recipe.model.from.path = fs::absolute(model_path(out)).string();
   HubImport result;
-  if (!fs::exists(folder / kSentencePiece)) {
-    const std::vector<std::string> kept = copy_tokenizer(folder, out);
-    if (!kept.empty()) result.kept_tokenizer = kept.front();
-  }
+  const ArrivingTokenizer tokenizer = take_tokenizer(folder, out);
+  result.kept_tokenizer = tokenizer.kept;
   const fs::path file = recipe_path(out);
   // Read again, so that what the keys demand of one another is checked.
-  recipe = parse_recipe(to_toml(recipe), file.string(), data_for(folder, out)).recipe;
+  recipe = parse_recipe(to_toml(recipe), file.string(), tokenizer.data).recipe;
   write_file_atomically(file, to_toml(recipe));
   double count = 0;
   for (const ParameterSpec& spec : specs) count += static_cast<double>(spec.global_count());

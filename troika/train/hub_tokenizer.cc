@@ -2,6 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/data/tokenizer.h>
 #include <troika/train/hub_tokenizer.h>
+#include <troika/train/kept_tokenizer.h>
 #include <troika/train/sentencepiece_json.h>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 namespace troika {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kIndent = 2;
@@ -88,13 +90,19 @@ std::optional<HubTokenizer> hub_tokenizer_of(const Recipe& recipe) {
   if (*name == kByteTokenizer) {
     json = byte_tokenizer();
   } else {
-    const std::string model = read_file(*name, kMaxTokenizerBytes);
-    json = sentencepiece_json(model);
-    tokenizer.files["tokenizer.model"] = model;
+    TokenizerFiles files = read_tokenizer(*name);
+    if (files.is_json()) {
+      tokenizer.files = tokenizer_files_in(fs::path(files.source).parent_path());
+      json = std::move(files.model);
+    } else {
+      json = sentencepiece_json(files.model);
+      tokenizer.files["tokenizer.model"] = std::move(files.model);
+    }
   }
-  tokenizer.files["tokenizer_config.json"] =
-      tokenizer_config(json ? "PreTrainedTokenizerFast" : "LlamaTokenizer", recipe);
-  if (json) tokenizer.files["tokenizer.json"] = *json;
+  tokenizer.files.try_emplace(
+      kTokenizerConfig,
+      tokenizer_config(json ? "PreTrainedTokenizerFast" : "LlamaTokenizer", recipe));
+  if (json) tokenizer.files[kTokenizerJson] = *json;
   return tokenizer;
 }
 

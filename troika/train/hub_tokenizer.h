@@ -19,10 +19,11 @@ struct HubTokenizer {
 // tokenizer = "bytes", which is the default, anything may have made them.
 [[nodiscard]] bool knows_tokenizer(const Recipe& recipe);
 
-// Returns the files of a run's tokenizer: for bytes a tokenizer.json, else the SentencePiece model
-// as tokenizer.model, with a tokenizer.json where it can be written as one; nothing where the run's
-// tokens stand for no text, and for token ids that can be no bytes, because the model's vocabulary
-// is larger, with tokenizer = "bytes". Throws DataError naming the tokenizer's file.
+// Returns the files of a run's tokenizer: for bytes a tokenizer.json, for another tokenizer.json
+// that and what lies beside it, else the SentencePiece model as tokenizer.model, with a
+// tokenizer.json where it can be written as one; nothing where the run's tokens stand for no text,
+// and for token ids that can be no bytes, because the model's vocabulary is larger, with tokenizer
+// = "bytes". Throws DataError naming the tokenizer's file.
 [[nodiscard]] std::optional<HubTokenizer> hub_tokenizer_of(const Recipe& recipe);
 
 }  // namespace troika

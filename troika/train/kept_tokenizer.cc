@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/data/tokenizer.h>
 #include <troika/storage/object_store.h>
 #include <troika/train/hub_tokenizer.h>
 #include <troika/train/kept_tokenizer.h>
@@ -43,6 +44,14 @@ std::vector<std::string> copy_tokenizer(const fs::path& from, const fs::path& to
     names.emplace_back(name);
   }
   return names;
+}
+
+std::map<std::string, std::string> tokenizer_files_in(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const char* name : kFiles) {
+    if (fs::exists(folder / name)) files[name] = read_file(folder / name, kMaxTokenizerBytes);
+  }
+  return files;
 }
 
 std::optional<fs::path> find_kept_tokenizer(const fs::path& run, const Recipe& recipe) {

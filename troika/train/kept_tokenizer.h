@@ -1,10 +1,11 @@
-// The tokenizer of a model that came in from Hugging Face's libraries, where troika has no use for
-// it. Its files lie beside the model as they came, and leave with what is trained from it.
+// The tokenizer of a model that came in from Hugging Face's libraries. Its files lie beside the
+// model as they came, and leave with what is trained from it, also where troika has no use for it.
 #pragma once
 
 #include <troika/recipe/recipe.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ namespace troika {
 // tokenizer first; none where `from` has no tokenizer.json and no vocab.json. Throws StorageError.
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
                                         const std::filesystem::path& to);
+
+// Reads the files of a tokenizer that lie in a folder, by their names. Throws DataError.
+[[nodiscard]] std::map<std::string, std::string> tokenizer_files_in(
+    const std::filesystem::path& folder);
 
 // Returns the folder with the tokenizer that was kept for a run's model: the run's, or that of the
 // model that it started from, from run to run as [model] from says. Returns nullopt where there is

@@ -227,7 +227,7 @@ std::vector<Key> document_keys(std::vector<Key> own) {
   std::vector<Key> keys = {
       K::texts<&O::paths>("paths", "globs, `**` descends; relative to the current folder"),
       K::numbers<&O::weights>("weights", ranges::kAboveZero, "mixing weights, one a path; default by size"),
-      K::text<&O::tokenizer>("tokenizer", "bytes | path of a SentencePiece model"),
+      K::text<&O::tokenizer>("tokenizer", "bytes | path of a SentencePiece model, or of a tokenizer.json"),
       K::choice<&O::pack>("pack", "isolated: packed documents do not attend to each other"),
       K::number<&O::held_out_fraction>("held_out_fraction", ranges::kBelowOne, "documents kept for evaluation, chosen by hash"),
   };

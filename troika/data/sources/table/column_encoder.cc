@@ -128,7 +128,7 @@ void ColumnEncoder::encode_text(const Values& values, std::span<const std::int64
       const std::vector<std::int64_t> first = column_.tokens->first(cell.word(room), column_.width);
       std::ranges::copy(first, ids);
       count = std::ssize(first);
-      std::fill(ids + count, ids + column_.width, 0);
+      std::fill(ids + count, ids + column_.width, column_.tokens->filler());
     } else {
       write_missing(row, ids, complain);
     }

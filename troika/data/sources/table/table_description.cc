@@ -113,7 +113,7 @@ Json json_of(const PlannedColumn& column, const TensorSpec& tensor) {
     json["length"] = column.width;
     json["tokenizer"] = options.tokenizer;
     json["tokenizer_hash"] = column.tokens->fingerprint();
-    json["pads_with"] = 0;
+    json["pads_with"] = column.tokens->filler();
   }
   put_words(json, column.words);
   if (column.classes > 0) json["classes"] = column.classes;

@@ -21,6 +21,14 @@ TextTokens::TextTokens(const ColumnOptions& column) : size_(column.size) {
 
 std::vector<std::int64_t> TextTokens::first(std::string_view text, std::int64_t most) const {
   std::vector<std::int64_t> ids;
+  const auto room = static_cast<std::size_t>(most);
+  const auto frame = [&](std::span<const std::int32_t> part) {
+    ids.insert(ids.end(), part.begin(), part.end());
+  };
+  if (tokenizer_) {
+    most = std::max<std::int64_t>(0, most - std::ssize(tokenizer_->suffix()));
+    frame(tokenizer_->prefix());
+  }
   while (!text.empty() && std::ssize(ids) < most) {
     if (tokenizer_) {
       const std::size_t length = part_length(text);
@@ -34,6 +42,8 @@ std::vector<std::int64_t> TextTokens::first(std::string_view text, std::int64_t 
     }
   }
   ids.resize(std::min(ids.size(), static_cast<std::size_t>(most)));
+  if (tokenizer_) frame(tokenizer_->suffix());
+  ids.resize(std::min(ids.size(), room));
   return ids;
 }
 

@@ -12,16 +12,16 @@ namespace {
 // fingerprint.
 std::string advice_on_tokenizer(const std::string& shard, std::uint64_t made_by) {
   if (made_by == open_tokenizer("bytes")->fingerprint()) return "write tokenizer = \"bytes\"";
-  const std::string beside = (std::filesystem::path(shard).parent_path() / kTokenizerFile).string();
-  bool made_them = false;
-  try {
-    made_them = open_tokenizer(beside)->fingerprint() == made_by;
-  } catch (const DataError&) {
-    made_them = false;  // there is none
+  for (const char* name : {kTokenizerFile, kTokenizerJson}) {
+    const std::string beside = (std::filesystem::path(shard).parent_path() / name).string();
+    try {
+      if (open_tokenizer(beside)->fingerprint() != made_by) continue;
+      return "write tokenizer = \"" + beside + "\", which made them";
+    } catch (const DataError&) {  // NOLINT(bugprone-empty-catch): there is none
+    }
   }
-  if (made_them) return "write tokenizer = \"" + beside + "\", which made them";
   return "give the model file that the shards were made with: `troika data prepare` puts it beside "
-         "them, as tokenizer.model";
+         "them, as tokenizer.model or tokenizer.json";
 }
 
 // Shards know which tokenizer made them; 0 is one of another program.
