@@ -1,12 +1,13 @@
 """Networks from Python with several targets a sample, tokens and pixels: PyTorch judges their gradients and predictions.
 
-Run with pytest, in an environment with PyTorch.
+Run with pytest, in an environment with PyTorch and transformers.
 """
 
 import copy
 import unittest
 
 import torch
+import transformers
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -69,6 +70,15 @@ class Pixels(nn.Module):
         return self.head(torch.tanh(self.stem(x)))
 
 
+class Logits(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(input_ids=ids, use_cache=False, return_dict=False)[0]
+
+
 TEXT = ("data.kind=text", 'data.paths=["short/*.txt"]', "data.held_out_fraction=0.3", "model.evaluation_path=same",
         f"model.inputs={{ids={{shape=[{LENGTH}],dtype='int64',classes={WORDS}}}}}",
         f"model.targets={{next={{shape=[{LENGTH}],dtype='int64',classes={WORDS}}}}}")
@@ -129,6 +139,16 @@ class JudgedSequences(CommandTest):
                 if "data.pack=pad" in sets:
                     self.assertIn(-100, self.dumped(1, "batch")["next"])
                 self.assertEqual(self.metrics()[0]["tokens"], self.counted(1))
+
+    def test_a_trace_of_a_language_model_of_transformers(self):
+        # Of a Qwen2 the norms compute in fp32 whatever the run does, so it cannot be judged to 1e-10.
+        config = transformers.GPT2Config(vocab_size=WORDS, n_embd=16, n_layer=2, n_head=4, n_positions=LENGTH, resid_pdrop=0.0,
+                                         embd_pdrop=0.0, attn_pdrop=0.0)
+        net = Logits(transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager"))
+        torch.jit.trace(net.double().eval(), torch.zeros(2, LENGTH, dtype=torch.int64)).save(self.folder / "net.pt")
+        for ranks, *sets in ((1,), (2, "parallel.zero_stage=2")):
+            self.trained(ranks, *TEXT, *sets)
+            self.judged(net, ["ids"], "next", -1)
 
     def counted(self, step):
         return int((self.dumped(step, "batch")["next"] != -100).sum())
