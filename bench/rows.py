@@ -18,6 +18,7 @@ import images
 import loose
 import servers
 import tables
+import tokenizing
 
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 RECIPE = pathlib.Path(__file__).resolve().parent / "recipes" / "mlp.toml"
@@ -178,6 +179,9 @@ class Rows:
     def images(self):
         return (row(*one) for one in images.loading(self))
 
+    def text(self):
+        return (row(*one) for one in tokenizing.tokenizing(self))
+
     def checkpoint(self):
         return (row(*one) for one in checkpoints.rows_of(self))
 
@@ -187,7 +191,7 @@ class Rows:
 
 
 GROUPS = {"gloo": Rows.gloo, "mpi": Rows.mpi, "own-module": Rows.own_module, "start": Rows.start, "table": Rows.table,
-          "images": Rows.images, "checkpoint": Rows.checkpoint, "loose": Rows.loose}
+          "images": Rows.images, "text": Rows.text, "checkpoint": Rows.checkpoint, "loose": Rows.loose}
 
 
 def row(work, ours, peer, ranks, pairs, goal=None):
