@@ -100,6 +100,36 @@ TEST_F(TableDescription, NamesWhatDoesNotGoWithIt) {
   EXPECT_THAT(other_error(), HasSubstr("row 1: the column 'amount' has no value"));
 }
 
+TEST_F(TableDescription, ReadsDatesAndTimesInTheUnitOfTraining) {
+  options_.columns = {number("at"), label("y")};
+  train("at,y\n1970-01-03 00:00:00,0\n1970-01-02 00:00:01,1\n", classes(1, 2));  // seconds
+  write("other/a.csv", "at\n1970-01-02 00:00:01.250\n1969-12-31 23:59:59.5\n");  // nanoseconds
+  EXPECT_THAT(rows(), ElementsAre(Row{86401, 0}, Row{-1, 1}));
+  write("other/a.csv", "at\n1970-01-03\n");  // days
+  EXPECT_THAT(rows(), ElementsAre(Row{172800, 0}));
+  write("other/a.csv", "at\n17:30:00\n");
+  EXPECT_THAT(other_error(), HasSubstr("is time32[s]; the model has learned it as timestamp[s]"));
+  write("other/a.csv", "at\n7\n");
+  EXPECT_THAT(other_error(), HasSubstr("is int64; the model has learned it as timestamp[s]"));
+}
+
+TEST_F(TableDescription, ReadsWordsOfDaysInTheUnitOfTraining) {
+  options_.columns = {column("day", ColumnUse::kCategory), label("y")};
+  train("day,y\n1970-01-03,0\n1970-01-02,1\n", classes(2, 2));
+  write("other/a.csv", "day\n1970-01-02 12:30:00\n");
+  EXPECT_THAT(rows(), ElementsAre(Row{1, 0, 0}));
+  write("other/a.csv", "day\nTuesday\n");
+  EXPECT_THAT(other_error(), HasSubstr("is string; the model has learned it as date32[day]"));
+}
+
+TEST_F(TableDescription, NamesATimeThatDoesNotFitTheUnitOfTraining) {
+  options_.columns = {number("at"), label("y")};
+  train("at,y\n1970-01-03 00:00:00.5,0\n1970-01-02 00:00:01.5,1\n", classes(1, 2));
+  write("other/a.csv", "at\n1971-01-01\n9999-12-31\n");
+  EXPECT_THAT(other_error(), HasSubstr("row 1: the column 'at' is 2932896, which is too large as "
+                                       "timestamp[ns]"));
+}
+
 TEST_F(TableDescription, RefusesWhatIsDamaged) {
   options_.columns = {number("a"), label("y")};
   train("a,y\n1,0\n2,1\n", classes(1, 2));

@@ -69,6 +69,13 @@ TEST_F(TableImages, GoWithTheirLabels) {
   }
 }
 
+TEST_F(TableImages, OfAnotherTableAreReadForATrainedModel) {
+  const TrainedData trained{open()->description(), SampleUse::kPredict};
+  write_file(folder_ / "a.csv", "photo\nphotos/3.png\n");
+  const TableDataset other(options_, images(6), 1, &trained);
+  EXPECT_FLOAT_EQ(whole(other).tensors[0][0][0][3][3].item<float>(), 30.F / 255);
+}
+
 TEST_F(TableImages, SayHowLargeTheyAre) {
   const auto described = [&](const SampleSpec& sample) {
     return table_kind().describe(Options(options_), sample, Origins())->input().shape;

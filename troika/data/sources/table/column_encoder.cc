@@ -83,6 +83,39 @@ ColumnEncoder::ColumnEncoder(const PlannedColumn& column, const TensorSpec& tens
 void ColumnEncoder::encode(const Values& values, std::span<const std::int64_t> slots,
                            const at::Tensor& out, const Complain& complain,
                            const at::Tensor& mask) const {
+  if (column_.unit.is_needed() && !values.integers.empty()) {
+    std::vector<std::int64_t> numbers;
+    const std::vector<std::int64_t> left = change_unit(values, slots, numbers, complain);
+    Values changed = values;
+    changed.integers = numbers;
+    return encode_known(changed, left, out, complain, mask);
+  }
+  encode_known(values, slots, out, complain, mask);
+}
+
+std::vector<std::int64_t> ColumnEncoder::change_unit(const Values& values,
+                                                     std::span<const std::int64_t> slots,
+                                                     std::vector<std::int64_t>& numbers,
+                                                     const Complain& complain) const {
+  std::vector<std::int64_t> left(slots.begin(), slots.end());
+  for (std::int64_t i = 0; i < values.rows; ++i) {
+    const Cell cell(values, i);
+    const auto row = static_cast<std::size_t>(values.first_row + i);
+    const std::optional<std::int64_t> number =
+        cell.is_there() ? column_.unit(cell.integer()) : std::optional<std::int64_t>(0);
+    numbers.push_back(number.value_or(0));
+    if (number || left[row] < 0) continue;
+    complain(values.first_row + i,
+             "is " + text_of(cell) + ", which is too large as " + column_.column.type_name,
+             kBadRowHint);
+    left[row] = -1;
+  }
+  return left;
+}
+
+void ColumnEncoder::encode_known(const Values& values, std::span<const std::int64_t> slots,
+                                 const at::Tensor& out, const Complain& complain,
+                                 const at::Tensor& mask) const {
   if (column_.options.as == ColumnUse::kText) {
     encode_text(values, slots, out, complain, mask);
   } else if (out.scalar_type() == at::kFloat) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace troika {
 
@@ -55,6 +56,15 @@ class ColumnEncoder {
   template <class T>
   void encode_rows(const Values& values, std::span<const std::int64_t> slots, const at::Tensor& out,
                    const Complain& complain) const;
+  // Returns the slots without those of rows that cannot be told in the unit of training, and writes
+  // the numbers in that unit.
+  [[nodiscard]] std::vector<std::int64_t> change_unit(const Values& values,
+                                                      std::span<const std::int64_t> slots,
+                                                      std::vector<std::int64_t>& numbers,
+                                                      const Complain& complain) const;
+  // Does what encode() does with values in the unit of training.
+  void encode_known(const Values& values, std::span<const std::int64_t> slots,
+                    const at::Tensor& out, const Complain& complain, const at::Tensor& mask) const;
   void encode_text(const Values& values, std::span<const std::int64_t> slots, const at::Tensor& out,
                    const Complain& complain, const at::Tensor& mask) const;
   template <class T>

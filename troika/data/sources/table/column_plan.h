@@ -6,6 +6,7 @@
 #include <troika/data/sources/table/table_files.h>
 #include <troika/data/sources/table/table_rows.h>
 #include <troika/data/sources/table/text_tokens.h>
+#include <troika/data/sources/table/time_unit.h>
 #include <troika/nn/sample_spec.h>
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct PlannedColumn {
   std::shared_ptr<const TextTokens> tokens;  // of text
   std::optional<std::size_t> mask;           // of text: the tensor with 1 where there is a token
   std::int64_t mask_offset = 0;
+  UnitChange unit;  // of whole numbers that another table stores
   // Learned from the rows. A number becomes (number - shift) * scale.
   double shift = 0;
   double scale = 1;

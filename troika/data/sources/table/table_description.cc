@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace troika {
 namespace {
@@ -184,7 +185,16 @@ bool agrees(const PlannedColumn& column, ValueType found) {
   const bool by_word = column.has_words() || column.options.as == ColumnUse::kCategory ||
                        column.options.as == ColumnUse::kText;
   if (by_word) return reads_as(found, learned);
-  return found != ValueType::kText;
+  return found != ValueType::kText || column.options.as == ColumnUse::kImage;
+}
+
+// Says how numbers of a file become those of training; nothing where their meanings differ.
+std::optional<UnitChange> change_of(const PlannedColumn& column, const TableColumn& found) {
+  if (!agrees(column, found.type)) return std::nullopt;
+  const bool unknown =
+      found.type == ValueType::kNothing || column.column.type == ValueType::kNothing;
+  if (unknown || (!is_temporal(found) && !is_temporal(column.column))) return UnitChange();
+  return unit_change(found.type_name, column.column.type_name);
 }
 
 }  // namespace
@@ -215,15 +225,17 @@ TablePlan read_description(std::string_view json, const SampleSpec& sample) {
   return plan;
 }
 
-void find_described_columns(const TablePlan& plan, const TableFiles& files) {
-  for (const PlannedColumn& each : plan.columns) {
+void find_described_columns(TablePlan& plan, const TableFiles& files) {
+  for (PlannedColumn& each : plan.columns) {
     const TableColumn& found = files.column(each.column.name);
-    if (!agrees(each, found.type)) {
+    const std::optional<UnitChange> change = change_of(each, found);
+    if (!change) {
       throw DataError("the column " + quote(found.name) + " of " +
                           shown_path(files.files().front().path) + " is " + found.type_name +
                           "; the model has learned it as " + each.column.type_name,
                       "write it as in the table that the model was trained on");
     }
+    each.unit = *change;
     files.check_everywhere(found.name);
   }
 }

@@ -13,7 +13,7 @@ namespace troika {
 [[nodiscard]] TablePlan read_description(std::string_view json, const SampleSpec& sample);
 
 // Finds the columns in the files of another table, by their names. Throws DataError naming a column
-// that is missing, or of another type than in training.
-void find_described_columns(const TablePlan& plan, const TableFiles& files);
+// that is missing, or of another type than in training. Dates and times may have another unit.
+void find_described_columns(TablePlan& plan, const TableFiles& files);
 
 }  // namespace troika
