@@ -79,6 +79,45 @@ TEST_F(Table, NormalisesAConstantToZero) {
 }
 
 TEST_F(Table, TreatsMissingNumbersByRule) {
+TEST_F(Table, RefusesMoreWordsThanATensorHasNumbers) {
+  write("a.csv", "word,y\ndog,0\ncat,1\n");
+  const auto ids = [](std::int64_t range) {
+    return SampleSpec{{{"ids", at::kLong, {1}, range, "inputs.ids.classes"},
+                       {"targets", at::kLong, {}, 2, "output_dim", TensorRole::kTarget}}};
+  };
+  options_.columns = {column("word", ColumnUse::kCategory), label("y")};
+  options_.columns[0].encode = Encode::kIndex;
+  EXPECT_THAT(
+      error(ids(2)),
+      HasSubstr("the column 'word' has 2 words, and a number for those not seen in training; "
+                "'ids' takes 0 to 1"));
+  EXPECT_THAT(rows_of(*open(ids(3))), ElementsAre(Row{0, 1}, Row{1, 0}));
+  options_.columns[0].encode = Encode::kHash;
+  options_.columns[0].size = 7;
+  EXPECT_THAT(error(ids(6)), HasSubstr("has 7 buckets; 'ids' takes 0 to 5"));
+  EXPECT_EQ(rows_of(*open(ids(7))).size(), 2);
+}
+
+TEST_F(Table, RefusesAFileOfBothSidesByWhateverPath) {
+  write("train/a.csv", "a,y\n1,0\n2,1\n");
+  std::filesystem::create_symlink(folder_ / "train", folder_ / "again");
+  options_.files = {folder_ / "train"};
+  options_.columns = {number("a"), label("y")};
+  for (const char* const path : {"train/../train/a.csv", "again/*", "train/a.csv"}) {
+    options_.held_out_files = {folder_ / path};
+    EXPECT_THAT(error(classes(1, 2)), HasSubstr("is in data.files and in data.held_out_files"));
+  }
+}
+
+TEST_F(Table, NamesAFileOutsideTheFoldersThatNameAColumn) {
+  write("k=x/a.csv", "a,y\n1,0\n");
+  write("z.csv", "a,y\n2,1\n");
+  options_.files = {folder_ / "**"};
+  options_.columns = {number("a"), number("k"), label("y")};
+  EXPECT_THAT(error(classes(2, 2)),
+              AllOf(HasSubstr("the column 'k' is not in "), HasSubstr("z.csv")));
+}
+
   write("a.csv", "a,y\n1,0\n,1\n3,0\n");
   options_.columns = {number("a"), label("y")};
   EXPECT_THAT(error(classes(1, 2)),

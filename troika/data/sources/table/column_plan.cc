@@ -265,6 +265,22 @@ namespace {
                   "or check data.filter");
 }
 
+// The words of a category need numbers that the tensor has, and so do those not seen in training.
+void check_range_of_words(const PlannedColumn& column, const TensorSpec& tensor) {
+  const bool is_index = column.options.as == ColumnUse::kCategory && !isFloatingType(tensor.dtype);
+  if (!is_index || tensor.range == 0) return;
+  const bool hashed = column.options.encode == Encode::kHash;
+  const std::int64_t needed = hashed ? column.options.size : std::ssize(column.words) + 1;
+  if (needed <= tensor.range) return;
+  const std::string key = tensor.range_key.empty() ? "range" : std::string(tensor.range_key);
+  throw DataError(
+      "the column " + quote(column.column.name) + " has " +
+          (hashed ? plural(needed, "bucket")
+                  : plural(needed - 1, "word") + ", and a number for those not seen in training") +
+          "; " + quote(tensor.name) + " takes 0 to " + std::to_string(tensor.range - 1),
+      "set the model's " + key + " to " + std::to_string(needed) + " or more");
+}
+
 // Takes out the optional tensors that no column gives, which are among the last.
 void leave_out_optional(TablePlan& plan, std::vector<std::int64_t>& widths) {
   for (std::size_t i = plan.tensors.size(); i-- > 0;) {
@@ -284,6 +300,7 @@ void lay_out_columns(TablePlan& plan) {
   std::vector<std::int64_t> widths(plan.tensors.size());
   for (PlannedColumn& column : plan.columns) {
     column.width = width_of(column, plan.tensors[column.tensor]);
+    check_range_of_words(column, plan.tensors[column.tensor]);
     column.offset = widths[column.tensor];
     widths[column.tensor] += column.width;
     if (!column.mask) continue;
