@@ -244,9 +244,9 @@ TablePlan plan_columns(const TableFiles& files, const TableOptions& options,
     planned.options = *column_options;
     planned.tensor = tensor_of(*column_options, sample);
     planned.label = label_type(plan.tensors[planned.tensor]);
+    files.check_everywhere(column->name);  // before values are read
     check_type(planned, files);
     open_text(planned, plan.tensors);
-    files.check_everywhere(column->name);
     plan.columns.push_back(std::move(planned));
   }
   return plan;
