@@ -211,6 +211,13 @@ class ObjectStore(TableTest):
             ids = np.concatenate([load_file(run / "dump" / f"step-{step}" / "batch.safetensors")["features"][:, 0] for step in (1, 2, 3)])
             self.assertEqual(sorted(ids), list(range(48)))
 
+    def test_a_file_that_two_patterns_find_counts_once(self):
+        paths = ",".join(f"'{self.bucket.url(path)}'" for path in ("bucket/some", "bucket/**/part-0.parquet"))
+        self.succeeds(self.train(f"data.files=[{paths}]", "data.held_out_fraction=0", "train.evaluate_every_steps=0", "train.steps=3",
+                                 "debug.dump_steps=[1,2,3]", **VARIABLES))
+        ids = np.concatenate([self.batch(step)["features"][:, 0] for step in (1, 2, 3)])
+        self.assertEqual(sorted(ids), list(range(48)))
+
     def test_what_is_not_there(self):
         self.fails(self.train_from("nothing/some"), DATA, "cannot list 's3://nothing/some", "there is no such bucket, folder or file")
         self.fails(self.train_from("bucket/*.csv"), DATA, "no file matches 's3://bucket/*.csv")

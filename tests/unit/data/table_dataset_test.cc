@@ -7,6 +7,7 @@
 namespace troika {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -78,7 +79,6 @@ TEST_F(Table, NormalisesAConstantToZero) {
   EXPECT_THAT(rows_of(*open(classes(2, 2))), ElementsAre(Row{0, 0, 0}, Row{0, 0, 1}));
 }
 
-TEST_F(Table, TreatsMissingNumbersByRule) {
 TEST_F(Table, RefusesMoreWordsThanATensorHasNumbers) {
   write("a.csv", "word,y\ndog,0\ncat,1\n");
   const auto ids = [](std::int64_t range) {
@@ -118,6 +118,7 @@ TEST_F(Table, NamesAFileOutsideTheFoldersThatNameAColumn) {
               AllOf(HasSubstr("the column 'k' is not in "), HasSubstr("z.csv")));
 }
 
+TEST_F(Table, TreatsMissingNumbersByRule) {
   write("a.csv", "a,y\n1,0\n,1\n3,0\n");
   options_.columns = {number("a"), label("y")};
   EXPECT_THAT(error(classes(1, 2)),

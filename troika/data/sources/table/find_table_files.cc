@@ -100,6 +100,9 @@ std::vector<FoundFile> find_table_files(std::span<const std::string> patterns) {
                     "such files are no data; a path without wildcards reads one");
   }
   std::ranges::sort(all, {}, &FoundFile::path);
+  // Of an object store: find_files() gives the others once.
+  const auto again = std::ranges::unique(all, {}, &FoundFile::path);
+  all.erase(again.begin(), again.end());
   return all;
 }
 

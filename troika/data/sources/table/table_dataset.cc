@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 
 namespace troika {
 namespace {
@@ -22,12 +24,22 @@ constexpr std::uint64_t kHeldOutOrderSeed = 0;
 
 constexpr std::string_view kTrainedHint = "--set data.on_bad_row=skip leaves such rows out";
 
+// Tells files apart that can be reached by several paths.
+std::string identity_of(const FoundFile& file) {
+  struct stat status {};
+  if (is_remote(file.path)) return file.path.substr(0, file.path.find('?'));
+  if (::stat(file.path.c_str(), &status) != 0) return file.path;
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
 // The files of the held-out side come after the others.
 std::vector<FoundFile> all_files(const TableOptions& options) {
   std::vector<FoundFile> all = find_table_files(options.files);
   if (options.held_out_files.empty()) return all;
+  std::set<std::string> known;
+  for (const FoundFile& file : all) known.insert(identity_of(file));
   for (FoundFile& file : find_table_files(options.held_out_files)) {
-    if (std::ranges::count(all, file) > 0) {
+    if (!known.insert(identity_of(file)).second) {
       throw DataError(shown_path(file.path) + " is in data.files and in data.held_out_files",
                       "a file belongs to one side");
     }
