@@ -4,6 +4,7 @@
 
 #include <troika/data/packing.h>
 #include <troika/data/sampler.h>
+#include <troika/data/value_scale.h>
 #include <troika/nn/microbatch.h>
 
 #include <cstdint>
@@ -62,6 +63,8 @@ class Dataset {
   // Returns what the data call the numbers of a target: its classes by number, or its answers or
   // values by place. Empty where they have no names.
   [[nodiscard]] virtual std::vector<std::string> target_names() const { return {}; }
+  // Returns the unit of each number of the target, by place. Empty where it is the data's own.
+  [[nodiscard]] virtual std::vector<ValueScale> target_scales() const { return {}; }
   // Returns the names of samples by their ids, where they are opened to predict and have some.
   // Empty else.
   [[nodiscard]] virtual std::vector<std::string> sample_names() const { return {}; }

@@ -205,6 +205,7 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   const std::vector<TensorSpec>& outputs = traits.output_tensors;
   const TensorSpec& target = traits.sample.target();
   const std::vector<std::string> names = samples.data().target_names();
+  const std::vector<ValueScale> scales = samples.data().target_scales();
   const std::string id = name_of_ids(samples.data());
   std::unique_ptr<PredictionWriter> writer;
   samples.for_each([&](const Microbatch& each) {
@@ -219,8 +220,8 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
       } else if (loss.target_meaning() == TargetMeaning::kClass && !target.shape.empty()) {
         add_classes(predictions, values, target);
       } else {
-        add_outputs(predictions, values.reshape({values.size(0), -1}), loss.target_meaning(),
-                    names);
+        const at::Tensor numbers = values.reshape({values.size(0), -1});
+        add_outputs(predictions, in_own_unit(numbers, scales), loss.target_meaning(), names);
       }
     }
     if (!writer) writer = create_predictions(path, predictions.columns, samples.count());
@@ -235,7 +236,7 @@ Evaluated evaluate(const PredictOptions& options) {
   const Recipe recipe = recipe_for(options, model);
   const Samples samples(options, recipe, SampleUse::kEvaluate);
   const std::string target = traits_of(recipe.model).sample.target().name;
-  MetricFold metrics(recipe);
+  MetricFold metrics(recipe, samples.data());
   LossTerms loss;
   samples.for_each([&](const Microbatch& each) {
     TrainedModel::Judged judged = model.judge(each);

@@ -35,7 +35,7 @@ at::Tensor gather_rows(const Group& group, const at::Tensor& own, const Call& ca
 
 }  // namespace
 
-MetricFold::MetricFold(const Recipe& recipe) {
+MetricFold::MetricFold(const Recipe& recipe, const Dataset& data) : scales_(data.target_scales()) {
   const MetricSubject subject = metric_subject(recipe.model);
   takes_classes_ = subject.loss->target_meaning() == TargetMeaning::kClass;
   for (const std::string& word : recipe.train.metrics) {
@@ -48,8 +48,9 @@ MetricFold::MetricFold(const Recipe& recipe) {
 void MetricFold::add(const at::Tensor& outputs, const at::Tensor& targets) {
   if (outputs.size(0) == 0) return;
   const bool are_rows = !takes_classes_ || targets.dim() == 1;
-  const ClassRows rows =
-      are_rows ? ClassRows{outputs, LossTargets(targets)} : class_rows(outputs, targets);
+  const ClassRows rows = are_rows ? ClassRows{in_own_unit(outputs, scales_),
+                                              LossTargets(in_own_unit(targets, scales_))}
+                                  : class_rows(outputs, targets);
   for (const Named& each : metrics_) each.metric->add(rows.outputs, rows.targets.values);
 }
 

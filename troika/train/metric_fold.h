@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/comm/group.h>
+#include <troika/data/dataset.h>
 #include <troika/loss/metric.h>
 #include <troika/nn/microbatch.h>
 #include <troika/observe/metrics.h>
@@ -15,8 +16,8 @@ namespace troika {
 
 class MetricFold {
  public:
-  // Makes the [train] metrics of a valid recipe.
-  explicit MetricFold(const Recipe& recipe);
+  // Makes the [train] metrics of a valid recipe. They judge values in the unit of the data.
+  MetricFold(const Recipe& recipe, const Dataset& data);
 
   // Returns whether a metric needs the predictions of the model.
   [[nodiscard]] bool needs_outputs() const { return needs_outputs_; }
@@ -34,6 +35,7 @@ class MetricFold {
     std::unique_ptr<Metric> metric;
   };
   std::vector<Named> metrics_;
+  std::vector<ValueScale> scales_;
   bool takes_classes_ = false;
   bool needs_outputs_ = false;
 };

@@ -358,7 +358,7 @@ std::optional<Evaluation> Trainer::evaluate_as_is() {
   const std::int64_t samples = evaluation_samples(recipe_, dataset_->samples(Split::kHeldOut));
   if (samples == 0) return std::nullopt;
   average_buffers();
-  MetricFold metrics(recipe_);
+  MetricFold metrics(recipe_, *dataset_);
   LossTerms own;
   std::int64_t valid = 0;
   const std::int64_t chunk = evaluation_chunk(recipe_);

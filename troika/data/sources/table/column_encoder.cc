@@ -3,9 +3,11 @@
 #include <troika/base/text.h>
 #include <troika/config/toml_text.h>
 #include <troika/data/sources/table/column_encoder.h>
+#include <troika/nn/microbatch.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace troika {
 namespace {
@@ -16,6 +18,13 @@ void mark(const at::Tensor& mask, std::int64_t begin, std::int64_t ones, std::in
   T* const places = mask.mutable_data_ptr<T>() + begin;
   std::fill_n(places, ones, T{1});
   std::fill_n(places + ones, width - ones, T{0});
+}
+
+// What a loss leaves out.
+template <class T>
+T ignored_target() {
+  if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::quiet_NaN();
+  return static_cast<T>(kIgnoredTarget);
 }
 
 }  // namespace
@@ -45,11 +54,10 @@ std::string problem_of_number(double number, const TensorSpec& tensor) {
          (tensor.range > 0 ? "from 0 to " + std::to_string(tensor.range - 1) : "of 64 bits");
 }
 
-std::string problem_of_class(const Cell& cell) {
+std::string problem_of_class(double number) {
   constexpr double kMostClasses = 1e7;
-  const double number = cell.number();
   if (number >= 0 && number == std::floor(number) && number <= kMostClasses) return "";
-  return "is " + text_of(cell) + "; a class is a whole number from 0 on";
+  return "has the element " + toml_number(number) + "; a class is a whole number from 0 on";
 }
 
 std::string problem_of_word(const Cell& cell, const PlannedColumn& column) {
@@ -202,9 +210,15 @@ void ColumnEncoder::write_missing(std::int64_t row, T* out, const Complain& comp
       return complain(row, "has no value",
                       column_.options.as == ColumnUse::kNumber
                           ? "missing = \"mean\", \"zero\" or \"skip_row\" says what to do"
-                          : "missing = \"skip_row\" leaves such rows out");
+                          : "missing = \"skip_row\" leaves such rows out" +
+                                std::string(tensor_.role == TensorRole::kTarget
+                                                ? ", and \"ignore\" such targets"
+                                                : ""));
     case Missing::kMean:
       return write_number((column_.mean - column_.shift) * column_.scale, row, out, complain);
+    case Missing::kIgnore:
+      std::fill_n(out, column_.width, ignored_target<T>());
+      return;
     case Missing::kZero:
       std::fill_n(out, column_.width, T{0});
       // A word of its own, where words are numbers.
@@ -259,11 +273,13 @@ void ColumnEncoder::write_category(const Cell& cell, std::int64_t row, T* out,
 template <class T>
 void ColumnEncoder::write_label(const Cell& cell, std::int64_t row, T* out,
                                 const Complain& complain) const {
-  if (column_.label == LabelType::kValue) return write_number(cell.number(), row, out, complain);
+  if (column_.label == LabelType::kValue) {
+    return write_number((cell.number() - column_.shift) * column_.scale, row, out, complain);
+  }
   const bool is_class = column_.label == LabelType::kClass, has_words = column_.has_words();
-  const std::int64_t classes = is_class ? tensor_.range : 2;
-  if (has_words ? places_.empty() : classes == 0) {  // nothing has been learned
-    const std::string problem = has_words ? problem_of_word(cell, column_) : problem_of_class(cell);
+  const std::int64_t classes = is_class ? std::max(tensor_.range, column_.classes) : 2;
+  if (has_words && (places_.empty() || !cell.has_word())) {  // nothing learned, or no word
+    const std::string problem = problem_of_word(cell, column_);
     if (!problem.empty()) complain(row, problem, kBadRowHint);
     return;
   }
@@ -275,12 +291,19 @@ void ColumnEncoder::write_label(const Cell& cell, std::int64_t row, T* out,
     *out = static_cast<T>(label);
     return;
   }
+  if (is_class && has_words) {
+    return complain(row,
+                    "is " + quote(word) + ", which is none of the " +
+                        std::to_string(places_.size()) + " classes of training",
+                    kBadRowHint);
+  }
   const std::string key(tensor_.range_key);
   complain(row,
            "is " + (has_words ? quote(word) : text_of(cell)) + "; " +
                (is_class ? "the model has classes 0 to " + std::to_string(classes - 1)
                          : "an answer is 0 or 1"),
-           is_class ? "raise the model's " + (key.empty() ? "classes" : key) + ", or leave it out"
+           is_class ? "raise the model's " + (key.empty() ? "classes" : key) +
+                          ", or leave it out: the numbers then are names of classes"
                     : "loss = \"cross_entropy\" takes classes");
 }
 
@@ -295,11 +318,23 @@ void ColumnEncoder::write_list(const Cell& cell, std::int64_t row, T* out,
                         std::to_string(column_.width),
                     std::string("lists of a tensor have one length; ") + kBadRowHint);
   }
-  if (std::ranges::any_of(numbers, [](double each) { return std::isnan(each); })) {
-    return complain(row, "has an element that is NaN or without a value; expected numbers",
-                    kBadRowHint);
+  const bool is_class = tensor_.role == TensorRole::kTarget && !std::is_floating_point_v<T>;
+  const bool ignores = column_.options.missing == Missing::kIgnore;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const double number = numbers[i];
+    const bool is_left_out = is_class && number == static_cast<double>(kIgnoredTarget);
+    if (std::isnan(number) && !ignores) {
+      return complain(row, "has an element that is NaN or without a value; expected numbers",
+                      kBadRowHint);
+    }
+    if (std::isnan(number) || is_left_out) {
+      out[i] = ignored_target<T>();
+    } else if (is_class && !problem_of_class(number).empty()) {
+      return complain(row, problem_of_class(number), kBadRowHint);
+    } else {
+      write_number(number, row, out + i, complain);
+    }
   }
-  for (std::size_t i = 0; i < numbers.size(); ++i) write_number(numbers[i], row, out + i, complain);
 }
 
 std::optional<std::int64_t> ColumnEncoder::place_of(std::string_view word) const {

@@ -2,6 +2,7 @@
 #include <troika/base/text.h>
 #include <troika/data/sources/table/column_encoder.h>
 #include <troika/data/sources/table/column_learner.h>
+#include <troika/nn/microbatch.h>
 
 #include <algorithm>
 #include <memory>
@@ -43,8 +44,8 @@ class Learner {
   Learner(PlannedColumn& column, const TensorSpec& tensor, bool has_tensor_alone, Lesson lesson)
       : column_(&column),
         tensor_(&tensor),
-        words_(column.has_words()),
-        classes_(!words_ && is_class(tensor) && tensor.range == 0),
+        words_(column.has_words() && column.words.empty()),
+        classes_(is_class(column, tensor) && tensor.range == 0),
         list_(column.options.as == ColumnUse::kTensor && column.column.width == 0 &&
               (tensor.shape == std::vector<std::int64_t>{0} || !has_tensor_alone)),
         numbers_(lesson == Lesson::kAll && column.needs_statistics()) {}
@@ -53,7 +54,7 @@ class Learner {
 
   void see(const Values& values, const std::vector<std::int64_t>& train,
            const std::vector<std::int64_t>& held_out, const Complain& complain) {
-    const bool both = column_->options.as == ColumnUse::kLabel;
+    const bool both = column_->options.as == ColumnUse::kLabel || classes_;
     for (std::int64_t i = 0; i < values.rows; ++i) {
       const auto row = static_cast<std::size_t>(values.first_row + i);
       if (train[row] < 0 && !(both && held_out[row] >= 0)) continue;
@@ -62,13 +63,11 @@ class Learner {
       const std::string problem = problem_of(cell);
       if (!problem.empty()) return complain(values.first_row + i, problem, kBadRowHint);
       if (words_) see_word(cell);
-      if (classes_) {
-        column_->classes = std::max(column_->classes, static_cast<std::int64_t>(cell.number()) + 1);
-      }
+      if (classes_) see_classes(cell);
       if (list_)
         column_->column.width =
             std::max<std::int64_t>(column_->column.width, std::ssize(cell.list()));
-      if (numbers_) moments_.add(cell.number());
+      if (numbers_ && train[row] >= 0) moments_.add(cell.number());
     }
   }
 
@@ -85,8 +84,21 @@ class Learner {
   }
 
  private:
-  [[nodiscard]] bool is_class(const TensorSpec& tensor) const {
-    return column_->options.as == ColumnUse::kLabel && !isFloatingType(tensor.dtype);
+  // Returns whether its lists are of classes.
+  static bool is_class(const PlannedColumn& column, const TensorSpec& tensor) {
+    return column.options.as == ColumnUse::kTensor && tensor.role == TensorRole::kTarget &&
+           !isFloatingType(tensor.dtype);
+  }
+
+  static bool counts(double number) {
+    return !std::isnan(number) && number != static_cast<double>(kIgnoredTarget);
+  }
+
+  void see_classes(const Cell& cell) {
+    for (const double number : cell.list()) {
+      if (!counts(number)) continue;
+      column_->classes = std::max(column_->classes, static_cast<std::int64_t>(number) + 1);
+    }
   }
 
   void see_word(const Cell& cell) {
@@ -99,7 +111,12 @@ class Learner {
 
   [[nodiscard]] std::string problem_of(const Cell& cell) const {
     if (words_) return problem_of_word(cell, *column_);
-    if (classes_) return problem_of_class(cell);
+    if (classes_) {
+      for (const double number : cell.list()) {
+        if (counts(number) && !problem_of_class(number).empty()) return problem_of_class(number);
+      }
+      return "";
+    }
     return numbers_ ? problem_of_number(cell.number(), *tensor_) : "";
   }
 

@@ -89,6 +89,19 @@ void check_type(const PlannedColumn& planned, const TableFiles& files) {
                   hint);
 }
 
+// A label that is a list is a tensor of numbers.
+void take_list_of_label(PlannedColumn& planned, const TensorSpec& target) {
+  ColumnOptions& options = planned.options;
+  if (options.as != ColumnUse::kLabel || planned.column.type != ValueType::kNumbers) return;
+  if (options.normalise != Normalise::kNone) {
+    throw DataError("the column " + quote(planned.column.name) + " is " + planned.column.type_name +
+                        "; normalise is for labels of one number",
+                    "write lists of normalised numbers");
+  }
+  options.as = ColumnUse::kTensor;
+  options.into = target.name;
+}
+
 std::size_t tensor_of(const ColumnOptions& column, const SampleSpec& sample) {
   const auto found =
       std::ranges::find(sample.tensors, name_of_tensor(column, sample), &TensorSpec::name);
@@ -146,7 +159,7 @@ LabelType label_type(const TensorSpec& target) {
 bool PlannedColumn::has_words() const {
   if (options.as == ColumnUse::kCategory) return options.encode != Encode::kHash;
   if (options.as != ColumnUse::kLabel || label == LabelType::kValue) return false;
-  return column.type == ValueType::kText || column.type == ValueType::kBoolean;
+  return column.type == ValueType::kText || column.type == ValueType::kBoolean || !words.empty();
 }
 
 std::string_view PlannedColumn::expected() const {
@@ -189,6 +202,10 @@ bool PlannedColumn::fits(ValueType type) const {
       return type == ValueType::kText || type == ValueType::kInteger;  // as a CSV has digits
   }
   return false;
+}
+
+bool PlannedColumn::is_of_target(const std::vector<TensorSpec>& tensors) const {
+  return options.as != ColumnUse::kWeight && tensors[tensor].role == TensorRole::kTarget;
 }
 
 bool PlannedColumn::needs_statistics() const {
@@ -234,6 +251,17 @@ std::vector<std::string> TablePlan::target_names() const {
   return names;
 }
 
+std::vector<ValueScale> TablePlan::target_scales() const {
+  std::vector<ValueScale> scales;
+  bool normalised = false;
+  for (const PlannedColumn& each : columns) {
+    if (each.options.as != ColumnUse::kLabel || each.label != LabelType::kValue) continue;
+    normalised = normalised || each.options.normalise != Normalise::kNone;
+    scales.push_back({each.shift, each.scale});
+  }
+  return normalised ? scales : std::vector<ValueScale>();
+}
+
 TablePlan plan_columns(const TableFiles& files, const TableOptions& options,
                        const SampleSpec& sample) {
   TablePlan plan;
@@ -244,6 +272,7 @@ TablePlan plan_columns(const TableFiles& files, const TableOptions& options,
     planned.options = *column_options;
     planned.tensor = tensor_of(*column_options, sample);
     planned.label = label_type(plan.tensors[planned.tensor]);
+    take_list_of_label(planned, plan.tensors[planned.tensor]);
     files.check_everywhere(column->name);  // before values are read
     check_type(planned, files);
     open_text(planned, plan.tensors);

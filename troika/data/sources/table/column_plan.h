@@ -7,6 +7,7 @@
 #include <troika/data/sources/table/table_rows.h>
 #include <troika/data/sources/table/text_tokens.h>
 #include <troika/data/sources/table/time_unit.h>
+#include <troika/data/value_scale.h>
 #include <troika/nn/sample_spec.h>
 
 #include <cstdint>
@@ -44,6 +45,8 @@ struct PlannedColumn {
   [[nodiscard]] bool fits(ValueType type) const;
   // Returns whether its values are looked up in `words`.
   [[nodiscard]] bool has_words() const;
+  // Returns whether it is a part of a target of these tensors.
+  [[nodiscard]] bool is_of_target(const std::vector<TensorSpec>& tensors) const;
   // Returns whether it needs to have seen the numbers of the training side.
   [[nodiscard]] bool needs_statistics() const;
 };
@@ -63,6 +66,8 @@ struct TablePlan {
   [[nodiscard]] std::int64_t sample_bytes() const;
   // Returns what the labels call a target's classes, by number, or its answers or values, by place.
   [[nodiscard]] std::vector<std::string> target_names() const;
+  // Returns the unit of a target's values, by place; empty where none of them is normalised.
+  [[nodiscard]] std::vector<ValueScale> target_scales() const;
   // Returns it as JSON: what predictions on other tables need.
   [[nodiscard]] std::string describe() const;
 };

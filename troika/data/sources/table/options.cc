@@ -20,7 +20,7 @@ std::span<const std::string_view> names_of<Normalise>() {
 template <>
 std::span<const std::string_view> names_of<Missing>() {
   static constexpr auto kNames =
-      std::to_array<std::string_view>({"error", "mean", "zero", "skip_row"});
+      std::to_array<std::string_view>({"error", "mean", "zero", "skip_row", "ignore"});
   return kNames;
 }
 
@@ -45,8 +45,8 @@ std::vector<Key> column_keys() {
   std::vector<Key> keys = {
       K::choice<&O::as>("as", "what the column is").required(),
       K::text<&O::into>("into", "the model's tensor that it is a part of; auto: the first input, or the target for a label"),
-      K::choice<&O::normalise>("normalise", "of numbers: mean 0 and deviation 1, or into [0, 1], over the training side"),
-      K::choice<&O::missing>("missing", "where a row has no value"),
+      K::choice<&O::normalise>("normalise", "of numbers, and of labels that are: mean 0 and deviation 1, or into [0, 1], over the training side"),
+      K::choice<&O::missing>("missing", "where a row has no value; ignore, of targets: it does not count in the loss"),
       K::choice<&O::encode>("encode", "of categories; hash also of text, whose words then need no tokenizer"),
       K::integer<&O::size>("size", {0, 10'000'000}, "of categories: buckets of hash, most words of the others; 0: as many as there are. Of text with hash: the number of ids. Of images: height and width; 0: what the model takes, or those of the first"),
       K::integer<&O::length>("length", {0, 10'000'000}, "of text: token ids a row, cut or filled up with 0; 0: as many as the tensor has"),

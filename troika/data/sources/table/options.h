@@ -12,7 +12,7 @@ namespace troika {
 
 enum class ColumnUse { kNumber, kCategory, kLabel, kTensor, kImage, kText, kWeight };
 enum class Normalise { kNone, kStandard, kMinMax };
-enum class Missing { kError, kMean, kZero, kSkipRow };
+enum class Missing { kError, kMean, kZero, kSkipRow, kIgnore };
 enum class Encode { kOneHot, kIndex, kHash };
 
 template <>

@@ -186,14 +186,18 @@ std::vector<std::string> screen_rows(TableRows& rows, const TableFiles& files,
     }
   }
   screen.run();
-  if (options.on_bad_row == OnBadRow::kSkip) {
-    for (std::size_t i = 0; i < plan.columns.size(); ++i) {
-      const PlannedColumn& column = plan.columns[i];
-      if (column.options.as == ColumnUse::kImage) {
-        screen.add_images(std::make_unique<ImageColumn>(plan, i, files, 0), column.column.name);
-      } else {
-        screen.add_usable(column, plan.tensors[column.tensor], length_of(column, plan, screen));
-      }
+  return screen.told();
+}
+
+std::vector<std::string> screen_values(TableRows& rows, const TableFiles& files,
+                                       const TablePlan& plan) {
+  Screen screen(rows, files);
+  for (std::size_t i = 0; i < plan.columns.size(); ++i) {
+    const PlannedColumn& column = plan.columns[i];
+    if (column.options.as == ColumnUse::kImage) {
+      screen.add_images(std::make_unique<ImageColumn>(plan, i, files, 0), column.column.name);
+    } else {
+      screen.add_usable(column, plan.tensors[column.tensor], length_of(column, plan, screen));
     }
   }
   screen.run();

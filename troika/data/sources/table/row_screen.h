@@ -1,5 +1,5 @@
 // Internal: decides for each row, before anything is learned, whether it is used and on which side:
-// data.filter, data.split_column, missing = "skip_row" and data.on_bad_row = "skip".
+// data.filter, data.split_column and missing = "skip_row", then data.on_bad_row = "skip".
 #pragma once
 
 #include <troika/data/sources/table/column_plan.h>
@@ -16,5 +16,10 @@ namespace troika {
 [[nodiscard]] std::vector<std::string> screen_rows(TableRows& rows, const TableFiles& files,
                                                    const TablePlan& plan,
                                                    const TableOptions& options);
+
+// Leaves out the rows with a value that cannot be used, as far as that is known before anything but
+// the numbers of classes is learned. Returns what to tell the user.
+[[nodiscard]] std::vector<std::string> screen_values(TableRows& rows, const TableFiles& files,
+                                                     const TablePlan& plan);
 
 }  // namespace troika

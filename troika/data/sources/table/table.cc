@@ -126,13 +126,17 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     const bool weight = column.as == ColumnUse::kWeight;
     const bool image = column.as == ColumnUse::kImage, hash = column.encode == Encode::kHash;
     const std::string as = "as = \"" + std::string(name_of(column.as)) + "\"";
-    if (column.normalise != Normalise::kNone && !number)
-      return "normalise is for numbers, not for " + as;
+    const bool label = column.as == ColumnUse::kLabel;
+    if (column.normalise != Normalise::kNone && !number && !label)
+      return "normalise is for numbers and for labels that are numbers, not for " + as;
     if (column.missing == Missing::kMean && !number)
       return "missing = \"mean\" is for numbers, not for " + as;
     if (column.missing == Missing::kZero && !number && !category && !text && !weight) {
       return "missing = \"zero\" is for numbers, categories, text and weights, not for " + as;
     }
+    const bool may_ignore = label || (column.as == ColumnUse::kTensor && column.into != kAutoInto);
+    if (column.missing == Missing::kIgnore && !may_ignore)
+      return "missing = \"ignore\" is for labels, not for " + as;
     if (weight && column.into != kAutoInto) return "into is not for " + as + ": the loss takes it";
     if (!category && !(text && hash) &&
         (column.encode != Encode::kOneHot || (column.size > 0 && !image))) {
@@ -174,6 +178,13 @@ class TableKind final : public Declared<DataKind, TableOptions> {
 
   static void check_balance(const TableOptions& table, const SampleSpec& sample,
                             const Origins& origins) {
+    const auto gap = std::ranges::find(table.columns, Missing::kIgnore, &ColumnOptions::missing);
+    if (table.balance_classes && gap != table.columns.end()) {
+      origins.fail({"data.balance_classes"},
+                   "balance_classes: with missing = \"ignore\" a row of " + quote(gap->name) +
+                       " may have no class",
+                   "missing = \"skip_row\" leaves such rows out");
+    }
     if (!table.balance_classes || label_type(sample.target()) != LabelType::kValue) return;
     origins.fail({"data.balance_classes"},
                  "balance_classes: " + quote(sample.target().name) + " has no classes",
@@ -182,6 +193,9 @@ class TableKind final : public Declared<DataKind, TableOptions> {
 
   static void check_target(const ColumnOptions& column, const SampleSpec& sample,
                            std::string_view model, const Origins& origins) {
+    if (column.into == kAutoInto && column.as == ColumnUse::kLabel) {
+      return check_label(column, sample.target(), origins);
+    }
     if (column.into == kAutoInto) return check_text(column, sample.input(), origins);
     const auto found = std::ranges::find(sample.tensors, column.into, &TensorSpec::name);
     const std::string name = "columns." + column.name + ".into: ";
@@ -195,10 +209,27 @@ class TableKind final : public Declared<DataKind, TableOptions> {
                    "kind = \"" + std::string(model) + "\" has " + join(names, ", "));
     }
     const bool is_target = found->role == TensorRole::kTarget;
+    const bool fits_target = column.as == ColumnUse::kLabel || column.as == ColumnUse::kTensor;
+    if (is_target && fits_target) return check_label(column, *found, origins);
+    if (!is_target && column.missing == Missing::kIgnore) {
+      origins.fail({"data.columns"}, "columns." + column.name +
+                                         ": missing = \"ignore\" is for targets, which " +
+                                         quote(column.into) + " is not");
+    }
     if (is_target == (column.as == ColumnUse::kLabel)) return check_text(column, *found, origins);
     origins.fail({"data.columns"}, name + quote(column.into) +
                                        (is_target ? " is a target, which takes as = \"label\""
                                                   : " is no target: as = \"label\" is for those"));
+  }
+
+  // Classes and answers have no unit.
+  static void check_label(const ColumnOptions& column, const TensorSpec& target,
+                          const Origins& origins) {
+    if (column.normalise == Normalise::kNone || label_type(target) == LabelType::kValue) return;
+    origins.fail({"data.columns"},
+                 "columns." + column.name + ": normalise is for numbers, and " +
+                     quote(target.name) + " takes classes",
+                 "loss = \"mean_square\" takes numbers");
   }
 
   // An image is all of a tensor that has channels, rows and columns.

@@ -5,6 +5,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/data/sources/table/label_numbers.h>
 #include <troika/data/sources/table/row_screen.h>
 #include <troika/data/sources/table/table_dataset.h>
 #include <troika/data/sources/table/table_description.h>
@@ -128,6 +129,8 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
       rows(files.groups(), drawn_fraction(options)),
       plan(plan_columns(files, options, sample)) {
   choose_rows(options);
+  learn_label_numbers(plan, files, rows, options.on_bad_row);
+  leave_out_bad_rows(options);
   if (rows.total(Split::kTrain) == 0) {
     std::string hint = "set data.held_out_fraction lower, or to 0";
     if (drawn_fraction(options) == 0) hint = "check what is held out, and what data.filter leaves";
@@ -141,6 +144,7 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
   learn_images(plan, files, rows, lesson, *workers);
   lay_out_columns(plan);
   target_names = plan.target_names();
+  target_scales = plan.target_scales();
 }
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
@@ -148,14 +152,16 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
     : files(all_files(options), delimiter_of(options)),
       rows(files.groups(), drawn_fraction(options)),
       plan(read_description(trained.description, sample)),
-      target_names(plan.target_names()) {
+      target_names(plan.target_names()),
+      target_scales(plan.target_scales()) {
   if (trained.use == SampleUse::kPredict) {
-    std::erase_if(plan.columns, [](const PlannedColumn& each) {
-      return each.options.as == ColumnUse::kLabel || each.options.as == ColumnUse::kWeight;
+    std::erase_if(plan.columns, [&](const PlannedColumn& each) {
+      return each.is_of_target(plan.tensors) || each.options.as == ColumnUse::kWeight;
     });
   }
   find_described_columns(plan, files);
   choose_rows(options);
+  leave_out_bad_rows(options);
 }
 
 void OpenTable::choose_rows(const TableOptions& options) {
@@ -167,6 +173,11 @@ void OpenTable::choose_rows(const TableOptions& options) {
     rows.count();
   }
   warnings = screen_rows(rows, files, plan, options);
+}
+
+void OpenTable::leave_out_bad_rows(const TableOptions& options) {
+  if (options.on_bad_row != OnBadRow::kSkip) return;
+  for (std::string& each : screen_values(rows, files, plan)) warnings.push_back(std::move(each));
 }
 
 TableDataset::TableDataset(const TableOptions& options, const SampleSpec& sample,

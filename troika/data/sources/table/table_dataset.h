@@ -27,6 +27,7 @@ struct OpenTable {
   std::unique_ptr<DecodeWorkers> workers = std::make_unique<DecodeWorkers>(0);
 
   std::vector<std::string> target_names;
+  std::vector<ValueScale> target_scales;
 
   // Finds the files and learns what `lesson` says. Throws DataError.
   OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson);
@@ -35,6 +36,7 @@ struct OpenTable {
 
  private:
   void choose_rows(const TableOptions& options);
+  void leave_out_bad_rows(const TableOptions& options);
 };
 
 class TableDataset final : public Dataset {
@@ -54,6 +56,9 @@ class TableDataset final : public Dataset {
   [[nodiscard]] std::string description() const override { return table_.plan.describe(); }
   [[nodiscard]] std::vector<std::string> target_names() const override {
     return table_.target_names;
+  }
+  [[nodiscard]] std::vector<ValueScale> target_scales() const override {
+    return table_.target_scales;
   }
   [[nodiscard]] std::vector<std::string> notes() const override;
 
