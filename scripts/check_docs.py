@@ -21,7 +21,7 @@ CODE = re.compile(r"``.*?``|`[^`]*`")
 OPENING = re.compile(r"^\s*([-*]|\d+\.)\s+|^\s*>\s?")
 SENTENCE = re.compile(r"[.!?][\"')*]*\s+(?=[\W\d]*[A-Z`]|x-code)")
 # Tests are the affair of those who change the code: CONTRIBUTING.md names them.
-TEST = re.compile(r"\bctest\b|--gtest_filter|\b(command|test)_[a-z_]+\b|\w_test\b|\btests/[\w/]+\.(cc|py)\b|`-R ")
+TEST = re.compile(r"\bctest\b|--gtest_filter|\b(command|test)_(?!(?:files|fraction)\b)[a-z_]+\b|\w_test\b|\btests/[\w/]+\.(cc|py)\b|`-R ")
 PRIVATE = re.compile(r"\b(whoever|nobody|somebody|everybody|one's own|of which|as ever|in turn)\b", re.IGNORECASE)
 
 

@@ -68,7 +68,7 @@ class TablePredict(CommandTest):
 
     def trained(self, *sets, columns=None):
         self.write(columns or example(300, 1), "train.parquet")
-        self.succeeds(self.train(*sets, ranks=2))
+        self.succeeds(self.train(*sets, ranks=2, flags=["--overwrite"]))
         self.columns = {each["name"]: each for each in json.loads((self.run_folder / "data.json").read_text())["columns"]}
         self.model = load_file(self.run_folder / "model.safetensors")
 
@@ -86,6 +86,11 @@ class TablePredict(CommandTest):
     def predicted(self, *flags, name="out.parquet"):
         done = self.succeeds(self.troika("predict", self.run_folder, "--out", name, *flags))
         return done, pq.read_table(self.folder / name).to_pydict() if name.endswith("parquet") else None
+
+    def declined(self, done, status, *parts):
+        self.assertEqual(done.status, status, str(done))
+        for part in parts:
+            self.assertIn(part, done.err)
 
 
 class OtherTables(TablePredict):
@@ -192,6 +197,67 @@ class OtherTables(TablePredict):
         done = self.troika("predict", self.run_folder, "--data", "new.parquet", "--out", "out.csv")
         self.assertEqual(done.status, USAGE, str(done))
         self.assertIn("data.kind = 'random' takes no other files", done.err)
+
+
+class Sides(TablePredict):
+    def rows(self, side):
+        return self.predicted("--side", side)[1]["row"]
+
+    def test_a_column_names_the_test_side(self):
+        words = ("train", "Train", "VAL", "Test", "train", "validation", "TEST", "other")
+        columns = {**example(240, 1), "side": [words[i % 8] for i in range(240)]}
+        self.trained("data.split_column=side", "data.filter=[]", columns=columns)
+        for side, numbers in (("train", (0, 1, 4)), ("held_out", (2, 5)), ("test", (3, 6))):
+            self.assertEqual(self.rows(side), [i for i in range(240) if i % 8 in numbers])
+        found = json.loads(self.succeeds(self.troika("evaluate", self.run_folder, "--side", "test", "--json")).out)
+        labels = np.array([("no", "yes, please").index(each) for each in columns["y"]])[self.rows("test")]
+        expected = self.expected({name: np.array(columns[name])[self.rows("test")] for name in ("a", "b", "land")})
+        self.assertEqual(found["samples"], 60)
+        self.assertAlmostEqual(found["loss"], -np.log(expected[np.arange(60), labels]).mean(), delta=1e-6)
+
+    def test_a_fraction_is_the_test_side(self):
+        columns = example(300, 1)
+        self.trained("data.filter=[]", columns=columns)
+        before = self.rows("held_out")
+        self.declined(self.troika("evaluate", self.run_folder, "--side", "test"), DATA, "there are no samples on the test side",
+                   "data.split_column, test_files or test_fraction")
+        self.trained("data.filter=[]", "data.test_fraction=0.3", columns=columns)
+        sides = [self.rows(side) for side in ("train", "held_out", "test")]
+        self.assertEqual(sides[1], before)  # whatever the test side takes
+        self.assertEqual(sorted(sum(sides, [])), list(range(300)))
+        self.assertTrue(60 < len(sides[2]) < 120, len(sides[2]))
+        self.trained("data.filter=[]", "data.test_fraction=0.3", "data.held_out_fraction=0", "train.evaluate_every_steps=0", "train.metrics=[]",
+                     columns=columns)
+        train, test = self.rows("train"), self.rows("test")
+        self.assertEqual(sorted(train + test), list(range(300)))
+        self.declined(self.troika("evaluate", self.run_folder, "--side", "held_out"), DATA, "no samples on the held-out side")
+
+    def test_files_are_the_test_side(self):
+        self.write(example(50, 4), "z-test.parquet")
+        self.write(example(40, 3), "m-held.parquet")
+        for sets, held_out in ((("data.held_out_files=['m-held.parquet']",), list(range(300, 340))), ((), None)):
+            self.trained("data.filter=[]", "data.test_files=['z-test.parquet']", *sets)
+            first = 340 if sets else 300
+            self.assertEqual(self.rows("test"), list(range(first, first + 50)))
+            if held_out:
+                self.assertEqual(self.rows("held_out"), held_out)
+            self.assertLess(max(self.rows("train")), 300)
+        refused = self.train("data.test_files=['./train.parquet']", flags=["--overwrite"])
+        self.declined(refused, DATA, "is in data.files and in data.test_files")
+        refused = self.train("data.test_fraction=0.1", "data.split_column=side", flags=["--overwrite"])
+        self.declined(refused, USAGE, "split_column names the test side")
+
+    def test_a_filter_of_other_tables(self):
+        self.trained()
+        self.write(example(100, 4), "new.parquet")
+        _, found = self.predicted("--data", "new.parquet", "--set", "data.filter=[['day','>=',60]]")
+        self.assertEqual(found["row"], list(range(60, 100)))
+        _, found = self.predicted("--data", "new.parquet")
+        self.assertEqual(found["row"], list(range(100)))
+        flags = ("--data", "new.parquet", "--out", "out.csv")
+        self.declined(self.troika("predict", self.run_folder, *flags, "--set", "data.split_column=day"), USAGE,
+                   "--set data.split_column chooses a side, and --data means all rows", "data.filter")
+        self.declined(self.troika("predict", self.run_folder, *flags, "--side", "test"), USAGE, "--side test is a part of the run's data")
 
 
 class Memory(TablePredict):

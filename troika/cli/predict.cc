@@ -33,6 +33,7 @@ PredictOptions options_of(const PredictArguments& arguments) {
   options.samples.files = arguments.files;
   options.samples.side = arguments.side == "train"      ? Side::kTrain
                          : arguments.side == "held_out" ? Side::kHeldOut
+                         : arguments.side == "test"     ? Side::kTest
                                                         : Side::kAuto;
   if (arguments.samples > 0) options.samples.limit = arguments.samples;
   return options;
@@ -108,8 +109,9 @@ void add_options(CLI::App& command, PredictArguments& arguments) {
       ->allow_extra_args(false);
   command
       .add_option("--side", arguments.side,
-                  "Which samples: held_out, train, or auto: held-out ones where there are any")
-      ->check(CLI::IsMember({"auto", "train", "held_out"}))
+                  "Which samples: held_out, train, test of a table that says which these are, or "
+                  "auto: held-out ones where there are any")
+      ->check(CLI::IsMember({"auto", "train", "held_out", "test"}))
       ->capture_default_str();
   command.add_option("--samples", arguments.samples, "At most so many of them; 0: all")
       ->check(at_least(std::int64_t{0}))

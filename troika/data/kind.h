@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,10 +64,14 @@ class DataKind : public Component {
                                                                 const SampleSpec& sample,
                                                                 std::uint64_t seed,
                                                                 const TrainedData& trained) const;
-  // Returns options for all samples of other files, none of them held out. Throws UsageError where
-  // the kind reads no files of samples.
+  // Returns options for all samples of other files, none of them held out. `asked` has the keys
+  // that the user has set for them. Throws UsageError where the kind reads no files of samples, or
+  // a key does not go with them.
   [[nodiscard]] virtual Options on_files(const Options& options,
-                                         const std::vector<std::string>& files) const;
+                                         const std::vector<std::string>& files,
+                                         std::span<const std::string> asked) const;
+  // Returns options whose held-out side is the test side; nothing where a kind has none.
+  [[nodiscard]] virtual std::optional<Options> on_test_side(const Options& options) const;
 };
 
 // The section [data] of a recipe.

@@ -46,7 +46,12 @@ std::unique_ptr<Dataset> DataKind::open_for_model(const Options& options, const 
   return open(options, sample, seed);
 }
 
-Options DataKind::on_files(const Options&, const std::vector<std::string>&) const {
+std::optional<Options> DataKind::on_test_side(const Options&) const {
+  return std::nullopt;
+}
+
+Options DataKind::on_files(const Options&, const std::vector<std::string>&,
+                           std::span<const std::string>) const {
   throw UsageError("data.kind = " + quote(name()) + " takes no other files",
                    "--data is for text, tables and images; --set changes other keys of [data]");
 }

@@ -48,6 +48,10 @@ class Samples {
       throw UsageError("data.kind = \"" + std::string(recipe.data.name()) + "\" never ends",
                        "say how many samples: --samples 1000");
     }
+    if (count_ == 0 && side == Side::kTest) {
+      throw DataError("there are no samples on the test side",
+                      "data.split_column, test_files or test_fraction say which they are");
+    }
     if (count_ == 0) {
       throw DataError("there are no samples on the " +
                           std::string(split_ == Split::kTrain ? "train" : "held-out") + " side",
@@ -87,10 +91,15 @@ class Samples {
   std::int64_t count_ = 0;
 };
 
+// The key of "data.filter = [...]".
+std::string key_of(const std::string& change) {
+  return change.substr(0, change.find_first_of("= "));
+}
+
 // Throws UsageError naming a key that makes no difference here.
 void check_overrides(const std::vector<std::string>& overrides) {
   for (const std::string& each : overrides) {
-    const std::string key = each.substr(0, each.find_first_of("= "));
+    const std::string key = key_of(each);
     if (key == "data" || key.starts_with("data.") || key == kPrecisionKey) continue;
     throw UsageError("--set " + key + ": the model is trained, and takes keys of [data] and " +
                          std::string(kPrecisionKey) + " alone",
@@ -109,15 +118,32 @@ TrainedModel model_for(const PredictOptions& options) {
   return load_model(options.run, options.device, options.which, precision);
 }
 
+void take_test_side(Recipe& recipe, const PredictOptions& options) {
+  if (!options.samples.files.empty()) {
+    throw UsageError("--side test is a part of the run's data, and --data means all of other files",
+                     "leave one of them out");
+  }
+  const DataKind& kind = recipe.data.kind();
+  const std::optional<Options> test = kind.on_test_side(recipe.data.options());
+  if (!test) {
+    throw UsageError("data.kind = " + quote(kind.name()) + " has no test side",
+                     "tables have one; --data names other data");
+  }
+  recipe.data.options() = *test;
+}
+
 // The data of the run's recipe, changed as the user has asked.
 Recipe recipe_for(const PredictOptions& options, const TrainedModel& model) {
   Recipe recipe = model.recipe();
   recipe.data = recipe_of_run(options.run, options.samples.overrides).data;
+  const DataKind& kind = recipe.data.kind();
+  if (options.samples.side == Side::kTest) take_test_side(recipe, options);
   if (!options.samples.files.empty()) {
-    recipe.data.options() =
-        recipe.data.kind().on_files(recipe.data.options(), options.samples.files);
+    std::vector<std::string> asked;
+    for (const std::string& each : options.samples.overrides) asked.push_back(key_of(each));
+    recipe.data.options() = kind.on_files(recipe.data.options(), options.samples.files, asked);
   }
-  recipe.data.kind().check_ready(recipe.data.options(), Origins());
+  kind.check_ready(recipe.data.options(), Origins());
   return recipe;
 }
 

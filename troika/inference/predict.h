@@ -13,7 +13,7 @@
 
 namespace troika {
 
-enum class Side { kAuto, kTrain, kHeldOut };  // kAuto: held-out samples where there are any
+enum class Side { kAuto, kTrain, kHeldOut, kTest };  // kAuto: held-out samples where there are any
 
 // The samples of a run's data set, or of another one.
 struct SampleChoice {

@@ -291,8 +291,8 @@ std::optional<std::string> DocumentKind::tokenizer(const Options& options) const
   return options.as<DocumentOptions>().tokenizer;
 }
 
-Options DocumentKind::on_files(const Options& options,
-                               const std::vector<std::string>& files) const {
+Options DocumentKind::on_files(const Options& options, const std::vector<std::string>& files,
+                               std::span<const std::string> /*asked*/) const {
   auto documents = options.as<DocumentOptions>();
   documents.paths = files;
   documents.weights.clear();

@@ -39,8 +39,8 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
   [[nodiscard]] std::int64_t max_held_out_samples(const Options& options) const override;
   [[nodiscard]] bool gives(const Options& options, const TensorSpec& optional) const override;
   [[nodiscard]] std::optional<std::string> tokenizer(const Options& options) const override;
-  [[nodiscard]] Options on_files(const Options& options,
-                                 const std::vector<std::string>& files) const override;
+  [[nodiscard]] Options on_files(const Options& options, const std::vector<std::string>& files,
+                                 std::span<const std::string> asked) const override;
   [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
                                               std::uint64_t seed) const override;
 

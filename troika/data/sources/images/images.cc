@@ -97,8 +97,8 @@ class ImagesKind final : public Declared<DataKind, FolderOptions> {
                                           predicts ? ImageUse::kPredict : ImageUse::kLearn);
   }
 
-  [[nodiscard]] Options on_files(const Options& options,
-                                 const std::vector<std::string>& files) const override {
+  [[nodiscard]] Options on_files(const Options& options, const std::vector<std::string>& files,
+                                 std::span<const std::string> /*asked*/) const override {
     if (files.size() != 1) {
       throw UsageError("--data names " + std::to_string(files.size()) +
                            " folders, and kind = \"images\" reads one",

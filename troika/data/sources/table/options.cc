@@ -65,9 +65,11 @@ std::vector<Key> table_keys() {
   return {
       K::texts<&O::files>("files", "Parquet, CSV (also gzip, zstd) and Arrow IPC: paths, folders and globs, `**` descends; relative to the current folder"),
       K::texts<&O::held_out_files>("held_out_files", "files of the held-out side; []: it is a part of `files`"),
+      K::texts<&O::test_files>("test_files", "files that no run trains or evaluates on; `--side test` of `troika evaluate` and `predict` takes them"),
       K::named_tables<&O::columns>("columns", column_keys, "NAME = { as = \"number\" }: columns of the files, or globs"),
       K::number<&O::held_out_fraction>("held_out_fraction", ranges::kBelowOne, "rows kept for evaluation, chosen by hash, where nothing else chooses them"),
-      K::text<&O::split_column>("split_column", "a column that says the side of a row: \"train\" or 0 and false, \"validation\", \"test\" or 1 and true; other words leave it out"),
+      K::number<&O::test_fraction>("test_fraction", ranges::kBelowOne, "rows kept for `--side test`, chosen by hash"),
+      K::text<&O::split_column>("split_column", "a column that says the side of a row: \"train\" or 0 and false, \"validation\", \"test\" or 1 and true, in capitals or not; other words leave it out"),
       K::conditions<&O::filter>("filter", "rows that are used: all of [COLUMN, RELATION, VALUE], with =, !=, <, <=, >, >=, in, not in"),
       K::choice<&O::on_bad_row>("on_bad_row", "where a row has a value that cannot be used"),
       K::text<&O::delimiter>("delimiter", "what separates the values of text, one character; auto: a tab in *.tsv, else a comma"),

@@ -63,14 +63,17 @@ std::span<const std::string_view> names_of<OnBadRow>();
 struct TableOptions {
   std::vector<std::string> files;
   std::vector<std::string> held_out_files;
+  std::vector<std::string> test_files;
   std::vector<ColumnOptions> columns;
   std::vector<Condition> filter;
   double held_out_fraction = 0.1;
+  double test_fraction = 0;
   std::string split_column = kNoColumn;
   OnBadRow on_bad_row = OnBadRow::kStop;
   std::string delimiter = kAutoDelimiter;
   bool balance_classes = false;
   std::int64_t cache_mb = 128;
+  bool evaluates_test = false;  // no key: the test side stands for the held-out one
 
   bool operator==(const TableOptions&) const = default;
 };

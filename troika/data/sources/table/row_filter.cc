@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <compare>
 
 namespace troika {
@@ -101,7 +102,8 @@ RowSide named_side(const Cell& cell) {
     return cell.number() == 1 ? RowSide::kHeldOut : RowSide::kNone;
   }
   std::string room;
-  const std::string_view word = cell.word(room);
+  std::string word(cell.word(room));
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
   if (word == "train" || word == "training" || word == "0" || word == "false")
     return RowSide::kTrain;
   for (const std::string_view held_out : {"validation", "valid", "val", "held_out", "1", "true"}) {

@@ -22,8 +22,8 @@ void check_condition(const Condition& condition, const TableColumn& column);
 // Throws DataError where values of this column cannot name a side.
 void check_split_column(const TableColumn& column);
 
-// Returns the side that the value of a split column names: "train", "validation" and "test", or 0
-// and 1. Anything else names none.
+// Returns the side that the value of a split column names: "train", "validation" and "test" in
+// capitals or not, or 0 and 1. Anything else names none.
 [[nodiscard]] RowSide named_side(const Cell& cell);
 
 }  // namespace troika

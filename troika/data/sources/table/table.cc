@@ -1,3 +1,4 @@
+#include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/data/sources/table/column_plan.h>
 #include <troika/data/sources/table/options.h>
@@ -27,6 +28,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
                    "delimiter: " + quote(delimiter) + " is not one character of ASCII",
                    "as in delimiter = \";\", or \"\\t\" for a tab");
     }
+    check_sides(options.as<TableOptions>(), origins);
     for (const Condition& condition : options.as<TableOptions>().filter) {
       const std::string refusal = troika::refusal_of(condition);
       if (!refusal.empty()) origins.fail({"data.filter"}, refusal);
@@ -105,16 +107,32 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     return std::make_unique<TableDataset>(options.as<TableOptions>(), sample, seed, &trained);
   }
 
-  // What chose the rows of training is not asked of others.
-  [[nodiscard]] Options on_files(const Options& options,
-                                 const std::vector<std::string>& files) const override {
+  // What chose the rows of training is not asked of others, but for a filter that is asked for.
+  [[nodiscard]] Options on_files(const Options& options, const std::vector<std::string>& files,
+                                 std::span<const std::string> asked) const override {
+    for (const std::string& key : asked) {
+      if (key != "data.split_column" && key != "data.held_out_files" && key != "data.test_files" &&
+          key != "data.held_out_fraction" && key != "data.test_fraction") {
+        continue;
+      }
+      throw UsageError("--set " + key + " chooses a side, and --data means all rows of its files",
+                       "--set data.filter=... chooses rows of them");
+    }
     auto table = options.as<TableOptions>();
     table.files = files;
     table.held_out_files.clear();
-    table.filter.clear();
+    table.test_files.clear();
+    table.test_fraction = 0;
+    if (std::ranges::count(asked, "data.filter") == 0) table.filter.clear();
     table.held_out_fraction = 0;
     table.split_column = kNoColumn;
     table.balance_classes = false;
+    return Options(table);
+  }
+
+  [[nodiscard]] std::optional<Options> on_test_side(const Options& options) const override {
+    auto table = options.as<TableOptions>();
+    table.evaluates_test = true;
     return Options(table);
   }
 
@@ -156,6 +174,19 @@ class TableKind final : public Declared<DataKind, TableOptions> {
       return "encode = \"hash\" needs a size: the number of its buckets";
     }
     return "";
+  }
+
+  static void check_sides(const TableOptions& table, const Origins& origins) {
+    if (table.held_out_fraction + table.test_fraction >= 1) {
+      origins.fail({"data.test_fraction"},
+                   "held_out_fraction and test_fraction leave no row to train on",
+                   "together they are less than 1");
+    }
+    const bool has_test = table.test_fraction > 0 || !table.test_files.empty();
+    if (!has_test || table.split_column == kNoColumn) return;
+    origins.fail({"data.split_column"},
+                 "split_column names the test side, and so do test_files and test_fraction",
+                 "leave one of them out");
   }
 
   static void check_weights(const TableOptions& table, const SampleSpec& sample,

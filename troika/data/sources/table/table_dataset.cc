@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <set>
+#include <map>
 
 namespace troika {
 namespace {
@@ -33,20 +33,30 @@ std::string identity_of(const FoundFile& file) {
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
 }
 
-// The files of the held-out side come after the others.
+// The files of the held-out side come after those to train on, and those of the test side last.
 std::vector<FoundFile> all_files(const TableOptions& options) {
-  std::vector<FoundFile> all = find_table_files(options.files);
-  if (options.held_out_files.empty()) return all;
-  std::set<std::string> known;
-  for (const FoundFile& file : all) known.insert(identity_of(file));
-  for (FoundFile& file : find_table_files(options.held_out_files)) {
-    if (!known.insert(identity_of(file)).second) {
-      throw DataError(shown_path(file.path) + " is in data.files and in data.held_out_files",
-                      "a file belongs to one side");
+  const std::array<std::pair<std::string, const std::vector<std::string>*>, 3> sides = {
+      {{"data.files", &options.files},
+       {"data.held_out_files", &options.held_out_files},
+       {"data.test_files", &options.test_files}}};
+  std::vector<FoundFile> all;
+  std::map<std::string, std::string> key_of;  // of each file by its identity
+  for (const auto& [key, patterns] : sides) {
+    if (patterns->empty()) continue;
+    for (FoundFile& file : find_table_files(*patterns)) {
+      const auto [known, is_new] = key_of.emplace(identity_of(file), key);
+      if (!is_new && known->second != key) {
+        throw DataError(shown_path(file.path) + " is in " + known->second + " and in " + key,
+                        "a file belongs to one side");
+      }
+      all.push_back(std::move(file));
     }
-    all.push_back(std::move(file));
   }
   return all;
+}
+
+std::size_t count_files(const std::vector<std::string>& patterns) {
+  return patterns.empty() ? 0 : find_table_files(patterns).size();
 }
 
 char delimiter_of(const TableOptions& options) {
@@ -126,7 +136,7 @@ class Gather {
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson)
     : files(all_files(options), delimiter_of(options)),
-      rows(files.groups(), drawn_fraction(options)),
+      rows(files.groups(), drawn_fraction(options), options.test_fraction),
       plan(plan_columns(files, options, sample)) {
   choose_rows(options);
   learn_label_numbers(plan, files, rows, options.on_bad_row);
@@ -150,7 +160,7 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
                      const TrainedData& trained)
     : files(all_files(options), delimiter_of(options)),
-      rows(files.groups(), drawn_fraction(options)),
+      rows(files.groups(), drawn_fraction(options), options.test_fraction),
       plan(read_description(trained.description, sample)),
       target_names(plan.target_names()),
       target_scales(plan.target_scales()) {
@@ -165,14 +175,22 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
 }
 
 void OpenTable::choose_rows(const TableOptions& options) {
-  if (!options.held_out_files.empty()) {
-    const std::size_t first = find_table_files(options.files).size();
+  if (!options.held_out_files.empty() || !options.test_files.empty()) {
+    const std::size_t held_out = count_files(options.files);
+    const std::size_t test = held_out + count_files(options.held_out_files);
     for (std::size_t group = 0; group < files.groups().size(); ++group) {
-      if (files.groups()[group].file >= first) rows.mark_group(group, RowSide::kHeldOut);
+      const std::size_t file = files.groups()[group].file;
+      if (file < held_out) continue;
+      rows.mark_group(group, file < test ? RowSide::kHeldOut : RowSide::kTest);
     }
     rows.count();
   }
   warnings = screen_rows(rows, files, plan, options);
+  if (options.evaluates_test) {
+    rows.hold_out_test();
+  } else if (options.split_column != kNoColumn) {
+    rows.hold_out_test_if_alone();
+  }
 }
 
 void OpenTable::leave_out_bad_rows(const TableOptions& options) {

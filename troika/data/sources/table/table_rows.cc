@@ -13,10 +13,13 @@ const std::uint64_t kSidesKey = stream_key(0, "data.table.sides");
 
 }  // namespace
 
-TableRows::TableRows(std::span<const RowGroup> groups, double held_out_fraction)
+TableRows::TableRows(std::span<const RowGroup> groups, double held_out_fraction,
+                     double test_fraction)
     : groups_(groups),
       holds_out_(held_out_fraction > 0),
-      limit_(static_cast<std::uint64_t>(std::ldexp(held_out_fraction, 64))),
+      has_test_(test_fraction > 0),
+      held_out_limit_(static_cast<std::uint64_t>(std::ldexp(held_out_fraction, 64))),
+      test_limit_(static_cast<std::uint64_t>(std::ldexp(held_out_fraction + test_fraction, 64))),
       marks_(groups.size()) {
   count();
 }
@@ -35,18 +38,27 @@ void TableRows::mark_group(std::size_t group, RowSide side) {
   marks_[group].assign(static_cast<std::size_t>(groups_[group].rows), side);
 }
 
-void TableRows::count() {
-  count_rows();
+void TableRows::hold_out_test_if_alone() {
+  count();
   if (total(Split::kHeldOut) > 0) return;
-  bool has_test = false;
   for (std::vector<RowSide>& marks : marks_) {
-    has_test = has_test || std::ranges::count(marks, RowSide::kTest) > 0;
     std::ranges::replace(marks, RowSide::kTest, RowSide::kHeldOut);
   }
-  if (has_test) count_rows();
+  count();
 }
 
-void TableRows::count_rows() {
+void TableRows::hold_out_test() {
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    for (std::int64_t row = 0; row < groups_[group].rows; ++row) {
+      const RowSide side = side_of(group, row);
+      if (side == RowSide::kHeldOut) mark(group, row, RowSide::kNone);
+      if (side == RowSide::kTest) mark(group, row, RowSide::kHeldOut);
+    }
+  }
+  count();
+}
+
+void TableRows::count() {
   train_.assign(groups_.size(), 0);
   held_out_.assign(groups_.size(), 0);
   for (std::size_t group = 0; group < groups_.size(); ++group) {
@@ -79,8 +91,10 @@ RowSide TableRows::side_of(std::size_t group, std::int64_t row) const {
 }
 
 RowSide TableRows::drawn_side(std::int64_t row) const {
-  const bool out = holds_out_ && mix_bits(kSidesKey ^ static_cast<std::uint64_t>(row)) < limit_;
-  return out ? RowSide::kHeldOut : RowSide::kTrain;
+  if (!holds_out_ && !has_test_) return RowSide::kTrain;
+  const std::uint64_t drawn = mix_bits(kSidesKey ^ static_cast<std::uint64_t>(row));
+  if (holds_out_ && drawn < held_out_limit_) return RowSide::kHeldOut;
+  return has_test_ && drawn < test_limit_ ? RowSide::kTest : RowSide::kTrain;
 }
 
 }  // namespace troika

@@ -12,19 +12,23 @@
 
 namespace troika {
 
-// Where a row belongs. kTest is for rows that belong to neither side unless nothing is held out.
+// Where a row belongs. kTest is for rows that belong to neither side of a run.
 enum class RowSide : std::uint8_t { kTrain, kHeldOut, kTest, kNone };
 
 // Const access is thread safe.
 class TableRows {
  public:
-  TableRows(std::span<const RowGroup> groups, double held_out_fraction);
+  TableRows(std::span<const RowGroup> groups, double held_out_fraction, double test_fraction = 0);
 
   // Change the side of one row, or of all rows of a group. Takes a byte a row of that group.
   void mark(std::size_t group, std::int64_t row, RowSide side);
   void mark_group(std::size_t group, RowSide side);
-  // Holds rows of kTest out if no other row is. Counts the rows of each side; call after marks.
+  // Counts the rows of each side; call after marks.
   void count();
+  // Holds rows that are marked as kTest out if no other row is, and counts.
+  void hold_out_test_if_alone();
+  // Holds the rows of kTest out in place of the others, which are left out, and counts.
+  void hold_out_test();
 
   [[nodiscard]] RowSide side_of(std::size_t group, std::int64_t row) const;
   // Returns the number of rows of a side in each group.
@@ -37,12 +41,11 @@ class TableRows {
 
  private:
   [[nodiscard]] RowSide drawn_side(std::int64_t row) const;
-  void count_rows();
 
   std::span<const RowGroup> groups_;
-  bool holds_out_;
-  std::uint64_t limit_;
-  std::vector<std::vector<RowSide>> marks_;  // by group; empty: as drawn
+  bool holds_out_, has_test_;
+  std::uint64_t held_out_limit_, test_limit_;  // of a row's hash; the first lies below the second
+  std::vector<std::vector<RowSide>> marks_;    // by group; empty: as drawn
   std::vector<std::int64_t> train_, held_out_;
 };
 
