@@ -199,6 +199,72 @@ class OtherTables(TablePredict):
         self.assertIn("data.kind = 'random' takes no other files", done.err)
 
 
+class Kept(TablePredict):
+    def table(self, rows=300):
+        table = example(rows, 1)
+        table["id"] = [None if i % 7 == 0 else f"row, {i}" for i in range(rows)]
+        table["n"] = pa.array([None if i % 5 == 0 else i * 10**15 for i in range(rows)])
+        table["x"] = pa.array([None if i % 11 == 0 else i / 3 for i in range(rows)])
+        table["flag"] = [i % 2 == 0 for i in range(rows)]
+        return table
+
+    def test_columns_stand_beside_predictions(self):
+        table = self.table()
+        self.trained(columns=table)
+        _, found = self.predicted("--side", "train", "--keep", "id,n", "--keep", "x,flag")
+        self.assertEqual(list(found)[:6], ["row", "id", "n", "x", "flag", "class"])
+        expected = {name: pa.array(table[name]).to_pylist() for name in ("id", "n", "x", "flag")}
+        expected["flag"] = [str(value).lower() for value in expected["flag"]]
+        for name, values in expected.items():
+            self.assertEqual(found[name], [values[row] for row in found["row"]], name)
+        self.predicted("--side", "train", "--keep", "id,n,x,flag", name="out.csv")
+        rows = list(csv.DictReader((self.folder / "out.csv").open()))
+        self.assertEqual([row["class"] for row in rows], found["class"])
+        for name, values in expected.items():
+            kept = [None if row[name] == "" else type(values[1])(row[name]) for row in rows]
+            self.assertEqual(kept, [values[row] for row in found["row"]], name)
+
+    def test_of_several_files_with_rows_left_out(self):
+        self.trained()
+        for part in range(3):
+            table = self.table(150)
+            table["id"] = [f"{part}-{i}" for i in range(150)]
+            table["b"] = [None if i % 4 == 0 else value for i, value in enumerate(table["b"])]
+            self.write(table, f"new-{part}.parquet")
+        _, found = self.predicted("--data", "new-*.parquet", "--set", "data.on_bad_row=skip", "--keep", "id")
+        self.assertEqual(found["id"], [f"{part}-{i}" for part in range(3) for i in range(150) if i % 4 != 0])
+
+    def test_what_cannot_be_kept(self):
+        self.trained(columns={**self.table(), "class": np.zeros(300), "list": [[1.0]] * 300})
+        for keep, out, *parts in (("di", "out.csv", DATA, "there is no column 'di'", "did you mean 'id'?"),
+                                  ("list", "out.csv", DATA, "the column 'list' is list<", "--keep takes numbers, words and truth values"),
+                                  ("class", "out.csv", USAGE, "two columns of the predictions would be called 'class'"),
+                                  ("id,id", "out.csv", USAGE, "two columns of the predictions would be called 'id'"),
+                                  ("id", "out.safetensors", USAGE, "--keep: a file of safetensors has numbers alone")):
+            self.declined(self.troika("predict", self.run_folder, "--out", out, "--keep", keep), *parts)
+            self.assertFalse((self.folder / out).exists())
+
+    def test_the_likeliest_classes(self):
+        columns = example(300, 1)
+        self.trained('data.columns={land={as="label"},a={as="number"},b={as="number"}}', columns=columns)
+        _, all_of_them = self.predicted()
+        for ending in ("parquet", "csv"):
+            self.predicted("--top", 2, name=f"top.{ending}")
+        found = pq.read_table(self.folder / "top.parquet").to_pydict()
+        self.assertEqual(list(found), ["row", "class_1", "probability_1", "class_2", "probability_2"])
+        probabilities = np.column_stack([all_of_them[f"probability_{land}"] for land in LANDS])
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        for k in (0, 1):
+            self.assertEqual(found[f"class_{k + 1}"], [LANDS[each] for each in order[:, k]])
+            self.assertEqual(found[f"probability_{k + 1}"], np.take_along_axis(probabilities, order, 1)[:, k].tolist())
+        rows = list(csv.DictReader((self.folder / "top.csv").open()))
+        self.assertEqual([row["class_2"] for row in rows], found["class_2"])
+        self.predicted("--top", 9)
+        self.trained('data.columns={b={as="label"},a={as="number"}}', "model.loss=mean_square", "train.metrics=[]", columns=columns)
+        done = self.troika("predict", self.run_folder, "--out", "out.csv", "--top", 2)
+        self.declined(done, USAGE, "--top: the model does not give one class a sample")
+
+
 class Sides(TablePredict):
     def rows(self, side):
         return self.predicted("--side", side)[1]["row"]

@@ -19,8 +19,8 @@ namespace {
 
 struct PredictArguments {
   std::string run, device = "cpu", side = "auto", out;
-  std::vector<std::string> overrides, files;
-  std::int64_t samples = 0;
+  std::vector<std::string> overrides, files, keep;
+  std::int64_t samples = 0, top = 0;
   bool best = false, json = false;
 };
 
@@ -35,6 +35,8 @@ PredictOptions options_of(const PredictArguments& arguments) {
                          : arguments.side == "held_out" ? Side::kHeldOut
                          : arguments.side == "test"     ? Side::kTest
                                                         : Side::kAuto;
+  options.keep = arguments.keep;
+  options.top = arguments.top;
   if (arguments.samples > 0) options.samples.limit = arguments.samples;
   return options;
 }
@@ -131,10 +133,21 @@ void add_predict_command(CLI::App& app, Action& action) {
   command->add_option("--out", arguments->out, "File to write: .csv, .parquet or .safetensors")
       ->type_name("FILE")
       ->required();
+  command
+      ->add_option("--keep", arguments->keep,
+                   "Columns of a table that the file has beside the predictions: id,name")
+      ->type_name("COLUMNS")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      ->add_option("--top", arguments->top,
+                   "So many of the likeliest classes in place of all probabilities; 0: all")
+      ->check(at_least(std::int64_t{0}))
+      ->capture_default_str();
   command->footer(
       "Examples:\n"
       "  troika predict runs/digits --out predictions.csv\n"
-      "  troika predict runs/payments --data new.parquet --out predictions.parquet\n"
+      "  troika predict runs/payments --data new.parquet --keep id --out predictions.parquet\n"
       "  troika predict runs/pets --data photos --out predictions.csv\n"
       "  troika predict runs/digits --side train --samples 100 --out first.safetensors");
   command->callback(

@@ -1,6 +1,11 @@
+#include <troika/base/error.h>
 #include <troika/data/dataset.h>
 
 namespace troika {
+
+std::unique_ptr<KeptColumns> Dataset::keep(std::span<const std::string> /*names*/) const {
+  throw UsageError("--keep is for tables: other samples have no columns");
+}
 
 std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split, IndexRange range,
                                            std::int64_t micro_batch_size, std::int64_t step) {

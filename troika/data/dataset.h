@@ -2,6 +2,7 @@
 // order, on any rank, into microbatches.
 #pragma once
 
+#include <troika/data/kept_columns.h>
 #include <troika/data/packing.h>
 #include <troika/data/sampler.h>
 #include <troika/data/value_scale.h>
@@ -68,6 +69,10 @@ class Dataset {
   // Returns the names of samples by their ids, where they are opened to predict and have some.
   // Empty else.
   [[nodiscard]] virtual std::vector<std::string> sample_names() const { return {}; }
+  // Opens columns of the data by their names, for samples that were opened to predict. It must not
+  // outlive the data set. Throws DataError naming a column that is not there; UsageError where
+  // samples have no columns.
+  [[nodiscard]] virtual std::unique_ptr<KeptColumns> keep(std::span<const std::string> names) const;
   // Returns what was noticed while samples were made, for the user, one line each.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
   // Returns warnings for the user, one line each, such as an empty held-out side.

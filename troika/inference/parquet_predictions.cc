@@ -16,8 +16,9 @@ using arrow_plugin::ValueType;
 // Some rows of predictions as the plug-in takes them, and what these point to.
 class ParquetRows {
  public:
-  ParquetRows(std::span<const PredictedColumn> columns, std::span<const at::Tensor> rows) {
-    texts_.reserve(columns.size());
+  ParquetRows(std::span<const PredictedColumn> columns, std::span<const at::Tensor> rows,
+              std::span<const KeptColumn> kept, std::span<const KeptValues> values) {
+    texts_.reserve(columns.size() + kept.size());
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (columns[i].type != at::kLong) {
         add_numbers(rows[i]);
@@ -26,6 +27,7 @@ class ParquetRows {
       } else {
         add_words(rows[i], columns[i].words);
       }
+      for (std::size_t k = 0; i == 0 && k < kept.size(); ++k) add_kept(kept[k].type, values[k]);
     }
   }
 
@@ -77,6 +79,23 @@ class ParquetRows {
     values.offsets = room.offsets;
   }
 
+  void add_kept(KeptType type, const KeptValues& kept) {
+    const auto rows = std::ssize(kept.there);
+    if (type == KeptType::kInteger) add(ValueType::kInteger, rows).integers = kept.integers;
+    if (type == KeptType::kNumber) add(ValueType::kNumber, rows).numbers = kept.numbers;
+    if (type == KeptType::kText) {
+      Text& room = texts_.emplace_back();
+      for (const std::string& each : kept.texts) {
+        room.text += each;
+        room.offsets.push_back(std::ssize(room.text));
+      }
+      arrow_plugin::Values& values = add(ValueType::kText, rows);
+      values.text = room.text;
+      values.offsets = room.offsets;
+    }
+    values_.back().there = kept.there;
+  }
+
   std::vector<arrow_plugin::Values> values_;
   std::vector<at::Tensor> kept_;
   std::vector<Text> texts_;
@@ -84,22 +103,28 @@ class ParquetRows {
 
 class ParquetPredictions final : public PredictionWriter {
  public:
-  ParquetPredictions(std::filesystem::path path, std::vector<PredictedColumn> columns)
-      : columns_(std::move(columns)), path_(std::move(path)), file_(path_) {
+  ParquetPredictions(std::filesystem::path path, std::vector<PredictedColumn> columns,
+                     std::span<const KeptColumn> kept)
+      : columns_(std::move(columns)),
+        kept_(kept.begin(), kept.end()),
+        path_(std::move(path)),
+        file_(path_) {
     std::vector<arrow_plugin::Column> fields;
     for (const PredictedColumn& each : columns_) {
       const ValueType type = each.type != at::kLong ? ValueType::kNumber
                              : each.words.empty()   ? ValueType::kInteger
                                                     : ValueType::kText;
       for (const std::string& title : each.titles) fields.push_back({title, type, {}, 1});
+      if (&each != columns_.data()) continue;
+      for (const KeptColumn& own : kept_) fields.push_back({own.name, type_of(own), {}, 1, true});
     }
     const auto take = [this](std::span<const std::byte> bytes) { return pass_on(bytes); };
     writer_ = arrow_library().create(fields, take, keep_line(reason_));
     if (!writer_) fail();
   }
 
-  void write(std::span<const at::Tensor> columns) override {
-    const ParquetRows rows(columns_, columns);
+  void write(std::span<const at::Tensor> columns, std::span<const KeptValues> kept) override {
+    const ParquetRows rows(columns_, columns, kept_, kept);
     if (!writer_->write(rows.values(), keep_line(reason_))) fail();
   }
 
@@ -109,6 +134,11 @@ class ParquetPredictions final : public PredictionWriter {
   }
 
  private:
+  static ValueType type_of(const KeptColumn& column) {
+    if (column.type == KeptType::kText) return ValueType::kText;
+    return column.type == KeptType::kInteger ? ValueType::kInteger : ValueType::kNumber;
+  }
+
   // No exception may pass through Arrow.
   bool pass_on(std::span<const std::byte> bytes) {
     try {
@@ -126,6 +156,7 @@ class ParquetPredictions final : public PredictionWriter {
   }
 
   std::vector<PredictedColumn> columns_;
+  std::vector<KeptColumn> kept_;
   std::filesystem::path path_;
   AtomicFile file_;
   std::exception_ptr failure_;
@@ -136,8 +167,9 @@ class ParquetPredictions final : public PredictionWriter {
 }  // namespace
 
 std::unique_ptr<PredictionWriter> create_parquet_predictions(const std::filesystem::path& path,
-                                                             std::vector<PredictedColumn> columns) {
-  return std::make_unique<ParquetPredictions>(path, std::move(columns));
+                                                             std::vector<PredictedColumn> columns,
+                                                             std::span<const KeptColumn> kept) {
+  return std::make_unique<ParquetPredictions>(path, std::move(columns), kept);
 }
 
 }  // namespace troika

@@ -161,6 +161,18 @@ struct Predictions {
     columns.push_back(std::move(column));
     rows.push_back(std::move(values));
   }
+  // Throws UsageError where a column of the data would be called as one of these, or is there
+  // twice.
+  void check_kept(std::span<const KeptColumn> kept) const {
+    for (const KeptColumn& each : kept) {
+      const bool taken = std::ranges::any_of(columns, [&](const PredictedColumn& column) {
+        return std::ranges::count(column.titles, each.name) > 0;
+      });
+      if (!taken && std::ranges::count(kept, each.name, &KeptColumn::name) == 1) continue;
+      throw UsageError("two columns of the predictions would be called " + quote(each.name),
+                       "leave it out of --keep, or rename the column of the table");
+    }
+  }
 };
 
 // "probability_red", or the number of the output where the data have no name for it.
@@ -191,6 +203,20 @@ void add_outputs(Predictions& to, const at::Tensor& outputs, TargetMeaning meani
       return add("probability", outputs.sigmoid());
     case TargetMeaning::kValues:
       return add("value", outputs.is_floating_point() ? outputs : outputs.to(at::kDouble));
+  }
+}
+
+// Adds the `top` likeliest classes, the first of equal ones first, and their probabilities.
+void add_top(Predictions& to, const at::Tensor& outputs, std::int64_t top,
+             const std::vector<std::string>& names) {
+  const auto [sorted, classes] = outputs.softmax(1).sort(/*stable=*/true, 1, /*descending=*/true);
+  for (std::int64_t k = 0; k < std::min(top, outputs.size(1)); ++k) {
+    const std::string place = "_" + std::to_string(k + 1);
+    PredictedColumn column{.name = "class" + place, .titles = {"class" + place}};
+    if (outputs.size(1) == std::ssize(names)) column.words = names;
+    to.add(std::move(column), classes.select(1, k).contiguous());
+    to.add({.name = "probability" + place, .titles = {"probability" + place}},
+           sorted.narrow(1, k, 1).contiguous());
   }
 }
 
@@ -231,8 +257,18 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   const std::vector<TensorSpec>& outputs = traits.output_tensors;
   const TensorSpec& target = traits.sample.target();
   const std::vector<std::string> names = samples.data().target_names();
+  const bool has_classes =
+      loss.target_meaning() == TargetMeaning::kClass && target.shape.empty() && !loss.is_of_model();
+  if (options.top > 0 && !has_classes) {
+    throw UsageError("--top: the model does not give one class a sample",
+                     "loss = \"cross_entropy\" has classes");
+  }
   const std::vector<ValueScale> scales = samples.data().target_scales();
   const std::string id = name_of_ids(samples.data());
+  const std::unique_ptr<KeptColumns> kept =
+      options.keep.empty() ? nullptr : samples.data().keep(options.keep);
+  const std::span<const KeptColumn> kept_columns =
+      kept ? kept->columns() : std::span<const KeptColumn>();
   std::unique_ptr<PredictionWriter> writer;
   samples.for_each([&](const Microbatch& each) {
     Predictions predictions;
@@ -247,11 +283,19 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
         add_classes(predictions, values, target);
       } else {
         const at::Tensor numbers = values.reshape({values.size(0), -1});
+        if (options.top > 0) {
+          add_top(predictions, numbers, options.top, names);
+          continue;
+        }
         add_outputs(predictions, in_own_unit(numbers, scales), loss.target_meaning(), names);
       }
     }
-    if (!writer) writer = create_predictions(path, predictions.columns, samples.count());
-    writer->write(predictions.rows);
+    if (!writer) {
+      predictions.check_kept(kept_columns);
+      writer = create_predictions(path, predictions.columns, samples.count(), kept_columns);
+    }
+    writer->write(predictions.rows,
+                  kept ? kept->values(each.sample_ids) : std::vector<KeptValues>());
   });
   writer->commit();
   return {samples.count(), samples.messages()};

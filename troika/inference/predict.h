@@ -32,6 +32,11 @@ struct PredictOptions {
   SampleChoice samples;
   std::string device = "cpu";
   SavedModel which = SavedModel::kLast;
+  // Names columns of the data that predict() writes beside what it predicts.
+  std::vector<std::string> keep;
+  // Says how many of the likeliest classes predict() writes, in place of the probabilities of all;
+  // 0: those of all.
+  std::int64_t top = 0;
   // Gets the number of samples that are done, and that of all.
   std::function<void(std::int64_t done, std::int64_t all)> on_progress;
 };

@@ -37,18 +37,21 @@ at::Tensor doubles_of(const at::Tensor& column) {
 
 class CsvWriter final : public PredictionWriter {
  public:
-  CsvWriter(const std::filesystem::path& path, std::vector<PredictedColumn> columns)
-      : columns_(std::move(columns)), file_(path) {
+  CsvWriter(const std::filesystem::path& path, std::vector<PredictedColumn> columns,
+            std::span<const KeptColumn> kept)
+      : columns_(std::move(columns)), kept_(kept.begin(), kept.end()), file_(path) {
     std::string header;
     for (const PredictedColumn& column : columns_) {
       for (const std::string& title : column.titles) {
         header += (header.empty() ? "" : ",") + field_of(title);
       }
+      if (&column != columns_.data()) continue;
+      for (const KeptColumn& each : kept_) header += "," + field_of(each.name);
     }
     file_.write(header + "\n");
   }
 
-  void write(std::span<const at::Tensor> columns) override {
+  void write(std::span<const at::Tensor> columns, std::span<const KeptValues> kept) override {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& column : columns) flat.push_back(doubles_of(column));
     std::string text;
@@ -59,6 +62,9 @@ class CsvWriter final : public PredictionWriter {
         for (std::int64_t k = 0; k < width; ++k) {
           text +=
               (i + static_cast<std::size_t>(k) == 0 ? "" : ",") + text_of(columns_[i], values[k]);
+        }
+        for (std::size_t k = 0; i == 0 && k < kept.size(); ++k) {
+          text += "," + text_of(kept_[k], kept[k], static_cast<std::size_t>(row));
         }
       }
       text += '\n';
@@ -76,7 +82,16 @@ class CsvWriter final : public PredictionWriter {
     return field_of(column.words.at(static_cast<std::size_t>(whole)));
   }
 
+  // Nothing where there is no value.
+  static std::string text_of(const KeptColumn& column, const KeptValues& values, std::size_t row) {
+    if (values.there[row] == 0) return "";
+    if (column.type == KeptType::kText) return field_of(values.texts[row]);
+    return column.type == KeptType::kInteger ? std::to_string(values.integers[row])
+                                             : number_text(values.numbers[row]);
+  }
+
   std::vector<PredictedColumn> columns_;
+  std::vector<KeptColumn> kept_;
   AtomicFile file_;
 };
 
@@ -89,7 +104,7 @@ class SafetensorsPredictions final : public PredictionWriter {
     written_.resize(names_.size());
   }
 
-  void write(std::span<const at::Tensor> columns) override {
+  void write(std::span<const at::Tensor> columns, std::span<const KeptValues> /*kept*/) override {
     for (std::size_t i = 0; i < columns.size(); ++i) {
       const at::Tensor values = columns[i].contiguous();
       const std::span<const std::byte> bytes(static_cast<const std::byte*>(values.const_data_ptr()),
@@ -144,13 +159,18 @@ void check_prediction_path(const std::filesystem::path& path) {
 
 std::unique_ptr<PredictionWriter> create_predictions(const std::filesystem::path& path,
                                                      std::vector<PredictedColumn> columns,
-                                                     std::int64_t rows) {
+                                                     std::int64_t rows,
+                                                     std::span<const KeptColumn> kept) {
   switch (format_of(path)) {
     case Format::kCsv:
-      return std::make_unique<CsvWriter>(path, std::move(columns));
+      return std::make_unique<CsvWriter>(path, std::move(columns), kept);
     case Format::kParquet:
-      return create_parquet_predictions(path, std::move(columns));
+      return create_parquet_predictions(path, std::move(columns), kept);
     case Format::kSafetensors:
+      if (!kept.empty()) {
+        throw UsageError("--keep: a file of safetensors has numbers alone",
+                         "end --out in .csv or .parquet");
+      }
       return std::make_unique<SafetensorsPredictions>(path, columns, rows);
   }
   return nullptr;

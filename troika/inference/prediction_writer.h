@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <troika/data/kept_columns.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -26,8 +27,8 @@ class PredictionWriter {
  public:
   virtual ~PredictionWriter() = default;
   // Appends rows: a tensor [rows] or [rows, titles] in the host's memory for each column, of its
-  // type. Throws StorageError.
-  virtual void write(std::span<const at::Tensor> columns) = 0;
+  // type, and the values of kept columns. Throws StorageError.
+  virtual void write(std::span<const at::Tensor> columns, std::span<const KeptValues> kept) = 0;
   // Puts the file in its place. Throws StorageError. Without it, what was there before stays.
   virtual void commit() = 0;
 };
@@ -35,10 +36,13 @@ class PredictionWriter {
 // Throws UsageError unless the ending of a path says how to write it.
 void check_prediction_path(const std::filesystem::path& path);
 
-// Begins a file of `rows` rows: .csv, .parquet or .safetensors. Throws UsageError, StorageError.
+// Begins a file of `rows` rows: .csv, .parquet or .safetensors. Kept columns come after the first;
+// safetensors have none. Throws UsageError, StorageError.
 [[nodiscard]] std::unique_ptr<PredictionWriter> create_predictions(
-    const std::filesystem::path& path, std::vector<PredictedColumn> columns, std::int64_t rows);
+    const std::filesystem::path& path, std::vector<PredictedColumn> columns, std::int64_t rows,
+    std::span<const KeptColumn> kept);
 [[nodiscard]] std::unique_ptr<PredictionWriter> create_parquet_predictions(
-    const std::filesystem::path& path, std::vector<PredictedColumn> columns);
+    const std::filesystem::path& path, std::vector<PredictedColumn> columns,
+    std::span<const KeptColumn> kept);
 
 }  // namespace troika

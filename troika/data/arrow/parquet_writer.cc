@@ -53,17 +53,20 @@ arrow::Result<std::shared_ptr<arrow::Array>> array_of(const Values& values) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(values.rows); ++i) {
       const auto begin = static_cast<std::size_t>(values.offsets[i]);
       const auto end = static_cast<std::size_t>(values.offsets[i + 1]);
-      ARROW_RETURN_NOT_OK(text.Append(values.text.substr(begin, end - begin)));
+      const bool there = values.there.empty() || values.there[i] != 0;
+      ARROW_RETURN_NOT_OK(there ? text.Append(values.text.substr(begin, end - begin))
+                                : text.AppendNull());
     }
     return text.Finish();
   }
+  const std::uint8_t* const there = values.there.empty() ? nullptr : values.there.data();
   if (values.type == ValueType::kInteger) {
     arrow::Int64Builder integers;
-    ARROW_RETURN_NOT_OK(integers.AppendValues(values.integers.data(), values.rows));
+    ARROW_RETURN_NOT_OK(integers.AppendValues(values.integers.data(), values.rows, there));
     return integers.Finish();
   }
   arrow::DoubleBuilder numbers;
-  ARROW_RETURN_NOT_OK(numbers.AppendValues(values.numbers.data(), values.rows));
+  ARROW_RETURN_NOT_OK(numbers.AppendValues(values.numbers.data(), values.rows, there));
   return numbers.Finish();
 }
 
@@ -113,7 +116,7 @@ arrow::Result<std::unique_ptr<Writer>> create_parquet(std::span<const Column> co
   try {
     arrow::FieldVector fields;
     for (const Column& each : columns) {
-      fields.push_back(arrow::field(std::string(each.name), type_of(each.type), false));
+      fields.push_back(arrow::field(std::string(each.name), type_of(each.type), each.nullable));
     }
     const auto schema = arrow::schema(std::move(fields));
     const auto properties =

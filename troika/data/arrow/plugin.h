@@ -34,6 +34,7 @@ struct Column {
   ValueType type = ValueType::kOther;
   std::string_view type_name;  // Arrow's: "int64", "list<element: float>"
   std::int64_t width = 1;      // of a list of fixed size; 0: rows differ
+  bool nullable = false;       // of a file to write: rows may have no value
 };
 
 // Consecutive values of one column.

@@ -5,6 +5,7 @@
 #include <troika/base/hash.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/data/sources/table/kept_table_columns.h>
 #include <troika/data/sources/table/label_numbers.h>
 #include <troika/data/sources/table/row_screen.h>
 #include <troika/data/sources/table/table_dataset.h>
@@ -356,6 +357,11 @@ void TableDataset::read_images(Split split, std::span<const SampleRef> samples, 
                       pixels + i * tensor.size(1));
     });
   }
+}
+
+std::unique_ptr<KeptColumns> TableDataset::keep(std::span<const std::string> names) const {
+  check(in_order_, "columns of samples whose ids are no rows");
+  return std::make_unique<KeptTableColumns>(table_.files, names);
 }
 
 std::vector<std::string> TableDataset::notes() const {

@@ -60,6 +60,8 @@ class TableDataset final : public Dataset {
   [[nodiscard]] std::vector<ValueScale> target_scales() const override {
     return table_.target_scales;
   }
+  [[nodiscard]] std::unique_ptr<KeptColumns> keep(
+      std::span<const std::string> names) const override;
   [[nodiscard]] std::vector<std::string> notes() const override;
 
   // Returns how many row groups were decoded so far for a side.
