@@ -33,8 +33,9 @@ class TrainedModel {
 
   // Computes the first output [samples, n] for the inputs that the recipe's model takes, by name,
   // each [samples, ...]: logits of classes or answers, or values, as the loss says. They are in the
-  // masters' precision, in the host's memory. Throws UsageError naming an input that is missing or
-  // has another shape.
+  // masters' precision, in the host's memory. Values of a label that was normalised are so, too:
+  // data.json in the run's folder has its shift and scale. Throws UsageError naming an input that
+  // is missing or has another shape.
   [[nodiscard]] at::Tensor operator()(const TensorMap& inputs) const;
 
   // Throws UsageError where the model computes a loss and nothing else.

@@ -102,6 +102,19 @@ TEST_F(TableTargets, ValuesAreNormalisedByTheTrainingSide) {
   EXPECT_EQ(TableDataset(options_, values(1, 2), 1, &trained).target_scales()[0].shift, 200);
 }
 
+TEST_F(TableTargets, OnlyTheFirstTargetIsJudgedInItsUnit) {
+  write("a.csv", "a,y,z\n1,100,1\n2,300,3\n");
+  options_.columns = {number("a"), label("y"), label("z")};
+  options_.columns[1].normalise = options_.columns[2].normalise = Normalise::kStandard;
+  options_.columns[2].into = "second";
+  SampleSpec two = values(1, 1);
+  two.tensors.push_back({"second", at::kFloat, {1}, 0, {}, TensorRole::kTarget});
+  const std::vector<ValueScale> scales = open(two)->target_scales();
+  ASSERT_EQ(scales.size(), 1U);
+  EXPECT_EQ(scales[0].shift, 200);
+  EXPECT_EQ(scales[0].scale, 0.01);
+}
+
 TEST_F(TableTargets, ClassesHaveNoUnit) {
   options_.columns = {number("a"), label("y")};
   options_.columns[1].normalise = Normalise::kMinMax;

@@ -254,10 +254,12 @@ std::vector<std::string> TablePlan::target_names() const {
 std::vector<ValueScale> TablePlan::target_scales() const {
   std::vector<ValueScale> scales;
   bool normalised = false;
+  const auto target = std::ranges::find(tensors, TensorRole::kTarget, &TensorSpec::role);
+  const auto place = static_cast<std::size_t>(target - tensors.begin());
   for (const PlannedColumn& each : columns) {
-    if (each.options.as != ColumnUse::kLabel || each.label != LabelType::kValue) continue;
+    if (each.tensor != place) continue;
     normalised = normalised || each.options.normalise != Normalise::kNone;
-    scales.push_back({each.shift, each.scale});
+    scales.insert(scales.end(), static_cast<std::size_t>(each.width), {each.shift, each.scale});
   }
   return normalised ? scales : std::vector<ValueScale>();
 }

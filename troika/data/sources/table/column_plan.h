@@ -66,7 +66,7 @@ struct TablePlan {
   [[nodiscard]] std::int64_t sample_bytes() const;
   // Returns what the labels call a target's classes, by number, or its answers or values, by place.
   [[nodiscard]] std::vector<std::string> target_names() const;
-  // Returns the unit of a target's values, by place; empty where none of them is normalised.
+  // Returns the unit of the first target's values, by place; empty where none is normalised.
   [[nodiscard]] std::vector<ValueScale> target_scales() const;
   // Returns it as JSON: what predictions on other tables need.
   [[nodiscard]] std::string describe() const;
