@@ -10,10 +10,11 @@ import unittest
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.numpy import load_file
 
 from command import CommandTest
 
-DATA = 3
+USAGE, DATA = 2, 3
 TEXTS = [f"{i} " + "word " * (3 + i * 7 % 40) + "\u00e9nd\n" for i in range(60)]
 COLUMN = "data.column=story"
 
@@ -69,6 +70,40 @@ class TableDocuments(CommandTest):
         self.trained('data.paths=["a.parquet"]', COLUMN)
         found = [self.succeeds(self.troika("evaluate", "runs/small", "--data", name, "--json")).out for name in ("a.parquet", "a.csv")]
         self.assertEqual(*found)
+
+    def test_a_prompt_is_read_and_not_learned(self):
+        prompts = [f"Q{i}: {'why ' * (i % 5)}" if i % 6 else None for i in range(len(TEXTS))]
+        pq.write_table(pa.table({"ask": prompts, "story": TEXTS}), self.folder / "chat.parquet", row_group_size=9)
+        documents = {((prompt or "") + text).encode(): len((prompt or "").encode()) for prompt, text in zip(prompts, TEXTS)}
+        sets = ('data.paths=["chat.parquet"]', COLUMN, "data.prompt_column=ask", "data.held_out_fraction=0", "train.steps=1",
+                "debug.dump_steps=[1]", "train.global_batch_size=16", "train.evaluate_every_steps=0", "model.seq_len=256")
+        for pack in ("concatenate", "isolated", "pad"):
+            with self.subTest(pack=pack):
+                losses = [self.trained(*sets, f"data.pack={pack}", ranks=ranks)[0][0] for ranks in (1, 2)]
+                self.assertAlmostEqual(*losses, delta=1e-5)
+                batch = load_file(self.run_folder / "dump/step-1/batch.safetensors")
+                self.assertEqual(self.metrics()[0]["tokens"], int((batch["targets"] != -100).sum()))
+                seen = [self.rows_of(documents, row, targets) for row, targets in zip(batch["input_ids"], batch["targets"])]
+                self.assertGreater(sum(seen), 5)
+        done = self.train('data.paths=["files/*.txt"]', "data.prompt_column=ask")
+        self.assertEqual(done.status, USAGE, str(done))
+        self.assertIn("prompt_column stands before the text of `column`", done.err)
+
+    def rows_of(self, documents, inputs, targets):
+        """Checks the documents that begin in a sample, token by token, and returns how many prompts these have."""
+        ids, begins = bytes(inputs.tolist()), [0, *(i + 1 for i, each in enumerate(inputs) if each == 0)]
+        found = 0
+        for begin in begins:
+            rest = ids[begin:].split(b"\0")[0]
+            whole = [text for text in documents if rest and text.startswith(rest)]
+            if not rest or len(whole) != 1 or (begin == 0 and rest not in [text[:len(rest)] for text in documents]):
+                continue
+            prompt = documents[whole[0]]
+            found += prompt > 0
+            for place in range(len(rest) - 1):
+                counts = place + 1 >= prompt
+                self.assertEqual(targets[begin + place], inputs[begin + place + 1] if counts else -100, (rest, place))
+        return found
 
     def test_bad_columns_are_named(self):
         pq.write_table(pa.table({"story": pa.array([None, ""], pa.string())}), self.folder / "empty.parquet")

@@ -17,6 +17,8 @@ class DocumentSource {
   [[nodiscard]] virtual std::int64_t documents() const = 0;
   // Returns the tokens of a document, without a separator.
   [[nodiscard]] virtual std::int64_t length(std::int64_t document) const = 0;
+  // Returns how many tokens at its begin are a prompt: they are no targets.
+  [[nodiscard]] virtual std::int64_t prompt_length(std::int64_t document) const { return 0; }
   // Reads tokens [first, first + out.size()) of a document, which must lie inside it. Throws
   // DataError naming the file when they cannot be read any more.
   virtual void read(std::int64_t document, std::int64_t first,

@@ -55,19 +55,24 @@ PackedDocuments::PackedDocuments(std::shared_ptr<const DocumentSource> source,
       split_(split),
       index_(source_->documents(),
              [this](std::int64_t document) { return indexed_length(document); }) {
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 0, prompts = 0;
+  bool begins_with_prompt = false;
   for (std::int64_t document = 0; document < source_->documents(); ++document) {
     if (!is_here(document)) continue;
-    ++documents_;
+    const std::int64_t prompt = source_->prompt_length(document);
+    if (documents_++ == 0) begins_with_prompt = prompt > 0;
     tokens += source_->length(document);
+    // The first of a document is no target where documents stand apart.
+    prompts += options_.pack == Pack::kConcatenate ? prompt : std::max<std::int64_t>(0, prompt - 1);
     text_bytes_ += source_->text_bytes(document);
   }
   if (options_.pack == Pack::kConcatenate) {
     // The first token of all has nothing to be predicted from.
-    targets_ = std::max<std::int64_t>(0, tokens + documents_ - 1);
+    targets_ =
+        std::max<std::int64_t>(0, tokens + documents_ - 1 - prompts + (begins_with_prompt ? 1 : 0));
   } else {
     // Nor has the first of each document here; the separator counts.
-    targets_ = tokens;
+    targets_ = tokens - prompts;
   }
   samples_ = options_.pack == Pack::kPad
                  ? index_.total()
@@ -105,9 +110,11 @@ std::int64_t PackedDocuments::fill(std::int64_t index, const Sample& sample) con
   const std::int64_t length = options_.seq_len;
   const bool pad = options_.pack == Pack::kPad, isolated = options_.pack == Pack::kIsolated;
 
-  // One id more than inputs, because the last input has a target too; and whose each id is.
+  // One id more than inputs, because the last input has a target too; whose each id is, and whether
+  // it is of a prompt.
   std::vector<std::int64_t> ids(static_cast<std::size_t>(length) + 1);
   std::vector<std::int64_t> owner(ids.size());
+  std::vector<char> is_prompt(ids.size(), 0);
   DocumentIndex::Location location = index_.find(pad ? index : index * length);
   if (pad) location.offset *= length;
   const std::int64_t wanted =
@@ -118,6 +125,8 @@ std::int64_t PackedDocuments::fill(std::int64_t index, const Sample& sample) con
                                   std::span(ids).subspan(static_cast<std::size_t>(count),
                                                          static_cast<std::size_t>(wanted - count)));
     std::fill_n(owner.begin() + count, got, number);
+    const std::int64_t prompt = source_->prompt_length(location.document) - location.offset;
+    std::fill_n(is_prompt.begin() + count, std::clamp<std::int64_t>(prompt, 0, got), 1);
     count += got;
     if (pad) break;
     if (count < wanted) location = {index_.next(location.document), 0};
@@ -128,8 +137,8 @@ std::int64_t PackedDocuments::fill(std::int64_t index, const Sample& sample) con
 
   std::int64_t valid = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(length); ++i) {
-    const bool counts =
-        static_cast<std::int64_t>(i) + 1 < count && (!isolated || owner[i] == owner[i + 1]);
+    const bool counts = static_cast<std::int64_t>(i) + 1 < count &&
+                        (!isolated || owner[i] == owner[i + 1]) && is_prompt[i + 1] == 0;
     sample.inputs[i] = ids[i];
     sample.targets[i] = counts ? ids[i + 1] : kIgnoredTarget;
     valid += counts ? 1 : 0;

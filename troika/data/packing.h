@@ -9,6 +9,7 @@
 //                would lead from one document into the next does not count
 //   pad          each document and the separator behind it begin a sample of their own and take as
 //                many as they need
+// The tokens of a prompt are no targets, either.
 // The rest of a sample that is not full holds the separator as input and kIgnoredTarget as target.
 #pragma once
 

@@ -165,7 +165,7 @@ ChosenTokenizer choose_tokenizer(const PrepareOptions& options, std::span<const 
   if (!train && options.tokenizer == "bytes") return {open_tokenizer(options.tokenizer), {}};
   TokenizerFiles chosen;
   if (train) {
-    auto texts = read_texts(files, options.column, TextOrder::kShuffled);
+    auto texts = read_texts(files, {options.column, ""}, TextOrder::kShuffled);
     chosen.source = "the trained model";
     chosen.model = train_sentencepiece(training_lines(std::move(texts), kTrainingBytes),
                                        options.train_vocab_size);
@@ -204,13 +204,13 @@ ShardedText write_shards(TextReader& reader, const Tokenizer& tokenizer, ShardSe
 
 PrepareReport prepare_tokens(const PrepareOptions& options, const PrepareProgress& progress) {
   check_options(options);
-  const FileSearch search = find_texts(options.paths, options.column);
+  const FileSearch search = find_texts(options.paths, {options.column, ""});
   const std::vector<FoundFile> files = all_files(search);
   const ChosenTokenizer chosen = choose_tokenizer(options, files);
   PartialFolder folder(options.out);
   chosen.write_to(folder.path());
   ShardSeries shards(folder.path(), *chosen.tokenizer, options.shard_tokens);
-  const std::unique_ptr<TextReader> reader = read_texts(files, options.column);
+  const std::unique_ptr<TextReader> reader = read_texts(files, {options.column, ""});
   const ShardedText text = write_shards(*reader, *chosen.tokenizer, shards, progress);
   if (shards.tokens() == 0) throw DataError("the data files give no tokens");
 

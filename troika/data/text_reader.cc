@@ -41,7 +41,7 @@ class FileTexts final : public TextReader {
     if (file_ == files_.size()) return std::nullopt;
     const FoundFile& file = files_[file_];
     if (!open_) open_.emplace(file);
-    TextPart part{file_, false, open_->text_at(offset_, kMaxPartBytes + 1)};
+    TextPart part{file_, false, false, open_->text_at(offset_, kMaxPartBytes + 1)};
     part.text.resize(part_length(part.text));
     offset_ += static_cast<std::int64_t>(part.text.size());
     done_ += static_cast<std::int64_t>(part.text.size());
@@ -68,11 +68,13 @@ class FileTexts final : public TextReader {
 
 class ColumnTexts final : public TextReader {
  public:
-  ColumnTexts(std::span<const FoundFile> files, const std::string& column, TextOrder order)
-      : tables_({files.begin(), files.end()}),
-        column_(column),
-        groups_(ordered(tables_.groups().size(), order)) {
-    check_column();
+  ColumnTexts(std::span<const FoundFile> files, const TextColumns& columns, TextOrder order)
+      : tables_({files.begin(), files.end()}), groups_(ordered(tables_.groups().size(), order)) {
+    for (const auto* const each : {&columns.text, &columns.prompt}) {
+      if (each->empty()) continue;
+      check_column(*each);
+      columns_.push_back(*each);
+    }
   }
 
   [[nodiscard]] std::optional<TextPart> next() override {
@@ -80,14 +82,19 @@ class ColumnTexts final : public TextReader {
       if (group_ == groups_.size()) return std::nullopt;
       decode(groups_[group_++]);
     }
-    const std::string_view rest = std::string_view(texts_[text_]).substr(offset_);
-    TextPart part{documents_, false, std::string(rest.substr(0, part_length(rest)))};
+    Text& text = texts_[text_];
+    const bool is_prompt = offset_ < text.prompt;
+    const std::string_view whole(text.both);
+    const std::string_view rest =
+        is_prompt ? whole.substr(offset_, text.prompt - offset_) : whole.substr(offset_);
+    TextPart part{documents_, false, is_prompt, std::string(rest.substr(0, part_length(rest)))};
     offset_ += part.text.size();
-    part.last = part.text.size() == rest.size();
+    part.last = offset_ == whole.size();
     if (part.last) {
       offset_ = 0;
       ++documents_;
-      std::string().swap(texts_[text_++]);
+      ++text_;
+      std::string().swap(text.both);
     }
     return part;
   }
@@ -106,41 +113,49 @@ class ColumnTexts final : public TextReader {
   struct Row {
     std::uint32_t group = 0, row = 0;
   };
+  struct Text {
+    std::string both;        // the prompt, and behind it the text
+    std::size_t prompt = 0;  // bytes
+  };
 
-  void check_column() const {
-    const TableColumn& column = tables_.column(column_);
+  void check_column(const std::string& name) const {
+    const TableColumn& column = tables_.column(name);
     if (column.type != ValueType::kText) {
-      throw DataError("the column " + shown_path(column_) + " of " +
+      throw DataError("the column " + shown_path(name) + " of " +
                           shown_path(tables_.files().front().path) + " is " + column.type_name +
-                          ", and data.column names one of text",
+                          ", and documents are made of text",
                       tables_.columns_hint());
     }
-    tables_.check_everywhere(column_);
+    tables_.check_everywhere(name);
   }
 
   void decode(std::size_t group) {
-    texts_.clear();
-    text_ = 0;
-    const std::vector<std::string> columns = {column_};
-    tables_.read(group, columns, [&](std::size_t, const Values& values) {
+    std::vector<std::string> read[2];
+    for (auto& each : read) each.resize(static_cast<std::size_t>(tables_.groups()[group].rows));
+    tables_.read(group, columns_, [&](std::size_t column, const Values& values) {
       for (std::int64_t i = 0; i < values.rows; ++i) {
         const auto row = static_cast<std::size_t>(i);
+        if (!values.there.empty() && values.there[row] == 0) continue;
         const auto begin = static_cast<std::size_t>(values.offsets[row]);
         const auto end = static_cast<std::size_t>(values.offsets[row + 1]);
-        const bool is_there = values.there.empty() || values.there[row] != 0;
-        if (!is_there || begin == end) continue;
-        texts_.emplace_back(values.text.substr(begin, end - begin));
-        rows_.push_back(
-            {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(values.first_row + i)});
+        read[column][static_cast<std::size_t>(values.first_row + i)] =
+            values.text.substr(begin, end - begin);
       }
     });
+    texts_.clear();
+    text_ = 0;
+    for (std::size_t row = 0; row < read[0].size(); ++row) {
+      if (read[0][row].empty()) continue;
+      texts_.push_back({read[1][row] + read[0][row], read[1][row].size()});
+      rows_.push_back({static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(row)});
+    }
   }
 
   TableFiles tables_;
-  std::string column_;
+  std::vector<std::string> columns_;  // the text, and the prompt where there is one
   std::vector<std::size_t> groups_;
   std::size_t group_ = 0;  // that is decoded next
-  std::vector<std::string> texts_;
+  std::vector<Text> texts_;
   std::size_t text_ = 0, offset_ = 0, documents_ = 0;
   std::vector<Row> rows_;  // of each document
 };
@@ -151,18 +166,19 @@ std::unique_ptr<TextReader> read_text_files(std::span<const FoundFile> files, Te
   return std::make_unique<FileTexts>(files, order);
 }
 
-std::unique_ptr<TextReader> read_text_column(std::span<const FoundFile> files,
-                                             const std::string& column, TextOrder order) {
-  return std::make_unique<ColumnTexts>(files, column, order);
+std::unique_ptr<TextReader> read_text_columns(std::span<const FoundFile> files,
+                                              const TextColumns& columns, TextOrder order) {
+  return std::make_unique<ColumnTexts>(files, columns, order);
 }
 
-std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files, const std::string& column,
+std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files, const TextColumns& columns,
                                        TextOrder order) {
-  return column.empty() ? read_text_files(files, order) : read_text_column(files, column, order);
+  return columns.text.empty() ? read_text_files(files, order)
+                              : read_text_columns(files, columns, order);
 }
 
-FileSearch find_texts(std::span<const std::string> paths, const std::string& column) {
-  if (column.empty()) return find_files(paths);
+FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns) {
+  if (columns.text.empty()) return find_files(paths);
   FileSearch search;
   for (const std::string& path : paths) {
     search.files.push_back(find_table_files(std::span(&path, 1)));

@@ -15,8 +15,15 @@ namespace troika {
 
 struct TextPart {
   std::size_t document = 0;
-  bool last = false;  // of its document
-  std::string text;   // as part_length() cuts it
+  bool last = false;       // of its document
+  bool is_prompt = false;  // stands before what is to be learned; such parts come first
+  std::string text;        // as part_length() cuts it
+};
+
+// The columns of tables that hold texts; empty: files are the documents.
+struct TextColumns {
+  std::string text;
+  std::string prompt;  // empty: there is none
 };
 
 // Reads documents one after the other. Those without text have none: rows without a value, and
@@ -40,18 +47,18 @@ enum class TextOrder { kAsFound, kShuffled };
 [[nodiscard]] std::unique_ptr<TextReader> read_text_files(std::span<const FoundFile> files,
                                                           TextOrder order = TextOrder::kAsFound);
 
-// Opens the column of this name of Parquet, CSV, JSON Lines and Arrow files. Throws DataError
-// naming the file where it is missing or is no text.
-[[nodiscard]] std::unique_ptr<TextReader> read_text_column(std::span<const FoundFile> files,
-                                                           const std::string& column,
-                                                           TextOrder order = TextOrder::kAsFound);
+// Opens columns of Parquet, CSV, JSON Lines and Arrow files. Throws DataError naming the file where
+// one is missing or is no text.
+[[nodiscard]] std::unique_ptr<TextReader> read_text_columns(std::span<const FoundFile> files,
+                                                            const TextColumns& columns,
+                                                            TextOrder order = TextOrder::kAsFound);
 
-// Opens files as documents, or their column unless that is empty.
+// Opens files as documents, or their columns.
 [[nodiscard]] std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files,
-                                                     const std::string& column,
+                                                     const TextColumns& columns,
                                                      TextOrder order = TextOrder::kAsFound);
 
 // Finds the files that hold texts; tables may lie in object stores, and in folders.
-[[nodiscard]] FileSearch find_texts(std::span<const std::string> paths, const std::string& column);
+[[nodiscard]] FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns);
 
 }  // namespace troika

@@ -21,16 +21,17 @@ class DocumentKeys {
   void add(const TextPart& part, TokenizedPart& to) {
     if (head_.size() < kKeyBytes) head_ += part.text.substr(0, kKeyBytes - head_.size());
     bytes_ += static_cast<std::int64_t>(part.text.size());
+    if (part.is_prompt) prompt_bytes_ += static_cast<std::int64_t>(part.text.size());
     if (!part.last) return;
-    to.document_bytes = bytes_;
+    to.document_bytes = bytes_ - prompt_bytes_;
     to.key = document_key(static_cast<std::uint64_t>(bytes_), std::as_bytes(std::span(head_)));
     head_.clear();
-    bytes_ = 0;
+    bytes_ = prompt_bytes_ = 0;
   }
 
  private:
   std::string head_;
-  std::int64_t bytes_ = 0;
+  std::int64_t bytes_ = 0, prompt_bytes_ = 0;
 };
 
 // Threads take one part after the other, because parts differ in size.
@@ -67,6 +68,7 @@ void tokenize_texts(TextReader& reader, const Tokenizer& tokenizer,
     TokenizedPart& tokenized = parts.emplace_back();
     tokenized.document = part->document;
     tokenized.last = part->last;
+    tokenized.is_prompt = part->is_prompt;
     tokenized.text_bytes = part->text.size();
     keys.add(*part, tokenized);
     texts.push_back(std::move(part->text));

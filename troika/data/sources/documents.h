@@ -17,7 +17,8 @@ namespace troika {
 struct DocumentOptions {
   std::vector<std::string> paths;
   std::vector<double> weights;
-  std::string column = "none";  // of kind = "text"
+  std::string column = "none";  // of kind = "text", as prompt_column
+  std::string prompt_column = "none";
   std::string tokenizer = "bytes";
   Pack pack = Pack::kConcatenate;
   double held_out_fraction = 0.01;

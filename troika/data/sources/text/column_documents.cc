@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <random>
 #include <system_error>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -36,9 +37,9 @@ class TemporaryPath {
 
 class ColumnDocuments final : public DocumentSource {
  public:
-  ColumnDocuments(std::span<const FoundFile> files, const std::string& column,
+  ColumnDocuments(std::span<const FoundFile> files, const TextColumns& columns,
                   const Tokenizer& tokenizer)
-      : reader_(read_text_column(files, column)) {
+      : reader_(read_text_columns(files, columns)), has_prompts_(!columns.prompt.empty()) {
     const TemporaryPath shard;
     write(shard.path(), tokenizer);
     const FoundFile file{shard.path().string(),
@@ -49,6 +50,9 @@ class ColumnDocuments final : public DocumentSource {
   [[nodiscard]] std::int64_t documents() const override { return tokens_->documents(); }
   [[nodiscard]] std::int64_t length(std::int64_t document) const override {
     return tokens_->length(document);
+  }
+  [[nodiscard]] std::int64_t prompt_length(std::int64_t document) const override {
+    return has_prompts_ ? prompts_[static_cast<std::size_t>(document)] : 0;
   }
   void read(std::int64_t document, std::int64_t first, std::span<std::int64_t> out) const override {
     tokens_->read(document, first, out);
@@ -72,12 +76,15 @@ class ColumnDocuments final : public DocumentSource {
     ShardWriter shard(path, header_for(tokenizer));
     NotUtf8 not_utf8;
     std::uint64_t before = 0;
+    std::int32_t prompt = 0;
     tokenize_texts(*reader_, tokenizer, [&](const TokenizedPart& part) {
       not_utf8.add(part);
       shard.add_tokens(part.ids);
+      if (part.is_prompt) prompt += static_cast<std::int32_t>(part.ids.size());
       if (!part.last || shard.tokens() == before) return;
       shard.end_document(part.key, static_cast<std::uint64_t>(part.document_bytes));
       rows_.push_back(part.document);
+      if (has_prompts_) prompts_.push_back(std::exchange(prompt, 0));
       before = shard.tokens();
     });
     if (before == 0) {
@@ -90,7 +97,9 @@ class ColumnDocuments final : public DocumentSource {
   }
 
   std::unique_ptr<TextReader> reader_;
-  std::vector<std::size_t> rows_;  // the number of each document that has tokens among all
+  bool has_prompts_;
+  std::vector<std::int32_t> prompts_;  // tokens of each document
+  std::vector<std::size_t> rows_;      // the number of each document that has tokens among all
   std::unique_ptr<DocumentSource> tokens_;
   std::string warning_;
 };
@@ -98,9 +107,9 @@ class ColumnDocuments final : public DocumentSource {
 }  // namespace
 
 std::unique_ptr<DocumentSource> open_column_documents(std::span<const FoundFile> files,
-                                                      const std::string& column,
+                                                      const TextColumns& columns,
                                                       const Tokenizer& tokenizer) {
-  return std::make_unique<ColumnDocuments>(files, column, tokenizer);
+  return std::make_unique<ColumnDocuments>(files, columns, tokenizer);
 }
 
 }  // namespace troika

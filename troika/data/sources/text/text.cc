@@ -7,18 +7,36 @@
 namespace troika {
 namespace {
 
-// Empty where files are the documents.
-std::string column_of(const DocumentOptions& options) {
-  return options.column == DocumentOptions().column ? "" : options.column;
+TextColumns columns_of(const DocumentOptions& options) {
+  const auto named = [](const std::string& column) {
+    return column == DocumentOptions().column ? "" : column;
+  };
+  return {named(options.column), named(options.prompt_column)};
 }
+
+// clang-format off
+std::vector<Key> text_keys() {
+  using O = DocumentOptions;
+  using K = KeysOf<O>;
+  return {
+      K::text<&O::column>("column", "of Parquet, CSV, JSON Lines and Arrow files: its rows are the documents; none: each file is one"),
+      K::text<&O::prompt_column>("prompt_column", "of the same files: text that stands before a row's, and is not to be learned: its tokens are no targets"),
+  };
+}
+// clang-format on
 
 class TextKind final : public DocumentKind {
  public:
-  TextKind()
-      : DocumentKind("text", {KeysOf<DocumentOptions>::text<&DocumentOptions::column>(
-                                 "column",
-                                 "of Parquet, CSV, JSON Lines and Arrow files: its rows are the "
-                                 "documents; \"\": each file is one")}) {}
+  TextKind() : DocumentKind("text", text_keys()) {}
+
+  void check(const Options& options, const Origins& origins) const override {
+    DocumentKind::check(options, origins);
+    const TextColumns columns = columns_of(options.as<DocumentOptions>());
+    if (columns.prompt.empty() || !columns.text.empty()) return;
+    origins.fail({"data.prompt_column"},
+                 "prompt_column stands before the text of `column`, which is none",
+                 "as in column = \"answer\", prompt_column = \"question\"");
+  }
 
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
                    const Origins& origins) const override {
@@ -31,13 +49,13 @@ class TextKind final : public DocumentKind {
 
  private:
   [[nodiscard]] FileSearch find(const DocumentOptions& options) const override {
-    return find_texts(options.paths, column_of(options));
+    return find_texts(options.paths, columns_of(options));
   }
   [[nodiscard]] std::shared_ptr<const DocumentSource> open_documents(
       const DocumentOptions& options, std::vector<FoundFile> files,
       const Tokenizer& tokenizer) const override {
-    const std::string column = column_of(options);
-    if (!column.empty()) return open_column_documents(files, column, tokenizer);
+    const TextColumns columns = columns_of(options);
+    if (!columns.text.empty()) return open_column_documents(files, columns, tokenizer);
     if (options.tokenizer == "bytes") return open_byte_documents(std::move(files));
     return open_tokenized_documents(std::move(files), tokenizer);
   }
