@@ -79,6 +79,15 @@ void set_buffers(const torch::nn::Module& module, const std::vector<at::Tensor>&
   for (std::size_t i = 0; i < copies.size(); ++i) buffers[i].tensor.copy_(copies[i]);
 }
 
+// Counts the writes to buffers so far.
+std::int64_t changes_of_buffers(const torch::nn::Module& module) {
+  std::int64_t changes = 0;
+  for (const NamedTensor& each : detail::buffers_of(module)) {
+    changes += static_cast<std::int64_t>(each.tensor._version());
+  }
+  return changes;
+}
+
 // As Module::to(at::kDouble), which makes floating-point numbers of counts as well.
 void widen(const torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
@@ -338,11 +347,11 @@ void ModuleUnit::for_each_buffer(
 
 Activation ModuleUnit::forward(Activation input, const Saved& saved,
                                std::unique_ptr<UnitState>& state) {
-  if (saved.microbatch.step != std::exchange(step_, saved.microbatch.step)) generators_.clear();
+  if (saved.microbatch.step != std::exchange(step_, saved.microbatch.step)) earlier_.clear();
   set_module_values();
   const bool training = saved.mode == Mode::kTrain;
   const int index = saved.microbatch.index;
-  const bool again = training && generators_.contains(index);
+  const bool again = training && earlier_.contains(index);
   const bool keeps = training && (recompute_ == Recompute::kNone || again);
   if (input.tensors.empty()) {  // nothing was sent
     for (const FlowSpec& spec : inputs(saved.microbatch)) {
@@ -360,16 +369,22 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
 
   std::unique_ptr<detail::EarlierDraws> draws;
   if (again) {
-    draws = std::make_unique<detail::EarlierDraws>(device_, generators_.at(index));
-    generators_.erase(index);
+    const Earlier first = std::move(earlier_.extract(index).mapped());
+    draws = std::make_unique<detail::EarlierDraws>(device_, first.generators);
     own->buffers = copies_of_buffers(*made_.module);
+    set_buffers(*made_.module, first.buffers);
   } else if (training) {
     if (seed_)
       detail::seed_generators(device_, stream_key(*seed_, draws_of(name_, saved.microbatch)));
-    if (!keeps) generators_[index] = detail::generator_states(device_);
+    if (!keeps) {
+      earlier_[index] = {detail::generator_states(device_), copies_of_buffers(*made_.module)};
+    }
   }
   const at::AutoGradMode with_gradients(keeps);
+  const bool is_first = training && !keeps;
+  const std::int64_t changes = is_first ? changes_of_buffers(*made_.module) : 0;
   own->outputs = run(own->in, saved.microbatch);
+  if (is_first && changes == changes_of_buffers(*made_.module)) earlier_.at(index).buffers.clear();
   Activation result = result_of(*own, saved);
   if (keeps) state = std::move(own);
   if (!keeps) clear_module_values();

@@ -94,9 +94,13 @@ class ModuleUnit final : public Unit {
   at::Device device_ = at::kCPU;
   bool keeps_working_weights_ = true;
   std::vector<Bound> bound_;
-  // The random generator's state before each forward pass that is to run again, by microbatch.
-  std::map<int, std::vector<at::Tensor>> generators_;
-  std::int64_t step_ = 0;  // that they belong to
+  // What each forward pass that is to run again began with: the state of the random generators, and
+  // the buffers where it has changed them.
+  struct Earlier {
+    std::vector<at::Tensor> generators, buffers;
+  };
+  std::map<int, Earlier> earlier_;  // by microbatch
+  std::int64_t step_ = 0;           // that they belong to
 };
 
 }  // namespace troika
