@@ -92,6 +92,90 @@ class Chain(nn.Module):
         return self.fc(self.layers(self.stem(x)).flatten(1)) * self.scale
 
 
+class Averaging(nn.Module):
+    """Assigns to its buffers in training, of which one is in use for the gradient of its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3 * 6 * 6, 4)
+        self.register_buffer("mean", torch.full((4,), 0.5))
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        x = self.fc(x.flatten(1))
+        scaled = x * self.mean
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+            self.passes += 1
+        return scaled - self.mean
+
+
+class Averaged(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = Averaging()
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Block(nn.Module):
+    """torchvision's BasicBlock."""
+
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = None
+        if stride != 1 or inputs != width:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        if self.downsample is not None:
+            x = self.downsample(x)
+        y += x
+        return self.relu(y)
+
+
+class Resnet18(nn.Module):
+    """torchvision's, under its names."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1)
+        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
+        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
+        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
+        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+        self.fc = nn.Linear(512, classes)
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class Answers(nn.Module):
+    """Returns a dictionary in another order than the recipe names it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 5)
+
+    def forward(self, x) -> dict[str, torch.Tensor]:
+        scores = self.fc(x[:, :, 0, 0])
+        return {"hidden": scores * 2 + 1, "scores": scores}
+
+
 class ThreeOutputs(nn.Module):
     """Returns its scores, what it has before its last layer, and the class that it finds."""
 
@@ -177,6 +261,7 @@ class JudgedTorchscript(CommandTest):
         for step in (1, 2):
             batch = self.dumped(step, "batch")
             sums = {}
+            self.average_buffers(replicas)
             for rank, replica in enumerate(replicas):
                 replica.zero_grad()
                 for first in range(rank * share, (rank + 1) * share, CHUNK):
@@ -201,6 +286,15 @@ class JudgedTorchscript(CommandTest):
         return {name: (sum(state[name] for state in states) / ranks if value.is_floating_point() else value)
                 for name, value in states[0].items()}
 
+    @staticmethod
+    def average_buffers(replicas):
+        """As ranks do before a dump."""
+        for buffers in zip(*(replica.buffers() for replica in replicas)):
+            if buffers[0].is_floating_point():
+                mean = sum(buffers) / len(buffers)
+                for each in buffers:
+                    each.copy_(mean)
+
     def judged(self, module, ranks, inputs, target, loss, *sets):
         self.trained(ranks, *sets)
         expected = self.follow(module, ranks, inputs, target, loss)
@@ -221,6 +315,11 @@ class JudgedTorchscript(CommandTest):
             with self.subTest(ranks=ranks, sets=sets):
                 script = self.judged(module, ranks, ["x"], "y", loss, *sets)
                 self.assertEqual(script(torch.randn(4, 3, 6, 6)).shape, (4, 5))
+
+    def test_resnet_18(self):
+        module = self.save(Resnet18(5))
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        self.judged(module, 2, ["x"], "y", loss, "model.inputs.x.shape=[3, 48, 48]")
 
     def test_units_of_a_script(self):
         module = self.save(Chain())
@@ -244,6 +343,25 @@ class JudgedTorchscript(CommandTest):
         torch.jit.trace(module.train(), sample, check_trace=False).save(self.folder / "net.pt")
         torch.jit.trace(module.eval(), sample, check_trace=False).save(self.folder / "eval.pt")
         self.succeeds(self.train(f"model.units={UNITS}", "model.evaluation_path=eval.pt", "parallel.pipeline=2", ranks=2))
+
+    def test_buffers_that_forward_assigns(self):
+        module = self.save(Averaged())
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        units = "model.units=['body','head']"
+        for ranks, *sets in ((1,), (2,), (1, "parallel.activation_checkpoint=full"), (2, units, "parallel.zero_stage=3")):
+            with self.subTest(ranks=ranks, sets=sets):
+                script = self.judged(module, ranks, ["x"], "y", loss, *sets)
+                self.assertEqual(script.body.passes, 2 * SAMPLES / CHUNK / ranks)
+        alone = load_file(self.trained(1) / "model.safetensors")
+        cut = load_file(self.trained(2, units, "parallel.pipeline=2") / "model.safetensors")
+        for name, value in alone.items():
+            torch.testing.assert_close(cut[name], value, rtol=1e-12, atol=1e-12, msg=name)
+
+    def test_the_keys_of_a_dictionary_are_the_names_of_outputs(self):
+        module = self.save(Answers())
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        self.judged(module, 1, ["x"], "y", lambda outputs, y: loss(outputs["scores"], y),
+                    "model.outputs={scores={shape=[5]},hidden={shape=[5]}}")
 
     def test_several_inputs_and_a_dictionary_of_outputs(self):
         module = self.save(TwoInputs())
@@ -333,7 +451,7 @@ class JudgedTorchscript(CommandTest):
         module = Traced(bert()).eval()
         torch.jit.trace(module, (torch.ones(2, 6, dtype=torch.int64),) * 2, check_trace=False).save(self.folder / "net.pt")
         loss = nn.CrossEntropyLoss(reduction="sum")
-        for ranks in (1, 2):
+        for ranks in (1, 2, 4):
             self.judged(module, ranks, ["input_ids", "mask"], "y", loss, *BERT)
 
     def test_a_run_with_dropout_repeats_itself(self):
@@ -371,117 +489,6 @@ class JudgedTorchscript(CommandTest):
         self.fails(self.train(), USAGE, "'net.pt' gives other outputs each time in evaluation", "evaluation_path")
         torch.jit.trace(module.eval(), sample, check_trace=False).save(self.folder / "eval.pt")
         self.succeeds(self.train("model.evaluation_path=eval.pt", ranks=2))
-
-
-class Odd(nn.Module):
-    """A linear layer, and what a test does with its output."""
-
-    def __init__(self, how: str = ""):
-        super().__init__()
-        self.how = how
-        self.fc = nn.Linear(3, 5)
-
-    def forward(self, x):
-        y = self.fc(x.flatten(1)[:, :3])
-        if self.how == "varies":
-            return y if bool(torch.rand(1) < 0) else y[:1] if x.size(0) == 4 else y
-        if self.how == "throws":
-            assert x.size(0) < 0, "not today"
-        if self.how == "squeeze":
-            return y.squeeze()
-        if self.how == "detached":
-            return y.detach()
-        if self.how == "whole":
-            return y.argmax(1, keepdim=True).expand(-1, 5)
-        return y
-
-
-class BadFiles(CommandTest):
-    def setUp(self):
-        super().setUp()
-        (self.folder / "recipe.toml").write_text(RECIPE)
-
-    def refused(self, *parts, sets=()):
-        self.fails(self.train(*sets, ranks=2), USAGE, "recipe.toml:5", *parts)
-        self.assertFalse((self.folder / "runs").exists())
-
-    def test_a_file_that_is_not_there(self):
-        self.refused("there is no file 'net.pt'")
-
-    def test_a_file_that_is_no_torchscript(self):
-        (self.folder / "net.pt").write_bytes(b"no archive")
-        self.refused("'net.pt' is no TorchScript that can be loaded here")
-        torch.save(Net().state_dict(), self.folder / "net.pt")
-        self.refused("'net.pt' is no TorchScript that can be loaded here")
-
-    def test_a_module_without_parameters(self):
-        torch.jit.script(nn.ReLU()).save(self.folder / "net.pt")
-        self.refused("'net.pt' has no parameter to train")
-
-    def test_units_that_are_not_the_module(self):
-        torch.jit.script(Chain()).save(self.folder / "net.pt")
-
-        def refused(units, *parts):
-            self.refused(*parts, sets=[f"model.units={units}"])
-
-        refused(["stem", "layer", "flatten", "fc"], "'net.pt' has no child 'layer'; did you mean 'layers'?")
-        refused(["stem", "layers.0", "flatten", "fc"], "parameter 'layers.1.weight' belongs to no unit")
-        refused(["stem", "layers", "layers.1", "fc"], "parameter 'layers.1.weight' belongs to the units layers and layers.1")
-        refused(["stem", "layers", "fc"], "unit 'fc' does not take what layers gives, [2, 2, 3, 3]")
-        torch.jit.script(Chain(scale=2.0)).save(self.folder / "net.pt")
-        refused(UNITS, "the units of 'net.pt', one after the other, give other numbers than its forward()")
-
-    def test_a_loss_of_its_own_that_is_none(self):
-        def refused(*parts, sets=()):
-            self.fails(self.train("model.loss=none", *sets, ranks=2), USAGE, *parts)
-
-        torch.jit.script(WithLoss()).save(self.folder / "net.pt")
-        refused("[model.outputs] has to say which tensor of forward() is the loss", "as in outputs = { loss = {} }")
-        refused("'net.pt' returns 3 tensors, not 2", sets=["model.outputs={scores={shape=[5]},loss={}}", "model.loss_output=loss"])
-        refused("'net.pt' returns [2, 5] as 'loss', which is no single number", sets=["model.outputs={loss={},scores={shape=[5]},count={}}"])
-        refused("metrics: 'accuracy' judges outputs", sets=[*OWN_LOSS[1:], "train.metrics=['accuracy']"])
-        refused("units: a module that returns its own loss is one unit", sets=[*OWN_LOSS[1:], "model.units=['stem']"])
-        torch.jit.script(Net()).save(self.folder / "net.pt")
-        refused("forward() throws", sets=["model.outputs={loss={}}"])  # it takes no target
-        self.fails(self.train("model.loss_reduction=sum"), USAGE, "loss_reduction is for loss = \"none\"")
-        (self.folder / "recipe.toml").write_text(RECIPE.replace('kind = "torchscript"', 'kind = "mlp"\ninput_dim = 3\nhidden_dims = []\noutput_dim = 2')
-                                                 .replace('path = "net.pt"', 'loss = "none"')
-                                                 .replace("inputs =", "# inputs =").replace("targets =", "# targets ="))
-        self.fails(self.train(), USAGE, "loss = \"none\" is for a network that returns its loss, and kind = \"mlp\" returns none")
-
-    def test_modules_that_cannot_train(self):
-        for how, *parts in (("throws", "forward() throws", "not today"),
-                            ("detached", "'outputs' does not depend on a parameter", "nothing would be trained"),
-                            ("whole", "returns Long as 'outputs', which is float32")):
-            torch.jit.script(Odd(how)).save(self.folder / "net.pt")
-            self.refused(*parts)
-
-    def test_an_output_whose_shape_varies(self):
-        torch.jit.script(Odd("varies")).save(self.folder / "net.pt")
-        self.fails(self.train("train.micro_batch_size=4", ranks=2), USAGE, "gives Double [1, 5], not Double [4, 5]")
-
-    def test_one_sample_that_loses_its_dimension(self):
-        torch.jit.script(Odd("squeeze")).save(self.folder / "net.pt")
-        self.refused("forward() takes 2 samples, but not 1", "returns [5] for 1 sample, not [1, 5]", "squeeze(1) or flatten(1) does not")
-
-    def test_a_trace_with_the_batch_of_its_example(self):
-        class Fixed(Odd):
-            def forward(self, x):
-                return self.fc(x.reshape(int(x.size(0)), -1)[:, :3])
-
-        for samples, message in ((2, "forward() takes 2 samples, but not 3"), (4, "returns [4, 5] for 2 samples, not [2, 5]")):
-            torch.jit.trace(Fixed().eval(), torch.ones(samples, 3, 6, 6), check_trace=False).save(self.folder / "net.pt")
-            self.refused(message)
-
-    def test_targets_that_the_loss_does_not_take(self):
-        torch.jit.script(Odd()).save(self.folder / "net.pt")
-        self.fails(self.train("model.targets={y={shape=[5]}}"), USAGE, "targets.y: loss = \"cross_entropy\" takes classes")
-        self.fails(self.train("model.loss=mean_square"), USAGE, "targets.y: loss = \"mean_square\" takes numbers")
-
-    def test_other_shapes_than_the_recipe_says(self):
-        torch.jit.script(Net()).save(self.folder / "net.pt")
-        self.refused("forward() throws", "Float [2, 4, 6, 6]", sets=["model.inputs.x.shape=[4, 6, 6]"])
-        self.refused("'net.pt' returns [2, 5] for 2 samples, not [2, 4] as 'outputs' is", sets=["model.targets.y.classes=4"])
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
     auto& model = options.as<TorchscriptOptions>();
     for (std::vector<ScriptTensor>* tensors : {&model.inputs, &model.targets}) {
       for (ScriptTensor& each : *tensors) {
-        if (each.classes > 0 && each.shape.empty()) each.dtype = ScriptDtype::kInt64;
+        if (each.classes > 0) each.dtype = ScriptDtype::kInt64;
       }
     }
   }
@@ -200,6 +200,12 @@ class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {
 };
 
 }  // namespace
+
+std::vector<std::string> output_names(const TorchscriptOptions& options) {
+  std::vector<std::string> names;
+  for (const ScriptTensor& each : options.outputs) names.push_back(each.name);
+  return names;
+}
 
 const ModelKind& torchscript_kind() {
   static const TorchscriptKind kKind;

@@ -47,6 +47,9 @@ struct TorchscriptOptions {
   bool operator==(const TorchscriptOptions&) const = default;
 };
 
+// Returns the names of [model.outputs].
+[[nodiscard]] std::vector<std::string> output_names(const TorchscriptOptions& options);
+
 [[nodiscard]] const ModelKind& torchscript_kind();
 
 }  // namespace troika

@@ -54,8 +54,7 @@ struct OwnLoss {
 void check_named(const TorchscriptOptions& options, const std::string& key, const std::string& name,
                  const Origins& origins) {
   if (place_of(options, name) < options.outputs.size()) return;
-  std::vector<std::string> names;
-  for (const ScriptTensor& each : options.outputs) names.push_back(each.name);
+  const std::vector<std::string> names = output_names(options);
   const auto near = nearest(name, names);
   origins.fail({"model." + key},
                key + ": [model.outputs] has no " + quote(name) +

@@ -1,9 +1,11 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/script.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>
+#include <troika/models/torchscript/script_file.h>
 #include <troika/models/torchscript/script_module.h>
 
 #include <map>
@@ -12,35 +14,19 @@
 namespace troika {
 namespace {
 
-std::string first_line_of(const std::exception& error) {
+// The interpreter's errors quote the traceback of the script, and the exception behind it.
+std::string exception_of(const std::exception& error) {
+  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  if (const auto* raised = dynamic_cast<const torch::jit::JITException*>(&error)) {
+    const std::string name = raised->getPythonClassName().value_or("Exception");
+    const auto message = raised->getOriginalMsg();
+    if (message) return name.substr(name.rfind('.') + 1) + ": " + first_line(*message);
+  }
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
-
-// The interpreter's errors quote the traceback of the script; its last line says what is wrong.
-std::string last_line_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.pop_back();
-  }
-  return text.substr(text.rfind('\n') + 1);
-}
-
-torch::jit::Module load_script(const std::filesystem::path& path) {
-  const std::string name = shown_path(path);
-  if (!std::filesystem::is_regular_file(path)) {
-    throw UsageError("there is no file " + name,
-                     "torch.jit.script(module).save(PATH) or torch.jit.trace(...) writes one");
-  }
-  try {
-    return torch::jit::load(path.string(), at::Device(at::kCPU));
-  } catch (const std::exception& error) {
-    throw UsageError(name + " is no TorchScript that can be loaded here: " + first_line_of(error),
-                     "write it with torch.jit.script(module).save(PATH); torch.save() writes "
-                     "another format");
-  }
+  static constexpr std::string_view kMark = "\nRuntimeError: ";
+  const std::size_t mark = text.rfind(kMark);
+  return first_line(mark == std::string::npos ? text : text.substr(mark + 1));
 }
 
 // The module of a dotted path, made where it is not there yet.
@@ -84,6 +70,16 @@ void take_tensors(const c10::IValue& value, Tensors& tensors) {
   }
 }
 
+[[noreturn]] void fail_no_output(const std::filesystem::path& path, const std::string& name,
+                                 const c10::Dict<c10::IValue, c10::IValue>& named) {
+  std::vector<std::string> keys;
+  for (const auto& each : named) keys.push_back(each.key().toStringRef());
+  const auto near = nearest(name, keys);
+  throw UsageError(shown_path(path) + " returns a dictionary without " + quote(name) +
+                       (near ? "; did you mean " + quote(*near) + "?" : ""),
+                   "[model.outputs] has names of its keys: " + join(keys, ", "));
+}
+
 }  // namespace
 
 Script Script::load(const std::filesystem::path& path,
@@ -116,8 +112,11 @@ std::optional<Script> Script::child(const std::string& name) const {
   return found->evaluation ? found : std::nullopt;
 }
 
-ScriptModule::ScriptModule(Script script)
-    : torch::nn::Module("script"), script_(std::move(script)) {
+ScriptModule::ScriptModule(Script script, std::vector<std::string> outputs)
+    : torch::nn::Module("script"),
+      script_(std::move(script)),
+      outputs_(std::move(outputs)),
+      assigned_(script_.module) {
   std::map<std::string, std::shared_ptr<torch::nn::Module>> made;
   for (const auto& each : script_.module.named_parameters()) {
     const auto [module, name] = split_name(each.name);
@@ -133,6 +132,7 @@ ScriptModule::ScriptModule(Script script)
     descend(*this, module, made).register_buffer(name, each.value);
   }
   if (!script_.evaluation) return;
+  assigned_in_evaluation_.emplace(*script_.evaluation);
   const auto own = tensors_of(script_.module), others = tensors_of(*script_.evaluation);
   for (const auto& [name, tensor] : own) {
     const auto found = others.find(name);
@@ -158,24 +158,44 @@ void ScriptModule::share_with_evaluation() {
   }
 }
 
+Tensors ScriptModule::tensors_of_result(const c10::IValue& result) const {
+  Tensors tensors;
+  const bool is_named = !outputs_.empty() && result.isGenericDict() &&
+                        result.toGenericDict().keyType()->kind() == c10::TypeKind::StringType;
+  if (!is_named) {
+    take_tensors(result, tensors);
+    return tensors;
+  }
+  const auto named = result.toGenericDict();
+  for (const std::string& name : outputs_) {
+    const auto found = named.find(name);
+    if (found == named.end()) fail_no_output(script_.path, name, named);
+    take_tensors(found->value(), tensors);
+  }
+  return tensors;
+}
+
 Tensors ScriptModule::forward(const Tensors& inputs) {
   const bool evaluates = script_.evaluation && !is_training();
   if (evaluates) share_with_evaluation();
+  torch::jit::Module& module = evaluates ? *script_.evaluation : script_.module;
+  AssignedBuffers& assigned = evaluates ? *assigned_in_evaluation_ : assigned_;
   const torch::jit::GraphOptimizerEnabledGuard plainly(false);
-  Tensors outputs;
+  assigned.lend();
+  c10::IValue result;
   try {
-    const std::vector<c10::IValue> arguments(inputs.begin(), inputs.end());
-    take_tensors((evaluates ? *script_.evaluation : script_.module).forward(arguments), outputs);
+    result = module.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end()));
   } catch (const std::exception& error) {
     std::ostringstream given;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       given << (i == 0 ? "it was given " : ", ") << c10::toString(inputs[i].scalar_type()) << " "
             << inputs[i].sizes();
     }
-    throw UsageError(shown_path(script_.path) + ": forward() throws: " + last_line_of(error),
+    throw UsageError(shown_path(script_.path) + ": forward() throws: " + exception_of(error),
                      given.str());
   }
-  return outputs;
+  assigned.take_back();
+  return tensors_of_result(result);
 }
 
 void ScriptModule::save_with(const std::filesystem::path& from, const std::filesystem::path& to,

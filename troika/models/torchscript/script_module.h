@@ -4,6 +4,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
+#include <troika/models/torchscript/script_buffers.h>
 #include <troika/nn/tensor_map.h>
 
 #include <filesystem>
@@ -31,12 +32,15 @@ struct Script {
 
 class ScriptModule final : public torch::nn::Module {
  public:
-  // Throws UsageError where the parameters of the two files are not the same.
-  explicit ScriptModule(Script script);
+  // Takes the names of what forward() returns, which the keys of a dictionary are held to; without
+  // names its tensors count in their order. Throws UsageError where the parameters of the two files
+  // are not the same.
+  explicit ScriptModule(Script script, std::vector<std::string> outputs = {});
 
   // Calls forward() of the file, and returns the tensors of its result in order: a tensor, a tuple,
-  // a list or a dictionary of them. LibTorch's optimising executor is not used: the operators are
-  // the ones that Python runs, and the first passes are no slower than others.
+  // a list or a dictionary of them. A buffer that forward() assigns keeps its new value. LibTorch's
+  // optimising executor is not used: the operators are the ones that Python runs, and the first
+  // passes are no slower than others. Throws UsageError with what the script throws.
   [[nodiscard]] Tensors forward(const Tensors& inputs);
 
   void train(bool on = true) override;
@@ -51,8 +55,12 @@ class ScriptModule final : public torch::nn::Module {
     at::Tensor trained, evaluated;
   };
   void share_with_evaluation();
+  [[nodiscard]] Tensors tensors_of_result(const c10::IValue& result) const;
 
   Script script_;
+  std::vector<std::string> outputs_;
+  AssignedBuffers assigned_;
+  std::optional<AssignedBuffers> assigned_in_evaluation_;
   // Tensors of the two files that are one.
   std::vector<Shared> shared_;
 };

@@ -4,6 +4,7 @@
 
 #include <troika/models/torchscript/options.h>
 #include <troika/models/torchscript/script_module.h>
+#include <troika/nn/stage.h>
 
 #include <functional>
 #include <memory>
@@ -21,17 +22,18 @@ struct ScriptUnit {
 };
 
 // Returns the units that the recipe names, or the whole module as one. Throws UsageError naming a
-// unit that is neither a child nor built in, and a parameter that no unit holds, or two.
+// unit that is neither a child nor built in, and a parameter that no unit holds, or two, also where
+// it has two names.
 [[nodiscard]] std::vector<ScriptUnit> script_units(const TorchscriptOptions& options,
                                                    const Script& script);
 
-// Passes inputs through the units in eval mode, without gradients. Returns the outputs of each.
-// Throws UsageError naming the first unit that does not take what the one before gives, or whose
-// outputs are not those of so many samples.
+// Passes inputs through the units in one of the two modes, without gradients. Returns the outputs
+// of each. Throws UsageError naming the first unit that does not take what the one before gives, or
+// whose outputs are not those of so many samples.
 [[nodiscard]] std::vector<Tensors> run_units(std::span<const ScriptUnit> units,
-                                             const Tensors& inputs);
+                                             const Tensors& inputs, Mode mode);
 
-// Throws UsageError unless the units, one after the other, give what forward() of the file gives.
-void check_units(const Script& script, std::span<const ScriptUnit> units, const Tensors& inputs);
+// Returns "[2, 3], [2]".
+[[nodiscard]] std::string shapes_of(const Tensors& tensors);
 
 }  // namespace troika

@@ -2,6 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/models/torchscript/script_comparison.h>
 #include <troika/models/torchscript/script_loss.h>
 #include <troika/models/torchscript/script_units.h>
 #include <troika/models/torchscript/torchscript.h>
@@ -106,7 +107,7 @@ std::vector<std::vector<UnitTensor>> outputs_of(const TorchscriptOptions& option
   if (units.size() > 1) {
     const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
     for (const Tensors& outputs :
-         run_units(units, sample_inputs(options, loss, kTriedSamples, file))) {
+         run_units(units, sample_inputs(options, loss, kTriedSamples, file), Mode::kEvaluate)) {
       std::vector<UnitTensor>& gives = all.emplace_back();
       for (const at::Tensor& each : outputs) {
         const std::string name = "hidden" + (gives.empty() ? "" : std::to_string(gives.size()));
@@ -236,28 +237,52 @@ void check_trains(const TorchscriptOptions& options, const ScriptResult& result,
                    "torch.no_grad(), detach() and argmax() cut it off: nothing would be trained");
 }
 
+// Held-out data leave no trace in the model.
+void check_keeps_buffers(const TorchscriptOptions& options, const ScriptModule& module,
+                         const Tensors& before) {
+  const std::vector<NamedTensor> buffers = detail::buffers_of(module);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (at::allclose(buffers[i].tensor, before[i], 0, 0, /*equal_nan=*/true)) continue;
+    throw UsageError(shown_path(options.path) + " changes its buffer " +
+                         quote(buffers[i].name, 200) + " in evaluation",
+                     "a trace keeps the batch-norm of the mode that it was made in: trace the "
+                     "module in eval mode too, and name that file as model.evaluation_path; a "
+                     "script asks for self.training");
+  }
+}
+
+void check_repeats(const TorchscriptOptions& options, const Tensors& once, const Tensors& again) {
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    if (at::allclose(once[i], again[i], 0, 0, /*equal_nan=*/true)) continue;
+    throw UsageError(shown_path(options.path) + " gives other outputs each time in evaluation",
+                     "a trace keeps the dropout of the mode that it was made in: trace the module "
+                     "in eval mode too, and name that file as model.evaluation_path; in a script, "
+                     "functional dropout takes training=self.training");
+  }
+}
+
 }  // namespace
 
 void check_torchscript(const TorchscriptOptions& options, const LossOptions& loss) {
   const Script script = load(options);
   const ScriptResult result(options, loss);
-  ScriptModule module(script);
+  const std::vector<std::string> outputs = output_names(options);
+  ScriptModule module(script, outputs);
   const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
   const at::ScalarType floating = type_of_file(script);
   const Tensors inputs = sample_inputs(options, loss.kind(), kTriedSamples, floating);
   const at::NoGradGuard no_grad;
   module.eval();
   const auto tried = [&] { return result.arrange(module.forward(inputs), kTriedSamples); };
-  const Tensors once = tried(), again = tried();
+  const Tensors once = tried();
   result.check(once, kTriedSamples);
-  for (std::size_t i = 0; i < once.size(); ++i) {
-    if (at::allclose(once[i], again[i], 0, 0, /*equal_nan=*/true)) continue;
-    throw UsageError(shown_path(options.path) + " gives other outputs each time in evaluation",
-                     "a trace keeps the dropout of the mode that it was made in: trace the module "
-                     "in eval mode too, and name that file as model.evaluation_path");
-  }
+  // Taken now: the first pass may fill what later ones look up.
+  Tensors buffers;
+  for (const NamedTensor& each : detail::buffers_of(module)) buffers.push_back(each.tensor.clone());
+  check_repeats(options, once, tried());
+  check_keeps_buffers(options, module, buffers);
   check_other_samples(options, loss.kind(), result, module, floating);
-  check_units(script, script_units(options, script), inputs);
+  check_units(script, script_units(options, script), outputs, inputs);
   check_trains(options, result, module, inputs);
 }
 
