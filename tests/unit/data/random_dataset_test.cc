@@ -58,6 +58,28 @@ TEST(RandomTokens, KeepStreamsApart) {
   EXPECT_FALSE(one->bytes_per_token().has_value());
 }
 
+TEST(RandomTokens, DrawWhatElseASampleHas) {
+  const SampleSpec tokens = token_samples(33, 1000);
+  SampleSpec sample = tokens;
+  sample.tensors.insert(sample.tensors.begin() + 1,
+                        {{"mask", at::kLong, {33}, 2}, {"bias", at::kFloat, {2, 3}}});
+  const Microbatch plain =
+      build_microbatches(*open_random(tokens, 7), Split::kTrain, {0, 4}, 4, 1).front();
+  const auto dataset = open_random(sample, 7);
+  const Microbatch all = build_microbatches(*dataset, Split::kTrain, {0, 4}, 4, 1).front();
+  std::vector<std::string> names, expected;
+  for (const NamedTensor& each : all.tensors) names.push_back(each.name);
+  for (const TensorSpec& each : sample.tensors) expected.push_back(each.name);
+  EXPECT_EQ(names, expected);
+  EXPECT_TRUE(at::equal(all.tensors[0], plain.tensors[0]));
+  EXPECT_TRUE(at::equal(all.tensors[3], plain.tensors[1]));
+  EXPECT_EQ(all.tensors[1].sizes(), at::IntArrayRef({4, 33}));
+  EXPECT_EQ(std::get<0>(at::_unique(all.tensors[1])).numel(), 2);
+  EXPECT_EQ(all.tensors[2].sizes(), at::IntArrayRef({4, 2, 3}));
+  const Microbatch last = build_microbatches(*dataset, Split::kTrain, {3, 1}, 1, 1).front();
+  EXPECT_TRUE(at::equal(last.tensors[1][0], all.tensors[1][3]));
+}
+
 TEST(RandomFeatures, HaveTargetsOfALinearTeacher) {
   const auto classes = open_random(kClasses, 3);
   const auto scores = open_random(kScores, 3);

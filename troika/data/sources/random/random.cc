@@ -52,12 +52,61 @@ class RandomDataset : public Dataset {
   std::vector<std::string> warnings_;
 };
 
+// Draws a tensor of any shape and type, sample by sample. Const access is thread safe.
+class TensorDraws {
+ public:
+  // Writes what a teacher looks at to `taught`, unless that is undefined.
+  [[nodiscard]] at::Tensor draw(const TensorSpec& spec, std::uint64_t stream,
+                                std::span<const SampleRef> samples,
+                                const at::Tensor& taught = {}) const {
+    std::vector<std::int64_t> shape = spec.shape;
+    shape.insert(shape.begin(), std::ssize(samples));
+    if (spec.dtype == at::kLong) return draw_whole(spec, stream, samples, taught, shape);
+    at::Tensor values = at::empty(shape, at::kFloat);
+    const auto numbers = static_cast<std::size_t>(c10::multiply_integers(spec.shape));
+    auto* out = values.mutable_data_ptr<float>();
+    for (const SampleRef& sample : samples) {
+      normal_.fill(stream, static_cast<std::uint64_t>(sample.index), std::span(out, numbers));
+      out += numbers;
+    }
+    if (taught.defined()) taught.copy_(values.view(taught.sizes()));
+    return values;
+  }
+
+ private:
+  // The teacher sees whole numbers spread over [-1, 1).
+  [[nodiscard]] static at::Tensor draw_whole(const TensorSpec& spec, std::uint64_t stream,
+                                             std::span<const SampleRef> samples,
+                                             const at::Tensor& taught,
+                                             const std::vector<std::int64_t>& shape) {
+    at::Tensor values = at::empty(shape, at::kLong);
+    const auto numbers = static_cast<std::uint64_t>(c10::multiply_integers(spec.shape));
+    const auto range = static_cast<std::uint64_t>(std::max<std::int64_t>(2, spec.range));
+    auto* out = values.mutable_data_ptr<std::int64_t>();
+    for (const SampleRef& sample : samples) {
+      const RandomStream of_sample(stream, static_cast<std::uint64_t>(sample.index));
+      for (std::uint64_t i = 0; i < numbers; ++i) {
+        *out++ = static_cast<std::int64_t>(of_sample.below(i, range));
+      }
+    }
+    if (taught.defined()) {
+      taught.copy_(values.view(taught.sizes()).to(at::kFloat) * (2 / static_cast<double>(range)) -
+                   1);
+    }
+    return values;
+  }
+
+  NormalTable normal_;
+};
+
 class RandomTokens final : public RandomDataset {
  public:
   RandomTokens(const RandomOptions& data, const SampleSpec& sample, std::uint64_t seed)
       : RandomDataset(data, seed, "data.random.tokens"),
         input_(sample.input().name),
         target_(sample.target().name),
+        tensors_(required(sample)),
+        seed_(seed),
         length_(sample.input().shape.front()),
         vocab_size_(static_cast<std::uint64_t>(sample.input().range)) {}
 
@@ -65,10 +114,15 @@ class RandomTokens final : public RandomDataset {
                                       std::int64_t step) const override {
     Microbatch batch = numbered(samples, step);
     const auto count = static_cast<std::int64_t>(samples.size());
-    batch.tensors = {{input_, at::empty({count, length_}, at::kLong)},
-                     {target_, at::empty({count, length_}, at::kLong)}};
-    auto* inputs = batch.tensors[0].mutable_data_ptr<std::int64_t>();
-    auto* targets = batch.tensors[1].mutable_data_ptr<std::int64_t>();
+    for (const TensorSpec& each : tensors_) {
+      const bool is_token = each.name == input_ || each.name == target_;
+      batch.tensors.add(
+          each.name, is_token
+                         ? at::empty({count, length_}, at::kLong)
+                         : draws_.draw(each, stream_key(seed_ ^ key(split), each.name), samples));
+    }
+    auto* inputs = batch.tensors.at(input_).mutable_data_ptr<std::int64_t>();
+    auto* targets = batch.tensors.at(target_).mutable_data_ptr<std::int64_t>();
     for (const SampleRef& sample : samples) {
       const RandomStream stream(key(split), static_cast<std::uint64_t>(sample.index));
       auto id = static_cast<std::int64_t>(stream.below(0, vocab_size_));
@@ -84,7 +138,16 @@ class RandomTokens final : public RandomDataset {
   }
 
  private:
-  std::string input_, target_;  // what the model calls them
+  static std::vector<TensorSpec> required(const SampleSpec& sample) {
+    std::vector<TensorSpec> tensors = sample.tensors;
+    std::erase_if(tensors, [](const TensorSpec& each) { return each.optional; });
+    return tensors;
+  }
+
+  std::string input_, target_;       // what the model calls them
+  std::vector<TensorSpec> tensors_;  // these, and what else it takes, as a mask is
+  std::uint64_t seed_;
+  TensorDraws draws_;
   std::int64_t length_;
   std::uint64_t vocab_size_;
 };
@@ -111,13 +174,13 @@ class RandomFeatures final : public RandomDataset {
     const auto count = static_cast<std::int64_t>(samples.size());
     const at::Tensor taught = at::empty({count, static_cast<std::int64_t>(numbers_)}, at::kFloat);
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      batch.tensors.add(inputs_[k].name, draw(inputs_[k], stream_of(split, k), samples,
-                                              k == 0 ? taught : at::Tensor()));
+      batch.tensors.add(inputs_[k].name, draws_.draw(inputs_[k], stream_of(split, k), samples,
+                                                     k == 0 ? taught : at::Tensor()));
     }
     batch.tensors.add(target_.name, targets_for(taught));
     for (const TensorSpec& each : others_) {
-      batch.tensors.add(
-          each.name, draw(each, stream_key(seed_ ^ key(split), each.name), samples, at::Tensor()));
+      batch.tensors.add(each.name,
+                        draws_.draw(each, stream_key(seed_ ^ key(split), each.name), samples));
     }
     batch.valid = is_class_ ? count * c10::multiply_integers(target_.shape) : count;
     return batch;
@@ -147,46 +210,6 @@ class RandomFeatures final : public RandomDataset {
 
   [[nodiscard]] std::uint64_t stream_of(Split split, std::size_t input) const {
     return input == 0 ? key(split) : stream_key(seed_ ^ key(split), inputs_[input].name);
-  }
-
-  // Writes what the teacher looks at to `taught`, unless that is undefined.
-  [[nodiscard]] at::Tensor draw(const TensorSpec& spec, std::uint64_t stream,
-                                std::span<const SampleRef> samples,
-                                const at::Tensor& taught) const {
-    std::vector<std::int64_t> shape = spec.shape;
-    shape.insert(shape.begin(), std::ssize(samples));
-    if (spec.dtype == at::kLong) return draw_whole(spec, stream, samples, taught, shape);
-    at::Tensor values = at::empty(shape, at::kFloat);
-    const auto numbers = static_cast<std::size_t>(c10::multiply_integers(spec.shape));
-    auto* out = values.mutable_data_ptr<float>();
-    for (const SampleRef& sample : samples) {
-      normal_.fill(stream, static_cast<std::uint64_t>(sample.index), std::span(out, numbers));
-      out += numbers;
-    }
-    if (taught.defined()) taught.copy_(values.view(taught.sizes()));
-    return values;
-  }
-
-  // The teacher sees whole numbers spread over [-1, 1).
-  [[nodiscard]] static at::Tensor draw_whole(const TensorSpec& spec, std::uint64_t stream,
-                                             std::span<const SampleRef> samples,
-                                             const at::Tensor& taught,
-                                             const std::vector<std::int64_t>& shape) {
-    at::Tensor values = at::empty(shape, at::kLong);
-    const auto numbers = static_cast<std::uint64_t>(c10::multiply_integers(spec.shape));
-    const auto range = static_cast<std::uint64_t>(std::max<std::int64_t>(2, spec.range));
-    auto* out = values.mutable_data_ptr<std::int64_t>();
-    for (const SampleRef& sample : samples) {
-      const RandomStream of_sample(stream, static_cast<std::uint64_t>(sample.index));
-      for (std::uint64_t i = 0; i < numbers; ++i) {
-        *out++ = static_cast<std::int64_t>(of_sample.below(i, range));
-      }
-    }
-    if (taught.defined()) {
-      taught.copy_(values.view(taught.sizes()).to(at::kFloat) * (2 / static_cast<double>(range)) -
-                   1);
-    }
-    return values;
   }
 
   [[nodiscard]] at::Tensor targets_for(const at::Tensor& taught) const {
@@ -227,7 +250,7 @@ class RandomFeatures final : public RandomDataset {
   std::size_t outputs_;
   std::size_t taught_;  // the leading numbers that the teacher looks at
   LinearTeacher teacher_;
-  NormalTable normal_;
+  TensorDraws draws_;
 };
 
 class RandomKind final : public Declared<DataKind, RandomOptions> {
