@@ -167,6 +167,11 @@ class DryRun(CommandTest):
             (self.folder / "recipe.toml").write_text(MLP)
             self.check(ranks, sets)
 
+    def test_losses_of_answers_and_of_values(self):
+        (self.folder / "recipe.toml").write_text(MLP)
+        for loss in ("binary_cross_entropy", "mean_square"):
+            self.assertEqual(self.predict(f"model.loss={loss}")["world_size"], 1)
+
     def test_predicted_as_measured_of_a_kind_without_meta_kernels(self):
         for ranks, sets in LAYOUTS_OF_RESNET:
             self.setUp()

@@ -1,4 +1,5 @@
 // Binary cross-entropy of logits: each output answers a question of its own with yes (1) or no (0).
+#include <troika/base/error.h>
 #include <troika/loss/loss.h>
 #include <troika/loss/weights.h>
 
@@ -19,20 +20,22 @@ class BinaryCrossEntropy final : public Loss {
   explicit BinaryCrossEntropy(BinaryCrossEntropyOptions options) : options_(std::move(options)) {}
 
  private:
-  void check_targets(const at::Tensor&, const LossTargets& targets) const override {
+  void check_targets(const at::Tensor& outputs, const LossTargets& targets) const override {
+    targets.check_fits(outputs);
     targets.check_answers();
   }
 
   [[nodiscard]] LossTerms terms(const at::Tensor& outputs,
                                 const LossTargets& targets) const override {
-    const at::Tensor logits = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
-    const at::Tensor there = targets.values.eq(targets.values);
-    const at::Tensor known = at::where(there, targets.values, 0).to(logits.dtype());
+    const at::Tensor rows = as_rows(outputs), expected = as_rows(targets.values);
+    const at::Tensor logits = rows.element_size() < 4 ? rows.to(at::kFloat) : rows;
+    const at::Tensor there = expected.eq(expected), missing = there.logical_not();
+    const at::Tensor known = expected.masked_fill(missing, 0).to(logits.dtype());
     const at::Tensor weights = detail::weights_like(options_.positive_weights, logits);
     const at::Tensor all =
         at::binary_cross_entropy_with_logits(logits, known, {}, weights, at::Reduction::None);
-    const auto size = static_cast<double>(outputs.size(1));
-    at::Tensor each = at::where(there, all, 0);
+    const auto size = static_cast<double>(rows.size(1));
+    at::Tensor each = all.masked_fill(missing, 0);
     if (!targets.weights.defined()) {
       return {each.sum(at::kDouble) / size, there.sum().to(at::kDouble) / size};
     }
@@ -43,9 +46,10 @@ class BinaryCrossEntropy final : public Loss {
 
   [[nodiscard]] LossTerms differentiate_(const at::Tensor& outputs, const LossTargets& targets,
                                          double scale) const override {
+    check(outputs.dim() == 2, "a gradient of several dimensions a sample");
     LossTerms loss = terms(outputs, targets);
     const at::Tensor there = targets.values.eq(targets.values);
-    const at::Tensor yes = at::where(there, targets.values, 0).to(outputs.dtype());
+    const at::Tensor yes = targets.values.masked_fill(there.logical_not(), 0).to(outputs.dtype());
     const at::Tensor s = at::sigmoid(outputs);
     at::Tensor pull = yes * (1 - s);
     if (!options_.positive_weights.empty()) {

@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/loss/loss_targets.h>
 #include <troika/nn/sample_spec.h>
+#include <troika/param/shape_text.h>
 
 #include <cmath>
 #include <sstream>
@@ -61,6 +62,18 @@ at::Tensor LossTargets::weights_for(const at::Tensor& like) const {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
   shape.front() = like.size(0);
   return weights.reshape(shape).to(like.scalar_type());
+}
+
+void LossTargets::check_fits(const at::Tensor& outputs) const {
+  if (outputs.sizes() == values.sizes()) return;
+  throw UsageError("outputs " + shape_text(outputs.sizes()) + " do not go with targets " +
+                       shape_text(values.sizes()),
+                   "the first output of the model has the shape of its target");
+}
+
+at::Tensor as_rows(const at::Tensor& tensor) {
+  if (tensor.dim() == 2) return tensor;
+  return tensor.reshape({tensor.size(0), c10::multiply_integers(tensor.sizes().slice(1))});
 }
 
 void LossTargets::check_classes(std::int64_t classes) const {

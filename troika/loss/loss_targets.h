@@ -25,6 +25,8 @@ struct LossTargets {
   // Returns the weights with the dimensions and type of `like`, [samples, ...], to multiply it by.
   [[nodiscard]] at::Tensor weights_for(const at::Tensor& like) const;
 
+  // Throws UsageError unless there is a target for each output.
+  void check_fits(const at::Tensor& outputs) const;
   // Throw DataError naming the first sample whose target is none of `classes`, is no answer between
   // 0 and 1, or is infinite, or whose weight is negative or no number. Targets that count for
   // nothing pass: kIgnoredTarget, and NaN. Look at host memory alone.
@@ -33,5 +35,8 @@ struct LossTargets {
   void check_values() const;
   void check_weights() const;
 };
+
+// Returns a tensor [samples, ...] as [samples, numbers of a sample].
+[[nodiscard]] at::Tensor as_rows(const at::Tensor& tensor);
 
 }  // namespace troika

@@ -1,4 +1,5 @@
 // Mean square error of values.
+#include <troika/base/error.h>
 #include <troika/loss/loss.h>
 
 #include <ATen/ATen.h>
@@ -13,19 +14,22 @@ struct MeanSquareOptions {
 // A sample's loss is the mean over its outputs of the squared error. Targets that are not a number
 // are missing: they count neither in the sum nor in the weight.
 class MeanSquare final : public Loss {
-  void check_targets(const at::Tensor&, const LossTargets& targets) const override {
+  void check_targets(const at::Tensor& outputs, const LossTargets& targets) const override {
+    targets.check_fits(outputs);
     targets.check_values();
   }
 
   [[nodiscard]] LossTerms terms(const at::Tensor& outputs,
                                 const LossTargets& targets) const override {
-    const at::Tensor values = outputs.element_size() < 4 ? outputs.to(at::kFloat) : outputs;
-    const at::Tensor there = targets.values.eq(targets.values);
-    return sums(at::where(there, values - targets.values, 0), there, targets);
+    const at::Tensor rows = as_rows(outputs), expected = as_rows(targets.values);
+    const at::Tensor values = rows.element_size() < 4 ? rows.to(at::kFloat) : rows;
+    const at::Tensor there = expected.eq(expected);
+    return sums((values - expected).masked_fill(there.logical_not(), 0), there, targets);
   }
 
   [[nodiscard]] LossTerms differentiate_(const at::Tensor& outputs, const LossTargets& targets,
                                          double scale) const override {
+    check(outputs.dim() == 2, "a gradient of several dimensions a sample");
     const at::Tensor there = targets.values.eq(targets.values);
     outputs.sub_(targets.values).masked_fill_(there.logical_not(), 0);
     LossTerms loss = sums(outputs, there, targets);

@@ -43,6 +43,11 @@ at::Tensor logical_not(const at::Tensor& self) {
   return at::empty(self.sizes(), self.options().dtype(at::kBool));
 }
 
+// The CPU keeps what the gradient takes.
+Two log_sigmoid(const at::Tensor& self) {
+  return {at::empty_like(self), at::empty_like(self)};
+}
+
 void cummax_helper(const at::Tensor&, at::Tensor&, at::Tensor&, std::int64_t) {}
 
 // Statistics are in the type of the weight.
@@ -114,6 +119,7 @@ torch::Library kernels() {
   library.impl("logical_and_", TORCH_FN(logical_and_));
   library.impl("relu", TORCH_FN(relu));
   library.impl("logical_not", TORCH_FN(logical_not));
+  library.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid));
   library.impl("_cummax_helper", TORCH_FN(cummax_helper));
   library.impl("native_layer_norm", TORCH_FN(layer_norm));
   library.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));

@@ -46,11 +46,11 @@ MetricFold::MetricFold(const Recipe& recipe, const Dataset& data) : scales_(data
 }
 
 void MetricFold::add(const at::Tensor& outputs, const at::Tensor& targets) {
-  if (outputs.size(0) == 0) return;
-  const bool are_rows = !takes_classes_ || targets.dim() == 1;
-  const ClassRows rows = are_rows ? ClassRows{in_own_unit(outputs, scales_),
-                                              LossTargets(in_own_unit(targets, scales_))}
-                                  : class_rows(outputs, targets);
+  if (!needs_outputs_ || outputs.size(0) == 0) return;
+  const ClassRows rows = takes_classes_
+                             ? class_rows(outputs, targets)
+                             : ClassRows{in_own_unit(as_rows(outputs), scales_),
+                                         LossTargets(in_own_unit(as_rows(targets), scales_))};
   for (const Named& each : metrics_) each.metric->add(rows.outputs, rows.targets.values);
 }
 

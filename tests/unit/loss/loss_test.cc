@@ -174,6 +174,22 @@ TEST(Losses, MissingAnswersCountNowhere) {
   }
 }
 
+// A sample's loss is the mean over all of its numbers, in any shape.
+TEST(Losses, TakeTargetsOfAnyShape) {
+  for (const LossKind* kind : {&mean_square_kind(), &binary_cross_entropy_kind()}) {
+    const auto loss = kind->make(kind->defaults());
+    const at::Tensor given = outputs().view({2, 6}), expected = answers().view({2, 6});
+    const LossTerms flat = loss->of(given, expected);
+    const LossTerms deep = loss->of(given.view({2, 1, 3, 2}), expected.view({2, 1, 3, 2}));
+    EXPECT_TRUE(at::equal(deep.sum, flat.sum));
+    EXPECT_TRUE(at::equal(deep.weight, flat.weight));
+    const LossTerms numbers = loss->of(given.flatten(), expected.flatten());
+    const LossTerms columns = loss->of(given.view({12, 1}), expected.view({12, 1}));
+    EXPECT_TRUE(at::equal(numbers.sum, columns.sum));
+    EXPECT_THROW((void)loss->of(given.flatten(), expected.view({12, 1})), UsageError);
+  }
+}
+
 TEST(Losses, NarrowOutputsAreSummedInFloat) {
   const auto loss = cross_entropy_kind().make(cross_entropy_kind().defaults());
   const at::Tensor narrow = outputs().to(at::kBFloat16);
