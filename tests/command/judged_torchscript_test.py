@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from command import CommandTest
+from script_modules import Answers, Averaged, Resnet18, Single
 
 USAGE = 2
 SAMPLES, CHUNK, RATE = 8, 2, 0.05
@@ -74,7 +75,7 @@ class TwoInputs(nn.Module):
         return {"answer": self.fc(joined).squeeze(1), "joined": joined}
 
 
-TWO_INPUTS = ("model.inputs={ids={shape=[4],classes=7,dtype=\"int64\"},values={shape=[2]}}",
+TWO_INPUTS = ("model.inputs={ids={shape=[4],classes=7},values={shape=[2]}}",
               "model.targets={answer={shape=[1]}}", "model.loss=mean_square")
 
 
@@ -90,90 +91,6 @@ class Chain(nn.Module):
 
     def forward(self, x):
         return self.fc(self.layers(self.stem(x)).flatten(1)) * self.scale
-
-
-class Averaging(nn.Module):
-    """Assigns to its buffers in training, of which one is in use for the gradient of its weight."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(3 * 6 * 6, 4)
-        self.register_buffer("mean", torch.full((4,), 0.5))
-        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x):
-        x = self.fc(x.flatten(1))
-        scaled = x * self.mean
-        if self.training:
-            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
-            self.passes += 1
-        return scaled - self.mean
-
-
-class Averaged(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = Averaging()
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, x):
-        return self.head(self.body(x))
-
-
-class Block(nn.Module):
-    """torchvision's BasicBlock."""
-
-    def __init__(self, inputs, width, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU(inplace=True)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = None
-        if stride != 1 or inputs != width:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        if self.downsample is not None:
-            x = self.downsample(x)
-        y += x
-        return self.relu(y)
-
-
-class Resnet18(nn.Module):
-    """torchvision's, under its names."""
-
-    def __init__(self, classes):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, 2, padding=1)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(512, classes)
-
-    def forward(self, x):
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(torch.flatten(self.avgpool(x), 1))
-
-
-class Answers(nn.Module):
-    """Returns a dictionary in another order than the recipe names it."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(3, 5)
-
-    def forward(self, x) -> dict[str, torch.Tensor]:
-        scores = self.fc(x[:, :, 0, 0])
-        return {"hidden": scores * 2 + 1, "scores": scores}
 
 
 class ThreeOutputs(nn.Module):
@@ -232,7 +149,7 @@ class Traced(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=False)[0]
 
 
-BERT = ("model.inputs={input_ids={shape=[6],classes=50,dtype=\"int64\"},mask={shape=[6],classes=2,dtype=\"int64\"}}",
+BERT = ("model.inputs={input_ids={shape=[6],classes=50},mask={shape=[6],classes=2}}",
         "model.targets={y={classes=3}}")
 
 
@@ -362,6 +279,19 @@ class JudgedTorchscript(CommandTest):
         loss = nn.CrossEntropyLoss(reduction="sum")
         self.judged(module, 1, ["x"], "y", lambda outputs, y: loss(outputs["scores"], y),
                     "model.outputs={scores={shape=[5]},hidden={shape=[5]}}")
+
+    def test_targets_of_any_shape(self):
+        class Numbers(Single):
+            def forward(self, x):
+                return self.fc(x.flatten(1)).squeeze(1)
+
+        module = self.save(Numbers())
+        self.judged(module, 2, ["x"], "y", lambda outputs, y: ((outputs - y) ** 2).sum(), "model.targets={y={}}", "model.loss=mean_square")
+        module = self.save(nn.Sequential(nn.Conv2d(3, 1, 3, padding=1)))
+        self.judged(module, 2, ["x"], "y", lambda outputs, y: nn.functional.binary_cross_entropy_with_logits(outputs, y.double()) * CHUNK,
+                    "model.targets={y={shape=[1,6,6]}}", "model.loss=binary_cross_entropy", "data.held_out_fraction=0.1",
+                    "train.metrics=['accuracy','auc','f1']")
+        self.assertEqual({"held_out_accuracy", "held_out_auc", "held_out_f1"} - set(self.metrics()[-1]), set())
 
     def test_several_inputs_and_a_dictionary_of_outputs(self):
         module = self.save(TwoInputs())

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from command import CommandTest
-from judged_torchscript_test import OWN_LOSS, RECIPE, UNITS, USAGE, Answers, Chain, Net, WithLoss
+from judged_torchscript_test import OWN_LOSS, RECIPE, UNITS, USAGE, Chain, Net, WithLoss
+from script_modules import Answers
 
 
 class Odd(nn.Module):
@@ -195,6 +196,10 @@ class BadFiles(CommandTest):
         torch.jit.script(Odd()).save(self.folder / "net.pt")
         self.fails(self.train("model.targets={y={shape=[5]}}"), USAGE, "targets.y: loss = \"cross_entropy\" takes classes")
         self.fails(self.train("model.loss=mean_square"), USAGE, "targets.y: loss = \"mean_square\" takes numbers")
+
+    def test_outputs_that_the_loss_does_not_take(self):
+        torch.jit.script(Odd()).save(self.folder / "net.pt")
+        self.fails(self.train("model.outputs={o={shape=[3]}}"), USAGE, "outputs.o.shape: the loss takes [5] for the target 'y', not [3]")
 
     def test_other_shapes_than_the_recipe_says(self):
         torch.jit.script(Net()).save(self.folder / "net.pt")

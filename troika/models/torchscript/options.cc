@@ -67,7 +67,7 @@ std::int64_t outputs_of(const TorchscriptOptions& model) {
   if (model.targets.empty()) return 1;  // which is refused
   const ScriptTensor& target = model.targets.front();
   if (target.dtype == ScriptDtype::kInt64) return std::max<std::int64_t>(1, target.classes);
-  return target.shape.empty() ? 1 : target.shape.back();
+  return c10::multiply_integers(target.shape);
 }
 
 class TorchscriptKind final : public Declared<ModelKind, TorchscriptOptions> {

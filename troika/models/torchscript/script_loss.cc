@@ -113,6 +113,22 @@ void refuse_keys_of_own_loss(const TorchscriptOptions& options, const LossOption
   refuse("loss_reduction", options.loss_reduction == plain.loss_reduction);
 }
 
+// The loss takes the first output: logits of the classes of each target, or a number for each.
+void check_first_output(const TorchscriptOptions& options, const LossOptions& loss,
+                        const Origins& origins) {
+  if (options.outputs.empty()) return;
+  const ScriptTensor &output = options.outputs.front(), &target = options.targets.front();
+  const std::vector<std::int64_t> expected = output_for(target).shape;
+  if (output.shape == expected) return;
+  std::vector<std::int64_t> classes_first = expected;
+  std::ranges::rotate(classes_first, classes_first.end() - (target.classes > 0 ? 1 : 0));
+  if (output.shape == classes_first) return;
+  origins.fail({"model.outputs"},
+               "outputs." + output.name + ".shape: the loss takes " + shape_text(expected) +
+                   " for the target " + quote(target.name) + ", not " + shape_text(output.shape),
+               "loss = \"" + std::string(loss.name()) + "\" takes the first of [model.outputs]");
+}
+
 }  // namespace
 
 void check_script_loss(const TorchscriptOptions& options, const LossOptions& loss,
@@ -136,6 +152,7 @@ void check_script_loss(const TorchscriptOptions& options, const LossOptions& los
                  "as in targets = { " + target.name +
                      (takes_classes ? " = { classes = 10 } }" : " = { shape = [1] } }"));
   }
+  check_first_output(options, loss, origins);
 }
 
 std::vector<ScriptTensor> script_predictions(const TorchscriptOptions& options,
