@@ -21,6 +21,8 @@ namespace troika {
 namespace {
 
 constexpr std::string_view kPrecisionKey = "train.precision";
+// Where the library of a plug-in lies now.
+constexpr std::string_view kLibraryKey = "model.library";
 
 // What the run has kept of its data; empty where nothing was learned from them.
 std::string description_of(const std::filesystem::path& run) {
@@ -101,8 +103,9 @@ void check_overrides(const std::vector<std::string>& overrides) {
   for (const std::string& each : overrides) {
     const std::string key = key_of(each);
     if (key == "data" || key.starts_with("data.") || key == kPrecisionKey) continue;
-    throw UsageError("--set " + key + ": the model is trained, and takes keys of [data] and " +
-                         std::string(kPrecisionKey) + " alone",
+    if (key == kLibraryKey) continue;
+    throw UsageError("--set " + key + ": the model is trained, and takes keys of [data], " +
+                         std::string(kPrecisionKey) + " and " + std::string(kLibraryKey) + " alone",
                      "--device says what to compute on; `troika train` trains another model");
   }
 }
@@ -110,12 +113,15 @@ void check_overrides(const std::vector<std::string>& overrides) {
 TrainedModel model_for(const PredictOptions& options) {
   const std::vector<std::string>& overrides = options.samples.overrides;
   check_overrides(overrides);
+  std::vector<std::string> model_overrides;
+  std::ranges::copy_if(overrides, std::back_inserter(model_overrides),
+                       [](const std::string& each) { return each.starts_with(kLibraryKey); });
   std::optional<Precision> precision;
   if (std::ranges::any_of(
           overrides, [](const std::string& each) { return each.starts_with(kPrecisionKey); })) {
     precision = recipe_of_run(options.run, overrides).train.precision;
   }
-  return load_model(options.run, options.device, options.which, precision);
+  return load_model(options.run, options.device, options.which, precision, model_overrides);
 }
 
 void take_test_side(Recipe& recipe, const PredictOptions& options) {

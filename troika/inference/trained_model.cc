@@ -24,12 +24,28 @@ Recipe on_one_rank(Recipe recipe) {
   return recipe;
 }
 
+// Throws UsageError naming a tensor that is none of the inputs.
+void check_names(const SampleSpec& sample, const TensorMap& inputs) {
+  std::vector<std::string> known;
+  for (const TensorSpec& each : sample.tensors) {
+    if (each.role == TensorRole::kInput) known.push_back(each.name);
+  }
+  for (const NamedTensor& each : inputs) {
+    if (std::ranges::count(known, each.name) > 0) continue;
+    const auto near = nearest(each.name, known);
+    throw UsageError("the model takes no input " + quote(each.name, 200) +
+                         (near ? "; did you mean " + quote(*near) + "?" : ""),
+                     "it takes " + join(known, ", "));
+  }
+}
+
 }  // namespace
 
 struct TrainedModel::Impl {
   Impl(const std::filesystem::path& run, const std::string& device, SavedModel which,
-       std::optional<Precision> precision)
-      : chosen(choose_device(device, {}, "device")), recipe(on_one_rank(recipe_of_run(run))) {
+       std::optional<Precision> precision, std::span<const std::string> overrides)
+      : chosen(choose_device(device, {}, "device")),
+        recipe(on_one_rank(recipe_of_run(run, overrides))) {
     const auto path = which == SavedModel::kBest ? best_model_path(run) : model_path(run);
     if (!std::filesystem::exists(path)) {
       throw DataError("the run in " + shown_path(run) + " has no such model: " + shown_path(path) +
@@ -53,6 +69,11 @@ struct TrainedModel::Impl {
     load_parameters(path, part->arena(), buffers);
   }
 
+  // Returns the type of inputs and outputs, that of the masters.
+  [[nodiscard]] at::ScalarType held() const {
+    return recipe.train.precision == Precision::kFloat64 ? at::kDouble : at::kFloat;
+  }
+
   [[nodiscard]] Activation run(Microbatch samples) {
     const at::NoGradGuard no_autograd;
     Saved saved;
@@ -69,8 +90,9 @@ struct TrainedModel::Impl {
 };
 
 TrainedModel::TrainedModel(const std::filesystem::path& run, const std::string& device,
-                           SavedModel which, std::optional<Precision> precision)
-    : impl_(std::make_unique<Impl>(run, device, which, precision)) {}
+                           SavedModel which, std::optional<Precision> precision,
+                           std::span<const std::string> overrides)
+    : impl_(std::make_unique<Impl>(run, device, which, precision, overrides)) {}
 
 TrainedModel::~TrainedModel() = default;
 TrainedModel::TrainedModel(TrainedModel&&) noexcept = default;
@@ -92,9 +114,9 @@ void TrainedModel::check_gives_outputs() const {
                          "returns");
 }
 
-at::Tensor TrainedModel::operator()(const TensorMap& inputs) const {
-  check_gives_outputs();
+Microbatch TrainedModel::samples_of(const TensorMap& inputs) const {
   const SampleSpec sample = traits_of(impl_->recipe.model).sample;
+  check_names(sample, inputs);
   Microbatch samples;
   for (const TensorSpec& spec : sample.tensors) {
     if (spec.optional) continue;
@@ -111,11 +133,35 @@ at::Tensor TrainedModel::operator()(const TensorMap& inputs) const {
       throw UsageError("input " + quote(spec.name) + " is " + shape_text(given.sizes()) +
                        ", and the model takes " + shape_text(shape));
     }
-    samples.tensors.add(spec.name, given.to(spec.dtype));
+    const bool is_floating = at::isFloatingType(spec.dtype);
+    samples.tensors.add(spec.name, given.to(is_floating ? impl_->held() : spec.dtype));
   }
   samples.valid = samples.samples();
   samples.sample_ids = at::arange(samples.samples(), at::kLong);
-  return to_host(judge(samples).outputs.front());
+  return samples;
+}
+
+TensorMap TrainedModel::outputs(const TensorMap& inputs) const {
+  check_gives_outputs();
+  const std::vector<TensorSpec> specs = traits_of(impl_->recipe.model).output_tensors;
+  const Microbatch samples = samples_of(inputs);
+  TensorMap outputs;
+  if (samples.samples() == 0) {
+    for (const TensorSpec& each : specs) {
+      std::vector<std::int64_t> shape = each.shape;
+      shape.insert(shape.begin(), 0);
+      const bool is_floating = at::isFloatingType(each.dtype);
+      outputs.add(each.name, at::empty(shape, is_floating ? impl_->held() : each.dtype));
+    }
+    return outputs;
+  }
+  const std::vector<at::Tensor> given = judge(samples).outputs;
+  for (std::size_t i = 0; i < given.size(); ++i) outputs.add(specs[i].name, to_host(given[i]));
+  return outputs;
+}
+
+at::Tensor TrainedModel::operator()(const TensorMap& inputs) const {
+  return outputs(inputs)[0];
 }
 
 TrainedModel::Judged TrainedModel::judge(const Microbatch& samples) const {
@@ -127,8 +173,9 @@ TrainedModel::Judged TrainedModel::judge(const Microbatch& samples) const {
 }
 
 TrainedModel load_model(const std::filesystem::path& run, const std::string& device,
-                        SavedModel which, std::optional<Precision> precision) {
-  return {run, device, which, precision};
+                        SavedModel which, std::optional<Precision> precision,
+                        std::span<const std::string> overrides) {
+  return {run, device, which, precision, overrides};
 }
 
 }  // namespace troika

@@ -61,6 +61,38 @@ TEST_F(TrainedOnATable, GivesOutputsForTensors) {
   EXPECT_THROW((void)model({{"features", inputs.view({1, 4})}}), UsageError);
 }
 
+TEST_F(TrainedOnATable, KeepsThePrecisionOfInputs) {
+  const TrainedModel model = load_model(run_.path());
+  const at::Tensor inputs = at::tensor({1.0 / 3, 2.0 / 3}, at::kDouble).view({1, 2});
+  EXPECT_TRUE(at::equal(model({{"features", inputs}}), inputs));
+}
+
+TEST_F(TrainedOnATable, GivesNothingForNoSamples) {
+  const TrainedModel model = load_model(run_.path());
+  const at::Tensor outputs = model({{"features", at::empty({0, 2}, at::kDouble)}});
+  EXPECT_EQ(outputs.sizes(), at::IntArrayRef({0, 2}));
+  EXPECT_EQ(outputs.scalar_type(), at::kDouble);
+}
+
+TEST_F(TrainedOnATable, GivesItsOutputsByName) {
+  const TrainedModel model = load_model(run_.path());
+  const at::Tensor inputs = at::ones({1, 2}, at::kDouble);
+  const TensorMap outputs = model.outputs({{"features", inputs}});
+  ASSERT_EQ(outputs.size(), 1);
+  EXPECT_TRUE(at::equal(outputs[0], inputs));
+}
+
+TEST_F(TrainedOnATable, RefusesAnInputThatItDoesNotTake) {
+  const TrainedModel model = load_model(run_.path());
+  const at::Tensor inputs = at::ones({1, 2});
+  try {
+    (void)model({{"features", inputs}, {"feature", inputs}});
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "the model takes no input 'feature'; did you mean 'features'?");
+  }
+}
+
 TEST_F(TrainedOnATable, PredictsForOtherTables) {
   if (!detail::find_plugin(arrow_plugin::kFile)) GTEST_SKIP() << "built with TROIKA_ARROW=0";
   write_file_atomically(run_ / "new.csv", "b,other,a\n3.5,x,11\n-1,y,14\n");
