@@ -69,6 +69,9 @@ class ModelPlugin : public Declared<ModelKind, T> {
       origins.fail({"model.options", "model.library"}, error.what());
     }
   }
+  void check_ready(const Options& options, const LossOptions& loss, const Origins&) const final {
+    try_row(row(options), loss);
+  }
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind&) const final {
     ModelTraits traits = traits_of_row(row(options));
     traits.own_loss = "the loss of its plug-in alone, without keys of [loss]";

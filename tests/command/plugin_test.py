@@ -4,6 +4,7 @@ They train on every layout that their units allow, with the same bits, and a lib
 """
 
 import pathlib
+import shutil
 import sys
 
 from command import CommandTest, main
@@ -100,6 +101,21 @@ class Plugins(CommandTest):
         written = (self.run_folder / "recipe.toml").read_text()
         self.assertIn("options = { image_size = 16, patch_size = 4, width = 10, blocks = 3, classes = 10, dropout = 0.25 }", written)
 
+    def test_its_run_is_used_from_any_folder(self):
+        shutil.copy(SCORER, self.folder / "libown.so")
+        (self.folder / "recipe.toml").write_text(SCORING.replace(str(SCORER), "libown.so"))
+        self.trained(1)
+        far = self.folder / "far"
+        far.mkdir()
+        samples = ["--samples", 5, "--side", "train"]
+        self.succeeds(self.troika("evaluate", self.run_folder, *samples, folder=far))
+        (self.folder / "libown.so").rename(far / "libmoved.so")
+        gone = self.troika("evaluate", self.run_folder, *samples, folder=far)
+        self.assertEqual(gone.status, USAGE, str(gone))
+        self.assertIn(f"there is no file '{self.folder / 'libown.so'}'", gone.err)
+        moved = ["--set", "model.library=libmoved.so"]
+        self.succeeds(self.troika("evaluate", self.run_folder, *samples, *moved, folder=far))
+
     def test_a_dry_run(self):
         (self.folder / "recipe.toml").write_text(MIXER)
         done = self.train("parallel.pipeline=2", ranks=2, flags=["--dry-run"])
@@ -144,6 +160,20 @@ class BadPlugins(CommandTest):
         self.refused("--set model.options.fails=validate: [model] no such luck", sets=["model.options.fails=validate"])
         self.refused("unit 'scorer' takes 'groups', which neither a unit before it nor the sample has",
                      "the names so far are values, group, targets", sets=["model.options.fails=units"])
+
+        self.refused("libscorer_plugin.so' throws: no std::exception", sets=["model.options.fails='validate number'"])
+        self.refused("two units are called 'scorer'", sets=["model.options.fails=names"])
+
+    def test_what_its_modules_throw_before_a_run(self):
+        (self.folder / "recipe.toml").write_text(SCORING)
+        for fails, message in (("module", "its module throws: no room"), ("forward", "forward() throws: not today"),
+                               ("number", "forward() throws: no std::exception")):
+            self.refused("recipe.toml:5: [model]", f"libscorer_plugin.so': unit 'scorer': {message}\n", sets=[f"model.options.fails={fails}"])
+        self.refused("libscorer_plugin.so': unit 'scorer' gives [2, 6] as 'score', not [2, 1]", sets=["model.options.fails=shape"])
+
+    def test_what_its_modules_throw_in_a_run(self):
+        (self.folder / "recipe.toml").write_text(SCORING)
+        self.fails(self.train("model.options.fails='third pass'"), USAGE, "unit 'scorer': forward() throws: tired")
 
     def test_a_library_that_is_not_there(self):
         self.refused("[model] there is no file 'libmine.so'", sets=["model.library=libmine.so"])

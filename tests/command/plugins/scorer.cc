@@ -14,13 +14,22 @@ struct ScorerOptions {
 };
 
 struct ScorerImpl : torch::nn::Module {
-  explicit ScorerImpl(std::int64_t width)
-      : table(register_module("table", torch::nn::Embedding(3, width))),
-        read(register_module("read", torch::nn::Linear(4, width))),
-        score(register_module("score", torch::nn::Linear(width, 1))) {}
+  explicit ScorerImpl(const ScorerOptions& options)
+      : fails(options.fails),
+        table(register_module("table", torch::nn::Embedding(3, options.width))),
+        read(register_module("read", torch::nn::Linear(4, options.width))),
+        score(register_module("score", torch::nn::Linear(options.width, 1))) {
+    if (fails == "module") throw std::runtime_error("no room\nat all");
+  }
   torch::Tensor forward(const torch::Tensor& values, const torch::Tensor& group) {
+    if (fails == "forward") throw std::runtime_error("not today\nnor tomorrow");
+    if (fails == "number") throw 5;
+    if (fails == "shape") return read(values);
+    if (fails == "third pass" && ++passes == 3) throw std::runtime_error("tired");
     return score(torch::tanh(read(values) + table(group)));
   }
+  std::string fails;
+  int passes = 0;
   torch::nn::Embedding table;
   torch::nn::Linear read, score;
 };
@@ -43,6 +52,7 @@ class ScorerKind final : public troika::ModelPlugin<ScorerOptions> {
 
   void validate(const ScorerOptions& options) const override {
     if (options.fails == "validate") throw std::runtime_error("no such luck");
+    if (options.fails == "validate number") throw 5;
   }
   [[nodiscard]] troika::SampleSpec sample(const ScorerOptions&) const override {
     return {.tensors = {{.name = "values", .shape = {4}},
@@ -51,8 +61,10 @@ class ScorerKind final : public troika::ModelPlugin<ScorerOptions> {
   }
   [[nodiscard]] std::vector<troika::NamedUnit> units(const ScorerOptions& options) const override {
     const bool wrong = options.fails == "units";
-    return {troika::unit("scorer", [width = options.width] { return Scorer(width); },
-                         {{"values", wrong ? "groups" : "group"}, {{"score", {1}}}})};
+    const auto unit = troika::unit("scorer", [options] { return Scorer(options); },
+                                   {{"values", wrong ? "groups" : "group"}, {{"score", {1}}}});
+    if (options.fails == "names") return {unit, unit};
+    return {unit};
   }
   [[nodiscard]] troika::UnitLoss loss(const ScorerOptions&) const override { return weighted; }
 };

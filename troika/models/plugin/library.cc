@@ -136,6 +136,8 @@ const ModelKind& load_model_plugin(const std::filesystem::path& file) {
     throw;
   } catch (const std::exception& error) {
     throw UsageError(shown_path(file) + " throws when its kind is made: " + error.what());
+  } catch (...) {
+    throw UsageError(shown_path(file) + " throws when its kind is made: no std::exception");
   }
 }
 

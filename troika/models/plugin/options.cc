@@ -1,6 +1,10 @@
 #include <troika/base/error.h>
+#include <troika/base/file.h>
 #include <troika/models/plugin/library.h>
 #include <troika/models/plugin/options.h>
+#include <troika/models/plugin/thrown.h>
+
+#include <filesystem>
 
 namespace troika {
 namespace {
@@ -35,15 +39,28 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
  public:
   PluginKind() : Declared("plugin", plugin_keys()) {}
 
+  // The run can be used from any folder.
   void derive(Options& options, const Origins& origins) const override {
     auto& model = options.as<PluginOptions>();
-    loaded(options).derive(model.own, origins);
+    model.library = std::filesystem::absolute(model.library).lexically_normal().string();
+    told(options, origins, [&] { loaded(options).derive(model.own, origins); });
   }
   void check(const Options& options, const Origins& origins) const override {
-    loaded(options).check(own(options), origins);
+    told(options, origins, [&] { loaded(options).check(own(options), origins); });
+  }
+  void check_ready(const Options& options, const LossOptions& loss,
+                   const Origins& origins) const override {
+    told(options, origins, [&] {
+      try {
+        loaded(options).check_ready(own(options), loss, origins);
+      } catch (const Error& error) {
+        origins.fail({"model.library"}, name_of(options) + ": " + error.what(), error.hint());
+      }
+    });
   }
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
-    ModelTraits traits = loaded(options).traits(own(options), loss);
+    ModelTraits traits = tell_what_throws(
+        name_of(options), [&] { return loaded(options).traits(own(options), loss); });
     if (traits.tensor_limit.empty()) {
       traits.tensor_limit = "kind = \"plugin\" does not split its modules";
     }
@@ -54,7 +71,8 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
   }
   [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,
                             const ModelLayout& layout) const override {
-    return loaded(options).build(own(options), loss, seed, layout);
+    return tell_what_throws(
+        name_of(options), [&] { return loaded(options).build(own(options), loss, seed, layout); });
   }
   [[nodiscard]] std::unique_ptr<LanguageModel> language_model(const Options& options,
                                                               const Arena& arena) const override {
@@ -69,6 +87,23 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
   }
 
  private:
+  [[nodiscard]] static std::string name_of(const Options& options) {
+    return shown_path(options.as<PluginOptions>().library);
+  }
+  // Calls into the library; its own exceptions are told with its name, and the place in the recipe.
+  template <class Call>
+  static void told(const Options& options, const Origins& origins, const Call& call) {
+    std::string thrown;
+    try {
+      return call();
+    } catch (const Error&) {
+      throw;
+    } catch (...) {
+      thrown = line_of_exception();
+    }
+    origins.fail({"model.options", "model.library"}, name_of(options) + " throws: " + thrown);
+  }
+
   [[nodiscard]] static const ModelKind& loaded(const Options& options) {
     const ModelKind* kind = options.as<PluginOptions>().kind;
     troika::check(kind != nullptr, "a plug-in that no recipe has loaded");

@@ -2,6 +2,7 @@
 #include <troika/base/random.h>
 #include <troika/base/text.h>
 #include <troika/models/plugin/row_model.h>
+#include <troika/models/plugin/thrown.h>
 #include <troika/nn/autocast.h>
 #include <troika/nn/module_tensors.h>
 #include <troika/nn/module_unit.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace troika {
 namespace {
@@ -38,7 +40,8 @@ std::function<Tensors(const Tensors&)> in_type(std::function<Tensors(const Tenso
     for (const at::Tensor& each : inputs) arguments.push_back(type.of(each));
     std::optional<Autocast> autocast;
     if (type.narrow && !arguments.empty()) autocast.emplace(type.casts, arguments[0]);
-    for (const at::Tensor& each : forward(arguments)) outputs.push_back(type.of(each));
+    const Tensors given = tell_what_throws("forward()", [&] { return forward(arguments); });
+    for (const at::Tensor& each : given) outputs.push_back(type.of(each));
     return outputs;
   };
 }
@@ -62,7 +65,8 @@ NamedUnit prepared(const NamedUnit& unit, RunType type, std::uint64_t seed, int 
   own.make = [=] {
     const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
     detail::seed_generators(at::kCPU, stream_key(seed, "initial values of " + unit.name));
-    UnitModule module = unit.make();
+    UnitModule module = tell_what_throws("the module of unit " + quote(unit.name, 200),
+                                         [&] { return unit.make(); });
     if (module.module == nullptr) return module;  // the unit says so
     refuse_frozen(prefix, *module.module);
     for (const NamedTensor& each : detail::trained_of(*module.module)) {
@@ -95,7 +99,7 @@ UnitLoss loss_of(const RowModel& row, const LossOptions& recipe, RunType type) {
   return [loss = row.loss, type](const TensorMap& outputs, const Microbatch& microbatch) {
     Microbatch typed = microbatch;
     for (NamedTensor& each : typed.tensors) each.tensor = type.of(each.tensor);
-    return loss(outputs, typed);
+    return tell_what_throws("the loss of the plug-in", [&] { return loss(outputs, typed); });
   };
 }
 
@@ -128,6 +132,12 @@ void check_row(const RowModel& row) {
                      "a sample has one of each at least, with role = TensorRole::kTarget");
   }
   if (row.units.empty()) throw UsageError("units() gives no unit");
+  std::set<std::string> units;
+  for (const NamedUnit& unit : row.units) {
+    if (units.insert(unit.name).second) continue;
+    throw UsageError("two units are called " + quote(unit.name, 200),
+                     "a unit's name begins those of its parameters");
+  }
   std::vector<std::string> known;
   for (const TensorSpec& each : row.sample.tensors) known.push_back(each.name);
   for (const NamedUnit& unit : row.units) {
@@ -157,8 +167,10 @@ ModelTraits traits_of_row(const RowModel& row) {
     for (const UnitTensor& each : row.units.back().flow.gives) {
       traits.output_tensors.push_back({each.name, each.type.value_or(at::kFloat), each.shape});
     }
-    const std::vector<std::int64_t>& shape = row.units.back().flow.gives.front().shape;
-    traits.outputs = shape.empty() ? 1 : shape.back();
+    const TensorSpec& target = row.sample.target();
+    const bool is_class = target.dtype == at::kLong && target.range > 0;
+    traits.outputs =
+        is_class ? target.range : c10::multiply_integers(row.units.back().flow.gives.front().shape);
   }
   return traits;
 }

@@ -16,9 +16,13 @@ struct RowModel {
   UnitLoss loss;                 // empty: the recipe's
 };
 
-// Throws UsageError naming what is missing, or the unit that gives no tensor or takes one that is
-// not there.
+// Throws UsageError naming what is missing, the unit that gives no tensor or takes one that is not
+// there, or a name that two units have.
 void check_row(const RowModel& row);
+
+// Makes the modules one by one, and passes two random samples through them and the loss, on the
+// CPU. Throws UsageError naming the unit that throws, or gives other tensors than it says.
+void try_row(const RowModel& row, const LossOptions& loss);
 
 // Returns its traits. A pipeline may cut between any two units.
 [[nodiscard]] ModelTraits traits_of_row(const RowModel& row);
