@@ -104,6 +104,36 @@ TEST(RowModel, RefusesFrozenParameters) {
   }
 }
 
+std::string trial_error(const RowModel& row) {
+  try {
+    check_row(row);
+    try_row(row, LossOptions());
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+struct ThrowingImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor&) { throw std::runtime_error("not today\nnor tomorrow"); }
+};
+TORCH_MODULE(Throwing);
+
+TEST(RowModel, IsTriedBeforeARun) {
+  RowModel row = small_row();
+  torch::manual_seed(99);
+  const at::Tensor next = torch::randn({2});
+  torch::manual_seed(99);
+  EXPECT_EQ(trial_error(row), "");
+  EXPECT_TRUE(torch::randn({2}).equal(next));
+  row.units[0].flow.gives[0].shape = {4};
+  EXPECT_THAT(trial_error(row), HasSubstr("gives [2, 5] as 'hidden', not [2, 4]"));
+  row.units[0] = unit("thrower", [] { return Throwing(); }, {5});
+  EXPECT_EQ(trial_error(row), "unit 'thrower': forward() throws: not today");
+  row.units[1].name = "thrower";
+  EXPECT_EQ(trial_error(row), "two units are called 'thrower'");
+}
+
 std::string load_error(const std::string& content) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "libother.so";

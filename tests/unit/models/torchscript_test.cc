@@ -123,6 +123,8 @@ TEST_F(Torchscript, IsRefusedByName) {
   wrong.targets[0].classes = 4;
   EXPECT_THAT(refusal(wrong), HasSubstr("returns [2, 3] for 2 samples, not [2, 4] as 'outputs'"));
   wrong.outputs = {{"a", {3}}, {"b", {3}}};
+  EXPECT_THAT(refusal(wrong), HasSubstr("the loss takes [4] for the target 'y', not [3]"));
+  wrong.outputs[0].shape = {4};
   EXPECT_THAT(refusal(wrong), HasSubstr("returns 1 tensor, not 2"));
 }
 
