@@ -329,7 +329,7 @@ class Mistakes(TableTest):
         self.fails(self.train(TROIKA_PLUGINS=plugins), USAGE, "cannot load", "libtroika_arrow.so")
 
     def test_a_label_beyond_the_classes(self):
-        self.write({"a": [1.0, 2.0, 3.0] * 20, "label": [0, 1, 7] * 20})
+        self.write({"a": [1.0, 2.0, 3.0, 4.0] * 20, "label": [0, 1, 2, 7] * 20})
         self.fails(self.train("model.output_dim=3"), DATA, "'data/a.parquet', row group 0, row", "the column 'label' is 7",
                    "the model has classes 0 to 2", "raise the model's output_dim")
 
