@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <unordered_map>
 
 namespace troika {
 namespace {
@@ -98,15 +99,14 @@ class Gather {
 
  private:
   const DecodedGroup& group_of(std::size_t group) {
-    for (const auto& [known, rows] : used_) {
-      if (known == group) return *rows;
-    }
-    return *used_.emplace_back(group, cache_.get(group)).second;
+    std::shared_ptr<const DecodedGroup>& rows = used_[group];
+    if (!rows) rows = cache_.get(group);
+    return *rows;
   }
 
   GroupCache& cache_;
   std::vector<at::Tensor> out_;
-  std::vector<std::pair<std::size_t, std::shared_ptr<const DecodedGroup>>> used_;
+  std::unordered_map<std::size_t, std::shared_ptr<const DecodedGroup>> used_;
 };
 
 }  // namespace
