@@ -17,10 +17,11 @@ using Input = std::shared_ptr<arrow::io::RandomAccessFile>;
 // Opens Arrow's file format, whose batches are the groups. Its stream format is converted to it.
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> open_ipc(Input input);
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> open_ipc_stream(const Input& input);
-// Converts text with a header to Arrow's file format: it can be read only from its beginning.
+// Converts text to Arrow's file format: it can be read only from its beginning. The delimiter is
+// not 0.
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> open_csv(const Input& input,
                                                             arrow::Compression::type compression,
-                                                            char delimiter);
+                                                            const TextFormat& format);
 
 // Writes batches to a file without a name, in the folder for temporary files, which is gone when it
 // is closed, and opens it.

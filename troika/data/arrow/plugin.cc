@@ -27,8 +27,14 @@ using namespace std::string_view_literals;
 using store_plugin::Missing;
 using store_plugin::RemoteFiles;
 
+char delimiter_of(const TextFormat& format, bool has_tabs) {
+  if (format.delimiter != 0) return format.delimiter;
+  if (has_tabs) return '\t';
+  return format.decimal_point == ',' ? ';' : ',';
+}
+
 // The file's first bytes say what it is; plain text is known by its name.
-arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, char delimiter) {
+arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, TextFormat format) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   ARROW_ASSIGN_OR_RAISE(const auto head, input->ReadAt(0, 8));
   const std::string_view bytes(*head);
@@ -41,9 +47,11 @@ arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, cha
     return name.find(std::string(end) + ".") != std::string::npos || name.ends_with(end);
   };
   const bool tabs = is_called(".tsv");
-  const bool text = tabs || is_called(".csv") || compression != arrow::Compression::UNCOMPRESSED;
+  const bool text = format.any_name || tabs || is_called(".csv") ||
+                    compression != arrow::Compression::UNCOMPRESSED;
   if (text && !bytes.starts_with("PAR1")) {
-    return open_csv(input, compression, delimiter != 0 ? delimiter : tabs ? '\t' : ',');
+    format.delimiter = delimiter_of(format, tabs);
+    return open_csv(input, compression, format);
   }
   return open_parquet(std::move(input));
 }
@@ -65,9 +73,9 @@ class Arrow final : public Plugin {
     if (!status.ok()) error(status.message());
     return status.ok();
   }
-  [[nodiscard]] std::unique_ptr<File> open(const std::string& path, char delimiter,
+  [[nodiscard]] std::unique_ptr<File> open(const std::string& path, const TextFormat& format,
                                            const TakeText& error) const override {
-    arrow::Result<std::unique_ptr<File>> file = open_path(path, delimiter);
+    arrow::Result<std::unique_ptr<File>> file = open_path(path, format);
     if (file.ok()) return std::move(file).ValueUnsafe();
     error(file.status().message());
     return nullptr;
@@ -82,14 +90,15 @@ class Arrow final : public Plugin {
   }
 
  private:
-  arrow::Result<std::unique_ptr<File>> open_path(const std::string& path, char delimiter) const {
+  arrow::Result<std::unique_ptr<File>> open_path(const std::string& path,
+                                                 const TextFormat& format) const {
     Input input;
     if (store_plugin::is_uri(path)) {
       ARROW_ASSIGN_OR_RAISE(input, RemoteFiles::instance().open(path));
     } else {
       ARROW_ASSIGN_OR_RAISE(input, arrow::io::ReadableFile::Open(path));
     }
-    return open_any(std::move(input), path.substr(path.rfind('/') + 1), delimiter);
+    return open_any(std::move(input), path.substr(path.rfind('/') + 1), format);
   }
 };
 

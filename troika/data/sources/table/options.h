@@ -14,6 +14,9 @@ enum class ColumnUse { kNumber, kCategory, kLabel, kTensor, kImage, kText, kWeig
 enum class Normalise { kNone, kStandard, kMinMax };
 enum class Missing { kError, kMean, kZero, kSkipRow };
 enum class Encode { kOneHot, kIndex, kHash };
+// Says how the text of CSV files is read.
+enum class TextType { kAuto, kText, kInteger, kNumber };
+enum class TableFormat { kAuto, kCsv };
 
 template <>
 std::span<const std::string_view> names_of<ColumnUse>();
@@ -23,6 +26,10 @@ template <>
 std::span<const std::string_view> names_of<Missing>();
 template <>
 std::span<const std::string_view> names_of<Encode>();
+template <>
+std::span<const std::string_view> names_of<TextType>();
+template <>
+std::span<const std::string_view> names_of<TableFormat>();
 
 // Stands for the model's first input, or for its target where the column is a label.
 inline constexpr const char* kAutoInto = "auto";
@@ -33,7 +40,8 @@ inline constexpr const char* kMaskSuffix = ".mask";
 // Stands for no column.
 inline constexpr const char* kNoColumn = "none";
 
-// Stands for a tab in files that are called *.tsv, and for a comma in others.
+// Stands for a tab in files that are called *.tsv, for a semicolon beside decimal commas, and for a
+// comma in others.
 inline constexpr const char* kAutoDelimiter = "auto";
 
 // Stands for the folder of the table's file.
@@ -48,6 +56,7 @@ struct ColumnOptions : ImageOptions {
   Normalise normalise = Normalise::kNone;
   Missing missing = Missing::kError;
   Encode encode = Encode::kOneHot;
+  TextType type = TextType::kAuto;
   std::string root = kAutoRoot;
   std::int64_t length = 0;
   std::string tokenizer = "bytes";
@@ -60,6 +69,17 @@ enum class OnBadRow { kStop, kSkip };
 template <>
 std::span<const std::string_view> names_of<OnBadRow>();
 
+// Holds the table [data.csv].
+struct CsvOptions {
+  bool header = true;
+  std::vector<std::string> names;
+  std::vector<std::string> missing_words;
+  bool usual_missing_words = true;
+  std::string decimal_point = ".";
+
+  bool operator==(const CsvOptions&) const = default;
+};
+
 struct TableOptions {
   std::vector<std::string> files;
   std::vector<std::string> held_out_files;
@@ -68,7 +88,9 @@ struct TableOptions {
   double held_out_fraction = 0.1;
   std::string split_column = kNoColumn;
   OnBadRow on_bad_row = OnBadRow::kStop;
+  TableFormat format = TableFormat::kAuto;
   std::string delimiter = kAutoDelimiter;
+  CsvOptions csv;
   bool balance_classes = false;
   std::int64_t cache_mb = 128;
 

@@ -4,12 +4,18 @@
 #include <troika/data/sources/table/row_filter.h>
 #include <troika/data/sources/table/table.h>
 #include <troika/data/sources/table/table_dataset.h>
+#include <troika/data/sources/table/text_format.h>
 
 #include <algorithm>
 #include <iterator>
 
 namespace troika {
 namespace {
+
+// A model whose kind is not known yet has none.
+std::string shown_model(std::string_view kind) {
+  return kind.empty() ? "the model" : "kind = \"" + std::string(kind) + "\"";
+}
 
 class TableKind final : public Declared<DataKind, TableOptions> {
  public:
@@ -21,12 +27,8 @@ class TableKind final : public Declared<DataKind, TableOptions> {
       if (!refusal.empty())
         origins.fail({"data.columns"}, "columns." + column.name + ": " + refusal);
     }
-    const std::string& delimiter = options.as<TableOptions>().delimiter;
-    if (delimiter != kAutoDelimiter && delimiter.size() != 1) {
-      origins.fail({"data.delimiter"},
-                   "delimiter: " + quote(delimiter) + " is not one character of ASCII",
-                   "as in delimiter = \";\", or \"\\t\" for a tab");
-    }
+    const FormatRefusal format = refusal_of_format(options.as<TableOptions>());
+    if (!format.message.empty()) origins.fail({format.key}, format.message, format.hint);
     for (const Condition& condition : options.as<TableOptions>().filter) {
       const std::string refusal = troika::refusal_of(condition);
       if (!refusal.empty()) origins.fail({"data.filter"}, refusal);
@@ -47,11 +49,11 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     for (const TensorSpec& tensor : sample.tensors) {
       if (tensor.optional || is_given(table, sample, tensor)) continue;
       const bool is_target = tensor.role == TensorRole::kTarget;
-      origins.fail({"data.columns"},
-                   "no column goes into " + quote(tensor.name) + ", which kind = \"" +
-                       std::string(model) + "\" takes",
-                   is_target ? "as in NAME = { as = \"label\" }"
-                             : "as in NAME = { as = \"number\", into = \"" + tensor.name + "\" }");
+      origins.fail(
+          {"data.columns"},
+          "no column goes into " + quote(tensor.name) + ", which " + shown_model(model) + " takes",
+          is_target ? "as in NAME = { as = \"label\" }"
+                    : "as in NAME = { as = \"number\", into = \"" + tensor.name + "\" }");
     }
   }
 
@@ -163,7 +165,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     if (tensor == sample.tensors.end() || !tensor->optional) {
       origins.fail({"data.columns"},
                    "columns." + first->name + ": as = \"weight\" weighs samples in a loss of " +
-                       "troika, and kind = \"" + std::string(model) + "\" has its own",
+                       "troika, and " + shown_model(model) + " has its own",
                    "a loss of its own can take the column as a label");
     }
     const auto second = std::find_if(std::next(first), table.columns.end(), is_weight);
@@ -192,7 +194,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
       origins.fail({"data.columns"},
                    name + "the model has no tensor " + quote(column.into) +
                        (near ? "; did you mean " + quote(*near) + "?" : ""),
-                   "kind = \"" + std::string(model) + "\" has " + join(names, ", "));
+                   shown_model(model) + " has " + join(names, ", "));
     }
     const bool is_target = found->role == TensorRole::kTarget;
     if (is_target == (column.as == ColumnUse::kLabel)) return check_text(column, *found, origins);
@@ -210,10 +212,9 @@ class TableKind final : public Declared<DataKind, TableOptions> {
             : *std::ranges::find(sample.tensors, column.into, &TensorSpec::name);
     const std::string name = "columns." + column.name + ": ";
     if (!isFloatingType(tensor.dtype) || tensor.shape.size() != 3) {
-      origins.fail(
-          {"data.columns"},
-          name + quote(tensor.name) + " of kind = \"" + std::string(model) + "\" is no image",
-          "kind = \"resnet\" takes images, as do networks of your own");
+      origins.fail({"data.columns"},
+                   name + quote(tensor.name) + " of " + shown_model(model) + " is no image",
+                   "kind = \"resnet\" takes images, as do networks of your own");
     }
     const std::string refusal =
         troika::refusal_of(static_cast<const ImageOptions&>(column), tensor.shape);

@@ -7,6 +7,7 @@
 #include <troika/data/sources/table/row_screen.h>
 #include <troika/data/sources/table/table_dataset.h>
 #include <troika/data/sources/table/table_description.h>
+#include <troika/data/sources/table/text_format.h>
 #include <troika/data/sources/text/text_documents.h>
 #include <troika/storage/object_store.h>
 
@@ -35,10 +36,6 @@ std::vector<FoundFile> all_files(const TableOptions& options) {
     all.push_back(std::move(file));
   }
   return all;
-}
-
-char delimiter_of(const TableOptions& options) {
-  return options.delimiter == kAutoDelimiter ? '\0' : options.delimiter.front();
 }
 
 // Rows are drawn where nothing names their side.
@@ -112,7 +109,7 @@ class Gather {
 }  // namespace
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson)
-    : files(all_files(options), delimiter_of(options)),
+    : files(all_files(options), text_format_of(options)),
       rows(files.groups(), drawn_fraction(options)),
       plan(plan_columns(files, options, sample)) {
   choose_rows(options);
@@ -133,7 +130,7 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
                      const TrainedData& trained)
-    : files(all_files(options), delimiter_of(options)),
+    : files(all_files(options), text_format_of(options, text_columns_of(trained.description))),
       rows(files.groups(), drawn_fraction(options)),
       plan(read_description(trained.description, sample)),
       target_names(plan.target_names()) {

@@ -200,6 +200,18 @@ std::string TablePlan::describe() const {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";  // names may be any bytes
 }
 
+std::vector<std::string> text_columns_of(std::string_view json) {
+  std::vector<std::string> names;
+  const Json parsed = Json::parse(json, nullptr, false);
+  if (!parsed.is_object()) return names;  // read_description() tells
+  for (const Json& each : parsed.value("columns", Json::array())) {
+    if (each.value("values", "") == name_of_type(ValueType::kText)) {
+      names.push_back(each.value("name", ""));
+    }
+  }
+  return names;
+}
+
 TablePlan read_description(std::string_view json, const SampleSpec& sample) {
   TablePlan plan;
   plan.tensors = sample.tensors;
