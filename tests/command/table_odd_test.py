@@ -1,15 +1,19 @@
 """Odd tables: each trains, or ends in one line that names what is wrong.
 
-Run with pytest, in an environment with pyarrow.
+Run with pytest, in an environment with pyarrow and safetensors.
 """
 
 import datetime
+import decimal
+import json
+import re
 import shutil
 import unittest
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.numpy import load_file
 
 from command import ENDLESS, CommandTest, train_arguments, wait_until
 from table_test import RECIPE
@@ -66,6 +70,65 @@ class Columns(OddTest):
             with pa.ipc.new_file(str(self.folder / "data/a.arrow"), pa.schema({"word": type, "label": pa.int64()})) as file:
                 file.write_table(pa.table({"word": array, "label": np.arange(ROWS) % 2}, schema=pa.schema({"word": type, "label": pa.int64()})))
             self.trains("data.files=['data/a.arrow']", 'data.columns={word={as="category"},label={as="label"}}')
+
+    def features_of(self, columns, table, name="a.arrow"):
+        """Trains a step on all rows in one batch, and returns them in the order of the column `a`, which comes first."""
+        for old in (self.folder / "data").iterdir():
+            old.unlink()
+        if name.endswith(".arrow"):
+            with pa.ipc.new_file(str(self.folder / "data" / name), table.schema) as file:
+                file.write_table(table)
+        else:
+            pq.write_table(table, self.folder / "data" / name)
+        self.trains("data.files=['data/*']", f'data.columns={{a={{as="number"}},{columns},label={{as="label"}}}}', "data.held_out_fraction=0",
+                    "train.evaluate_every_steps=0", f"train.global_batch_size={ROWS}", f"train.micro_batch_size={ROWS}", "debug.dump_steps=[1]")
+        [dump] = self.run_folder.glob("dump/*/batch.safetensors")
+        features = load_file(dump)["features"]
+        return features[np.argsort(features[:, 0]), 1:]
+
+    def test_decimals_and_runs(self):
+        numbers = [decimal.Decimal(i) / 4 for i in range(ROWS)]
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array([10, 15, ROWS], pa.int32()), pa.array([1.5, 2.5, 0.5]))
+        words = pa.RunEndEncodedArray.from_arrays(pa.array([10, ROWS], pa.int32()), pa.array([None, "y"]))
+        table = pa.table(table_of(d32=pa.array(numbers, pa.decimal32(5, 2)), d64=pa.array(numbers, pa.decimal64(12, 2)), runs=runs, words=words))
+        found = self.features_of('"d*"={as="number"},runs={as="number"},words={as="category",missing="zero"}', table)
+        quarters = np.arange(ROWS) / 4
+        np.testing.assert_array_equal(found, np.stack([quarters, quarters, [1.5] * 10 + [2.5] * 5 + [0.5] * (ROWS - 15), [0] * 10 + [1] * (ROWS - 10)], 1))
+
+    def test_lists_of_all_kinds(self):
+        """A list of lists is flattened, as is a tensor of a fixed shape."""
+        values = np.arange(ROWS * 6.0).reshape(ROWS, 2, 3)
+        flat, nested = values.reshape(ROWS, 6).tolist(), values.tolist()
+        arrays = {"view": pa.array(flat, pa.list_view(pa.float32())), "large view": pa.array(flat, pa.large_list_view(pa.float64())),
+                  "large": pa.array(flat, pa.large_list(pa.float32())), "nested": pa.array(nested, pa.list_(pa.list_(pa.float32()))),
+                  "fixed": pa.array(nested, pa.list_(pa.list_(pa.float32(), 3), 2)), "large nested": pa.array(nested, pa.large_list(pa.list_(pa.int32()))),
+                  "tensor": pa.FixedShapeTensorArray.from_numpy_ndarray(values)}
+        for name, array in arrays.items():
+            for file in ("a.arrow", "a.parquet"):
+                with self.subTest(name, file=file):
+                    if "view" not in name or file == "a.arrow":
+                        found = self.features_of('v={as="tensor"}', pa.table(table_of(v=array)), file)
+                        np.testing.assert_array_equal(found, values.reshape(ROWS, 6))
+        truth = [[i % 2 == 0, True] for i in range(ROWS)]
+        np.testing.assert_array_equal(self.features_of('v={as="tensor"}', pa.table(table_of(v=pa.array(truth)))), np.array(truth, float))
+
+    def test_a_view_whose_lists_overlap(self):
+        view = pa.ListViewArray.from_arrays([i % 3 for i in range(ROWS)], [2] * ROWS, pa.array([0.0, 1.0, 2.0, 3.0]))
+        found = self.features_of('v={as="tensor"}', pa.table(table_of(v=view)))
+        np.testing.assert_array_equal(found, [[i % 3, i % 3 + 1] for i in range(ROWS)])
+
+    def test_lists_of_lists_that_differ(self):
+        self.write(table_of(v=pa.array([[[1.0, 2.0], [3.0]]] * ROWS)))
+        self.refused("the lists inside of lists have 2 and 1 numbers; expected one shape", sets=['data.columns={v={as="tensor"},label={as="label"}}'])
+
+    def test_fields_of_structs(self):
+        rows = [None if i == 3 else {"k": i, "l": {"m": i / 2, "w": "xy"[i % 2]}} for i in range(ROWS)]
+        expected = np.array([[0, 0, 0, 0] if i == 3 else [i, i / 2, i % 2 == 0, i % 2] for i in range(ROWS)], float)
+        table = pa.table(table_of(s=pa.array(rows)))
+        for file in ("a.arrow", "a.parquet"):
+            found = self.features_of('"s.k"={as="number",missing="zero"},"s.l.m"={as="number",missing="zero"},"s.l.w"={as="category",missing="zero"}', table, file)
+            np.testing.assert_array_equal(found, expected)
+        self.refused("there is no column 's.n'", "s.k, s.l, s.l.m, s.l.w", sets=['data.columns={"s.n"={as="number"},label={as="label"}}'])
 
     def test_types_that_are_neither(self):
         nested = pa.array([{"k": i} for i in range(ROWS)])

@@ -1,7 +1,6 @@
 #include <arrow/io/file.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/util/thread_pool.h>
-#include <troika/data/arrow/convert.h>
 #include <troika/data/arrow/files.h>
 #include <troika/storage/arrow/remote.h>
 
@@ -10,16 +9,6 @@
 #include <utility>
 
 namespace troika::arrow_plugin {
-
-SchemaFile::SchemaFile(std::shared_ptr<arrow::Schema> schema) : schema_(std::move(schema)) {
-  for (const auto& field : schema_->fields()) type_names_.push_back(field->type()->ToString());
-}
-
-Column SchemaFile::column(std::int64_t index) const {
-  const arrow::Field& field = *schema_->field(static_cast<int>(index));
-  return {field.name(), value_type_of(*field.type()), type_names_[static_cast<std::size_t>(index)],
-          width_of(*field.type())};
-}
 
 namespace {
 
