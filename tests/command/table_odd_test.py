@@ -161,10 +161,36 @@ class Columns(OddTest):
         self.write(table_of(t=pa.array(range(ROWS), pa.timestamp("us"))), "b.parquet")
         self.refused("the column 't' is timestamp[us] in 'data/b.parquet', but timestamp[ms] in other files")
 
-    def test_a_filter_that_compares_a_day_with_a_word(self):
-        self.write(table_of(day=pa.array([datetime.date(2024, 1, 1)] * ROWS)))
-        self.refused("filter compares the column 'day', which is date32[day]", "date32 counts days since 1970",
-                     sets=["data.filter=[['day', '>', '2024-01-01']]"])
+    def rows(self, *filters, key="filter"):
+        """Trains on the rows that conditions leave, and returns how many."""
+        done = self.trains(f"data.{key}=[{', '.join(filters)}]", 'data.columns={a={as="number"},label={as="label"}}', "data.held_out_fraction=0",
+                           "train.evaluate_every_steps=0", "train.global_batch_size=2", "train.micro_batch_size=2")
+        return int(re.search(r"data: (\d+) rows", done.err)[1])
+
+    def test_filters_of_days_and_times(self):
+        start = datetime.datetime(2024, 1, 1)
+        hours = [start + datetime.timedelta(hours=12 * i) for i in range(ROWS)]
+        self.write(table_of(day=pa.array([each.date() for each in hours]), day64=pa.array([each.date() for each in hours], pa.date64()),
+                            time=pa.array([each.time() for each in hours], pa.time32("s")),
+                            **{unit: pa.array(hours, pa.timestamp(unit, "UTC")) for unit in ("s", "ms", "us", "ns")}))
+        for day in ("day", "day64"):
+            self.assertEqual(self.rows(f"['{day}', '>=', '2024-01-05']"), ROWS - 8)
+        for unit in ("s", "ms", "us", "ns"):
+            self.assertEqual(self.rows(f"['{unit}', '<=', '2024-01-05 12:00:00']"), 10)
+        self.assertEqual(self.rows("['ns', '>', '2024-01-05T11:59:59.5Z']", "['day', 'in', ['2024-01-05', '2024-01-07']]"), 3)
+        self.assertEqual(self.rows("['time', '=', '12:00']"), ROWS // 2)
+        for word in ("2024-02-30", "monday", "2024-01-05 12:00"):
+            self.refused(f"filter compares the column 'day', which is date32[day], with '{word}'", 'as "2024-01-05"',
+                         sets=[f"data.filter=[['day', '>', '{word}']]"])
+
+    def test_filters_of_truth_and_of_missing_values(self):
+        self.write(table_of(b=pa.array([i % 4 == 0 for i in range(ROWS)]), x=pa.array([None, float("nan"), *range(2, ROWS)], pa.float64(), from_pandas=False)))
+        for truth in ("true", "1"):
+            self.assertEqual(self.rows(f"['b', '=', {truth}]"), ROWS // 4)
+        self.assertEqual(self.rows("['x', 'is not', 'missing']"), ROWS - 2)
+        self.assertEqual(self.rows("['a', '=', 7]", "['x', 'is', 'missing']", key="filter_any"), 3)
+        self.refused("filter compares the column 'b', which is bool", sets=["data.filter=[['b', '=', 2]]"])
+        self.refused("'is' takes the word \"missing\" alone", sets=["data.filter=[['b', 'is', 2]]"], status=USAGE)
 
     def test_labels(self):
         self.write({**table_of(), "label": pa.array([None] + [i % 2 for i in range(1, ROWS)])})

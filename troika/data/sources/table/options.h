@@ -85,6 +85,7 @@ struct TableOptions {
   std::vector<std::string> held_out_files;
   std::vector<ColumnOptions> columns;
   std::vector<Condition> filter;
+  std::vector<Condition> filter_any;
   double held_out_fraction = 0.1;
   std::string split_column = kNoColumn;
   OnBadRow on_bad_row = OnBadRow::kStop;

@@ -29,10 +29,8 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     }
     const FormatRefusal format = refusal_of_format(options.as<TableOptions>());
     if (!format.message.empty()) origins.fail({format.key}, format.message, format.hint);
-    for (const Condition& condition : options.as<TableOptions>().filter) {
-      const std::string refusal = troika::refusal_of(condition);
-      if (!refusal.empty()) origins.fail({"data.filter"}, refusal);
-    }
+    check_conditions(options.as<TableOptions>().filter, "data.filter", origins);
+    check_conditions(options.as<TableOptions>().filter_any, "data.filter_any", origins);
   }
 
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
@@ -114,6 +112,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     table.files = files;
     table.held_out_files.clear();
     table.filter.clear();
+    table.filter_any.clear();
     table.held_out_fraction = 0;
     table.split_column = kNoColumn;
     table.balance_classes = false;
@@ -121,6 +120,14 @@ class TableKind final : public Declared<DataKind, TableOptions> {
   }
 
  private:
+  static void check_conditions(const std::vector<Condition>& conditions, const std::string& key,
+                               const Origins& origins) {
+    for (const Condition& condition : conditions) {
+      const std::string refusal = troika::refusal_of(condition);
+      if (!refusal.empty()) origins.fail({key}, refusal);
+    }
+  }
+
   // Why a table of [data.columns] says what cannot be; empty where it can.
   static std::string refusal_of(const ColumnOptions& column) {
     const bool number = column.as == ColumnUse::kNumber;

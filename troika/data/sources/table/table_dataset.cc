@@ -116,7 +116,8 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
   if (rows.total(Split::kTrain) == 0) {
     std::string hint = "set data.held_out_fraction lower, or to 0";
     if (drawn_fraction(options) == 0) hint = "check what is held out, and what data.filter leaves";
-    if (!options.filter.empty()) hint = "check data.filter: rows without a value meet no condition";
+    if (!options.filter.empty() || !options.filter_any.empty())
+      hint = "check data.filter: rows without a value meet no condition";
     for (const std::string& each : warnings) hint = each;
     throw DataError("no row is left to train on: all " + std::to_string(files.rows()) +
                         " are held out or left out",
