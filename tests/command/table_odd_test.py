@@ -4,6 +4,7 @@ Run with pytest, in an environment with pyarrow and safetensors.
 """
 
 import datetime
+import gzip
 import decimal
 import json
 import re
@@ -296,6 +297,43 @@ class Text(OddTest):
 
 
 class Files(OddTest):
+    def test_files_that_are_no_tables(self):
+        self.write(table_of())
+        (self.folder / "data/README.md").write_text("# What this is\n")
+        (self.folder / "data/a.parquet.crc").write_bytes(b"crc\0")
+        done = self.trains("data.files=['data']")
+        self.assertIn("2 files left out, the first is 'data/README.md'", done.err)
+        self.refused("cannot read the table 'data/README.md'", sets=["data.files=['data/README.md']"])
+        self.refused("no file that 'data/*.md' matches is a table", sets=["data.files=['data/*.md']"])
+
+    def test_texts_of_another_encoding(self):
+        text = "a,label\n" + "".join(f"{i},{i % 2}\n" for i in range(ROWS))
+        for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+            self.write_text(text.encode(encoding))
+            self.refused("its text is UTF-16; expected UTF-8", "iconv -f UTF-16", csv=True)
+        self.write_text(b"PK\x03\x04" + bytes(30), "a.csv")
+        self.refused("it is a ZIP archive", "unpack it first", csv=True)
+
+    def test_a_compressed_text_that_is_cut_off(self):
+        numbers = np.random.default_rng(1).normal(size=5000)
+        whole = gzip.compress(("a,label\n" + "".join(f"{x},{i % 2}\n" for i, x in enumerate(numbers))).encode())
+        self.write_text(whole[:len(whole) // 2], "a.csv.gz")
+        self.refused("cannot read the table 'data/a.csv.gz'", "the file is cut off", sets=["data.files=['data/a.csv.gz']"])
+
+    def test_a_partition_whose_name_begins_with_an_underscore(self):
+        for part in (1, 2):
+            (self.folder / f"data/_p={part}").mkdir()
+            self.write(table_of(), f"_p={part}/a.parquet")
+        (self.folder / "data/_temporary").mkdir()
+        self.write_text("no table", "_temporary/a.parquet")
+        done = self.trains("data.files=['data']", 'data.columns={a={as="number"},_p={as="category"},label={as="label"}}')
+        self.assertIn(f"data: {2 * ROWS} rows", done.err)
+
+    def test_credentials_are_not_shown(self):
+        self.refused("cannot list 's3://bucket", sets=["data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']"])
+        done = self.train("data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']")
+        self.assertNotIn("SECRET", done.err.split("--set")[0])
+
     def test_empty_row_groups_and_files(self):
         table = pa.table(table_of())
         with pq.ParquetWriter(self.folder / "data/a.parquet", table.schema) as writer:

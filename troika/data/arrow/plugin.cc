@@ -22,27 +22,64 @@ char delimiter_of(const TextFormat& format, bool has_tabs) {
   return format.decimal_point == ',' ? ';' : ',';
 }
 
-// The file's first bytes say what it is; plain text is known by its name.
-arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, TextFormat format) {
+// What a file is, by its first bytes; plain text is known by its name.
+enum class Kind { kParquet, kIpc, kIpcStream, kText, kUnknown };
+
+struct Found {
+  Kind kind = Kind::kUnknown;
+  arrow::Compression::type compression = arrow::Compression::UNCOMPRESSED;
+  bool has_tabs = false;
+};
+
+Found kind_of(std::string_view bytes, std::string name, const TextFormat& format) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  ARROW_ASSIGN_OR_RAISE(const auto head, input->ReadAt(0, 8));
-  const std::string_view bytes(*head);
-  if (bytes.starts_with("ARROW1")) return open_ipc(std::move(input));
-  if (bytes.starts_with("\xFF\xFF\xFF\xFF"sv)) return open_ipc_stream(input);
-  auto compression = arrow::Compression::UNCOMPRESSED;
-  if (bytes.starts_with("\x1F\x8B"sv)) compression = arrow::Compression::GZIP;
-  if (bytes.starts_with("\x28\xB5\x2F\xFD"sv)) compression = arrow::Compression::ZSTD;
+  Found found;
+  if (bytes.starts_with("PAR1")) return {Kind::kParquet};
+  if (bytes.starts_with("ARROW1")) return {Kind::kIpc};
+  if (bytes.starts_with("\xFF\xFF\xFF\xFF"sv)) return {Kind::kIpcStream};
+  if (bytes.starts_with("\x1F\x8B"sv)) found.compression = arrow::Compression::GZIP;
+  if (bytes.starts_with("\x28\xB5\x2F\xFD"sv)) found.compression = arrow::Compression::ZSTD;
   const auto is_called = [&](std::string_view end) {
     return name.find(std::string(end) + ".") != std::string::npos || name.ends_with(end);
   };
-  const bool tabs = is_called(".tsv");
-  const bool text = format.any_name || tabs || is_called(".csv") ||
-                    compression != arrow::Compression::UNCOMPRESSED;
-  if (text && !bytes.starts_with("PAR1")) {
-    format.delimiter = delimiter_of(format, tabs);
-    return open_csv(input, compression, format);
+  found.has_tabs = is_called(".tsv");
+  const bool is_text = format.any_name || found.has_tabs || is_called(".csv") ||
+                       found.compression != arrow::Compression::UNCOMPRESSED;
+  if (is_text) found.kind = Kind::kText;
+  return found;
+}
+
+arrow::Result<std::string> head_of(arrow::io::RandomAccessFile& input) {
+  ARROW_ASSIGN_OR_RAISE(const auto head, input.ReadAt(0, 8));
+  return std::string(std::string_view(*head));
+}
+
+// Refuses text that others than us can read.
+arrow::Status check_text(std::string_view bytes) {
+  const bool marked = bytes.starts_with("\xFF\xFE"sv) || bytes.starts_with("\xFE\xFF"sv);
+  const bool unmarked =
+      bytes.size() >= 4 && ((bytes[0] != 0 && bytes[1] == 0 && bytes[2] != 0 && bytes[3] == 0) ||
+                            (bytes[0] == 0 && bytes[1] != 0 && bytes[2] == 0 && bytes[3] != 0));
+  if (marked || unmarked) return arrow::Status::Invalid("its text is UTF-16; expected UTF-8");
+  if (bytes.starts_with("PK\x03\x04"sv)) return arrow::Status::Invalid("it is a ZIP archive");
+  return arrow::Status::OK();
+}
+
+arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, TextFormat format) {
+  ARROW_ASSIGN_OR_RAISE(const std::string head, head_of(*input));
+  const Found found = kind_of(head, std::move(name), format);
+  switch (found.kind) {
+    case Kind::kIpc:
+      return open_ipc(std::move(input));
+    case Kind::kIpcStream:
+      return open_ipc_stream(input);
+    case Kind::kText:
+      ARROW_RETURN_NOT_OK(check_text(head));
+      format.delimiter = delimiter_of(format, found.has_tabs);
+      return open_csv(input, found.compression, format);
+    default:
+      return open_parquet(std::move(input));
   }
-  return open_parquet(std::move(input));
 }
 
 class Arrow final : public Plugin {
@@ -70,6 +107,13 @@ class Arrow final : public Plugin {
     return nullptr;
   }
 
+  [[nodiscard]] bool is_table(const std::string& path, const TextFormat& format) const override {
+    const arrow::Result<Input> input = input_of(path);
+    if (!input.ok()) return true;
+    const arrow::Result<std::string> head = head_of(**input);
+    return !head.ok() || kind_of(*head, name_of(path), format).kind != Kind::kUnknown;
+  }
+
   [[nodiscard]] std::unique_ptr<Writer> create(std::span<const Column> columns, TakeBytes take,
                                                const TakeText& error) const override {
     arrow::Result<std::unique_ptr<Writer>> writer = create_parquet(columns, std::move(take));
@@ -81,13 +125,16 @@ class Arrow final : public Plugin {
  private:
   arrow::Result<std::unique_ptr<File>> open_path(const std::string& path,
                                                  const TextFormat& format) const {
-    Input input;
-    if (store_plugin::is_uri(path)) {
-      ARROW_ASSIGN_OR_RAISE(input, RemoteFiles::instance().open(path));
-    } else {
-      ARROW_ASSIGN_OR_RAISE(input, arrow::io::ReadableFile::Open(path));
-    }
-    return open_any(std::move(input), path.substr(path.rfind('/') + 1), format);
+    ARROW_ASSIGN_OR_RAISE(Input input, input_of(path));
+    return open_any(std::move(input), name_of(path), format);
+  }
+
+  static std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+  static arrow::Result<Input> input_of(const std::string& path) {
+    if (store_plugin::is_uri(path)) return RemoteFiles::instance().open(path);
+    ARROW_ASSIGN_OR_RAISE(Input input, arrow::io::ReadableFile::Open(path));
+    return input;
   }
 };
 

@@ -122,6 +122,8 @@ class Plugin {
   // then on. Passes URIs without it, with the size in bytes.
   [[nodiscard]] virtual bool list(const std::string& uri, const TakeFile& take,
                                   const TakeText& error) const = 0;
+  // Returns whether a file is a table by its first bytes or its name; also where it cannot be read.
+  [[nodiscard]] virtual bool is_table(const std::string& path, const TextFormat& format) const = 0;
   // Opens a file by its path or URI; returns null where `error` has been given the reason.
   [[nodiscard]] virtual std::unique_ptr<File> open(const std::string& path,
                                                    const TextFormat& format,

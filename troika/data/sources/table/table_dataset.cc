@@ -24,19 +24,36 @@ constexpr std::uint64_t kHeldOutOrderSeed = 0;
 
 constexpr std::string_view kTrainedHint = "--set data.on_bad_row=skip leaves such rows out";
 
-// The files of the held-out side come after the others.
-std::vector<FoundFile> all_files(const TableOptions& options) {
-  std::vector<FoundFile> all = find_table_files(options.files);
-  if (options.held_out_files.empty()) return all;
-  for (FoundFile& file : find_table_files(options.held_out_files)) {
-    if (std::ranges::count(all, file) > 0) {
-      throw DataError(shown_path(file.path) + " is in data.files and in data.held_out_files",
-                      "a file belongs to one side");
-    }
-    all.push_back(std::move(file));
-  }
-  return all;
+// What is told of files that are no tables.
+std::string note_of_others(const std::vector<std::string>& left_out) {
+  if (left_out.empty()) return "";
+  return plural(std::ssize(left_out), "file") + " left out, the first is " +
+         shown_path(left_out.front()) + ": neither its first bytes nor its name are of a table";
 }
+
+}  // namespace
+
+// The files of the held-out side come after the others.
+OpenTable::Search::Search(const TableOptions& options, const TextFormat& format) {
+  TableSearch own = search_tables(options.files, format);
+  files = std::move(own.files);
+  train_files = files.size();
+  std::vector<std::string> left_out = std::move(own.left_out);
+  if (!options.held_out_files.empty()) {
+    TableSearch held_out = search_tables(options.held_out_files, format);
+    for (FoundFile& file : held_out.files) {
+      if (std::ranges::count(files, file) > 0) {
+        throw DataError(shown_path(file.path) + " is in data.files and in data.held_out_files",
+                        "a file belongs to one side");
+      }
+      files.push_back(std::move(file));
+    }
+    left_out.insert(left_out.end(), held_out.left_out.begin(), held_out.left_out.end());
+  }
+  note = note_of_others(left_out);
+}
+
+namespace {
 
 // Rows are drawn where nothing names their side.
 double drawn_fraction(const TableOptions& options) {
@@ -109,7 +126,8 @@ class Gather {
 }  // namespace
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson)
-    : files(all_files(options), text_format_of(options)),
+    : search(options, text_format_of(options)),
+      files(search.files, text_format_of(options)),
       rows(files.groups(), drawn_fraction(options)),
       plan(plan_columns(files, options, sample)) {
   choose_rows(options);
@@ -131,7 +149,8 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
                      const TrainedData& trained)
-    : files(all_files(options), text_format_of(options, text_columns_of(trained.description))),
+    : search(options, text_format_of(options)),
+      files(search.files, text_format_of(options, text_columns_of(trained.description))),
       rows(files.groups(), drawn_fraction(options)),
       plan(read_description(trained.description, sample)),
       target_names(plan.target_names()) {
@@ -146,13 +165,15 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
 
 void OpenTable::choose_rows(const TableOptions& options) {
   if (!options.held_out_files.empty()) {
-    const std::size_t first = find_table_files(options.files).size();
     for (std::size_t group = 0; group < files.groups().size(); ++group) {
-      if (files.groups()[group].file >= first) rows.mark_group(group, RowSide::kHeldOut);
+      if (files.groups()[group].file >= search.train_files) {
+        rows.mark_group(group, RowSide::kHeldOut);
+      }
     }
     rows.count();
   }
   warnings = screen_rows(rows, files, plan, options);
+  if (!search.note.empty()) warnings.push_back(search.note);
 }
 
 TableDataset::TableDataset(const TableOptions& options, const SampleSpec& sample,

@@ -20,6 +20,16 @@ namespace troika {
 
 // A table whose columns have been found in its files, and whose rows have been told apart.
 struct OpenTable {
+  struct Search {
+    // Throws DataError.
+    Search(const TableOptions& options, const TextFormat& format);
+
+    std::vector<FoundFile> files;
+    std::size_t train_files = 0;  // the others are of the held-out side
+    std::string note;             // names files that are no tables; empty where all are
+  };
+
+  Search search;
   TableFiles files;
   TableRows rows;
   TablePlan plan;

@@ -341,6 +341,13 @@ std::unique_ptr<arrow_plugin::File> TableFiles::open(std::size_t file) const {
   std::string hint =
       "data.files names whole files of Parquet or Arrow IPC, and of text that is "
       "called *.csv or *.tsv; data.format = \"csv\" reads other names";
+  if (reason.find("UTF-16") != std::string::npos) {
+    hint = "iconv -f UTF-16 -t UTF-8 OLD > NEW converts it";
+  }
+  if (reason.find("ZIP archive") != std::string::npos) hint = "unpack it first";
+  if (reason.find("runcated") != std::string::npos) {
+    hint = "the file is cut off: copy or download it again";
+  }
   if (reason.find("CSV parse error: Row") != std::string::npos) {
     hint = "each row has as many values as the header, the first row: mend the file";
     if (!format_.names.empty()) hint = "each row has as many values as csv.names has names";

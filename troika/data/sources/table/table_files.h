@@ -119,4 +119,13 @@ class TableFiles {
 // it. Throws DataError as find_files() does.
 [[nodiscard]] std::vector<FoundFile> find_table_files(std::span<const std::string> patterns);
 
+struct TableSearch {
+  std::vector<FoundFile> files;
+  std::vector<std::string> left_out;  // what folders and globs have found and is no table
+};
+// Finds the same, without files that neither their first bytes nor their names call a table. A file
+// that is named without wildcards stays. Throws DataError where no other is left.
+[[nodiscard]] TableSearch search_tables(std::span<const std::string> patterns,
+                                        const TextFormat& format);
+
 }  // namespace troika
