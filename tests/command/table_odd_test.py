@@ -207,6 +207,45 @@ class Columns(OddTest):
         self.write({**table_of(), "label": pa.array([10**15] * ROWS)})
         self.refused("the column 'label' is 1000000000000000")
 
+    def test_what_stands_for_no_value(self):
+        numbers = [None, None, 1.0, 2.0, 2.0, 10.0]
+        words = [None, None, "x", "y", "y", "z"]
+        table = pa.table({"a": np.arange(6.0), "x": numbers, "w": words, "label": [0, 1] * 3})
+        self.write(table)
+
+        def first(columns):
+            """What the model gets for the rows, in their order."""
+            self.trains(f'data.columns={{a={{as="number"}},{columns},label={{as="label"}}}}', "data.held_out_fraction=0",
+                        "train.evaluate_every_steps=0", "train.global_batch_size=6", "train.micro_batch_size=6", "debug.dump_steps=[1]")
+            [dump] = self.run_folder.glob("dump/*/batch.safetensors")
+            features = load_file(dump)["features"]
+            return features[np.argsort(features[:, 0]), 1:]
+
+        for missing, value in (('"median"', 2.0), ('"most_frequent"', 2.0), ('"constant",fill=-3.5', -3.5)):
+            np.testing.assert_array_equal(first(f'x={{as="number",missing={missing}}}')[:, 0], [value, value, *numbers[2:]])
+        # A constant goes in before the others are normalised: 10 becomes 1, and 5.5 a half.
+        self.assertEqual(first('x={as="number",missing="constant",fill=5.5,normalise="min_max"}')[0, 0], 0.5)
+        np.testing.assert_array_equal(first('w={as="category",missing="most_frequent"}')[:3], [[0, 1, 0], [0, 1, 0], [1, 0, 0]])
+        np.testing.assert_array_equal(first('w={as="category",missing="own_word"}')[1:3], [[0, 0, 0, 1], [1, 0, 0, 0]])
+        np.testing.assert_array_equal(first('w={as="category",missing="own_word",encode="index"}')[:, 0], [3, 3, 0, 1, 1, 2])
+        hashed = first('w={as="category",missing="own_word",encode="hash",size=50}')
+        np.testing.assert_array_equal(hashed.sum(1), np.ones(6))
+        self.assertFalse((hashed[0] == hashed[2]).all())
+
+        # Predictions take what training has learned.
+        columns = 'x={as="number",missing="median"},w={as="category",missing="most_frequent"}'
+        first(columns)
+        pq.write_table(table.slice(0, 2), self.folder / "new.parquet")
+        pq.write_table(pa.table({"a": [0.0, 1.0], "x": [2.0, 2.0], "w": ["y", "y"], "label": [0, 1]}), self.folder / "filled.parquet")
+        answers = []
+        for name in ("new", "filled"):
+            self.succeeds(self.troika("predict", self.run_folder, "--data", f"{name}.parquet", "--out", f"{name}.csv"))
+            answers.append((self.folder / f"{name}.csv").read_text())
+        self.assertEqual(answers[0], answers[1])
+        for columns, message in (('x={as="number",missing="own_word"}', "is for categories"), ('w={as="category",missing="median"}', "is for numbers"),
+                                 ('x={as="number",fill=1}', "fill is for missing"), ('w={as="category",missing="most_frequent",encode="hash",size=3}', "learns none")):
+            self.refused(message, sets=[f'data.columns={{{columns},label={{as="label"}}}}'], status=USAGE)
+
     def test_a_category_of_one_word_or_none(self):
         columns = 'data.columns={word={as="category",missing="zero"},label={as="label"}}'
         self.write(table_of(word=["same"] * ROWS))

@@ -2,6 +2,7 @@
 #include <troika/data/sources/table/options.h>
 
 #include <array>
+#include <limits>
 
 namespace troika {
 
@@ -20,8 +21,8 @@ std::span<const std::string_view> names_of<Normalise>() {
 
 template <>
 std::span<const std::string_view> names_of<Missing>() {
-  static constexpr auto kNames =
-      std::to_array<std::string_view>({"error", "mean", "zero", "skip_row"});
+  static constexpr auto kNames = std::to_array<std::string_view>(
+      {"error", "mean", "median", "most_frequent", "constant", "own_word", "zero", "skip_row"});
   return kNames;
 }
 
@@ -52,6 +53,8 @@ std::span<const std::string_view> names_of<OnBadRow>() {
 
 namespace {
 
+constexpr NumberRange kAnyNumber{.min = -std::numeric_limits<double>::infinity()};
+
 // clang-format off
 std::vector<Key> column_keys() {
   using O = ColumnOptions;
@@ -61,12 +64,14 @@ std::vector<Key> column_keys() {
       K::text<&O::into>("into", "the model's tensor that it is a part of; auto: the first input, or the target for a label"),
       K::choice<&O::normalise>("normalise", "of numbers: mean 0 and deviation 1, or into [0, 1], over the training side"),
       K::choice<&O::missing>("missing", "where a row has no value"),
+      K::number<&O::fill>("fill", kAnyNumber, "of numbers with missing = \"constant\": the number that stands for no value, before it is normalised"),
       K::choice<&O::encode>("encode", "of categories; hash also of text, whose words then need no tokenizer"),
       K::integer<&O::size>("size", {0, 10'000'000}, "of categories: buckets of hash, most words of the others; 0: as many as there are. Of text with hash: the number of ids. Of images: height and width; 0: what the model takes, or those of the first"),
       K::choice<&O::type>("type", "of columns of CSV: how their text is read; auto: as all of its values look. \"text\" keeps leading zeros"),
       K::integer<&O::length>("length", {0, 10'000'000}, "of text: token ids a row, cut or filled up with 0; 0: as many as the tensor has"),
       K::text<&O::tokenizer>("tokenizer", "of text: \"bytes\", or the path of a SentencePiece model"),
       K::text<&O::root>("root", "of images given as paths: the folder where these start; auto: that of the table's file"),
+      K::text<&O::suffix>("suffix", "of images given as paths: what follows each, as \".jpg\"; none: nothing"),
   };
   for (const Key& key : image_keys<O>()) keys.push_back(key);
   return keys;

@@ -12,7 +12,7 @@ namespace troika {
 
 enum class ColumnUse { kNumber, kCategory, kLabel, kTensor, kImage, kText, kWeight };
 enum class Normalise { kNone, kStandard, kMinMax };
-enum class Missing { kError, kMean, kZero, kSkipRow };
+enum class Missing { kError, kMean, kMedian, kMostFrequent, kConstant, kOwnWord, kZero, kSkipRow };
 enum class Encode { kOneHot, kIndex, kHash };
 // Says how the text of CSV files is read.
 enum class TextType { kAuto, kText, kInteger, kNumber };
@@ -47,6 +47,9 @@ inline constexpr const char* kAutoDelimiter = "auto";
 // Stands for the folder of the table's file.
 inline constexpr const char* kAutoRoot = "auto";
 
+// Stands for nothing behind the paths of images.
+inline constexpr const char* kNoSuffix = "none";
+
 // One table of [data.columns]. Its name is a column's, or a glob for columns not named otherwise.
 // Its size is that of an image, or of the words of a category.
 struct ColumnOptions : ImageOptions {
@@ -55,9 +58,11 @@ struct ColumnOptions : ImageOptions {
   std::string into = kAutoInto;
   Normalise normalise = Normalise::kNone;
   Missing missing = Missing::kError;
+  double fill = 0;
   Encode encode = Encode::kOneHot;
   TextType type = TextType::kAuto;
   std::string root = kAutoRoot;
+  std::string suffix = kNoSuffix;
   std::int64_t length = 0;
   std::string tokenizer = "bytes";
 

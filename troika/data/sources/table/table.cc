@@ -137,8 +137,8 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     const std::string as = "as = \"" + std::string(name_of(column.as)) + "\"";
     if (column.normalise != Normalise::kNone && !number)
       return "normalise is for numbers, not for " + as;
-    if (column.missing == Missing::kMean && !number)
-      return "missing = \"mean\" is for numbers, not for " + as;
+    const std::string missing = refusal_of_missing(column, as);
+    if (!missing.empty()) return missing;
     if (column.missing == Missing::kZero && !number && !category && !text && !weight) {
       return "missing = \"zero\" is for numbers, categories, text and weights, not for " + as;
     }
@@ -154,13 +154,41 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     if (image) return troika::refusal_of(static_cast<const ImageOptions&>(column));
     ImageOptions plain;
     plain.size = column.size;
-    if (static_cast<const ImageOptions&>(column) != plain || column.root != kAutoRoot) {
-      return "color, resize, crop, flip, mean, std and root are for images, not for " + as;
+    if (static_cast<const ImageOptions&>(column) != plain || column.root != kAutoRoot ||
+        column.suffix != kNoSuffix) {
+      return "color, resize, crop, flip, mean, std, root and suffix are for images, not for " + as;
     }
     if (hash && column.size < (text ? 2 : 1)) {
       return "encode = \"hash\" needs a size: the number of its buckets";
     }
     return "";
+  }
+
+  static std::string refusal_of_missing(const ColumnOptions& column, const std::string& as) {
+    const bool number = column.as == ColumnUse::kNumber;
+    const bool category = column.as == ColumnUse::kCategory;
+    const std::string missing = "missing = \"" + std::string(name_of(column.missing)) + "\"";
+    switch (column.missing) {
+      case Missing::kMean:
+      case Missing::kMedian:
+      case Missing::kConstant:
+        if (!number) return missing + " is for numbers, not for " + as;
+        break;
+      case Missing::kOwnWord:
+        if (!category) return missing + " is for categories, not for " + as;
+        break;
+      case Missing::kMostFrequent:
+        if (category && column.encode == Encode::kHash) {
+          return missing + " needs words, and encode = \"hash\" learns none";
+        }
+        if (!number && !category) return missing + " is for numbers and categories, not for " + as;
+        break;
+      default:
+        break;
+    }
+    return column.fill != 0 && column.missing != Missing::kConstant
+               ? "fill is for missing = \"constant\", not for " + missing
+               : "";
   }
 
   static void check_weights(const TableOptions& table, const SampleSpec& sample,
