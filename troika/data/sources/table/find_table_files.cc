@@ -7,6 +7,7 @@
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 namespace troika {
@@ -117,13 +118,24 @@ std::vector<FoundFile> find_table_files(std::span<const std::string> patterns) {
   return all;
 }
 
+namespace {
+
+// Whether a name is of a table, so that the file need not be opened to say so.
+bool has_table_name(const std::string& path) {
+  static constexpr auto kEndings = std::to_array<std::string_view>(
+      {".parquet", ".arrow", ".arrows", ".feather", ".csv", ".tsv", ".gz", ".zst"});
+  return std::ranges::any_of(kEndings, [&](std::string_view end) { return path.ends_with(end); });
+}
+
+}  // namespace
+
 TableSearch search_tables(std::span<const std::string> patterns, const TextFormat& format) {
   TableSearch search;
   for (FoundFile& file : find_table_files(patterns)) {
     const bool is_named = std::ranges::any_of(patterns, [&](const std::string& pattern) {
       return with_s3_scheme(pattern.substr(0, pattern.find('?', pattern.find("://")))) == file.path;
     });
-    if (is_named || arrow_library().is_table(file.path, format)) {
+    if (is_named || has_table_name(file.path) || arrow_library().is_table(file.path, format)) {
       search.files.push_back(std::move(file));
     } else {
       search.left_out.push_back(std::move(file.path));
