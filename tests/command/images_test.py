@@ -1,11 +1,12 @@
 """Images: what `kind = "images"` and columns with `as = "image"` train on, as Pillow has written them.
 
-Run with pytest, in an environment with Pillow, pyarrow and safetensors.
+Run with pytest, in an environment with Pillow, pyarrow, moto and safetensors.
 """
 
 import csv
 import io
 import json
+import shutil
 import unittest
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 from safetensors.numpy import load_file
 
+from bucket import VARIABLES, Bucket
 from command import CommandTest
 
 USAGE, DATA = 2, 3
@@ -88,9 +90,9 @@ class ImageTest(CommandTest):
         for i in range(count):
             self.write(f"{CLASSES[i % 3]}/{i:02}.{('png', 'jpg')[i % 2]}", picture(i, width, height))
 
-    def batch(self, *sets, ranks=1, step=1):
+    def batch(self, *sets, ranks=1, step=1, **variables):
         """The images and the classes of a step."""
-        self.succeeds(self.train(f"debug.dump_steps=[{step}]", f"train.steps={step}", *sets, ranks=ranks, flags=("--overwrite",)))
+        self.succeeds(self.train(f"debug.dump_steps=[{step}]", f"train.steps={step}", *sets, ranks=ranks, flags=("--overwrite",), **variables))
         batch = load_file(self.run_folder / "dump" / f"step-{step}" / "batch.safetensors")
         return batch["images"], batch["targets"]
 
@@ -121,6 +123,27 @@ class Decoding(ImageTest):
         for name in CLASSES:
             (self.folder / "photos" / name / "a.jpg").write_bytes(file)
         self.expect([Image.open(io.BytesIO(file))] * 3, LEVELS_OF_JPEG)
+
+
+class InABucket(ImageTest):
+    def test_a_folder_a_class(self):
+        self.write_photos()
+        expected = self.batch()
+        bucket = Bucket(self)
+        files = sorted(path for path in (self.folder / "photos").rglob("*.*"))
+        for path in [*files, "notes.txt"]:
+            name = path if isinstance(path, str) else str(path.relative_to(self.folder / "photos"))
+            with bucket.store.open_output_stream(f"{bucket.place}/{'ant/' if path == 'notes.txt' else ''}{name}") as stream:
+                stream.write(b"text" if path == "notes.txt" else path.read_bytes())
+        url = bucket.url(bucket.place)
+        done = self.succeeds(self.train(f"data.path='{url}'", "train.steps=1", flags=("--overwrite",), **VARIABLES))
+        self.assertIn("1 file in 's3://", done.err)
+        for mine, theirs in zip(self.batch(f"data.path='{url}'", "train.micro_batch_size=6", ranks=2, **VARIABLES), expected):
+            np.testing.assert_array_equal(mine, theirs)
+        self.succeeds(self.troika("predict", self.run_folder, "--data", url, "--out", "out.csv", **VARIABLES))
+        self.assertEqual(len((self.folder / "out.csv").read_text().splitlines()), 1 + len(files))
+        shutil.rmtree(self.folder / "runs")
+        self.fails(self.train(f"data.path='{bucket.url('bucket/nothing-here')}'", **VARIABLES), DATA, "there is no file in 's3://bucket/nothing-here'")
 
 
 class Training(ImageTest):
@@ -281,8 +304,8 @@ label = { as = "label" }
         labels = [CLASSES[i % 3] for i in range(len(self.files))]
         pq.write_table(pa.table({"photo": photos, "label": labels}), self.folder / "photos.parquet", row_group_size=5, **options)
 
-    def sorted_batch(self, *sets, **options):
-        images, targets = self.batch(*sets, **options)
+    def sorted_batch(self, *sets, **variables):
+        images, targets = self.batch(*sets, **variables)
         rows = np.concatenate([images.reshape(len(images), -1), targets[:, None]], axis=1)
         return rows[np.lexsort(rows.T)]
 
@@ -309,6 +332,39 @@ label = { as = "label" }
         recipe = (self.folder / "recipe.toml").read_text()
         (self.folder / "recipe.toml").write_text(recipe.replace('as = "image"', 'as = "image", root = "photos"'))
         self.batch()
+
+    def test_names_without_their_ending(self):
+        """Of digits too: in CSV their zeros stay."""
+        ids = [f"{i:03}" for i in range(len(self.files))]
+        for name, file in zip(ids, self.files):
+            (self.folder / f"photos/{name}.jpg").write_bytes(file)
+            (self.folder / f"photos/{int(name)}.jpg").write_bytes(file)
+        recipe = (self.folder / "recipe.toml").read_text()
+        (self.folder / "recipe.toml").write_text(recipe.replace('as = "image"', 'as = "image", root = "photos", suffix = ".jpg"'))
+        self.table(pa.array(ids))
+        expected = self.sorted_batch()
+        self.table(pa.array(range(len(ids))))
+        np.testing.assert_array_equal(self.sorted_batch(), expected)
+        lines = "".join(f"{name},{CLASSES[i % 3]}\n" for i, name in enumerate(ids))
+        (self.folder / "photos.csv").write_text("photo,label\n" + lines)
+        np.testing.assert_array_equal(self.sorted_batch("data.files=['photos.csv']"), expected)
+
+    def test_paths_in_a_bucket(self):
+        """They start at the folder of the table, at a root, or are whole URLs."""
+        self.table(pa.array(self.names))
+        expected = self.sorted_batch()
+        bucket = Bucket(self)
+        for name, file in zip(self.names, self.files):
+            with bucket.store.open_output_stream(f"{bucket.place}/{name}") as stream:
+                stream.write(file)
+        labels = [CLASSES[i % 3] for i in range(len(self.files))]
+        recipe = (self.folder / "recipe.toml").read_text()
+        whole = [f"s3://{bucket.place}/{name}" for name in self.names]
+        for names, root in ((self.names, ""), (whole, ""), ([name.removeprefix("photos/") for name in self.names], f"s3://{bucket.place}/photos")):
+            pq.write_table(pa.table({"photo": names, "label": labels}), f"{bucket.place}/photos.parquet", filesystem=bucket.store)
+            (self.folder / "recipe.toml").write_text(recipe.replace('as = "image"', f'as = "image", root = "{root}"') if root else recipe)
+            found = self.sorted_batch(f"data.files=['{bucket.url(bucket.place + '/photos.parquet')}']", **VARIABLES)
+            np.testing.assert_array_equal(found, expected)
 
     def test_the_same_numbers_on_two_ranks_with_random_crops(self):
         self.table(pa.array(self.files))

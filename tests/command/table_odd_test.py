@@ -1,17 +1,20 @@
 """Odd tables: each trains, or ends in one line that names what is wrong.
 
-Run with pytest, in an environment with pyarrow.
+Run with pytest, in an environment with pyarrow and safetensors.
 """
 
 import datetime
+import decimal
 import gzip
 import json
+import re
 import shutil
 import unittest
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.numpy import load_file
 
 from command import ENDLESS, CommandTest, train_arguments, wait_until
 from table_test import RECIPE
@@ -69,6 +72,65 @@ class Columns(OddTest):
                 file.write_table(pa.table({"word": array, "label": np.arange(ROWS) % 2}, schema=pa.schema({"word": type, "label": pa.int64()})))
             self.trains("data.files=['data/a.arrow']", 'data.columns={word={as="category"},label={as="label"}}')
 
+    def features_of(self, columns, table, name="a.arrow"):
+        """Trains a step on all rows in one batch, and returns them in the order of the column `a`, which comes first."""
+        for old in (self.folder / "data").iterdir():
+            old.unlink()
+        if name.endswith(".arrow"):
+            with pa.ipc.new_file(str(self.folder / "data" / name), table.schema) as file:
+                file.write_table(table)
+        else:
+            pq.write_table(table, self.folder / "data" / name)
+        self.trains("data.files=['data/*']", f'data.columns={{a={{as="number"}},{columns},label={{as="label"}}}}', "data.held_out_fraction=0",
+                    "train.evaluate_every_steps=0", f"train.global_batch_size={ROWS}", f"train.micro_batch_size={ROWS}", "debug.dump_steps=[1]")
+        [dump] = self.run_folder.glob("dump/*/batch.safetensors")
+        features = load_file(dump)["features"]
+        return features[np.argsort(features[:, 0]), 1:]
+
+    def test_decimals_and_runs(self):
+        numbers = [decimal.Decimal(i) / 4 for i in range(ROWS)]
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array([10, 15, ROWS], pa.int32()), pa.array([1.5, 2.5, 0.5]))
+        words = pa.RunEndEncodedArray.from_arrays(pa.array([10, ROWS], pa.int32()), pa.array([None, "y"]))
+        table = pa.table(table_of(d32=pa.array(numbers, pa.decimal32(5, 2)), d64=pa.array(numbers, pa.decimal64(12, 2)), runs=runs, words=words))
+        found = self.features_of('"d*"={as="number"},runs={as="number"},words={as="category",missing="zero"}', table)
+        quarters = np.arange(ROWS) / 4
+        np.testing.assert_array_equal(found, np.stack([quarters, quarters, [1.5] * 10 + [2.5] * 5 + [0.5] * (ROWS - 15), [0] * 10 + [1] * (ROWS - 10)], 1))
+
+    def test_lists_of_all_kinds(self):
+        """A list of lists is flattened, as is a tensor of a fixed shape."""
+        values = np.arange(ROWS * 6.0).reshape(ROWS, 2, 3)
+        flat, nested = values.reshape(ROWS, 6).tolist(), values.tolist()
+        arrays = {"view": pa.array(flat, pa.list_view(pa.float32())), "large view": pa.array(flat, pa.large_list_view(pa.float64())),
+                  "large": pa.array(flat, pa.large_list(pa.float32())), "nested": pa.array(nested, pa.list_(pa.list_(pa.float32()))),
+                  "fixed": pa.array(nested, pa.list_(pa.list_(pa.float32(), 3), 2)), "large nested": pa.array(nested, pa.large_list(pa.list_(pa.int32()))),
+                  "tensor": pa.FixedShapeTensorArray.from_numpy_ndarray(values)}
+        for name, array in arrays.items():
+            for file in ("a.arrow", "a.parquet"):
+                with self.subTest(name, file=file):
+                    if "view" not in name or file == "a.arrow":
+                        found = self.features_of('v={as="tensor"}', pa.table(table_of(v=array)), file)
+                        np.testing.assert_array_equal(found, values.reshape(ROWS, 6))
+        truth = [[i % 2 == 0, True] for i in range(ROWS)]
+        np.testing.assert_array_equal(self.features_of('v={as="tensor"}', pa.table(table_of(v=pa.array(truth)))), np.array(truth, float))
+
+    def test_a_view_whose_lists_overlap(self):
+        view = pa.ListViewArray.from_arrays([i % 3 for i in range(ROWS)], [2] * ROWS, pa.array([0.0, 1.0, 2.0, 3.0]))
+        found = self.features_of('v={as="tensor"}', pa.table(table_of(v=view)))
+        np.testing.assert_array_equal(found, [[i % 3, i % 3 + 1] for i in range(ROWS)])
+
+    def test_lists_of_lists_that_differ(self):
+        self.write(table_of(v=pa.array([[[1.0, 2.0], [3.0]]] * ROWS)))
+        self.refused("the lists inside of lists have 2 and 1 numbers; expected one shape", sets=['data.columns={v={as="tensor"},label={as="label"}}'])
+
+    def test_fields_of_structs(self):
+        rows = [None if i == 3 else {"k": i, "l": {"m": i / 2, "w": "xy"[i % 2]}} for i in range(ROWS)]
+        expected = np.array([[0, 0, 0, 0] if i == 3 else [i, i / 2, i % 2 == 0, i % 2] for i in range(ROWS)], float)
+        table = pa.table(table_of(s=pa.array(rows)))
+        for file in ("a.arrow", "a.parquet"):
+            found = self.features_of('"s.k"={as="number",missing="zero"},"s.l.m"={as="number",missing="zero"},"s.l.w"={as="category",missing="zero"}', table, file)
+            np.testing.assert_array_equal(found, expected)
+        self.refused("there is no column 's.n'", "s.k, s.l, s.l.m, s.l.w", sets=['data.columns={"s.n"={as="number"},label={as="label"}}'])
+
     def test_types_that_are_neither(self):
         nested = pa.array([{"k": i} for i in range(ROWS)])
         self.write(table_of(odd=nested))
@@ -100,10 +162,36 @@ class Columns(OddTest):
         self.write(table_of(t=pa.array(range(ROWS), pa.timestamp("us"))), "b.parquet")
         self.refused("the column 't' is timestamp[us] in 'data/b.parquet', but timestamp[ms] in other files")
 
-    def test_a_filter_that_compares_a_day_with_a_word(self):
-        self.write(table_of(day=pa.array([datetime.date(2024, 1, 1)] * ROWS)))
-        self.refused("filter compares the column 'day', which is date32[day]", "date32 counts days since 1970",
-                     sets=["data.filter=[['day', '>', '2024-01-01']]"])
+    def rows(self, *filters, key="filter"):
+        """Trains on the rows that conditions leave, and returns how many."""
+        done = self.trains(f"data.{key}=[{', '.join(filters)}]", 'data.columns={a={as="number"},label={as="label"}}', "data.held_out_fraction=0",
+                           "train.evaluate_every_steps=0", "train.global_batch_size=2", "train.micro_batch_size=2")
+        return int(re.search(r"data: (\d+) rows", done.err)[1])
+
+    def test_filters_of_days_and_times(self):
+        start = datetime.datetime(2024, 1, 1)
+        hours = [start + datetime.timedelta(hours=12 * i) for i in range(ROWS)]
+        self.write(table_of(day=pa.array([each.date() for each in hours]), day64=pa.array([each.date() for each in hours], pa.date64()),
+                            time=pa.array([each.time() for each in hours], pa.time32("s")),
+                            **{unit: pa.array(hours, pa.timestamp(unit, "UTC")) for unit in ("s", "ms", "us", "ns")}))
+        for day in ("day", "day64"):
+            self.assertEqual(self.rows(f"['{day}', '>=', '2024-01-05']"), ROWS - 8)
+        for unit in ("s", "ms", "us", "ns"):
+            self.assertEqual(self.rows(f"['{unit}', '<=', '2024-01-05 12:00:00']"), 10)
+        self.assertEqual(self.rows("['ns', '>', '2024-01-05T11:59:59.5Z']", "['day', 'in', ['2024-01-05', '2024-01-07']]"), 3)
+        self.assertEqual(self.rows("['time', '=', '12:00']"), ROWS // 2)
+        for word in ("2024-02-30", "monday", "2024-01-05 12:00"):
+            self.refused(f"filter compares the column 'day', which is date32[day], with '{word}'", 'as "2024-01-05"',
+                         sets=[f"data.filter=[['day', '>', '{word}']]"])
+
+    def test_filters_of_truth_and_of_missing_values(self):
+        self.write(table_of(b=pa.array([i % 4 == 0 for i in range(ROWS)]), x=pa.array([None, float("nan"), *range(2, ROWS)], pa.float64(), from_pandas=False)))
+        for truth in ("true", "1"):
+            self.assertEqual(self.rows(f"['b', '=', {truth}]"), ROWS // 4)
+        self.assertEqual(self.rows("['x', 'is not', 'missing']"), ROWS - 2)
+        self.assertEqual(self.rows("['a', '=', 7]", "['x', 'is', 'missing']", key="filter_any"), 3)
+        self.refused("filter compares the column 'b', which is bool", sets=["data.filter=[['b', '=', 2]]"])
+        self.refused("'is' takes the word \"missing\" alone", sets=["data.filter=[['b', 'is', 2]]"], status=USAGE)
 
     def test_labels(self):
         self.write({**table_of(), "label": pa.array([None] + [i % 2 for i in range(1, ROWS)])})
@@ -116,6 +204,45 @@ class Columns(OddTest):
         self.trains("model.output_dim=4")  # three of them never come
         self.write({**table_of(), "label": [(7, 3)[i % 2] for i in range(ROWS)]})
         self.refused("the column 'label' is 7; the model has classes 0 to 3", "the numbers then are names of classes", sets=["model.output_dim=4"])
+
+    def test_what_stands_for_no_value(self):
+        numbers = [None, None, 1.0, 2.0, 2.0, 10.0]
+        words = [None, None, "x", "y", "y", "z"]
+        table = pa.table({"a": np.arange(6.0), "x": numbers, "w": words, "label": [0, 1] * 3})
+        self.write(table)
+
+        def first(columns):
+            """What the model gets for the rows, in their order."""
+            self.trains(f'data.columns={{a={{as="number"}},{columns},label={{as="label"}}}}', "data.held_out_fraction=0",
+                        "train.evaluate_every_steps=0", "train.global_batch_size=6", "train.micro_batch_size=6", "debug.dump_steps=[1]")
+            [dump] = self.run_folder.glob("dump/*/batch.safetensors")
+            features = load_file(dump)["features"]
+            return features[np.argsort(features[:, 0]), 1:]
+
+        for missing, value in (('"median"', 2.0), ('"most_frequent"', 2.0), ('"constant",fill=-3.5', -3.5)):
+            np.testing.assert_array_equal(first(f'x={{as="number",missing={missing}}}')[:, 0], [value, value, *numbers[2:]])
+        # A constant goes in before the others are normalised: 10 becomes 1, and 5.5 a half.
+        self.assertEqual(first('x={as="number",missing="constant",fill=5.5,normalise="min_max"}')[0, 0], 0.5)
+        np.testing.assert_array_equal(first('w={as="category",missing="most_frequent"}')[:3], [[0, 1, 0], [0, 1, 0], [1, 0, 0]])
+        np.testing.assert_array_equal(first('w={as="category",missing="own_word"}')[1:3], [[0, 0, 0, 1], [1, 0, 0, 0]])
+        np.testing.assert_array_equal(first('w={as="category",missing="own_word",encode="index"}')[:, 0], [3, 3, 0, 1, 1, 2])
+        hashed = first('w={as="category",missing="own_word",encode="hash",size=50}')
+        np.testing.assert_array_equal(hashed.sum(1), np.ones(6))
+        self.assertFalse((hashed[0] == hashed[2]).all())
+
+        # Predictions take what training has learned.
+        columns = 'x={as="number",missing="median"},w={as="category",missing="most_frequent"}'
+        first(columns)
+        pq.write_table(table.slice(0, 2), self.folder / "new.parquet")
+        pq.write_table(pa.table({"a": [0.0, 1.0], "x": [2.0, 2.0], "w": ["y", "y"], "label": [0, 1]}), self.folder / "filled.parquet")
+        answers = []
+        for name in ("new", "filled"):
+            self.succeeds(self.troika("predict", self.run_folder, "--data", f"{name}.parquet", "--out", f"{name}.csv"))
+            answers.append((self.folder / f"{name}.csv").read_text())
+        self.assertEqual(answers[0], answers[1])
+        for columns, message in (('x={as="number",missing="own_word"}', "is for categories"), ('w={as="category",missing="median"}', "is for numbers"),
+                                 ('x={as="number",fill=1}', "fill is for missing"), ('w={as="category",missing="most_frequent",encode="hash",size=3}', "learns none")):
+            self.refused(message, sets=[f'data.columns={{{columns},label={{as="label"}}}}'], status=USAGE)
 
     def test_a_category_of_one_word_or_none(self):
         columns = 'data.columns={word={as="category",missing="zero"},label={as="label"}}'
@@ -261,6 +388,43 @@ class PackedCsv(OddTest):
 
 
 class Files(OddTest):
+    def test_files_that_are_no_tables(self):
+        self.write(table_of())
+        (self.folder / "data/README.md").write_text("# What this is\n")
+        (self.folder / "data/a.parquet.crc").write_bytes(b"crc\0")
+        done = self.trains("data.files=['data']")
+        self.assertIn("2 files left out, the first is 'data/README.md'", done.err)
+        self.refused("cannot read the table 'data/README.md'", sets=["data.files=['data/README.md']"])
+        self.refused("no file that 'data/*.md' matches is a table", sets=["data.files=['data/*.md']"])
+
+    def test_texts_of_another_encoding(self):
+        text = "a,label\n" + "".join(f"{i},{i % 2}\n" for i in range(ROWS))
+        for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+            self.write_text(text.encode(encoding))
+            self.refused("its text is UTF-16; expected UTF-8", "iconv -f UTF-16", csv=True)
+        self.write_text(b"PK\x03\x04" + bytes(30), "a.csv")
+        self.refused("it is a ZIP archive", "unpack it first", csv=True)
+
+    def test_a_compressed_text_that_is_cut_off(self):
+        numbers = np.random.default_rng(1).normal(size=5000)
+        whole = gzip.compress(("a,label\n" + "".join(f"{x},{i % 2}\n" for i, x in enumerate(numbers))).encode())
+        self.write_text(whole[:len(whole) // 2], "a.csv.gz")
+        self.refused("cannot read the table 'data/a.csv.gz'", "the file is cut off", sets=["data.files=['data/a.csv.gz']"])
+
+    def test_a_partition_whose_name_begins_with_an_underscore(self):
+        for part in (1, 2):
+            (self.folder / f"data/_p={part}").mkdir()
+            self.write(table_of(), f"_p={part}/a.parquet")
+        (self.folder / "data/_temporary").mkdir()
+        self.write_text("no table", "_temporary/a.parquet")
+        done = self.trains("data.files=['data']", 'data.columns={a={as="number"},_p={as="category"},label={as="label"}}')
+        self.assertIn(f"data: {2 * ROWS} rows", done.err)
+
+    def test_credentials_are_not_shown(self):
+        self.refused("cannot list 's3://bucket", sets=["data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']"])
+        done = self.train("data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']")
+        self.assertNotIn("SECRET", done.err.split("--set")[0])
+
     def test_empty_row_groups_and_files(self):
         table = pa.table(table_of())
         with pq.ParquetWriter(self.folder / "data/a.parquet", table.schema) as writer:

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <troika/base/bytes.h>
+#include <troika/base/credentials.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/hash.h>
@@ -94,7 +95,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
 
 std::string shown_path(const std::filesystem::path& path) {
   constexpr std::size_t kMaxBytes = 400;
-  return quote(path.native(), kMaxBytes);
+  return quote(without_credentials(path.native()), kMaxBytes);
 }
 
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {

@@ -181,7 +181,7 @@ FileSearch find_texts(std::span<const std::string> paths, const TextColumns& col
   if (columns.text.empty()) return find_files(paths);
   FileSearch search;
   for (const std::string& path : paths) {
-    search.files.push_back(find_table_files(std::span(&path, 1)));
+    search.files.push_back(search_tables(std::span(&path, 1), TextFormat()).files);
   }
   return search;
 }

@@ -39,6 +39,11 @@ std::string shown_place(const std::filesystem::path& place) {
   return shown_path(is_remote(text) ? text.substr(0, text.find('?')) : text);
 }
 
+std::string with_s3_scheme(std::string url) {
+  if (url.starts_with("s3a://")) url.erase(2, 1);
+  return url;
+}
+
 std::filesystem::path place_below(const std::filesystem::path& place, const std::string& name) {
   const std::string& url = place.native();
   if (!is_remote(url)) return place / name;
@@ -67,7 +72,7 @@ std::string remote_hint(std::string_view reason) {
 
 ObjectStore::ObjectStore(const std::string& url) {
   const std::size_t query = std::min(url.find('?'), url.size());
-  place_ = url.substr(0, query);
+  place_ = with_s3_scheme(url.substr(0, query));
   options_ = url.substr(query);
   while (place_.ends_with('/')) place_.pop_back();
   static_cast<void>(plugin());

@@ -18,6 +18,8 @@ namespace troika {
 
 // Returns a path or a URL as messages show it: in quotes, a URL without its options.
 [[nodiscard]] std::string shown_place(const std::filesystem::path& place);
+// Returns "s3://bucket" for "s3a://bucket", as Hadoop calls it; any other place as it is.
+[[nodiscard]] std::string with_s3_scheme(std::string url);
 // Returns the place of that name below another: a path, or a URL with the options of the other.
 [[nodiscard]] std::filesystem::path place_below(const std::filesystem::path& place,
                                                 const std::string& name);

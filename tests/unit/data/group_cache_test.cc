@@ -53,6 +53,15 @@ TEST(GroupCache, KeepsTheLatestThatFit) {
   EXPECT_EQ(cache.decoded(), 4);
 }
 
+TEST(GroupCache, FindsAGroupAmongThousandsWithoutASearch) {
+  constexpr std::size_t kMany = 10'000;
+  GroupCache cache(kMany * kGroupBytes, group_of);
+  for (std::size_t group = 0; group < kMany; ++group) (void)cache.get(group);
+  EXPECT_LE(cache.longest_search(), 8);
+  for (std::size_t group = 0; group < kMany; ++group) (void)cache.get(group);
+  EXPECT_EQ(cache.decoded(), kMany);
+}
+
 TEST(GroupCache, DecodesAheadWithoutHoldingUpTheReader) {
   Gate gate;
   GroupCache cache(4 * kGroupBytes, [&](std::size_t group) {

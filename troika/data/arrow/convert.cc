@@ -1,6 +1,7 @@
 #include <arrow/util/decimal.h>
 #include <arrow/util/float16.h>
 #include <troika/data/arrow/convert.h>
+#include <troika/data/arrow/plain_array.h>
 
 #include <limits>
 #include <memory>
@@ -12,6 +13,12 @@ namespace {
 bool is_number(const arrow::DataType& type) {
   const ValueType value = value_type_of(type);
   return value == ValueType::kInteger || value == ValueType::kNumber;
+}
+
+// Whether the elements of lists are numbers, truth values, or such lists.
+bool is_element(const arrow::DataType& type) {
+  const ValueType value = value_type_of(type);
+  return is_number(type) || value == ValueType::kBoolean || value == ValueType::kNumbers;
 }
 
 // Returns the place of the path in a struct; -1 where it has none.
@@ -48,6 +55,54 @@ Elements elements_of(const arrow::Array& array) {
   return elements;
 }
 
+// The lists of a view lie anywhere, in any order.
+template <class View>
+arrow::Result<Elements> elements_of_view(const arrow::Array& array) {
+  const auto& list = static_cast<const View&>(array);
+  Elements elements{nullptr, {0}};
+  for (std::int64_t row = 0; row < list.length(); ++row) {
+    const std::int64_t size = list.IsValid(row) ? list.value_length(row) : 0;
+    elements.offsets.push_back(elements.offsets.back() + size);
+  }
+  ARROW_ASSIGN_OR_RAISE(elements.values, list.Flatten());
+  return elements;
+}
+
+arrow::Result<Elements> elements_of_any(const arrow::Array& array) {
+  switch (array.type_id()) {
+    case arrow::Type::LIST:
+      return elements_of<arrow::ListArray>(array);
+    case arrow::Type::LARGE_LIST:
+      return elements_of<arrow::LargeListArray>(array);
+    case arrow::Type::LIST_VIEW:
+      return elements_of_view<arrow::ListViewArray>(array);
+    case arrow::Type::LARGE_LIST_VIEW:
+      return elements_of_view<arrow::LargeListViewArray>(array);
+    default:
+      return elements_of<arrow::FixedSizeListArray>(array);
+  }
+}
+
+// Turns offsets of lists of lists into those of their numbers. The inner lists have one length.
+arrow::Status flatten(const arrow::Array& array, const Values& inner,
+                      std::vector<std::int64_t>& offsets) {
+  std::int64_t length = -1;
+  for (std::int64_t row = 0; row < array.length(); ++row) {
+    if (array.IsNull(row)) continue;
+    const auto begin = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row)]);
+    const auto end = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row) + 1]);
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::int64_t own = inner.offsets[i + 1] - inner.offsets[i];
+      if (length < 0) length = own;
+      if (own == length) continue;
+      return arrow::Status::Invalid("the lists inside of lists have ", length, " and ", own,
+                                    " numbers; expected one shape");
+    }
+  }
+  for (std::int64_t& each : offsets) each = inner.offsets[static_cast<std::size_t>(each)];
+  return arrow::Status::OK();
+}
+
 // Writes the value of each row; 0 where there is none.
 template <class T>
 void look_up(const arrow::DictionaryArray& array, std::span<const T> all, std::vector<T>& out) {
@@ -62,6 +117,10 @@ void look_up(const arrow::DictionaryArray& array, std::span<const T> all, std::v
 
 ValueType value_type_of(const arrow::DataType& type) {
   using Type = arrow::Type;
+  if (is_wrapped(type)) {
+    const arrow::DataType* plain = plain_type(type);
+    return plain == nullptr ? ValueType::kOther : value_type_of(*plain);
+  }
   switch (type.id()) {
     case Type::NA:
       return ValueType::kNothing;
@@ -85,6 +144,8 @@ ValueType value_type_of(const arrow::DataType& type) {
     case Type::HALF_FLOAT:
     case Type::FLOAT:
     case Type::DOUBLE:
+    case Type::DECIMAL32:
+    case Type::DECIMAL64:
     case Type::DECIMAL128:
     case Type::DECIMAL256:
       return ValueType::kNumber;
@@ -98,8 +159,10 @@ ValueType value_type_of(const arrow::DataType& type) {
       return ValueType::kText;
     case Type::LIST:
     case Type::LARGE_LIST:
+    case Type::LIST_VIEW:
+    case Type::LARGE_LIST_VIEW:
     case Type::FIXED_SIZE_LIST:
-      return is_number(*type.field(0)->type()) ? ValueType::kNumbers : ValueType::kOther;
+      return is_element(*type.field(0)->type()) ? ValueType::kNumbers : ValueType::kOther;
     case Type::STRUCT:
       return bytes_of_struct(type) >= 0 ? ValueType::kText : ValueType::kOther;
     case Type::DICTIONARY: {
@@ -113,13 +176,22 @@ ValueType value_type_of(const arrow::DataType& type) {
 }
 
 std::int64_t width_of(const arrow::DataType& type) {
-  if (type.id() == arrow::Type::FIXED_SIZE_LIST) {
-    return static_cast<const arrow::FixedSizeListType&>(type).list_size();
+  if (is_wrapped(type)) {
+    const arrow::DataType* plain = plain_type(type);
+    return plain == nullptr ? 1 : width_of(*plain);
   }
-  return type.id() == arrow::Type::LIST || type.id() == arrow::Type::LARGE_LIST ? 0 : 1;
+  if (type.id() == arrow::Type::FIXED_SIZE_LIST) {
+    const auto& list = static_cast<const arrow::FixedSizeListType&>(type);
+    return list.list_size() * width_of(*list.value_type());
+  }
+  return value_type_of(type) == ValueType::kNumbers ? 0 : 1;
 }
 
 arrow::Result<Values> Converter::convert(const arrow::Array& array) {
+  if (is_wrapped(*array.type())) {
+    ARROW_ASSIGN_OR_RAISE(const auto plain, plain_array(array));
+    return convert(*plain);
+  }
   if (array.type_id() == arrow::Type::STRUCT && bytes_of_struct(*array.type()) >= 0) {
     const auto& fields = static_cast<const arrow::StructArray&>(array);
     ARROW_ASSIGN_OR_RAISE(const auto bytes,
@@ -186,9 +258,14 @@ arrow::Status Converter::fill(const arrow::Array& array) {
       return fill_numbers<arrow::FloatArray>(array), arrow::Status::OK();
     case Type::DOUBLE:
       return fill_numbers<arrow::DoubleArray>(array), arrow::Status::OK();
+    case Type::DECIMAL32:
+      return fill_decimals<arrow::Decimal32Array, arrow::Decimal32>(array);
+    case Type::DECIMAL64:
+      return fill_decimals<arrow::Decimal64Array, arrow::Decimal64>(array);
     case Type::DECIMAL128:
+      return fill_decimals<arrow::Decimal128Array, arrow::Decimal128>(array);
     case Type::DECIMAL256:
-      return fill_decimals(array);
+      return fill_decimals<arrow::Decimal256Array, arrow::Decimal256>(array);
     case Type::STRING:
     case Type::BINARY:
       return fill_text<arrow::BinaryArray>(array), arrow::Status::OK();
@@ -204,6 +281,8 @@ arrow::Status Converter::fill(const arrow::Array& array) {
       return fill_dictionary(static_cast<const arrow::DictionaryArray&>(array));
     case Type::LIST:
     case Type::LARGE_LIST:
+    case Type::LIST_VIEW:
+    case Type::LARGE_LIST_VIEW:
     case Type::FIXED_SIZE_LIST:
       return fill_list(array);
     default:
@@ -281,19 +360,14 @@ arrow::Status Converter::add_paths(const arrow::Array& array) {
   return arrow::Status::OK();
 }
 
+template <class Array, class Decimal>
 arrow::Status Converter::fill_decimals(const arrow::Array& array) {
   const std::int32_t scale = static_cast<const arrow::DecimalType&>(*array.type()).scale();
   numbers_.assign(static_cast<std::size_t>(array.length()), 0);
   for (std::int64_t i = 0; i < array.length(); ++i) {
     if (array.IsNull(i)) continue;
     const auto index = static_cast<std::size_t>(i);
-    if (array.type_id() == arrow::Type::DECIMAL128) {
-      const auto* bytes = static_cast<const arrow::Decimal128Array&>(array).GetValue(i);
-      numbers_[index] = arrow::Decimal128(bytes).ToDouble(scale);
-    } else {
-      const auto* bytes = static_cast<const arrow::Decimal256Array&>(array).GetValue(i);
-      numbers_[index] = arrow::Decimal256(bytes).ToDouble(scale);
-    }
+    numbers_[index] = Decimal(static_cast<const Array&>(array).GetValue(i)).ToDouble(scale);
   }
   values_.numbers = numbers_;
   return arrow::Status::OK();
@@ -337,19 +411,14 @@ void Converter::fill_words(const arrow::DictionaryArray& array, const Values& al
 }
 
 arrow::Status Converter::fill_list(const arrow::Array& array) {
-  Elements elements;
-  if (array.type_id() == arrow::Type::LIST) {
-    elements = elements_of<arrow::ListArray>(array);
-  } else if (array.type_id() == arrow::Type::LARGE_LIST) {
-    elements = elements_of<arrow::LargeListArray>(array);
-  } else {
-    elements = elements_of<arrow::FixedSizeListArray>(array);
-  }
+  ARROW_ASSIGN_OR_RAISE(Elements elements, elements_of_any(array));
   Converter converter;
   ARROW_ASSIGN_OR_RAISE(const Values inner, converter.convert(*elements.values));
   numbers_.assign(inner.numbers.begin(), inner.numbers.end());
   for (const std::int64_t each : inner.integers) numbers_.push_back(static_cast<double>(each));
-  for (std::size_t i = 0; i < inner.there.size(); ++i) {
+  const bool is_nested = inner.type == ValueType::kNumbers;
+  if (is_nested) ARROW_RETURN_NOT_OK(flatten(array, inner, elements.offsets));
+  for (std::size_t i = 0; !is_nested && i < inner.there.size(); ++i) {
     if (inner.there[i] == 0) numbers_[i] = std::numeric_limits<double>::quiet_NaN();
   }
   offsets_ = std::move(elements.offsets);

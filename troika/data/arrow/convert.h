@@ -33,6 +33,7 @@ class Converter {
   void fill_numbers(const arrow::Array& array);
   template <class Array>
   void fill_text(const arrow::Array& array);
+  template <class Array, class Decimal>
   arrow::Status fill_decimals(const arrow::Array& array);
   // Gives rows without bytes their paths.
   arrow::Status add_paths(const arrow::Array& array);

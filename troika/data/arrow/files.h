@@ -6,8 +6,10 @@
 #include <arrow/util/type_fwd.h>
 #include <troika/data/arrow/plugin.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace troika::arrow_plugin {
 
@@ -17,10 +19,11 @@ using Input = std::shared_ptr<arrow::io::RandomAccessFile>;
 // Opens Arrow's file format, whose batches are the groups. Its stream format is converted to it.
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> open_ipc(Input input);
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> open_ipc_stream(const Input& input);
-// Converts text with a header to Arrow's file format: it can be read only from its beginning.
+// Converts text to Arrow's file format: it can be read only from its beginning. The delimiter is
+// not 0.
 [[nodiscard]] arrow::Result<std::unique_ptr<File>> open_csv(const Input& input,
                                                             arrow::Compression::type compression,
-                                                            char delimiter);
+                                                            const TextFormat& format);
 
 // Converts JSON Lines, an object a line, likewise. A column has the type that all of its values
 // have; a row without it has no value there.
@@ -39,19 +42,38 @@ using Input = std::shared_ptr<arrow::io::RandomAccessFile>;
 [[nodiscard]] arrow::Result<std::unique_ptr<Writer>> create_parquet(std::span<const Column> columns,
                                                                     TakeBytes take);
 
+// A column of a file: a field of the schema, or a field inside of structs.
+struct FieldPlace {
+  std::string name;                 // "s.a" inside of a struct
+  int field = 0;                    // of the schema
+  std::vector<std::string> inside;  // the fields to go through from there
+  std::shared_ptr<arrow::DataType> type;
+  int first_leaf = 0;  // among the columns of Parquet, of which it has `leaves`
+  int leaves = 1;
+};
+
 // What files of all formats have in common: columns from an Arrow schema.
 class SchemaFile : public File {
  public:
   explicit SchemaFile(std::shared_ptr<arrow::Schema> schema);
 
-  [[nodiscard]] std::int64_t columns() const final { return schema_->num_fields(); }
+  [[nodiscard]] std::int64_t columns() const final { return std::ssize(places_); }
   [[nodiscard]] Column column(std::int64_t index) const final;
 
  protected:
   [[nodiscard]] const arrow::Schema& schema() const { return *schema_; }
+  [[nodiscard]] const FieldPlace& place(std::int64_t column) const {
+    return places_[static_cast<std::size_t>(column)];
+  }
+  // Finds a column in a batch, which may lack other fields.
+  [[nodiscard]] arrow::Result<std::shared_ptr<arrow::Array>> find(const arrow::RecordBatch& batch,
+                                                                  std::int64_t column) const;
 
  private:
+  void add_inside(const FieldPlace& of);
+
   std::shared_ptr<arrow::Schema> schema_;
+  std::vector<FieldPlace> places_;
   std::vector<std::string> type_names_;
 };
 

@@ -59,7 +59,12 @@ class IpcFile final : public SchemaFile {
  private:
   arrow::Status read_batch(std::int64_t group, std::span<const std::int64_t> columns,
                            const TakeValues& take) const {
-    std::vector<int> wanted(columns.begin(), columns.end());
+    std::vector<int> wanted;
+    for (const std::int64_t column : columns) {
+      if (std::ranges::count(wanted, place(column).field) == 0) {
+        wanted.push_back(place(column).field);
+      }
+    }
     if (!reader_ || wanted != wanted_) {
       ARROW_ASSIGN_OR_RAISE(reader_, reader_of(input_, wanted));
       wanted_ = wanted;
@@ -73,9 +78,7 @@ class IpcFile final : public SchemaFile {
       return arrow::Status::IOError("its number of rows changed");
     Converter converter;
     for (std::size_t i = 0; i < columns.size(); ++i) {
-      const std::string& name = schema().field(wanted[i])->name();
-      const auto column = batch->GetColumnByName(name);
-      if (column == nullptr) return arrow::Status::IOError("two columns are called ", name);
+      ARROW_ASSIGN_OR_RAISE(const auto column, find(*batch, columns[i]));
       ARROW_ASSIGN_OR_RAISE(const Values values, converter.convert(*column));
       take(i, values);
     }

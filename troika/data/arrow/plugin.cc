@@ -1,7 +1,6 @@
 #include <arrow/io/file.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/util/thread_pool.h>
-#include <troika/data/arrow/convert.h>
 #include <troika/data/arrow/files.h>
 #include <troika/storage/arrow/remote.h>
 
@@ -11,44 +10,81 @@
 
 namespace troika::arrow_plugin {
 
-SchemaFile::SchemaFile(std::shared_ptr<arrow::Schema> schema) : schema_(std::move(schema)) {
-  for (const auto& field : schema_->fields()) type_names_.push_back(field->type()->ToString());
-}
-
-Column SchemaFile::column(std::int64_t index) const {
-  const arrow::Field& field = *schema_->field(static_cast<int>(index));
-  return {field.name(), value_type_of(*field.type()), type_names_[static_cast<std::size_t>(index)],
-          width_of(*field.type())};
-}
-
 namespace {
 
 using namespace std::string_view_literals;
 using store_plugin::Missing;
 using store_plugin::RemoteFiles;
 
-// The file's first bytes say what it is; plain text is known by its name.
-arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, char delimiter) {
+char delimiter_of(const TextFormat& format, bool has_tabs) {
+  if (format.delimiter != 0) return format.delimiter;
+  if (has_tabs) return '\t';
+  return format.decimal_point == ',' ? ';' : ',';
+}
+
+// What a file is, by its first bytes; plain text is known by its name.
+enum class Kind { kParquet, kIpc, kIpcStream, kText, kJson, kUnknown };
+
+struct Found {
+  Kind kind = Kind::kUnknown;
+  arrow::Compression::type compression = arrow::Compression::UNCOMPRESSED;
+  bool has_tabs = false;
+};
+
+Found kind_of(std::string_view bytes, std::string name, const TextFormat& format) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  ARROW_ASSIGN_OR_RAISE(const auto head, input->ReadAt(0, 8));
-  const std::string_view bytes(*head);
-  if (bytes.starts_with("ARROW1")) return open_ipc(std::move(input));
-  if (bytes.starts_with("\xFF\xFF\xFF\xFF"sv)) return open_ipc_stream(input);
-  auto compression = arrow::Compression::UNCOMPRESSED;
-  if (bytes.starts_with("\x1F\x8B"sv)) compression = arrow::Compression::GZIP;
-  if (bytes.starts_with("\x28\xB5\x2F\xFD"sv)) compression = arrow::Compression::ZSTD;
+  Found found;
+  if (bytes.starts_with("PAR1")) return {Kind::kParquet};
+  if (bytes.starts_with("ARROW1")) return {Kind::kIpc};
+  if (bytes.starts_with("\xFF\xFF\xFF\xFF"sv)) return {Kind::kIpcStream};
+  if (bytes.starts_with("\x1F\x8B"sv)) found.compression = arrow::Compression::GZIP;
+  if (bytes.starts_with("\x28\xB5\x2F\xFD"sv)) found.compression = arrow::Compression::ZSTD;
   const auto is_called = [&](std::string_view end) {
     return name.find(std::string(end) + ".") != std::string::npos || name.ends_with(end);
   };
-  if (is_called(".jsonl") || is_called(".ndjson") || is_called(".json")) {
-    return open_json(input, compression);
+  found.has_tabs = is_called(".tsv");
+  const bool is_text = format.any_name || found.has_tabs || is_called(".csv") ||
+                       found.compression != arrow::Compression::UNCOMPRESSED;
+  if (is_text) found.kind = Kind::kText;
+  const bool is_json = is_called(".jsonl") || is_called(".ndjson") || is_called(".json");
+  if (is_json && !format.any_name) found.kind = Kind::kJson;
+  return found;
+}
+
+arrow::Result<std::string> head_of(arrow::io::RandomAccessFile& input) {
+  ARROW_ASSIGN_OR_RAISE(const auto head, input.ReadAt(0, 8));
+  return std::string(std::string_view(*head));
+}
+
+// Refuses text that others than us can read.
+arrow::Status check_text(std::string_view bytes) {
+  const bool marked = bytes.starts_with("\xFF\xFE"sv) || bytes.starts_with("\xFE\xFF"sv);
+  const bool unmarked =
+      bytes.size() >= 4 && ((bytes[0] != 0 && bytes[1] == 0 && bytes[2] != 0 && bytes[3] == 0) ||
+                            (bytes[0] == 0 && bytes[1] != 0 && bytes[2] == 0 && bytes[3] != 0));
+  if (marked || unmarked) return arrow::Status::Invalid("its text is UTF-16; expected UTF-8");
+  if (bytes.starts_with("PK\x03\x04"sv)) return arrow::Status::Invalid("it is a ZIP archive");
+  return arrow::Status::OK();
+}
+
+arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, TextFormat format) {
+  ARROW_ASSIGN_OR_RAISE(const std::string head, head_of(*input));
+  const Found found = kind_of(head, std::move(name), format);
+  switch (found.kind) {
+    case Kind::kIpc:
+      return open_ipc(std::move(input));
+    case Kind::kIpcStream:
+      return open_ipc_stream(input);
+    case Kind::kText:
+      ARROW_RETURN_NOT_OK(check_text(head));
+      format.delimiter = delimiter_of(format, found.has_tabs);
+      return open_csv(input, found.compression, format);
+    case Kind::kJson:
+      ARROW_RETURN_NOT_OK(check_text(head));
+      return open_json(input, found.compression);
+    default:
+      return open_parquet(std::move(input));
   }
-  const bool tabs = is_called(".tsv");
-  const bool text = tabs || is_called(".csv") || compression != arrow::Compression::UNCOMPRESSED;
-  if (text && !bytes.starts_with("PAR1")) {
-    return open_csv(input, compression, delimiter != 0 ? delimiter : tabs ? '\t' : ',');
-  }
-  return open_parquet(std::move(input));
 }
 
 class Arrow final : public Plugin {
@@ -68,12 +104,19 @@ class Arrow final : public Plugin {
     if (!status.ok()) error(status.message());
     return status.ok();
   }
-  [[nodiscard]] std::unique_ptr<File> open(const std::string& path, char delimiter,
+  [[nodiscard]] std::unique_ptr<File> open(const std::string& path, const TextFormat& format,
                                            const TakeText& error) const override {
-    arrow::Result<std::unique_ptr<File>> file = open_path(path, delimiter);
+    arrow::Result<std::unique_ptr<File>> file = open_path(path, format);
     if (file.ok()) return std::move(file).ValueUnsafe();
     error(file.status().message());
     return nullptr;
+  }
+
+  [[nodiscard]] bool is_table(const std::string& path, const TextFormat& format) const override {
+    const arrow::Result<Input> input = input_of(path);
+    if (!input.ok()) return true;
+    const arrow::Result<std::string> head = head_of(**input);
+    return !head.ok() || kind_of(*head, name_of(path), format).kind != Kind::kUnknown;
   }
 
   [[nodiscard]] std::unique_ptr<Writer> create(std::span<const Column> columns, TakeBytes take,
@@ -85,14 +128,18 @@ class Arrow final : public Plugin {
   }
 
  private:
-  arrow::Result<std::unique_ptr<File>> open_path(const std::string& path, char delimiter) const {
-    Input input;
-    if (store_plugin::is_uri(path)) {
-      ARROW_ASSIGN_OR_RAISE(input, RemoteFiles::instance().open(path));
-    } else {
-      ARROW_ASSIGN_OR_RAISE(input, arrow::io::ReadableFile::Open(path));
-    }
-    return open_any(std::move(input), path.substr(path.rfind('/') + 1), delimiter);
+  arrow::Result<std::unique_ptr<File>> open_path(const std::string& path,
+                                                 const TextFormat& format) const {
+    ARROW_ASSIGN_OR_RAISE(Input input, input_of(path));
+    return open_any(std::move(input), name_of(path), format);
+  }
+
+  static std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+  static arrow::Result<Input> input_of(const std::string& path) {
+    if (store_plugin::is_uri(path)) return RemoteFiles::instance().open(path);
+    ARROW_ASSIGN_OR_RAISE(Input input, arrow::io::ReadableFile::Open(path));
+    return input;
   }
 };
 

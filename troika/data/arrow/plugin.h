@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troika::arrow_plugin {
 
@@ -52,6 +53,24 @@ struct Values {
   std::span<const std::uint8_t> paths;  // of a struct without bytes: 1 where the text is its path
 };
 using TakeValues = std::function<void(std::size_t column, const Values& values)>;
+
+// Forces the type that a column of text has, whatever its values look like.
+struct ForcedType {
+  std::string column;                    // a name, or a glob for columns not named otherwise
+  ValueType type = ValueType::kNothing;  // kText, kInteger or kNumber; kNothing: as values look
+};
+
+// Says how the text of a table is written.
+struct TextFormat {
+  char delimiter = 0;      // 0: a tab in *.tsv, a semicolon beside decimal commas, else a comma
+  bool any_name = false;   // files are text whatever they are called
+  bool has_header = true;  // in the first row
+  std::vector<std::string> names = {};          // replace those of the header; without both: c0, c1
+  std::vector<std::string> missing_words = {};  // stand for no value
+  bool usual_missing_words = true;              // so do "NA", "null" and others
+  char decimal_point = '.';
+  std::vector<ForcedType> types = {};
+};
 
 // A file of rows, cut into groups that are decoded one at a time. A function that returns false has
 // passed the reason to `error`. Not thread safe.
@@ -104,9 +123,11 @@ class Plugin {
   // then on. Passes URIs without it, with the size in bytes.
   [[nodiscard]] virtual bool list(const std::string& uri, const TakeFile& take,
                                   const TakeText& error) const = 0;
-  // Opens a file by its path or URI; returns null where `error` has been given the reason. The
-  // values of text are separated by `delimiter`; 0: by tabs in *.tsv, else by commas.
-  [[nodiscard]] virtual std::unique_ptr<File> open(const std::string& path, char delimiter,
+  // Returns whether a file is a table by its first bytes or its name; also where it cannot be read.
+  [[nodiscard]] virtual bool is_table(const std::string& path, const TextFormat& format) const = 0;
+  // Opens a file by its path or URI; returns null where `error` has been given the reason.
+  [[nodiscard]] virtual std::unique_ptr<File> open(const std::string& path,
+                                                   const TextFormat& format,
                                                    const TakeText& error) const = 0;
   // Begins a Parquet file of kInteger, kNumber and kText columns, whose bytes go to `take`. Returns
   // null where `error` has been given the reason.

@@ -2,7 +2,9 @@
 #include <troika/base/file.h>
 #include <troika/data/images/image_library.h>
 #include <troika/data/images/image_reader.h>
+#include <troika/storage/object_store.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -120,7 +122,11 @@ std::string damage_of(std::span<const std::byte> bytes, ImageColor color) {
 
 std::string read_image_file(const std::filesystem::path& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{512} << 20;
-  return read_file(path, kMostBytes);
+  if (!is_remote(path.native())) return read_file(path, kMostBytes);
+  const std::string& url = path.native();
+  const std::size_t query = std::min(url.find('?'), url.size()), slash = url.rfind('/', query);
+  const ObjectStore folder(url.substr(0, slash) + url.substr(query));
+  return folder.read(url.substr(slash + 1, query - slash - 1), kMostBytes);
 }
 
 std::string damage_of_file(const std::filesystem::path& path, ImageColor color) {

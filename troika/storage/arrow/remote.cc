@@ -23,6 +23,7 @@ Uri parse(const std::string& text) {
   uri.query = text.substr(query);
   const std::size_t slash = std::min(text.find('/', text.find("://") + 3), query);
   uri.root = text.substr(0, slash);
+  if (uri.root.starts_with("s3a://")) uri.root.erase(2, 1);  // as Hadoop calls S3
   uri.path = text.substr(slash, query - slash);
   while (uri.path.starts_with('/')) uri.path.erase(0, 1);
   while (uri.path.ends_with('/')) uri.path.pop_back();
@@ -33,7 +34,8 @@ Uri parse(const std::string& text) {
 std::string inner_path(const Uri& uri) {
   const std::string scheme = uri.root.substr(0, uri.root.find("://"));
   const bool has_buckets = scheme == "s3" || scheme == "gs" || scheme == "gcs";
-  const std::string bucket = has_buckets ? uri.root.substr(scheme.size() + 3) : "";
+  std::string bucket = has_buckets ? uri.root.substr(scheme.size() + 3) : "";
+  bucket.erase(0, bucket.find('@') + 1);  // credentials; npos + 1 is 0
   return uri.path.empty() ? bucket : bucket + "/" + uri.path;
 }
 
@@ -159,8 +161,8 @@ arrow::Status RemoteFiles::remove(const std::string& uri) const {
 arrow::Result<RemoteFiles::FileSystem> RemoteFiles::file_system(const std::string& root,
                                                                 const std::string& query) const {
   const std::scoped_lock lock(mutex_);
-  const auto found = known_.find(root);
-  if (found != known_.end() && query.empty()) return found->second;
+  const auto found = known_.find(root + query);
+  if (found != known_.end()) return known_[root] = found->second;
   arrow::fs::FileSystemFactoryOptions options;
   if (root.starts_with("s3:")) {
     ARROW_RETURN_NOT_OK(load_s3());
@@ -170,7 +172,7 @@ arrow::Result<RemoteFiles::FileSystem> RemoteFiles::file_system(const std::strin
   arrow::Result<FileSystem> made = arrow::fs::FileSystemFromUriAndOptions(
       root + (root.ends_with("//") ? "/" : "") + query, options);
   finalize_at_exit();
-  if (made.ok()) known_[root] = *made;
+  if (made.ok()) known_[root] = known_[root + query] = *made;
   return made;
 }
 

@@ -36,12 +36,12 @@ class RemoteFiles {
 
  private:
   using FileSystem = std::shared_ptr<arrow::fs::FileSystem>;
-  // Returns the file system of "s3://bucket", made where it is not known or `query` is not empty.
+  // Returns the file system of "s3://bucket", made where it is not known with this `query`.
   [[nodiscard]] arrow::Result<FileSystem> file_system(const std::string& root,
                                                       const std::string& query) const;
 
   mutable std::mutex mutex_;
-  mutable std::map<std::string, FileSystem> known_;  // by root
+  mutable std::map<std::string, FileSystem> known_;  // by root, the latest, and by root and query
 };
 
 }  // namespace troika::store_plugin

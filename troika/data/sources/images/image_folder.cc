@@ -3,6 +3,7 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/data/sources/images/image_folder.h>
+#include <troika/storage/object_store.h>
 
 #include <algorithm>
 #include <array>
@@ -78,9 +79,35 @@ class Walk {
   std::set<std::pair<dev_t, ino_t>> entered_;
 };
 
+// The names of all files below a folder of an object store, without those that begin with a dot.
+std::vector<std::string> remote_names(const fs::path& path) {
+  std::vector<std::string> names;
+  for (const ObjectStore::File& file : ObjectStore(path.native()).list()) {
+    const bool is_dotted = is_hidden(file.name) || file.name.find("/.") != std::string::npos;
+    if (!is_dotted && file.bytes > 0) names.push_back(file.name);
+  }
+  if (names.empty()) {
+    throw DataError("there is no file in " + shown_place(path),
+                    "check the bucket and the path; ?region=NAME says where a bucket is");
+  }
+  return names;
+}
+
+// The folders right below the place that the names start from, sorted.
+std::vector<std::string> folders_among(std::span<const std::string> names, const fs::path& path) {
+  std::set<std::string> folders;
+  for (const std::string& name : names) {
+    const std::size_t slash = name.find('/');
+    if (slash != std::string::npos) folders.insert(name.substr(0, slash));
+  }
+  if (folders.empty()) throw DataError("there is no folder in " + shown_place(path), kLayoutHint);
+  return {folders.begin(), folders.end()};
+}
+
 }  // namespace
 
 std::vector<std::string> classes_in(const fs::path& path) {
+  if (is_remote(path.native())) return folders_among(remote_names(path), path);
   std::vector<std::string> classes;
   for (const Entry& entry : entries_of(path)) {
     if (entry.is_folder) classes.push_back(entry.name);
@@ -91,7 +118,9 @@ std::vector<std::string> classes_in(const fs::path& path) {
 
 ImageFolder::ImageFolder(fs::path path, std::span<const std::string> classes)
     : path_(std::move(path)), classes_(classes.begin(), classes.end()) {
-  const std::vector<std::string> found = classes_in(path_);
+  open_remote();
+  const std::vector<std::string> found =
+      remote_.empty() ? classes_in(path_) : folders_among(remote_, path_);
   if (classes_.empty()) classes_ = found;
   for (const std::string& name : found) {
     if (std::ranges::find(classes_, name) != classes_.end()) continue;
@@ -105,10 +134,28 @@ ImageFolder::ImageFolder(fs::path path, std::span<const std::string> classes)
     if (!std::ranges::binary_search(found, classes_[label])) continue;
     list(static_cast<std::int32_t>(label), others);
   }
+  remote_.clear();
   note_left_out(others);
 }
 
+// Lists once. The options of a URL hold for its bucket from then on, so that paths go without.
+void ImageFolder::open_remote() {
+  if (!is_remote(path_.native())) return;
+  remote_ = remote_names(path_);
+  const std::string& url = path_.native();
+  path_ = with_s3_scheme(url.substr(0, url.find('?')));
+}
+
 ImageFolder ImageFolder::without_classes(const fs::path& path) {
+  if (is_remote(path.native())) {
+    ImageFolder folder(path);
+    folder.open_remote();
+    folder.classes_ = {""};
+    std::vector<std::string> others;
+    folder.list(0, others);
+    folder.note_left_out(others);
+    return folder;
+  }
   std::error_code error;
   if (fs::is_regular_file(path, error) && has_image_name(path.filename().string())) {
     ImageFolder one(path.parent_path());
@@ -135,7 +182,12 @@ void ImageFolder::note_left_out(const std::vector<std::string>& others) {
 void ImageFolder::list(std::int32_t label, std::vector<std::string>& others) {
   const std::string& name = classes_[static_cast<std::size_t>(label)];
   Walk walk;
-  walk.enter(path_ / name, "");
+  if (remote_.empty()) walk.enter(path_ / name, "");
+  const std::string below = name.empty() ? "" : name + "/";
+  for (const std::string& each : remote_) {
+    if (!each.starts_with(below)) continue;
+    (has_image_name(each) ? walk.images : walk.others).push_back(each.substr(below.size()));
+  }
   if (walk.images.empty()) {
     throw DataError("there is no image in " + shown_path(name.empty() ? path_ : path_ / name),
                     name.empty()

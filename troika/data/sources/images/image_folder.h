@@ -1,4 +1,4 @@
-// Internal: the files of a folder that has a folder for each class.
+// Internal: the files of a folder that has a folder for each class, here or in an object store.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,11 @@ class ImageFolder {
  private:
   explicit ImageFolder(std::filesystem::path path) : path_(std::move(path)) {}
   void list(std::int32_t label, std::vector<std::string>& others);
+  void open_remote();
   void note_left_out(const std::vector<std::string>& others);
 
   std::filesystem::path path_;
+  std::vector<std::string> remote_;  // all names, while an object store's folder is opened
   std::vector<std::string> classes_;
   std::vector<ImageFile> files_;
   std::string left_out_;

@@ -25,7 +25,7 @@ class ImagesKind final : public Declared<DataKind, FolderOptions> {
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
                    const Origins& origins) const override {
     const auto& folder = options.as<FolderOptions>();
-    const std::string kind = "kind = \"" + std::string(model) + "\"";
+    const std::string kind = model.empty() ? "the model" : "kind = \"" + std::string(model) + "\"";
     const TensorSpec &input = sample.input(), &target = sample.target();
     if (!isFloatingType(input.dtype) || input.shape.size() != 3) {
       origins.fail({"data.kind", "model.kind"},

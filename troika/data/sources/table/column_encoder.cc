@@ -214,11 +214,18 @@ void ColumnEncoder::write_missing(std::int64_t row, T* out, const Complain& comp
                                 std::string(tensor_.role == TensorRole::kTarget
                                                 ? ", and \"ignore\" such targets"
                                                 : ""));
+    case Missing::kMostFrequent:
+      if (!column_.has_replacement()) return write_place(place_of(column_.usual_word), out);
+      [[fallthrough]];
     case Missing::kMean:
+    case Missing::kMedian:
+    case Missing::kConstant:
       return write_number((column_.mean - column_.shift) * column_.scale, row, out, complain);
     case Missing::kIgnore:
       std::fill_n(out, column_.width, ignored_target<T>());
       return;
+    case Missing::kOwnWord:
+      return write_place(own_place(), out);
     case Missing::kZero:
       std::fill_n(out, column_.width, T{0});
       // A word of its own, where words are numbers.
@@ -260,8 +267,14 @@ void ColumnEncoder::write_category(const Cell& cell, std::int64_t row, T* out,
     // A word that the training side does not have: all zeros, or the number after the last.
     const std::optional<std::int64_t> found = place_of(word);
     if (!found) unknown_->add(word);
-    place = found.value_or(std::ssize(column_.words));
+    place = found.value_or(std::ssize(column_.words) + (column_.has_own_word() ? 1 : 0));
   }
+  write_place(place, out);
+}
+
+template <class T>
+void ColumnEncoder::write_place(std::optional<std::int64_t> found, T* out) const {
+  const std::int64_t place = found.value_or(std::ssize(column_.words));
   if (!std::is_floating_point_v<T> || column_.options.encode == Encode::kIndex) {
     *out = static_cast<T>(place);
     return;
@@ -335,6 +348,13 @@ void ColumnEncoder::write_list(const Cell& cell, std::int64_t row, T* out,
       write_number(number, row, out + i, complain);
     }
   }
+}
+
+std::int64_t ColumnEncoder::own_place() const {
+  if (column_.options.encode != Encode::kHash) return std::ssize(column_.words);
+  using namespace std::string_view_literals;  // a word that text does not have
+  const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(1, column_.options.size));
+  return static_cast<std::int64_t>(content_hash("\0missing"sv) % size);
 }
 
 std::optional<std::int64_t> ColumnEncoder::place_of(std::string_view word) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,6 +82,11 @@ class ColumnEncoder {
   void write_label(const Cell& cell, std::int64_t row, T* out, const Complain& complain) const;
   template <class T>
   void write_list(const Cell& cell, std::int64_t row, T* out, const Complain& complain) const;
+  // Marks the place of a category.
+  template <class T>
+  void write_place(std::optional<std::int64_t> place, T* out) const;
+  // Returns the place of rows without a value, where they have a word of their own.
+  [[nodiscard]] std::int64_t own_place() const;
   // Returns the place of a word; nothing where it was not learned.
   [[nodiscard]] std::optional<std::int64_t> place_of(std::string_view word) const;
 

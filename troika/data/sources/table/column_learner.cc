@@ -5,9 +5,9 @@
 #include <troika/nn/microbatch.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <set>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace troika {
 namespace {
@@ -29,6 +29,15 @@ struct Moments {
     return count == 0 ? 0 : std::sqrt(squares / static_cast<double>(count));
   }
 };
+
+// Of an even count, the mean of the two in the middle; 0 of none.
+double median(std::vector<double>& numbers) {
+  if (numbers.empty()) return 0;
+  const auto middle = numbers.begin() + std::ssize(numbers) / 2;
+  std::ranges::nth_element(numbers, middle);
+  if (numbers.size() % 2 == 1) return *middle;
+  return (*std::max_element(numbers.begin(), middle) + *middle) / 2;
+}
 
 // Whole numbers by value, not by their digits.
 struct InOrder {
@@ -67,14 +76,14 @@ class Learner {
       if (list_)
         column_->column.width =
             std::max<std::int64_t>(column_->column.width, std::ssize(cell.list()));
-      if (numbers_ && train[row] >= 0) moments_.add(cell.number());
+      if (numbers_ && train[row] >= 0) see_number(cell.number());
     }
   }
 
   void finish() {
     if (words_) finish_words();
     if (!numbers_) return;
-    column_->mean = moments_.mean;
+    learn_replacement();
     const Normalise how = column_->options.normalise;
     if (how == Normalise::kNone) return;
     const bool standard = how == Normalise::kStandard;
@@ -104,9 +113,30 @@ class Learner {
   void see_word(const Cell& cell) {
     std::string room;
     const std::string_view word = cell.word(room);
-    if (seen_.contains(word)) return;
+    if (const auto known = seen_.find(word); known != seen_.end()) {
+      ++known->second;
+      return;
+    }
     const std::string& kept = kept_.emplace_back(std::make_unique<std::string>(word)).operator*();
-    seen_.insert(kept);
+    seen_.emplace(kept, 1);
+  }
+
+  void see_number(double number) {
+    moments_.add(number);
+    const Missing missing = column_->options.missing;
+    if (missing == Missing::kMedian) all_.push_back(number);
+    if (missing == Missing::kMostFrequent) ++counts_[number];
+  }
+
+  void learn_replacement() {
+    const Missing missing = column_->options.missing;
+    if (missing == Missing::kMean) column_->mean = moments_.mean;
+    if (missing == Missing::kMedian) column_->mean = median(all_);
+    if (missing == Missing::kMostFrequent && !counts_.empty()) {  // the smallest of several
+      column_->mean = std::ranges::max_element(counts_, {}, [](const auto& each) {
+                        return each.second;
+                      })->first;
+    }
   }
 
   [[nodiscard]] std::string problem_of(const Cell& cell) const {
@@ -127,6 +157,12 @@ class Learner {
       for (const auto& word : kept_) column_->words.push_back(*word);
       std::ranges::sort(column_->words, InOrder{column_->column.type == ValueType::kInteger ||
                                                 column_->column.type == ValueType::kNumber});
+    }
+    if (column_->options.missing == Missing::kMostFrequent && !seen_.empty()) {
+      column_->usual_word = *std::ranges::max_element(column_->words, {}, [&](const auto& word) {
+        const auto found = seen_.find(word);
+        return found == seen_.end() ? 0 : found->second;
+      });
     }
     const auto count = std::ssize(column_->words);
     const std::int64_t most = column_->options.size;
@@ -149,7 +185,9 @@ class Learner {
   bool words_, classes_, list_, numbers_;
   Moments moments_;
   std::vector<std::unique_ptr<std::string>> kept_;
-  std::unordered_set<std::string_view> seen_;
+  std::unordered_map<std::string_view, std::int64_t> seen_;  // rows of each word
+  std::vector<double> all_;                                  // where their median is wanted
+  std::map<double, std::int64_t> counts_;                    // where the most frequent is
 };
 
 }  // namespace

@@ -125,7 +125,7 @@ std::int64_t width_of(const PlannedColumn& column, const TensorSpec& tensor) {
   if (column.options.as != ColumnUse::kCategory || !isFloatingType(tensor.dtype)) return 1;
   if (column.options.encode == Encode::kHash) return column.options.size;
   if (column.options.encode == Encode::kIndex) return 1;
-  return std::ssize(column.words);
+  return std::ssize(column.words) + (column.has_own_word() ? 1 : 0);
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ bool PlannedColumn::fits(ValueType type) const {
     case ColumnUse::kTensor:
       return type == ValueType::kNumbers;
     case ColumnUse::kImage:
-      return type == ValueType::kText;
+      return type == ValueType::kText || type == ValueType::kInteger;  // a path of digits
     case ColumnUse::kText:
       return type == ValueType::kText || type == ValueType::kInteger;  // as a CSV has digits
   }
@@ -208,8 +208,16 @@ bool PlannedColumn::is_of_target(const std::vector<TensorSpec>& tensors) const {
   return options.as != ColumnUse::kWeight && tensors[tensor].role == TensorRole::kTarget;
 }
 
+bool PlannedColumn::has_replacement() const {
+  const bool number = options.as == ColumnUse::kNumber;
+  return options.missing == Missing::kMean || options.missing == Missing::kMedian ||
+         options.missing == Missing::kConstant ||
+         (number && options.missing == Missing::kMostFrequent);
+}
+
 bool PlannedColumn::needs_statistics() const {
-  return options.normalise != Normalise::kNone || options.missing == Missing::kMean;
+  if (options.normalise != Normalise::kNone) return true;
+  return has_replacement() && options.missing != Missing::kConstant;
 }
 
 std::vector<std::string> TablePlan::names() const {
@@ -272,6 +280,7 @@ TablePlan plan_columns(const TableFiles& files, const TableOptions& options,
     PlannedColumn planned;
     planned.column = *column;
     planned.options = *column_options;
+    if (planned.options.missing == Missing::kConstant) planned.mean = planned.options.fill;
     planned.tensor = tensor_of(*column_options, sample);
     planned.label = label_type(plan.tensors[planned.tensor]);
     take_list_of_label(planned, plan.tensors[planned.tensor]);

@@ -36,7 +36,8 @@ struct PlannedColumn {
   // Learned from the rows. A number becomes (number - shift) * scale.
   double shift = 0;
   double scale = 1;
-  double mean = 0;                 // where missing = "mean"
+  double mean = 0;                 // stands for no value: a mean, a median, ...
+  std::string usual_word;          // stands for no value of a category
   std::vector<std::string> words;  // of a category or a label of words, in sorted order
   std::int64_t classes = 0;        // of a label that is a class
 
@@ -47,6 +48,10 @@ struct PlannedColumn {
   [[nodiscard]] bool has_words() const;
   // Returns whether it is a part of a target of these tensors.
   [[nodiscard]] bool is_of_target(const std::vector<TensorSpec>& tensors) const;
+  // Returns whether a category has a place for rows without a value, behind those of its words.
+  [[nodiscard]] bool has_own_word() const { return options.missing == Missing::kOwnWord; }
+  // Returns whether `mean` stands for no value.
+  [[nodiscard]] bool has_replacement() const;
   // Returns whether it needs to have seen the numbers of the training side.
   [[nodiscard]] bool needs_statistics() const;
 };

@@ -7,6 +7,7 @@
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 namespace troika {
@@ -20,6 +21,21 @@ std::string with_files_of_folder(std::string pattern) {
   return pattern + "/**";
 }
 
+// Whether Spark takes a folder or a file of this name for no data. A folder "_p=1" is a partition.
+bool is_hidden_name(std::string_view name) {
+  return name.starts_with('_') && name.find('=') == std::string_view::npos;
+}
+
+// Whether one of the names of a path is hidden.
+bool has_hidden_name(std::string_view path) {
+  while (!path.empty()) {
+    const std::size_t slash = std::min(path.find('/'), path.size());
+    if (is_hidden_name(path.substr(0, slash))) return true;
+    path.remove_prefix(std::min(slash + 1, path.size()));
+  }
+  return false;
+}
+
 // Whether a name below the part without wildcards begins with '_'.
 bool is_hidden(std::string_view path, std::string_view pattern) {
   const std::size_t wildcard = pattern.find_first_of("*?[");
@@ -29,8 +45,7 @@ bool is_hidden(std::string_view path, std::string_view pattern) {
   if (pattern.substr(below).find("/_") != std::string_view::npos || pattern.starts_with('_')) {
     return false;  // it is asked for
   }
-  const std::string_view found = path.substr(std::min(below, path.size()));
-  return found.starts_with('_') || found.find("/_") != std::string_view::npos;
+  return has_hidden_name(path.substr(std::min(below, path.size())));
 }
 
 // Whether `*` and `?` match within names, and `**` any number of folders.
@@ -51,7 +66,8 @@ bool matches(std::string_view path, std::string_view pattern) {
 }
 
 // Files of an object store. A '?' begins the store's options, so globs have '*' and '[...]'.
-void find_remote(const std::string& pattern, std::vector<FoundFile>& all) {
+void find_remote(const std::string& written, std::vector<FoundFile>& all) {
+  const std::string pattern = with_s3_scheme(written);
   const std::size_t query = std::min(pattern.find('?'), pattern.size());
   const std::string glob = pattern.substr(0, query);
   const std::size_t wildcard = glob.find_first_of("*[");
@@ -62,9 +78,8 @@ void find_remote(const std::string& pattern, std::vector<FoundFile>& all) {
   const auto take = [&](std::string_view uri, std::int64_t bytes) {
     const bool is_meant = wildcard == std::string::npos || matches(uri, glob);
     const std::string_view rest = uri.substr(std::min(base.size(), uri.size()));
-    const bool hidden =
-        rest.find("/_") != std::string_view::npos || rest.find("/.") != std::string_view::npos;
-    if (bytes > 0 && is_meant && !hidden) all.push_back({std::string(uri), bytes});
+    if (bytes > 0 && is_meant && !has_hidden_name(rest) && rest.find("/.") == std::string::npos)
+      all.push_back({std::string(uri), bytes});
   };
   if (!arrow_library().list(base + pattern.substr(query), take, keep_line(reason))) {
     throw DataError("cannot list " + shown_path(glob) + ": " + reason, remote_hint(reason));
@@ -104,6 +119,39 @@ std::vector<FoundFile> find_table_files(std::span<const std::string> patterns) {
   const auto again = std::ranges::unique(all, {}, &FoundFile::path);
   all.erase(again.begin(), again.end());
   return all;
+}
+
+namespace {
+
+// Whether a name is of a table, so that the file need not be opened to say so.
+bool has_table_name(const std::string& path) {
+  static constexpr auto kEndings =
+      std::to_array<std::string_view>({".parquet", ".arrow", ".arrows", ".feather", ".csv", ".tsv",
+                                       ".jsonl", ".ndjson", ".json", ".gz", ".zst"});
+  return std::ranges::any_of(kEndings, [&](std::string_view end) { return path.ends_with(end); });
+}
+
+}  // namespace
+
+TableSearch search_tables(std::span<const std::string> patterns, const TextFormat& format) {
+  TableSearch search;
+  for (FoundFile& file : find_table_files(patterns)) {
+    const bool is_named = std::ranges::any_of(patterns, [&](const std::string& pattern) {
+      return with_s3_scheme(pattern.substr(0, pattern.find('?', pattern.find("://")))) == file.path;
+    });
+    if (is_named || has_table_name(file.path) || arrow_library().is_table(file.path, format)) {
+      search.files.push_back(std::move(file));
+    } else {
+      search.left_out.push_back(std::move(file.path));
+    }
+  }
+  if (search.files.empty()) {
+    throw DataError("no file that " + shown_path(patterns.front()) +
+                        " matches is a table: " + shown_path(search.left_out.front()) + " is none",
+                    "tables are Parquet, Arrow IPC, or text called *.csv, *.tsv or *.jsonl; "
+                    "data.format = \"csv\" reads other names");
+  }
+  return search;
 }
 
 }  // namespace troika

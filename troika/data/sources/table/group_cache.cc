@@ -40,10 +40,10 @@ void GroupCache::prefetch(std::vector<std::size_t> groups) {
 }
 
 std::shared_ptr<const DecodedGroup> GroupCache::find(std::size_t group) {
-  const auto found = std::ranges::find(kept_, group, &Kept::group);
-  if (found == kept_.end()) return nullptr;
-  kept_.splice(kept_.begin(), kept_, found);
-  return found->rows;
+  const auto found = places_.find(group);
+  if (found == places_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, found->second);  // the iterator stays valid
+  return found->second->rows;
 }
 
 std::shared_ptr<const DecodedGroup> GroupCache::make(std::size_t group,
@@ -64,8 +64,10 @@ std::shared_ptr<const DecodedGroup> GroupCache::make(std::size_t group,
   ++decoded_;
   bytes_ += made->bytes();
   kept_.push_front({group, made});
+  places_[group] = kept_.begin();
   while (bytes_ > max_bytes_ && kept_.size() > 1) {
     bytes_ -= kept_.back().rows->bytes();
+    places_.erase(kept_.back().group);
     kept_.pop_back();
   }
   return made;
@@ -83,6 +85,15 @@ void GroupCache::run(const std::stop_token& stop) {
       wanted_.clear();
     }
   }
+}
+
+std::int64_t GroupCache::longest_search() const {
+  const std::scoped_lock lock(mutex_);
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < places_.bucket_count(); ++i) {
+    longest = std::max(longest, places_.bucket_size(i));
+  }
+  return static_cast<std::int64_t>(longest);
 }
 
 std::int64_t GroupCache::decoded() const {

@@ -14,6 +14,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 namespace troika {
@@ -60,6 +61,8 @@ class GroupCache {
   void prefetch(std::vector<std::size_t> groups);
   // Returns how many groups were decoded so far.
   [[nodiscard]] std::int64_t decoded() const;
+  // Returns how many kept groups a search compares with at most.
+  [[nodiscard]] std::int64_t longest_search() const;
 
  private:
   struct Kept {
@@ -76,8 +79,9 @@ class GroupCache {
   Decode decode_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::list<Kept> kept_;             // the latest first
-  std::set<std::size_t> decoding_;   // by some thread
+  std::list<Kept> kept_;                                               // the latest first
+  std::unordered_map<std::size_t, std::list<Kept>::iterator> places_;  // of groups in `kept_`
+  std::set<std::size_t> decoding_;                                     // by some thread
   std::vector<std::size_t> wanted_;  // by prefetch(), the next last
   std::int64_t bytes_ = 0;
   std::int64_t decoded_ = 0;

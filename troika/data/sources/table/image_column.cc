@@ -3,6 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/data/images/image_moments.h>
 #include <troika/data/sources/table/image_column.h>
+#include <troika/storage/object_store.h>
 
 #include <algorithm>
 
@@ -15,8 +16,9 @@ constexpr std::int64_t kMostMeasuredGroups = 16;
 std::filesystem::path file_of(const PlannedColumn& column, const TableFiles& files,
                               std::string_view stored, std::size_t group) {
   std::filesystem::path path(stored);
-  if (path.is_absolute()) return path;
-  if (column.options.root != kAutoRoot) return column.options.root / path;
+  if (column.options.suffix != kNoSuffix) path += column.options.suffix;
+  if (path.is_absolute() || is_remote(path.native())) return path;
+  if (column.options.root != kAutoRoot) return place_below(column.options.root, path);
   return std::filesystem::path(files.files()[files.groups()[group].file].path).parent_path() / path;
 }
 
@@ -142,7 +144,9 @@ void learn_moments(PlannedColumn& column, const ImageShape& shape, const TableFi
 }  // namespace
 
 bool holds_paths(const PlannedColumn& column, const TableFiles& files) {
-  const std::string& type = files.column(column.column.name).type_name;
+  const TableColumn& found = files.column(column.column.name);
+  const std::string& type = found.type_name;
+  if (found.type == ValueType::kInteger) return true;
   return !type.starts_with("struct") && type.find("string") != std::string::npos;
 }
 

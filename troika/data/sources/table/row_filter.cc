@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/data/sources/table/row_filter.h>
+#include <troika/data/sources/table/time_literal.h>
 
 #include <algorithm>
 #include <array>
@@ -10,8 +11,13 @@
 namespace troika {
 namespace {
 
-constexpr auto kRelations =
-    std::to_array<std::string_view>({"=", "==", "!=", "<", "<=", ">", ">=", "in", "not in"});
+constexpr auto kRelations = std::to_array<std::string_view>(
+    {"=", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "is", "is not"});
+constexpr const char* kMissing = "missing";
+
+bool asks_for_missing(std::string_view relation) {
+  return relation == "is" || relation == "is not";
+}
 
 bool takes_list(std::string_view relation) {
   return relation == "in" || relation == "not in";
@@ -23,8 +29,9 @@ std::partial_ordering compare(const Cell& cell, const Literal& literal) {
     std::string room;
     return cell.word(room) <=> std::string_view(*text);
   }
-  if (const auto* truth = std::get_if<bool>(&literal))
-    return cell.integer() <=> std::int64_t{*truth};
+  if (const auto* truth = std::get_if<bool>(&literal)) {
+    return cell.number() <=> static_cast<double>(*truth);
+  }
   if (const auto* whole = std::get_if<std::int64_t>(&literal);
       whole != nullptr && cell.is_whole()) {
     return cell.integer() <=> *whole;
@@ -39,10 +46,17 @@ std::partial_ordering compare(const Cell& cell, const Literal& literal) {
       literal);
 }
 
+// Whether a literal is true, false, 1 or 0.
+bool is_truth(const Literal& literal) {
+  if (const auto* whole = std::get_if<std::int64_t>(&literal)) return *whole == 0 || *whole == 1;
+  return std::holds_alternative<bool>(literal);
+}
+
 bool goes_with(const Literal& literal, ValueType type) {
   if (std::holds_alternative<std::string>(literal)) return type == ValueType::kText;
-  if (std::holds_alternative<bool>(literal)) return type == ValueType::kBoolean;
-  return type == ValueType::kInteger || type == ValueType::kNumber;
+  if (type == ValueType::kBoolean) return is_truth(literal);
+  const bool number = type == ValueType::kInteger || type == ValueType::kNumber;
+  return number && !std::holds_alternative<bool>(literal);
 }
 
 }  // namespace
@@ -55,25 +69,39 @@ std::string refusal_of(const Condition& condition) {
     return "filter: " + quote(condition.relation) +
            (condition.is_list ? " takes one value, not a list" : " takes a list of values");
   }
+  const bool is_missing =
+      !condition.values.empty() && condition.values.front() == Literal(kMissing);
+  if (asks_for_missing(condition.relation) && !is_missing) {
+    return "filter: " + quote(condition.relation) + " takes the word \"missing\" alone";
+  }
   return "";
 }
 
-void check_condition(const Condition& condition, const TableColumn& column) {
-  for (const Literal& literal : condition.values) {
+Condition condition_on(const Condition& condition, const TableColumn& column) {
+  Condition resolved = condition;
+  if (asks_for_missing(condition.relation)) return resolved;
+  for (Literal& literal : resolved.values) {
+    const auto* text = std::get_if<std::string>(&literal);
+    if (text != nullptr && is_temporal(column)) {
+      const std::optional<std::int64_t> time = time_in_unit(*text, column.type_name);
+      if (time) literal = *time;
+    }
     if (goes_with(literal, column.type) || column.type == ValueType::kNothing) continue;
     throw DataError(
         "filter compares the column " + quote(column.name) + ", which is " + column.type_name +
-            ", with another type of value",
+            ", with " + (text != nullptr ? quote(*text) : "another type of value"),
         is_temporal(column)
-            ? "dates and times are whole numbers, in the unit of their type: date32 "
-              "counts days since 1970, timestamp[us] microseconds"
-            : "text goes with text, numbers with numbers, and true or false with booleans");
+            ? "as \"2024-01-05\", of a timestamp \"2024-01-05 12:00:00\" too, of a time of day "
+              "\"12:00\"; or a whole number in the unit of the type"
+            : "text goes with text, numbers with numbers, and true, false, 1 or 0 with booleans");
   }
+  return resolved;
 }
 
 bool meets(const Condition& condition, const Cell& cell) {
-  if (!cell.is_there()) return false;
   const std::string& relation = condition.relation;
+  if (asks_for_missing(relation)) return cell.is_there() == (relation == "is not");
+  if (!cell.is_there()) return false;
   if (takes_list(relation)) {
     const bool found = std::ranges::any_of(condition.values, [&](const Literal& each) {
       return compare(cell, each) == std::partial_ordering::equivalent;

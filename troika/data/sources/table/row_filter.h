@@ -13,10 +13,11 @@ namespace troika {
 // Says why a condition cannot be asked; empty where it can.
 [[nodiscard]] std::string refusal_of(const Condition& condition);
 
-// Throws DataError where a column of this type cannot be compared with the condition's values.
-void check_condition(const Condition& condition, const TableColumn& column);
+// Returns the condition with dates and times in the unit of the column. Throws DataError where a
+// column of this type cannot be compared with the condition's values.
+[[nodiscard]] Condition condition_on(const Condition& condition, const TableColumn& column);
 
-// Returns whether a row meets the condition. One without a value never does.
+// Returns whether a row meets the condition. One without a value meets "is missing" alone.
 [[nodiscard]] bool meets(const Condition& condition, const Cell& cell);
 
 // Throws DataError where values of this column cannot name a side.

@@ -26,11 +26,19 @@ class Screen {
   Screen(TableRows& rows, const TableFiles& files) : rows_(rows), files_(files) {}
 
   void add_condition(const Condition& condition) {
-    files_.check_everywhere(condition.name);
-    check_condition(condition, files_.column(condition.name));
-    add(condition.name, [this, condition](std::size_t group, std::int64_t row, const Cell& cell) {
-      if (!meets(condition, cell)) leave_out(group, row, filtered_);
-    });
+    add(condition.name,
+        [this, asked = resolved(condition)](std::size_t group, std::int64_t row, const Cell& cell) {
+          if (!meets(asked, cell)) leave_out(group, row, filtered_);
+        });
+  }
+
+  // Takes a condition of which a row has to meet one.
+  void add_alternative(const Condition& condition) {
+    has_alternatives_ = true;
+    add(condition.name,
+        [this, asked = resolved(condition)](std::size_t, std::int64_t row, const Cell& cell) {
+          if (meets(asked, cell)) meets_one_[static_cast<std::size_t>(row)] = true;
+        });
   }
 
   void add_sides(const std::string& column) {
@@ -90,12 +98,17 @@ class Screen {
     std::vector<std::string> names;
     for (const Question& each : questions_) names.push_back(each.column);
     for (std::size_t group = 0; group < files_.groups().size(); ++group) {
+      meets_one_.assign(static_cast<std::size_t>(files_.groups()[group].rows), false);
       files_.read(group, names, [&](std::size_t column, const Values& values) {
         questions_[column].ask(group, values);
       });
+      for (std::size_t row = 0; has_alternatives_ && row < meets_one_.size(); ++row) {
+        if (!meets_one_[row]) leave_out(group, static_cast<std::int64_t>(row), filtered_);
+      }
     }
     rows_.count();
     questions_.clear();
+    has_alternatives_ = false;
   }
 
   // Returns the length that most of the lists of a column have that are left, the larger of two.
@@ -130,6 +143,10 @@ class Screen {
   }
 
  private:
+  [[nodiscard]] Condition resolved(const Condition& condition) const {
+    files_.check_everywhere(condition.name);
+    return condition_on(condition, files_.column(condition.name));
+  }
   template <class Ask>
   void add(const std::string& column, const Ask& ask) {
     questions_.push_back({column, [this, ask](std::size_t group, const Values& values) {
@@ -157,6 +174,8 @@ class Screen {
   TableRows& rows_;
   const TableFiles& files_;
   std::vector<Question> questions_;
+  bool has_alternatives_ = false;
+  std::vector<bool> meets_one_;  // of each row of a group, whether it meets an alternative
   std::list<PlannedColumn> columns_;
   std::list<ColumnEncoder> encoders_;
   std::vector<std::unique_ptr<ImageColumn>> images_;
@@ -179,6 +198,7 @@ std::vector<std::string> screen_rows(TableRows& rows, const TableFiles& files,
                                      const TablePlan& plan, const TableOptions& options) {
   Screen screen(rows, files);
   for (const Condition& condition : options.filter) screen.add_condition(condition);
+  for (const Condition& condition : options.filter_any) screen.add_alternative(condition);
   if (options.split_column != kNoColumn) screen.add_sides(options.split_column);
   for (const PlannedColumn& column : plan.columns) {
     if (column.options.missing == Missing::kSkipRow) {

@@ -5,12 +5,18 @@
 #include <troika/data/sources/table/row_filter.h>
 #include <troika/data/sources/table/table.h>
 #include <troika/data/sources/table/table_dataset.h>
+#include <troika/data/sources/table/text_format.h>
 
 #include <algorithm>
 #include <iterator>
 
 namespace troika {
 namespace {
+
+// A model whose kind is not known yet has none.
+std::string shown_model(std::string_view kind) {
+  return kind.empty() ? "the model" : "kind = \"" + std::string(kind) + "\"";
+}
 
 class TableKind final : public Declared<DataKind, TableOptions> {
  public:
@@ -22,17 +28,11 @@ class TableKind final : public Declared<DataKind, TableOptions> {
       if (!refusal.empty())
         origins.fail({"data.columns"}, "columns." + column.name + ": " + refusal);
     }
-    const std::string& delimiter = options.as<TableOptions>().delimiter;
-    if (delimiter != kAutoDelimiter && delimiter.size() != 1) {
-      origins.fail({"data.delimiter"},
-                   "delimiter: " + quote(delimiter) + " is not one character of ASCII",
-                   "as in delimiter = \";\", or \"\\t\" for a tab");
-    }
     check_sides(options.as<TableOptions>(), origins);
-    for (const Condition& condition : options.as<TableOptions>().filter) {
-      const std::string refusal = troika::refusal_of(condition);
-      if (!refusal.empty()) origins.fail({"data.filter"}, refusal);
-    }
+    const FormatRefusal format = refusal_of_format(options.as<TableOptions>());
+    if (!format.message.empty()) origins.fail({format.key}, format.message, format.hint);
+    check_conditions(options.as<TableOptions>().filter, "data.filter", origins);
+    check_conditions(options.as<TableOptions>().filter_any, "data.filter_any", origins);
   }
 
   void check_model(const Options& options, const SampleSpec& sample, std::string_view model,
@@ -49,11 +49,11 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     for (const TensorSpec& tensor : sample.tensors) {
       if (tensor.optional || is_given(table, sample, tensor)) continue;
       const bool is_target = tensor.role == TensorRole::kTarget;
-      origins.fail({"data.columns"},
-                   "no column goes into " + quote(tensor.name) + ", which kind = \"" +
-                       std::string(model) + "\" takes",
-                   is_target ? "as in NAME = { as = \"label\" }"
-                             : "as in NAME = { as = \"number\", into = \"" + tensor.name + "\" }");
+      origins.fail(
+          {"data.columns"},
+          "no column goes into " + quote(tensor.name) + ", which " + shown_model(model) + " takes",
+          is_target ? "as in NAME = { as = \"label\" }"
+                    : "as in NAME = { as = \"number\", into = \"" + tensor.name + "\" }");
     }
   }
 
@@ -124,6 +124,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     table.test_files.clear();
     table.test_fraction = 0;
     if (std::ranges::count(asked, "data.filter") == 0) table.filter.clear();
+    if (std::ranges::count(asked, "data.filter_any") == 0) table.filter_any.clear();
     table.held_out_fraction = 0;
     table.split_column = kNoColumn;
     table.balance_classes = false;
@@ -137,6 +138,14 @@ class TableKind final : public Declared<DataKind, TableOptions> {
   }
 
  private:
+  static void check_conditions(const std::vector<Condition>& conditions, const std::string& key,
+                               const Origins& origins) {
+    for (const Condition& condition : conditions) {
+      const std::string refusal = troika::refusal_of(condition);
+      if (!refusal.empty()) origins.fail({key}, refusal);
+    }
+  }
+
   // Why a table of [data.columns] says what cannot be; empty where it can.
   static std::string refusal_of(const ColumnOptions& column) {
     const bool number = column.as == ColumnUse::kNumber;
@@ -147,8 +156,8 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     const bool label = column.as == ColumnUse::kLabel;
     if (column.normalise != Normalise::kNone && !number && !label)
       return "normalise is for numbers and for labels that are numbers, not for " + as;
-    if (column.missing == Missing::kMean && !number)
-      return "missing = \"mean\" is for numbers, not for " + as;
+    const std::string missing = refusal_of_missing(column, as);
+    if (!missing.empty()) return missing;
     if (column.missing == Missing::kZero && !number && !category && !text && !weight) {
       return "missing = \"zero\" is for numbers, categories, text and weights, not for " + as;
     }
@@ -167,8 +176,9 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     if (image) return troika::refusal_of(static_cast<const ImageOptions&>(column));
     ImageOptions plain;
     plain.size = column.size;
-    if (static_cast<const ImageOptions&>(column) != plain || column.root != kAutoRoot) {
-      return "color, resize, crop, flip, mean, std and root are for images, not for " + as;
+    if (static_cast<const ImageOptions&>(column) != plain || column.root != kAutoRoot ||
+        column.suffix != kNoSuffix) {
+      return "color, resize, crop, flip, mean, std, root and suffix are for images, not for " + as;
     }
     if (hash && column.size < (text ? 2 : 1)) {
       return "encode = \"hash\" needs a size: the number of its buckets";
@@ -189,6 +199,33 @@ class TableKind final : public Declared<DataKind, TableOptions> {
                  "leave one of them out");
   }
 
+  static std::string refusal_of_missing(const ColumnOptions& column, const std::string& as) {
+    const bool number = column.as == ColumnUse::kNumber;
+    const bool category = column.as == ColumnUse::kCategory;
+    const std::string missing = "missing = \"" + std::string(name_of(column.missing)) + "\"";
+    switch (column.missing) {
+      case Missing::kMean:
+      case Missing::kMedian:
+      case Missing::kConstant:
+        if (!number) return missing + " is for numbers, not for " + as;
+        break;
+      case Missing::kOwnWord:
+        if (!category) return missing + " is for categories, not for " + as;
+        break;
+      case Missing::kMostFrequent:
+        if (category && column.encode == Encode::kHash) {
+          return missing + " needs words, and encode = \"hash\" learns none";
+        }
+        if (!number && !category) return missing + " is for numbers and categories, not for " + as;
+        break;
+      default:
+        break;
+    }
+    return column.fill != 0 && column.missing != Missing::kConstant
+               ? "fill is for missing = \"constant\", not for " + missing
+               : "";
+  }
+
   static void check_weights(const TableOptions& table, const SampleSpec& sample,
                             std::string_view model, const Origins& origins) {
     const auto is_weight = [](const ColumnOptions& each) { return each.as == ColumnUse::kWeight; };
@@ -198,7 +235,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     if (tensor == sample.tensors.end() || !tensor->optional) {
       origins.fail({"data.columns"},
                    "columns." + first->name + ": as = \"weight\" weighs samples in a loss of " +
-                       "troika, and kind = \"" + std::string(model) + "\" has its own",
+                       "troika, and " + shown_model(model) + " has its own",
                    "a loss of its own can take the column as a label");
     }
     const auto second = std::find_if(std::next(first), table.columns.end(), is_weight);
@@ -237,7 +274,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
       origins.fail({"data.columns"},
                    name + "the model has no tensor " + quote(column.into) +
                        (near ? "; did you mean " + quote(*near) + "?" : ""),
-                   "kind = \"" + std::string(model) + "\" has " + join(names, ", "));
+                   shown_model(model) + " has " + join(names, ", "));
     }
     const bool is_target = found->role == TensorRole::kTarget;
     const bool fits_target = column.as == ColumnUse::kLabel || column.as == ColumnUse::kTensor;
@@ -272,10 +309,9 @@ class TableKind final : public Declared<DataKind, TableOptions> {
             : *std::ranges::find(sample.tensors, column.into, &TensorSpec::name);
     const std::string name = "columns." + column.name + ": ";
     if (!isFloatingType(tensor.dtype) || tensor.shape.size() != 3) {
-      origins.fail(
-          {"data.columns"},
-          name + quote(tensor.name) + " of kind = \"" + std::string(model) + "\" is no image",
-          "kind = \"resnet\" takes images, as do networks of your own");
+      origins.fail({"data.columns"},
+                   name + quote(tensor.name) + " of " + shown_model(model) + " is no image",
+                   "kind = \"resnet\" takes images, as do networks of your own");
     }
     const std::string refusal =
         troika::refusal_of(static_cast<const ImageOptions&>(column), tensor.shape);

@@ -10,6 +10,7 @@
 #include <troika/data/sources/table/row_screen.h>
 #include <troika/data/sources/table/table_dataset.h>
 #include <troika/data/sources/table/table_description.h>
+#include <troika/data/sources/table/text_format.h>
 #include <troika/data/sources/text/text_documents.h>
 #include <troika/storage/object_store.h>
 
@@ -17,6 +18,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <unordered_map>
 
 namespace troika {
 namespace {
@@ -34,35 +36,45 @@ std::string identity_of(const FoundFile& file) {
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
 }
 
+// What is told of files that are no tables.
+std::string note_of_others(const std::vector<std::string>& left_out) {
+  if (left_out.empty()) return "";
+  return plural(std::ssize(left_out), "file") + " left out, the first is " +
+         shown_path(left_out.front()) + ": neither its first bytes nor its name are of a table";
+}
+
+}  // namespace
+
 // The files of the held-out side come after those to train on, and those of the test side last.
-std::vector<FoundFile> all_files(const TableOptions& options) {
-  const std::array<std::pair<std::string, const std::vector<std::string>*>, 3> sides = {
-      {{"data.files", &options.files},
-       {"data.held_out_files", &options.held_out_files},
-       {"data.test_files", &options.test_files}}};
-  std::vector<FoundFile> all;
+OpenTable::Search::Search(const TableOptions& options, const TextFormat& format) {
+  struct Named {
+    const char* key;
+    const std::vector<std::string>& patterns;
+    RowSide side;
+  };
+  const Named all[] = {{"data.files", options.files, RowSide::kTrain},
+                       {"data.held_out_files", options.held_out_files, RowSide::kHeldOut},
+                       {"data.test_files", options.test_files, RowSide::kTest}};
   std::map<std::string, std::string> key_of;  // of each file by its identity
-  for (const auto& [key, patterns] : sides) {
-    if (patterns->empty()) continue;
-    for (FoundFile& file : find_table_files(*patterns)) {
+  std::vector<std::string> left_out;
+  for (const auto& [key, patterns, side] : all) {
+    if (patterns.empty()) continue;
+    TableSearch found = search_tables(patterns, format);
+    for (FoundFile& file : found.files) {
       const auto [known, is_new] = key_of.emplace(identity_of(file), key);
       if (!is_new && known->second != key) {
         throw DataError(shown_path(file.path) + " is in " + known->second + " and in " + key,
                         "a file belongs to one side");
       }
-      all.push_back(std::move(file));
+      files.push_back(std::move(file));
+      sides.push_back(side);
     }
+    left_out.insert(left_out.end(), found.left_out.begin(), found.left_out.end());
   }
-  return all;
+  note = note_of_others(left_out);
 }
 
-std::size_t count_files(const std::vector<std::string>& patterns) {
-  return patterns.empty() ? 0 : find_table_files(patterns).size();
-}
-
-char delimiter_of(const TableOptions& options) {
-  return options.delimiter == kAutoDelimiter ? '\0' : options.delimiter.front();
-}
+namespace {
 
 // Rows are drawn where nothing names their side.
 double drawn_fraction(const TableOptions& options) {
@@ -122,21 +134,21 @@ class Gather {
 
  private:
   const DecodedGroup& group_of(std::size_t group) {
-    for (const auto& [known, rows] : used_) {
-      if (known == group) return *rows;
-    }
-    return *used_.emplace_back(group, cache_.get(group)).second;
+    std::shared_ptr<const DecodedGroup>& rows = used_[group];
+    if (!rows) rows = cache_.get(group);
+    return *rows;
   }
 
   GroupCache& cache_;
   std::vector<at::Tensor> out_;
-  std::vector<std::pair<std::size_t, std::shared_ptr<const DecodedGroup>>> used_;
+  std::unordered_map<std::size_t, std::shared_ptr<const DecodedGroup>> used_;
 };
 
 }  // namespace
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson)
-    : files(all_files(options), delimiter_of(options)),
+    : search(options, text_format_of(options)),
+      files(search.files, text_format_of(options)),
       rows(files.groups(), drawn_fraction(options), options.test_fraction),
       plan(plan_columns(files, options, sample)) {
   choose_rows(options);
@@ -145,7 +157,8 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
   if (rows.total(Split::kTrain) == 0) {
     std::string hint = "set data.held_out_fraction lower, or to 0";
     if (drawn_fraction(options) == 0) hint = "check what is held out, and what data.filter leaves";
-    if (!options.filter.empty()) hint = "check data.filter: rows without a value meet no condition";
+    if (!options.filter.empty() || !options.filter_any.empty())
+      hint = "check data.filter: rows without a value meet no condition";
     for (const std::string& each : warnings) hint = each;
     throw DataError("no row is left to train on: all " + std::to_string(files.rows()) +
                         " are held out or left out",
@@ -160,7 +173,8 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
                      const TrainedData& trained)
-    : files(all_files(options), delimiter_of(options)),
+    : search(options, text_format_of(options)),
+      files(search.files, text_format_of(options, text_columns_of(trained.description))),
       rows(files.groups(), drawn_fraction(options), options.test_fraction),
       plan(read_description(trained.description, sample)),
       target_names(plan.target_names()),
@@ -177,12 +191,9 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
 
 void OpenTable::choose_rows(const TableOptions& options) {
   if (!options.held_out_files.empty() || !options.test_files.empty()) {
-    const std::size_t held_out = count_files(options.files);
-    const std::size_t test = held_out + count_files(options.held_out_files);
     for (std::size_t group = 0; group < files.groups().size(); ++group) {
-      const std::size_t file = files.groups()[group].file;
-      if (file < held_out) continue;
-      rows.mark_group(group, file < test ? RowSide::kHeldOut : RowSide::kTest);
+      const RowSide side = search.sides[files.groups()[group].file];
+      if (side != RowSide::kTrain) rows.mark_group(group, side);
     }
     rows.count();
   }
@@ -192,6 +203,7 @@ void OpenTable::choose_rows(const TableOptions& options) {
   } else if (options.split_column != kNoColumn) {
     rows.hold_out_test_if_alone();
   }
+  if (!search.note.empty()) warnings.push_back(search.note);
 }
 
 void OpenTable::leave_out_bad_rows(const TableOptions& options) {

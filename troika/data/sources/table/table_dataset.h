@@ -20,6 +20,16 @@ namespace troika {
 
 // A table whose columns have been found in its files, and whose rows have been told apart.
 struct OpenTable {
+  struct Search {
+    // Throws DataError.
+    Search(const TableOptions& options, const TextFormat& format);
+
+    std::vector<FoundFile> files;
+    std::vector<RowSide> sides;  // of each
+    std::string note;            // names files that are no tables; empty where all are
+  };
+
+  Search search;
   TableFiles files;
   TableRows rows;
   TablePlan plan;

@@ -78,7 +78,8 @@ Json json_of_images(const ColumnOptions& options) {
           {"resize_to", options.resize_to},
           {"mean", options.mean},
           {"std", options.std},
-          {"root", options.root}};
+          {"root", options.root},
+          {"suffix", options.suffix}};
 }
 
 void read_images(const Json& json, ColumnOptions& options) {
@@ -88,6 +89,7 @@ void read_images(const Json& json, ColumnOptions& options) {
   options.mean = json.at("mean").get<std::vector<double>>();
   options.std = json.at("std").get<std::vector<double>>();
   options.root = json.at("root").get<std::string>();
+  options.suffix = json.value("suffix", kNoSuffix);
 }
 
 Json json_of(const PlannedColumn& column, const TensorSpec& tensor) {
@@ -105,7 +107,10 @@ Json json_of(const PlannedColumn& column, const TensorSpec& tensor) {
     json["shift"] = column.shift;
     json["scale"] = column.scale;
   }
-  if (options.missing == Missing::kMean) json["mean"] = column.mean;
+  if (column.has_replacement()) {
+    json[options.missing == Missing::kMean ? "mean" : "replacement"] = column.mean;
+  }
+  if (!column.usual_word.empty()) put_words(json["usual"], {column.usual_word});
   if (options.as == ColumnUse::kCategory) json["encode"] = name_of(options.encode);
   if (options.size > 0) json["size"] = options.size;
   if (options.as == ColumnUse::kImage) json["image"] = json_of_images(options);
@@ -152,7 +157,10 @@ PlannedColumn column_of(const Json& json, const std::vector<TensorSpec>& tensors
   options.size = json.value("size", std::int64_t{0});
   column.shift = json.value("shift", 0.0);
   column.scale = json.value("scale", 1.0);
-  column.mean = json.value("mean", 0.0);
+  column.mean = json.value("mean", json.value("replacement", 0.0));
+  for (const std::string& word : words_of(json.value("usual", Json::object()))) {
+    column.usual_word = word;
+  }
   column.words = words_of(json);
   column.classes = json.value("classes", std::int64_t{0});
   if (options.as == ColumnUse::kImage) read_images(json.at("image"), options);
@@ -208,6 +216,18 @@ std::string TablePlan::describe() const {
     json["columns"].push_back(json_of(each, tensors[each.tensor]));
   }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";  // names may be any bytes
+}
+
+std::vector<std::string> text_columns_of(std::string_view json) {
+  std::vector<std::string> names;
+  const Json parsed = Json::parse(json, nullptr, false);
+  if (!parsed.is_object()) return names;  // read_description() tells
+  for (const Json& each : parsed.value("columns", Json::array())) {
+    if (each.value("values", "") == name_of_type(ValueType::kText)) {
+      names.push_back(each.value("name", ""));
+    }
+  }
+  return names;
 }
 
 TablePlan read_description(std::string_view json, const SampleSpec& sample) {

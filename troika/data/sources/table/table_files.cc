@@ -88,9 +88,10 @@ bool is_temporal(const TableColumn& column) {
                              [&](const char* word) { return column.type_name.starts_with(word); });
 }
 
-TableFiles::TableFiles(std::vector<FoundFile> files, char delimiter)
-    : files_(std::move(files)), delimiter_(delimiter) {
-  for (std::size_t i = 0; i < files_.size(); ++i) add_file(i);
+TableFiles::TableFiles(std::vector<FoundFile> files, TextFormat format)
+    : files_(std::move(files)), format_(std::move(format)) {
+  for (std::size_t i = 0; i < files_.size(); ++i) add_file(i, open(i));
+  read_again_as_words();
   if (groups_.empty()) {
     throw DataError("the table has no rows: " + shown_path(files_.front().path) +
                         (files_.size() > 1 ? " and all other files are" : " is") + " empty",
@@ -101,8 +102,7 @@ TableFiles::TableFiles(std::vector<FoundFile> files, char delimiter)
 
 TableFiles::~TableFiles() = default;
 
-void TableFiles::add_file(std::size_t index) {
-  std::unique_ptr<File> file = open(index);
+void TableFiles::add_file(std::size_t index, std::unique_ptr<File> file) {
   Columns columns = columns_of(*file);
   const auto known = std::ranges::find(schemas_, columns);
   schema_of_.push_back(static_cast<std::size_t>(known - schemas_.begin()));
@@ -117,6 +117,50 @@ void TableFiles::add_file(std::size_t index) {
     converted_[index].file = std::move(file);
   } else {
     keep_opened(index, std::move(file));
+  }
+}
+
+// Whether the types of a column differ, and all would be text if CSV files were read so.
+bool TableFiles::is_text_of_words(const std::string& column) const {
+  const TableColumn* first = nullptr;
+  bool differs = false, has_words = false;
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const TableColumn* found = find_column(schemas_[schema_of_[i]], column);
+    if (found == nullptr || found->type == ValueType::kNothing) continue;
+    const bool is_text = found->type == ValueType::kText;
+    if (!is_text && !converted_.contains(i)) return false;
+    if (first == nullptr) first = found;
+    differs = differs || !agree(*first, *found);
+    has_words = has_words || is_text;
+  }
+  return differs && has_words;
+}
+
+void TableFiles::read_again_as_words() {
+  if (schemas_.size() < 2) return;
+  std::vector<std::string> words;
+  for (const TableColumn& column : schemas_.front()) {
+    if (is_text_of_words(column.name)) words.push_back(column.name);
+  }
+  if (words.empty()) return;
+  for (const std::string& each : words) {
+    format_.types.insert(format_.types.begin(), {each, ValueType::kText});
+  }
+  std::map<std::size_t, Converted> before;
+  before.swap(converted_);
+  const std::vector<Columns> schemas = std::exchange(schemas_, {});
+  const std::vector<std::size_t> schema_of = std::exchange(schema_of_, {});
+  partitions_.clear();
+  groups_.clear();
+  opened_.clear();
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const auto known = before.find(i);
+    const bool stays =
+        known != before.end() &&
+        std::ranges::all_of(schemas[schema_of[i]], [&](const TableColumn& column) {
+          return column.type == ValueType::kText || std::ranges::count(words, column.name) == 0;
+        });
+    add_file(i, stays ? std::move(known->second.file) : open(i));
   }
 }
 
@@ -290,15 +334,26 @@ std::string TableFiles::describe(std::size_t group, std::int64_t row) const {
 std::unique_ptr<arrow_plugin::File> TableFiles::open(std::size_t file) const {
   std::string reason;
   std::unique_ptr<File> opened =
-      arrow_library().open(files_[file].path, delimiter_, keep_line(reason));
+      arrow_library().open(files_[file].path, format_, keep_line(reason));
   if (opened) return opened;
   const bool is_store =
       is_remote(files_[file].path) && reason.find("AWS Error") != std::string::npos;
   std::string hint =
       "tables are whole files of Parquet or Arrow IPC, and of text that is called *.csv, *.tsv or "
-      "*.jsonl";
+      "*.jsonl; data.format = \"csv\" reads other names";
+  if (reason.find("UTF-16") != std::string::npos) {
+    hint = "iconv -f UTF-16 -t UTF-8 OLD > NEW converts it";
+  }
+  if (reason.find("ZIP archive") != std::string::npos) hint = "unpack it first";
+  if (reason.find("runcated") != std::string::npos) {
+    hint = "the file is cut off: copy or download it again";
+  }
   if (reason.find("CSV parse error: Row") != std::string::npos) {
     hint = "each row has as many values as the header, the first row: mend the file";
+    if (!format_.names.empty()) hint = "each row has as many values as csv.names has names";
+  }
+  if (reason.find("CSV conversion error") != std::string::npos) {
+    hint = "the column's type in [data.columns] does not allow it; csv.missing_words can name it";
   }
   throw DataError("cannot read the table " + shown_path(files_[file].path) + ": " + reason,
                   is_store ? remote_hint(reason) : hint);

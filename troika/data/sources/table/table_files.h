@@ -16,6 +16,7 @@
 
 namespace troika {
 
+using arrow_plugin::TextFormat;
 using arrow_plugin::Values;
 using arrow_plugin::ValueType;
 
@@ -44,9 +45,9 @@ struct RowGroup {
 class TableFiles {
  public:
   // Reads what each file says of its columns and groups. Throws DataError naming a file that cannot
-  // be read, or where none has a row; UsageError where the plug-in is not there. `delimiter` stands
-  // between the values of text; 0: a tab in *.tsv, else a comma.
-  explicit TableFiles(std::vector<FoundFile> files, char delimiter = 0);
+  // be read, or where none has a row; UsageError where the plug-in is not there. A column that
+  // holds words in one file is read as words from the text of others too.
+  explicit TableFiles(std::vector<FoundFile> files, TextFormat format = {});
   ~TableFiles();
 
   [[nodiscard]] std::span<const FoundFile> files() const { return files_; }
@@ -82,7 +83,10 @@ class TableFiles {
     std::unique_ptr<File> file;
   };
 
-  void add_file(std::size_t index);
+  void add_file(std::size_t index, std::unique_ptr<File> file);
+  // Reads text again whose columns look like numbers, and like words in other files.
+  void read_again_as_words();
+  [[nodiscard]] bool is_text_of_words(const std::string& column) const;
   void merge_columns();
   [[nodiscard]] std::unique_ptr<File> open(std::size_t file) const;
   // Acquires an opened file, and keep_opened() releases it, so that a group does not open it again.
@@ -99,7 +103,7 @@ class TableFiles {
   static constexpr std::size_t kMostOpened = 16;
 
   std::vector<FoundFile> files_;
-  char delimiter_;
+  TextFormat format_;
   Columns columns_;
   std::vector<Columns> schemas_;                                // each once
   std::vector<std::size_t> schema_of_;                          // of each file
@@ -114,5 +118,14 @@ class TableFiles {
 // and folders whose names begin with '_' are left out where a wildcard has found them, as Spark has
 // it. Throws DataError as find_files() does.
 [[nodiscard]] std::vector<FoundFile> find_table_files(std::span<const std::string> patterns);
+
+struct TableSearch {
+  std::vector<FoundFile> files;
+  std::vector<std::string> left_out;  // what folders and globs have found and is no table
+};
+// Finds the same, without files that neither their first bytes nor their names call a table. A file
+// that is named without wildcards stays. Throws DataError where no other is left.
+[[nodiscard]] TableSearch search_tables(std::span<const std::string> patterns,
+                                        const TextFormat& format);
 
 }  // namespace troika

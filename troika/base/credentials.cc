@@ -1,0 +1,19 @@
+#include <troika/base/credentials.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace troika {
+
+std::string without_credentials(std::string text) {
+  constexpr std::string_view kScheme = "://";
+  for (std::size_t at = text.find(kScheme); at != std::string::npos; at = text.find(kScheme, at)) {
+    at += kScheme.size();
+    const std::size_t end = std::min(text.find_first_of("/?'\" ", at), text.size());
+    const std::size_t sign = text.rfind('@', end);
+    if (sign != std::string::npos && sign >= at && sign < end) text.erase(at, sign + 1 - at);
+  }
+  return text;
+}
+
+}  // namespace troika
