@@ -105,6 +105,13 @@ class TableDocuments(CommandTest):
                 self.assertEqual(targets[begin + place], inputs[begin + place + 1] if counts else -100, (rest, place))
         return found
 
+    def test_each_file_counts_once_and_words_stay_words(self):
+        done = self.train('data.paths=["a.p*", "a.parquet"]', COLUMN, flags=["--overwrite"])
+        self.assertEqual(done.status, DATA, str(done))
+        self.assertIn("all files of 'a.parquet' are those of paths before it", done.err)
+        (self.folder / "digits.csv").write_text("story\n" + "".join(f"{i * i * i}\n" for i in range(60)))
+        self.trained('data.paths=["digits.csv"]', COLUMN)
+
     def test_bad_columns_are_named(self):
         pq.write_table(pa.table({"story": pa.array([None, ""], pa.string())}), self.folder / "empty.parquet")
         (self.folder / "mixed.jsonl").write_text('{"story": "a"}\n' * 5 + '{"story": 3}\n')

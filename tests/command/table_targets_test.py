@@ -146,6 +146,23 @@ class Values(TableTargets):
 
 
 class Classes(TableTargets):
+    def test_classes_that_are_not_known(self):
+        """The loss is the mean over those that are: with weights of 1, which count themselves, it is the same."""
+        known = self.random.random(len(self.x)) > 0.4
+        self.write(y=[int(value) if there else None for value, there in zip((self.x > 0).sum(1), known)])
+        columns = 'data.columns={"x*"={as="number"},y={as="label",missing="ignore"}}'
+        losses = []
+        for ranks, weights in ((1, []), (1, [1, 1, 1]), (2, [])):
+            self.trains(columns, f"loss.class_weights={weights}", ranks=ranks)
+            losses.append(self.losses())
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+        np.testing.assert_allclose(losses[2], losses[0], rtol=1e-6)
+        self.assertLess(self.metrics()[0]["tokens"], 32)
+        found = self.predicted("--data", "train.parquet")
+        p = np.column_stack([found[f"probability_{k}"] for k in range(3)])
+        expected = -np.log(p[np.arange(len(p)), (self.x > 0).sum(1)])[known].mean()
+        self.assertAlmostEqual(self.evaluated("--data", "train.parquet")["loss"], expected, delta=1e-6)
+
     def test_numbers_name_classes(self):
         label = np.array([100, 300, -5])[(self.x > 0).sum(1)]
         self.write(y=label)

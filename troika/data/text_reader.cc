@@ -1,3 +1,4 @@
+#include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/data/sampler.h>
@@ -7,6 +8,7 @@
 #include <troika/data/tokenizer.h>
 
 #include <numeric>
+#include <set>
 #include <vector>
 
 namespace troika {
@@ -66,10 +68,20 @@ class FileTexts final : public TextReader {
   std::optional<TextFile> open_;
 };
 
+// Texts are text, whatever they look like.
+TextFormat format_for(const TextColumns& columns) {
+  TextFormat format;
+  for (const auto* const each : {&columns.text, &columns.prompt}) {
+    if (!each->empty()) format.types.push_back({*each, ValueType::kText});
+  }
+  return format;
+}
+
 class ColumnTexts final : public TextReader {
  public:
   ColumnTexts(std::span<const FoundFile> files, const TextColumns& columns, TextOrder order)
-      : tables_({files.begin(), files.end()}), groups_(ordered(tables_.groups().size(), order)) {
+      : tables_({files.begin(), files.end()}, format_for(columns)),
+        groups_(ordered(tables_.groups().size(), order)) {
     for (const auto* const each : {&columns.text, &columns.prompt}) {
       if (each->empty()) continue;
       check_column(*each);
@@ -180,8 +192,15 @@ std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files, const T
 FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns) {
   if (columns.text.empty()) return find_files(paths);
   FileSearch search;
+  std::set<std::string> known;
   for (const std::string& path : paths) {
-    search.files.push_back(search_tables(std::span(&path, 1), TextFormat()).files);
+    std::vector<FoundFile>& files = search.files.emplace_back();
+    for (FoundFile& file : search_tables(std::span(&path, 1), format_for(columns)).files) {
+      if (known.insert(identity_of(file)).second) files.push_back(std::move(file));
+    }
+    if (!files.empty()) continue;
+    throw DataError("all files of " + shown_path(path) + " are those of paths before it",
+                    "take it out, or name other files");
   }
   return search;
 }

@@ -44,8 +44,10 @@ std::optional<std::string> named_token(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
-  if (found->is_object() && found->contains("content")) return found->at("content");
-  return std::nullopt;
+  if (!found->is_object()) return std::nullopt;
+  const auto content = found->find("content");
+  if (content == found->end() || !content->is_string()) return std::nullopt;
+  return content->get<std::string>();
 }
 
 class JsonTokenizer final : public Tokenizer {

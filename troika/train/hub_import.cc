@@ -140,7 +140,7 @@ bool has_usable_json(const fs::path& folder) {
   try {
     (void)open_tokenizer((folder / kTokenizerJson).string());
     return true;
-  } catch (const DataError&) {  // of a kind that troika does not have
+  } catch (const Error&) {  // of a kind that troika does not have, or without the plug-in
     return false;
   }
 }

@@ -49,6 +49,8 @@ std::vector<std::string> copy_tokenizer(const fs::path& from, const fs::path& to
 std::map<std::string, std::string> tokenizer_files_in(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const char* name : kFiles) {
+    // How a model generates is its own affair, not its tokenizer's.
+    if (std::string_view(name) == "generation_config.json") continue;
     if (fs::exists(folder / name)) files[name] = read_file(folder / name, kMaxTokenizerBytes);
   }
   return files;

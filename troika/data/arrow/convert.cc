@@ -92,6 +92,9 @@ arrow::Status flatten(const arrow::Array& array, const Values& inner,
     const auto begin = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row)]);
     const auto end = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row) + 1]);
     for (std::size_t i = begin; i < end; ++i) {
+      if (!inner.there.empty() && inner.there[i] == 0) {
+        return arrow::Status::Invalid("a list inside of lists has no value; expected numbers");
+      }
       const std::int64_t own = inner.offsets[i + 1] - inner.offsets[i];
       if (length < 0) length = own;
       if (own == length) continue;

@@ -46,10 +46,10 @@ class LineBlocks {
       ended_ = more->size() == 0;
       lines.append(std::string_view(*more));
       drop_byte_order_mark(lines);
-      const std::size_t end = lines.rfind('\n');
-      if (end != std::string::npos && end >= searched) {
-        rest_ = lines.substr(end + 1);
-        lines.resize(end + 1);
+      const std::size_t end = std::string_view(lines).substr(searched).rfind('\n');
+      if (end != std::string::npos) {
+        rest_ = lines.substr(searched + end + 1);
+        lines.resize(searched + end + 1);
         return lines;
       }
       searched = lines.size();

@@ -47,7 +47,8 @@ Found kind_of(std::string_view bytes, std::string name, const TextFormat& format
                        found.compression != arrow::Compression::UNCOMPRESSED;
   if (is_text) found.kind = Kind::kText;
   const bool is_json = is_called(".jsonl") || is_called(".ndjson") || is_called(".json");
-  if (is_json && !format.any_name) found.kind = Kind::kJson;
+  const bool is_csv = found.has_tabs || is_called(".csv");
+  if (is_json && !is_csv && !format.any_name) found.kind = Kind::kJson;
   return found;
 }
 

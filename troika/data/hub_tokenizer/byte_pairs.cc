@@ -96,7 +96,7 @@ class BytePairs final : public WordModel {
         fuses_unknown_(model.value("fuse_unk", false)),
         ignores_merges_(model.value("ignore_merges", false)) {
     const std::string unknown = text_or_empty(model, "unk_token");
-    if (!unknown.empty()) unknown_ = vocabulary_.at(unknown);
+    if (!unknown.empty()) unknown_ = find(unknown);  // it may be among the added tokens alone
     int rank = 0;
     for (const auto& merge : model.at("merges")) add_merge(merge, rank++);
   }

@@ -86,6 +86,13 @@ class HubModel final : public Model {
       ids_[token.text] = token.id;
       if (token.is_special) special_.insert(token.id);
     }
+    for (const std::vector<int>* const ids : {&frame_.prefix, &frame_.suffix}) {
+      for (const int id : *ids) {
+        if (id >= 0 && id < vocab_size()) continue;
+        throw std::runtime_error("its post_processor has the id " + std::to_string(id) +
+                                 ", which is no token's");
+      }
+    }
   }
 
   [[nodiscard]] int vocab_size() const override { return static_cast<int>(tokens_.size()); }
@@ -118,6 +125,8 @@ class HubModel final : public Model {
   }
 
  private:
+  static constexpr int kLargestId = 1 << 24;
+
   template <class Work>
   static bool tried(const TakeText& error, const Work& work) {
     try {
@@ -130,7 +139,9 @@ class HubModel final : public Model {
   }
 
   void name(int id, const std::string& text) {
-    if (id < 0) throw std::runtime_error("its token \"" + text + "\" has a negative id");
+    if (id < 0 || id > kLargestId) {
+      throw std::runtime_error("its token \"" + text + "\" has the id " + std::to_string(id));
+    }
     if (id >= vocab_size()) tokens_.resize(static_cast<std::size_t>(id) + 1);
     tokens_[static_cast<std::size_t>(id)] = text;
   }

@@ -8,11 +8,18 @@
 namespace troika::hub_tokenizer_plugin {
 namespace {
 
+int unknown_of(const Vocabulary& vocabulary, const nlohmann::json& model) {
+  const std::string token = model.at("unk_token");
+  const auto found = vocabulary.find(token);
+  if (found != vocabulary.end()) return found->second;
+  throw std::runtime_error("its unk_token \"" + token + "\" is not of its vocabulary");
+}
+
 class WholeWords final : public WordModel {
  public:
   explicit WholeWords(const nlohmann::json& model)
       : vocabulary_(model.at("vocab").get<Vocabulary>()),
-        unknown_(vocabulary_.at(model.at("unk_token").get<std::string>())) {}
+        unknown_(unknown_of(vocabulary_, model)) {}
 
   void encode(std::string_view word, std::vector<int>& ids) const override {
     const auto found = vocabulary_.find(std::string(word));
@@ -29,7 +36,7 @@ class WordPieces final : public WordModel {
  public:
   explicit WordPieces(const nlohmann::json& model)
       : vocabulary_(model.at("vocab").get<Vocabulary>()),
-        unknown_(vocabulary_.at(model.at("unk_token").get<std::string>())),
+        unknown_(unknown_of(vocabulary_, model)),
         prefix_(model.value("continuing_subword_prefix", std::string("##"))),
         most_(model.value("max_input_chars_per_word", std::size_t{100})) {}
 
@@ -85,6 +92,9 @@ class Unigrams final : public WordModel {
       longest_ = std::max(longest_, text.size());
     }
     unknown_score_ = least - kUnknownPenalty;
+    if (unknown_ >= static_cast<int>(scores_.size())) {
+      throw std::runtime_error("its unk_id is not of its vocabulary");
+    }
   }
 
   void encode(std::string_view word, std::vector<int>& ids) const override {
@@ -138,11 +148,13 @@ class Unigrams final : public WordModel {
   }
 
   void add_unknown(std::string_view text, std::vector<int>& ids) const {
+    const std::size_t before = ids.size();
     for (const char byte : falls_back_ ? text : std::string_view()) {
       const auto found = vocabulary_.find(byte_token(static_cast<unsigned char>(byte)));
       if (found != vocabulary_.end()) ids.push_back(found->second);
     }
-    if (falls_back_) return;
+    if (falls_back_ && ids.size() == before + text.size()) return;
+    ids.resize(before);
     if (unknown_ < 0)
       throw std::runtime_error("its vocabulary lacks a character, and has no unk_id");
     ids.push_back(unknown_);

@@ -61,9 +61,18 @@ void AssignedBuffers::lend() {
 
 void AssignedBuffers::take_back() {
   const at::NoGradGuard no_grad;
-  for (const Slot& each : slots_) {
-    const at::Tensor value = each.object->getSlot(each.place).toTensor();
+  std::vector<c10::IValue> values;
+  for (const Slot& each : slots_) {  // all are back before one of them is refused
+    values.push_back(each.object->getSlot(each.place));
     each.object->setSlot(each.place, each.tensor);
+  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& each = slots_[i];
+    if (!values[i].isTensor()) {
+      throw UsageError("forward() assigns no tensor to buffer " + quote(each.name, 200),
+                       "a buffer that is kept is a tensor in every pass");
+    }
+    const at::Tensor value = values[i].toTensor();
     if (value.sizes() != each.tensor.sizes()) {
       throw UsageError("forward() assigns " + shape_text(value.sizes()) + " to buffer " +
                            quote(each.name, 200) + ", which is " + shape_text(each.tensor.sizes()),

@@ -227,7 +227,8 @@ void ColumnEncoder::write_missing(std::int64_t row, T* out, const Complain& comp
     case Missing::kOwnWord:
       return write_place(own_place(), out);
     case Missing::kZero:
-      std::fill_n(out, column_.width, T{0});
+      std::fill_n(out, column_.width,
+                  static_cast<T>(column_.tokens ? column_.tokens->filler() : 0));
       // A word of its own, where words are numbers.
       const bool index = column_.options.as == ColumnUse::kCategory &&
                          (column_.options.encode == Encode::kIndex || !std::is_floating_point_v<T>);

@@ -310,15 +310,17 @@ void check_range_of_words(const PlannedColumn& column, const TensorSpec& tensor)
   const bool is_index = column.options.as == ColumnUse::kCategory && !isFloatingType(tensor.dtype);
   if (!is_index || tensor.range == 0) return;
   const bool hashed = column.options.encode == Encode::kHash;
-  const std::int64_t needed = hashed ? column.options.size : std::ssize(column.words) + 1;
+  const std::int64_t others = column.has_own_word() ? 2 : 1;  // not seen, and without a value
+  const std::int64_t needed = hashed ? column.options.size : std::ssize(column.words) + others;
   if (needed <= tensor.range) return;
   const std::string key = tensor.range_key.empty() ? "range" : std::string(tensor.range_key);
-  throw DataError(
-      "the column " + quote(column.column.name) + " has " +
-          (hashed ? plural(needed, "bucket")
-                  : plural(needed - 1, "word") + ", and a number for those not seen in training") +
-          "; " + quote(tensor.name) + " takes 0 to " + std::to_string(tensor.range - 1),
-      "set the model's " + key + " to " + std::to_string(needed) + " or more");
+  throw DataError("the column " + quote(column.column.name) + " has " +
+                      (hashed ? plural(needed, "bucket")
+                              : plural(std::ssize(column.words), "word") +
+                                    (others == 2 ? ", a number for no value," : ",") +
+                                    " and a number for those not seen in training") +
+                      "; " + quote(tensor.name) + " takes 0 to " + std::to_string(tensor.range - 1),
+                  "set the model's " + key + " to " + std::to_string(needed) + " or more");
 }
 
 // Takes out the optional tensors that no column gives, which are among the last.

@@ -1,4 +1,5 @@
 #include <fnmatch.h>
+#include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/data/sources/table/arrow_library.h>
@@ -132,6 +133,13 @@ bool has_table_name(const std::string& path) {
 }
 
 }  // namespace
+
+std::string identity_of(const FoundFile& file) {
+  struct stat status {};
+  if (is_remote(file.path)) return file.path.substr(0, file.path.find('?'));
+  if (::stat(file.path.c_str(), &status) != 0) return file.path;
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
 
 TableSearch search_tables(std::span<const std::string> patterns, const TextFormat& format) {
   TableSearch search;

@@ -69,7 +69,7 @@ std::vector<Key> column_keys() {
       K::choice<&O::encode>("encode", "of categories; hash also of text, whose words then need no tokenizer"),
       K::integer<&O::size>("size", {0, 10'000'000}, "of categories: buckets of hash, most words of the others; 0: as many as there are. Of text with hash: the number of ids. Of images: height and width; 0: what the model takes, or those of the first"),
       K::choice<&O::type>("type", "of columns of CSV: how their text is read; auto: as all of its values look. \"text\" keeps leading zeros"),
-      K::integer<&O::length>("length", {0, 10'000'000}, "of text: token ids a row, cut or filled up with 0; 0: as many as the tensor has"),
+      K::integer<&O::length>("length", {0, 10'000'000}, "of text: token ids a row, cut, or filled up with 0 or the tokenizer's padding; 0: as many as the tensor has"),
       K::text<&O::tokenizer>("tokenizer", "of text: \"bytes\", or the path of a SentencePiece model or a tokenizer.json"),
       K::text<&O::root>("root", "of images given as paths: the folder where these start; auto: that of the table's file"),
       K::text<&O::suffix>("suffix", "of images given as paths: what follows each, as \".jpg\"; none: nothing"),

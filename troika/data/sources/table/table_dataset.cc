@@ -28,19 +28,20 @@ constexpr std::uint64_t kHeldOutOrderSeed = 0;
 
 constexpr std::string_view kTrainedHint = "--set data.on_bad_row=skip leaves such rows out";
 
-// Tells files apart that can be reached by several paths.
-std::string identity_of(const FoundFile& file) {
-  struct stat status {};
-  if (is_remote(file.path)) return file.path.substr(0, file.path.find('?'));
-  if (::stat(file.path.c_str(), &status) != 0) return file.path;
-  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
-}
-
 // What is told of files that are no tables.
 std::string note_of_others(const std::vector<std::string>& left_out) {
   if (left_out.empty()) return "";
   return plural(std::ssize(left_out), "file") + " left out, the first is " +
          shown_path(left_out.front()) + ": neither its first bytes nor its name are of a table";
+}
+
+// Samples whose target counts. Losses of several targets a sample count these themselves.
+std::int64_t counted_targets(const Microbatch& batch, std::span<const TensorSpec> specs) {
+  const auto target = std::ranges::find(specs, TensorRole::kTarget, &TensorSpec::role);
+  const bool is_class =
+      target != specs.end() && target->dtype == at::kLong && target->shape.empty();
+  if (!is_class) return batch.samples();
+  return batch.tensors.at(target->name).ne(kIgnoredTarget).sum().item<std::int64_t>();
 }
 
 }  // namespace
@@ -319,7 +320,6 @@ Microbatch TableDataset::microbatch(Split split, std::span<const SampleRef> samp
   const auto count = static_cast<std::int64_t>(samples.size());
   Microbatch batch;
   batch.step = step;
-  batch.valid = count;
   batch.sample_ids = at::empty({count}, at::kLong);
   const std::vector<TensorSpec>& specs = table_.plan.tensors;
   std::vector<at::Tensor> rows;
@@ -340,6 +340,7 @@ Microbatch TableDataset::microbatch(Split split, std::span<const SampleRef> samp
     shape.insert(shape.begin(), count);
     batch.tensors.add(specs[i].name, rows[i].view(shape).to(specs[i].dtype));
   }
+  batch.valid = counted_targets(batch, specs);
   return batch;
 }
 

@@ -119,6 +119,9 @@ class TableFiles {
 // it. Throws DataError as find_files() does.
 [[nodiscard]] std::vector<FoundFile> find_table_files(std::span<const std::string> patterns);
 
+// Returns a text that tells files apart, by whatever path they are reached.
+[[nodiscard]] std::string identity_of(const FoundFile& file);
+
 struct TableSearch {
   std::vector<FoundFile> files;
   std::vector<std::string> left_out;  // what folders and globs have found and is no table

@@ -20,8 +20,13 @@ class TemporaryPath {
  public:
   TemporaryPath() {
     std::random_device entropy;
-    path_ = std::filesystem::temp_directory_path() /
-            ("troika-" + hex(std::uint64_t{entropy()} << 32 | entropy()) + ".tokens");
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    if (error) {
+      throw StorageError("there is no folder for temporary files: " + error.message(),
+                         "TMPDIR names one");
+    }
+    path_ = folder / ("troika-" + hex(std::uint64_t{entropy()} << 32 | entropy()) + ".tokens");
   }
   TemporaryPath(const TemporaryPath&) = delete;
   TemporaryPath& operator=(const TemporaryPath&) = delete;
@@ -42,8 +47,7 @@ class ColumnDocuments final : public DocumentSource {
       : reader_(read_text_columns(files, columns)), has_prompts_(!columns.prompt.empty()) {
     const TemporaryPath shard;
     write(shard.path(), tokenizer);
-    const FoundFile file{shard.path().string(),
-                         static_cast<std::int64_t>(std::filesystem::file_size(shard.path()))};
+    const FoundFile file{shard.path().string(), 1};  // its mapping has its size
     tokens_ = open_token_documents(std::span(&file, 1));
   }
 

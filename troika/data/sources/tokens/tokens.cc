@@ -17,7 +17,7 @@ std::string advice_on_tokenizer(const std::string& shard, std::uint64_t made_by)
     try {
       if (open_tokenizer(beside)->fingerprint() != made_by) continue;
       return "write tokenizer = \"" + beside + "\", which made them";
-    } catch (const DataError&) {  // NOLINT(bugprone-empty-catch): there is none
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): there is none
     }
   }
   return "give the model file that the shards were made with: `troika data prepare` puts it beside "
