@@ -225,6 +225,34 @@ arrow::Status Converter::fill(const arrow::Array& array) {
   switch (array.type_id()) {
     case Type::NA:
       return arrow::Status::OK();
+    case Type::STRING:
+    case Type::BINARY:
+      return fill_text<arrow::BinaryArray>(array), arrow::Status::OK();
+    case Type::LARGE_STRING:
+    case Type::LARGE_BINARY:
+      return fill_text<arrow::LargeBinaryArray>(array), arrow::Status::OK();
+    case Type::FIXED_SIZE_BINARY:
+      return fill_text<arrow::FixedSizeBinaryArray>(array), arrow::Status::OK();
+    case Type::STRING_VIEW:
+    case Type::BINARY_VIEW:
+      return fill_text<arrow::BinaryViewArray>(array), arrow::Status::OK();
+    case Type::DICTIONARY:
+      return fill_dictionary(static_cast<const arrow::DictionaryArray&>(array));
+    case Type::LIST:
+    case Type::LARGE_LIST:
+    case Type::LIST_VIEW:
+    case Type::LARGE_LIST_VIEW:
+    case Type::FIXED_SIZE_LIST:
+      return fill_list(array);
+    default:
+      return fill_plain(array);
+  }
+}
+
+// Whole numbers, dates, times, and numbers.
+arrow::Status Converter::fill_plain(const arrow::Array& array) {
+  using Type = arrow::Type;
+  switch (array.type_id()) {
     case Type::BOOL:
       return fill_integers<arrow::BooleanArray>(array), arrow::Status::OK();
     case Type::INT8:
@@ -269,25 +297,6 @@ arrow::Status Converter::fill(const arrow::Array& array) {
       return fill_decimals<arrow::Decimal128Array, arrow::Decimal128>(array);
     case Type::DECIMAL256:
       return fill_decimals<arrow::Decimal256Array, arrow::Decimal256>(array);
-    case Type::STRING:
-    case Type::BINARY:
-      return fill_text<arrow::BinaryArray>(array), arrow::Status::OK();
-    case Type::LARGE_STRING:
-    case Type::LARGE_BINARY:
-      return fill_text<arrow::LargeBinaryArray>(array), arrow::Status::OK();
-    case Type::FIXED_SIZE_BINARY:
-      return fill_text<arrow::FixedSizeBinaryArray>(array), arrow::Status::OK();
-    case Type::STRING_VIEW:
-    case Type::BINARY_VIEW:
-      return fill_text<arrow::BinaryViewArray>(array), arrow::Status::OK();
-    case Type::DICTIONARY:
-      return fill_dictionary(static_cast<const arrow::DictionaryArray&>(array));
-    case Type::LIST:
-    case Type::LARGE_LIST:
-    case Type::LIST_VIEW:
-    case Type::LARGE_LIST_VIEW:
-    case Type::FIXED_SIZE_LIST:
-      return fill_list(array);
     default:
       return arrow::Status::TypeError("a column of type ", array.type()->ToString(),
                                       " cannot be read");

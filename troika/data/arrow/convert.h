@@ -24,6 +24,7 @@ class Converter {
 
  private:
   arrow::Status fill(const arrow::Array& array);
+  arrow::Status fill_plain(const arrow::Array& array);
   arrow::Status fill_list(const arrow::Array& array);
   arrow::Status fill_dictionary(const arrow::DictionaryArray& array);
   void fill_words(const arrow::DictionaryArray& array, const Values& all);

@@ -197,9 +197,8 @@ bool PlannedColumn::fits(ValueType type) const {
     case ColumnUse::kTensor:
       return type == ValueType::kNumbers;
     case ColumnUse::kImage:
-      return type == ValueType::kText || type == ValueType::kInteger;  // a path of digits
-    case ColumnUse::kText:
-      return type == ValueType::kText || type == ValueType::kInteger;  // as a CSV has digits
+    case ColumnUse::kText:  // whole numbers: a path of digits, or a text as a CSV has it
+      return type == ValueType::kText || type == ValueType::kInteger;
   }
   return false;
 }

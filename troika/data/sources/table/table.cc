@@ -156,7 +156,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     const bool label = column.as == ColumnUse::kLabel;
     if (column.normalise != Normalise::kNone && !number && !label)
       return "normalise is for numbers and for labels that are numbers, not for " + as;
-    const std::string missing = refusal_of_missing(column, as);
+    std::string missing = refusal_of_missing(column, as);
     if (!missing.empty()) return missing;
     if (column.missing == Missing::kZero && !number && !category && !text && !weight) {
       return "missing = \"zero\" is for numbers, categories, text and weights, not for " + as;
