@@ -237,12 +237,12 @@ class DryRun(CommandTest):
         self.assertEqual([device["memory_bytes"] for device in plan["devices"]], [None, None])
 
     def test_a_key_that_changes_nothing_is_told_by_whoever_reads_the_recipe(self):
-        offload = "parallel.offload=optimizer"
-        told = [self.succeeds(self.train(offload, ranks=2, flags=("--dry-run",)))]
+        beyond = "observe.trace_steps=[1000000,1000001]"
+        told = [self.succeeds(self.train(beyond, ranks=2, flags=("--dry-run",)))]
         for words in (("mesh", "--ranks", "2"), ("verify", "--ranks", "1"), ("recipe", "check")):
-            told.append(self.succeeds(self.troika(*words, "recipe.toml", "--set", offload)))
+            told.append(self.succeeds(self.troika(*words, "recipe.toml", "--set", beyond)))
         for done in told:
-            self.assertIn("[parallel] offload has no effect yet", done.err, str(done))
+            self.assertIn("[observe] trace_steps reaches beyond train.steps", done.err, str(done))
 
 
 if __name__ == "__main__":

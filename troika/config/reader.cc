@@ -137,10 +137,22 @@ class Reader {
     }
   }
 
+  // Returns whether a key is gone, and has the value that did nothing.
+  [[nodiscard]] bool is_idle(const TomlEntry& entry) const {
+    const Section* section = schema_.find_section(entry.section);
+    const auto* value = std::get_if<std::string>(&entry.value.data);
+    return section != nullptr && value != nullptr &&
+           std::ranges::any_of(section->retired, [&](const RetiredKey& key) {
+             return key.name == entry.key && key.idle == *value;
+           });
+  }
+
   // The file's entries with the overrides in their places.
   std::vector<TomlEntry> apply_overrides(std::vector<TomlEntry> entries,
                                          std::span<const std::string> overrides) {
-    std::erase_if(entries, [](const TomlEntry& entry) { return entry.section == kProvenance; });
+    std::erase_if(entries, [this](const TomlEntry& entry) {
+      return entry.section == kProvenance || is_idle(entry);
+    });
     known_.take_kinds(entries);
     for (const TomlEntry& entry : entries) {
       if (!known_.has(entry)) fail_unknown_key(entry);

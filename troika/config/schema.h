@@ -23,6 +23,12 @@ struct KindChoice {
   std::string_view section, key;
 };
 
+// A key that is gone. Recipes of older runs still have it, with the value that did nothing.
+struct RetiredKey {
+  std::string_view name;
+  std::string_view idle;  // a file may give it this value, which is left out; no other
+};
+
 struct Section {
   std::string_view name;  // empty: before the first section
   // The section's own keys; the one called `kind` chooses the component.
@@ -34,6 +40,7 @@ struct Section {
   OtherKinds other_kinds = OtherKinds::kRefused;
   // Set where a key of another section chooses the component: [model] loss chooses that of [loss].
   std::optional<KindChoice> chosen_elsewhere = {};
+  std::vector<RetiredKey> retired = {};
 };
 
 // One key of a document, with its section and, where a component declares it, that component.

@@ -22,14 +22,11 @@ namespace troika {
 
 enum class Precision { kAuto, kFloat64, kFloat32, kBFloat16, kFloat16 };
 enum class OnNonFinite { kStop, kSkip };
-enum class Offload { kNone, kOptimizer };
 
 template <>
 std::span<const std::string_view> names_of<Precision>();
 template <>
 std::span<const std::string_view> names_of<OnNonFinite>();
-template <>
-std::span<const std::string_view> names_of<Offload>();
 
 // The word of [checkpoint] folder for the folder of the run.
 inline constexpr const char* kRunFolder = "none";
@@ -66,7 +63,6 @@ struct ParallelOptions {
   std::int64_t context = 1;
   std::int64_t zero_stage = 0;
   std::int64_t shard = 0;
-  Offload offload = Offload::kNone;
   std::string pipeline_schedule = "1f1b";
   std::int64_t virtual_stages = 1;
   std::vector<std::int64_t> stage_units;  // by stage; empty: cut by cost

@@ -16,12 +16,6 @@ std::span<const std::string_view> names_of<OnNonFinite>() {
   return kNames;
 }
 
-template <>
-std::span<const std::string_view> names_of<Offload>() {
-  static constexpr auto kNames = std::to_array<std::string_view>({"none", "optimizer"});
-  return kNames;
-}
-
 namespace {
 
 Recipe& recipe_at(void* document) {
@@ -80,7 +74,6 @@ std::vector<Key> parallel_keys() {
       K::integer<&O::context>("context", kAxis, "ranks that split a sequence"),
       K::integer<&O::zero_stage>("zero_stage", {0, 3}, "what data-parallel ranks share out: 1 optimiser state, 2 + gradients, 3 + parameters"),
       K::integer<&O::shard>("shard", {0, 10'000}, "> 0: shard inside groups of this size, replicate across them"),
-      K::choice<&O::offload>("offload", "what lives in the host's memory instead of the device's; no effect yet"),
       K::word<&O::pipeline_schedule>("pipeline_schedule", pipeline_schedules, "the order of forward and backward passes"),
       K::integer<&O::virtual_stages>("virtual_stages", {1, 10'000}, "virtual stages per pipeline rank"),
       K::integers<&O::stage_units>("stage_units", ranges::kSize, "units (of gpt: embedding, layers, head) of each stage; []: cut by their cost"),
@@ -189,7 +182,10 @@ std::vector<Section> sections() {
       {"optimizer", optimizer, section_at<&Recipe::optimizer>,
        [](void* document) -> Options& { return kOptimizer(document).options(); },
        OtherKinds::kUnused},
-      {"parallel", parallel_keys(), section_at<&Recipe::parallel>},
+      {.name = "parallel",
+       .keys = parallel_keys(),
+       .at = section_at<&Recipe::parallel>,
+       .retired = {{"offload", "none"}}},
       {"comm", comm_keys(), section_at<&Recipe::comm>},
       {"sync",
        {kind_key<kSync>("how the replicas of the model stay together")},

@@ -62,9 +62,6 @@ class Warnings {
 
   void of_parallel() {
     const ParallelOptions& parallel = recipe_.parallel;
-    if (parallel.offload == Offload::kOptimizer) {
-      warn("parallel", "offload", "has no effect yet");
-    }
     if (parallel.data == 1) return;  // ZeRO cuts nothing
     if (parallel.shard > 0 && parallel.zero_stage == 0) {
       warn(

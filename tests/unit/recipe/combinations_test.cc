@@ -255,17 +255,15 @@ void examine_choices(const std::string& model, Count& count) {
       for (int tensor = 1; tensor <= 2; ++tensor) {
         for (const std::string checkpoint : {"none", "selective", "full"}) {
           for (const std::string units : {"[]", "[3,4]", "[2,2,2,1]", "[1,2]", "[9]"}) {
-            for (const std::string offload : {"none", "optimizer"}) {
-              for (int context = 1; context <= 2; ++context) {
-                examine({model,
-                         {parallel_setting("pipeline", pipeline),
-                          parallel_setting("tensor", tensor), parallel_setting("context", context),
-                          "parallel.activation_checkpoint=" + checkpoint,
-                          "parallel.stage_units=" + units, "parallel.offload=" + offload},
-                         ranks},
-                        count);
-                if (::testing::Test::HasFailure()) return;
-              }
+            for (int context = 1; context <= 2; ++context) {
+              examine({model,
+                       {parallel_setting("pipeline", pipeline), parallel_setting("tensor", tensor),
+                        parallel_setting("context", context),
+                        "parallel.activation_checkpoint=" + checkpoint,
+                        "parallel.stage_units=" + units},
+                       ranks},
+                      count);
+              if (::testing::Test::HasFailure()) return;
             }
           }
         }
