@@ -42,6 +42,8 @@ lr = 0.1
 warmup_steps = 0
 """
 MOST_ERROR_LINES = 5
+# What the product writes behind a number of a duration, whichever the machine makes of it.
+UNIT_OF_TIME = "(ns|us|ms|s)"
 SAFETENSORS_TYPES = {"F32": "f", "F64": "d", "I64": "q"}
 ENDLESS = "train.steps=100000000"
 

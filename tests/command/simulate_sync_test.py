@@ -125,7 +125,7 @@ class SimulateSync(CommandTest):
         done = self.succeeds(self.simulate("--plot", "losses.svg", syncs=("kind=all_reduce", "kind=server staleness=any")))
         self.assertRegex(done.err, r"a pass of 1 samples takes [0-9.]+ s here: --pass-seconds [0-9.]+ ")
         self.assertIn("3 workers, speeds constant(1)", done.out)
-        self.assertRegex(done.out, r"(?m)^kind=server staleness=any( +\S+)+ m?s( |$)")
+        self.assertRegex(done.out, rf"(?m)^kind=server staleness=any( +\S+)+ {command.UNIT_OF_TIME}( |$)")
         lines = [one for one in xml.parse(self.folder / "losses.svg").iter() if one.tag.endswith("polyline")]
         self.assertEqual(len(lines), 2)
         # The recipe's own where none is named.
