@@ -11,6 +11,7 @@ CMAKE_FLAGS ?=
 PREFIX ?= /usr/local
 TEST_FLAGS ?=
 BENCH_ARGS ?=
+MUTANTS ?=
 
 # $(call configure,preset,folder,flags)
 configure = mkdir -p $(2) && echo "-- Configuring $(2) (log: $(2)/configure.log)" && \
@@ -23,7 +24,7 @@ test = scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_en
   echo "-- Testing $(2)" && ctest --preset $(1) -j $$((2 * $$(nproc))) --output-junit results.xml $(4) $(TEST_FLAGS)
 budget = $(PYTHON) scripts/check_budget.py build/results.xml
 
-.PHONY: help setup build install quickstart test test-slow test-all test-gpu test-parity sanitize threads fuzz bench bench-gpu lint tidy format clean
+.PHONY: help setup build install quickstart test test-slow test-all test-gpu test-parity sanitize threads mutants fuzz bench bench-gpu lint tidy format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,11 @@ threads: ## Run the tests of shared memory, whose members are threads there, und
 	@$(call configure,tsan,build-tsan,)
 	@$(call compile,build-tsan,test_comm_shm)
 	@ctest --preset tsan -R '^test_comm_shm$$' $(TEST_FLAGS)
+
+mutants: build ## Change one line at a time, 60 times, and see whether the quick tests notice, for two hours; MUTANTS=--count=5 for fewer
+	@scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_env.py tests) && \
+	  $(call configure,release,build,-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,build,) && \
+	  $(PYTHON) scripts/mutants.py $(MUTANTS)
 
 fuzz: ## Fuzz the readers of untrusted files with libFuzzer, FUZZ_SECONDS (60) each
 	@scripts/setup.sh build test fuzz
