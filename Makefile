@@ -113,6 +113,7 @@ bench-gpu: ## Time troika against PyTorch on this machine's GPU; where there is 
 lint: ## Check the prose of pages and comments, the layers, the components and the format of the tree
 	@scripts/setup.sh lint
 	@$(PYTHON) scripts/check_docs.py
+	@$(PYTHON) scripts/draw_benchmarks.py --check
 	@$(PYTHON) scripts/check_layers.py
 	@$(PYTHON) scripts/check_components.py
 	@$(PYTHON) scripts/check_comments.py
