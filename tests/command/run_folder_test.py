@@ -188,10 +188,21 @@ class Observed(CommandTest):
             self.skipTest("the prometheus program is not installed")
         port = reserved_port()
         process = self.start_training(f"observe.prometheus_port={port}", "observe.tensorboard=false")
+        self.assertEqual(listening_addresses(port), {"127.0.0.1"})
         scraped = subprocess.run([sys.executable, HERE / "prometheus_scrape.py", str(port), "troika_step",
                                   "--label", "run=small", "--at-least", "2"], capture_output=True, text=True)
         self.assertEqual(scraped.returncode, 0, scraped.stdout + scraped.stderr)
         command.end(process)
+
+
+def listening_addresses(port):
+    """The IPv4 addresses on which somebody listens at a port, by the kernel's table."""
+    found = set()
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        address, number = line.split()[1].split(":")
+        if line.split()[3] == "0A" and int(number, 16) == port:
+            found.add(".".join(str(byte) for byte in reversed(bytes.fromhex(address))))
+    return found
 
 
 class Help(CommandTest):

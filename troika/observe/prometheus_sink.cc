@@ -39,8 +39,9 @@ sockaddr_in socket_address(const PrometheusOptions& options) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(options.port));
   if (::inet_pton(AF_INET, options.address.c_str(), &address.sin_addr) != 1) {
-    throw UsageError("metrics endpoint: " + quote(options.address) + " is no IPv4 address",
-                     "write 0.0.0.0 for all interfaces, 127.0.0.1 for this machine only");
+    throw UsageError(
+        "observe.prometheus_address: " + quote(options.address) + " is no IPv4 address",
+        "write 0.0.0.0 for all interfaces, 127.0.0.1 for this machine only");
   }
   return address;
 }

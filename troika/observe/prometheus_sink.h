@@ -1,10 +1,9 @@
 // The metrics endpoint http://HOST:PORT/metrics that a Prometheus server scrapes.
 //
-// It is off unless the recipe gives a port. Then it listens on all interfaces, because a Prometheus
-// server seldom runs on the machine it watches, and in a container loopback would be of no use. So
-// that nothing private is given away, it serves numbers only, labelled with the name of the run and
-// the rank: no paths, no data, no recipe, no host or user name; no file is served. To close it, ask
-// for 127.0.0.1 or use a firewall.
+// It is off unless the recipe gives a port. Then it listens on loopback, unless the recipe gives
+// another address: a Prometheus server on another machine needs one that it reaches. It serves
+// numbers only, labelled with the name of the run and the rank: no paths, no data, no recipe, no
+// host or user name; no file is served.
 //
 // Metrics, each with the labels run and rank: the gauges troika_step, troika_loss,
 // troika_grad_norm, troika_learning_rate, troika_tokens_per_second, troika_step_seconds,
@@ -20,10 +19,10 @@
 namespace troika {
 
 struct PrometheusOptions {
-  int port = 0;                     // 1 to 65535; 0 takes any free port
-  std::string run;                  // label
-  int rank = 0;                     // label
-  std::string address = "0.0.0.0";  // IPv4 address of the interface
+  int port = 0;                       // 1 to 65535; 0 takes any free port
+  std::string run;                    // label
+  int rank = 0;                       // label
+  std::string address = "127.0.0.1";  // IPv4 address of the interface
 };
 
 // Serves from threads of its own until it is destroyed.

@@ -105,6 +105,7 @@ struct SecurityOptions {
 struct ObserveOptions {
   std::vector<std::int64_t> trace_steps;  // empty or {first, last}
   std::int64_t prometheus_port = 0;
+  std::string prometheus_address = "127.0.0.1";
   bool tensorboard = true;
 
   bool operator==(const ObserveOptions&) const = default;

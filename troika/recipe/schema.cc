@@ -123,6 +123,7 @@ std::vector<Key> observe_keys() {
   return {
       K::integers<&O::trace_steps>("trace_steps", ranges::kPositive, "[first, last] step of a Chrome/Perfetto trace"),
       K::integer<&O::prometheus_port>("prometheus_port", {0, 65535}, "serves /metrics; 0: off"),
+      K::text<&O::prometheus_address>("prometheus_address", "the IPv4 address that /metrics is served at: this machine alone; 0.0.0.0: all of its interfaces"),
       K::boolean<&O::tensorboard>("tensorboard", "write TensorBoard event files"),
   };
 }

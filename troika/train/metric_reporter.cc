@@ -20,6 +20,7 @@ MetricReporter::MetricReporter(const Recipe& recipe, const ProgressOptions& prog
   if (recipe.observe.prometheus_port != 0) {
     PrometheusOptions options;
     options.port = static_cast<int>(recipe.observe.prometheus_port);
+    options.address = recipe.observe.prometheus_address;
     options.run = recipe.name;
     sinks_.push_back(std::make_unique<PrometheusSink>(options));
   }
