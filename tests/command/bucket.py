@@ -1,5 +1,9 @@
 """A bucket in a server of moto's, which answers as S3 does."""
 
+import pathlib
+import subprocess
+import sys
+
 import pyarrow.fs
 from moto.server import ThreadedMotoServer
 
@@ -35,5 +39,27 @@ class Bucket:
 
         server.app = application
 
+    def outages(self, test):
+        """What stands between the store and who uses outages.port, in a process of its own."""
+        return Outages(test, self.port)
+
     def url(self, path, port=None):
         return f"s3://{path}?endpoint_override=127.0.0.1:{port or self.port}&scheme=http&region=us-east-1"
+
+
+class Outages:
+    def __init__(self, test, store_port):
+        program = pathlib.Path(__file__).with_name("store_proxy.py")
+        self.process = subprocess.Popen([sys.executable, program, str(store_port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        test.addCleanup(self.end)
+        self.port = int(self.process.stdout.readline())
+
+    def become(self, mode):
+        """Returns once the mode is there: "pass", "refuse", "stall", "cut 20000"."""
+        print(mode, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline().split() == mode.split()[:1]
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()

@@ -14,7 +14,7 @@ import command
 from bucket import VARIABLES, Bucket
 from command import CommandTest, numbers_of, wait_until
 
-USAGE, DATA, CHECKPOINTED = 2, 3, 75
+USAGE, DATA, STORAGE, CHECKPOINTED = 2, 3, 7, 75
 SILENCE_SECONDS = 60
 STEPS = ("train.steps=40", "checkpoint.every_steps=10", "checkpoint.keep=2")
 
@@ -115,8 +115,8 @@ class Mirror(CommandTest):
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
-            done = self.train_with("name=silent", "train.steps=1", port=silent.getsockname()[1])
-        self.assertEqual(done.status, DATA, str(done))
+            done = self.train_with("name=silent", "train.steps=1", "storage.retry_seconds=2", port=silent.getsockname()[1])
+        self.assertEqual(done.status, STORAGE, str(done))
         self.assertIn(f"cannot list 's3://{self.place}/silent'", done.err)
         self.assertLess(done.seconds, SILENCE_SECONDS)
 

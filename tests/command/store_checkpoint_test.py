@@ -217,7 +217,7 @@ class StoredCheckpoints(GoingOnTest):
         self.expect_same_as("whole")
         # And one that fails for good costs the checkpoint of that step.
         self.bucket.hook = lambda method, path: method == "PUT" and "/step-00000065/" in path and "500 Internal Error"
-        done = self.succeeds(self.stored("train.steps=70", flags=["--resume"]))
+        done = self.succeeds(self.stored("train.steps=70", "storage.retry_seconds=1", flags=["--resume"]))
         self.assertIn("warning: the checkpoint of step 65 is not there: ", done.err)
         self.assertEqual(self.steps_there(), [60, 70])
 

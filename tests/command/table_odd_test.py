@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from command import ENDLESS, CommandTest, train_arguments, wait_until
 from table_test import RECIPE
 
-USAGE, DATA = 2, 3
+USAGE, DATA, STORAGE = 2, 3, 7
 ROWS = 40
 FILES, ROWS_OF_A_FILE = 20, 10_000
 LARGE = ("data.held_out_fraction=0", "train.evaluate_every_steps=0", "train.global_batch_size=2048", "train.micro_batch_size=2048")
@@ -421,8 +421,9 @@ class Files(OddTest):
         self.assertIn(f"data: {2 * ROWS} rows", done.err)
 
     def test_credentials_are_not_shown(self):
-        self.refused("cannot list 's3://bucket", sets=["data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']"])
-        done = self.train("data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']")
+        sets = ["data.files=['s3://KEY:SECRET@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1']", "storage.retry_seconds=0"]
+        self.refused("cannot list 's3://bucket", sets=sets, status=STORAGE)
+        done = self.train(*sets)
         self.assertNotIn("SECRET", done.err.split("--set")[0])
 
     def test_empty_row_groups_and_files(self):

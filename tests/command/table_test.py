@@ -20,8 +20,8 @@ from safetensors.numpy import load_file
 from bucket import VARIABLES, Bucket
 from command import CommandTest
 
-USAGE, DATA = 2, 3
-SILENCE_SECONDS = 40  # a store is asked four times, and waited for three seconds each
+USAGE, DATA, STORAGE = 2, 3, 7
+SILENCE_SECONDS = 40  # each request is waited for three seconds
 
 RECIPE = """
 name = "small"
@@ -235,12 +235,13 @@ class ObjectStore(TableTest):
                 silent.bind(("127.0.0.1", 0))
                 if listens:
                     silent.listen()
-                done = self.train_from("bucket/some", port=silent.getsockname()[1])
-            self.fails(done, DATA, "cannot list 's3://bucket/some", "is the store reachable?")
+                done = self.train_from("bucket/some", "storage.retry_seconds=2", port=silent.getsockname()[1])
+            self.fails(done, STORAGE, "cannot list 's3://bucket/some", "is the store reachable?")
             self.assertLess(done.seconds, SILENCE_SECONDS)
 
     def test_a_store_that_refuses(self):
-        for status, hint in ((403, "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"), (503, "the store has failed, or is busy")):
+        for status, code, hint in ((403, DATA, "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
+                                   (503, STORAGE, "the store has failed, or is busy")):
             class Refusing(http.server.BaseHTTPRequestHandler):
                 def do_HEAD(self):
                     self.send_response(status)
@@ -252,10 +253,10 @@ class ObjectStore(TableTest):
             with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
                 thread = threading.Thread(target=server.serve_forever)
                 thread.start()
-                done = self.train_from("bucket/some", port=server.server_address[1])
+                done = self.train_from("bucket/some", "storage.retry_seconds=2", port=server.server_address[1])
                 server.shutdown()
                 thread.join()
-            self.fails(done, DATA, "cannot list 's3://bucket/some", hint)
+            self.fails(done, code, "cannot list 's3://bucket/some", hint)
             self.assertLess(done.seconds, SILENCE_SECONDS)
 
 

@@ -21,6 +21,7 @@
 #include <troika/plan/useful_threads.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/rendezvous/world.h>
 #include <troika/session/host_place.h>
 #include <troika/train/precision.h>
@@ -212,7 +213,7 @@ void launch_island(const TrainArguments& options, const Recipe& recipe,
   if (place) launch.environment[kWorkerPlace] = std::to_string(*place);
   launch.takes_signals = !place;
   launch.version = kVersion;
-  launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  launch.rendezvous_timeout = start_timeout(recipe);
   launch.recorders =
       flight_folder(run_folder(recipe)) /
       (place ? "worker-" + std::to_string(*place) : "joined-" + std::to_string(getpid()));
@@ -245,7 +246,7 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const La
   }
   launch.command = current_command_line();
   launch.version = kVersion;
-  launch.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  launch.rendezvous_timeout = start_timeout(recipe);
   launch.recorders = flight_folder(run_folder(recipe));
   if (recipe.elastic.min_data > 0) {
     launch.why_not_on = [&loaded](const LaunchPlan& fewer) { return why_not_on(loaded, fewer); };
@@ -284,6 +285,7 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
                     const Reporter& reporter) {
   const LoadedRecipe loaded =
       load_recipe(options.file, options.overrides, ranks_asked(options.launch, environment));
+  apply_store_options(loaded.recipe);
   const auto role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
   const auto* world = std::get_if<World>(&role);
   LogOptions log;
@@ -359,6 +361,7 @@ int predict(const TrainArguments& options) {
 int join(const TrainArguments& options, const Environment& environment) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides, std::nullopt);
   const Recipe& recipe = loaded.recipe;
+  apply_store_options(recipe);
   if (!has_servers(recipe)) {
     throw UsageError("--join is for recipes with [sync] kind = \"server\"",
                      "give it the recipe that the job was started with");

@@ -44,7 +44,9 @@ LaunchResult run_with_restarts(LaunchOptions options, const RestartPolicy& polic
     LaunchResult result = run_ranks(options);
     if (policy.max_restarts == 0 || !result.can_restart) return result;
     check(options.progress != nullptr, "a job that is to be started again says how far it is");
-    if (!got_further(result)) {
+    // An object store may be away for longer than one start waits for it.
+    const bool is_over = !got_further(result) && result.failure->code != ExitCode::kStorage;
+    if (is_over) {
       log_crash_loop(result);
       return end_before ? *std::move(end_before) : result;
     }

@@ -1,5 +1,6 @@
 #include <troika/base/text.h>
 #include <troika/launch/root_cause.h>
+#include <troika/storage/object_store.h>
 
 #include <sys/wait.h>
 
@@ -196,6 +197,7 @@ const Cause& first_of(const std::vector<Cause>& causes) {
 bool may_not_recur(const Cause& cause) {
   if (cause.kind == CauseKind::kInterrupted) return false;
   if (cause.code == ExitCode::kRankDied) return true;
+  if (cause.code == ExitCode::kStorage) return is_outage(cause.message);
   return cause.code == ExitCode::kRendezvous &&
          (cause.kind == CauseKind::kConsequence || cause.kind == CauseKind::kSecondHand);
 }

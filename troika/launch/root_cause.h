@@ -77,8 +77,8 @@ struct Cause {
 [[nodiscard]] const Cause& first_of(const std::vector<Cause>& causes);
 
 // Returns whether the job may do better when it is started again: a rank, its device or its host
-// has died, or all that is known is that a peer was gone or late. Errors of a user or of data come
-// again.
+// has died, an object store could not be reached, or all that is known is that a peer was gone or
+// late. Errors of a user or of data come again.
 [[nodiscard]] bool may_not_recur(const Cause& cause);
 
 // Encode a cause for the store, between nodes, and decode it. decode_cause throws DataError on

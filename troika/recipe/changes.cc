@@ -11,7 +11,7 @@ namespace troika {
 namespace {
 
 // Sections and keys that decide no numbers.
-constexpr std::array<std::string_view, 6> kFree = {"parallel", "comm",    "checkpoint",
+constexpr std::array<std::string_view, 7> kFree = {"parallel", "comm",    "checkpoint", "storage",
                                                    "elastic",  "observe", "debug"};
 constexpr std::string_view kCheckpointFolder = "checkpoint.folder";
 
@@ -58,7 +58,8 @@ bool is_longer(const std::string& before, const std::string& after) {
 
 MayChange may_change(const KeyChange& change) {
   const std::string_view section = std::string_view(change.key).substr(0, change.key.find('.'));
-  if (change.key == "runs_dir") return MayChange::kAlways;
+  const bool is_of_host = change.key == "runs_dir" || change.key.starts_with("data.cache");
+  if (is_of_host) return MayChange::kAlways;
   // Its checkpoints would not be found where the run goes on again. A store may be reached in
   // another way.
   if (change.key == kCheckpointFolder) {

@@ -31,6 +31,7 @@ std::span<const std::string_view> names_of<OnNonFinite>();
 // The word of [checkpoint] folder for the folder of the run.
 inline constexpr const char* kRunFolder = "none";
 inline constexpr const char* kNoMirror = "none";
+inline constexpr const char* kNoCache = "none";
 
 // Words of [train] best_metric that are no metric's.
 inline constexpr const char* kNoMetric = "none";
@@ -87,6 +88,19 @@ struct CheckpointOptions {
   bool operator==(const CheckpointOptions&) const = default;
 };
 
+struct DataCacheOptions {
+  std::string folder = kNoCache;
+  std::int64_t bytes = std::int64_t{64} << 30;
+
+  bool operator==(const DataCacheOptions&) const = default;
+};
+
+struct StorageOptions {
+  double retry_seconds = 300;
+
+  bool operator==(const StorageOptions&) const = default;
+};
+
 struct ElasticOptions {
   std::int64_t max_restarts = 0;
   std::int64_t min_data = 0;
@@ -127,6 +141,7 @@ struct Recipe {
   std::string runs_dir = "runs";
   ModelOptions model;
   DataOptions data;
+  DataCacheOptions data_cache;
   TrainOptions train;
   OptimizerOptions optimizer;
   ParallelOptions parallel;
@@ -134,6 +149,7 @@ struct Recipe {
   Chosen<SyncKind> sync;
   Chosen<CompressKind> compress;
   CheckpointOptions checkpoint;
+  StorageOptions storage;
   ElasticOptions elastic;
   SecurityOptions security;
   ObserveOptions observe;

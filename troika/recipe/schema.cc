@@ -97,6 +97,23 @@ std::vector<Key> checkpoint_keys() {
   };
 }
 
+std::vector<Key> data_cache_keys() {
+  using O = DataCacheOptions;
+  using K = KeysOf<O>;
+  return {
+      K::text<&O::folder>("cache", "a folder of this host that keeps what is read of data in object stores, shared by its ranks; none: they are read again each epoch"),
+      K::integer<&O::bytes>("cache_bytes", {std::int64_t{1} << 24, std::int64_t{1} << 50}, "about how many bytes `cache` keeps"),
+  };
+}
+
+std::vector<Key> storage_keys() {
+  using O = StorageOptions;
+  using K = KeysOf<O>;
+  return {
+      K::number<&O::retry_seconds>("retry_seconds", ranges::kNonNegative, "a request to an object store that fails is made again for so long, with growing pauses; other ranks wait as much longer for each other; 0: it fails at once"),
+  };
+}
+
 std::vector<Key> elastic_keys() {
   using O = ElasticOptions;
   using K = KeysOf<O>;
@@ -164,6 +181,10 @@ std::vector<Section> sections() {
       "loss");
   model.insert(model.begin(),
                {kind_key<kModel>("which model; picks the keys below").required(), loss});
+  std::vector<Key> data = data_cache_keys();
+  data.insert(
+      data.begin(),
+      kind_key<kData>("text files, token shards, tables, images, or random numbers").required());
   return {
       {"", top_keys(), [](void* document) { return document; }},
       {"model", model, [](void* document) -> void* { return &kModel(document).from; },
@@ -174,11 +195,8 @@ std::vector<Section> sections() {
        [](void* document) -> Options& { return kLoss(document).options(); },
        OtherKinds::kRefused,
        KindChoice{std::get<KindSpec>(loss.spec), "model", loss.name}},
-      {"data",
-       {kind_key<kData>("text files, token shards, tables, images, or random numbers").required()},
-       nullptr,
-       [](void* document) -> Options& { return kData(document).options(); },
-       OtherKinds::kUnused},
+      {"data", data, section_at<&Recipe::data_cache>,
+       [](void* document) -> Options& { return kData(document).options(); }, OtherKinds::kUnused},
       {"train", train_keys(), section_at<&Recipe::train>},
       {"optimizer", optimizer, section_at<&Recipe::optimizer>,
        [](void* document) -> Options& { return kOptimizer(document).options(); },
@@ -200,6 +218,7 @@ std::vector<Section> sections() {
        [](void* document) -> Options& { return kCompress(document).options(); },
        OtherKinds::kUnused},
       {"checkpoint", checkpoint_keys(), section_at<&Recipe::checkpoint>},
+      {"storage", storage_keys(), section_at<&Recipe::storage>},
       {"elastic", elastic_keys(), section_at<&Recipe::elastic>},
       {"security", security_keys(), section_at<&Recipe::security>},
       {"observe", observe_keys(), section_at<&Recipe::observe>},

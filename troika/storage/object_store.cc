@@ -1,16 +1,64 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/plugin_folder.h>
+#include <troika/base/units.h>
+#include <troika/observe/log.h>
+#include <troika/storage/block_cache.h>
 #include <troika/storage/keep_line.h>
 #include <troika/storage/object_store.h>
+#include <troika/storage/outage.h>
 #include <troika/storage/store_plugin.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 namespace troika {
 namespace {
+
+// How this process deals with its stores. The plug-in is loaded only when something needs it.
+class StoreSettings {
+ public:
+  void set_patience(Seconds seconds) {
+    const std::scoped_lock lock(mutex_);
+    patience_ = seconds;
+    if (plugin_ != nullptr) apply();
+  }
+  void set_cache(const std::filesystem::path& folder, std::uint64_t most_bytes) {
+    const std::scoped_lock lock(mutex_);
+    if (cache_) return;
+    cache_.emplace(folder, most_bytes);
+    if (plugin_ != nullptr) apply();
+  }
+  void give_to(const store_plugin::Plugin& plugin) {
+    const std::scoped_lock lock(mutex_);
+    plugin_ = &plugin;
+    apply();
+  }
+
+ private:
+  void apply() const {
+    const double seconds = patience_.count();
+    plugin_->set_patience(seconds, [seconds](std::string_view reason) {
+      log_warning("an object store does not answer (" + std::string(reason) +
+                  "): asking again for " + format_duration(seconds));
+    });
+    if (cache_) plugin_->set_cache(*cache_);
+  }
+
+  std::mutex mutex_;
+  Seconds patience_{kFewSeconds};
+  std::optional<BlockCache> cache_;
+  const store_plugin::Plugin* plugin_ = nullptr;
+};
+
+StoreSettings& settings() {
+  static StoreSettings* const instance = new StoreSettings();  // outlives what ends at exit
+  return *instance;
+}
 
 const store_plugin::Plugin& plugin() {
   static const store_plugin::Plugin& loaded = []() -> const store_plugin::Plugin& {
@@ -23,7 +71,9 @@ const store_plugin::Plugin& plugin() {
     }
     const auto entry = reinterpret_cast<store_plugin::Entry>(
         detail::load_plugin(*path, store_plugin::kEntry, detail::PluginScope::kLocal));
-    return *entry();
+    const store_plugin::Plugin& plugin = *entry();
+    settings().give_to(plugin);
+    return plugin;
   }();
   return loaded;
 }
@@ -53,6 +103,26 @@ std::filesystem::path place_below(const std::filesystem::path& place, const std:
   return below.append("/").append(name).append(url, query);
 }
 
+bool is_outage(std::string_view reason) {
+  static constexpr auto kWords = std::to_array<std::string_view>(
+      {"HTTP status 5", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "REQUEST_TIMEOUT",
+       "NETWORK", "curlCode", "imeout"});
+  return std::ranges::any_of(
+      kWords, [&](std::string_view word) { return reason.find(word) != std::string_view::npos; });
+}
+
+void set_store_patience(Seconds seconds) {
+  settings().set_patience(seconds);
+}
+
+void set_store_cache(const std::filesystem::path& folder, std::uint64_t most_bytes) {
+  settings().set_cache(folder, most_bytes);
+}
+
+void prepare_stores() {
+  static_cast<void>(plugin());
+}
+
 std::string remote_hint(std::string_view reason) {
   const auto says = [&](std::string_view word) {
     return reason.find(word) != std::string_view::npos;
@@ -68,6 +138,12 @@ std::string remote_hint(std::string_view reason) {
   }
   return "check the bucket and the path; ?region=NAME and ?endpoint_override=HOST:PORT name where "
          "it is";
+}
+
+void throw_unread(const std::string& do_what, std::string_view reason) {
+  const std::string message = "cannot " + do_what + ": " + std::string(reason);
+  if (is_outage(reason)) throw StorageError(message, remote_hint(reason));
+  throw DataError(message, remote_hint(reason));
 }
 
 ObjectStore::ObjectStore(const std::string& url) {
@@ -91,22 +167,30 @@ std::vector<ObjectStore::File> ObjectStore::list(const std::string& below) const
         {std::string(uri.substr(place_.size() + 1)), static_cast<std::uint64_t>(bytes)});
   };
   if (!plugin().list(url_of(below), take, keep_line(reason))) {
-    throw DataError("cannot list " + shown_path(place_) + ": " + reason, remote_hint(reason));
+    throw_unread("list " + shown_path(place_), reason);
   }
   std::ranges::sort(files, {}, &File::name);
   return files;
 }
 
 std::string ObjectStore::read(const std::string& name, std::uint64_t most) const {
+  return read_whole(name, most, store_plugin::Keep::kNothing);
+}
+
+std::string ObjectStore::read_data(const std::string& name, std::uint64_t most) const {
+  return read_whole(name, most, store_plugin::Keep::kBlocks);
+}
+
+std::string ObjectStore::read_whole(const std::string& name, std::uint64_t most,
+                                    store_plugin::Keep keep) const {
   std::string content, reason;
   const auto take = [&](std::span<const std::byte> bytes) {
     if (content.size() + bytes.size() > most) return false;
     content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return true;
   };
-  if (!plugin().read(url_of(name), take, keep_line(reason))) {
-    throw DataError("cannot read " + shown_path(place_ + "/" + name) + ": " + reason,
-                    remote_hint(reason));
+  if (!plugin().read(url_of(name), keep, take, keep_line(reason))) {
+    throw_unread("read " + shown_path(place_ + "/" + name), reason);
   }
   return content;
 }
@@ -123,11 +207,11 @@ void ObjectStore::read(const std::string& name,
     }
     return failure == nullptr;
   };
-  const bool is_read = plugin().read(url_of(name), take_or_stop, keep_line(reason));
+  const bool is_read =
+      plugin().read(url_of(name), store_plugin::Keep::kNothing, take_or_stop, keep_line(reason));
   if (failure) std::rethrow_exception(failure);
   if (is_read) return;
-  throw DataError("cannot read " + shown_path(place_ + "/" + name) + ": " + reason,
-                  remote_hint(reason));
+  throw_unread("read " + shown_path(place_ + "/" + name), reason);
 }
 
 void ObjectStore::write(const std::string& name,

@@ -21,6 +21,22 @@ using TakeBytes = std::function<bool(std::span<const std::byte>)>;
 // Returns the next bytes of a file that is written, none at its end.
 using NextBytes = std::function<std::span<const std::byte>()>;
 
+// Where blocks of remote files are kept on this host. Thread safe. `file` is a text that only one
+// content of one file has.
+class Blocks {
+ public:
+  virtual ~Blocks() = default;
+  // Fills `out` with bytes of a block, from `offset`. Returns false where the block is not there.
+  [[nodiscard]] virtual bool read(std::string_view file, std::int64_t block, std::size_t offset,
+                                  std::span<std::byte> out) const = 0;
+  // Keeps a whole block, if it can.
+  virtual void put(std::string_view file, std::int64_t block,
+                   std::span<const std::byte> bytes) const = 0;
+};
+
+// Whether what is read is kept on this host, for data that are read again.
+enum class Keep { kNothing, kBlocks };
+
 // A function that returns false has passed the reason to `error`. Thread safe.
 class Plugin {
  public:
@@ -28,11 +44,16 @@ class Plugin {
   // Passes all files below a folder, by URIs without options. Nothing is there: no file, no error.
   [[nodiscard]] virtual bool list(const std::string& uri, const TakeFile& take,
                                   const TakeText& error) const = 0;
-  [[nodiscard]] virtual bool read(const std::string& uri, const TakeBytes& take,
+  [[nodiscard]] virtual bool read(const std::string& uri, Keep keep, const TakeBytes& take,
                                   const TakeText& error) const = 0;
   // Writes a file. If `next` throws, the file is not made and the exception passes.
   [[nodiscard]] virtual bool write(const std::string& uri, const NextBytes& next,
                                    const TakeText& error) const = 0;
+  // Has requests that fail for a reason that may pass made again for so many seconds. `warning` is
+  // called with the reason once an outage, from any thread.
+  virtual void set_patience(double seconds, const TakeText& warning) const = 0;
+  // Has Keep::kBlocks, and tables, go through `blocks`, which outlive the plug-in. None at first.
+  virtual void set_cache(const Blocks& blocks) const = 0;
   // Removes a file; that it is not there is no error.
   [[nodiscard]] virtual bool remove(const std::string& uri, const TakeText& error) const = 0;
 };

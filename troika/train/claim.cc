@@ -9,6 +9,7 @@
 #include <troika/observe/saved_error.h>
 #include <troika/recipe/changes.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/train/checkpoint_mirror.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/claim.h>
@@ -303,7 +304,7 @@ Claim claim_on_all_ranks(Rendezvous& rendezvous, const Recipe& recipe, Existing 
     if (world.size > 1) rendezvous.store().set(kClaimKey, word);
   };
   if (world.rank > 0) {
-    const Deadline deadline = Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds));
+    const Deadline deadline = Deadline::in(start_timeout(recipe));
     const std::string word = rendezvous.store().get(kClaimKey, deadline);
     if (!word.starts_with(kRefused)) return static_cast<Claim>(std::stoi(word));
     rendezvous.leave(deadline);

@@ -3,6 +3,7 @@
 #include <troika/base/version.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/session/consensus.h>
 #include <troika/train/job.h>
 #include <troika/train/model_part.h>
@@ -36,8 +37,8 @@ SessionOptions session_options(const Recipe& recipe, const std::vector<std::stri
   SessionOptions options;
   options.engine = recipe.comm.engine;
   options.reduction_order = reduction_order_of(recipe, hosts);
-  options.timeout = Seconds(recipe.comm.timeout_seconds);
-  options.rendezvous_timeout = Seconds(recipe.comm.rendezvous_timeout_seconds);
+  options.timeout = step_timeout(recipe);
+  options.rendezvous_timeout = start_timeout(recipe);
   options.recorders = folder;
   options.device = recipe.train.device;
   options.trace = std::move(trace);
@@ -150,11 +151,11 @@ EngineOptions::ReductionOrder reduction_order_of(const Recipe& recipe,
 
 Rendezvous join_rendezvous(World world, const Recipe& recipe) {
   return Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
-                          Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
+                          Deadline::in(start_timeout(recipe)));
 }
 
 Job::Job(Rendezvous rendezvous, const Recipe& recipe, const std::filesystem::path& folder)
-    : start_timeout_(recipe.comm.rendezvous_timeout_seconds),
+    : start_timeout_(start_timeout(recipe)),
       storage_timeout_(recipe.checkpoint.timeout_seconds),
       mesh_(mesh_of(recipe)),
       trace_(make_trace(recipe, rendezvous.world())),

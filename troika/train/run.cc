@@ -14,6 +14,7 @@
 #include <troika/observe/resources.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/session/host_place.h>
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
@@ -445,6 +446,7 @@ Recipe resolve_for_run(const Recipe& recipe, int ranks, Precision automatic,
 
 RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
   count_tensor_memory(at::kCPU);
+  apply_store_options(loaded);
   const Recipe recipe =
       resolve_for_run(loaded, world.size, Origins(), place_of(world, Environment::of_process()));
   const std::filesystem::path folder = run_folder(recipe);
@@ -458,7 +460,7 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
       log_claim(kind, folder.string());
       report.json = read_summary(folder);
     }
-    rendezvous.leave(Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds)));
+    rendezvous.leave(Deadline::in(start_timeout(recipe)));
     return report;
   }
   Job job(std::move(rendezvous), recipe, flight_folder(folder));

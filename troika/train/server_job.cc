@@ -7,6 +7,7 @@
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rpc/rpc.h>
 #include <troika/server/island_sync.h>
@@ -99,9 +100,7 @@ class ServerProcess {
   }
 
  private:
-  [[nodiscard]] Deadline start_deadline() const {
-    return Deadline::in(Seconds(loaded_.comm.rendezvous_timeout_seconds));
-  }
+  [[nodiscard]] Deadline start_deadline() const { return Deadline::in(start_timeout(loaded_)); }
   // Whether all processes are of this host, and no others are to join.
   [[nodiscard]] bool is_one_host() const {
     return settings_.listen.empty() && (world_.nodes == 1 || world_.store.host == "127.0.0.1" ||
@@ -167,7 +166,7 @@ class ServerProcess {
     options.local_steps = settings_.local_steps;
     options.outer_lr = settings_.outer.lr;
     options.lease = settings_.lease;
-    options.timeout = Seconds(recipe_.comm.timeout_seconds);
+    options.timeout = step_timeout(recipe_);
     options.connections.tls = tls();
     return options;
   }
@@ -222,7 +221,7 @@ class ServerProcess {
     service.patience = static_cast<double>(std::max<std::int64_t>(1, settings_.local_steps));
     service.skips_nonfinite = recipe_.train.on_nonfinite == OnNonFinite::kSkip;
     service.timeout = options.job.timeout;
-    service.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
+    service.start_timeout = start_timeout(recipe_);
     service.coordinator.workers = workers();
     service.coordinator.last_step = recipe_.train.steps;
     service.coordinator.global_batch_size = recipe_.train.global_batch_size;
@@ -277,7 +276,7 @@ class ServerProcess {
     if (std::ranges::count(recipe_.debug.slow_workers, place) > 0) {
       options.slow_times = recipe_.debug.slow_times;
     }
-    options.start_timeout = Seconds(recipe_.comm.rendezvous_timeout_seconds);
+    options.start_timeout = start_timeout(recipe_);
     return options;
   }
 
@@ -295,7 +294,7 @@ class ServerProcess {
         choose_device(recipe_.train.device, place_.value_or(HostPlace()), "train.device");
     apply(numeric_settings(recipe_.train), device);
     TrainerContext context;
-    context.timeout = Seconds(recipe_.comm.timeout_seconds);
+    context.timeout = step_timeout(recipe_);
     context.device = device;
     context.make_sync = [&](Arena& arena, const TrainerContext&) {
       return std::make_unique<WorkerSync>(arena, worker_options(place, leaves));

@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/rendezvous/store.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
@@ -51,7 +52,7 @@ class TrialCompletion {
  public:
   TrialCompletion(const World& world, const Recipe& recipe) {
     if (world.size == 1) return;
-    const auto deadline = Deadline::in(Seconds(recipe.comm.rendezvous_timeout_seconds));
+    const auto deadline = Deadline::in(start_timeout(recipe));
     store_ = Store::connect(world.store, deadline).with_prefix(key_prefix(world.job));
   }
   void announce(const Trial& trial) {

@@ -103,6 +103,11 @@ TEST(MayNotRecur, IsSaidOfDeathsAndOfPeersThatAreGone) {
   EXPECT_TRUE(may_not_recur(cause(CauseKind::kConsequence, ExitCode::kRendezvous)));
   EXPECT_FALSE(may_not_recur(cause(CauseKind::kRendezvous, ExitCode::kRendezvous)));
   EXPECT_FALSE(may_not_recur(cause(CauseKind::kDied, ExitCode::kStorage)));
+  Cause outage = cause(CauseKind::kFailed, ExitCode::kStorage);
+  outage.message = "cannot read 's3://b/a': AWS Error NETWORK_CONNECTION: curlCode: 7";
+  EXPECT_TRUE(may_not_recur(outage));
+  outage.message = "cannot write 's3://b/a': AWS Error ACCESS_DENIED";
+  EXPECT_FALSE(may_not_recur(outage));
   EXPECT_FALSE(may_not_recur(cause(CauseKind::kInterrupted, ExitCode::kInterrupted)));
   for (const ExitCode code : {ExitCode::kUsage, ExitCode::kData, ExitCode::kNonFinite}) {
     EXPECT_FALSE(may_not_recur(cause(CauseKind::kFailed, code)));

@@ -138,7 +138,8 @@ class Arrow final : public Plugin {
   static std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
   static arrow::Result<Input> input_of(const std::string& path) {
-    if (store_plugin::is_uri(path)) return RemoteFiles::instance().open(path);
+    if (store_plugin::is_uri(path))
+      return RemoteFiles::instance().open(path, store_plugin::Keep::kBlocks);
     ARROW_ASSIGN_OR_RAISE(Input input, arrow::io::ReadableFile::Open(path));
     return input;
   }

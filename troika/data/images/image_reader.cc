@@ -126,7 +126,7 @@ std::string read_image_file(const std::filesystem::path& path) {
   const std::string& url = path.native();
   const std::size_t query = std::min(url.find('?'), url.size()), slash = url.rfind('/', query);
   const ObjectStore folder(url.substr(0, slash) + url.substr(query));
-  return folder.read(url.substr(slash + 1, query - slash - 1), kMostBytes);
+  return folder.read_data(url.substr(slash + 1, query - slash - 1), kMostBytes);
 }
 
 std::string damage_of_file(const std::filesystem::path& path, ImageColor color) {

@@ -1,9 +1,9 @@
 #include <arrow/filesystem/s3fs.h>
 #include <dlfcn.h>
 #include <troika/storage/arrow/remote.h>
+#include <troika/storage/arrow/retries.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -54,22 +54,6 @@ arrow::Status load_s3() {
   return loaded;
 }
 
-// Asks a store again after these milliseconds, no more often. Each request waits three seconds for
-// its answer, so that a store that is silent is told of within 20 seconds. Arrow's own strategy
-// takes 100.
-class FewRetries final : public arrow::fs::S3RetryStrategy {
- public:
-  bool ShouldRetry(const AWSErrorDetail& error, std::int64_t retries) override {
-    return error.should_retry && retries < std::ssize(kDelays);
-  }
-  std::int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&, std::int64_t retries) override {
-    return kDelays[std::min(static_cast<std::size_t>(retries), kDelays.size() - 1)];
-  }
-
- private:
-  static constexpr std::array<std::int64_t, 3> kDelays = {500, 1500, 3000};
-};
-
 // S3's threads have to end before its static objects do: these are there once a file system has
 // been asked for, even in vain, and what is registered after them runs before they go.
 void finalize_at_exit() {
@@ -98,6 +82,7 @@ arrow::Status RemoteFiles::list(const std::string& uri, const TakeFile& take,
     if (file.IsFile()) take(outer + file.path().substr(inner_root), file.size());
   };
   ARROW_ASSIGN_OR_RAISE(const arrow::fs::FileInfo info, system->GetFileInfo(path));
+  Patience::instance().note_answer();
   if (info.IsFile()) {
     pass(info);
     return arrow::Status::OK();
@@ -119,10 +104,31 @@ arrow::Status RemoteFiles::list(const std::string& uri, const TakeFile& take,
   return arrow::Status::OK();
 }
 
-arrow::Result<RemoteFiles::Input> RemoteFiles::open(const std::string& uri) const {
+// A file that was opened before has the identity that it had: data must not change while they are
+// used, and no store is asked for what lies here.
+arrow::Result<RemoteFiles::Input> RemoteFiles::open(const std::string& uri, Keep keep) const {
+  const Blocks* const cache = keep == Keep::kBlocks ? cache_.load() : nullptr;
+  if (cache == nullptr) return open_remote(uri);
+  const auto again = [uri] { return instance().open_remote(uri); };
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto known = identities_.find(uri);
+    if (known != identities_.end()) return open_cached(known->second, *cache, nullptr, again);
+  }
+  ARROW_ASSIGN_OR_RAISE(Input remote, open_remote(uri));
+  ARROW_ASSIGN_OR_RAISE(const auto identity, identity_of(uri, *remote));
+  if (!identity) return remote;
+  const std::scoped_lock lock(mutex_);
+  identities_.emplace(uri, *identity);
+  return open_cached(*identity, *cache, std::move(remote), again);
+}
+
+arrow::Result<RemoteFiles::Input> RemoteFiles::open_remote(const std::string& uri) const {
   const Uri parsed = parse(uri);
   ARROW_ASSIGN_OR_RAISE(const FileSystem system, file_system(parsed.root, parsed.query));
-  return system->OpenInputFile(inner_path(parsed));
+  arrow::Result<Input> opened = system->OpenInputFile(inner_path(parsed));
+  if (opened.ok()) Patience::instance().note_answer();
+  return opened;
 }
 
 // A stream that ends without Abort() makes the file of what it has been given (arrow#40502).
@@ -167,7 +173,7 @@ arrow::Result<RemoteFiles::FileSystem> RemoteFiles::file_system(const std::strin
   if (root.starts_with("s3:")) {
     ARROW_RETURN_NOT_OK(load_s3());
     options.emplace_back("retry_strategy",
-                         std::shared_ptr<arrow::fs::S3RetryStrategy>(new FewRetries()));
+                         std::shared_ptr<arrow::fs::S3RetryStrategy>(new PatientRetries()));
   }
   arrow::Result<FileSystem> made = arrow::fs::FileSystemFromUriAndOptions(
       root + (root.ends_with("//") ? "/" : "") + query, options);

@@ -3,8 +3,10 @@
 
 #include <arrow/filesystem/filesystem.h>
 #include <arrow/io/interfaces.h>
+#include <troika/storage/arrow/cached_file.h>
 #include <troika/storage/store_plugin.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,10 +31,12 @@ class RemoteFiles {
   // Passes a file, or all files below a folder.
   [[nodiscard]] arrow::Status list(const std::string& uri, const TakeFile& take,
                                    Missing missing) const;
-  [[nodiscard]] arrow::Result<Input> open(const std::string& uri) const;
+  [[nodiscard]] arrow::Result<Input> open(const std::string& uri, Keep keep) const;
   // Writes what `next` returns. Nothing is made where that throws, or fails.
   [[nodiscard]] arrow::Status write(const std::string& uri, const NextBytes& next) const;
   [[nodiscard]] arrow::Status remove(const std::string& uri) const;
+  // Keeps blocks of files that are opened with Keep::kBlocks from now on.
+  void set_cache(const Blocks& blocks) const { cache_ = &blocks; }
 
  private:
   using FileSystem = std::shared_ptr<arrow::fs::FileSystem>;
@@ -40,7 +44,11 @@ class RemoteFiles {
   [[nodiscard]] arrow::Result<FileSystem> file_system(const std::string& root,
                                                       const std::string& query) const;
 
+  [[nodiscard]] arrow::Result<Input> open_remote(const std::string& uri) const;
+
   mutable std::mutex mutex_;
+  mutable std::atomic<const Blocks*> cache_ = nullptr;
+  mutable std::map<std::string, RemoteIdentity> identities_;  // by URI, of what was opened before
   mutable std::map<std::string, FileSystem> known_;  // by root, the latest, and by root and query
 };
 

@@ -1,5 +1,6 @@
 #include <arrow/buffer.h>
 #include <troika/storage/arrow/remote.h>
+#include <troika/storage/arrow/retries.h>
 
 #include <algorithm>
 
@@ -17,22 +18,26 @@ class Store final : public Plugin {
                           const TakeText& error) const override {
     return passed(RemoteFiles::instance().list(uri, take, Missing::kIsEmpty), error);
   }
-  [[nodiscard]] bool read(const std::string& uri, const TakeBytes& take,
+  [[nodiscard]] bool read(const std::string& uri, Keep keep, const TakeBytes& take,
                           const TakeText& error) const override {
-    return passed(read_all(uri, take), error);
+    return passed(read_all(uri, keep, take), error);
   }
   [[nodiscard]] bool write(const std::string& uri, const NextBytes& next,
                            const TakeText& error) const override {
     return passed(RemoteFiles::instance().write(uri, next), error);
   }
+  void set_patience(double seconds, const TakeText& warning) const override {
+    Patience::instance().set(seconds, warning);
+  }
+  void set_cache(const Blocks& blocks) const override { RemoteFiles::instance().set_cache(blocks); }
   [[nodiscard]] bool remove(const std::string& uri, const TakeText& error) const override {
     return passed(RemoteFiles::instance().remove(uri), error);
   }
 
  private:
-  static arrow::Status read_all(const std::string& uri, const TakeBytes& take) {
+  static arrow::Status read_all(const std::string& uri, Keep keep, const TakeBytes& take) {
     constexpr std::int64_t kPiece = std::int64_t{8} << 20;
-    ARROW_ASSIGN_OR_RAISE(const auto file, RemoteFiles::instance().open(uri));
+    ARROW_ASSIGN_OR_RAISE(const auto file, RemoteFiles::instance().open(uri, keep));
     ARROW_ASSIGN_OR_RAISE(const std::int64_t size, file->GetSize());
     for (std::int64_t begin = 0; begin < size; begin += kPiece) {
       ARROW_ASSIGN_OR_RAISE(const auto piece, file->ReadAt(begin, std::min(kPiece, size - begin)));

@@ -3,6 +3,7 @@
 #include <troika/base/plugin_folder.h>
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/storage/keep_line.h>
+#include <troika/storage/object_store.h>
 
 #include <algorithm>
 
@@ -18,6 +19,7 @@ const arrow_plugin::Plugin& arrow_library() {
     }
     const auto entry = reinterpret_cast<arrow_plugin::Entry>(
         detail::load_plugin(*path, arrow_plugin::kEntry, detail::PluginScope::kLocal));
+    prepare_stores();  // tables are read from these as well
     return *entry();
   }();
   return loaded;

@@ -83,7 +83,7 @@ void find_remote(const std::string& written, std::vector<FoundFile>& all) {
       all.push_back({std::string(uri), bytes});
   };
   if (!arrow_library().list(base + pattern.substr(query), take, keep_line(reason))) {
-    throw DataError("cannot list " + shown_path(glob) + ": " + reason, remote_hint(reason));
+    throw_unread("list " + shown_path(glob), reason);
   }
   if (all.size() == before) {
     throw DataError("no file matches " + shown_path(glob),

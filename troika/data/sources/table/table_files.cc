@@ -279,11 +279,12 @@ void TableFiles::read_from(const File& file, const RowGroup& group,
   };
   std::string reason;
   if (!file.read(group.group, places, numbered, keep_line(reason))) {
-    throw DataError("cannot read row group " + std::to_string(group.group) + " of " +
-                        shown_path(files_[group.file].path) + ": " + reason,
-                    is_remote(files_[group.file].path)
-                        ? remote_hint(reason)
-                        : "is the file whole? data files must not change while they are used");
+    const std::string& path = files_[group.file].path;
+    const std::string what =
+        "read row group " + std::to_string(group.group) + " of " + shown_path(path);
+    if (is_remote(path)) throw_unread(what, reason);
+    throw DataError("cannot " + what + ": " + reason,
+                    "is the file whole? data files must not change while they are used");
   }
 }
 
@@ -355,8 +356,9 @@ std::unique_ptr<arrow_plugin::File> TableFiles::open(std::size_t file) const {
   if (reason.find("CSV conversion error") != std::string::npos) {
     hint = "the column's type in [data.columns] does not allow it; csv.missing_words can name it";
   }
-  throw DataError("cannot read the table " + shown_path(files_[file].path) + ": " + reason,
-                  is_store ? remote_hint(reason) : hint);
+  const std::string what = "read the table " + shown_path(files_[file].path);
+  if (is_store) throw_unread(what, reason);
+  throw DataError("cannot " + what + ": " + reason, hint);
 }
 
 std::unique_ptr<arrow_plugin::File> TableFiles::take_opened(std::size_t file) const {

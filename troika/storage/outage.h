@@ -1,0 +1,43 @@
+// How long, and how often, a request to an object store that does not answer is made again. Without
+// clocks or connections, for the plug-in that makes the requests and for tests.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+
+namespace troika {
+
+// Requests are made again for so many seconds where nobody says otherwise: commands that have a
+// person waiting before them.
+inline constexpr double kFewSeconds = 5;
+
+// Returns the seconds to wait before retry number `retries` (from 0) of a request that was first
+// made `waited` seconds ago: half a second, twice as long each time, at most 30 s, and never beyond
+// `patience` seconds in all.
+[[nodiscard]] inline double retry_pause(std::int64_t retries, double waited, double patience) {
+  constexpr double kFirst = 0.5, kMost = 30;
+  const double growing =
+      kFirst * std::exp2(static_cast<double>(std::min<std::int64_t>(retries, 10)));
+  return std::clamp(patience - waited, 0.0, std::min(growing, kMost));
+}
+
+// Decides which failure of a request begins an outage, so that each outage is told once, however
+// many requests it fails. Not thread safe.
+class OutageNotice {
+ public:
+  // Records a failure at `now`, in seconds of any steady clock. Returns whether it is the first of
+  // an outage: none has failed for longer than the longest pause and a request's own time-out.
+  [[nodiscard]] bool begins(double now) {
+    constexpr double kApart = 60;
+    const bool is_new = !last_ || now - *last_ > kApart;
+    last_ = now;
+    return is_new;
+  }
+
+ private:
+  std::optional<double> last_;
+};
+
+}  // namespace troika
