@@ -7,6 +7,10 @@ std::unique_ptr<KeptColumns> Dataset::keep(std::span<const std::string> /*names*
   throw UsageError("--keep is for tables: other samples have no columns");
 }
 
+std::vector<DataFile> Dataset::files() const {
+  return {};
+}
+
 std::vector<Microbatch> build_microbatches(const Dataset& dataset, Split split, IndexRange range,
                                            std::int64_t micro_batch_size, std::int64_t step) {
   std::vector<Microbatch> microbatches;

@@ -33,6 +33,15 @@ struct DatasetFacts {
   std::string_view rows_are = "rows";
 };
 
+// A file of a data set.
+struct DataFile {
+  std::string path;        // as the recipe's paths lead to it; a URL without its options
+  std::int64_t size = 0;   // bytes
+  std::uint64_t head = 0;  // hash of what opening the data reads of it; 0: nothing
+
+  bool operator==(const DataFile&) const = default;
+};
+
 // Const access is thread safe.
 class Dataset {
  public:
@@ -53,6 +62,9 @@ class Dataset {
   // Returns 16 digits that tell data lists apart: a hash of the documents' keys and lengths in
   // their order, not of their paths.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
+  // Returns the files that the samples are made of, in the order in which they are numbered. Empty
+  // where the data are generated.
+  [[nodiscard]] virtual std::vector<DataFile> files() const;
   // Returns the bytes of text for each target that counts, on the held-out side, or on the train
   // side where there is no other. Bits per byte = mean loss / ln 2 / this. Returns nullopt where
   // there is no text.

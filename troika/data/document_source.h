@@ -32,6 +32,8 @@ class DocumentSource {
   [[nodiscard]] virtual std::int64_t separator() const = 0;
   // Returns an upper bound of the ids, as far as the source knows without a scan.
   [[nodiscard]] virtual std::int64_t largest_id() const = 0;
+  // Returns a hash of what opening the source has read of its file number `file`; 0: nothing.
+  [[nodiscard]] virtual std::uint64_t head_of_file(std::size_t file) const { return 0; }
   // Returns Tokenizer::fingerprint() of the tokenizer that made the ids; 0 if unknown.
   [[nodiscard]] virtual std::uint64_t tokenizer() const = 0;
   // Returns a warning for the user about the documents; empty if there is none.

@@ -70,7 +70,8 @@ class GlobWalk {
     unsigned char type;
   };
 
-  // Nothing for a folder that is not there or not a folder.
+  // Nothing for a folder that is not there or not a folder. Sorted: where two names lead to one
+  // folder, all hosts have to enter it by the same one.
   static std::vector<Entry> list(const std::string& folder) {
     std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(folder.empty() ? "." : folder.c_str()),
                                                ::closedir);
@@ -85,6 +86,7 @@ class GlobWalk {
       const std::string_view name = entry->d_name;
       if (name != "." && name != "..") entries.push_back({std::string(name), entry->d_type});
     }
+    std::ranges::sort(entries, {}, &Entry::name);
     return entries;
   }
 

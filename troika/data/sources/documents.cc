@@ -13,6 +13,7 @@ namespace {
 
 using Sources = std::vector<std::shared_ptr<const DocumentSource>>;
 using Sides = std::vector<std::unique_ptr<const PackedDocuments>>;
+using FilesOfSources = std::vector<std::vector<FoundFile>>;
 
 // Held-out samples come in one order, whatever the run's seed.
 constexpr std::uint64_t kHeldOutSeed = 0;
@@ -24,8 +25,8 @@ std::span<std::int64_t> row(const at::Tensor& matrix, std::int64_t index) {
 }
 
 // The files of each source: one source a path when the paths have weights, else one of all.
-std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data, FileSearch search,
-                                                     std::vector<std::string>& warnings) {
+FilesOfSources files_of_sources(const DocumentOptions& data, FileSearch search,
+                                std::vector<std::string>& warnings) {
   if (!search.left_out.empty()) warnings.push_back(describe_left_out(search));
   std::vector<std::vector<FoundFile>>& lists = search.files;
   if (!data.weights.empty()) return std::move(lists);
@@ -41,10 +42,11 @@ std::vector<std::vector<FoundFile>> files_of_sources(const DocumentOptions& data
 
 class PackedDataset final : public Dataset {
  public:
-  // `warnings` are what opening the sources has found.
-  PackedDataset(const DocumentOptions& data, Sources sources, std::vector<std::string> warnings,
-                const SampleSpec& sample, std::uint64_t seed)
+  // `files` are those of each source, and `warnings` what opening the sources has found.
+  PackedDataset(const DocumentOptions& data, FilesOfSources files, Sources sources,
+                std::vector<std::string> warnings, const SampleSpec& sample, std::uint64_t seed)
       : warnings_(std::move(warnings)),
+        files_(std::move(files)),
         sources_(std::move(sources)),
         options_{data.pack, sample.input().shape.front(), sample.input().range,
                  data.held_out_fraction},
@@ -66,6 +68,7 @@ class PackedDataset final : public Dataset {
   [[nodiscard]] Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                       std::int64_t step) const override;
   [[nodiscard]] std::string fingerprint() const override;
+  [[nodiscard]] std::vector<DataFile> files() const override;
   [[nodiscard]] std::optional<double> bytes_per_token() const override;
   [[nodiscard]] DatasetFacts facts() const override;
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
@@ -78,6 +81,7 @@ class PackedDataset final : public Dataset {
   void open_held_out_side();
 
   std::vector<std::string> warnings_;
+  FilesOfSources files_;
   Sources sources_;
   PackOptions options_;
   SampleSpec sample_;
@@ -171,6 +175,17 @@ std::string PackedDataset::fingerprint() const {
     }
   }
   return hex(hash);
+}
+
+std::vector<DataFile> PackedDataset::files() const {
+  std::vector<DataFile> all;
+  for (std::size_t k = 0; k < sources_.size(); ++k) {
+    for (std::size_t i = 0; i < files_[k].size(); ++i) {
+      const FoundFile& file = files_[k][i];
+      all.push_back({file.path, file.size, sources_[k]->head_of_file(i)});
+    }
+  }
+  return all;
 }
 
 std::optional<double> PackedDataset::bytes_per_token() const {
@@ -301,11 +316,11 @@ Options DocumentKind::on_files(const Options& options, const std::vector<std::st
 }
 
 std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
-    const DocumentOptions& options, std::vector<std::string>& warnings) const {
+    const DocumentOptions& options, const std::vector<std::vector<FoundFile>>& all) const {
   Sources sources;
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
-  for (std::vector<FoundFile>& files : files_of_sources(options, find(options), warnings)) {
-    sources.push_back(open_documents(options, std::move(files), *tokenizer));
+  for (const std::vector<FoundFile>& files : all) {
+    sources.push_back(open_documents(options, files, *tokenizer));
     const DocumentSource &first = *sources.front(), &last = *sources.back();
     if (last.tokenizer() != first.tokenizer() || last.separator() != first.separator()) {
       throw DataError(
@@ -324,9 +339,10 @@ std::unique_ptr<Dataset> DocumentKind::open(const Options& options, const Sample
   troika::check(data.weights.empty() || data.weights.size() == data.paths.size(),
                 "data.weights does not go with data.paths");
   std::vector<std::string> warnings;
-  Sources sources = open_sources(data, warnings);
-  return std::make_unique<PackedDataset>(data, std::move(sources), std::move(warnings), sample,
-                                         seed);
+  FilesOfSources files = files_of_sources(data, find(data), warnings);
+  Sources sources = open_sources(data, files);
+  return std::make_unique<PackedDataset>(data, std::move(files), std::move(sources),
+                                         std::move(warnings), sample, seed);
 }
 
 }  // namespace troika

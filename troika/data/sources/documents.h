@@ -55,7 +55,7 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<const DocumentSource>> open_sources(
-      const DocumentOptions& options, std::vector<std::string>& warnings) const;
+      const DocumentOptions& options, const std::vector<std::vector<FoundFile>>& all) const;
 };
 
 }  // namespace troika

@@ -221,7 +221,7 @@ Microbatch ImageDataset::microbatch(Split split, std::span<const SampleRef> samp
   return batch;
 }
 
-std::string ImageDataset::make_fingerprint() const {
+std::string ImageDataset::make_fingerprint() {
   ContentHash hash;
   for (const Side* side : {&train_, &held_out_}) {
     hash.update(std::to_string(side->files.size()) + " ");
@@ -230,10 +230,22 @@ std::string ImageDataset::make_fingerprint() const {
       std::error_code error;
       const auto size = std::filesystem::file_size(side->folder->path_of(file), error);
       hash.update(std::to_string(hash_of(*side->folder, file)) + " " + std::to_string(size) + " ");
+      sizes_.push_back(error ? 0 : static_cast<std::int64_t>(size));
     }
   }
   hash.update(description());
   return hex(hash.digest());
+}
+
+std::vector<DataFile> ImageDataset::files() const {
+  std::vector<DataFile> files;
+  for (const Side* side : {&train_, &held_out_}) {
+    for (const std::size_t index : side->files) {
+      const ImageFile& file = side->folder->files()[index];
+      files.push_back({side->folder->path_of(file).string(), sizes_[files.size()], 0});
+    }
+  }
+  return files;
 }
 
 DatasetFacts ImageDataset::facts() const {

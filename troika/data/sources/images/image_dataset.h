@@ -30,6 +30,7 @@ class ImageDataset final : public Dataset {
   [[nodiscard]] Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                       std::int64_t step) const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::vector<DataFile> files() const override;
   [[nodiscard]] std::optional<double> bytes_per_token() const override { return std::nullopt; }
   [[nodiscard]] DatasetFacts facts() const override;
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
@@ -60,7 +61,8 @@ class ImageDataset final : public Dataset {
   void leave_out_bad_images();
   void learn_normalisation();
   void check_sides();
-  [[nodiscard]] std::string make_fingerprint() const;
+  // Notes the sizes of the files, too.
+  [[nodiscard]] std::string make_fingerprint();
 
   FolderOptions options_;
   ImageUse use_;
@@ -73,6 +75,7 @@ class ImageDataset final : public Dataset {
   mutable DecodeWorkers workers_;
   std::vector<std::string> warnings_;
   std::optional<ImageReader> reader_;
+  std::vector<std::int64_t> sizes_;  // of the files of both sides; 0 in an object store
   std::string fingerprint_;
 };
 

@@ -89,12 +89,21 @@ at::ScalarType kept_type(at::ScalarType wanted) {
   return isFloatingType(wanted) ? at::kFloat : at::kLong;
 }
 
-std::string fingerprint_of(const OpenTable& table) {
+std::vector<DataFile> data_files(const OpenTable& table) {
+  std::vector<DataFile> files;
+  for (const FoundFile& file : table.files.files()) {
+    const std::uint64_t head = is_remote(file.path) ? 0 : keys_of(std::span(&file, 1)).front();
+    files.push_back({file.path, file.size, head});
+  }
+  return files;
+}
+
+std::string fingerprint_of(const OpenTable& table, std::span<const DataFile> files) {
   ContentHash hash;
   const auto add = [&hash](auto number) { hash.update(std::to_string(number) + " "); };
-  for (const FoundFile& file : table.files.files()) {
+  for (const DataFile& file : files) {
     add(file.size);
-    if (!is_remote(file.path)) add(keys_of(std::span(&file, 1)).front());
+    if (!is_remote(file.path)) add(file.head);
   }
   for (const RowGroup& group : table.files.groups()) add(group.rows);
   for (const Split split : {Split::kTrain, Split::kHeldOut}) add(table.rows.total(split));
@@ -216,7 +225,8 @@ TableDataset::TableDataset(const TableOptions& options, const SampleSpec& sample
                            std::uint64_t seed, const TrainedData* trained)
     : table_(trained != nullptr ? OpenTable(options, sample, *trained)
                                 : OpenTable(options, sample, Lesson::kAll)),
-      fingerprint_(fingerprint_of(table_)),
+      files_(data_files(table_)),
+      fingerprint_(fingerprint_of(table_, files_)),
       warnings_(table_.warnings) {
   if (trained != nullptr) {
     in_order_ = trained->use == SampleUse::kPredict;

@@ -60,6 +60,7 @@ class TableDataset final : public Dataset {
   [[nodiscard]] Microbatch microbatch(Split split, std::span<const SampleRef> samples,
                                       std::int64_t step) const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::vector<DataFile> files() const override { return files_; }
   [[nodiscard]] std::optional<double> bytes_per_token() const override { return std::nullopt; }
   [[nodiscard]] DatasetFacts facts() const override;
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
@@ -107,6 +108,7 @@ class TableDataset final : public Dataset {
   std::vector<ImageColumn> images_;
   std::optional<ClassRows> classes_;  // where these come equally often
   std::unique_ptr<Side> train_, held_out_;
+  std::vector<DataFile> files_;
   std::string fingerprint_;
   std::vector<std::string> warnings_;
 };

@@ -24,6 +24,7 @@ class FileDocuments : public DocumentSource {
   [[nodiscard]] std::uint64_t key(std::int64_t document) const override {
     return keys_[static_cast<std::size_t>(document)];
   }
+  [[nodiscard]] std::uint64_t head_of_file(std::size_t file) const override { return keys_[file]; }
   [[nodiscard]] double text_bytes(std::int64_t document) const override {
     return static_cast<double>(file(document).size);
   }

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/random.h>
 #include <troika/data/sources/tokens/token_documents.h>
 #include <troika/data/sources/tokens/token_shard.h>
 
@@ -35,6 +36,15 @@ class TokenDocuments final : public DocumentSource {
   [[nodiscard]] std::uint64_t key(std::int64_t document) const override {
     const Location location = find(document);
     return location.shard->key(location.document);
+  }
+  // A shard has the key and the length of each document.
+  [[nodiscard]] std::uint64_t head_of_file(std::size_t file) const override {
+    const TokenShard& shard = shards_[file].shard;
+    std::uint64_t hash = mix_bits(shard.header().documents);
+    for (std::uint64_t document = 0; document < shard.header().documents; ++document) {
+      hash = mix_bits(hash ^ shard.key(document)) + shard.length(document);
+    }
+    return hash;
   }
   [[nodiscard]] double text_bytes(std::int64_t document) const override {
     const Location location = find(document);
