@@ -216,8 +216,11 @@ class Checkpoints(GoingOnTest):
         (self.folder / "text" / "document-3.txt").write_text("another text, of other words\n" * 20)
         refused = self.train(ranks=2)
         self.assertEqual(refused.status, DATA, str(refused))
-        self.assertIn("the data are not those that the run began with", refused.err)
-        self.assertIn("going on from", self.succeeds(self.train(ranks=2, flags=["--resume"])).err)
+        self.assertRegex(refused.err, r"the data are not those that the run began with: 'text/document-3.txt' "
+                                      r"\(file \d+ of 12\) is \d+ B longer\n")
+        gone_on = self.succeeds(self.train(ranks=2, flags=["--resume"]))
+        self.assertIn("the data have changed since the run began: 'text/document-3.txt'", gone_on.err)
+        self.assertIn("going on from", gone_on.err)
 
     def test_the_best_stay_in_a_folder_of_its_own(self):
         sets = ("train.steps=60", "checkpoint.keep=1", "checkpoint.keep_best=2", "checkpoint.folder=elsewhere")

@@ -138,6 +138,7 @@ class CommandTest(unittest.TestCase):
         return self.folder / "runs" / "small"
 
     def start(self, *arguments, folder=None, **variables):
+        variables.setdefault("XDG_CACHE_HOME", self.folder / "cache")
         process = Process([os.environ["TROIKA"], *map(str, arguments)], folder or self.folder, **variables)
         self.addCleanup(end, process)
         return process

@@ -35,9 +35,9 @@ def processes_with(variable):
 
 
 class Ranks(CommandTest):
-    def rank(self, rank, port, *sets, folder=None):
+    def rank(self, rank, port, *sets, folder=None, flags=()):
         """One of two ranks that another launcher has started."""
-        return self.start(*command.train_arguments(sets), folder=folder, RANK=str(rank), WORLD_SIZE="2",
+        return self.start(*command.train_arguments(sets), *flags, folder=folder, RANK=str(rank), WORLD_SIZE="2",
                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
     def test_ranks_that_disagree_on_the_recipe(self):
@@ -47,14 +47,61 @@ class Ranks(CommandTest):
             self.fails(done, RENDEZVOUS, "rank 1", "rank 0", "optimizer.lr", "0.1", "0.2")
 
     def test_ranks_that_read_different_data(self):
+        elsewhere = self.elsewhere(12)
+        with (elsewhere / "text" / "document-2.txt").open("a") as file:
+            file.write("x" * 4096)
         port = reserved_port()
-        elsewhere = self.folder / "elsewhere"
-        elsewhere.mkdir()
-        (elsewhere / "recipe.toml").write_text(command.RECIPE)
-        command.write_text(elsewhere / "text", 13)
         first, second = self.rank(0, port), self.rank(1, port, folder=elsewhere)
+        host = socket.gethostname()
         for done in (first.wait(), second.wait()):
-            self.fails(done, DATA, "rank 1", "other data than rank 0", "data.paths")
+            self.fails(done, DATA, f"rank 1 on host {host} has other data than rank 0 on host {host}: "
+                       "'text/document-2.txt' (file 5 of 12) is 4 KiB longer", "data.paths")
+
+    def test_ranks_whose_files_differ_in_the_last_byte(self):
+        elsewhere = self.elsewhere(12)
+        # So much takes a moment to be read.
+        text = ("many words of one kind\n" * 50000).encode()
+        for i in range(24):
+            for folder in (self.folder, elsewhere):
+                (folder / "text" / f"large-{i}.txt").write_bytes(text)
+        with (elsewhere / "text" / "large-9.txt").open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"!")
+        sets = (ENDLESS, f"checkpoint.folder={self.folder}/checkpoints", "checkpoint.every_steps=1", "checkpoint.keep=3",
+                "train.evaluate_every_steps=0")
+        what = "other data than rank 0 on host " + socket.gethostname() + ": 'text/large-9.txt' (file 36 of 36) has other contents"
+
+        def both(*flags):
+            port = reserved_port()
+            first, second = (self.rank(rank, port, *sets, folder=folder, flags=flags)
+                             for rank, folder in ((0, self.folder), (1, elsewhere)))
+            return first.wait(), second.wait()
+
+        for done in both():
+            self.assertEqual(done.status, DATA, str(done))
+            self.assertIn(what, done.err)
+        listed = self.succeeds(self.troika("checkpoint", "list", "runs/small"))
+        rows = [line.split() for line in listed.out.splitlines()]
+        self.assertIn("in doubt", listed.out)
+        self.assertEqual({row[-2] for row in rows[1:]}, {"yes"}, listed.out)
+        self.assertIn(what, listed.err)
+        # The same command does not go on from what both have trained, unless it is told to.
+        for done in both():
+            self.assertEqual(done.status, DATA, str(done))
+            self.assertIn("it is in doubt: rank 1", done.err)
+            self.assertIn("--resume", done.error_lines[-1])
+        (elsewhere / "text" / "large-9.txt").write_bytes(text)
+        sets = (*sets[1:], f"train.steps={int(rows[1][0]) + 2}")
+        for done in both("--resume"):
+            self.succeeds(done)
+
+    def elsewhere(self, documents):
+        """Another folder of that many of the same documents, with the same recipe."""
+        folder = self.folder / "elsewhere"
+        folder.mkdir()
+        (folder / "recipe.toml").write_text(command.RECIPE)
+        command.write_text(folder / "text", documents)
+        return folder
 
     def test_a_rank_that_never_comes(self):
         done = self.rank(0, reserved_port(), "comm.rendezvous_timeout_seconds=2").wait()

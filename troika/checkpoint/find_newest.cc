@@ -56,9 +56,11 @@ std::vector<std::string> listed(const CheckpointFolder& folder, int rank) {
 
 std::optional<StateReader> open_newest(
     const CheckpointFolder& folder, const CheckpointReaders& readers,
-    const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged) {
+    const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged,
+    const std::function<std::string(const Manifest&)>& objection) {
   const std::vector<std::string> steps = listed(folder, readers.rank);
   std::string newest;
+  bool all_damaged = true;
   for (std::size_t next = 0;; ++next) {
     const std::string told = readers.gather(next < steps.size() ? steps[next] : "").front();
     if (told.starts_with(kUnreadable)) throw DataError(told.substr(1));
@@ -66,8 +68,9 @@ std::optional<StateReader> open_newest(
     if (told.empty()) {
       throw DataError(
           "no checkpoint in " + folder.shown() + " can be used: " + newest,
-          "`troika checkpoint verify` says what is wrong with each; they have to lie where all "
-          "hosts see them");
+          all_damaged ? "`troika checkpoint verify` says what is wrong with each; they have to lie "
+                        "where all hosts see them"
+                      : "--resume goes on from it all the same, --overwrite starts the run again");
     }
     const std::int64_t step = std::stoll(told);
     std::optional<StateReader> reader;
@@ -84,7 +87,10 @@ std::optional<StateReader> open_newest(
     const std::vector<std::string> problems = readers.gather(problem);
     throw_where_a_key_is_missing(readers, problems);
     problem = first_problem(readers, problems);
+    // Every rank has read the same manifest, and so has the same objection.
+    if (problem.empty() && objection) problem = objection(reader->manifest());
     if (problem.empty()) return reader;
+    if (reader && first_problem(readers, problems).empty()) all_damaged = false;
     if (newest.empty()) newest = problem;
     if (readers.rank == 0) on_damaged(step, problem);
   }

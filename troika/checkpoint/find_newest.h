@@ -25,11 +25,13 @@ struct CheckpointReaders {
 
 // Collective: opens the newest checkpoint whose files are there and have their SHA-256, each rank
 // comparing some of them. Returns nothing where rank 0 sees none. `on_damaged` hears of each that
-// is not used, on rank 0. Throws DataError on every rank where there are some, and none is whole;
+// is not used, on rank 0. `objection` returns why a checkpoint that is whole is not to be used, or
+// an empty text. Throws DataError on every rank where there are some, and none can be used;
 // MissingKeyError where the newest that could be read lacks its key.
 [[nodiscard]] std::optional<StateReader> open_newest(
     const CheckpointFolder& folder, const CheckpointReaders& readers,
-    const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged);
+    const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged,
+    const std::function<std::string(const Manifest&)>& objection = {});
 
 // Returns the first of all ranks' problems, with its rank; empty where there is none.
 [[nodiscard]] std::string first_problem(const CheckpointReaders& readers,

@@ -22,6 +22,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,10 +71,12 @@ class Listing {
     TextRows rows = {{"step", "ranks", "files", "size"}};
     const bool is_loss = metric_ == kNoMetric || metric_ == kLossMetric;
     if (!rated_.empty()) rows[0].push_back(is_loss ? "held-out loss" : "held-out " + metric_);
+    if (!doubtful_.empty()) rows[0].emplace_back("in doubt");
     rows[0].emplace_back("folder");
     for (const auto& [step, cells] : cells_) {
       std::vector<std::string> row = cells;
       if (!rated_.empty()) row.push_back(figure_text(step));
+      if (!doubtful_.empty()) row.emplace_back(doubtful_.contains(step) ? "yes" : "no");
       row.push_back(folder_.step_folder(step).string());
       rows.push_back(std::move(row));
     }
@@ -82,6 +85,8 @@ class Listing {
   [[nodiscard]] bool is_empty() const { return cells_.empty(); }
   // Returns what is wrong with the newest that cannot be read; empty where all can.
   [[nodiscard]] const std::string& problem() const { return problem_; }
+  // Returns why the newest checkpoint in doubt is; empty where none is.
+  [[nodiscard]] const std::string& doubt() const { return doubt_; }
 
  private:
   void add(std::int64_t step) {
@@ -90,6 +95,7 @@ class Listing {
       const Manifest manifest = folder_.read(step);
       row.insert(row.end(), {ranks_of(manifest), std::to_string(manifest.shards.size()),
                              format_bytes(bytes_of_files(manifest))});
+      note_doubt(manifest);
       if (const auto figure = held_out_figure(manifest)) {
         if (rated_.empty()) metric_ = metric_of(manifest);
         rated_.push_back({*figure, step});
@@ -99,6 +105,12 @@ class Listing {
       if (problem_.empty()) problem_ = error.what();
     }
     cells_.emplace_back(step, std::move(row));
+  }
+  void note_doubt(const Manifest& manifest) {
+    const auto doubt = manifest.provenance.find(kDoubt);
+    if (doubt == manifest.provenance.end()) return;
+    if (doubtful_.empty()) doubt_ = doubt->second;
+    doubtful_.insert(manifest.step);
   }
   [[nodiscard]] std::string figure_text(std::int64_t step) const {
     constexpr int kDigits = 4;
@@ -111,7 +123,8 @@ class Listing {
   std::vector<std::pair<std::int64_t, std::vector<std::string>>> cells_;
   std::vector<RatedStep> rated_;  // the best first
   std::string metric_;
-  std::string problem_;
+  std::string problem_, doubt_;
+  std::set<std::int64_t> doubtful_;
 };
 
 int list(const CheckpointArguments& options) {
@@ -120,6 +133,7 @@ int list(const CheckpointArguments& options) {
   if (listing.is_empty()) throw DataError("no checkpoint in " + folder.shown());
   std::cout << text_table(listing.rows());
   if (!listing.problem().empty()) log_warning(listing.problem());
+  if (!listing.doubt().empty()) log_warning("in doubt: " + listing.doubt());
   return 0;
 }
 

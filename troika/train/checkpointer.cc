@@ -244,11 +244,34 @@ void Checkpointer::take_last(std::int64_t step, const StateDict& state) {
                      "what was there before is kept");
 }
 
-ResumedState resume_newest(const CheckpointFolder& folder, const Job& job, Trainer& trainer) {
-  std::optional<StateReader> reader =
-      open_newest(folder, readers_of(job), [](std::int64_t step, const std::string& problem) {
+void Checkpointer::mark_doubtful(std::int64_t step, const std::string& reason) {
+  finish();
+  if (job_.rank() != 0) return;
+  try {
+    for (const std::int64_t each : folder_.steps()) {
+      if (each <= step) continue;
+      Manifest manifest = folder_.read(each);
+      manifest.provenance[kDoubt] = reason;
+      folder_.commit(manifest);
+    }
+  } catch (const std::exception& error) {
+    log_warning("a checkpoint in doubt is not marked: " + std::string(error.what()));
+  }
+}
+
+ResumedState resume_newest(const CheckpointFolder& folder, const Job& job, Trainer& trainer,
+                           TakeDoubtful doubtful) {
+  const auto objection = [&](const Manifest& manifest) {
+    const auto doubt = manifest.provenance.find(kDoubt);
+    if (doubtful == TakeDoubtful::kYes || doubt == manifest.provenance.end()) return std::string();
+    return "it is in doubt: " + doubt->second;
+  };
+  std::optional<StateReader> reader = open_newest(
+      folder, readers_of(job),
+      [](std::int64_t step, const std::string& problem) {
         log_warning(name_of_checkpoint(step) + " is not used: " + problem);
-      });
+      },
+      objection);
   if (!reader) {
     throw DataError("there is no checkpoint in " + folder.shown(),
                     "--overwrite starts the run again, from its first step");

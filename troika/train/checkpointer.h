@@ -27,6 +27,9 @@ namespace troika {
 // and the file is removed.
 [[nodiscard]] std::filesystem::path checkpoint_request_path(const std::filesystem::path& run);
 
+// The name, in a manifest's provenance, of the reason why a checkpoint is in doubt.
+inline constexpr const char* kDoubt = "doubt";
+
 // Ranks copy their parts and write them in the background. With each step they tell each other
 // whether they are done. Once all are, rank 0 writes the manifest, also in the background.
 class Checkpointer {
@@ -57,6 +60,9 @@ class Checkpointer {
   void take_last(std::int64_t step, const StateDict& state);
   // Collective: returns when none is under way.
   void finish();
+  // Collective: marks the checkpoints of steps behind `step` in their manifests, as kDoubt, where
+  // what has been trained since is in doubt for `reason`.
+  void mark_doubtful(std::int64_t step, const std::string& reason);
   // Returns the most bytes that copies of this rank's parts have taken.
   [[nodiscard]] std::uint64_t staging_bytes() const { return staging_bytes_; }
 
@@ -95,9 +101,13 @@ struct ResumedState {
   Metadata provenance;
 };
 
+// The treatment of checkpoints with kDoubt.
+enum class TakeDoubtful { kNo, kYes };
+
 // Collective: brings the state of the newest checkpoint of the run that is whole into the trainer,
-// and returns it. Damaged ones are told in warnings. Throws DataError where none can be used.
+// and returns it. Damaged ones, and those in doubt, are told in warnings. Throws DataError where
+// none can be used.
 [[nodiscard]] ResumedState resume_newest(const CheckpointFolder& folder, const Job& job,
-                                         Trainer& trainer);
+                                         Trainer& trainer, TakeDoubtful doubtful);
 
 }  // namespace troika

@@ -2,7 +2,6 @@
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
 #include <troika/base/file.h>
-#include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/base/version.h>
@@ -19,6 +18,7 @@
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
 #include <troika/train/checkpointer.h>
+#include <troika/train/data_agreement.h>
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
 #include <troika/train/initial_values.h>
@@ -63,6 +63,11 @@ TrainerContext context_of(const Job& job, const RunOptions& options) {
   return context;
 }
 
+DataListing listed(const std::shared_ptr<const Dataset>& dataset, const RunOptions& options) {
+  if (options.on_data) options.on_data(dataset);
+  return DataListing::of(*dataset);
+}
+
 // One rank's run after the rendezvous.
 class TrainingRun {
  public:
@@ -79,13 +84,14 @@ class TrainingRun {
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
                               static_cast<std::uint64_t>(recipe.seed))),
+        listing_(listed(dataset_, options)),
         device_(job.context().device),
         gemm_rate_(gemm_rate_of(recipe, device_)),
         trainer_(recipe, dataset_, context_of(job, options)),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()),
         checkpointer_(recipe, job, manifest_provenance(), best_checkpoints_) {
-    agree_on_data();
+    agreement_.emplace(job_, *dataset_, *listing_);
     if (recipe_.debug.ledger) ledger_.emplace(folder_, job_.rank());
     if (recipe_.train.best_metric != kNoMetric && dataset_->samples(Split::kHeldOut) == 0) {
       throw DataError("train.best_metric needs held-out samples, and the data have none",
@@ -97,6 +103,8 @@ class TrainingRun {
     } else {
       take_initial_values(recipe_.model.from, job_, trainer_);
     }
+    first_step_ = trainer_.progress().step;
+    listing_.reset();  // of many files it is large
     if (!is_rank_zero()) return;
     reporter_.emplace(recipe_, options.progress);
     log_claim(kind, folder_.string());
@@ -116,13 +124,13 @@ class TrainingRun {
     if (stop_on_signals_) signals.emplace();
     trainer_.set_note_query([&] {
       return StepNotes{signals ? signals->received() : 0, checkpointer_.is_wanted(),
-                       checkpointer_.is_done()};
+                       checkpointer_.is_done(), agreement_->is_hashed()};
     });
     started_ = Clock::now();
     StepMetrics last;
     while (trainer_.progress().step < recipe_.train.steps && !is_interrupted() &&
            !best_.gives_up()) {
-      last = step();
+      last = step_on_same_data();
     }
     finish_trace();
     if (is_interrupted()) {
@@ -161,22 +169,21 @@ class TrainingRun {
 
   // Collective: goes on from the newest checkpoint.
   void resume() {
-    const auto [state, provenance] = resume_newest(checkpoints_of(recipe_), job_, trainer_);
+    const auto [state, provenance] =
+        resume_newest(checkpoints_of(recipe_), job_, trainer_,
+                      may_change_ ? TakeDoubtful::kYes : TakeDoubtful::kNo);
     const std::int64_t step = trainer_.progress().step;
     if (step > recipe_.train.steps) {
       throw UsageError("train.steps = " + std::to_string(recipe_.train.steps) +
                            ", and the newest checkpoint is of step " + std::to_string(step),
                        "write more steps");
     }
-    const auto data = provenance.find("data");
-    if (!may_change_ && data != provenance.end() && data->second != dataset_->fingerprint()) {
-      throw DataError("the data are not those that the run began with",
-                      "--resume goes on with them, --overwrite starts the run again");
-    }
+    const std::string change = check_unchanged(provenance, *dataset_, *listing_, may_change_);
     best_.load(state);
     best_checkpoints_.load(state);
     seconds_before_ = Seconds(state.number("seconds"));
     if (!is_rank_zero()) return;
+    if (!change.empty()) log_warning(change);
     log_info("going on from the checkpoint of step " + std::to_string(step) + " of " +
              std::to_string(recipe_.train.steps));
   }
@@ -195,18 +202,6 @@ class TrainingRun {
     return state;
   }
 
-  // Checks that every rank reads the same data.
-  void agree_on_data() const {
-    const auto own = static_cast<std::int64_t>(content_hash(dataset_->fingerprint()));
-    const auto all = job_.gather(own, {"data of all ranks", job_.start_deadline()});
-    const auto other = std::ranges::find_if(all, [&](std::int64_t each) { return each != all[0]; });
-    if (other == all.end()) return;
-    const auto rank = static_cast<std::size_t>(other - all.begin());
-    throw DataError("rank " + std::to_string(rank) + " on host " + job_.members()[rank].host +
-                        " has other data than rank 0 on host " + job_.members()[0].host,
-                    "every host needs the same files behind data.paths");
-  }
-
   // The others wait while rank 0 writes, longer than they may in a step.
   void wait_for_files(std::string_view label) const {
     job_.world().barrier({label, job_.storage_deadline()}).wait();
@@ -222,6 +217,16 @@ class TrainingRun {
     };
   }
 
+  // What was saved since the start of this process is marked where data turn out to differ.
+  StepMetrics step_on_same_data() {
+    try {
+      return step();
+    } catch (const OtherDataError& error) {
+      checkpointer_.mark_doubtful(first_step_, error.what());
+      throw;
+    }
+  }
+
   StepMetrics step() {
     const std::int64_t next = trainer_.progress().step + 1;
     const bool dumps = contains(recipe_.debug.dump_steps, next);
@@ -234,6 +239,7 @@ class TrainingRun {
     }
     const ResourceUse before = resource_use();
     StepMetrics metrics = trainer_.step();
+    agreement_->after_step(trainer_.notes());
     if (ledger_ && metrics.skipped.empty()) ledger_->commit();
     add_machine_figures(before, metrics);
     const std::int64_t every = recipe_.train.evaluate_every_steps;
@@ -388,6 +394,7 @@ class TrainingRun {
   [[nodiscard]] Metadata manifest_provenance() const {
     Metadata provenance;
     for (const auto& [name, value] : this->provenance()) provenance[name] = value;
+    provenance[kDataFilesEntry] = listing_->record();
     return provenance;
   }
 
@@ -408,12 +415,15 @@ class TrainingRun {
   BestCheckpoints best_checkpoints_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;
+  std::optional<DataListing> listing_;  // until the first step
   at::Device device_;
   double gemm_rate_;
   Trainer trainer_;
   StateGatherer whole_;
   std::optional<StateGatherer> whole_gradients_;  // made by the first dump
   Checkpointer checkpointer_;
+  std::optional<DataAgreement> agreement_;
+  std::int64_t first_step_ = 0;  // done before this process began
   std::optional<Ledger> ledger_;
   Seconds seconds_before_{0};
   Clock::time_point started_ = Clock::now();
@@ -421,13 +431,6 @@ class TrainingRun {
   double cores_ = usable_cores();
   bool trace_written_ = false;
 };
-
-// One line, as the finished run has printed it.
-std::string read_summary(const std::filesystem::path& run) {
-  std::string line = read_file(summary_path(run), 1 << 24);
-  if (line.ends_with('\n')) line.pop_back();
-  return line;
-}
 
 }  // namespace
 

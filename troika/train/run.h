@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/config/origins.h>
+#include <troika/data/dataset.h>
 #include <troika/device/choose.h>
 #include <troika/observe/progress.h>
 #include <troika/recipe/recipe.h>
@@ -29,6 +30,8 @@ struct RunOptions {
   // this place among its workers. Where parameters lie on servers.
   // `host` is its place among the workers of this host.
   std::function<void(const std::string& coordinator, int place, HostPlace host)> train_island = {};
+  // Called on each rank with the run's data, before the model is made.
+  std::function<void(std::shared_ptr<const Dataset>)> on_data = {};
   // Takes the place of the recipe's optimiser: TrainerContext::optimizer.
   std::optional<OptimizerOptions> optimizer = {};
 };

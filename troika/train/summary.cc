@@ -1,3 +1,4 @@
+#include <troika/base/file.h>
 #include <troika/observe/resources.h>
 #include <troika/recipe/resolve.h>
 #include <troika/train/run_folder.h>
@@ -76,6 +77,12 @@ std::string summary_json(const Recipe& recipe, const Job& job, const Trainer& tr
     }
   }
   return summary.dump();
+}
+
+std::string read_summary(const std::filesystem::path& run) {
+  std::string line = read_file(summary_path(run), 1 << 24);
+  if (line.ends_with('\n')) line.pop_back();
+  return line;
 }
 
 }  // namespace troika

@@ -9,6 +9,7 @@
 #include <troika/train/trainer.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 namespace troika {
@@ -24,5 +25,8 @@ namespace troika {
                                        const std::string& last, Seconds seconds,
                                        const TensorMemory& tensors, const BestModel& best,
                                        std::uint64_t staging_bytes);
+
+// Returns summary.json of a finished run, one line, as the run has printed it. Throws DataError.
+[[nodiscard]] std::string read_summary(const std::filesystem::path& run);
 
 }  // namespace troika

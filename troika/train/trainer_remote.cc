@@ -138,7 +138,7 @@ StepMetrics Trainer::observe_step(RemoteView& view) {
   }
   if (note_query_) {
     const StepNotes own = note_query_();
-    notes_ = {own.stop_signal, own.wants_checkpoint, own.checkpoint_done};
+    notes_ = {own.stop_signal, own.wants_checkpoint, own.checkpoint_done, own.data_hashed};
   }
   const RemoteStep remote = view.wait_for_step();
   check(remote.step == progress_.step + 1, "a step of the workers out of order");

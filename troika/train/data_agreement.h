@@ -1,0 +1,49 @@
+// What the ranks of a job have in common of their data: names and sizes of the files before the
+// first step, and their contents as soon as they have been read once in the background. Also what
+// has changed in the data of a run that goes on.
+#pragma once
+
+#include <troika/checkpoint/safetensors_header.h>
+#include <troika/data/content_digests.h>
+#include <troika/data/data_listing.h>
+#include <troika/train/job.h>
+#include <troika/train/trainer.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace troika {
+
+// The name of DataListing::record() in a manifest's provenance.
+inline constexpr const char* kDataFilesEntry = "data_files";
+
+// Throws DataError where a run that goes on has other data than the one that wrote `provenance`,
+// with the first file that differs. Where data may change (`may_change`) it returns that line
+// instead; empty where nothing has changed.
+[[nodiscard]] std::string check_unchanged(const Metadata& provenance, const Dataset& dataset,
+                                          const DataListing& listing, bool may_change);
+
+// Compares the data of all ranks.
+class DataAgreement {
+ public:
+  // Collective: compares the listings. Throws DataError on every rank, naming the first file that
+  // differs, how, and two hosts. Where ranks read copies of the files it begins to hash them: one
+  // rank of those that read the very same files. Ranks of one host do so as a rule, and then
+  // nothing is hashed.
+  DataAgreement(const Job& job, const Dataset& dataset, const DataListing& listing);
+
+  // Returns what this rank tells the others with a step: that its contents are known. Always false
+  // where contents are not to be compared, or have been.
+  [[nodiscard]] bool is_hashed() const;
+  // Collective, after each step: compares contents once all ranks have told. Throws OtherDataError
+  // on every rank, in words as above.
+  void after_step(const StepNotes& notes);
+
+ private:
+  const Job& job_;
+  bool is_open_ = false;                   // contents are to be compared: the same on every rank
+  std::optional<ContentDigests> digests_;  // of a rank that hashes
+};
+
+}  // namespace troika
