@@ -11,12 +11,22 @@ from command import ENDLESS, slow, train_arguments
 from launchers import reserved_port
 from server_runs import KINDS, SECONDS, SERVER, ServerTest
 
-RENDEZVOUS, USAGE = 4, 2
+RENDEZVOUS, DATA, USAGE = 4, 3, 2
 
 
 class JoinTest(ServerTest):
-    def join(self, where, *sets):
-        return self.start(*train_arguments(sets), "--join", where)
+    def join(self, where, *sets, folder=None):
+        return self.start(*train_arguments(sets), "--join", where, folder=folder)
+
+    def elsewhere(self):
+        """A folder with the recipe and other text."""
+        folder = self.folder / "elsewhere"
+        folder.mkdir()
+        (folder / "recipe.toml").write_text(command.RECIPE)
+        command.write_text(folder / "text", 12)
+        with (folder / "text" / "document-7.txt").open("a") as file:
+            file.write("more\n")
+        return folder
 
     def wait_for_workers(self, process, name, workers, behind=0):
         """In a step behind that one."""
@@ -26,16 +36,27 @@ class JoinTest(ServerTest):
 
 class Joining(JoinTest):
     def test_a_worker_joins_and_leaves(self):
+        elsewhere = self.elsewhere()
         for name, kind in KINDS:
             with self.subTest(name):
                 where = f"127.0.0.1:{reserved_port()}"
-                sets = (ENDLESS, "train.evaluate_every_steps=0", "train.global_batch_size=8", f"sync.listen={where}", *kind)
+                own_data = name == "asynchronous"
+                sets = (ENDLESS, "train.evaluate_every_steps=0", "train.global_batch_size=8", f"sync.listen={where}", *kind,
+                        f"sync.own_data={'true' if own_data else 'false'}")
                 process = self.begin(name, *sets, ranks=1)
                 self.wait_for_steps(process, name, 3)
-                guest = self.join(where, f"name={name}", *sets)
+                if not own_data:
+                    refused = self.join(where, f"name={name}", *sets, folder=elsewhere).wait(SECONDS)
+                    self.assertEqual(refused.status, DATA, str(refused))
+                    self.assertIn("has other data than the job on host", refused.err)
+                    self.assertIn("'text/document-7.txt' (file 10 of 12) is 5 B longer", refused.err)
+                    self.assertIn("sync.own_data = true", refused.error_lines[-1])
+                guest = self.join(where, f"name={name}", *sets, folder=elsewhere if own_data else None)
                 self.wait_for_workers(process, name, 2)
                 os.kill(guest.pid, signal.SIGTERM)
-                self.succeeds(guest.wait(SECONDS))
+                said = self.succeeds(guest.wait(SECONDS)).err
+                self.assertIn(f"joined the job of {where}", said)
+                self.assertRegex(said, r"left the job behind step \d+; passes trained here: [1-9]")
                 behind = len(self.lines_of(name))
                 self.wait_for_workers(process, name, 1, behind)
                 self.wait_for_steps(process, name, behind + 20)

@@ -4,6 +4,7 @@
 #include <troika/observe/log.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/server/coordinator_service.h>
+#include <troika/server/data_comparison.h>
 #include <troika/server/messages.h>
 #include <troika/server/round_update.h>
 
@@ -65,6 +66,16 @@ RpcMessage CoordinatorService::answer(const RpcRequest& request) {
   if (request.method == "turn") return turn(request);
   const Json json = messages::parse(request.header, request.method);
   check_run(messages::value<std::string>(json, "run"));
+  // Without the lock: they may look at many files.
+  const CoordinatorData data(options_.data);
+  if (request.method == "data" && data.is_compared()) return data.excerpt(json);
+  if (request.method == "contents" && data.is_compared()) return reply(data.compare_contents(json));
+  if (request.method == "refused" && data.is_compared()) {
+    refuse(messages::value<std::string>(json, "reason"),
+           messages::value<std::int64_t>(json, "place"),
+           json.contains("worker") ? Trained::kYes : Trained::kNo);
+    return reply(Json::object());
+  }
   const auto worker = messages::value<int>(json, "worker");
   const std::lock_guard lock(mutex_);
   if (request.method == "beat") {
@@ -99,10 +110,26 @@ RpcMessage CoordinatorService::join(const RpcRequest& request) {
                          first_difference(options_.recipe, recipe, "in the job", "in the worker"),
                      "start all with the same recipe file and the same --set");
   }
+  const auto place = messages::value<std::int64_t>(json, "place");
+  const CoordinatorData data(options_.data);
+  if (const auto refusal = data.refusal(json, options_.run)) return reply(*refusal);
+  Json joined = {{"run", options_.run}};
+  data.add_to_reply(joined, json);
   const std::lock_guard lock(mutex_);
-  const int worker = coordinator_.join(messages::value<std::int64_t>(json, "place"), now());
+  joined["worker"] = coordinator_.join(place, now());
   changed_.notify_all();
-  return reply({{"worker", worker}, {"run", options_.run}});
+  return reply(joined);
+}
+
+// One that has trained has spoilt what the job has learned; one that the job was started with would
+// be waited for.
+void CoordinatorService::refuse(const std::string& reason, std::int64_t place, Trained trained) {
+  if (trained == Trained::kNo && place >= options_.coordinator.workers) {
+    log_warning(reason + "; it may not join");
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  fail(options_.data->error(reason));
 }
 
 RpcMessage CoordinatorService::turn(const RpcRequest& request) {

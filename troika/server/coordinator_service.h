@@ -1,7 +1,8 @@
 // The coordinator of a job with servers as its workers reach it, and as the process that keeps it
 // looks on. Workers call
 //
-//   join    with the recipe; answered with a number, and the run that all further calls name
+//   join    with the recipe and a summary of the data; answered with a number, and the run that all
+//           further calls name. Data that differ are answered with the job's summary, and no number
 //   turn    with the report of the last samples; answered with the next ones once the worker may
 //           start. "wait" asks it to call again, "again" to push again, "over" to end. With
 //           "leaves" there are no next ones. Samples, and "over", tell whether what it has pushed
@@ -9,10 +10,14 @@
 //   beat    a sign of life
 //   leave   with nothing under way
 //   fail    whatever it was at
+//   contents  with a summary of what the files hold; "wait" where the job does not know its own yet
+//   data    with a summary; answered with the part of the job's data that has the first difference
+//   refused  with how the data differ, which ends the job unless the worker has come from outside
 //   server  with a number; answered with the address of that server
 #pragma once
 
 #include <troika/rpc/rpc.h>
+#include <troika/server/compared_data.h>
 #include <troika/server/coordinator.h>
 #include <troika/server/shard_clients.h>
 #include <troika/sync/remote.h>
@@ -21,6 +26,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -29,9 +35,10 @@ namespace troika {
 
 struct CoordinatorServiceOptions {
   CoordinatorOptions coordinator = {};
-  std::string run;      // tells this run's processes from others
-  std::string version;  // of troika
-  std::string recipe;   // that workers have to have, too
+  std::string run;                          // tells this run's processes from others
+  std::string version;                      // of troika
+  std::string recipe;                       // that workers have to have, too
+  std::shared_ptr<ComparedData> data = {};  // that they have to have, too; null: any
   // Synchronous updates are made here.
   std::function<double(std::int64_t step)> learning_rate = {};  // empty: as workers ask for
   double grad_clip = 0;
@@ -74,6 +81,9 @@ class CoordinatorService {
  private:
   using Lock = std::unique_lock<std::mutex>;
   RpcMessage join(const RpcRequest& request);
+  // Ends the job for the reason that a worker's data differ, unless it has only tried to join.
+  enum class Trained { kNo, kYes };
+  void refuse(const std::string& reason, std::int64_t place, Trained trained);
   RpcMessage turn(const RpcRequest& request);
   void check_run(const std::string& run) const;
   // Fences off and settles workers that are silent, and applies the step that all have pushed.

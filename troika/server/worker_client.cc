@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/observe/log.h>
 #include <troika/optim/gradient_norm.h>
+#include <troika/server/data_comparison.h>
 #include <troika/server/messages.h>
 #include <troika/server/server_shard.h>
 #include <troika/server/worker_client.h>
@@ -67,6 +68,11 @@ WorkerClient::WorkerClient(WorkerOptions options, std::int64_t parameters, at::S
               : [this](int shard,
                        Deadline until) { return address_from_coordinator(shard, until); },
           options_.job.connections),
+      data_(
+          std::make_unique<WorkerData>(options_.data, options_.place,
+                                       [this](std::string_view method, const std::string& header) {
+                                         return ask(method, header, deadline());
+                                       })),
       buffer_(at::empty({parameters}, at::TensorOptions(type))) {
   join();
   beats_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
@@ -147,10 +153,12 @@ void WorkerClient::make_buffer(std::int64_t parameters) {
 }
 
 void WorkerClient::join() {
-  const Json header = {
+  Json header = {
       {"version", options_.version}, {"recipe", options_.recipe}, {"place", options_.place}};
+  data_->add_to_join(header);
   const Json reply = messages::parse(
       ask("join", header.dump(), Deadline::in(options_.start_timeout)).header, "join");
+  data_->check_join(reply);
   const std::lock_guard lock(mutex_);
   worker_ = messages::value<int>(reply, "worker");
   run_ = messages::value<std::string>(reply, "run");
@@ -190,6 +198,7 @@ void WorkerClient::beat(const std::stop_token& stop) {
 std::optional<DealtSamples> WorkerClient::next_samples(const std::function<void()>& waits) {
   for (;;) {
     try {
+      data_->check_contents(own_header());
       Json header = {{"worker", worker_}, {"run", run_}};
       if (options_.leaves && options_.leaves()) header["leaves"] = true;
       if (pushed_ && assignment_) {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <troika/rpc/rpc.h>
+#include <troika/server/compared_data.h>
 #include <troika/server/coordinator.h>
 #include <troika/server/flat_layout.h>
 #include <troika/server/push_compressor.h>
@@ -28,6 +29,8 @@
 
 namespace troika {
 
+class WorkerData;
+
 // The options that processes of such a job have in common.
 struct ServerJobOptions {
   int shards = 1;
@@ -43,11 +46,12 @@ struct ServerJobOptions {
 
 struct WorkerOptions {
   ServerJobOptions job = {};
-  std::string coordinator;      // its address
-  AddressOf server = {};        // empty: the coordinator is asked
-  std::string version, recipe;  // that all have in common
-  std::int64_t place = 0;       // among the workers
-  Seconds start_timeout{300};   // for the coordinator to be ready
+  std::string coordinator;                  // its address
+  AddressOf server = {};                    // empty: the coordinator is asked
+  std::string version, recipe;              // that all have in common
+  std::shared_ptr<ComparedData> data = {};  // likewise; null: any
+  std::int64_t place = 0;                   // among the workers
+  Seconds start_timeout{300};               // for the coordinator to be ready
   // Returns whether it is to leave the job once its pass is done; empty: when all is trained.
   std::function<bool()> leaves = {};
   double slow_times = 1;  // as long as it takes it waits over a pass, the pass included
@@ -63,7 +67,7 @@ struct WorkerOptions {
 class WorkerClient {
  public:
   // Joins the job, for a model of so many parameters of fp32 or fp64. Throws DeadlineError,
-  // PeerError; UsageError where it has another recipe.
+  // PeerError; UsageError where it has another recipe, DataError where it has other data.
   WorkerClient(WorkerOptions options, std::int64_t parameters, at::ScalarType type);
   // Says so where an exception ends this worker: others need not wait for its lease.
   ~WorkerClient();
@@ -79,7 +83,7 @@ class WorkerClient {
   [[nodiscard]] const at::Tensor& buffer() const { return buffer_; }
   // Waits for the next samples, with the newest values in the buffer; nullopt: all is trained, or
   // this worker has left. `waits` is called now and then meanwhile. Throws DeadlineError,
-  // PeerError.
+  // PeerError; DataError where the contents of its data turn out to be others.
   [[nodiscard]] std::optional<DealtSamples> next_samples(const std::function<void()>& waits = {});
   // Sends the gradients that are in the buffer. They have to stay there until next_samples().
   // Where they are compressed, norm and clipping are of what servers decode, which the buffer holds
@@ -119,6 +123,7 @@ class WorkerClient {
   WorkerOptions options_;
   RpcClient coordinator_;
   ShardClients servers_;
+  std::unique_ptr<WorkerData> data_;
   std::mutex mutex_;  // of run_ and worker_, for the thread of signs of life
   std::string run_;
   int worker_ = -1;

@@ -39,6 +39,7 @@ struct ServerSettings {
   Seconds lease{60};                    // of a rank that is silent
   std::int64_t save_every_updates = 0;  // a server, itself; 0: never
   std::string listen = {};              // "HOST:PORT" of the coordinator; empty: any port
+  bool own_data = false;                // each rank has files of its own
 };
 
 // A kind that [sync] can name. A new one is a file that defines it, and a line in kind.cc.

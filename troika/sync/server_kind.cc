@@ -24,6 +24,7 @@ struct ServerOptions {
   double lease_seconds = 60;
   std::int64_t save_every_updates = 1000;
   std::string listen = "none";
+  bool own_data = false;
 
   bool operator==(const ServerOptions&) const = default;
 };
@@ -78,7 +79,11 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
              K::text<&ServerOptions::listen>("listen",
                                              "HOST:PORT of the coordinator, at which other workers "
                                              "may join; none: a free port "
-                                             "of this host")}) {}
+                                             "of this host"),
+             K::boolean<&ServerOptions::own_data>(
+                 "own_data",
+                 "workers have data of their own, on purpose: their files, behind the "
+                 "same paths, are not compared with the job's")}) {}
 
   void check(const Options& options, const Origins& origins) const override {
     const auto& own = options.as<ServerOptions>();
@@ -110,6 +115,7 @@ class ServerKind final : public Declared<SyncKind, ServerOptions> {
     settings.lease = Seconds(own.lease_seconds);
     settings.save_every_updates = own.save_every_updates;
     if (own.listen != "none") settings.listen = own.listen;
+    settings.own_data = own.own_data;
     return settings;
   }
   [[nodiscard]] std::unique_ptr<ReplicaSync> make(const Options&, Arena&,

@@ -17,6 +17,8 @@
 #include <troika/server/shard_service.h>
 #include <troika/server/worker_sync.h>
 #include <troika/session/host_place.h>
+#include <troika/train/compared_dataset.h>
+#include <troika/train/data_agreement.h>
 #include <troika/train/job.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
@@ -54,6 +56,35 @@ Recipe whole_model(Recipe recipe) {
   return recipe;
 }
 
+// What a worker tells that joins a job: the others' output is the coordinator's.
+class GuestLog {
+ public:
+  explicit GuestLog(const std::string& coordinator) : coordinator_(coordinator) {}
+
+  void joined() const { log_info("joined the job of " + coordinator_); }
+  // After a pass on samples of a step. Progress is told less often as time goes on.
+  void passed(std::int64_t step) {
+    ++passes_;
+    step_ = step;
+    if (Clock::now() < next_) return;
+    tell("at ");
+    between_ = std::min(between_ * 2, Seconds(60));
+    next_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(between_);
+  }
+  void ended() const { tell("left the job behind "); }
+
+ private:
+  void tell(const std::string& what) const {
+    log_info(what + "step " + std::to_string(step_) +
+             "; passes trained here: " + std::to_string(passes_));
+  }
+
+  const std::string& coordinator_;
+  std::int64_t passes_ = 0, step_ = 0;
+  Seconds between_{1};
+  Clock::time_point next_ = {};
+};
+
 // One process of a job.
 class ServerProcess {
  public:
@@ -79,6 +110,8 @@ class ServerProcess {
     const StopSignals signals;
     const auto leaves = [&] { return !place && signals.received() != 0; };
     const int number = place.value_or(std::numeric_limits<int>::max());
+    GuestLog guest(coordinator_);
+    if (!place) guest_ = &guest;
     if (settings_.island > 1) {
       train_in_island(number, leaves);
     } else {
@@ -185,6 +218,7 @@ class ServerProcess {
       log_info("workers may join: troika train RECIPE --join " + address_of(server));
     }
     RunOptions options = options_;
+    options.on_data = [this](std::shared_ptr<const Dataset> data) { compare(std::move(data)); };
     options.make_sync = [&](Arena& arena, const TrainerContext&) {
       auto made = std::make_unique<ObserverSync>(arena, observer_options());
       observer = made.get();
@@ -211,6 +245,7 @@ class ServerProcess {
     service.run = new_run_name();
     service.version = kVersion;
     service.recipe = common_recipe();
+    service.data = data_;
     options.treats_alike = takes_local_steps();
     service.learning_rate = [this](std::int64_t step) {
       if (takes_local_steps()) return settings_.outer.lr;
@@ -270,6 +305,7 @@ class ServerProcess {
     if (store_) options.server = address_of_server();
     options.version = kVersion;
     options.recipe = common_recipe();
+    options.data = data_;
     options.place = place;
     options.leaves = leaves;
     if (codec()) options.compressor = std::make_shared<PushCompressor>(codec());
@@ -280,12 +316,25 @@ class ServerProcess {
     return options;
   }
 
-  static void train(const Recipe& recipe, TrainerContext context) {
+  // Those that join, or are started, are held to the coordinator's data.
+  void compare(std::shared_ptr<const Dataset> dataset) {
+    data_ = std::make_shared<ComparedDataset>(std::move(dataset),
+                                              settings_.own_data ? OwnData::kYes : OwnData::kNo);
+  }
+
+  // `job` is of the ranks of this worker; null where it has one.
+  void train(const Recipe& recipe, TrainerContext context, const Job* job) {
     const std::shared_ptr<const Dataset> dataset = open_dataset(
         recipe.data, traits_of(recipe.model).sample, static_cast<std::uint64_t>(recipe.seed));
+    if (job != nullptr) (void)DataAgreement(*job, *dataset, DataListing::of(*dataset));
+    compare(dataset);
     Trainer trainer(recipe, dataset, std::move(context));
+    if (job != nullptr && job->rank() > 0) guest_ = nullptr;
+    if (guest_ != nullptr) guest_->joined();
     while (trainer.work()) {
+      if (guest_ != nullptr) guest_->passed(trainer.progress().step);
     }
+    if (guest_ != nullptr) guest_->ended();
   }
 
   // Of this rank.
@@ -299,7 +348,7 @@ class ServerProcess {
     context.make_sync = [&](Arena& arena, const TrainerContext&) {
       return std::make_unique<WorkerSync>(arena, worker_options(place, leaves));
     };
-    train(recipe_, std::move(context));
+    train(recipe_, std::move(context), nullptr);
   }
 
   // Of all ranks of this world.
@@ -317,7 +366,7 @@ class ServerProcess {
       context.make_sync = [&](Arena& arena, const TrainerContext& ranks) {
         return std::make_unique<IslandSync>(arena, island_options(ranks, place, leaves));
       };
-      train(recipe, std::move(context));
+      train(recipe, std::move(context), &job);
     } catch (const Error& error) {
       job.abort(error);
       throw;
@@ -356,6 +405,8 @@ class ServerProcess {
   Recipe recipe_;                   // for a rank alone
   ServerSettings settings_;
   std::string coordinator_;  // its address, once it is known
+  std::shared_ptr<ComparedData> data_;
+  GuestLog* guest_ = nullptr;  // of a worker that joins
   std::function<void()> on_open_;
   std::optional<Store> store_;  // none where this process joins a job
 };
