@@ -30,7 +30,8 @@ std::string first_difference(const Job& job, const DataListing* own) {
   const bool is_other = static_cast<std::size_t>(job.rank()) == rank;
   const auto words =
       job.gather(is_other ? own->difference_from(all[0], excerpt) : "", "data that differ");
-  return name_of_rank(job, rank) + " has other data than " + name_of_rank(job, 0) + ": " + words[rank];
+  return name_of_rank(job, rank) + " has other data than " + name_of_rank(job, 0) + ": " +
+         words[rank];
 }
 
 }  // namespace
