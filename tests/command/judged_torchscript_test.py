@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from command import CommandTest
-from script_modules import Answers, Averaged, Resnet18, Single
+from script_modules import Answers, Averaged, Forces, Looking, Resnet18, Single
 
 USAGE = 2
 SAMPLES, CHUNK, RATE = 8, 2, 0.05
@@ -292,6 +292,21 @@ class JudgedTorchscript(CommandTest):
                     "model.targets={y={shape=[1,6,6]}}", "model.loss=binary_cross_entropy", "data.held_out_fraction=0.1",
                     "train.metrics=['accuracy','auc','f1']")
         self.assertEqual({"held_out_accuracy", "held_out_auc", "held_out_f1"} - set(self.metrics()[-1]), set())
+
+    def test_forces_that_forward_differentiates(self):
+        """In evaluation too, and where the forward pass runs again."""
+        module = self.save(Forces())
+        for ranks, *sets in ((2,), (1, "parallel.activation_checkpoint=full")):
+            self.judged(module, ranks, ["x"], "y", lambda forces, y: ((forces - y) ** 2).flatten(1).mean(1).sum(),
+                        "model.targets={y={shape=[3,6,6]}}", "model.loss=mean_square", "data.held_out_fraction=0.1", *sets)
+            self.assertGreater(self.metrics()[-1]["held_out_loss"], 0)
+
+    def test_gradients_of_a_sparse_embedding(self):
+        module = self.save(Looking(sparse=True))
+        dense = Looking()
+        dense.load_state_dict(module.state_dict())
+        loss = nn.CrossEntropyLoss(reduction="sum")
+        self.judged(dense, 2, ["ids"], "y", loss, "model.inputs={ids={shape=[4],classes=7}}")
 
     def test_several_inputs_and_a_dictionary_of_outputs(self):
         module = self.save(TwoInputs())

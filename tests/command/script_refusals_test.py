@@ -183,6 +183,33 @@ class BadFiles(CommandTest):
         torch.jit.script(Odd("squeeze")).save(self.folder / "net.pt")
         self.refused("forward() takes 2 samples, but not 1", "returns [5] for 1 sample, not [1, 5]", "squeeze(1) or flatten(1) does not")
 
+    def test_batch_norm_without_running_statistics(self):
+        class Bare(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(108, 5)
+                self.norm = nn.BatchNorm1d(5, track_running_stats=False)
+
+            def forward(self, x):
+                return self.norm(self.fc(x.flatten(1)))
+
+        torch.jit.script(Bare()).save(self.folder / "net.pt")
+        self.refused("forward() takes 2 samples, but not 1", "Expected more than 1 value per channel", "batch-norm without running statistics")
+
+    def test_tensors_that_cannot_be_trained(self):
+        class Turned(Odd):
+            def __init__(self, how):
+                super().__init__()
+                values = torch.ones(3) + torch.ones(3) * 3j if how == "complex" else torch.ones(1).expand(3)
+                self.k = nn.Parameter(values)
+
+            def forward(self, x):
+                return self.fc(torch.abs(x.flatten(1)[:, :3] * self.k).to(x.dtype))
+
+        for how, message in (("complex", "parameter 'k' is complex"), ("expand", "the elements of parameter 'k' share memory")):
+            torch.jit.script(Turned(how)).save(self.folder / "net.pt")
+            self.refused(message)
+
     def test_a_trace_with_the_batch_of_its_example(self):
         class Fixed(Odd):
             def forward(self, x):

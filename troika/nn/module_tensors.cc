@@ -2,8 +2,10 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <unordered_set>
+#include <utility>
 
 namespace troika::detail {
 namespace {
@@ -33,6 +35,21 @@ std::vector<NamedTensor> trained_of(const torch::nn::Module& module) {
   std::vector<NamedTensor> trained = parameters_of(module);
   std::erase_if(trained, [](const NamedTensor& each) { return !each.tensor.requires_grad(); });
   return trained;
+}
+
+bool shares_elements(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || tensor.numel() < 2) return false;
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride and size
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) > 1) dims.emplace_back(tensor.stride(dim), tensor.size(dim));
+  }
+  std::ranges::sort(dims);
+  std::int64_t reach = 0;  // the farthest element of the dims before
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (size - 1);
+  }
+  return false;
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {

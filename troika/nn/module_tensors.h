@@ -21,6 +21,9 @@ namespace troika::detail {
 // Returns the parameters that require a gradient.
 [[nodiscard]] std::vector<NamedTensor> trained_of(const torch::nn::Module& module);
 
+// Returns whether elements of a dense tensor share memory, as those that expand() makes do.
+[[nodiscard]] bool shares_elements(const at::Tensor& tensor);
+
 // Returns the bytes of a contiguous tensor.
 [[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
 

@@ -41,6 +41,9 @@ std::string validate_parameter(const std::string& name, const at::Tensor& tensor
   const std::string title = "parameter " + quote(name, 200);
   if (!tensor.is_cpu()) return title + " is on " + tensor.device().str() + ", not the host's";
   if (tensor.layout() != at::kStrided) return title + " is not a dense tensor";
+  if (detail::shares_elements(tensor)) {
+    return title + " has elements that share memory, as expand() makes them";
+  }
   if (tensor.scalar_type() == type) return {};
   return title + " is of dtype " + c10::toString(tensor.scalar_type()) + ", in a model of " +
          c10::toString(type);
@@ -446,7 +449,10 @@ Tensors ModuleUnit::backward_input(UnitState& state, const Saved& saved, Tensors
   auto& own = static_cast<State&>(state);
   const Tensors found = differentiate(own, saved, gradients);
   for (std::size_t i = 0; i < bound_.size(); ++i) {
-    if (found[i].defined()) bound_[i].parameter->add_gradient(found[i].detach());
+    if (!found[i].defined()) continue;
+    // Embedding(sparse = true) gives the rows that it has looked up.
+    const at::Tensor gradient = found[i].detach();
+    bound_[i].parameter->add_gradient(gradient.is_sparse() ? gradient.to_dense() : gradient);
   }
   Tensors result(in_.size());
   auto next = found.begin() + std::ssize(bound_);

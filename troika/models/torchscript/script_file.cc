@@ -1,7 +1,10 @@
+#include <ATen/ATen.h>
 #include <torch/script.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/text.h>
 #include <troika/models/torchscript/script_file.h>
+#include <troika/nn/module_tensors.h>
 
 #include <algorithm>
 #include <fstream>
@@ -54,6 +57,50 @@ UsageError refusal_of(const std::filesystem::path& path, const std::exception& e
   return UsageError(what + first_line_of(error), kHowToSave);
 }
 
+// Values are kept, sent and saved as real numbers.
+void refuse_complex(const std::filesystem::path& path, const std::string& what,
+                    const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.is_complex()) return;
+  throw UsageError(shown_path(path) + ": " + what + " " + quote(name, 200) + " is complex, " +
+                       c10::toString(tensor.scalar_type()) + ", and troika keeps real numbers",
+                   "keep torch.view_as_real() of it; torch.view_as_complex() in forward() makes it "
+                   "complex again");
+}
+
+// A value that is not trained may have its elements apart. A parameter may not: the update of one
+// element would no longer be that of the others.
+void separate_elements(const std::filesystem::path& path, const std::string& name,
+                       const at::Tensor& tensor) {
+  if (!detail::shares_elements(tensor)) return;
+  if (tensor.requires_grad()) {
+    throw UsageError(shown_path(path) + ": the elements of parameter " + quote(name, 200) +
+                         " share memory, as expand() makes them, and cannot be trained",
+                     "call expand() in forward(), on a smaller parameter; or clone() makes "
+                     "elements of their own");
+  }
+  const at::NoGradGuard no_grad;
+  tensor.set_data(tensor.clone(at::MemoryFormat::Contiguous));
+}
+
+void check_tensors(const std::filesystem::path& path, const torch::jit::Module& module) {
+  for (const auto& each : module.named_parameters()) {
+    refuse_complex(path, "parameter", each.name, each.value);
+    separate_elements(path, each.name, each.value);
+  }
+  for (const auto& each : module.named_buffers()) {
+    refuse_complex(path, "buffer", each.name, each.value);
+    separate_elements(path, each.name, each.value);
+  }
+}
+
+torch::jit::Module load_file(const std::filesystem::path& path) {
+  try {
+    return torch::jit::load(path.string(), at::Device(at::kCPU));
+  } catch (const std::exception& error) {
+    throw refusal_of(path, error);
+  }
+}
+
 }  // namespace
 
 torch::jit::Module load_script(const std::filesystem::path& path) {
@@ -61,11 +108,9 @@ torch::jit::Module load_script(const std::filesystem::path& path) {
     throw UsageError("there is no file " + shown_path(path),
                      "torch.jit.script(module).save(PATH) or torch.jit.trace(...) writes one");
   }
-  try {
-    return torch::jit::load(path.string(), at::Device(at::kCPU));
-  } catch (const std::exception& error) {
-    throw refusal_of(path, error);
-  }
+  torch::jit::Module module = load_file(path);
+  check_tensors(path, module);
+  return module;
 }
 
 }  // namespace troika

@@ -197,6 +197,10 @@ at::Tensor ScriptResult::number(const at::Tensor& tensor, const ScriptTensor& ou
             ", which is no single number",
         "return the mean over the samples, or their sum with loss_reduction = \"sum\"");
   }
+  if (tensor.is_complex()) {  // whose real part alone would be differentiated
+    throw UsageError(path_ + " returns a complex number as " + quote(output.name),
+                     "torch.real() or torch.abs() makes a real one");
+  }
   const at::Tensor number = tensor.is_floating_point() ? tensor : tensor.to(at::kFloat);
   return number.reshape({1}).expand({samples});
 }
@@ -235,7 +239,7 @@ void ScriptResult::check(const Tensors& arranged, std::int64_t samples) const {
                           "example where forward() does not ask for x.size(0)");
     }
     const bool is_whole = gives_[i].dtype == ScriptDtype::kInt64;
-    if (tensor.is_floating_point() == !is_whole) continue;
+    if (tensor.is_floating_point() == !is_whole && !tensor.is_complex()) continue;
     throw UsageError(path_ + " returns " + c10::toString(tensor.scalar_type()) + " as " +
                          quote(gives_[i].name) + ", which is " + (is_whole ? "int64" : "float32"),
                      "[model.outputs] says it: dtype = \"int64\" or \"float32\"");

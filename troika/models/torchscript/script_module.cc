@@ -1,4 +1,4 @@
-#include <c10/core/InferenceMode.h>
+#include <ATen/ATen.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/script.h>
@@ -27,6 +27,31 @@ std::string exception_of(const std::exception& error) {
   static constexpr std::string_view kMark = "\nRuntimeError: ";
   const std::size_t mark = text.rfind(kMark);
   return first_line(mark == std::string::npos ? text : text.substr(mark + 1));
+}
+
+// Says what to do about what operators throw whose own words do not say it; empty for others.
+std::string hint_of_exception(const std::string& exception, bool is_training) {
+  if (exception.find("Expected more than 1 value per channel") != std::string::npos) {
+    return is_training ? "batch-norm in training takes mean and deviation from more than one "
+                         "sample: raise train.micro_batch_size"
+                       : "batch-norm without running statistics (track_running_stats = False) "
+                         "takes those of the batch, which one sample has not: keep running "
+                         "statistics, or use group or layer norm";
+  }
+  if (exception.find("index out of range in self") != std::string::npos) {
+    return "an id is not among the rows of an embedding: `classes` of [model.inputs] says how many "
+           "ids there are";
+  }
+  return "";
+}
+
+std::string shown_inputs(const Tensors& inputs) {
+  std::ostringstream given;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    given << (i == 0 ? "it was given " : ", ") << c10::toString(inputs[i].scalar_type()) << " "
+          << inputs[i].sizes();
+  }
+  return given.str();
 }
 
 // The module of a dotted path, made where it is not there yet.
@@ -116,7 +141,7 @@ ScriptModule::ScriptModule(Script script, std::vector<std::string> outputs)
     : torch::nn::Module("script"),
       script_(std::move(script)),
       outputs_(std::move(outputs)),
-      assigned_(script_.module) {
+      trained_(script_.module) {
   std::map<std::string, std::shared_ptr<torch::nn::Module>> made;
   for (const auto& each : script_.module.named_parameters()) {
     const auto [module, name] = split_name(each.name);
@@ -132,7 +157,7 @@ ScriptModule::ScriptModule(Script script, std::vector<std::string> outputs)
     descend(*this, module, made).register_buffer(name, each.value);
   }
   if (!script_.evaluation) return;
-  assigned_in_evaluation_.emplace(*script_.evaluation);
+  evaluated_.emplace(*script_.evaluation);
   const auto own = tensors_of(script_.module), others = tensors_of(*script_.evaluation);
   for (const auto& [name, tensor] : own) {
     const auto found = others.find(name);
@@ -175,27 +200,37 @@ Tensors ScriptModule::tensors_of_result(const c10::IValue& result) const {
   return tensors;
 }
 
-Tensors ScriptModule::forward(const Tensors& inputs) {
-  const bool evaluates = script_.evaluation && !is_training();
-  if (evaluates) share_with_evaluation();
-  torch::jit::Module& module = evaluates ? *script_.evaluation : script_.module;
-  AssignedBuffers& assigned = evaluates ? *assigned_in_evaluation_ : assigned_;
-  const torch::jit::GraphOptimizerEnabledGuard plainly(false);
-  assigned.lend();
-  c10::IValue result;
-  try {
-    result = module.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end()));
-  } catch (const std::exception& error) {
-    std::ostringstream given;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      given << (i == 0 ? "it was given " : ", ") << c10::toString(inputs[i].scalar_type()) << " "
-            << inputs[i].sizes();
-    }
-    throw UsageError(shown_path(script_.path) + ": forward() throws: " + exception_of(error),
-                     given.str());
+c10::IValue ScriptModule::call(Callee& callee, const Tensors& inputs) const {
+  std::vector<c10::IValue> arguments;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    arguments.emplace_back(callee.effects.writes_to(i) ? inputs[i].clone() : inputs[i]);
   }
-  assigned.take_back();
-  return tensors_of_result(result);
+  try {
+    return callee.module.forward(std::move(arguments));
+  } catch (const std::exception& error) {
+    const std::string exception = exception_of(error);
+    const std::string hint = hint_of_exception(exception, is_training());
+    throw UsageError(shown_path(script_.path) + ": forward() throws: " + exception,
+                     hint.empty() ? shown_inputs(inputs) : hint);
+  }
+}
+
+Tensors ScriptModule::forward(const Tensors& inputs) {
+  const bool evaluates = evaluated_ && !is_training();
+  if (evaluates) share_with_evaluation();
+  Callee& callee = evaluates ? *evaluated_ : trained_;
+  const torch::jit::GraphOptimizerEnabledGuard plainly(false);
+  const bool wants_gradients = at::GradMode::is_enabled();
+  const at::AutoGradMode autograd(wants_gradients || callee.effects.differentiates());
+  callee.assigned.lend();
+  const c10::IValue result = call(callee, inputs);
+  callee.assigned.take_back();
+  Tensors outputs = tensors_of_result(result);
+  if (wants_gradients) return outputs;
+  for (at::Tensor& each : outputs) {
+    if (each.requires_grad()) each = each.detach();
+  }
+  return outputs;
 }
 
 void ScriptModule::save_with(const std::filesystem::path& from, const std::filesystem::path& to,

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <troika/models/torchscript/script_buffers.h>
+#include <troika/models/torchscript/script_effects.h>
 #include <troika/nn/tensor_map.h>
 
 #include <filesystem>
@@ -38,9 +39,11 @@ class ScriptModule final : public torch::nn::Module {
   explicit ScriptModule(Script script, std::vector<std::string> outputs = {});
 
   // Calls forward() of the file, and returns the tensors of its result in order: a tensor, a tuple,
-  // a list or a dictionary of them. A buffer that forward() assigns keeps its new value. LibTorch's
-  // optimising executor is not used: the operators are the ones that Python runs, and the first
-  // passes are no slower than others. Throws UsageError with what the script throws.
+  // a list or a dictionary of them. A buffer that forward() assigns keeps its new value. An input
+  // that forward() writes to is given as a copy. A forward() that differentiates has autograd while
+  // it runs. LibTorch's optimising executor is not used: the operators are the ones that Python
+  // runs, and the first passes are no slower than others. Throws UsageError with what the script
+  // throws.
   [[nodiscard]] Tensors forward(const Tensors& inputs);
 
   void train(bool on = true) override;
@@ -54,13 +57,23 @@ class ScriptModule final : public torch::nn::Module {
   struct Shared {
     at::Tensor trained, evaluated;
   };
+  // A file as forward() calls it.
+  struct Callee {
+    explicit Callee(const torch::jit::Module& module)
+        : module(module), assigned(module), effects(module) {}
+
+    torch::jit::Module module;
+    AssignedBuffers assigned;
+    ScriptEffects effects;
+  };
   void share_with_evaluation();
+  [[nodiscard]] c10::IValue call(Callee& callee, const Tensors& inputs) const;
   [[nodiscard]] Tensors tensors_of_result(const c10::IValue& result) const;
 
   Script script_;
   std::vector<std::string> outputs_;
-  AssignedBuffers assigned_;
-  std::optional<AssignedBuffers> assigned_in_evaluation_;
+  Callee trained_;
+  std::optional<Callee> evaluated_;
   // Tensors of the two files that are one.
   std::vector<Shared> shared_;
 };

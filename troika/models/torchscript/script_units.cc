@@ -131,6 +131,11 @@ std::vector<Tensors> run_units(std::span<const ScriptUnit> units, const Tensors&
                        "flatten where forward() flattens");
     }
     for (const at::Tensor& each : outputs.back()) {
+      if (each.is_complex()) {  // it would pass to the next unit without a gradient
+        throw UsageError("unit " + quote(unit.name, 200) + " gives complex numbers, " +
+                             c10::toString(each.scalar_type()),
+                         "real numbers pass between units: torch.view_as_real() makes them");
+      }
       if (each.dim() > 0 && each.size(0) == inputs.front().size(0)) continue;
       throw UsageError("unit " + quote(unit.name, 200) + " gives " + shapes_of(outputs.back()) +
                            " for " + plural(inputs.front().size(0), "sample"),

@@ -36,13 +36,40 @@ Script load(const TorchscriptOptions& options) {
   return Script::load(options.path, evaluation);
 }
 
+// The type of numbers that the file was written for, which it is tried in.
+at::ScalarType type_of_file(const Script& script) {
+  for (const auto& each : script.module.named_parameters()) {
+    if (each.value.is_floating_point()) return each.value.scalar_type();
+  }
+  return at::kFloat;
+}
+
+// Says that a file has its own type written into its operators, where an exception of LibTorch may
+// have come of that. Returns the error itself otherwise.
+UsageError error_of_type(const UsageError& error, const Script& script, at::ScalarType type) {
+  const at::ScalarType own = type_of_file(script);
+  const std::string_view text = error.what();
+  const auto mentions = [text](std::string_view name, std::string_view in_capitals) {
+    return text.find(name) != text.npos || text.find(in_capitals) != text.npos;
+  };
+  if (own == type || !mentions("float", "Float") || !mentions("double", "Double")) return error;
+  const auto precision = [](at::ScalarType each) { return each == at::kDouble ? "fp64" : "fp32"; };
+  const std::string name = own == at::kDouble ? "float64" : "float32";
+  return UsageError(shown_path(script.path) + " has " + name +
+                        " written into its operators, which precision = \"" + precision(type) +
+                        "\" does not change: " + error.what(),
+                    std::string("train with precision = \"") + precision(own) +
+                        "\"; a trace keeps the types of its example, and a script takes those of "
+                        "its inputs where it names none");
+}
+
 // A module as its unit calls it, in the type of the run. bf16 and fp16 come by autocast, and the
 // outputs are fp32 then. Those of the last unit are as `result` says; others may be any.
 class Forward {
  public:
   Forward(std::function<Tensors(const Tensors&)> forward, std::optional<ScriptResult> result,
-          at::ScalarType type)
-      : forward_(std::move(forward)), result_(std::move(result)), type_(type) {}
+          const Script& file, at::ScalarType type)
+      : forward_(std::move(forward)), result_(std::move(result)), file_(file), type_(type) {}
 
   Tensors operator()(const Tensors& inputs) const {
     const at::ScalarType floating = is_narrow(type_) ? at::kFloat : type_;
@@ -52,7 +79,7 @@ class Forward {
     }
     std::optional<Autocast> autocast;
     if (is_narrow(type_)) autocast.emplace(type_, arguments[0]);
-    Tensors outputs = forward_(arguments);
+    Tensors outputs = call(arguments, floating);
     if (result_) outputs = result_->arrange(outputs, inputs[0].size(0));
     for (at::Tensor& each : outputs) {
       if (each.is_floating_point()) each = each.to(floating);
@@ -61,24 +88,29 @@ class Forward {
   }
 
  private:
+  [[nodiscard]] Tensors call(const Tensors& arguments, at::ScalarType floating) const {
+    try {
+      return forward_(arguments);
+    } catch (const UsageError& error) {
+      throw error_of_type(error, file_, floating);
+    }
+  }
+
   std::function<Tensors(const Tensors&)> forward_;
   std::optional<ScriptResult> result_;
+  Script file_;  // shares its tensors
   at::ScalarType type_;
 };
 
-// The type of numbers that the file was written for, which it is tried in.
-at::ScalarType type_of_file(const Script& script) {
-  for (const auto& each : script.module.named_parameters()) {
-    if (each.value.is_floating_point()) return each.value.scalar_type();
-  }
-  return at::kFloat;
-}
-
+// One of the whole numbers is the largest, which an embedding may not have.
 at::Tensor sample_inputs(const ScriptTensor& spec, std::int64_t samples, at::ScalarType floating) {
   std::vector<std::int64_t> shape = spec.shape;
   shape.insert(shape.begin(), samples);
   if (spec.dtype == ScriptDtype::kFloat32) return at::randn(shape).to(floating);
-  return at::randint(std::max<std::int64_t>(1, spec.classes), shape, at::kLong);
+  const std::int64_t numbers = std::max<std::int64_t>(1, spec.classes);
+  const at::Tensor drawn = at::randint(numbers, shape, at::kLong);
+  if (drawn.numel() > 0) drawn.view(-1)[0].fill_(numbers - 1);
+  return drawn;
 }
 
 // What forward() takes: a loss of its own takes the targets too.
@@ -159,7 +191,8 @@ std::vector<NamedUnit> named_units(const TorchscriptOptions& options, const Loss
     const ScriptUnit& script = scripts[i];
     const bool is_last = i + 1 == scripts.size();
     if (type != at::kDouble) narrow_buffers(*script.module);
-    const Forward forward(script.forward, is_last ? std::optional(result) : std::nullopt, type);
+    const Forward forward(script.forward, is_last ? std::optional(result) : std::nullopt, file,
+                          type);
     NamedUnit& unit = units.emplace_back();
     unit.name = script.name;
     unit.prefix = script.prefix;
@@ -204,6 +237,32 @@ Model build_torchscript(const TorchscriptOptions& options, const LossOptions& lo
 
 namespace {
 
+// Finds the input whose ids an embedding of the module does not have, and throws UsageError naming
+// it. Each input has its largest id in turn, and the others 0.
+void check_ids(const TorchscriptOptions& options, const LossKind& loss, ScriptModule& module,
+               const Tensors& inputs) {
+  const std::vector<ScriptTensor> arguments = arguments_of(options, loss);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].classes == 0) continue;
+    Tensors ids = inputs;
+    for (std::size_t k = 0; k < ids.size(); ++k) {
+      if (arguments[k].classes == 0) continue;
+      ids[k] = at::full_like(ids[k], k == i ? arguments[k].classes - 1 : 0);
+    }
+    try {
+      (void)module.forward(ids);
+    } catch (const UsageError& error) {
+      if (std::string_view(error.what()).find("index out of range") == std::string_view::npos)
+        throw;
+      const std::string largest = std::to_string(arguments[i].classes - 1);
+      throw UsageError(
+          shown_path(options.path) + " takes no " + largest + " in " + quote(arguments[i].name) +
+              ", whose classes = " + std::to_string(arguments[i].classes) + ": " + error.what(),
+          "`classes` is the number of ids, which is that of the embedding's rows");
+    }
+  }
+}
+
 // A trace may have the number of samples of its example in it, and one sample may lose its
 // dimension.
 void check_other_samples(const TorchscriptOptions& options, const LossKind& loss,
@@ -214,12 +273,15 @@ void check_other_samples(const TorchscriptOptions& options, const LossKind& loss
       const Tensors inputs = sample_inputs(options, loss, samples, floating);
       result.check(result.arrange(module.forward(inputs), samples), samples);
     } catch (const UsageError& error) {
+      std::string hint = samples == 1
+                             ? "the first dimension is that of the samples: squeeze() takes "
+                               "it away from one alone, squeeze(1) or flatten(1) does not"
+                             : "a trace keeps sizes that forward() takes from its example: "
+                               "let it ask for x.size(0), or -1";
+      if (std::string_view(error.hint()).starts_with("batch-norm")) hint = error.hint();
       throw UsageError(
           "forward() takes 2 samples, but not " + std::to_string(samples) + ": " + error.what(),
-          samples == 1 ? "the first dimension is that of the samples: squeeze() takes "
-                         "it away from one alone, squeeze(1) or flatten(1) does not"
-                       : "a trace keeps sizes that forward() takes from its example: "
-                         "let it ask for x.size(0), or -1");
+          hint);
     }
   }
 }
@@ -274,7 +336,13 @@ void check_torchscript(const TorchscriptOptions& options, const LossOptions& los
   const at::NoGradGuard no_grad;
   module.eval();
   const auto tried = [&] { return result.arrange(module.forward(inputs), kTriedSamples); };
-  const Tensors once = tried();
+  Tensors once;
+  try {
+    once = tried();
+  } catch (const UsageError&) {
+    check_ids(options, loss.kind(), module, inputs);
+    throw;
+  }
   result.check(once, kTriedSamples);
   // Taken now: the first pass may fill what later ones look up.
   Tensors buffers;
