@@ -54,6 +54,9 @@ class MetricKind {
   [[nodiscard]] virtual Better better() const { return Better::kHigher; }
   // Returns whether it judges outputs, and not the loss alone.
   [[nodiscard]] virtual bool needs_outputs(const MetricSubject&) const { return true; }
+  // Returns whether it is in the unit of what it judges, so that several values with names of their
+  // own are judged one by one as well.
+  [[nodiscard]] virtual bool has_unit() const { return false; }
   // Returns why it cannot judge this, as a clause; empty if it can.
   [[nodiscard]] virtual std::string refusal(std::string_view word,
                                             const MetricSubject& subject) const = 0;

@@ -31,6 +31,7 @@ class RmseKind final : public MetricKind {
  public:
   [[nodiscard]] std::string_view name() const override { return "rmse"; }
   [[nodiscard]] Better better() const override { return Better::kLower; }
+  [[nodiscard]] bool has_unit() const override { return true; }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
     if (subject.loss->target_meaning() == TargetMeaning::kValues) return "";
     return "measures values, and the loss is " + std::string(subject.loss->name());

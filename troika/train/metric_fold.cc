@@ -37,10 +37,14 @@ at::Tensor gather_rows(const Group& group, const at::Tensor& own, const Call& ca
 
 MetricFold::MetricFold(const Recipe& recipe, const Dataset& data) : scales_(data.target_scales()) {
   const MetricSubject subject = metric_subject(recipe.model);
+  const std::vector<std::string> names = data.target_names();
   takes_classes_ = subject.loss->target_meaning() == TargetMeaning::kClass;
   for (const std::string& word : recipe.train.metrics) {
     const MetricKind& kind = *find_metric(word);
-    metrics_.push_back({word, kind.make(word, subject)});
+    metrics_.push_back({word, kind.make(word, subject), {}});
+    for (std::size_t i = 0; kind.has_unit() && names.size() > 1 && i < names.size(); ++i) {
+      metrics_.push_back({word + "_" + names[i], kind.make(word, subject), i});
+    }
     needs_outputs_ = needs_outputs_ || kind.needs_outputs(subject);
   }
 }
@@ -51,7 +55,14 @@ void MetricFold::add(const at::Tensor& outputs, const at::Tensor& targets) {
                              ? class_rows(outputs, targets)
                              : ClassRows{in_own_unit(as_rows(outputs), scales_),
                                          LossTargets(in_own_unit(as_rows(targets), scales_))};
-  for (const Named& each : metrics_) each.metric->add(rows.outputs, rows.targets.values);
+  for (const Named& each : metrics_) {
+    if (!each.value) {
+      each.metric->add(rows.outputs, rows.targets.values);
+    } else if (*each.value < rows.outputs.size(1)) {
+      each.metric->add(rows.outputs.narrow(1, *each.value, 1),
+                       rows.targets.values.narrow(1, *each.value, 1));
+    }
+  }
 }
 
 std::vector<NamedValue> MetricFold::values(const Group& group, double mean_loss,

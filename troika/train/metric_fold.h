@@ -8,7 +8,9 @@
 #include <troika/observe/metrics.h>
 #include <troika/recipe/recipe.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,8 @@ namespace troika {
 
 class MetricFold {
  public:
-  // Makes the [train] metrics of a valid recipe. They judge values in the unit of the data.
+  // Makes the [train] metrics of a valid recipe. They judge values in the unit of the data. Where
+  // the data name several values, "rmse" is followed by "rmse_NAME" of each.
   MetricFold(const Recipe& recipe, const Dataset& data);
 
   // Returns whether a metric needs the predictions of the model.
@@ -33,6 +36,7 @@ class MetricFold {
   struct Named {
     std::string name;
     std::unique_ptr<Metric> metric;
+    std::optional<std::int64_t> value;  // the only one that it judges
   };
   std::vector<Named> metrics_;
   std::vector<ValueScale> scales_;
