@@ -81,6 +81,9 @@ class Dataset {
   // Returns the names of samples by their ids, where they are opened to predict and have some.
   // Empty else.
   [[nodiscard]] virtual std::vector<std::string> sample_names() const { return {}; }
+  // Returns what of the data goes where, for the first lines of a run, such as the columns of each
+  // tensor. Empty where the recipe says it all.
+  [[nodiscard]] virtual std::vector<std::string> contents() const { return {}; }
   // Opens columns of the data by their names, for samples that were opened to predict. It must not
   // outlive the data set. Throws DataError naming a column that is not there; UsageError where
   // samples have no columns.

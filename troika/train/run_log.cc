@@ -45,6 +45,7 @@ void log_start(const Recipe& recipe, const Job& job, const Trainer& trainer, con
              std::string(facts.rows_are) + ", " + std::to_string(facts.held_out_rows) +
              " held out");
   }
+  for (const std::string& line : dataset.contents()) log_info(line);
 }
 
 void log_result(const Recipe& recipe, const Trainer& trainer, const StepMetrics& last,

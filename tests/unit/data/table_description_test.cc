@@ -119,7 +119,7 @@ TEST_F(TableDescription, ReadsWordsOfDaysInTheUnitOfTraining) {
   write("other/a.csv", "day\n1970-01-02 12:30:00\n");
   EXPECT_THAT(rows(), ElementsAre(Row{1, 0, 0}));
   write("other/a.csv", "day\nTuesday\n");
-  EXPECT_THAT(other_error(), HasSubstr("is string; the model has learned it as date32[day]"));
+  EXPECT_THAT(other_error(), HasSubstr("row 0: the column 'day' is 'Tuesday', which is no time"));
 }
 
 TEST_F(TableDescription, NamesATimeThatDoesNotFitTheUnitOfTraining) {

@@ -39,6 +39,47 @@ TEST_F(TableTargets, WholeNumbersNameClasses) {
   }
 }
 
+TEST_F(TableTargets, AnIgnoredClassIsNoClass) {
+  for (const char* const text :
+       {"a,y\n1,2\n2,-100\n3,0\n4,1\n", "a,y\n1,2.0\n2,-100.0\n3,0\n4,1\n"}) {
+    write("a.csv", text);
+    for (const std::int64_t said : {kOpen, std::int64_t{3}, std::int64_t{4}}) {
+      options_.columns = {number("a"), label("y")};
+      EXPECT_THAT(error(classes(1, said)),
+                  HasSubstr("row 1: the column 'y' is -100, which stands for an ignored target"));
+      options_.columns[1].missing = Missing::kIgnore;
+      EXPECT_THAT(rows_of(*open(classes(1, said))),
+                  ElementsAre(Row{1, 2}, Row{2, kIgnoredTarget}, Row{3, 0}, Row{4, 1}));
+    }
+  }
+  EXPECT_EQ(classes_of(classes(1, kOpen)), 3);
+  write("a.csv", "a,y\n1,1\n2,-100\n3,0\n");
+  EXPECT_THAT(rows_of(*open(answers(1)))[1], ElementsAre(2, IsNan()));
+  options_.columns[1].missing = Missing::kError;
+  options_.on_bad_row = OnBadRow::kSkip;
+  EXPECT_THAT(rows_of(*open(classes(1, kOpen))), ElementsAre(Row{1, 1}, Row{3, 0}));
+  options_.columns[1].type = TextType::kText;  // a name that the user has chosen
+  EXPECT_THAT(open(classes(1, kOpen))->target_names(), ElementsAre("-100", "0", "1"));
+  options_.columns[1].type = TextType::kAuto;
+  EXPECT_THAT(rows_of(*open(values(1, 1)))[1], ElementsAre(2, -100));
+}
+
+TEST_F(TableTargets, OneClassIsWarnedOf) {
+  options_.columns = {number("a"), label("y")};
+  for (const char* const value : {"only", "true", "7", "0", "1970-01-01"}) {
+    write("a.csv", std::string("a,y\n1,") + value + "\n2," + value + "\n");
+    EXPECT_THAT(
+        open(classes(1, kOpen))->warnings(),
+        ElementsAre(HasSubstr(std::string("the label 'y' is '") + value + "' in every row")));
+  }
+  write("a.csv", "a,y\n1,0\n2,0\n");
+  EXPECT_EQ(open(classes(1, 3))->warnings().size(), 1);
+  EXPECT_EQ(open(answers(1))->warnings().size(), 1);
+  EXPECT_THAT(open(values(1, 1))->warnings(), IsEmpty());
+  write("a.csv", "a,y\n1,0\n2,1\n");
+  EXPECT_THAT(open(classes(1, kOpen))->warnings(), IsEmpty());
+}
+
 TEST_F(TableTargets, WholeNumbersFromZeroOnAreClasses) {
   write("a.csv", "a,y\n1,2\n2,0\n3,1\n");
   options_.columns = {number("a"), label("y")};

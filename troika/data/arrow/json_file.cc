@@ -17,6 +17,31 @@ using Lines = std::shared_ptr<arrow::Buffer>;
 // Text that is parsed at a time, cut behind a line; a line that is longer needs more.
 constexpr std::int64_t kJsonBlockBytes = 4 << 20, kMostJsonBlockBytes = 1 << 30;
 
+// Makes {} of each row that is null, which means the same. Arrow reads through a null pointer where
+// all rows of a block are null.
+void replace_null_rows(std::string& lines) {
+  constexpr std::string_view kNull = "null";
+  if (lines.find(kNull) == std::string::npos) return;
+  bool in_string = false;
+  std::int64_t depth = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const char c = lines[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (depth == 0 && lines.compare(i, kNull.size(), kNull) == 0) {
+      lines.replace(i, kNull.size(), "{}  ");
+      i += kNull.size() - 1;
+    }
+  }
+}
+
 // Reads blocks of whole lines, which have more than white space in them.
 class LineBlocks {
  public:
@@ -32,6 +57,7 @@ class LineBlocks {
       ARROW_ASSIGN_OR_RAISE(std::string lines, read_lines());
       if (lines.empty()) return nullptr;
       if (lines.find_first_not_of(" \t\r\n") == std::string::npos) continue;
+      replace_null_rows(lines);
       return arrow::Buffer::FromString(std::move(lines));
     }
   }
@@ -138,7 +164,6 @@ arrow::Result<Type> merged(const Type& a, const Type& b, const std::string& name
   if (a->Equals(*b) || b->id() == Id::NA) return a;
   if (a->id() == Id::NA) return b;
   if (are(Id::INT64, Id::DOUBLE)) return arrow::float64();
-  if (are(Id::TIMESTAMP, Id::STRING)) return arrow::utf8();
   if (are(Id::STRUCT, Id::STRUCT)) return merged_structs(a, b, name);
   if (are(Id::LIST, Id::LIST)) {
     ARROW_ASSIGN_OR_RAISE(const Type element,
@@ -147,6 +172,24 @@ arrow::Result<Type> merged(const Type& a, const Type& b, const std::string& name
   }
   return arrow::Status::Invalid("the column '", name, "' is ", a->ToString(), " in some rows and ",
                                 b->ToString(), " in others");
+}
+
+// A string stays one, whether or not it looks like a date, as another file of the table may have
+// other strings.
+Type with_strings(const Type& type) {
+  switch (type->id()) {
+    case arrow::Type::TIMESTAMP:
+      return arrow::utf8();
+    case arrow::Type::LIST:
+      return arrow::list(with_strings(type->field(0)->type()));
+    case arrow::Type::STRUCT: {
+      arrow::FieldVector fields = type->fields();
+      for (auto& field : fields) field = field->WithType(with_strings(field->type()));
+      return arrow::struct_(fields);
+    }
+    default:
+      return type;
+  }
 }
 
 // Reads all of the text for the types of its columns.
@@ -158,7 +201,8 @@ arrow::Result<std::shared_ptr<arrow::Schema>> guess_schema(LineBlocks blocks) {
     if (lines == nullptr) break;
     ARROW_ASSIGN_OR_RAISE(const auto batch, parse(lines, nullptr, rows));
     rows += batch->num_rows();
-    ARROW_ASSIGN_OR_RAISE(all, merged_structs(all, arrow::struct_(batch->schema()->fields()), ""));
+    const Type own = with_strings(arrow::struct_(batch->schema()->fields()));
+    ARROW_ASSIGN_OR_RAISE(all, merged_structs(all, own, ""));
   }
   arrow::FieldVector fields = all->fields();
   return arrow::schema(std::move(fields));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troika/data/sources/table/table_files.h>
+#include <troika/nn/microbatch.h>
 
 #include <cmath>
 #include <functional>
@@ -16,6 +17,13 @@ using Complain =
 
 // The hint of a value that only its row can be blamed for.
 inline constexpr const char* kBadRowHint = "data.on_bad_row = \"skip\" leaves such rows out";
+
+// Begins what is wrong with a number that is_inexact(): complaint_of() puts the digits of the file
+// in its place, where it has some.
+inline constexpr std::string_view kAboutNumber = "is about ";
+
+inline constexpr const char* kIgnoredTargetHint =
+    "missing = \"ignore\" leaves such targets out of the loss, and data.filter such rows";
 
 // The value of one row of a column.
 class Cell {
@@ -36,9 +44,12 @@ class Cell {
   }
   // Returns whether it has a word: a number has one where it is whole, and exact as a double.
   [[nodiscard]] bool has_word() const {
+    return !is_number() || (number() == std::floor(number()) && !is_inexact());
+  }
+  // Returns whether it is a number of so many digits that a double has another one.
+  [[nodiscard]] bool is_inexact() const {
     constexpr double kMostExact = 9007199254740992;  // 2^53
-    if (!is_number()) return true;
-    return number() == std::floor(number()) && std::abs(number()) <= kMostExact;
+    return is_number() && std::isfinite(number()) && std::abs(number()) > kMostExact;
   }
   // Returns a word for text, a whole number, or a truth value. `room` may hold it.
   [[nodiscard]] std::string_view word(std::string& room) const {
@@ -50,6 +61,10 @@ class Cell {
     if (values_.type == ValueType::kBoolean) return integer() != 0 ? "true" : "false";
     room = std::to_string(is_whole() ? integer() : static_cast<std::int64_t>(number()));
     return room;
+  }
+  // Returns whether it is the whole number that stands for an ignored target in a list.
+  [[nodiscard]] bool is_ignored_target() const {
+    return (is_number() || is_whole()) && number() == static_cast<double>(kIgnoredTarget);
   }
   // Returns whether its word is the path of a struct that has no bytes.
   [[nodiscard]] bool is_path() const {

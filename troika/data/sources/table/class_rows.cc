@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/data/sampler.h>
 #include <troika/data/sources/table/class_rows.h>
 #include <troika/data/sources/table/column_encoder.h>
 #include <troika/data/sources/table/column_learner.h>

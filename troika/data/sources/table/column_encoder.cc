@@ -60,7 +60,13 @@ std::string problem_of_class(double number) {
   return "has the element " + toml_number(number) + "; a class is a whole number from 0 on";
 }
 
+std::string problem_of_inexact(const Cell& cell) {
+  return std::string(kAboutNumber) + toml_number(cell.number()) +
+         ", beyond 2^53, where whole numbers are not told apart";
+}
+
 std::string problem_of_word(const Cell& cell, const PlannedColumn& column) {
+  if (cell.is_inexact()) return problem_of_inexact(cell);
   if (!cell.has_word()) {
     return "is " + toml_number(cell.number()) +
            "; a category of numbers takes whole ones up to 2^53";
@@ -145,7 +151,9 @@ void ColumnEncoder::encode_rows(const Values& values, std::span<const std::int64
     const std::int64_t slot = slots[static_cast<std::size_t>(row)];
     if (slot < 0) continue;
     const Cell cell(values, i);
-    if (cell.is_there()) {
+    const bool is_left_out = column_.options.missing == Missing::kIgnore &&
+                             column_.has_ignored_targets() && cell.is_ignored_target();
+    if (cell.is_there() && !is_left_out) {
       write(cell, row, data + slot * width, complain);
     } else {
       write_missing(row, data + slot * width, complain);
@@ -199,6 +207,8 @@ void ColumnEncoder::write(const Cell& cell, std::int64_t row, T* out,
       break;  // in encode_text()
     case ColumnUse::kWeight:
       return write_weight(cell.number(), row, out, complain);
+    case ColumnUse::kIgnore:
+      return;  // it is in no plan
   }
 }
 
@@ -267,7 +277,7 @@ void ColumnEncoder::write_category(const Cell& cell, std::int64_t row, T* out,
   } else {
     // A word that the training side does not have: all zeros, or the number after the last.
     const std::optional<std::int64_t> found = place_of(word);
-    if (!found) unknown_->add(word);
+    if (!found) unknown_->add(column_.shown_word(word));
     place = found.value_or(std::ssize(column_.words) + (column_.has_own_word() ? 1 : 0));
   }
   write_place(place, out);
@@ -305,15 +315,18 @@ void ColumnEncoder::write_label(const Cell& cell, std::int64_t row, T* out,
     *out = static_cast<T>(label);
     return;
   }
+  if (column_.has_ignored_targets() && cell.is_ignored_target()) {
+    return complain(row, "is -100, which stands for an ignored target", kIgnoredTargetHint);
+  }
   if (is_class && has_words) {
     return complain(row,
-                    "is " + quote(word) + ", which is none of the " +
+                    "is " + quote(column_.shown_word(word)) + ", which is none of the " +
                         std::to_string(places_.size()) + " classes of training",
                     kBadRowHint);
   }
   const std::string key(tensor_.range_key);
   complain(row,
-           "is " + (has_words ? quote(word) : text_of(cell)) + "; " +
+           "is " + (has_words ? quote(column_.shown_word(word)) : text_of(cell)) + "; " +
                (is_class ? "the model has classes 0 to " + std::to_string(classes - 1)
                          : "an answer is 0 or 1"),
            is_class ? "raise the model's " + (key.empty() ? "classes" : key) +

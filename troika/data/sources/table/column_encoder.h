@@ -22,6 +22,8 @@ namespace troika {
 // Returns what is wrong with an element of a list of classes, where neither model nor data say how
 // many there are; empty where nothing is.
 [[nodiscard]] std::string problem_of_class(double number);
+// Returns what is wrong with a number that is_inexact() as a category or a class.
+[[nodiscard]] std::string problem_of_inexact(const Cell& cell);
 // Returns what is wrong with a cell as a word of a column; empty where nothing is.
 [[nodiscard]] std::string problem_of_word(const Cell& cell, const PlannedColumn& column);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 namespace troika {
@@ -164,6 +165,7 @@ class Learner {
         return found == seen_.end() ? 0 : found->second;
       });
     }
+    if (seen_.size() == 1) column_->only_value = *kept_.front();
     const auto count = std::ssize(column_->words);
     const std::int64_t most = column_->options.size;
     const std::string name = "the column " + quote(column_->column.name);
@@ -190,12 +192,23 @@ class Learner {
   std::map<double, std::int64_t> counts_;                    // where the most frequent is
 };
 
+// Shows the digits of the file, not those of the number that they were read as.
+[[noreturn]] void fail_inexact(const TableFiles& files, std::size_t group, std::int64_t row,
+                               const std::string& column, const std::string& what) {
+  const std::optional<std::string> written = files.written(group, row, column);
+  throw DataError(files.describe(group, row) + ": the column " + quote(column) + " " +
+                      (written ? "is " + *written + what.substr(what.find(',')) : what),
+                  written ? "type = \"text\" in [data.columns] reads the column as it is written"
+                          : "write the column as text, which keeps each digit");
+}
+
 }  // namespace
 
 Complain complaint_of(const TableFiles& files, std::size_t group, const std::string& column,
                       std::string_view hint) {
   return [&files, group, column, hint](std::int64_t row, const std::string& what,
                                        const std::string& usual_hint) {
+    if (what.starts_with(kAboutNumber)) fail_inexact(files, group, row, column, what);
     throw DataError(files.describe(group, row) + ": the column " + quote(column) + " " + what,
                     hint.empty() ? usual_hint : std::string(hint));
   };

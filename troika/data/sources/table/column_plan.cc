@@ -4,6 +4,7 @@
 #include <troika/base/text.h>
 #include <troika/data/sources/table/cell.h>
 #include <troika/data/sources/table/column_plan.h>
+#include <troika/data/sources/table/time_literal.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,12 +18,23 @@ bool is_glob(std::string_view name) {
   return name.find_first_of("*?[") != std::string_view::npos;
 }
 
+// Whether a glob with as = "ignore" finds a column, which goes before other globs.
+bool is_left_out(const TableOptions& options, const std::string& column) {
+  return std::ranges::any_of(options.columns, [&](const ColumnOptions& each) {
+    return each.as == ColumnUse::kIgnore && is_glob(each.name) &&
+           ::fnmatch(each.name.c_str(), column.c_str(), 0) == 0;
+  });
+}
+
 // The columns that each table of [data.columns] stands for, in the order of the recipe, then of the
 // file. A name that is written out goes before globs.
 std::vector<std::pair<const ColumnOptions*, const TableColumn*>> matched(
     const TableFiles& files, const TableOptions& options) {
   std::vector<std::pair<const ColumnOptions*, const TableColumn*>> all;
   std::vector<bool> taken(files.columns().size());
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    taken[i] = files.columns()[i].is_part() || is_left_out(options, files.columns()[i].name);
+  }
   const auto named = [&](std::string_view name) {
     return std::ranges::find(options.columns, name, &ColumnOptions::name) != options.columns.end();
   };
@@ -30,6 +42,10 @@ std::vector<std::pair<const ColumnOptions*, const TableColumn*>> matched(
     return options.split_column != kNoColumn && name == options.split_column;
   };
   for (const ColumnOptions& each : options.columns) {
+    if (each.as == ColumnUse::kIgnore) {  // a name is held to the file, so that a typo is found
+      if (!is_glob(each.name)) (void)files.column(each.name);
+      continue;
+    }
     const std::size_t before = all.size();
     for (std::size_t i = 0; i < files.columns().size(); ++i) {
       const TableColumn& column = files.columns()[i];
@@ -178,6 +194,8 @@ std::string_view PlannedColumn::expected() const {
       return "text";
     case ColumnUse::kWeight:
       return "numbers from 0 on";
+    case ColumnUse::kIgnore:
+      break;
   }
   return "";
 }
@@ -199,8 +217,18 @@ bool PlannedColumn::fits(ValueType type) const {
     case ColumnUse::kImage:
     case ColumnUse::kText:  // whole numbers: a path of digits, or a text as a CSV has it
       return type == ValueType::kText || type == ValueType::kInteger;
+    case ColumnUse::kIgnore:
+      break;
   }
   return false;
+}
+
+std::string PlannedColumn::shown_word(std::string_view word) const {
+  if (!is_temporal(column)) return std::string(word);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size()) return std::string(word);
+  return text_of_time(number, column.type_name).value_or(std::string(word));
 }
 
 bool PlannedColumn::is_of_target(const std::vector<TensorSpec>& tensors) const {
@@ -252,7 +280,11 @@ std::vector<std::string> TablePlan::target_names() const {
   std::vector<std::string> names;
   for (const PlannedColumn& each : columns) {
     if (each.options.as != ColumnUse::kLabel) continue;
-    if (each.label == LabelType::kClass) return each.words;
+    if (each.label == LabelType::kClass) {
+      std::ranges::transform(each.words, std::back_inserter(names),
+                             [&](const std::string& word) { return each.shown_word(word); });
+      return names;
+    }
     names.push_back(each.column.name);
   }
   return names;

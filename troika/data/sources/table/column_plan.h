@@ -40,10 +40,19 @@ struct PlannedColumn {
   std::string usual_word;          // stands for no value of a category
   std::vector<std::string> words;  // of a category or a label of words, in sorted order
   std::int64_t classes = 0;        // of a label that is a class
+  // Of a label that is a class or an answer: the only value that all rows have. Not kept.
+  std::optional<std::string> only_value;
 
+  // Returns whether -100 stands for an ignored target, as in lists: in labels that are classes or
+  // answers.
+  [[nodiscard]] bool has_ignored_targets() const {
+    return options.as == ColumnUse::kLabel && label != LabelType::kValue && !is_temporal(column);
+  }
   // Returns what its use expects of a column, for messages, and whether values of a type fit.
   [[nodiscard]] std::string_view expected() const;
   [[nodiscard]] bool fits(ValueType type) const;
+  // Returns a word as people write it: a date, where the column stores dates as whole numbers.
+  [[nodiscard]] std::string shown_word(std::string_view word) const;
   // Returns whether its values are looked up in `words`.
   [[nodiscard]] bool has_words() const;
   // Returns whether it is a part of a target of these tensors.

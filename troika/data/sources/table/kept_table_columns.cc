@@ -3,6 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/data/sources/table/cell.h>
 #include <troika/data/sources/table/kept_table_columns.h>
+#include <troika/data/sources/table/time_literal.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,7 +11,13 @@
 namespace troika {
 namespace {
 
+// A duration is a number.
+bool is_date_or_time(const TableColumn& column) {
+  return is_temporal(column) && text_of_time(0, column.type_name).has_value();
+}
+
 KeptType kept_type_of(const TableColumn& column) {
+  if (is_date_or_time(column)) return KeptType::kText;
   switch (column.type) {
     case ValueType::kInteger:
       return KeptType::kInteger;
@@ -81,7 +88,11 @@ void KeptTableColumns::add(std::size_t group, const KeptColumn& column, const Va
     if (column.type == KeptType::kNumber) to.numbers.push_back(there ? cell.number() : 0);
     if (column.type != KeptType::kText) continue;
     std::string room;
-    const std::string word(there ? cell.word(room) : std::string_view());
+    std::string word(there ? cell.word(room) : std::string_view());
+    const TableColumn& read = files_.column(column.name);
+    if (there && is_date_or_time(read)) {
+      word = text_of_time(cell.integer(), read.type_name).value_or(word);
+    }
     if (count_not_utf8(word) > 0) {
       throw DataError(files_.describe(group, values.first_row + i) + ": the column " +
                           quote(column.name) + " is " + quote(word) + ", which is not UTF-8",

@@ -2,6 +2,7 @@
 #include <troika/base/text.h>
 #include <troika/config/toml_text.h>
 #include <troika/data/sources/table/cell.h>
+#include <troika/data/sources/table/column_encoder.h>
 #include <troika/data/sources/table/column_learner.h>
 #include <troika/data/sources/table/label_numbers.h>
 
@@ -31,10 +32,18 @@ std::set<std::int64_t> numbers_of(const PlannedColumn& column, const TableFiles&
         const RowSide side = rows.side_of(group, row);
         const Cell cell(values, i);
         if (side == RowSide::kNone || !cell.is_there()) continue;
+        if (column.has_ignored_targets() && cell.is_ignored_target()) {
+          if (on_bad_row == OnBadRow::kSkip || column.options.missing == Missing::kIgnore) continue;
+          complaint_of(files, group, name)(row, "is -100, which stands for an ignored target",
+                                           kIgnoredTargetHint);
+        }
         if (!cell.has_word()) {
           if (on_bad_row == OnBadRow::kSkip || column.label == LabelType::kAnswer) continue;
-          complaint_of(files, group, name)(
-              row, "is " + toml_number(cell.number()) + "; a class is a whole number", kBadRowHint);
+          complaint_of(files, group, name)(row,
+                                           cell.is_inexact() ? problem_of_inexact(cell)
+                                                             : "is " + toml_number(cell.number()) +
+                                                                   "; a class is a whole number",
+                                           kBadRowHint);
         }
         const auto number =
             cell.is_whole() ? cell.integer() : static_cast<std::int64_t>(cell.number());
@@ -59,12 +68,14 @@ void learn_label_numbers(TablePlan& plan, const TableFiles& files, const TableRo
   for (PlannedColumn& column : plan.columns) {
     if (!has_number_of_class(column)) continue;
     const std::set<std::int64_t> numbers = numbers_of(column, files, rows, on_bad_row);
+    if (numbers.size() == 1) column.only_value = std::to_string(*numbers.begin());
     const bool is_class = column.label == LabelType::kClass;
     const std::int64_t count = std::ssize(numbers);
     const std::int64_t said = is_class ? plan.tensors[column.tensor].range : 2;
     const bool fits = are_below(numbers, said > 0 ? said : count);
     if (is_class && said == 0) column.classes = count;
-    if (fits || (said > 0 && count != said)) continue;
+    const bool is_name = is_temporal(column.column);  // days since 1970 may begin at 0 as well
+    if ((fits && !is_name) || (said > 0 && count != said)) continue;
     if (is_class) column.classes = count;
     for (const std::int64_t each : numbers) column.words.push_back(std::to_string(each));
   }

@@ -9,7 +9,7 @@ namespace troika {
 template <>
 std::span<const std::string_view> names_of<ColumnUse>() {
   static constexpr auto kNames = std::to_array<std::string_view>(
-      {"number", "category", "label", "tensor", "image", "text", "weight"});
+      {"number", "category", "label", "tensor", "image", "text", "weight", "ignore"});
   return kNames;
 }
 
@@ -36,7 +36,7 @@ std::span<const std::string_view> names_of<Encode>() {
 template <>
 std::span<const std::string_view> names_of<TextType>() {
   static constexpr auto kNames =
-      std::to_array<std::string_view>({"auto", "text", "integer", "number"});
+      std::to_array<std::string_view>({"auto", "text", "integer", "number", "timestamp"});
   return kNames;
 }
 
@@ -68,7 +68,8 @@ std::vector<Key> column_keys() {
       K::number<&O::fill>("fill", kAnyNumber, "of numbers with missing = \"constant\": the number that stands for no value, before it is normalised"),
       K::choice<&O::encode>("encode", "of categories; hash also of text, whose words then need no tokenizer"),
       K::integer<&O::size>("size", {0, 10'000'000}, "of categories: buckets of hash, most words of the others; 0: as many as there are. Of text with hash: the number of ids. Of images: height and width; 0: what the model takes, or those of the first"),
-      K::choice<&O::type>("type", "of columns of CSV: how their text is read; auto: as all of its values look. \"text\" keeps leading zeros"),
+      K::choice<&O::type>("type", "of columns of CSV: how their text is read; auto: as all of its values look. \"text\" keeps leading zeros and long ids. \"timestamp\", of text in any file: dates and times as 2024-01-05 12:30:00"),
+      K::text<&O::format>("format", "of text that is dates or times: how they are written, as \"%d.%m.%Y\" in the letters of strptime, or \"iso\"; none: it is no date, unless `type` says so"),
       K::integer<&O::length>("length", {0, 10'000'000}, "of text: token ids a row, cut, or filled up with 0 or the tokenizer's padding; 0: as many as the tensor has"),
       K::text<&O::tokenizer>("tokenizer", "of text: \"bytes\", or the path of a SentencePiece model or a tokenizer.json"),
       K::text<&O::root>("root", "of images given as paths: the folder where these start; auto: that of the table's file"),

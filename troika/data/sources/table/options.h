@@ -10,7 +10,7 @@
 
 namespace troika {
 
-enum class ColumnUse { kNumber, kCategory, kLabel, kTensor, kImage, kText, kWeight };
+enum class ColumnUse { kNumber, kCategory, kLabel, kTensor, kImage, kText, kWeight, kIgnore };
 enum class Normalise { kNone, kStandard, kMinMax };
 enum class Missing {
   kError,
@@ -24,8 +24,8 @@ enum class Missing {
   kIgnore
 };
 enum class Encode { kOneHot, kIndex, kHash };
-// Says how the text of CSV files is read.
-enum class TextType { kAuto, kText, kInteger, kNumber };
+// Says how the text of CSV files is read, and that of dates in any file.
+enum class TextType { kAuto, kText, kInteger, kNumber, kTimestamp };
 enum class TableFormat { kAuto, kCsv };
 
 template <>
@@ -54,6 +54,9 @@ inline constexpr const char* kNoColumn = "none";
 // comma in others.
 inline constexpr const char* kAutoDelimiter = "auto";
 
+// Stands for text that is no date.
+inline constexpr const char* kNoFormat = "none";
+
 // Stands for the folder of the table's file.
 inline constexpr const char* kAutoRoot = "auto";
 
@@ -71,6 +74,7 @@ struct ColumnOptions : ImageOptions {
   double fill = 0;
   Encode encode = Encode::kOneHot;
   TextType type = TextType::kAuto;
+  std::string format = kNoFormat;
   std::string root = kAutoRoot;
   std::string suffix = kNoSuffix;
   std::int64_t length = 0;

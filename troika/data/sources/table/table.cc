@@ -42,7 +42,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     check_weights(table, sample, model, origins);
     check_balance(table, sample, origins);
     for (const ColumnOptions& column : table.columns) {
-      if (column.as == ColumnUse::kWeight) continue;
+      if (column.as == ColumnUse::kWeight || column.as == ColumnUse::kIgnore) continue;
       check_target(column, sample, model, origins);
       if (column.as == ColumnUse::kImage) check_image(column, sample, model, origins);
     }
@@ -79,7 +79,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
 
   [[nodiscard]] bool gives(const Options& options, const TensorSpec& optional) const override {
     return std::ranges::any_of(options.as<TableOptions>().columns, [&](const ColumnOptions& each) {
-      return each.into == optional.name ||
+      return (each.into == optional.name && each.as != ColumnUse::kIgnore) ||
              (each.as == ColumnUse::kWeight && optional.name == kSampleWeights);
     });
   }
@@ -156,14 +156,18 @@ class TableKind final : public Declared<DataKind, TableOptions> {
     const bool label = column.as == ColumnUse::kLabel;
     if (column.normalise != Normalise::kNone && !number && !label)
       return "normalise is for numbers and for labels that are numbers, not for " + as;
-    std::string missing = refusal_of_missing(column, as);
-    if (!missing.empty()) return missing;
+    std::string refusal = refusal_of_missing(column, as);
+    if (refusal.empty()) refusal = refusal_of_times(column, as);
+    if (!refusal.empty()) return refusal;
     if (column.missing == Missing::kZero && !number && !category && !text && !weight) {
       return "missing = \"zero\" is for numbers, categories, text and weights, not for " + as;
     }
     const bool may_ignore = label || (column.as == ColumnUse::kTensor && column.into != kAutoInto);
     if (column.missing == Missing::kIgnore && !may_ignore)
       return "missing = \"ignore\" is for labels, not for " + as;
+    if (column.as == ColumnUse::kIgnore && column.into != kAutoInto) {
+      return "into is not for " + as + ": the column goes nowhere";
+    }
     if (weight && column.into != kAutoInto) return "into is not for " + as + ": the loss takes it";
     if (!category && !(text && hash) &&
         (column.encode != Encode::kOneHot || (column.size > 0 && !image))) {
@@ -184,6 +188,22 @@ class TableKind final : public Declared<DataKind, TableOptions> {
       return "encode = \"hash\" needs a size: the number of its buckets";
     }
     return "";
+  }
+
+  // What says that text is dates.
+  static std::string refusal_of_times(const ColumnOptions& column, const std::string& as) {
+    const bool has_format = column.format != kNoFormat;
+    const bool is_time = has_format || column.type == TextType::kTimestamp;
+    if (is_time && (column.as == ColumnUse::kText || column.as == ColumnUse::kImage)) {
+      return "format and type = \"timestamp\" are for dates and times, not for " + as;
+    }
+    if (!has_format) return "";
+    if (column.type != TextType::kAuto && column.type != TextType::kTimestamp) {
+      return "format is for dates and times, not for type = \"" +
+             std::string(name_of(column.type)) + "\"";
+    }
+    const std::string problem = TimeText::refusal_of(column.format);
+    return problem.empty() ? "" : "format = " + quote(column.format) + " " + problem;
   }
 
   static void check_sides(const TableOptions& table, const Origins& origins) {
@@ -332,6 +352,7 @@ class TableKind final : public Declared<DataKind, TableOptions> {
   static bool is_given(const TableOptions& table, const SampleSpec& sample,
                        const TensorSpec& tensor) {
     return std::ranges::any_of(table.columns, [&](const ColumnOptions& column) {
+      if (column.as == ColumnUse::kIgnore) return false;
       const std::string into(name_of_tensor(column, sample));
       const bool is_mask = column.as == ColumnUse::kText && tensor.name == into + kMaskSuffix;
       return tensor.name == into || is_mask;

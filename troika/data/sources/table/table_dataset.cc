@@ -158,7 +158,7 @@ class Gather {
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Lesson lesson)
     : search(options, text_format_of(options)),
-      files(search.files, text_format_of(options)),
+      files(search.files, text_format_of(options), time_columns_of(options)),
       rows(files.groups(), drawn_fraction(options), options.test_fraction),
       plan(plan_columns(files, options, sample)) {
   choose_rows(options);
@@ -179,12 +179,23 @@ OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample, Less
   lay_out_columns(plan);
   target_names = plan.target_names();
   target_scales = plan.target_scales();
+  warn_of_one_class();
+}
+
+void OpenTable::warn_of_one_class() {
+  for (const PlannedColumn& each : plan.columns) {
+    if (each.options.as != ColumnUse::kLabel || !each.only_value) continue;
+    warnings.push_back("the label " + quote(each.column.name) + " is " +
+                       quote(each.shown_word(*each.only_value)) +
+                       " in every row: a model of one class learns nothing");
+  }
 }
 
 OpenTable::OpenTable(const TableOptions& options, const SampleSpec& sample,
                      const TrainedData& trained)
     : search(options, text_format_of(options)),
-      files(search.files, text_format_of(options, text_columns_of(trained.description))),
+      files(search.files, text_format_of(options, text_columns_of(trained.description)),
+            time_columns_of(options, time_columns_of(trained.description))),
       rows(files.groups(), drawn_fraction(options), options.test_fraction),
       plan(read_description(trained.description, sample)),
       target_names(plan.target_names()),

@@ -4,6 +4,7 @@
 #include <troika/data/dataset.h>
 #include <troika/data/kind.h>
 #include <troika/data/sources/table/class_rows.h>
+#include <troika/data/sources/table/column_contents.h>
 #include <troika/data/sources/table/column_encoder.h>
 #include <troika/data/sources/table/column_learner.h>
 #include <troika/data/sources/table/group_cache.h>
@@ -47,6 +48,7 @@ struct OpenTable {
  private:
   void choose_rows(const TableOptions& options);
   void leave_out_bad_rows(const TableOptions& options);
+  void warn_of_one_class();
 };
 
 class TableDataset final : public Dataset {
@@ -70,6 +72,9 @@ class TableDataset final : public Dataset {
   }
   [[nodiscard]] std::vector<ValueScale> target_scales() const override {
     return table_.target_scales;
+  }
+  [[nodiscard]] std::vector<std::string> contents() const override {
+    return contents_of(table_.plan);
   }
   [[nodiscard]] std::unique_ptr<KeptColumns> keep(
       std::span<const std::string> names) const override;

@@ -230,6 +230,22 @@ std::vector<std::string> text_columns_of(std::string_view json) {
   return names;
 }
 
+std::vector<std::string> time_columns_of(std::string_view json) {
+  std::vector<std::string> names;
+  const Json parsed = Json::parse(json, nullptr, false);
+  if (!parsed.is_object()) return names;  // read_description() tells
+  for (const Json& each : parsed.value("columns", Json::array())) {
+    const std::string name = each.value("name", "");
+    TableColumn column;
+    column.type_name = each.value("type", "");
+    if (each.value("values", "") != name_of_type(ValueType::kInteger)) continue;
+    column.type = ValueType::kInteger;
+    if (is_temporal(column)) names.push_back(name);
+    if (const auto whole = whole_of_part(name)) names.emplace_back(*whole);
+  }
+  return names;
+}
+
 TablePlan read_description(std::string_view json, const SampleSpec& sample) {
   TablePlan plan;
   plan.tensors = sample.tensors;

@@ -17,6 +17,10 @@ namespace troika {
 // Returns the names of the columns that were text in training. Where it is damaged there are none.
 [[nodiscard]] std::vector<std::string> text_columns_of(std::string_view json);
 
+// Returns the names of the columns that were dates or times in training, or whose parts were used.
+// Where it is damaged there are none.
+[[nodiscard]] std::vector<std::string> time_columns_of(std::string_view json);
+
 // Finds the columns in the files of another table, by their names. Throws DataError naming a column
 // that is missing, or of another type than in training. Dates and times may have another unit.
 void find_described_columns(TablePlan& plan, const TableFiles& files);

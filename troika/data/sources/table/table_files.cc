@@ -3,6 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/data/sources/table/table_files.h>
+#include <troika/data/sources/table/written_value.h>
 #include <troika/storage/keep_line.h>
 #include <troika/storage/object_store.h>
 
@@ -17,15 +18,6 @@ namespace {
 
 // The value of a folder's name where the column has none: Hive's word.
 constexpr std::string_view kNoPartition = "__HIVE_DEFAULT_PARTITION__";
-
-std::vector<TableColumn> columns_of(const arrow_plugin::File& file) {
-  std::vector<TableColumn> columns;
-  for (std::int64_t i = 0; i < file.columns(); ++i) {
-    const arrow_plugin::Column each = file.column(i);
-    columns.push_back({std::string(each.name), each.type, std::string(each.type_name), each.width});
-  }
-  return columns;
-}
 
 const TableColumn* find_column(std::span<const TableColumn> columns, std::string_view name) {
   const auto found = std::ranges::find(columns, name, &TableColumn::name);
@@ -88,8 +80,8 @@ bool is_temporal(const TableColumn& column) {
                              [&](const char* word) { return column.type_name.starts_with(word); });
 }
 
-TableFiles::TableFiles(std::vector<FoundFile> files, TextFormat format)
-    : files_(std::move(files)), format_(std::move(format)) {
+TableFiles::TableFiles(std::vector<FoundFile> files, TextFormat format, TimeColumns times)
+    : files_(std::move(files)), format_(std::move(format)), times_(std::move(times)) {
   for (std::size_t i = 0; i < files_.size(); ++i) add_file(i, open(i));
   read_again_as_words();
   if (groups_.empty()) {
@@ -98,9 +90,28 @@ TableFiles::TableFiles(std::vector<FoundFile> files, TextFormat format)
                     "check data.files");
   }
   merge_columns();
+  if (columns_.empty()) {  // as JSON Lines of {}
+    throw DataError("the table " + shown_path(files_.front().path) + " has no columns",
+                    "a line of JSON Lines is an object with names and values, as {\"x\": 1}");
+  }
+  add_parts();
 }
 
 TableFiles::~TableFiles() = default;
+
+TableFiles::Columns TableFiles::columns_of(const File& file) const {
+  Columns columns;
+  for (std::int64_t i = 0; i < file.columns(); ++i) {
+    const arrow_plugin::Column each = file.column(i);
+    TableColumn& column = columns.emplace_back();
+    column = {std::string(each.name), each.type, std::string(each.type_name), each.width};
+    const TimeText* const text = each.type == ValueType::kText ? times_.find(column.name) : nullptr;
+    if (text == nullptr) continue;
+    column.type = ValueType::kInteger;
+    column.type_name = text->type_name();
+  }
+  return columns;
+}
 
 void TableFiles::add_file(std::size_t index, std::unique_ptr<File> file) {
   Columns columns = columns_of(*file);
@@ -188,6 +199,25 @@ void TableFiles::merge_columns() {
   }
 }
 
+// A column of the files goes before a part of the same name.
+void TableFiles::add_parts() {
+  Columns parts;
+  for (const TableColumn& column : columns_) {
+    if (!is_temporal(column)) continue;
+    for (std::size_t i = 0; i < names_of_parts().size(); ++i) {
+      const auto part = static_cast<TimePart>(i);
+      const std::string name = column.name + "." + std::string(names_of_parts()[i]);
+      if (!has_part(column.type_name, part) || find_column(columns_, name) != nullptr) continue;
+      TableColumn& added = parts.emplace_back();
+      added = {name, ValueType::kInteger, "int64"};
+      added.whole = column.name;
+      added.whole_type = column.type_name;
+      added.part = part;
+    }
+  }
+  std::ranges::move(parts, std::back_inserter(columns_));
+}
+
 std::int64_t TableFiles::rows() const {
   return groups_.back().first_row + groups_.back().rows;
 }
@@ -212,6 +242,7 @@ std::string TableFiles::columns_hint() const {
   }
   std::vector<std::string> names;
   for (const TableColumn& column : columns_) {  // spaces around a name are seen in quotes alone
+    if (column.is_part()) continue;
     const bool is_plain = !column.name.starts_with(' ') && !column.name.ends_with(' ');
     names.push_back(is_plain ? column.name : quote(column.name));
   }
@@ -220,6 +251,7 @@ std::string TableFiles::columns_hint() const {
 
 void TableFiles::check_everywhere(const std::string& name) const {
   const TableColumn& column = this->column(name);
+  if (column.is_part()) return check_everywhere(column.whole);
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const Columns& schema = schemas_[schema_of_[i]];
     const TableColumn* found = find_column(schema, name);
@@ -266,16 +298,16 @@ void TableFiles::read_from(const File& file, const RowGroup& group,
     if (column.is_partition) {
       give_partition(group, i, column, take);
     } else {
-      places.push_back(find_column(schema, columns[i]) - schema.data());
+      const std::string& held = column.is_part() ? column.whole : column.name;
+      places.push_back(find_column(schema, held) - schema.data());
       stored.push_back(i);
     }
   }
   if (stored.empty()) return;
   check_unchanged(file, group);
   const Take numbered = [&](std::size_t column, const Values& values) {
-    const ValueType type = schema[static_cast<std::size_t>(places[column])].type;
-    if (values.type != type && values.type != ValueType::kNothing) fail_changed(group);
-    take(stored[column], values);
+    const TableColumn& held = schema[static_cast<std::size_t>(places[column])];
+    give(group, this->column(columns[stored[column]]), held, values, stored[column], take);
   };
   std::string reason;
   if (!file.read(group.group, places, numbered, keep_line(reason))) {
@@ -286,6 +318,47 @@ void TableFiles::read_from(const File& file, const RowGroup& group,
     throw DataError("cannot " + what + ": " + reason,
                     "is the file whole? data files must not change while they are used");
   }
+}
+
+void TableFiles::give(const RowGroup& group, const TableColumn& asked, const TableColumn& stored,
+                      const Values& values, std::size_t column, const Take& take) const {
+  Values given = values;
+  TimesOfTexts times;
+  if (const TimeText* text = times_.find(stored.name);
+      text != nullptr && values.type == ValueType::kText && stored.type == ValueType::kInteger) {
+    times = times_of(values, *text);
+    check_readable(group, stored, values, times, *text);
+    given = {};
+    given.type = ValueType::kInteger;
+    given.first_row = values.first_row;
+    given.rows = values.rows;
+    given.there = times.there;
+    given.integers = times.integers;
+  }
+  if (given.type != stored.type && given.type != ValueType::kNothing) fail_changed(group);
+  std::vector<std::int64_t> parts;
+  if (asked.is_part() && given.type == ValueType::kInteger) {
+    for (const std::int64_t each : given.integers) {
+      parts.push_back(part_of_time(each, stored.type_name, asked.part));
+    }
+    given.integers = parts;
+  }
+  take(column, given);
+}
+
+void TableFiles::check_readable(const RowGroup& group, const TableColumn& column,
+                                const Values& values, const TimesOfTexts& times,
+                                const TimeText& text) const {
+  if (!times.unreadable || times_.skips_unreadable) return;
+  const auto row = static_cast<std::size_t>(*times.unreadable);
+  const auto begin = static_cast<std::size_t>(values.offsets[row]);
+  const std::string word(
+      values.text.substr(begin, static_cast<std::size_t>(values.offsets[row + 1]) - begin));
+  throw DataError(describe(group, values.first_row + *times.unreadable) + ": the column " +
+                      quote(column.name) + " is " + quote(word) + ", which is no time written as " +
+                      (text.format() == kIsoTime ? "2024-01-05 12:30:00" : quote(text.format())),
+                  "`format` of the column says how it is written; data.on_bad_row = \"skip\" takes "
+                  "such texts for no value");
 }
 
 void TableFiles::check_unchanged(const File& file, const RowGroup& group) const {
@@ -327,9 +400,21 @@ void TableFiles::give_partition(const RowGroup& group, std::size_t column, const
 }
 
 std::string TableFiles::describe(std::size_t group, std::int64_t row) const {
-  const RowGroup& which = groups_[group];
+  return describe(groups_[group], row);
+}
+
+std::string TableFiles::describe(const RowGroup& which, std::int64_t row) const {
   return shown_path(files_[which.file].path) + ", row group " + std::to_string(which.group) +
          ", row " + std::to_string(row);
+}
+
+std::optional<std::string> TableFiles::written(std::size_t group, std::int64_t row,
+                                               const std::string& column) const {
+  const RowGroup& which = groups_[group];
+  if (!converted_.contains(which.file)) return std::nullopt;
+  const auto first = std::ranges::find(groups_, which.file, &RowGroup::file);
+  return written_value(files_[which.file].path, format_, which.first_row + row - first->first_row,
+                       column);
 }
 
 std::unique_ptr<arrow_plugin::File> TableFiles::open(std::size_t file) const {

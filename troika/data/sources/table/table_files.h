@@ -4,12 +4,15 @@
 
 #include <troika/data/arrow/plugin.h>
 #include <troika/data/find_files.h>
+#include <troika/data/sources/table/time_part.h>
+#include <troika/data/sources/table/time_text.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +29,11 @@ struct TableColumn {
   std::string type_name;
   std::int64_t width = 1;
   bool is_partition = false;  // a folder's name says it: .../NAME=VALUE/...
+  // Of a part of a date or a time: the column that it is a part of, and that column's type.
+  std::string whole = {}, whole_type = {};
+  TimePart part = TimePart::kYear;
 
+  [[nodiscard]] bool is_part() const { return !whole.empty(); }
   bool operator==(const TableColumn&) const = default;
 };
 
@@ -45,14 +52,15 @@ struct RowGroup {
 class TableFiles {
  public:
   // Reads what each file says of its columns and groups. Throws DataError naming a file that cannot
-  // be read, or where none has a row; UsageError where the plug-in is not there. A column that
-  // holds words in one file is read as words from the text of others too.
-  explicit TableFiles(std::vector<FoundFile> files, TextFormat format = {});
+  // be read, or where none has a row or a column; UsageError where the plug-in is not there. A
+  // column that holds words in one file is read as words from the text of others too. Text of the
+  // columns of `times` becomes whole numbers.
+  explicit TableFiles(std::vector<FoundFile> files, TextFormat format = {}, TimeColumns times = {});
   ~TableFiles();
 
   [[nodiscard]] std::span<const FoundFile> files() const { return files_; }
-  // Returns the columns of the first file, then those that folders say. Columns of whole numbers
-  // are of numbers where another file has numbers.
+  // Returns the columns of the first file, then those that folders say, then the parts of dates and
+  // times. Columns of whole numbers are of numbers where another file has numbers.
   [[nodiscard]] std::span<const TableColumn> columns() const { return columns_; }
   [[nodiscard]] std::span<const RowGroup> groups() const { return groups_; }
   [[nodiscard]] std::int64_t rows() const;
@@ -69,6 +77,10 @@ class TableFiles {
   void read(std::size_t group, std::span<const std::string> columns, const Take& take) const;
   // Names a row for messages: "'data/a.parquet', row group 0, row 17".
   [[nodiscard]] std::string describe(std::size_t group, std::int64_t row) const;
+  // Returns what the text of a CSV file has in a row, where its column was read as numbers. Reads
+  // the file again, for messages. Nothing of other files, and where there is no value.
+  [[nodiscard]] std::optional<std::string> written(std::size_t group, std::int64_t row,
+                                                   const std::string& column) const;
 
  private:
   using File = arrow_plugin::File;
@@ -83,17 +95,25 @@ class TableFiles {
     std::unique_ptr<File> file;
   };
 
+  [[nodiscard]] std::string describe(const RowGroup& which, std::int64_t row) const;
   void add_file(std::size_t index, std::unique_ptr<File> file);
   // Reads text again whose columns look like numbers, and like words in other files.
   void read_again_as_words();
   [[nodiscard]] bool is_text_of_words(const std::string& column) const;
   void merge_columns();
+  void add_parts();
+  [[nodiscard]] Columns columns_of(const File& file) const;
   [[nodiscard]] std::unique_ptr<File> open(std::size_t file) const;
   // Acquires an opened file, and keep_opened() releases it, so that a group does not open it again.
   [[nodiscard]] std::unique_ptr<File> take_opened(std::size_t file) const;
   void keep_opened(std::size_t file, std::unique_ptr<File> opened) const;
   void read_from(const File& file, const RowGroup& group, std::span<const std::string> columns,
                  const Take& take) const;
+  // Passes values of a column as what its type says: numbers for the text of dates, and parts.
+  void give(const RowGroup& group, const TableColumn& asked, const TableColumn& stored,
+            const Values& values, std::size_t column, const Take& take) const;
+  void check_readable(const RowGroup& group, const TableColumn& column, const Values& values,
+                      const TimesOfTexts& times, const TimeText& text) const;
   // Throw DataError where a file is another one than at first.
   void check_unchanged(const File& file, const RowGroup& group) const;
   [[noreturn]] void fail_changed(const RowGroup& group) const;
@@ -104,6 +124,7 @@ class TableFiles {
 
   std::vector<FoundFile> files_;
   TextFormat format_;
+  TimeColumns times_;
   Columns columns_;
   std::vector<Columns> schemas_;                                // each once
   std::vector<std::size_t> schema_of_;                          // of each file

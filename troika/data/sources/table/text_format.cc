@@ -15,9 +15,12 @@ ValueType forced_type_of(const ColumnOptions& column) {
       return ValueType::kInteger;
     case TextType::kNumber:
       return ValueType::kNumber;
+    case TextType::kTimestamp:  // which times_of() reads
+      return ValueType::kText;
     case TextType::kAuto:
       break;
   }
+  if (column.format != kNoFormat) return ValueType::kText;
   const bool is_text = column.as == ColumnUse::kText || column.as == ColumnUse::kImage;
   return is_text ? ValueType::kText : ValueType::kNothing;
 }
@@ -60,6 +63,25 @@ TextFormat text_format_of(const TableOptions& options, std::span<const std::stri
     format.types.push_back({column.name, forced_type_of(column)});
   }
   return format;
+}
+
+TimeColumns time_columns_of(const TableOptions& options, std::span<const std::string> times) {
+  TimeColumns all;
+  all.skips_unreadable = options.on_bad_row == OnBadRow::kSkip;
+  for (const ColumnOptions& column : options.columns) {
+    TimeColumn& added = all.columns.emplace_back();
+    added.column = column.name;  // also of one that is no date, which goes before globs
+    if (column.format != kNoFormat) {
+      added.text.emplace(column.format);
+    } else if (column.type == TextType::kTimestamp) {
+      added.text.emplace(kIsoTime);
+    }
+  }
+  for (const std::string& name : times) {
+    if (all.find(name) != nullptr) continue;
+    all.columns.insert(all.columns.begin(), {name, TimeText(kIsoTime)});
+  }
+  return all;
 }
 
 }  // namespace troika

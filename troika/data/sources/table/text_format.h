@@ -1,4 +1,4 @@
-// Internal: how the recipe says that the text of CSV files is read.
+// Internal: how the recipe says that the text of files is read.
 #pragma once
 
 #include <troika/data/sources/table/options.h>
@@ -20,5 +20,10 @@ struct FormatRefusal {
 // stay as they are written.
 [[nodiscard]] TextFormat text_format_of(const TableOptions& options,
                                         std::span<const std::string> words = {});
+
+// Returns the columns whose text is dates or times. `times` are columns that a model has learned as
+// such: text is read as "iso" there, where the recipe does not say how it is written.
+[[nodiscard]] TimeColumns time_columns_of(const TableOptions& options,
+                                          std::span<const std::string> times = {});
 
 }  // namespace troika

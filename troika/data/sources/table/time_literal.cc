@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <limits>
 
 namespace troika {
@@ -82,6 +83,19 @@ std::optional<Time> read_time_of_day(Digits& text) {
   return time;
 }
 
+// "Z", "+01:00", "-0530" or "+01", in seconds; 0 where there is none.
+std::optional<std::int64_t> read_offset(Digits& text) {
+  if (text.skip('Z')) return 0;
+  const bool is_east = text.skip('+');
+  if (!is_east && !text.skip('-')) return 0;
+  const auto hours = text.number(2);
+  if (!hours || *hours > 23) return std::nullopt;
+  text.skip(':');
+  const auto minutes = text.at_end() ? std::optional(0) : text.number(2);
+  if (!minutes || *minutes > 59) return std::nullopt;
+  return (is_east ? 1 : -1) * (*hours * 3600 + *minutes * 60);
+}
+
 std::optional<Time> read_time(std::string_view text, bool has_day) {
   Digits digits(text);
   Time time;
@@ -94,9 +108,9 @@ std::optional<Time> read_time(std::string_view text, bool has_day) {
   }
   const auto of_day = read_time_of_day(digits);
   if (!of_day) return std::nullopt;
-  digits.skip('Z');
-  if (!digits.at_end()) return std::nullopt;
-  return Time{time.seconds + of_day->seconds, of_day->nanoseconds};
+  const auto offset = read_offset(digits);
+  if (!offset || !digits.at_end() || (!has_day && *offset != 0)) return std::nullopt;
+  return Time{time.seconds + of_day->seconds - *offset, of_day->nanoseconds};
 }
 
 // Ticks of a unit in a second.
@@ -104,6 +118,27 @@ std::int64_t ticks_of(std::string_view type_name) {
   if (type_name.find("[ns") != std::string_view::npos) return kNanoseconds;
   if (type_name.find("[us") != std::string_view::npos) return 1'000'000;
   return type_name.find("[ms") != std::string_view::npos ? 1'000 : 1;
+}
+
+std::string date_text(std::int64_t day) {
+  using namespace std::chrono;
+  const year_month_day date{sys_days(days(day))};
+  char text[32];
+  std::snprintf(text, sizeof text, "%04d-%02u-%02u", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  return text;
+}
+
+std::string time_of_day_text(const TimeFields& time) {
+  const auto second = static_cast<int>(time.second_of_day);
+  char text[48];
+  std::snprintf(text, sizeof text, "%02d:%02d:%02d", second / 3600, second / 60 % 60, second % 60);
+  std::string result = text;
+  if (time.nanosecond == 0) return result;
+  std::snprintf(text, sizeof text, ".%09d", static_cast<int>(time.nanosecond));
+  result += text;
+  result.erase(result.find_last_not_of('0') + 1);
+  return result;
 }
 
 }  // namespace
@@ -122,6 +157,26 @@ std::optional<std::int64_t> time_in_unit(std::string_view text, std::string_view
   if (time->nanoseconds % length != 0) return std::nullopt;
   if (time->seconds > kMost / ticks - 1 || time->seconds < -(kMost / ticks)) return std::nullopt;
   return time->seconds * ticks + time->nanoseconds / length;
+}
+
+TimeFields fields_of_time(std::int64_t number, std::string_view type_name) {
+  if (type_name.starts_with("date32")) return {.day = number};
+  const std::int64_t ticks = ticks_of(type_name);
+  const std::int64_t seconds = number / ticks - (number % ticks < 0 ? 1 : 0);
+  const std::int64_t day = seconds / kSecondsOfDay - (seconds % kSecondsOfDay < 0 ? 1 : 0);
+  return {.day = day,
+          .second_of_day = seconds - day * kSecondsOfDay,
+          .nanosecond = (number - seconds * ticks) * (kNanoseconds / ticks)};
+}
+
+std::optional<std::string> text_of_time(std::int64_t number, std::string_view type_name) {
+  const bool is_date = type_name.starts_with("date");
+  if (!is_date && !type_name.starts_with("time")) return std::nullopt;  // as a duration
+  const TimeFields time = fields_of_time(number, type_name);
+  if (is_date) return date_text(time.day);
+  if (!type_name.starts_with("timestamp")) return time_of_day_text(time);
+  const bool has_zone = type_name.find(',') != std::string_view::npos;
+  return date_text(time.day) + " " + time_of_day_text(time) + (has_zone ? "Z" : "");
 }
 
 }  // namespace troika
