@@ -1,0 +1,161 @@
+// Islands that meet after steps of their own, against the arithmetic that local_sync.h states.
+#include <gmock/gmock.h>
+#include <troika/sync/local_sync.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "unit/sync/loose_support.h"
+
+namespace troika::test {
+namespace {
+
+constexpr int kLocalIslands = 3;
+constexpr std::int64_t kLocalSteps = 12;
+
+// The same in one place. Without fragments an exchange ends in the step that begins it.
+class Oracle {
+ public:
+  Oracle(const LocalOptions& options, int islands)
+      : options_(options),
+        anchor_(first_values()),
+        momentum_(at::zeros({kValues}, at::kDouble)),
+        weights_(static_cast<std::size_t>(islands)) {
+    for (int i = 0; i < islands; ++i) values_.push_back(anchor_.clone());
+  }
+
+  void step(std::int64_t step) {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const int island = static_cast<int>(i);
+      values_[i] = values_[i] + update_of(island, step);
+      weights_[i] += weight_of(island, step);
+    }
+    if (on_its_way_) finish();
+    const std::int64_t place = (step + 1) % options_.every_steps;
+    for (std::int64_t k = 0; k < options_.fragments; ++k) {
+      if ((k + 1) * options_.every_steps / options_.fragments % options_.every_steps != place) {
+        continue;
+      }
+      on_its_way_ = {k, values_, weights_};
+      if (options_.fragments == 1) finish();
+      break;
+    }
+    if (place == 0) weights_.assign(values_.size(), 0);
+  }
+  [[nodiscard]] const at::Tensor& values(std::size_t island) const { return values_[island]; }
+
+ private:
+  struct Sent {
+    std::int64_t fragment;
+    std::vector<at::Tensor> values;
+    std::vector<double> weights;
+  };
+
+  void finish() {
+    const Sent sent = *std::exchange(on_its_way_, std::nullopt);
+    const std::int64_t size = kValues / options_.fragments;  // all alike here
+    const auto part = [&](const at::Tensor& all) {
+      return all.narrow(0, sent.fragment * size, size);
+    };
+    const at::Tensor x = part(anchor_);
+    at::Tensor g = at::zeros({size}, at::kDouble);
+    double weight = 0;
+    for (std::size_t i = 0; i < sent.values.size(); ++i) {
+      g = g + sent.weights[i] * (x - part(sent.values[i]));
+      weight += sent.weights[i];
+    }
+    if (weight > 0) g = g / weight;
+    if (options_.outer == Outer::kNesterov) {
+      const at::Tensor m = part(momentum_);
+      m.copy_(options_.outer_momentum * m + g);
+      g = options_.outer_lr * (g + options_.outer_momentum * m);
+    }
+    x.sub_(g);
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const at::Tensor own = part(values_[i]);
+      own.copy_(options_.fragments == 1 ? x : own + x - part(sent.values[i]));
+    }
+  }
+
+  LocalOptions options_;
+  at::Tensor anchor_, momentum_;
+  std::vector<at::Tensor> values_;  // by island
+  std::vector<double> weights_;     // of targets since the last round, by island
+  std::optional<Sent> on_its_way_;
+};
+
+void expect_those_of_the_oracle(const LocalOptions& options) {
+  const auto values =
+      train_islands(kLocalIslands, kLocalSteps, [&](Arena& arena, const SyncGroups& groups) {
+        return std::make_unique<LocalSync>(arena, options, groups);
+      });
+  Oracle oracle(options, kLocalIslands);
+  for (std::int64_t step = 0; step < kLocalSteps; ++step) {
+    oracle.step(step);
+    for (std::size_t island = 0; island < kLocalIslands; ++island) {
+      EXPECT_LT(distance(values[static_cast<std::size_t>(step)][island], oracle.values(island)),
+                kBound)
+          << "step " << step << ", island " << island;
+    }
+  }
+}
+
+TEST(LocalSync, IslandsMeetAtTheirWeightedMean) {
+  expect_those_of_the_oracle({.every_steps = 3, .island = 1});
+  expect_those_of_the_oracle({.every_steps = 1, .island = 1});
+}
+
+TEST(LocalSync, TheOuterStepIsNesterovsOfTheWeightedMean) {
+  expect_those_of_the_oracle({.every_steps = 4,
+                              .outer = Outer::kNesterov,
+                              .outer_lr = 0.7,
+                              .outer_momentum = 0.9,
+                              .island = 1});
+}
+
+TEST(LocalSync, FragmentsAreOnTheirWayDuringAStep) {
+  for (const Outer outer : {Outer::kAverage, Outer::kNesterov}) {
+    expect_those_of_the_oracle({.every_steps = 4, .outer = outer, .fragments = 2, .island = 1});
+    expect_those_of_the_oracle({.every_steps = 5, .outer = outer, .fragments = 5, .island = 1});
+  }
+}
+
+// Where no island has trained on anything, nothing has changed.
+TEST(LocalSync, WithoutATargetTheAnchorStays) {
+  const auto values = train_islands(
+      2, 4,
+      [](Arena& arena, const SyncGroups& groups) {
+        return std::make_unique<LocalSync>(arena, LocalOptions{.every_steps = 2, .island = 1},
+                                           groups);
+      },
+      [](int, std::int64_t) { return StepPart(); });
+  for (const std::size_t step : {1, 3}) {
+    for (const at::Tensor& each : values[step]) EXPECT_EQ(distance(each, first_values()), 0);
+  }
+}
+
+// Until islands go their own ways, losses and weights are those of all.
+TEST(LocalSync, IslandsActAsOneBeforeTheyGoTheirOwnWays) {
+  std::mutex mutex;
+  std::vector<double> weights(4, 0);
+  static_cast<void>(train_islands(
+      2, 4,
+      [](Arena& arena, const SyncGroups& groups) {
+        return std::make_unique<LocalSync>(
+            arena, LocalOptions{.every_steps = 3, .start_after = 2, .island = 1}, groups);
+      },
+      part_of_weight,
+      [&](int island, std::int64_t step, const StepSums& sums) {
+        const std::lock_guard lock(mutex);
+        if (island == 1) weights[static_cast<std::size_t>(step)] = sums.weight;
+      }));
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const double own = weight_of(1, step), all = own + weight_of(0, step);
+    EXPECT_EQ(weights[static_cast<std::size_t>(step)], step < 2 ? all : own) << step;
+  }
+}
+
+}  // namespace
+}  // namespace troika::test
