@@ -6,6 +6,7 @@
 #include <troika/checkpoint/safetensors_header.h>
 
 #include <algorithm>
+#include <array>
 
 namespace troika {
 namespace {
@@ -95,6 +96,35 @@ void check_places(std::vector<TensorEntry>& entries, const std::string& source,
   }
 }
 
+// What else files of models are, by how they begin.
+struct OtherFormat {
+  std::string_view begin, is, hint;
+};
+constexpr std::string_view kSaveSafetensors =
+    "in Python, where it is a state_dict(): safetensors.torch.save_file(torch.load(FILE, "
+    "map_location=\"cpu\"), \"model.safetensors\")";
+constexpr std::array<OtherFormat, 6> kOtherFormats = {
+    {{"PK\x03\x04", "what torch.save() or torch.jit.save() writes", kSaveSafetensors},
+     {"\x80\x02", "what torch.save() of early releases writes", kSaveSafetensors},
+     {"\x89HDF", "HDF5", "save the tensors with safetensors.numpy.save_file()"},
+     {"GGUF", "GGUF", "take the safetensors files that it was made of"},
+     {"version ", "a pointer of Git LFS, and not the file itself", "fetch it: git lfs pull"},
+     {"<", "a page of the web, and not the file itself", "download it again"}}};
+
+[[noreturn]] void refuse_header(const std::string& source, std::uint64_t length) {
+  std::array<char, sizeof(length)> bytes = {};
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+  const std::string_view begin(bytes.data(), bytes.size());
+  const auto other = std::ranges::find_if(
+      kOtherFormats, [&](const OtherFormat& each) { return begin.starts_with(each.begin); });
+  if (other != kOtherFormats.end()) {
+    throw DataError(source + ": not a safetensors file: it is " + std::string(other->is),
+                    std::string(other->hint));
+  }
+  throw DataError(source + ": not a safetensors file: a header of " + std::to_string(length) +
+                  " bytes is beyond the limit of " + std::to_string(kMaxHeaderBytes));
+}
+
 std::string_view take_header(ByteReader& reader) {
   const std::string& source = reader.source();
   if (reader.remaining() < sizeof(std::uint64_t)) {
@@ -104,10 +134,7 @@ std::string_view take_header(ByteReader& reader) {
                          : "it has only " + std::to_string(reader.remaining()) + " bytes"));
   }
   const auto length = reader.read<std::uint64_t>();
-  if (length > kMaxHeaderBytes) {
-    throw DataError(source + ": not a safetensors file: a header of " + std::to_string(length) +
-                    " bytes is beyond the limit of " + std::to_string(kMaxHeaderBytes));
-  }
+  if (length > kMaxHeaderBytes) refuse_header(source, length);
   if (length > reader.remaining()) {
     throw DataError(source + ": truncated: the header needs " + std::to_string(length) +
                     " bytes, " + std::to_string(reader.remaining()) + " are left");

@@ -83,6 +83,16 @@ std::vector<Hostile> hostile_framings() {
       {"length_over_limit", with_length(100'000'001, "{}"), "beyond the limit of 100000000"},
       {"length_overflows", with_length(kMax, "{}"), "beyond the limit"},
       {"length_almost_overflows", with_length(kMax - 7, "{}"), "beyond the limit"},
+      {"torch_save", std::string("PK\x03\x04\0\0\x08\x08\0\0\0\0", 12) + "archive/data.pkl",
+       "not a safetensors file: it is what torch.save() or torch.jit.save() writes"},
+      {"early_torch_save",
+       "\x80\x02\x8a\nl\xfc\x9c"
+       "F\xf9 j\xa8P\x19",
+       "it is what torch.save() of early releases writes"},
+      {"large_file_pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a",
+       "it is a pointer of Git LFS, and not the file itself"},
+      {"page", "<!DOCTYPE html><html>Entry not found", "it is a page of the web"},
+      {"gguf", std::string("GGUF\x03\0\0\0\x10\0\0\0", 12), "it is GGUF"},
       {"no_header", with_length(0, ""), "does not begin with '{'"},
       {"trailing_bytes", file_of("{}", 5), "the last 5 bytes belong to no tensor"},
   };
