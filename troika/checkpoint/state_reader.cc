@@ -3,6 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/checkpoint/overlap.h>
 #include <troika/checkpoint/state_reader.h>
+#include <troika/checkpoint/tensor_diff.h>
 #include <troika/checkpoint/tensors.h>
 
 #include <algorithm>
@@ -26,13 +27,21 @@ StateReader::StateReader(CheckpointFiles files, Manifest manifest)
   }
 }
 
+// Workers of servers that take local steps keep the state of the optimiser to themselves, and other
+// optimisers have other state. Either way the values are there.
+void StateReader::fail_missing(const std::string& name) const {
+  const bool is_state = owner_of(name) == TensorOwner::kOptimizer;
+  throw DataError(shown_place(path()) + " has no tensor " + quote(name),
+                  is_state ? "it has no such state of an optimiser; a run of another name starts "
+                             "from its values: --set name=NAME --set model.from=" +
+                                 shown_place(path())
+                           : "it is of another model");
+}
+
 void StateReader::check_wanted(std::span<const StateTensor> all) const {
   for (const StateTensor& wanted : all) {
     const auto found = manifest_.tensors.find(wanted.name);
-    if (found == manifest_.tensors.end()) {
-      throw DataError(shown_place(path()) + " has no tensor " + quote(wanted.name),
-                      "it is of another model or optimiser");
-    }
+    if (found == manifest_.tensors.end()) fail_missing(wanted.name);
     if (found->second.shape != wanted.shard.shape) {
       throw DataError(shown_place(path()) + ": tensor " + quote(wanted.name) + " has another shape",
                       "it is of another model");

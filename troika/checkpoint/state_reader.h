@@ -44,6 +44,7 @@ class StateReader {
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20;
 
  private:
+  [[noreturn]] void fail_missing(const std::string& name) const;
   StateReader(CheckpointFiles files, Manifest manifest);
 
   struct Source {

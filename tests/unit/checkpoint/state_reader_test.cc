@@ -86,11 +86,18 @@ TEST_F(StateOfACheckpoint, IsRefusedWhereItIsOfAnotherModel) {
     try {
       StateReader(folder_, 3).read(state);
     } catch (const DataError& error) {
-      return std::string(error.what());
+      return error.what() + std::string("; ") + error.hint();
     }
     return std::string();
   };
-  EXPECT_THAT(refusal("v", {4, 6}), HasSubstr("has no tensor 'v'"));
+  EXPECT_THAT(refusal("v", {4, 6}), HasSubstr("has no tensor 'v'; it is of another model"));
+  // As behind steps that workers took on their own, or with another rule.
+  for (const char* const state : {"optimizer.exp_avg.w", "optimizer.momentum.w"}) {
+    EXPECT_THAT(refusal(state, {4, 6}),
+                testing::AllOf(HasSubstr(std::string("has no tensor '") + state + "'"),
+                               HasSubstr("--set name=NAME --set model.from="),
+                               HasSubstr("step-00000003'")));
+  }
   EXPECT_THAT(refusal("w", {6, 4}), HasSubstr("tensor 'w' has another shape"));
 }
 
