@@ -9,10 +9,15 @@
 
 namespace troika::detail {
 
-// Makes a tensor like `like` in type and device; undefined for an empty list.
+// Makes a tensor like `like` in type and device; undefined for an empty list. It is a copy of the
+// list's memory, and no at::tensor(): that writes to what it makes, and a dry run, which sends all
+// operators to their meta versions, makes nothing that can be written to.
 inline at::Tensor weights_like(const std::vector<double>& weights, const at::Tensor& like) {
   if (weights.empty()) return {};
-  return at::tensor(weights, at::kDouble).to(like.options());
+  const at::Tensor listed =
+      at::from_blob(const_cast<double*>(weights.data()),  // NOLINT: it is read
+                    {std::ssize(weights)}, at::kDouble);
+  return listed.to(like.options(), /*non_blocking=*/false, /*copy=*/true);
 }
 
 // Throws UsageError unless there is one for each output, or none at all.

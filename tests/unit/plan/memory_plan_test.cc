@@ -225,10 +225,18 @@ TEST(MemoryPlan, KnowsEveryOperatorOfEveryModel) {
       }
     }
   }
+  using Settings = std::vector<std::string>;
   for (const char* activation : {"relu", "gelu", "tanh"}) {
-    for (const char* loss : {"cross_entropy", "mean_square"}) {
-      const Recipe mlp =
-          parse_recipe(R"(
+    for (const Settings& loss :
+         {Settings{"model.loss=cross_entropy"}, Settings{"model.loss=mean_square"},
+          Settings{"model.loss=cross_entropy", "loss.class_weights=[1, 2, 3, 4]"},
+          Settings{"model.loss=cross_entropy", "loss.class_weights=[1, 2, 3, 4]",
+                   "loss.label_smoothing=0.1", "train.precision=bf16"},
+          Settings{"model.loss=binary_cross_entropy"},
+          Settings{"model.loss=binary_cross_entropy", "loss.positive_weights=[1, 2, 3, 4]"}}) {
+      Settings settings = loss;
+      settings.push_back(std::string("model.activation=") + activation);
+      const Recipe mlp = parse_recipe(R"(
 name = "mlp"
 [model]
 kind = "mlp"
@@ -238,10 +246,8 @@ output_dim = 4
 [data]
 kind = "random"
 )",
-                       "recipe.toml",
-                       std::vector<std::string>{std::string("model.activation=") + activation,
-                                                std::string("model.loss=") + loss})
-              .recipe;
+                                      "recipe.toml", settings)
+                             .recipe;
       EXPECT_GT(predict_memory(resolve_for_run(mlp, 1), 0).peak(), 0);
     }
   }
