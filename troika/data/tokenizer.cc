@@ -48,9 +48,11 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   return load_tokenizer(read_tokenizer(name));
 }
 
+// By the first character, or by the name: what is named so and is none is refused as such.
 bool TokenizerFiles::is_json() const {
   const std::size_t first = model.find_first_not_of(" \t\r\n");
-  return first != std::string::npos && model[first] == '{';
+  if (first != std::string::npos && model[first] == '{') return true;
+  return std::filesystem::path(source).extension() == ".json";
 }
 
 TokenizerFiles read_tokenizer(const std::string& path) {

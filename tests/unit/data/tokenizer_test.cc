@@ -82,6 +82,37 @@ TEST(SentencePiece, RefusesWhatIsNoModel) {
               HasSubstr("none'"));
 }
 
+// One line each, without the words of the JSON library.
+TEST(TokenizerJson, SaysWhatAForeignFileIs) {
+  TemporaryFolder folder;
+  const auto refusal = [&](const std::string& content) {
+    write_file(folder / "tokenizer.json", content);
+    return message_of([&] { static_cast<void>(open_tokenizer(folder / "tokenizer.json")); });
+  };
+  const std::string named = "tokenizer.json' cannot be used: ";
+  for (const std::string& content :
+       {std::string(), std::string("{\"model\": "), std::string("Entry not found")}) {
+    EXPECT_THAT(refusal(content), HasSubstr(named + "it is not JSON"));
+  }
+  EXPECT_THAT(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n"),
+              HasSubstr(named + "it is a pointer of Git LFS"));
+  // vocab.json, a list of words, tokenizer_config.json.
+  for (const std::string& content :
+       {std::string(R"({"a": 0, "b": 1})"), std::string(R"(["a", "b"])"),
+        std::string(R"({"model": "bpe", "eos_token": "</s>"})")}) {
+    EXPECT_THAT(refusal(content), HasSubstr(named + "it is JSON, and no tokenizer.json"));
+  }
+  for (const std::string& content :
+       {std::string(R"({"model": {}})"),
+        std::string(R"({"model": {"type": "BPE", "vocab": 3, "merges": []}})"),
+        std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+                        "pre_tokenizer": {"type": null}})")}) {
+    EXPECT_THAT(refusal(content),
+                testing::AllOf(HasSubstr(named + "it is laid out as none of a kind"),
+                               testing::Not(HasSubstr("json.exception"))));
+  }
+}
+
 TEST(PartLength, CutsAtLineEndsThenBetweenCharacters) {
   EXPECT_EQ(part_length("", 4), 0U);
   EXPECT_EQ(part_length("abcd", 4), 4U);

@@ -179,16 +179,43 @@ class HubModel final : public Model {
   std::set<int> special_;
 };
 
+// Refuses what is no tokenizer.json at all, in words of its own.
+nlohmann::json tokenizer_of(std::string_view json) {
+  const auto tokenizer = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (tokenizer.is_discarded()) {
+    constexpr std::string_view kPointer = "version https://git-lfs";
+    throw std::runtime_error(json.starts_with(kPointer)
+                                 ? "it is a pointer of Git LFS, and not the file itself"
+                                 : "it is not JSON");
+  }
+  const auto model = tokenizer.is_object() ? tokenizer.find("model") : tokenizer.end();
+  if (model == tokenizer.end() || !model->is_object()) {
+    throw std::runtime_error(
+        "it is JSON, and no tokenizer.json: there is no section \"model\", as the package "
+        "tokenizers writes it");
+  }
+  return tokenizer;
+}
+
+// What the JSON library says, without its own name and number: "key 'type' not found".
+std::string reason_of(const nlohmann::json::exception& failure) {
+  const std::string_view what = failure.what();
+  const std::size_t end = what.find("] ");
+  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
+}
+
 class HubTokenizers final : public Plugin {
  public:
   [[nodiscard]] std::unique_ptr<Model> load(std::string_view json,
                                             const TakeText& error) const override {
     try {
-      return std::make_unique<HubModel>(nlohmann::json::parse(json));
+      return std::make_unique<HubModel>(tokenizer_of(json));
+    } catch (const nlohmann::json::exception& failure) {
+      error("it is laid out as none of a kind that troika has: " + reason_of(failure));
     } catch (const std::exception& failure) {
       error(failure.what());
-      return nullptr;
     }
+    return nullptr;
   }
 };
 
