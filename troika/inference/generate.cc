@@ -13,6 +13,7 @@
 #include <troika/inference/output_language_model.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 
 #include <algorithm>
@@ -90,7 +91,7 @@ Generator::~Generator() = default;
 
 Generator::Generator(const std::filesystem::path& run, const std::string& tokenizer,
                      const std::string& device)
-    : recipe_(recipe_of_run(run)) {
+    : recipe_(recipe_of_trained(run)) {
   device_ = device_of(recipe_, device);  // before LibTorch is used
   apply({.tf32 = recipe_.train.tf32}, device_);
   const ModelOptions& model = recipe_.model;

@@ -10,6 +10,7 @@
 #include <troika/models/kind.h>
 #include <troika/train/metric_fold.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/run_tokenizer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -119,7 +120,7 @@ TrainedModel model_for(const PredictOptions& options) {
   std::optional<Precision> precision;
   if (std::ranges::any_of(
           overrides, [](const std::string& each) { return each.starts_with(kPrecisionKey); })) {
-    precision = recipe_of_run(options.run, overrides).train.precision;
+    precision = recipe_of_trained(options.run, overrides).train.precision;
   }
   return load_model(options.run, options.device, options.which, precision, model_overrides);
 }
@@ -141,7 +142,7 @@ void take_test_side(Recipe& recipe, const PredictOptions& options) {
 // The data of the run's recipe, changed as the user has asked.
 Recipe recipe_for(const PredictOptions& options, const TrainedModel& model) {
   Recipe recipe = model.recipe();
-  recipe.data = recipe_of_run(options.run, options.samples.overrides).data;
+  recipe.data = recipe_of_trained(options.run, options.samples.overrides).data;
   const DataKind& kind = recipe.data.kind();
   if (options.samples.side == Side::kTest) take_test_side(recipe, options);
   if (!options.samples.files.empty()) {

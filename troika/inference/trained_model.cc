@@ -10,6 +10,7 @@
 #include <troika/train/model_part.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ struct TrainedModel::Impl {
   Impl(const std::filesystem::path& run, const std::string& device, SavedModel which,
        std::optional<Precision> precision, std::span<const std::string> overrides)
       : chosen(choose_device(device, {}, "device")),
-        recipe(on_one_rank(recipe_of_run(run, overrides))) {
+        recipe(on_one_rank(recipe_of_trained(run, overrides))) {
     const auto path = which == SavedModel::kBest ? best_model_path(run) : model_path(run);
     if (!std::filesystem::exists(path)) {
       throw DataError("the run in " + shown_path(run) + " has no such model: " + shown_path(path) +

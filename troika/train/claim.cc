@@ -15,6 +15,7 @@
 #include <troika/train/claim.h>
 #include <troika/train/run_files.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 
 #include <fcntl.h>
@@ -37,7 +38,7 @@ bool is_run_file(const std::string& name) {
   return name == "recipe.toml" || name == "data.json" || name == "metrics.jsonl" ||
          name == "dump" || name == "ledger" || name == "model.safetensors" ||
          name == "best.safetensors" || name == "config.json" || name == "checkpoints" ||
-         name == ".checkpoint-now" || name.starts_with(".tmp-") ||
+         name == kRunTokenizer || name == ".checkpoint-now" || name.starts_with(".tmp-") ||
          name.starts_with("events.out.tfevents.") ||
          (name.starts_with("trace") && name.ends_with(".json"));
 }

@@ -12,6 +12,7 @@
 #include <troika/train/kept_tokenizer.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_tensors.h>
+#include <troika/train/run_tokenizer.h>
 
 #include <nlohmann/json.hpp>
 
@@ -72,7 +73,7 @@ std::string config_of(const std::string& form, DataType type,
 
 // Of a URL the checkpoint knows it.
 Recipe recipe_of(const HubExport& options) {
-  if (!is_remote(options.run.native())) return recipe_of_run(options.run);
+  if (!is_remote(options.run.native())) return recipe_of_trained(options.run);
   const CheckpointFolder folder = checkpoints_of(options.run);
   const std::vector<std::int64_t> steps = folder.steps();
   if (steps.empty()) throw DataError("no checkpoint in " + folder.shown());

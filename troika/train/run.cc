@@ -29,6 +29,7 @@
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_log.h>
+#include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 #include <troika/train/stop_signals.h>
 #include <troika/train/summary.h>
@@ -111,9 +112,7 @@ class TrainingRun {
     claim->clear(job_.size());
     write_recipe(recipe_, provenance());
     reporter_->open(recipe_, folder_, trainer_.progress().step);
-    if (const std::string data = dataset_->description(); !data.empty()) {
-      write_file_atomically(data_path(folder_), data);
-    }
+    keep_data(recipe_, folder_, dataset_->description());
     for (const std::string& warning : dataset_->warnings()) log_warning(warning);
     log_start(recipe_, job_, trainer_, *dataset_, carriers);
   }
