@@ -334,6 +334,10 @@ Evaluated evaluate(const PredictOptions& options) {
   }
   evaluated.metrics =
       metrics.values(Group(), evaluated.loss, {"metrics", Deadline::in(Seconds(60))});
+  for (const std::string& word : recipe.train.metrics) {
+    if (std::ranges::count(evaluated.metrics, word, &NamedValue::name) > 0) continue;
+    evaluated.warnings.push_back(undefined_metric(word));
+  }
   return evaluated;
 }
 

@@ -92,6 +92,9 @@ class Auc final : public Metric {
 class AucKind final : public MetricKind {
  public:
   [[nodiscard]] std::string_view name() const override { return "auc"; }
+  [[nodiscard]] std::string_view value_needs() const override {
+    return "samples of both classes, and these are all of one";
+  }
   [[nodiscard]] std::string refusal(std::string_view, const MetricSubject& subject) const override {
     if (subject.loss->target_meaning() == TargetMeaning::kAnswers) return "";
     if (subject.loss->target_meaning() != TargetMeaning::kClass) {

@@ -26,6 +26,14 @@ std::vector<std::string_view> metric_names() {
   return names;
 }
 
+std::string undefined_metric(std::string_view word) {
+  const MetricKind* kind = find_metric(word);
+  std::string text(word);
+  text += " has no value";
+  if (kind != nullptr) text.append(": it needs ").append(kind->value_needs());
+  return text;
+}
+
 std::string metric_refusal(std::string_view word, const MetricSubject& subject) {
   const MetricKind* kind = find_metric(word);
   if (kind == nullptr) {

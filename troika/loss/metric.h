@@ -52,6 +52,8 @@ class MetricKind {
   // Returns whether `word` names it: "top_5".
   [[nodiscard]] virtual bool is_named(std::string_view word) const { return word == name(); }
   [[nodiscard]] virtual Better better() const { return Better::kHigher; }
+  // Returns what its samples have to have for it to have a value.
+  [[nodiscard]] virtual std::string_view value_needs() const { return "a target that counts"; }
   // Returns whether it judges outputs, and not the loss alone.
   [[nodiscard]] virtual bool needs_outputs(const MetricSubject&) const { return true; }
   // Returns whether it is in the unit of what it judges, so that several values with names of their
@@ -70,6 +72,9 @@ class MetricKind {
 [[nodiscard]] std::vector<std::string_view> metric_names();
 // Returns why the word cannot stand in [train] metrics, as a sentence's end; empty if it can.
 [[nodiscard]] std::string metric_refusal(std::string_view word, const MetricSubject& subject);
+
+// Returns why the metric that a word names has no value for some samples, as a sentence.
+[[nodiscard]] std::string undefined_metric(std::string_view word);
 
 [[nodiscard]] const MetricKind& accuracy_metric();
 [[nodiscard]] const MetricKind& top_k_metric();

@@ -34,7 +34,8 @@ bool BestModel::observe(std::int64_t step, const std::optional<Evaluation>& eval
     without_gain_ = 0;
     return true;
   }
-  ++without_gain_;
+  const bool says_nothing = !value && std::isfinite(evaluation->held_out_loss);
+  if (!says_nothing) ++without_gain_;
   return false;
 }
 

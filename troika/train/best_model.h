@@ -23,8 +23,10 @@ class BestModel {
   // Follows [train] best_metric and early_stop_patience.
   explicit BestModel(const TrainOptions& options);
 
-  // Takes an evaluation; the same on every rank. Returns whether it is the best so far. An
-  // evaluation without the figure, or with no number for it, is no gain.
+  // Takes an evaluation; the same on every rank. Returns whether it is the best so far. A figure
+  // that is no number is no gain, and neither is a metric of a model whose loss is none. A metric
+  // that has no value for other reasons (held-out samples of one class have no AUC) says nothing of
+  // the model: such an evaluation does not count.
   bool observe(std::int64_t step, const std::optional<Evaluation>& evaluation);
   // Add what it knows to the numbers of a run's state ("best.step", "best.value",
   // "best.without_gain"), and take it back.

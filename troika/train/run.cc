@@ -35,6 +35,7 @@
 #include <troika/train/summary.h>
 #include <troika/train/tensor_memory.h>
 #include <troika/train/trainer.h>
+#include <troika/train/undefined_metrics.h>
 
 #include <algorithm>
 #include <cmath>
@@ -81,6 +82,7 @@ class TrainingRun {
         stop_on_signals_(options.stop_on_signals),
         may_change_(options.existing == Existing::kResume),
         best_(recipe.train),
+        undefined_(recipe.train),
         best_checkpoints_(recipe),
         folder_(run_folder(recipe)),
         dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
@@ -248,6 +250,7 @@ class TrainingRun {
         metrics.extras.push_back({"consensus_distance", *distance});
       }
       if (best_.observe(next, metrics.evaluation)) save_best();
+      if (metrics.evaluation && is_rank_zero()) undefined_.warn(*metrics.evaluation);
     }
     StepNotes notes = trainer_.notes();
     if (best_checkpoints_.observe(metrics.evaluation)) notes.wants_checkpoint = true;
@@ -411,6 +414,7 @@ class TrainingRun {
   bool stop_on_signals_;
   bool may_change_;
   BestModel best_;
+  UndefinedMetrics undefined_;
   BestCheckpoints best_checkpoints_;
   std::filesystem::path folder_;
   std::shared_ptr<const Dataset> dataset_;

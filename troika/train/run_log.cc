@@ -68,6 +68,10 @@ void log_result(const Recipe& recipe, const Trainer& trainer, const StepMetrics&
     log_info("stopped early: " + plural(best.evaluations_without_gain(), "evaluation") +
              " without a better " + best.metric());
   }
+  if (best.metric() != kNoMetric && !best.best()) {
+    log_warning("no " + best_model_path(folder).string() + ": no evaluation had a value of " +
+                best.metric());
+  }
   if (const auto& found = best.best()) {
     log_info("best " + best.metric() + " " + format_fixed(found->value, 4) + " after step " +
              std::to_string(found->step) + ": " + best_model_path(folder).string());
