@@ -121,6 +121,14 @@ class SimulateSync(CommandTest):
         done = self.succeeds(self.simulate(*flags, syncs=("kind=server",), **options))
         self.assertRegex(done.out, "kind=server ended early: .* not finite")
 
+    def test_workers_join_and_leave(self):
+        found, = self.found("--pass-seconds", 1, "--join", 3.5, "--leave", "0@6.5", workers=1, syncs=("kind=server staleness=any",),
+                            sets=("train.steps=12", "train.global_batch_size=2"))
+        first, joined = found["workers"]
+        self.assertEqual((first["passes"], first["left"], joined["joined"]), (7, 7, 3.5))
+        self.assertEqual(joined["passes"], 5)
+        self.assertAlmostEqual(found["waiting"], 0, 9)
+
     def test_the_table_and_the_plot(self):
         done = self.succeeds(self.simulate("--plot", "losses.svg", syncs=("kind=all_reduce", "kind=server staleness=any")))
         self.assertRegex(done.err, r"a pass of 1 samples takes [0-9.]+ s here: --pass-seconds [0-9.]+ ")
@@ -138,6 +146,9 @@ class SimulateSync(CommandTest):
                 (("--link", "200"), {}, ("--link: '200'",)),
                 (("--pass-seconds", 0), {}, ("--pass-seconds",)),
                 (("--plot", "text"), {}, ("--plot: 'text' is a folder",)),
+                (("--join", 0), {}, ("--join:", "--workers")),
+                (("--join", 5, "--leave", "4@9"), {}, ("--leave: '4@9'", "they are 0 to 3")),
+                (("--leave", "1@9"), {"syncs": ("kind=gossip",)}, ("workers come and go only with [sync] kind = \"server\"",)),
                 ((), {"workers": 0}, ("--workers",)),
                 ((), {"workers": 5}, ("global_batch_size = 4 is less than 5 workers",)),
                 ((), {"syncs": ("kind=none",)}, ("'none' is not one of all_reduce",)),

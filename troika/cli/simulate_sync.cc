@@ -12,6 +12,7 @@
 #include <troika/simulate/passes.h>
 #include <troika/simulate/report.h>
 #include <troika/simulate/speeds.h>
+#include <troika/simulate/stays.h>
 #include <troika/simulate/sync_simulation.h>
 #include <troika/train/run.h>
 
@@ -39,6 +40,8 @@ struct SimulateSyncArguments {
   std::vector<std::string> overrides;
   std::vector<std::string> syncs;
   int workers = 0;
+  std::vector<double> joins;        // s
+  std::vector<std::string> leaves;  // "WORKER@SECONDS"
   std::string speeds = "constant(1)";
   std::string link;
   double pass_seconds = 0;  // 0: measured
@@ -77,15 +80,15 @@ std::vector<std::string> overrides_of(const std::string& sync) {
 }
 
 // A worker's recipe, whatever it says of [sync] and of the number of ranks.
-Recipe resolved_for_worker(LoadedRecipe loaded, int workers) {
-  check_simulated(loaded.recipe, workers);
+Recipe resolved_for_worker(LoadedRecipe loaded, const SimulatedJob& job) {
+  check_simulated(loaded.recipe, job);
   loaded.recipe.parallel.data.reset();
   loaded.recipe.train.device = "cpu";
   loaded.recipe.debug.sample_seconds = 0;  // time is virtual
   return resolve_for_run(loaded.recipe, 1, loaded.origins);
 }
 
-std::vector<Setting> settings_of(const SimulateSyncArguments& options) {
+std::vector<Setting> settings_of(const SimulateSyncArguments& options, const SimulatedJob& job) {
   const KnownRanks ranks(options.workers);
   LoadedRecipe own = load_recipe(options.file, options.overrides, ranks, EngineUse::kNotUsed);
   print_warnings(own.warnings);
@@ -96,11 +99,11 @@ std::vector<Setting> settings_of(const SimulateSyncArguments& options) {
     bare.sync = {};
     LoadedRecipe loaded =
         parse_recipe(to_toml(bare), options.file, overrides_of(sync), ranks, EngineUse::kNotUsed);
-    settings.push_back({sync, resolved_for_worker(std::move(loaded), options.workers)});
+    settings.push_back({sync, resolved_for_worker(std::move(loaded), job)});
   }
   if (settings.empty()) {
     std::string name = "kind=" + std::string(own.recipe.sync.name());
-    settings.push_back({std::move(name), resolved_for_worker(std::move(own), options.workers)});
+    settings.push_back({std::move(name), resolved_for_worker(std::move(own), job)});
   }
   return settings;
 }
@@ -125,9 +128,11 @@ int simulate(const SimulateSyncArguments& options) {
   report.link = options.link;
   report.job.unevenness = options.unevenness;
   report.job.seed = options.seed;
-  report.job.speeds = draw_speeds(parse_speeds(options.speeds), options.workers, options.seed);
+  report.job.stays = worker_stays(options.workers, options.joins, options.leaves);
+  const int workers = options.workers + static_cast<int>(options.joins.size());
+  report.job.speeds = draw_speeds(parse_speeds(options.speeds), workers, options.seed);
   if (!options.link.empty()) report.job.link = parse_link(options.link);
-  const std::vector<Setting> settings = settings_of(options);
+  const std::vector<Setting> settings = settings_of(options, report.job);
   const Recipe& first = settings.front().recipe;
   if (!Environment::of_process().has("OMP_NUM_THREADS")) {
     at::set_num_threads(useful_threads(first, at::get_num_threads()));
@@ -160,9 +165,23 @@ void add_simulate_sync(CLI::App& simulate_app, Action& action) {
       "gradients, virtual time");
   auto options = std::make_shared<SimulateSyncArguments>();
   add_recipe_flags(*command, options->file, options->overrides);
-  command->add_option("--workers", options->workers, "Workers, each an island of its own")
+  command
+      ->add_option("--workers", options->workers,
+                   "Workers that it starts with, each an island of its own")
       ->check(between(1, kMostWorkers))
       ->required();
+  command
+      ->add_option("--join", options->joins,
+                   "A worker joins at that virtual second, any number of times; only with kind = "
+                   "\"server\"")
+      ->type_name("SECONDS")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--leave", options->leaves,
+                   "A worker leaves behind its pass of that second, as on Ctrl-C: --leave 1@600. "
+                   "Workers count from 0, those that join behind the others")
+      ->type_name("WORKER@SECONDS")
+      ->allow_extra_args(false);
   command
       ->add_option("--sync", options->syncs,
                    "Keys of [sync] that take the place of the section, any number of times, to "

@@ -21,6 +21,12 @@ struct DeviceScale {
   at::Tensor applies;  // bool. False: parameters and state keep their bits
 };
 
+// The place of a push in its round, for the rule of servers alone: outer_optimizer().
+struct RoundShare {
+  double share = 1;        // of the round's mean change that this push is
+  bool ends_round = true;  // the last push of its round
+};
+
 struct StepInput {
   double learning_rate = 0;
   // Multiplies every gradient as it is read. The arena holds sums, so this is the clip factor over
@@ -30,6 +36,7 @@ struct StepInput {
   std::int64_t step = 1;
   // Takes the place of `gradient_scale` if it is defined. Only where takes_device_scale().
   DeviceScale device_scale = {};
+  RoundShare round = {};
 };
 
 // The state of one of Arena::local_shards(), for files. The tensor is a view: values written to it

@@ -67,17 +67,18 @@ struct MomentOptions {
 [[nodiscard]] std::vector<Key> moment_keys();
 
 // The rule of servers whose workers push what steps of their own have changed; no [optimizer] names
-// it. With N pushes a round, the i-th of which is g_i, in units of a mean change:
+// it. With g_i the i-th push of a round, in units of a mean change, and a_i its share of the round
+// (StepInput::round), which is 1 / N where N workers push:
 //
-//   w -= lr g_i / N  at each;  after N of them also  b = momentum b + sum g_i / N,
+//   w -= lr a_i g_i  at each;  after the last also  b = momentum b + sum a_i g_i,
 //                              w -= lr momentum b
 //
-// One a round is SGD with Nesterov's momentum. Of several, which come one after the other, the
-// momentum waits for all (delayed Nesterov, Liu et al. 2024): N full steps in its direction, and in
-// theirs, would not converge.
+// One push a round is SGD with Nesterov's momentum. Of pushes that come one after the other, the
+// momentum waits for a whole round (delayed Nesterov, Liu et al. 2024): N full steps in its
+// direction, and in theirs, would not converge.
 struct OuterOptions {
   double momentum = 0.9;
-  std::int64_t pushes = 1;
+  bool waits_for_round = false;  // rounds have several pushes, whose sum is state
 
   bool operator==(const OuterOptions&) const = default;
 };

@@ -7,11 +7,11 @@ namespace {
 
 std::vector<std::string_view> state_of(const OuterOptions& options) {
   if (options.momentum == 0) return {};
-  if (options.pushes == 1) return {"outer_momentum"};
+  if (!options.waits_for_round) return {"outer_momentum"};
   return {"outer_momentum", "outer_sum"};
 }
 
-// Of all pushes but the last of a round: w -= rate / N g, s += g.
+// Of all pushes but the last of a round: w -= rate g, s += g, with g the push's part of the mean.
 template <typename T>
 inline void go_on(T* __restrict w, const T* __restrict g, T* __restrict s, std::int64_t count,
                   T rate, T scale) {
@@ -58,9 +58,8 @@ class Outer final : public ArenaOptimizer<T> {
   void step(const StepInput& input) override {
     require_gradients(this->arena());
     const auto rate = static_cast<T>(input.learning_rate);
-    const auto scale = static_cast<T>(input.gradient_scale / static_cast<double>(options_.pushes));
+    const auto scale = static_cast<T>(input.gradient_scale * input.round.share);
     const auto momentum = static_cast<T>(options_.momentum);
-    const bool is_last = input.step % options_.pushes == 0;
     this->update_chunks([&](const typename ArenaOptimizer<T>::ChunkView& p) {
       T* const velocity = p.state[0];
       T* const sum = p.state[1];
@@ -69,7 +68,7 @@ class Outer final : public ArenaOptimizer<T> {
           for (std::int64_t i = 0; i < p.count; ++i) p.master[i] -= rate * (p.gradient[i] * scale);
         } else if (sum == nullptr) {
           descend(p.master, p.gradient, velocity, p.count, rate, scale, momentum);
-        } else if (is_last) {
+        } else if (input.round.ends_round) {
           end_round(p.master, p.gradient, velocity, sum, p.count, rate, scale, momentum);
         } else {
           go_on(p.master, p.gradient, sum, p.count, rate, scale);

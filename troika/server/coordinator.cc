@@ -176,7 +176,9 @@ std::optional<Assignment> Coordinator::try_start(int number) {
   if (own.assignment) return own.assignment;  // it asks again
   if (!begun_) return std::nullopt;
   own.assignment = is_synchronous() ? start_in_round(number) : start_part(number);
-  if (own.assignment) own.assignment->turn = ++own.turns;
+  if (!own.assignment) return std::nullopt;
+  own.assignment->turn = ++own.turns;
+  own.assignment->workers = std::ssize(workers_);
   return own.assignment;
 }
 

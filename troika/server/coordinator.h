@@ -47,9 +47,10 @@ struct CoordinatorOptions {
 
 // The samples of one pass of a worker.
 struct Assignment {
-  std::int64_t turn = 0;    // of this worker, from 1; its push bears the same number
-  std::int64_t step = 0;    // from 1
-  IndexRange samples = {};  // by ordinal
+  std::int64_t turn = 0;     // of this worker, from 1; its push bears the same number
+  std::int64_t step = 0;     // from 1
+  IndexRange samples = {};   // by ordinal
+  std::int64_t workers = 1;  // that are there as it is dealt out
 };
 
 // The report of a worker on an assignment.

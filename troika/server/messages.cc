@@ -57,27 +57,38 @@ Json json_of(const PushedUpdate& update) {
   return {{"worker", update.worker}, {"turn", update.turn},
           {"base", update.version},  {"lr", update.learning_rate},
           {"scale", update.scale},   {"divided", update.divided_by_staleness},
-          {"report", update.report}};
+          {"report", update.report}, {"workers", update.workers}};
 }
 
+namespace {
+// A push is one of so many in a round; a message may say anything.
+std::int64_t workers_of(const Json& json) {
+  const auto workers = value<std::int64_t>(json, "workers");
+  if (workers < 1) throw DataError("a message of another process names a job without workers");
+  return workers;
+}
+}  // namespace
+
 PushedUpdate update_of(const Json& json) {
-  return {value<int>(json, "worker"),        value<std::int64_t>(json, "turn"),
-          value<std::int64_t>(json, "base"), value<double>(json, "lr"),
-          value<double>(json, "scale"),      value<bool>(json, "divided"),
-          value<std::string>(json, "report")};
+  return {value<int>(json, "worker"),         value<std::int64_t>(json, "turn"),
+          value<std::int64_t>(json, "base"),  value<double>(json, "lr"),
+          value<double>(json, "scale"),       value<bool>(json, "divided"),
+          value<std::string>(json, "report"), workers_of(json)};
 }
 
 Json json_of(const Assignment& assignment) {
   return {{"turn", assignment.turn},
           {"step", assignment.step},
           {"first", assignment.samples.first},
-          {"count", assignment.samples.count}};
+          {"count", assignment.samples.count},
+          {"workers", assignment.workers}};
 }
 
 Assignment assignment_of(const Json& json) {
   return {value<std::int64_t>(json, "turn"),
           value<std::int64_t>(json, "step"),
-          {value<std::int64_t>(json, "first"), value<std::int64_t>(json, "count")}};
+          {value<std::int64_t>(json, "first"), value<std::int64_t>(json, "count")},
+          workers_of(json)};
 }
 
 Json json_of(const WorkerReport& report) {

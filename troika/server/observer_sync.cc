@@ -19,6 +19,8 @@ namespace {
 // "sync.figures.7.loss", with updates by their staleness as "sync.figures.7.staleness.3".
 constexpr const char* kParts = "sync.parts";
 constexpr const char* kPartsOfStep = "sync.parts_of_step";
+// How much of a round of pushes the servers' momentum waits for has come.
+constexpr const char* kRound = "sync.round";
 constexpr std::string_view kFigures = "sync.figures.";
 constexpr std::string_view kStaleness = "staleness.";
 
@@ -70,6 +72,7 @@ void ObserverSync::open(const RemoteStart& start) {
                    {"type", arena().types().master == at::kDouble ? "float64" : "float32"},
                    {"version", start.updates},
                    {"step", start.step},
+                   {"round", round_},
                    {"pieces", Json::array()}};
     for (const ShardPiece& piece : shard_pieces(arena(), range, options_.treats_alike)) {
       header["pieces"].push_back(messages::json_of(piece));
@@ -142,6 +145,7 @@ std::int64_t ObserverSync::fetch_all(std::int64_t step, std::span<const NamedSta
       servers_.call_all("pull", std::vector(static_cast<std::size_t>(servers_.size()), message),
                         deadline_of_values(options_.job.timeout, all.nbytes()));
   std::int64_t version = 0;
+  round_ = 0;
   for (int shard = 0; shard < servers_.size(); ++shard) {
     const RpcReply& reply = replies[static_cast<std::size_t>(shard)];
     const IndexRange range = shard_range(masters().size(), shard, servers_.size());
@@ -153,8 +157,9 @@ std::int64_t ObserverSync::fetch_all(std::int64_t step, std::span<const NamedSta
       all.narrow(0, kind * size + range.first, range.count)
           .copy_(values.narrow(0, kind * range.count, range.count));
     }
-    version = std::max(
-        version, messages::value<std::int64_t>(messages::parse(reply.header, "pull"), "version"));
+    const Json json = messages::parse(reply.header, "pull");
+    version = std::max(version, messages::value<std::int64_t>(json, "version"));
+    round_ = std::max(round_, messages::value<double>(json, "round"));
   }
   service_->release();
   take(all.narrow(0, 0, size));
@@ -169,6 +174,7 @@ std::int64_t ObserverSync::fetch_all(std::int64_t step, std::span<const NamedSta
 void ObserverSync::save(StateDict& state) const {
   state.set(kParts, done_.parts);
   state.set(kPartsOfStep, options_.coordinator.coordinator.workers);
+  state.set(kRound, round_);
   for (const auto& [step, figures] : done_.figures) {
     const std::string prefix = std::string(kFigures) + std::to_string(step) + ".";
     state.set(prefix + "loss", figures.loss);
@@ -185,6 +191,7 @@ void ObserverSync::save(StateDict& state) const {
 // Parts of another size are of no use: the steps that were under way are taken whole.
 void ObserverSync::load(const StateDict& state) {
   done_ = {};
+  round_ = state.numbers().contains(kRound) ? state.number(kRound) : 0;
   if (options_.job.staleness == 0 || !state.numbers().contains(kParts)) return;
   if (state.integer(kPartsOfStep) != options_.coordinator.coordinator.workers) return;
   done_.parts = state.integer(kParts);

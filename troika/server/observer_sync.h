@@ -55,7 +55,10 @@ class ObserverSync final : public RemoteSync, public RemoteView {
   std::shared_ptr<const std::string> layout_;
   std::shared_ptr<const at::Tensor> frozen_;
   std::unique_ptr<CoordinatorService> service_;
-  CoordinatorService::Done done_;  // after the step of a state that is saved, or was loaded
+  // Describe a state that was fetched or loaded: what is done after its step, and how much of a
+  // round its servers had (ServerShard::round()).
+  CoordinatorService::Done done_;
+  double round_ = 0;
 };
 
 }  // namespace troika

@@ -82,7 +82,7 @@ void OwnServers::init(std::span<const ShardPiece> pieces, const at::Tensor& valu
     piece.count = last - first;
     if (piece.count > 0) own.push_back(std::move(piece));
   }
-  service_->begin(run_, std::move(own), values.narrow(0, range.first, range.count), 0, 0);
+  service_->begin(run_, std::move(own), values.narrow(0, range.first, range.count), {});
 }
 
 void OwnServers::extend(std::int64_t last_step) {

@@ -4,15 +4,12 @@
 #include <troika/optim/options.h>
 #include <troika/sync/kind.h>
 
-#include <cstdint>
-
 namespace troika {
 
-// Returns the recipe's, or, where workers take steps of their own, that of what these change, of as
-// many pushes a step as the job was started with workers; synchronous ones are one. Parameters are
-// all alike to it, whatever rates they have.
+// Returns the recipe's, or, where workers take steps of their own, that of what these change: a
+// synchronous step is a push, and otherwise pushes make rounds, as in ServerShard::push().
+// Parameters are all alike to it, whatever rates they have.
 [[nodiscard]] OptimizerOptions optimizer_of_servers(const ServerSettings& settings,
-                                                    const OptimizerOptions& of_recipe,
-                                                    std::int64_t workers);
+                                                    const OptimizerOptions& of_recipe);
 
 }  // namespace troika

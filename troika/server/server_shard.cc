@@ -86,12 +86,13 @@ void ServerShard::read_all(const at::Tensor& values) const {
   for_each_state(values, [](const at::Tensor& state, const at::Tensor& out) { out.copy_(state); });
 }
 
-void ServerShard::write_all(const at::Tensor& values, std::int64_t version) {
+void ServerShard::write_all(const at::Tensor& values, std::int64_t version, double round) {
   check(values.numel() == (1 + states_) * size(), "values of another model");
   masters_->write({0, size()}, values.narrow(0, 0, size()));
   for_each_state(values, [](const at::Tensor& state, const at::Tensor& in) { state.copy_(in); });
   arena_->publish();
   version_ = version;
+  round_ = round;
 }
 
 void ServerShard::check_gradient(const at::Tensor& gradient) const {
@@ -118,7 +119,7 @@ RowTable& ServerShard::table(const RowTableSpec& spec) {
 }
 
 void ServerShard::update(const at::Tensor& gradient, std::span<const RowGradients> rows,
-                         double learning_rate, double scale) {
+                         double learning_rate, double scale, RoundShare round) {
   arena_->release_gradients();
   masters_->write_gradients({0, size()}, gradient);
   for (const auto& parameter : arena_->parameters()) static_cast<void>(parameter->claim());
@@ -126,10 +127,23 @@ void ServerShard::update(const at::Tensor& gradient, std::span<const RowGradient
   input.learning_rate = learning_rate;
   input.gradient_scale = scale;
   input.step = ++version_;
+  input.round = round;
   optimizer_->step(input);
   for (const RowGradients& each : rows) {
     table(each.spec).update(each, learning_rate, scale, version_);
   }
+}
+
+// Shares are counted rather than pushes: those of a round that began with more workers than are
+// there now, or with fewer, weigh what they weighed when they were applied.
+RoundShare ServerShard::add_to_round(std::int64_t workers) {
+  constexpr double kRounding = 1e-9;  // N times 1 / N may be a little below 1
+  RoundShare round;
+  round.share = 1 / static_cast<double>(workers);
+  round_ += round.share;
+  round.ends_round = round_ > 1 - kRounding;
+  if (round.ends_round) round_ = 0;
+  return round;
 }
 
 ServerShard::Pushed ServerShard::push(const PushedUpdate& update, const at::Tensor& gradient,
@@ -145,7 +159,7 @@ ServerShard::Pushed ServerShard::push(const PushedUpdate& update, const at::Tens
   if (update.divided_by_staleness && pushed.staleness > 1) {
     rate /= static_cast<double>(pushed.staleness);
   }
-  this->update(gradient, rows, rate, update.scale);
+  this->update(gradient, rows, rate, update.scale, add_to_round(update.workers));
   last = {update.turn, pushed.staleness, update.report};
   pushed.version = version_;
   return pushed;

@@ -48,6 +48,7 @@ struct PushedUpdate {
   double scale = 1;                   // multiplies its gradient
   bool divided_by_staleness = false;  // its rate (Zhang et al. 2015)
   std::string report = {};            // kept for who settles what a lost worker was at
+  std::int64_t workers = 1;           // that were there when its samples were dealt out
 };
 
 class ServerShard {
@@ -62,15 +63,21 @@ class ServerShard {
   [[nodiscard]] at::ScalarType type() const { return arena_->types().master; }
   // Returns the updates that have been applied.
   [[nodiscard]] std::int64_t version() const { return version_; }
+  // Returns how much of a round has been pushed since the last one ended, from 0 up to but not 1.
+  [[nodiscard]] double round() const { return round_; }
 
   // Read and write values [size()], or values and state [(1 + states()) size()].
   void read(const at::Tensor& values) const;
   void read_all(const at::Tensor& values) const;
-  void write_all(const at::Tensor& values, std::int64_t version);
+  void write_all(const at::Tensor& values, std::int64_t version, double round = 0);
 
   // Applies an update, once: one that this worker has pushed before changes nothing. `gradient` is
   // [size()]. Throws DataError where it has another size or type, and RendezvousError where the
   // worker is fenced off. `rows`: of tables, updated together with the parameters.
+  //
+  // To an optimiser that waits for rounds, the push is 1 / update.workers of one. A round ends with
+  // the push that makes it whole: after N of N workers, and sooner or later where some join or
+  // leave in between.
   struct Pushed {
     std::int64_t version = 0;    // after it
     std::int64_t staleness = 0;  // updates between its version and this one
@@ -120,7 +127,9 @@ class ServerShard {
   void check_not_fenced(int worker) const;
   void drop_kept();
   void update(const at::Tensor& gradient, std::span<const RowGradients> rows, double learning_rate,
-              double scale);
+              double scale, RoundShare round = {});
+  // Counts a push, one of `workers` in a round.
+  [[nodiscard]] RoundShare add_to_round(std::int64_t workers);
   template <class Visit>
   void for_each_state(const at::Tensor& values, const Visit& visit) const;
 
@@ -129,6 +138,7 @@ class ServerShard {
   std::unique_ptr<Optimizer> optimizer_;
   std::int64_t states_ = 0;
   std::int64_t version_ = 0;
+  double round_ = 0;
   Applied applied_;
   std::int64_t step_ = 0;  // of kept_
   std::map<int, at::Tensor> kept_;

@@ -62,6 +62,14 @@ ServerShard::Applied applied_of(const Json& json) {
   return applied;
 }
 
+// Files of versions that counted no rounds lack it.
+double round_of(const Json& json) {
+  if (!json.contains("round")) return 0;
+  const auto round = messages::value<double>(json, "round");
+  if (round >= 0 && round < 1) return round;
+  throw DataError("a message of another process names no part of a round of pushes");
+}
+
 const std::string kTablePrefix = "table.";
 
 }  // namespace
@@ -71,14 +79,14 @@ ShardService::ShardService(ShardServiceOptions options) : options_(std::move(opt
 ShardService::~ShardService() = default;
 
 void ShardService::begin(const std::string& run, std::vector<ShardPiece> pieces,
-                         const at::Tensor& values, std::int64_t version, std::int64_t step) {
+                         const at::Tensor& values, const ShardStart& start) {
   const at::NoGradGuard no_autograd;
   const std::lock_guard lock(mutex_);
-  begin_run(run, std::move(pieces), values, version, step);
+  begin_run(run, std::move(pieces), values, start);
 }
 
 void ShardService::begin_run(const std::string& run, std::vector<ShardPiece> pieces,
-                             const at::Tensor& values, std::int64_t version, std::int64_t step) {
+                             const at::Tensor& values, const ShardStart& start) {
   if (run_ == run && shard_) return;  // repeated
   check_run(run);
   std::int64_t left = values.numel();
@@ -100,8 +108,8 @@ void ShardService::begin_run(const std::string& run, std::vector<ShardPiece> pie
     throw DataError("the coordinator has sent " + std::to_string(values.numel()) +
                     " values for a shard of " + std::to_string(shard->size()) + " parameters");
   }
-  shard->write_all(all, version);
-  shard->set_applied({.step = step});
+  shard->write_all(all, start.version, start.round);
+  shard->set_applied({.step = start.step});
   shard_ = std::move(shard);
   pieces_ = std::move(pieces);
   run_ = run;
@@ -137,7 +145,8 @@ void ShardService::read_file(const std::filesystem::path& path, const std::strin
   };
   auto shard =
       std::make_unique<ServerShard>(options_.optimizer, pieces, type, options_.shards == 1);
-  shard->write_all(values_of("values", type), messages::value<std::int64_t>(json, "version"));
+  shard->write_all(values_of("values", type), messages::value<std::int64_t>(json, "version"),
+                   round_of(json));
   shard->set_applied(applied_of(messages::value<Json>(json, "applied")));
   for (const Json& each : messages::value<Json>(json, "tables")) {
     RowTable& table = shard->table(messages::table_of(each));
@@ -201,6 +210,7 @@ void ShardService::write_file(const std::filesystem::path& file) const {
   shard_->read_all(values);
   Json json = {{"run", run_},
                {"version", shard_->version()},
+               {"round", shard_->round()},
                {"applied", json_of(shard_->applied())},
                {"type", name_of_type(shard_->type())},
                {"pieces", Json::array()},
@@ -227,7 +237,7 @@ void ShardService::save_if_due() {
 
 // Workers that pull the same values get the same memory, which is taken again once it is sent.
 RpcMessage ShardService::pull(bool with_state) {
-  const auto header = Json({{"version", shard_->version()}}).dump();
+  const auto header = Json({{"version", shard_->version()}, {"round", shard_->round()}}).dump();
   const auto room_for = [&](std::int64_t count) {
     return std::make_shared<at::Tensor>(at::empty({count}, at::TensorOptions(shard_->type())));
   };
@@ -275,8 +285,8 @@ RpcMessage ShardService::answer(const RpcRequest& request) {
   if (request.method == "init") {
     const auto type = type_named(messages::value<std::string>(json, "type"));
     begin_run(run, pieces_of(json), messages::tensor_on(request.body, type),
-              messages::value<std::int64_t>(json, "version"),
-              messages::value<std::int64_t>(json, "step"));
+              {messages::value<std::int64_t>(json, "version"),
+               messages::value<std::int64_t>(json, "step"), round_of(json)});
     return text({{"version", shard_->version()}});
   }
   ServerShard& shard = shard_of(run);

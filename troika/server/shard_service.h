@@ -38,6 +38,13 @@ struct ShardServiceOptions {
   std::shared_ptr<const Codec> codec = {};
 };
 
+// Describes the state that a run begins with.
+struct ShardStart {
+  std::int64_t version = 0;  // updates that are in the values
+  std::int64_t step = 0;     // the last synchronous step that is
+  double round = 0;          // ServerShard::round()
+};
+
 // Thread safe.
 class ShardService {
  public:
@@ -52,7 +59,7 @@ class ShardService {
   // of the optimiser is zero, or values and state [(1 + states) size]. Throws DataError where the
   // sizes do not fit.
   void begin(const std::string& run, std::vector<ShardPiece> pieces, const at::Tensor& values,
-             std::int64_t version, std::int64_t step);
+             const ShardStart& start);
   // Write and read a file with all that it keeps, for a process that hosts it. restore() begins a
   // run. Throw DataError, and UsageError where the file is of other parameters.
   void save_to(const std::filesystem::path& file);
@@ -62,7 +69,7 @@ class ShardService {
 
  private:
   void begin_run(const std::string& run, std::vector<ShardPiece> pieces, const at::Tensor& values,
-                 std::int64_t version, std::int64_t step);
+                 const ShardStart& start);
   RpcMessage pull(bool with_state);
   // Returns the gradient that a worker has sent as `body`; it lasts until the next one.
   [[nodiscard]] at::Tensor gradient_of(std::span<const std::byte> body, std::int64_t round,

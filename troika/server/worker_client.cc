@@ -336,7 +336,7 @@ void WorkerClient::send_gradients() {
       header = messages::json_of(
           PushedUpdate{worker_, assignment_->turn, versions_[static_cast<std::size_t>(shard)],
                        update.learning_rate, update.scale, options_.job.divides_by_staleness,
-                       messages::json_of(report()).dump()});
+                       messages::json_of(report()).dump(), assignment_->workers});
     }
     header["run"] = run_;
     if (options_.compressor) header["place"] = options_.place;

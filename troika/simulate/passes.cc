@@ -116,15 +116,14 @@ IndexRange Passes::range(int shard, int shards) const {
   return shard_range(parts_->sync->flat().size(), shard, shards);
 }
 
-std::unique_ptr<ServerShard> Passes::make_shard(int shard, int shards, std::int64_t workers) const {
+std::unique_ptr<ServerShard> Passes::make_shard(int shard, int shards) const {
   const PassSync& sync = *parts_->sync;
   const IndexRange own = range(shard, shards);
   const ServerSettings& settings = parts_->settings;
   const std::vector<ShardPiece> pieces =
       shard_pieces(sync.all(), own, /*alike=*/settings.local_steps > 0);
-  auto made =
-      std::make_unique<ServerShard>(optimizer_of_servers(settings, recipe().optimizer, workers),
-                                    pieces, sync.initial().scalar_type(), shards == 1);
+  auto made = std::make_unique<ServerShard>(optimizer_of_servers(settings, recipe().optimizer),
+                                            pieces, sync.initial().scalar_type(), shards == 1);
   // The state begins as the optimiser has made it.
   const at::Tensor all = empty((1 + made->states()) * made->size());
   made->read_all(all);

@@ -29,9 +29,8 @@ class Passes {
   [[nodiscard]] std::vector<std::int64_t> buckets() const;
   // Returns the part of them that a server keeps.
   [[nodiscard]] IndexRange range(int shard, int shards) const;
-  // Returns a server's part with the initial values, and their optimiser, for so many workers.
-  [[nodiscard]] std::unique_ptr<ServerShard> make_shard(int shard, int shards,
-                                                        std::int64_t workers = 1) const;
+  // Returns a server's part with the initial values, and their optimiser.
+  [[nodiscard]] std::unique_ptr<ServerShard> make_shard(int shard, int shards) const;
   // Returns memory for so many values.
   [[nodiscard]] at::Tensor empty(std::int64_t count) const;
 

@@ -56,8 +56,11 @@ Json json_of(const SyncSimulation& simulation) {
     steps.push_back(std::move(told));
   }
   for (const SimulatedWorker& worker : simulation.workers) {
-    workers.push_back(
-        {{"passes", worker.passes}, {"samples", worker.samples}, {"busy_seconds", worker.busy}});
+    Json told = {
+        {"passes", worker.passes}, {"samples", worker.samples}, {"busy_seconds", worker.busy}};
+    if (worker.joined > 0) told["joined"] = worker.joined;
+    if (std::isfinite(worker.left)) told["left"] = worker.left;
+    workers.push_back(std::move(told));
   }
   Json json = {{"seconds", simulation.seconds},
                {"sent_bytes", std::llround(simulation.sent)},
@@ -76,7 +79,10 @@ Json json_of(const SyncSimulation& simulation) {
 
 std::string title(const SyncReport& report) {
   const auto [slowest, fastest] = std::ranges::minmax_element(report.job.speeds);
-  std::string text = plural(report.job.workers(), "worker");
+  std::string text = plural(report.job.starting(), "worker");
+  if (const int join = report.job.workers() - report.job.starting(); join > 0) {
+    text += " and " + std::to_string(join) + " that join" + (join == 1 ? "s" : "");
+  }
   text += ", speeds " + report.speeds + " (seed " + std::to_string(report.seed) + ": " +
           format_fixed(*slowest, 2) + " to " + format_fixed(*fastest, 2) + "), link " +
           (report.link.empty() ? "unlimited" : report.link) + ", " +

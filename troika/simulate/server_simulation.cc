@@ -7,6 +7,7 @@
 // The coordinator of a synchronous step asks the servers for their sums, and then to apply them.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/units.h>
 #include <troika/optim/schedule.h>
 #include <troika/server/coordinator.h>
 #include <troika/server/round_update.h>
@@ -16,6 +17,7 @@
 #include <troika/simulate/sync_simulation.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -37,23 +39,21 @@ class ServerSimulation {
         network_(job.workers() + settings_.servers, job.link, job.unevenness, job.seed),
         coordinator_(coordinator_options()) {
     for (int shard = 0; shard < settings_.servers; ++shard) {
-      shards_.push_back(passes.make_shard(shard, settings_.servers, job.workers()));
+      shards_.push_back(passes.make_shard(shard, settings_.servers));
     }
-    result_.workers.resize(static_cast<std::size_t>(job.workers()));
     for (int place = 0; place < job.workers(); ++place) {
-      const int worker = coordinator_.join(place, 0);
-      check(worker == place, "workers are numbered as they join");
-      workers_.emplace_back();
-      if (settings_.local_steps > 0) {
-        workers_.back().own = std::make_unique<Passes>(recipe, /*takes_local_steps=*/true);
+      const double joins = job.stay(place).joins;
+      if (joins == 0) {
+        join();
+      } else {
+        after(joins, [this] { join(); });
       }
-      after(job_.link.latency, [this, worker] { waiting_.push_back(worker); });
     }
   }
 
   SyncSimulation run() {
     try {
-      while (!coordinator_.is_over()) next_event();
+      while (!coordinator_.is_over() && result_.failure.empty()) next_event();
     } catch (const NonFiniteError& error) {
       result_.failure = error.what();
     }
@@ -77,12 +77,13 @@ class ServerSimulation {
     std::vector<std::int64_t> versions = {};
     std::int64_t staleness = 0;
     int open = 0;                      // servers that have not answered
+    bool leaves = false;               // once it is at nothing
     std::unique_ptr<Passes> own = {};  // with an optimiser, for steps of its own
   };
 
   [[nodiscard]] CoordinatorOptions coordinator_options() const {
     CoordinatorOptions options;
-    options.workers = job_.workers();
+    options.workers = job_.starting();
     options.last_step = recipe_.train.steps;
     options.global_batch_size = recipe_.train.global_batch_size;
     options.staleness = settings_.staleness;
@@ -108,11 +109,40 @@ class ServerSimulation {
     transfers_[network_.send(from, to, bytes)] = std::move(action);
   }
 
+  // The next worker, in the order of job_.speeds.
+  void join() {
+    const auto place = std::ssize(workers_);
+    const int worker = coordinator_.join(place, now_);
+    check(worker == place, "workers are numbered as they join");
+    workers_.emplace_back();
+    if (settings_.local_steps > 0) {
+      workers_.back().own = std::make_unique<Passes>(recipe_, /*takes_local_steps=*/true);
+    }
+    result_.workers.emplace_back().joined = now_;
+    after(job_.link.latency, [this, worker] { waiting_.push_back(worker); });
+    const double leaves = job_.stay(worker).leaves;
+    if (std::isfinite(leaves)) {
+      after(leaves - now_, [this, worker] { state_of(worker).leaves = true; });
+    }
+  }
+
+  // Returns whether a worker that is to leave has left.
+  bool has_left(int worker) {
+    if (!state_of(worker).leaves || !coordinator_.may_leave(worker)) return false;
+    coordinator_.leave(worker);
+    result_.workers[static_cast<std::size_t>(worker)].left = now_;
+    return true;
+  }
+
   // What is due first; transfers before what else is due at that time.
   void next_event() {
     const double none = std::numeric_limits<double>::infinity();
     const double event = events_.empty() ? none : events_.top().time, transfer = network_.next();
-    check(std::min(event, transfer) < none, "workers that all wait");
+    if (std::min(event, transfer) == none) {
+      check(coordinator_.workers().empty(), "workers that all wait");
+      result_.failure = "all workers have left at " + format_duration(now_);
+      return;
+    }
     now_ = std::min(event, transfer);
     for (const std::int64_t number : network_.advance(now_)) {
       after(job_.link.latency, transfers_.extract(number).mapped());
@@ -129,6 +159,7 @@ class ServerSimulation {
   void start_waiting() {
     std::deque<int> still;
     for (const int worker : std::exchange(waiting_, {})) {
+      if (has_left(worker)) continue;
       const auto assignment = coordinator_.is_settled(worker, state_of(worker).assignment.turn)
                                   ? coordinator_.try_start(worker)
                                   : std::nullopt;
@@ -199,7 +230,9 @@ class ServerSimulation {
                                 own.versions[static_cast<std::size_t>(shard)],
                                 own.update.learning_rate,
                                 own.update.scale,
-                                settings_.divides_by_staleness};
+                                settings_.divides_by_staleness,
+                                {},
+                                own.assignment.workers};
       own.staleness = std::max(own.staleness, shard_of(shard).push(update, gradient).staleness);
     }
     if (--own.open > 0) return;
@@ -278,8 +311,8 @@ class ServerSimulation {
   Network network_;
   Coordinator coordinator_;
   std::vector<std::unique_ptr<ServerShard>> shards_;
-  std::vector<Worker> workers_;
-  std::deque<int> waiting_;  // for samples, in the order in which they asked
+  std::vector<Worker> workers_;  // by number
+  std::deque<int> waiting_;      // for samples, in the order in which they asked
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::map<std::int64_t, Action> transfers_;
   std::int64_t next_number_ = 0;

@@ -9,21 +9,33 @@
 
 namespace troika {
 
+WorkerStay SimulatedJob::stay(int worker) const {
+  return stays.empty() ? WorkerStay() : stays.at(static_cast<std::size_t>(worker));
+}
+
+int SimulatedJob::starting() const {
+  const auto count =
+      std::ranges::count_if(stays, [](const WorkerStay& stay) { return stay.joins == 0; });
+  return stays.empty() ? workers() : static_cast<int>(count);
+}
+
 double SimulatedJob::seconds(int worker, std::int64_t samples,
                              std::int64_t global_batch_size) const {
-  const double part = static_cast<double>(global_batch_size) / workers();
+  const double part = static_cast<double>(global_batch_size) / starting();
   return pass_seconds * static_cast<double>(samples) / part /
          speeds[static_cast<std::size_t>(worker)];
 }
 
 double SyncSimulation::waiting() const {
-  double busy = 0;
-  for (const SimulatedWorker& each : workers) busy += each.busy;
-  const double all = seconds * static_cast<double>(workers.size());
+  double busy = 0, all = 0;
+  for (const SimulatedWorker& each : workers) {
+    busy += each.busy;
+    all += std::max(0., std::min(each.left, seconds) - each.joined);
+  }
   return all > 0 ? std::max(0., 1 - busy / all) : 0;
 }
 
-void check_simulated(const Recipe& recipe, int workers) {
+void check_simulated(const Recipe& recipe, const SimulatedJob& job) {
   const auto refuse = [](const std::string& what, const std::string& hint) {
     throw UsageError(what, hint);
   };
@@ -45,9 +57,14 @@ void check_simulated(const Recipe& recipe, int workers) {
   if (recipe.sync.holds<LocalOptions>() && recipe.sync.as<LocalOptions>().fragments > 1) {
     refuse("[sync] fragments above 1 are not simulated", "write fragments = 1");
   }
-  if (recipe.train.global_batch_size < workers) {
+  if (!job.stays.empty() && !recipe.sync.kind().servers(recipe.sync.options())) {
+    refuse("workers come and go only with [sync] kind = \"server\", and this is kind = \"" +
+               std::string(recipe.sync.name()) + "\"",
+           "leave out --join and --leave, or write kind=server");
+  }
+  if (recipe.train.global_batch_size < job.starting()) {
     refuse("global_batch_size = " + std::to_string(recipe.train.global_batch_size) +
-               " is less than " + plural(workers, "worker"),
+               " is less than " + plural(job.starting(), "worker"),
            "raise train.global_batch_size, or take fewer --workers");
   }
 }

@@ -8,6 +8,7 @@
 #include <troika/simulate/link.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,10 +17,18 @@ namespace troika {
 
 class Passes;
 
+// When a worker is there, in s on the virtual clock.
+struct WorkerStay {
+  double joins = 0;                                         // 0: the job starts with it
+  double leaves = std::numeric_limits<double>::infinity();  // behind the pass that it is at then
+};
+
 // The machines.
 struct SimulatedJob {
-  // Lists them by worker: global_batch_size / workers samples take pass_seconds / speed.
+  // Lists them by worker, in the order in which they join: global_batch_size / starting() samples
+  // take pass_seconds / speed.
   std::vector<double> speeds = {1};
+  std::vector<WorkerStay> stays = {};  // likewise; empty: all are there from the start to the end
   double pass_seconds = 1;
   Link link;  // of each worker and of each server
   // How unequally transfers at the same time share a link: see Network.
@@ -27,6 +36,9 @@ struct SimulatedJob {
   std::uint64_t seed = 0;  // of these shares
 
   [[nodiscard]] int workers() const { return static_cast<int>(speeds.size()); }
+  [[nodiscard]] WorkerStay stay(int worker) const;
+  // Returns the number of workers that the job starts with.
+  [[nodiscard]] int starting() const;
   // Returns the time of a worker's pass, in s.
   [[nodiscard]] double seconds(int worker, std::int64_t samples,
                                std::int64_t global_batch_size) const;
@@ -43,7 +55,8 @@ struct SimulatedStep {
 
 struct SimulatedWorker {
   std::int64_t passes = 0, samples = 0;
-  double busy = 0;  // s at passes
+  double busy = 0;                                                    // s at passes
+  double joined = 0, left = std::numeric_limits<double>::infinity();  // as they came about
 };
 
 struct SyncSimulation {
@@ -54,13 +67,13 @@ struct SyncSimulation {
   std::vector<SimulatedWorker> workers = {};
   std::string failure = {};  // why it ended before the last step; empty where it did not
 
-  // Returns the part of the workers' time at which they were at no pass.
+  // Returns the part of the workers' time, while they were there, at which they were at no pass.
   [[nodiscard]] double waiting() const;
 };
 
 // Throws UsageError for a recipe whose workers are not simulated: they hold the whole model, and
-// exchange it as it is.
-void check_simulated(const Recipe& recipe, int workers);
+// exchange it as it is; and they come and go only where parameters lie on servers.
+void check_simulated(const Recipe& recipe, const SimulatedJob& job);
 
 // Returns whether the recipe evaluates after a step.
 [[nodiscard]] bool evaluates_after(const Recipe& recipe, std::int64_t step);

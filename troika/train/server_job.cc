@@ -225,7 +225,7 @@ class ServerProcess {
       return made;
     };
     if (takes_local_steps()) {
-      options.optimizer = optimizer_of_servers(settings_, recipe_.optimizer, workers());
+      options.optimizer = optimizer_of_servers(settings_, recipe_.optimizer);
     }
     World alone = world_;
     alone.rank = alone.local_rank = alone.node_rank = 0;
@@ -269,7 +269,7 @@ class ServerProcess {
     ShardServiceOptions options;
     options.shard = shard;
     options.shards = settings_.servers;
-    options.optimizer = optimizer_of_servers(settings_, recipe_.optimizer, workers());
+    options.optimizer = optimizer_of_servers(settings_, recipe_.optimizer);
     options.save_every = settings_.save_every_updates;
     if (options.save_every > 0) {
       options.file =

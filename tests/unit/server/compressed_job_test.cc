@@ -112,7 +112,7 @@ class Job {
     one.service.emplace(std::move(options));
     if (begins) {
       const std::int64_t count = shard_range(kParameters, shard, kServers).count;
-      one.service->begin("run", {{"a", count, true, 1, {}}}, at::zeros({count}, at::kDouble), 0, 0);
+      one.service->begin("run", {{"a", count, true, 1, {}}}, at::zeros({count}, at::kDouble), {});
     }
     one.listening.emplace(RpcServerOptions{"127.0.0.1:" + std::to_string(one.port.port())},
                           [this, shard](const RpcRequest& request) {

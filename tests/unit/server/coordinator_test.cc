@@ -176,6 +176,48 @@ TEST(Coordinator, KeepsTheBoundInTenThousandSchedules) {
   }
 }
 
+// Neither further ahead than the bound, nor held back before it is reached.
+TEST(Coordinator, LetsAWorkerBeAheadByTheBoundAndNoFurther) {
+  for (const std::int64_t bound : {1, 2, 5}) {
+    Coordinator coordinator(options_of(2, 100, bound));
+    const int fast = coordinator.join(0, 0), slow = coordinator.join(1, 0);
+    EXPECT_TRUE(coordinator.try_start(slow));
+    std::int64_t turns = 0;
+    const auto run_ahead = [&] {
+      while (coordinator.try_start(fast)) coordinator.finish(fast, ++turns, {.weight = 1});
+    };
+    run_ahead();
+    EXPECT_EQ(turns, bound + 1) << "none of the other's is in";
+    coordinator.finish(slow, 1, {.weight = 1});
+    run_ahead();
+    EXPECT_EQ(turns, bound + 2) << "one of the other's is in";
+  }
+}
+
+// Whatever the job has started with: a push weighs 1 over it (ServerShard::push).
+TEST(Coordinator, CountsTheWorkersThatAreThere) {
+  for (const std::optional<std::int64_t> staleness :
+       {std::optional<std::int64_t>(), std::optional<std::int64_t>(9)}) {
+    Coordinator coordinator(options_of(1, 20, staleness));
+    const int one = coordinator.join(0, 0);
+    EXPECT_EQ(coordinator.try_start(one)->workers, 1);
+    const int two = coordinator.join(1, 5), three = coordinator.join(2, 5);
+    EXPECT_EQ(coordinator.try_start(one)->workers, 1) << "asked again: the same samples";
+    EXPECT_EQ(coordinator.try_start(two)->workers, 3);
+    EXPECT_EQ(coordinator.try_start(three)->workers, 3);
+    coordinator.finish(one, 1, {.weight = 1});
+    EXPECT_EQ(coordinator.try_start(one)->workers, 3);
+    coordinator.finish(one, 2, {.weight = 1});
+    coordinator.leave(one);
+    coordinator.finish(two, 1, {.weight = 1});
+    EXPECT_EQ(coordinator.try_start(two)->workers, 2) << "one has left";
+    coordinator.hear(two, 14);
+    for (const Coordinator::Lost& lost : coordinator.expire(16)) coordinator.settle(lost, false);
+    coordinator.finish(two, 2, {.weight = 1});
+    EXPECT_EQ(coordinator.try_start(two)->workers, 1) << "one's lease is over";
+  }
+}
+
 TEST(Coordinator, DealsOutAgainWhatALostWorkerHad) {
   std::int64_t lost = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -97,6 +97,78 @@ TEST(ServerShard, IsReadAndWrittenWhole) {
   EXPECT_TRUE(at::equal(read(one), read(other)));
 }
 
+// Shares of a round, with workers that join and leave between pushes, against arithmetic of its
+// own.
+class Rounds {
+ public:
+  void push(std::int64_t workers, double gradient) {
+    const double d = gradient / static_cast<double>(workers);
+    value_ -= kRate * d;
+    sum_ += d;
+    share_ += 1.0 / static_cast<double>(workers);
+    if (share_ < 1 - 1e-6) return;
+    momentum_ = kMomentum * momentum_ + sum_;
+    value_ -= kRate * kMomentum * momentum_;
+    sum_ = share_ = 0;
+    ++rounds_;
+  }
+  [[nodiscard]] double value() const { return value_; }
+  [[nodiscard]] int rounds() const { return rounds_; }
+  static constexpr double kRate = 0.7, kMomentum = 0.9;
+
+ private:
+  double value_ = 0, sum_ = 0, momentum_ = 0, share_ = 0;
+  int rounds_ = 0;
+};
+
+ServerShard outer_shard() {
+  ServerShard shard(outer_optimizer(Rounds::kRate, {Rounds::kMomentum, true}), kPieces, at::kDouble,
+                    true);
+  shard.write_all(at::zeros({(1 + shard.states()) * shard.size()}, at::kDouble), 0);
+  return shard;
+}
+
+void push_to(ServerShard& shard, std::int64_t workers, double gradient, std::int64_t turn) {
+  shard.push({.worker = 0, .turn = turn, .learning_rate = Rounds::kRate, .workers = workers},
+             at::full({8}, gradient, at::kDouble));
+}
+
+TEST(ServerShard, ARoundIsAPushOfEachWorkerThatIsThere) {
+  ServerShard shard = outer_shard();
+  Rounds rounds;
+  std::int64_t turn = 0;
+  const auto push = [&](std::int64_t workers, double gradient) {
+    push_to(shard, workers, gradient, ++turn);
+    rounds.push(workers, gradient);
+    EXPECT_NEAR(read(shard)[3].item<double>(), rounds.value(), 1e-12) << "push " << turn;
+    return rounds.rounds();
+  };
+  EXPECT_EQ(push(1, 2), 1) << "alone";
+  for (const double gradient : {1.0, -3.0}) EXPECT_EQ(push(3, gradient), 1) << "two have joined";
+  EXPECT_EQ(push(3, 5), 2);
+  EXPECT_EQ(push(3, 1), 2);
+  EXPECT_EQ(push(2, 1), 2) << "one has left: 1/3 + 1/2";
+  EXPECT_EQ(push(2, 4), 3);
+  EXPECT_EQ(push(2, -1), 3);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(push(10, 0.5), 3) << "eight have joined: 1/2 + i/10";
+  EXPECT_EQ(push(10, 0.5), 4);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(push(10, 7), 4);
+  EXPECT_EQ(push(10, 7), 5) << "10 times 1/10 is a little below 1";
+}
+
+TEST(ServerShard, AHalfRoundGoesWithTheValues) {
+  ServerShard one = outer_shard(), other = outer_shard();
+  push_to(one, 2, 3, 1);
+  EXPECT_EQ(one.round(), 0.5);
+  const at::Tensor all = at::empty({3 * one.size()}, at::kDouble);
+  one.read_all(all);
+  other.write_all(all, one.version(), one.round());
+  push_to(one, 2, 4, 2);
+  push_to(other, 2, 4, 1);
+  EXPECT_TRUE(at::equal(read(one), read(other)));
+  EXPECT_EQ(other.round(), 0);
+}
+
 TEST(ServerShard, RefusesWhatIsNotItsOwn) {
   ServerShard shard = shard_of("sgd");
   EXPECT_THROW(shard.push({.worker = 1, .turn = 1}, at::ones({7}, at::kDouble)), DataError);
