@@ -107,12 +107,15 @@ void TrainedModel::check_gives_outputs() const {
   const ModelOptions& model = impl_->recipe.model;
   const ModelTraits traits = traits_of(model);
   if (!traits.has_own_loss && !traits.output_tensors.empty()) return;
-  throw UsageError("a model of kind = \"" + std::string(model.name()) +
-                       "\" with a loss of its own gives no outputs: there is nothing to predict",
-                   traits.sample.input().range > 0
-                       ? "`troika evaluate` says its loss, and `troika generate` samples text"
-                       : "`troika evaluate` says its loss; [model.outputs] names what else it "
-                         "returns");
+  const std::string kind = "a model of kind = \"" + std::string(model.name()) + "\"";
+  if (traits.sample.is_language()) {
+    throw UsageError(kind +
+                         " writes text, token by token, and keeps no outputs of a sample: there "
+                         "is nothing to predict",
+                     "`troika generate` samples text, and `troika evaluate` says its loss");
+  }
+  throw UsageError(kind + " with a loss of its own gives no outputs: there is nothing to predict",
+                   "`troika evaluate` says its loss; [model.outputs] names what else it returns");
 }
 
 Microbatch TrainedModel::samples_of(const TensorMap& inputs) const {
