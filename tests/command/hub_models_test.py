@@ -184,6 +184,49 @@ class HubModels(CommandTest):
                 # Its ids, beyond 255, are no bytes.
                 self.assertFalse((self.folder / "out/tokenizer.json").exists())
 
+    def test_a_head_with_values_of_its_own_is_not_tied(self):
+        """As transformers 5 has it, whatever config.json says; the same values again stay tied."""
+        for model, embedding in ((LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES, tie_word_embeddings=True)), "model.embed_tokens.weight"),
+                                 (GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)), "transformer.wte.weight")):
+            folder = self.theirs(model)
+            tensors = load_file(folder / "model.safetensors")
+            for head, tied in ((tensors[embedding].clone(), True), (torch.randn(300, 24), False)):
+                with self.subTest(embedding, tied=tied):
+                    save_file({**tensors, "lm_head.weight": head}, folder / "model.safetensors", {"format": "pt"})
+                    done = self.succeeds(self.imported())
+                    self.assertEqual("lm_head.weight has values of its own" in done.out, not tied)
+                    self.assertIn(f"tied_embeddings = {str(tied).lower()}\n", (self.folder / "ours/recipe.toml").read_text())
+                    self.expect_same_logits(self.folder / "ours", folder)
+
+    def test_what_ends_a_text_leaves_as_it_came(self):
+        ids = {"bos_token_id": 1, "eos_token_id": [0, 299], "pad_token_id": 2}
+        folder = self.theirs(LlamaForCausalLM(LlamaConfig(**{**LLAMA_SIZES, **ids})))
+        generation = {**json.loads((folder / "generation_config.json").read_text()), "temperature": 0.6, "do_sample": True}
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+
+        def left(run):
+            shutil.rmtree(self.folder / "out", ignore_errors=True)
+            self.succeeds(self.troika("checkpoint", "export", run, "out"))
+            config = json.loads((self.folder / "out/config.json").read_text())
+            generates = self.folder / "out/generation_config.json"
+            return {name: config.get(name) for name in ids}, json.loads(generates.read_text()) if generates.exists() else None
+
+        self.succeeds(self.imported())
+        self.assertEqual(left("ours"), (ids, generation))
+        # With its tokenizer; and of a run that started from it.
+        self.pieces(folder, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
+        self.succeeds(self.imported())
+        (self.folder / "cats.txt").write_text("the cat sat on the hat " * 40)
+        sets = ("data.held_out_fraction=0", "train.steps=1", "train.evaluate_every_steps=0", "observe.tensorboard=false",
+                "train.global_batch_size=2", 'data.paths=["cats.txt"]')
+        self.succeeds(self.troika("train", "ours/recipe.toml", *(word for one in sets for word in ("--set", one))))
+        self.assertEqual(left("ours"), (ids, generation))
+        self.assertEqual(left("runs/ours-trained"), (ids, generation))
+        # Another tokenizer has another end.
+        sets = (*sets, "data.tokenizer=bytes", "name=bytes")
+        self.succeeds(self.troika("train", "ours/recipe.toml", *(word for one in sets for word in ("--set", one))))
+        self.assertEqual(left("runs/bytes"), ({"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}, None))
+
     def pieces(self, folder, pre_tokenizer):
         """A tokenizer of theirs, beside their model."""
         pieces = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -281,7 +324,8 @@ class HubModels(CommandTest):
         for change, *needles in (({"hidden_act": "gelu"}, 'hidden_act = "gelu" has no counterpart'),
                                  ({"rope_scaling": {"rope_type": "yarn"}}, 'rope_type = "yarn"'),
                                  ({"mlp_bias": True}, "mlp_bias = true"),
-                                 ({"model_type": "mamba"}, "its model_type has no counterpart"),
+                                 ({"model_type": "qwen3"}, "model_type 'qwen3' has no counterpart", "docs/how-to/from-python.md"),
+                                 ({"model_type": None}, "model_type is missing"),
                                  ({"num_hidden_layers": "two"}, "num_hidden_layers is "),
                                  ({"num_hidden_layers": 2.5}, "num_hidden_layers is '2.5'"),
                                  ({"num_hidden_layers": -1}, "num_hidden_layers is '-1'"),
@@ -307,6 +351,11 @@ class HubModels(CommandTest):
             self.refused("which is no file beside it")
         (folder / "config.json").unlink()
         self.refused("config.json")
+        for file, *needles in (("adapter_config.json", "has an adapter (LoRA) and no model", "merge_and_unload()"),
+                               ("model_index.json", "has a pipeline of diffusers"), ("recipe.toml", "[model] from")):
+            (folder / file).write_text("{}")
+            self.refused(f"there is {file}, and no config.json", *needles)
+            (folder / file).unlink()
 
 
 def documents_of(folder):

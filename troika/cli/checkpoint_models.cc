@@ -61,6 +61,7 @@ int export_model(const ModelArguments& options) {
 int import_model(const ModelArguments& options) {
   const HubImport result = import_from_hub(options.from, options.to);
   std::cout << options.to << ": " << result.model << "\n";
+  if (!result.untied.empty()) std::cout << result.untied << "\n";
   if (!result.kept_tokenizer.empty()) {
     std::cout << result.kept_tokenizer
               << " is kept for export; troika trains on ids: data.kind = \"tokens\"\n";
@@ -267,8 +268,9 @@ constexpr const char* kExportExamples =
     "leaves as a Llama, one with layernorm, learned positions, a GELU and biases as a GPT-2.";
 constexpr const char* kImportExamples =
     "Example:\n"
-    "  troika checkpoint import Llama-3.2-1B runs/llama\n\n"
-    "FOLDER is a Llama or a GPT-2 as save_pretrained() writes it, with safetensors. OUT becomes a\n"
+    "  troika checkpoint import TinyLlama-1.1B runs/llama\n\n"
+    "FOLDER is a Llama with plain rotary positions (not Llama 3.1 and later) or a GPT-2, as\n"
+    "save_pretrained() writes it, with safetensors. OUT becomes a\n"
     "folder with recipe.toml, model.safetensors and the tokenizer, as a run leaves it.";
 constexpr const char* kDiffExamples =
     "Examples:\n"

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/text.h>
 #include <troika/checkpoint/hub_tensors.h>
 #include <troika/data/tokenizer.h>
 #include <troika/models/kind.h>
@@ -14,6 +15,8 @@
 #include <troika/train/run_tensors.h>
 #include <troika/train/run_tokenizer.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 namespace troika {
@@ -62,12 +65,33 @@ std::string type_word(DataType type) {
   return type == DataType::kF16 ? "float16" : "float32";
 }
 
+constexpr std::array kEndIds = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+// Returns the config.json that the model came with; null where it says nothing of what begins and
+// ends a text.
+Json kept_config(const std::optional<std::filesystem::path>& origin) {
+  if (!origin) return {};
+  const std::filesystem::path file = *origin / kKeptConfig;
+  const Json config = Json::parse(read_file(file, kMostConfigBytes), nullptr, false);
+  if (!config.is_object()) throw DataError(shown_path(file) + " is not JSON");
+  const bool says = std::ranges::any_of(
+      kEndIds, [&](const char* key) { return config.contains(key) && !config.at(key).is_null(); });
+  return says ? config : Json();
+}
+
+// The ids that begin and end a text are those that the model came with: several may end it. A model
+// that was trained from drawn values has its tokenizer's separator.
 std::string config_of(const std::string& form, DataType type,
-                      const std::optional<HubTokenizer>& tokenizer) {
+                      const std::optional<HubTokenizer>& tokenizer, const Json& kept) {
   constexpr int kIndent = 2;
   Json config = Json::parse(form);
   config["torch_dtype"] = type_word(type);
   if (tokenizer) config["bos_token_id"] = config["eos_token_id"] = tokenizer->separator;
+  for (const char* const key : kEndIds) {
+    if (kept.is_null()) break;
+    config.erase(key);
+    if (kept.contains(key)) config[key] = kept.at(key);
+  }
   return config.dump(kIndent) + "\n";
 }
 
@@ -103,8 +127,16 @@ std::vector<std::string> export_to_hub(const HubExport& options) {
   if (kept) {
     for (std::string& name : copy_tokenizer(*kept, options.out)) files.push_back(std::move(name));
   }
-  write_file_atomically(options.out / "config.json",
-                        config_of(form.config, tensors.entries().front().type, tokenizer));
+  const auto origin = find_hub_origin(options.run, recipe);
+  const bool generates = origin && std::filesystem::exists(*origin / kGenerationConfig);
+  if (generates && std::ranges::count(files, kGenerationConfig) == 0) {
+    write_file_atomically(options.out / kGenerationConfig,
+                          read_file(*origin / kGenerationConfig, kMostConfigBytes));
+    files.emplace_back(kGenerationConfig);
+  }
+  write_file_atomically(
+      options.out / "config.json",
+      config_of(form.config, tensors.entries().front().type, tokenizer, kept_config(origin)));
   files.emplace_back("config.json");
   return files;
 }

@@ -17,7 +17,9 @@
 #include <troika/train/saved_model.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 
@@ -26,18 +28,49 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 24;
 constexpr const char* kSentencePiece = "tokenizer.model";
+
+// What a folder without config.json has instead, by the files of other formats.
+struct OtherFolder {
+  const char* file;
+  const char* is;
+  const char* hint;
+};
+constexpr std::array<OtherFolder, 3> kOtherFolders = {
+    {{"adapter_config.json", "an adapter (LoRA) and no model",
+      "join it with its model first, in Python: PeftModel.from_pretrained(model, FOLDER)"
+      ".merge_and_unload().save_pretrained(OUT)"},
+     {"model_index.json", "a pipeline of diffusers and no language model",
+      "any network of Python's trains as TorchScript: docs/how-to/from-python.md"},
+     {"recipe.toml", "a run of troika already", "start from it with [model] from"}}};
+
+void refuse_other_folder(const fs::path& folder) {
+  for (const OtherFolder& each : kOtherFolders) {
+    if (!fs::exists(folder / each.file)) continue;
+    throw DataError(
+        shown_path(folder) + " has " + each.is + ": there is " + each.file + ", and no config.json",
+        each.hint);
+  }
+}
+
+std::string model_type_of(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  const bool says = json.is_object() && json.contains("model_type");
+  return says && json.at("model_type").is_string() ? json.at("model_type").get<std::string>() : "";
+}
 
 ModelOptions model_of(const fs::path& folder) {
   const fs::path file = folder / "config.json";
-  const std::string json = read_file(file, kMaxConfigBytes);
+  if (!fs::exists(file)) refuse_other_folder(folder);
+  const std::string json = read_file(file, kMostConfigBytes);
   for (const ModelKind* kind : ModelKind::all()) {
     ModelOptions model{Chosen<ModelKind>(*kind)};
     if (kind->read_hub_config(model.options(), json, shown_path(file))) return model;
   }
-  throw DataError(shown_path(file) + ": its model_type has no counterpart",
-                  "\"llama\" and \"gpt2\" have one");
+  throw DataError(shown_path(file) + ": model_type " + quote(model_type_of(json)) +
+                      " has no counterpart: \"llama\" and \"gpt2\" have one",
+                  "any network of Python's trains as TorchScript, [model] kind = \"torchscript\": "
+                  "docs/how-to/from-python.md");
 }
 
 // The tensor of a file, and which part of it is one of ours.
@@ -46,6 +79,12 @@ struct Place {
   std::size_t part;
   const TensorEntry* entry;
 };
+
+// Files of a model without its head leave out the first word: "h.0.ln_1.weight".
+const TensorEntry* find_tensor(const TensorSource& files, const std::string& name) {
+  const TensorEntry* const entry = files.find(name);
+  return entry != nullptr ? entry : files.find(name.substr(name.find('.') + 1));
+}
 
 // The tensors of the libraries' files by our names.
 class ArrivingTensors {
@@ -86,11 +125,9 @@ class ArrivingTensors {
   }
 
  private:
-  // Files of a model without its head leave out the first word: "h.0.ln_1.weight".
   [[nodiscard]] const TensorEntry& find(const std::string& name) const {
-    if (const TensorEntry* entry = files_.find(name)) return *entry;
-    if (const TensorEntry* entry = files_.find(name.substr(name.find('.') + 1))) return *entry;
-    return files_.at(name);
+    const TensorEntry* const entry = find_tensor(files_, name);
+    return entry != nullptr ? *entry : files_.at(name);
   }
 
   void refuse_surplus(const HubForm& form, const std::set<std::string_view>& used) const {
@@ -155,7 +192,7 @@ struct ArrivingTokenizer {
 ArrivingTokenizer take_tokenizer(const fs::path& folder, const fs::path& out) {
   ArrivingTokenizer tokenizer;
   const auto use = [&](const char* name) {
-    tokenizer.data = {"data.kind=text", "data.tokenizer=" + (out / name).string()};
+    tokenizer.data = {"data.kind=text", "data.tokenizer=" + fs::absolute(out / name).string()};
   };
   if (fs::exists(folder / kSentencePiece)) {
     write_file_atomically(out / kSentencePiece,
@@ -172,13 +209,42 @@ ArrivingTokenizer take_tokenizer(const fs::path& folder, const fs::path& out) {
   return tokenizer;
 }
 
+// Unties what config.json calls tied where the files have both with values of their own: models
+// that were made of others have such heads, and the libraries use them since release 5. Returns
+// what was untied, in words.
+std::string untie(Recipe& recipe, TensorSource& files) {
+  const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
+  for (const TiedTensor& tied : form.tied) {
+    const TensorEntry* const own = files.find(tied.name);
+    const TensorEntry* const other = find_tensor(files, tied.same_as);
+    if (own == nullptr || other == nullptr) continue;
+    const bool is_alike = own->type == other->type && own->shape == other->shape;
+    if (is_alike && at::equal(files.load(*own), files.load(*other))) continue;
+    const std::vector<std::string> apart = {"data.kind=tokens", "model." + tied.key + "=false"};
+    recipe = parse_recipe(to_toml(recipe), "recipe of the import", apart).recipe;
+    return tied.name + " has values of its own, though config.json calls it tied: model." +
+           tied.key + " = false";
+  }
+  return "";
+}
+
+// Beside the model, for export_to_hub(): ids that begin and end a text, and how it is generated.
+void keep_configs(const fs::path& folder, const fs::path& out) {
+  write_file_atomically(out / kKeptConfig, read_file(folder / "config.json", kMostConfigBytes));
+  if (!fs::exists(folder / kGenerationConfig)) return;
+  write_file_atomically(out / kGenerationConfig,
+                        read_file(folder / kGenerationConfig, kMostConfigBytes));
+}
+
 }  // namespace
 
 HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   Recipe recipe;
   recipe.model = model_of(folder);
-  const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
   const auto files = open_hub_tensors(folder);
+  HubImport result;
+  result.untied = untie(recipe, *files);
+  const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
   const ArrivingTensors tensors(*files, form);
   const std::vector<ParameterSpec> specs = parameters_of(recipe.model);
   make_empty_folder(out);
@@ -186,8 +252,8 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   // Not the folder itself: a run that starts clears its own.
   recipe.name = fs::absolute(out / "").parent_path().filename().string() + "-trained";
   recipe.model.from.path = fs::absolute(model_path(out)).string();
-  HubImport result;
   const ArrivingTokenizer tokenizer = take_tokenizer(folder, out);
+  keep_configs(folder, out);
   result.kept_tokenizer = tokenizer.kept;
   const fs::path file = recipe_path(out);
   // Read again, so that what the keys demand of one another is checked.

@@ -7,6 +7,7 @@
 #include <troika/train/run_folder.h>
 
 #include <array>
+#include <functional>
 
 namespace troika {
 namespace {
@@ -15,10 +16,10 @@ namespace fs = std::filesystem;
 
 // What the libraries write for a tokenizer, and the ids that end a text, which config.json of an
 // export does not have.
-constexpr std::array kFiles = {
-    "tokenizer.json",         "vocab.json",         "merges.txt",
-    "tokenizer_config.json",  "added_tokens.json",  "special_tokens_map.json",
-    "generation_config.json", "chat_template.jinja"};
+constexpr std::array kFiles = {"tokenizer.json",    "vocab.json",
+                               "merges.txt",        "tokenizer_config.json",
+                               "added_tokens.json", "special_tokens_map.json",
+                               kGenerationConfig,   "chat_template.jinja"};
 
 bool has_tokenizer(const fs::path& folder) {
   return fs::exists(folder / kFiles[0]) || fs::exists(folder / kFiles[1]);
@@ -29,6 +30,25 @@ fs::path run_with(const fs::path& from) {
   if (!fs::is_directory(from)) return from.parent_path();
   const fs::path above = (from / "").parent_path().parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : from;
+}
+
+// The run's folder, or that of one that it started from, for which `is_it` holds.
+std::optional<fs::path> find_before(const fs::path& run, const Recipe& recipe,
+                                    const std::function<bool(const fs::path&)>& is_it) {
+  constexpr int kMostRuns = 64;  // recipes may name each other in a circle
+  fs::path folder = run;
+  InitialValueOptions from = recipe.model.from;
+  for (int i = 0; i < kMostRuns && !is_remote(from.path); ++i) {
+    if (!is_remote(folder.native()) && is_it(folder)) return folder;
+    if (from.are_drawn()) return std::nullopt;
+    folder = run_with(from.path);
+    from = {};
+    try {
+      if (fs::exists(recipe_path(folder))) from = recipe_of_run(folder).model.from;
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): of another version
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -50,28 +70,30 @@ std::map<std::string, std::string> tokenizer_files_in(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const char* name : kFiles) {
     // How a model generates is its own affair, not its tokenizer's.
-    if (std::string_view(name) == "generation_config.json") continue;
+    if (std::string_view(name) == kGenerationConfig) continue;
     if (fs::exists(folder / name)) files[name] = read_file(folder / name, kMaxTokenizerBytes);
   }
   return files;
 }
 
-std::optional<fs::path> find_kept_tokenizer(const fs::path& run, const Recipe& recipe) {
-  if (knows_tokenizer(recipe)) return std::nullopt;
-  constexpr int kMostRuns = 64;  // recipes may name each other in a circle
-  fs::path folder = run;
-  InitialValueOptions from = recipe.model.from;
-  for (int i = 0; i < kMostRuns && !is_remote(from.path); ++i) {
-    if (!is_remote(folder.native()) && has_tokenizer(folder)) return folder;
-    if (from.are_drawn()) return std::nullopt;
-    folder = run_with(from.path);
-    from = {};
-    try {
-      if (fs::exists(recipe_path(folder))) from = recipe_of_run(folder).model.from;
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): of another version
+std::optional<fs::path> find_hub_origin(const fs::path& run, const Recipe& recipe) {
+  const auto origin = find_before(
+      run, recipe, [](const fs::path& folder) { return fs::exists(folder / kKeptConfig); });
+  if (!origin || !knows_tokenizer(recipe)) return origin;
+  const std::string name = *recipe.data.kind().tokenizer(recipe.data.options());
+  if (name == "bytes") return std::nullopt;
+  const TokenizerFiles own = read_tokenizer(name);
+  for (const char* const file : {kTokenizerJson, "tokenizer.model"}) {
+    if (fs::exists(*origin / file) && read_file(*origin / file, kMaxTokenizerBytes) == own.model) {
+      return origin;
     }
   }
   return std::nullopt;
+}
+
+std::optional<fs::path> find_kept_tokenizer(const fs::path& run, const Recipe& recipe) {
+  if (knows_tokenizer(recipe)) return std::nullopt;
+  return find_before(run, recipe, has_tokenizer);
 }
 
 }  // namespace troika

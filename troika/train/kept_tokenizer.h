@@ -4,6 +4,7 @@
 
 #include <troika/recipe/recipe.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -20,6 +21,18 @@ std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
 // Reads the files of a tokenizer that lie in a folder, by their names. Throws DataError.
 [[nodiscard]] std::map<std::string, std::string> tokenizer_files_in(
     const std::filesystem::path& folder);
+
+// The config.json of an imported model, as it came, under a name that makes no model of the folder.
+inline constexpr const char* kKeptConfig = "hub_config.json";
+inline constexpr const char* kGenerationConfig = "generation_config.json";
+inline constexpr std::uint64_t kMostConfigBytes = std::uint64_t{1} << 24;  // that are read
+
+// Returns the folder that a model came to from Hugging Face's libraries: the run's, or one that it
+// started from, from run to run as [model] from says; nullopt where it did not come from there, or
+// where the recipe's data name another tokenizer than came along. Throws DataError where that one
+// cannot be read.
+[[nodiscard]] std::optional<std::filesystem::path> find_hub_origin(const std::filesystem::path& run,
+                                                                   const Recipe& recipe);
 
 // Returns the folder with the tokenizer that was kept for a run's model: the run's, or that of the
 // model that it started from, from run to run as [model] from says. Returns nullopt where there is

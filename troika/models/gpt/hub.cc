@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/models/gpt/hub.h>
+#include <troika/models/gpt/vocabulary.h>
 
 #include <algorithm>
 #include <array>
@@ -230,7 +231,9 @@ class HubConfig {
 };
 
 double rope_theta_of(const Json& json, const std::string& source) {
-  constexpr const char* kPlain = "only plain rotary positions are";
+  constexpr const char* kPlain =
+      "only plain rotary positions have one; any network of Python's trains as TorchScript "
+      "(docs/how-to/from-python.md)";
   constexpr double kDefault = 10000.0;
   const auto scaling = json.find("rope_scaling");
   if (scaling != json.end() && !scaling->is_null()) {
@@ -312,17 +315,24 @@ bool has_hub_names(const GptOptions& options) {
 
 HubForm hub_form_of(const GptOptions& options) {
   constexpr int kIndent = 2;
+  const auto tied_to = [&](const char* embedding) {
+    std::vector<TiedTensor> tied;
+    if (options.tied_embeddings) tied.push_back({kOutputWeight, embedding, "tied_embeddings"});
+    return tied;
+  };
   std::vector<std::string> ignored;
-  if (options.tied_embeddings) ignored.emplace_back("lm_head.weight");  // the same values again
+  if (options.tied_embeddings) ignored.emplace_back(kOutputWeight);
   if (options.norm == Norm::kRmsNorm) {
     check_llama(options);
     ignored.emplace_back(".rotary_emb.inv_freq");
-    return {llama_config(options).dump(kIndent) + "\n", HubTensors(options).of_llama(), ignored};
+    return {llama_config(options).dump(kIndent) + "\n", HubTensors(options).of_llama(), ignored,
+            tied_to(kTokenEmbedding)};
   }
   check_gpt2(options);
   // The masks of attention, in files of early releases.
   ignored.insert(ignored.end(), {".attn.bias", ".attn.masked_bias"});
-  return {gpt2_config(options).dump(kIndent) + "\n", HubTensors(options).of_gpt2(), ignored};
+  return {gpt2_config(options).dump(kIndent) + "\n", HubTensors(options).of_gpt2(), ignored,
+          tied_to("transformer.wte.weight")};
 }
 
 std::optional<GptOptions> read_hub_config(std::string_view json, const std::string& source) {
