@@ -6,18 +6,19 @@ TROIKA_TEST_PYTHON, where it is set, is a Python that has the `tensorboard` pack
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
 import subprocess
 
 import command
-from command import numbers_of
+from command import numbers_of, wait_until
 from going_on import GoingOnTest, recipe_with_checkpoints
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEST_PYTHON = os.environ.get("TROIKA_TEST_PYTHON")
-USAGE, DATA, RANK_DIED, STORAGE, CHECKPOINTED, INTERRUPTED = 2, 3, 5, 7, 75, 130
+USAGE, DATA, RANK_DIED, NONFINITE, STORAGE, CHECKPOINTED, INTERRUPTED = 2, 3, 5, 6, 7, 75, 130
 SECONDS = 120
 STEPS = 300
 
@@ -105,6 +106,40 @@ class Checkpoints(GoingOnTest):
             self.succeeds(self.train("checkpoint.keep=1", ranks=2))
             self.expect_same_as("whole")
             shutil.rmtree(self.run_folder)
+
+    def test_one_that_is_written_is_there_while_the_next_step_is_under_way(self):
+        process = self.start_and_wait_for(1, "checkpoint.every_steps=1", "debug.sample_seconds=1")
+        self.assertEqual([line["step"] for line in self.metrics()], [1])
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(SECONDS)
+        done = self.succeeds(self.train("train.steps=300", ranks=2))
+        self.assertIn("going on from the checkpoint of step 1 of 300", done.err)
+
+    def test_one_that_is_written_is_there_where_the_next_step_ends_the_run(self):
+        sets = ("checkpoint.every_steps=1", "optimizer.kind=sgd", "optimizer.lr=1e38", "train.grad_clip=0",
+                "checkpoint.keep=5")
+        for ranks in (1, 2):
+            done = self.train(*sets, ranks=ranks, flags=["--overwrite"])
+            self.assertEqual(done.status, NONFINITE, str(done))
+            last = int(re.search(r" at step (\d+)", done.err)[1]) - 1
+            self.assertEqual(self.steps_there(), list(range(1, last + 1)))
+            self.assertIn(f"step {last}: whole", self.succeeds(self.troika("checkpoint", "verify", "runs/small")).out)
+            again = self.train(*sets, ranks=ranks)
+            self.assertEqual(again.status, NONFINITE, str(again))
+            self.assertIn(f"going on from the checkpoint of step {last} of 300", again.err)
+
+    def test_two_runs_do_not_write_to_one_folder(self):
+        sets = ("checkpoint.folder=checkpoints", command.ENDLESS)
+        process = self.start(*command.train_arguments((*sets, "runs_dir=a")), "--ranks", 1)
+        there = self.folder / "checkpoints/small"
+        wait_until(lambda: process.popen.poll() is not None or list(there.glob("*/manifest.json")), "a checkpoint")
+        for more in ((), ("optimizer.lr=0.5",)):
+            for flags in ([], ["--overwrite"]):
+                refused = self.train(*sets, "runs_dir=b", *more, flags=flags)
+                self.assertEqual(refused.status, USAGE, str(refused))
+                self.assertRegex(refused.err, r"'checkpoints/small' is being written by process \d+ on host ")
+        os.kill(process.pid, signal.SIGTERM)
+        self.assertEqual(process.wait(SECONDS).status, CHECKPOINTED)
 
     def test_a_damaged_one_is_left_for_the_one_before(self):
         self.succeeds(self.train("name=whole", ranks=2))

@@ -167,6 +167,12 @@ class InRuns(CommandTest):
         self.succeeds(again)
         for name, value in load_file(self.folder / "runs/again/model.safetensors").items():
             self.assertTrue((kept[name] == value).all(), name)
+        # With more patience it goes on where it has stopped.
+        more = self.succeeds(self.train("train.early_stop_patience=5", *(each for each in sets if "patience" not in each),
+                                        ranks=2, flags=["--resume"]))
+        self.assertIn(f"going on from the checkpoint of step {len(figures)} of 200", more.err)
+        self.assertGreater(len(self.metrics()), len(figures))
+        self.assertEqual([line["held_out_auc"] for line in self.metrics()][:len(figures)], figures)
 
     def test_what_does_not_fit_is_one_clear_line(self):
         for sets, needles in (

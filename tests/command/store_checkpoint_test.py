@@ -234,6 +234,50 @@ class StoredCheckpoints(GoingOnTest):
         self.fails(self.stored(f"checkpoint.mirror={self.bucket.url('bucket/copies')}"), USAGE,
                    "checkpoint.mirror", "checkpoint.folder is in a store already")
 
+    def test_two_runs_do_not_write_to_one_place(self):
+        """The second finds the first one's mark, whatever its folder: by its process on this host, by its beat from another."""
+        process = self.begin(command.ENDLESS, "runs_dir=a")
+        wait_until(lambda: process.popen.poll() is not None or self.steps_there(), "a checkpoint")
+        mark = f"{self.place}/small/owner/mark"
+        text = self.store.open_input_stream(mark).read().decode()
+        holder, processes, pid, started, _ = text.splitlines()
+        self.assertRegex(holder, rf"^process {pid} on host ")
+        refused = self.stored("runs_dir=b")
+        self.assertEqual(refused.status, USAGE, str(refused))
+        self.assertRegex(refused.err, rf"small' is being written by {holder}")
+        os.kill(process.pid, signal.SIGTERM)
+        self.assertEqual(process.wait(SECONDS).status, CHECKPOINTED)
+        self.assertNotIn("owner/mark", self.files())
+
+        def write(beat, elsewhere="of another host"):
+            with self.store.open_output_stream(mark) as file:
+                file.write(f"process 7 on host b\n{elsewhere}\n7\n{started}\n{beat}\n".encode())
+
+        # Another host's changes as long as its run lives.
+        looks = []
+
+        def beat(method, path):
+            if method == "GET" and path.endswith("owner/mark"):
+                looks.append(path)
+                if len(looks) == 2:
+                    self.bucket.hook = None
+                    write(2)
+
+        write(1)
+        self.bucket.hook = beat
+        refused = self.stored("runs_dir=b", flags=["--overwrite"])
+        self.bucket.hook = None
+        self.assertEqual(refused.status, USAGE, str(refused))
+        self.assertIn("small' is being written by process 7 on host b", refused.err)
+        # And does not once it is dead: of this host at once, else after a while.
+        write(3, processes)
+        done = self.succeeds(self.stored("runs_dir=b", "train.steps=5", flags=["--overwrite"]))
+        self.assertNotIn("waiting", done.err)
+        write(4)
+        done = self.succeeds(self.stored("runs_dir=b", "train.steps=5", "comm.rendezvous_timeout_seconds=6", flags=["--overwrite"]))
+        self.assertIn("was last written by process 7 on host b: waiting 3 s at most", done.err)
+        self.assertNotIn("owner/mark", self.files())
+
     def test_a_signal_takes_one(self):
         process = self.begin(command.ENDLESS)
         self.wait_for_checkpoint(process, 5)

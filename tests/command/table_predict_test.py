@@ -190,6 +190,25 @@ class OtherTables(TablePredict):
         self.write({name: column for name, column in table.items() if name != "y"}, "new.parquet")
         self.refused("there is no column 'y'", command="evaluate")
 
+    def test_what_predictions_are_made_from_stays(self):
+        """By whatever name: another path, a link, a hard link; and what the run was trained on."""
+        self.trained()
+        self.write(example(50, 3), "new.parquet")
+        (self.folder / "soft.parquet").symlink_to("new.parquet")
+        os.link(self.folder / "new.parquet", self.folder / "hard.parquet")
+        before = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        for data, out, named in (
+                ("new.parquet", "new.parquet", "the table 'new.parquet'"),
+                ("new.parquet", "./runs/../new.parquet", "the table 'new.parquet'"),
+                ("new.parquet", "soft.parquet", "the table 'new.parquet'"),
+                ("new.parquet", "hard.parquet", "the table 'new.parquet'"),
+                ("soft.parquet", "new.parquet", "the table 'soft.parquet'"),
+                (None, "train.parquet", "the table 'train.parquet'"),
+                ("new.parquet", "runs/small/model.safetensors", "model.safetensors'")):
+            done = self.troika("predict", self.run_folder, *(("--data", data) if data else ()), "--out", out)
+            self.declined(done, 2, f"--out '{out}' is the ", named, "which it would replace", "to another file")
+        self.assertEqual({path: path.read_bytes() for path in before}, before)
+
     def test_other_kinds_take_no_files(self):
         (self.folder / "recipe.toml").write_text(RECIPE[:RECIPE.index("files = ")].replace('"table"', '"random"').replace(
             "hidden_dims", "input_dim = 3\noutput_dim = 2\nhidden_dims") + RECIPE[RECIPE.index("[train]"):])

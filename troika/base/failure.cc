@@ -1,4 +1,5 @@
 #include <troika/base/failure.h>
+#include <troika/base/process_limit.h>
 #include <troika/base/units.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <new>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace troika {
@@ -85,6 +87,11 @@ Failure failure_of(const std::exception& error) {
     return {typed->code(), typed->what(), typed->hint(), secondary};
   }
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return out_of_memory(std::nullopt);
+  // So std::thread says it.
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error);
+      system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return {ExitCode::kUsage, too_many_processes("this process"), process_limit_hint(), false};
+  }
   const std::string_view line = first_line(error.what());
   const bool no_memory = std::any_of(kNoMemory.begin(), kNoMemory.end(), [&](auto words) {
     return line.find(words) != std::string_view::npos;

@@ -4,10 +4,11 @@
 #include <troika/checkpoint/background_commit.h>
 #include <troika/observe/log.h>
 
+#include <chrono>
 #include <random>
 #include <utility>
 
-namespace troika::detail {
+namespace troika {
 namespace {
 
 // How long the thread waits before it looks whether it is still wanted.
@@ -23,14 +24,14 @@ std::string attempt_of(const Session& session) {
 }  // namespace
 
 BackgroundCommit::BackgroundCommit(CheckpointFolder folder, const Session& session,
-                                   std::int64_t keep, Seconds timeout)
+                                   CommitSettings settings)
     : folder_(std::move(folder)),
-      session_(Session::on(session.world(), timeout)),
-      keep_(keep),
-      timeout_(timeout),
+      members_(session.members()),
+      session_(Session::on(session.world(), settings.timeout)),
+      settings_(std::move(settings)),
       attempt_(attempt_of(session)),
       writer_(folder_.key()) {
-  const bool has_store = session.size() > 1 && !session.members().empty();
+  const bool has_store = session.size() > 1 && !members_.empty();
   if (has_store) store_.emplace(session.store().clone());
 }
 
@@ -42,24 +43,36 @@ std::string BackgroundCommit::save_name() const {
   return attempt_ + "-" + std::to_string(saves_);
 }
 
-void BackgroundCommit::begin(std::int64_t step, const StateDict& state, Metadata provenance) {
+std::string BackgroundCommit::name_of(std::size_t rank) const {
+  if (session_.size() == 1) return "";
+  const std::string name = "rank " + std::to_string(rank);
+  return members_.empty() ? name + ": " : name + " on host " + members_[rank].host + ": ";
+}
+
+void BackgroundCommit::begin(const StateDict& state, Manifest manifest, std::uint64_t most_copied) {
   check(!is_under_way_, "two checkpoints at once");
   ++saves_;
-  manifest_ = {};
-  manifest_.step = step;
+  manifest_ = std::move(manifest);
   manifest_.numbers = state.numbers();
-  manifest_.provenance = std::move(provenance);
-  writer_.begin(state, folder_.step_folder(step),
-                shard_file_name(session_.rank(), session_.size(), save_name()));
+  writer_.begin(state, folder_.step_folder(manifest_.step),
+                shard_file_name(session_.rank(), session_.size(), save_name()), most_copied);
   is_under_way_ = true;
   const bool needs_caller = session_.size() > 1 && !store_;
   if (needs_caller) return;
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  std::promise<void> written, end;
+  file_written_ = written.get_future();
+  ended_ = end.get_future();
+  thread_ = std::jthread([this, written = std::move(written),
+                          end = std::move(end)](const std::stop_token& stop) mutable {
+    run(std::move(written), stop);
+    end.set_value();
+  });
 }
 
-void BackgroundCommit::run(const std::stop_token& stop) {
+void BackgroundCommit::run(std::promise<void> written, const std::stop_token& stop) {
   try {
     const std::string own = format_report(writer_.wait());
+    written.set_value();
     const std::vector<std::string> reports = exchange(own, stop);
     problem_ = tell(session_.rank() == 0 ? commit(reports) : "", stop);
   } catch (const std::exception& error) {
@@ -67,8 +80,10 @@ void BackgroundCommit::run(const std::stop_token& stop) {
   }
 }
 
+// A key that is set counts even where nobody waits any more: where all files are there, a rank 0
+// that ends still commits them.
 std::string BackgroundCommit::wait_for(const std::string& key, const std::stop_token& stop) {
-  const Deadline deadline = Deadline::in(timeout_);
+  const Deadline deadline = Deadline::in(settings_.timeout);
   while (!store_->wait({key}, Deadline::in(kSlice))) {
     if (stop.stop_requested()) throw StorageError("a checkpoint was left before it was there");
     if (deadline.passed()) {
@@ -87,7 +102,9 @@ std::vector<std::string> BackgroundCommit::exchange(const std::string& own,
   }
   std::vector<std::string> reports = {own};
   for (int rank = 1; rank < session_.size(); ++rank) {
-    reports.push_back(wait_for(key(std::to_string(rank)), stop));
+    const std::string name = key(std::to_string(rank));
+    reports.push_back(wait_for(name, stop));
+    store_->set(name, "");  // a long run would fill the store with reports that nobody reads again
   }
   return reports;
 }
@@ -104,10 +121,11 @@ std::string BackgroundCommit::commit(const std::vector<std::string>& reports) {
     Manifest manifest = manifest_;
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {
       const ShardReport report = parse_report(reports[rank], "a rank's report");
-      if (!report.error.empty()) return "rank " + std::to_string(rank) + ": " + report.error;
+      if (!report.error.empty()) return name_of(rank) + report.error;
       manifest.tensors.insert(report.tensors.begin(), report.tensors.end());
       if (!report.shard.file.empty()) manifest.shards.push_back(report.shard);
     }
+    if (settings_.before) settings_.before(manifest.step);
     folder_.commit(manifest);
     (void)folder_.read(manifest.step);  // what is there, before what was there is removed
     remove_old(manifest);
@@ -121,25 +139,53 @@ std::string BackgroundCommit::commit(const std::vector<std::string>& reports) {
 void BackgroundCommit::remove_old(const Manifest& manifest) {
   try {
     folder_.remove_unnamed(manifest);
-    folder_.remove_old(manifest.step, keep_);
+    folder_.remove_old(manifest.step, settings_.keep,
+                       settings_.also_keep ? settings_.also_keep() : std::vector<std::int64_t>());
   } catch (const std::exception& error) {
-    warning_ = "older checkpoints stay: " + std::string(error.what());
+    warnings_.push_back("older checkpoints stay: " + std::string(error.what()));
   }
+  try {
+    if (settings_.after) settings_.after(manifest.step);
+  } catch (const std::exception& error) {
+    warnings_.push_back(error.what());
+  }
+}
+
+bool BackgroundCommit::is_done() const {
+  if (!is_under_way_) return true;
+  return ended_.valid() && ended_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void BackgroundCommit::wait_until_done(const Deadline& deadline) const {
+  if (is_under_way_ && ended_.valid()) (void)ended_.wait_for(deadline.left());
+}
+
+void BackgroundCommit::log_warnings() {
+  for (const std::string& warning : std::exchange(warnings_, {})) log_warning(warning);
+}
+
+std::string BackgroundCommit::take_problem() {
+  if (!thread_.joinable() || !is_done()) return "";
+  thread_.join();
+  log_warnings();
+  return std::exchange(problem_, {});
 }
 
 std::string BackgroundCommit::finish() {
   if (!std::exchange(is_under_way_, false)) return "";
-  if (thread_.joinable()) {
-    thread_.join();
-    if (!warning_.empty()) log_warning(std::exchange(warning_, {}));
-    return std::exchange(problem_, {});
+  if (ended_.valid()) {
+    // The group notices a rank that dies meanwhile, and the store does not.
+    file_written_.wait();
+    session_.barrier("files of a checkpoint");
+    ended_.wait();
+    return take_problem();
   }
   const std::vector<std::string> reports =
       session_.gather(format_report(writer_.wait()), "files of a checkpoint");
   std::string problem =
       session_.gather(session_.rank() == 0 ? commit(reports) : "", "checkpoint").front();
-  if (!warning_.empty()) log_warning(std::exchange(warning_, {}));
+  log_warnings();
   return problem;
 }
 
-}  // namespace troika::detail
+}  // namespace troika

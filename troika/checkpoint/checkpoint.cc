@@ -1,6 +1,7 @@
 #include <torch/headeronly/version.h>
 #include <torch/torch.h>
 #include <troika/base/error.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/base/version.h>
@@ -10,6 +11,7 @@
 #include <troika/checkpoint/model_parts.h>
 #include <troika/checkpoint/optimizer_parts.h>
 #include <troika/checkpoint/replicated_read.h>
+#include <troika/checkpoint/write_lock.h>
 #include <troika/observe/log.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
 #include <troika/parallel/data_parallel/grad_scaler.h>
@@ -47,7 +49,10 @@ struct Checkpoint::Impl {
       : session(Session::on(the_session.world(), settings.timeout)),
         device(the_session.device()),
         folder(std::move(path), key_from(settings.key, "CheckpointSettings::key")),
-        commit(folder, the_session, settings.keep, settings.timeout) {}
+        commit(folder, the_session,
+               {.keep = settings.keep, .timeout = settings.timeout, .before = [this](auto) {
+                  if (lock) lock->check_is_held();
+                }}) {}
 
   void claim(const std::string& prefix) {
     if (names.insert(prefix).second) return;
@@ -68,6 +73,8 @@ struct Checkpoint::Impl {
   // Collective.
   void load(StateReader& reader);
   [[nodiscard]] CheckpointReaders readers() const;
+  // Collective.
+  void lock_folder();
 
   Session session;  // with the time-out for files
   at::Device device;
@@ -78,7 +85,9 @@ struct Checkpoint::Impl {
   std::vector<NamedScaler> scalers;
   std::vector<NamedSampler> samplers;
   std::map<std::string, StateDict::Number> numbers;
-  detail::BackgroundCommit commit;
+  bool is_locked = false;
+  std::unique_ptr<WriteLock> lock;  // of rank 0
+  BackgroundCommit commit;
 };
 
 // Copies: a generator gives and takes its state as a tensor.
@@ -126,6 +135,22 @@ void Checkpoint::Impl::restore_numbers(const StateDict& state) {
   for (const auto& [name, value] : state.numbers()) {
     if (name.starts_with(kUser)) numbers[name.substr(std::string_view(kUser).size())] = value;
   }
+}
+
+// Not before the first save: others may load what this program writes.
+void Checkpoint::Impl::lock_folder() {
+  if (is_locked) return;
+  run_on_all_ranks(
+      session,
+      [&] {
+        if (session.rank() > 0) return;
+        lock = std::make_unique<WriteLock>(
+            folder.path(),
+            "two programs cannot write to one folder: give each its own, or stop one",
+            HeldHere::kAllowed);
+      },
+      "checkpoint", NameRanks::kUnlessAll);
+  is_locked = true;
 }
 
 CheckpointReaders Checkpoint::Impl::readers() const {
@@ -189,7 +214,12 @@ Checkpoint::Checkpoint(std::filesystem::path folder, const Session& session,
 }
 
 Checkpoint::~Checkpoint() {
-  if (std::uncaught_exceptions() > 0) return;
+  // Of ranks that all end for the same reason each is about to write its file. One that has died
+  // is not: the wait is short.
+  if (std::uncaught_exceptions() > 0) {
+    impl_->commit.wait_until_done(Deadline::in(failure_timing::kInterruptGrace));
+    return;
+  }
   try {
     (void)impl_->commit.finish();
     // It could not be written, or ranks are gone. NOLINTNEXTLINE(bugprone-empty-catch)
@@ -265,10 +295,13 @@ std::optional<std::int64_t> Checkpoint::load() {
 void Checkpoint::save(std::int64_t step) {
   if (step < 0) throw UsageError("a checkpoint of step " + std::to_string(step));
   wait();
-  Metadata provenance = {{"troika", std::string(kVersion)},
+  impl_->lock_folder();
+  Manifest manifest;
+  manifest.step = step;
+  manifest.provenance = {{"troika", std::string(kVersion)},
                          {"libtorch", TORCH_VERSION},
                          {"ranks", std::to_string(impl_->session.size())}};
-  impl_->commit.begin(step, impl_->state(), std::move(provenance));
+  impl_->commit.begin(impl_->state(), std::move(manifest));
 }
 
 void Checkpoint::wait() {

@@ -50,7 +50,7 @@ class Checkpoint {
              const CheckpointSettings& settings = {});
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
-  // Waits for what is being written, unless an exception is under way.
+  // Waits for what is being written; where an exception is under way, for ten seconds at most.
   ~Checkpoint();
 
   // Add what is saved and loaded; it must outlive this. Models are added before their optimisers.
@@ -79,7 +79,8 @@ class Checkpoint {
   std::optional<std::int64_t> load();
   // Takes a checkpoint, between two steps of training: returns once all is copied, and writes in
   // the background. A second one waits for the first. Throws StorageError on every rank if the one
-  // before could not be written; the next call goes on.
+  // before could not be written; the next call goes on. The first call locks the folder as long as
+  // this lives. Throws UsageError on every rank where another program has it.
   void save(std::int64_t step);
   // Returns once the last save() is on disk: it survives a failure of the machine. Call it before
   // Session::leave(). Throws StorageError on every rank if it could not be written.

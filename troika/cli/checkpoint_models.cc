@@ -9,6 +9,7 @@
 #include <troika/cli/checkpoint_step.h>
 #include <troika/cli/help.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
@@ -113,6 +114,12 @@ Recipe recipe_in(const std::filesystem::path& out, const Recipe& of_other) {
   return parse_recipe(to_toml(recipe), recipe_path(out).string()).recipe;
 }
 
+// The number of files is no number of ranks: those that go on are as many as the axes say.
+std::string ranks_flag(const Recipe& recipe) {
+  if (recipe.sync.kind().servers(recipe.sync.options())) return "";  // which are ranks besides
+  return " --ranks " + std::to_string(smallest_world(recipe));
+}
+
 int reshard(const ModelArguments& options) {
   const CheckpointFolder from = checkpoints_of(options.from), to = checkpoints_of(options.to);
   const std::int64_t step = step_to_reshard(options, from);
@@ -133,7 +140,8 @@ int reshard(const ModelArguments& options) {
             << manifest.shards.size() << " now, all compared\n";
   if (!recipe) return 0;
   write_recipe(*recipe, {before.provenance.begin(), before.provenance.end()});
-  std::cout << "go on with: troika train " << recipe_path(options.to).string() << "\n";
+  std::cout << "go on with: troika train " << recipe_path(options.to).string()
+            << ranks_flag(*recipe) << "\n";
   if (recipe->checkpoint.mirror != other->checkpoint.mirror) {
     std::cout << "its recipe has checkpoint.mirror = \"none\": the copies there are those of "
               << quote(options.from) << "\n";
@@ -193,9 +201,7 @@ std::optional<std::int64_t> step_to_compare(const std::string& step, const std::
   namespace fs = std::filesystem;
   if (step.empty()) return std::nullopt;
   const fs::path path = place;
-  const bool is_run = is_remote(place)
-                          ? !is_checkpoint(path)
-                          : fs::exists(recipe_path(path)) || fs::exists(path / "checkpoints");
+  const bool is_run = is_remote(place) ? !is_checkpoint(path) : is_run_folder(path);
   if (!is_run) return std::nullopt;
   return step_asked(step, checkpoints_of(path));
 }

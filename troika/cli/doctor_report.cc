@@ -102,6 +102,12 @@ std::string network_text(const std::vector<NetworkInterface>& network) {
     if (each.loopback) found += " (this host only)";
     text += "  " + padded(each.name, kNameWidth) + found + "\n";
   }
+  const auto is_down = [](const NetworkInterface& each) { return each.loopback && !each.up; };
+  if (std::any_of(network.begin(), network.end(), is_down)) {
+    return text +
+           "  -> the loopback is down: no two ranks reach each other, not even on one host; "
+           "`ip link set lo up` brings it up\n";
+  }
   if (std::none_of(network.begin(), network.end(), reaches_others)) {
     text += "  -> ranks on one host work; several hosts need an interface with an address\n";
   }

@@ -16,9 +16,12 @@
 namespace troika {
 namespace {
 
+constexpr int kMostRestarts = 1'000'000;
+
 struct LaunchArguments {
   LaunchFlags flags;
   double rendezvous_timeout = 300;
+  int max_restarts = 0;
   std::optional<double> timeout;
   std::string recorders;
   std::vector<std::string> command;
@@ -39,7 +42,8 @@ int launch(const LaunchArguments& options) {
   launch.rendezvous_timeout = Seconds(options.rendezvous_timeout);
   launch.recorders = options.recorders;
   if (options.timeout) launch.environment["TROIKA_TIMEOUT"] = std::to_string(*options.timeout);
-  return report_result(run_with_recorders(std::move(launch)));
+  return report_result(run_with_recorders(
+      std::move(launch), {.max_restarts = options.max_restarts, .by = RestartsBy::kCount}));
 }
 
 constexpr const char* kLaunchExamples =
@@ -55,7 +59,9 @@ constexpr const char* kLaunchExamples =
     "store\n"
     "that the ranks meet at is the launcher's. A rank that ends with another status than 0 ends "
     "the\n"
-    "job, with exit code 5.";
+    "job, with exit code 5, or starts it again with --max-restarts: a program goes on from its "
+    "own\n"
+    "checkpoint (troika::Checkpoint), and TORCHELASTIC_RESTART_COUNT says which start it is.";
 
 }  // namespace
 
@@ -77,6 +83,12 @@ void add_launch_command(CLI::App& app, Action& action) {
                    "Seconds for one collective of the ranks (default: SessionOptions::timeout, 60)")
       ->check(timeout_seconds())
       ->group("Ranks");
+  command
+      ->add_option("--max-restarts", options->max_restarts,
+                   "Start all ranks again so often after one has died")
+      ->check(between(0, kMostRestarts))
+      ->group("Ranks")
+      ->capture_default_str();
   command
       ->add_option(
           "--recorders", options->recorders,

@@ -68,13 +68,13 @@ int launch_and_report(const LaunchOptions& options) {
   return report_result(run_ranks(options));
 }
 
-LaunchResult run_with_recorders(LaunchOptions options) {
+LaunchResult run_with_recorders(LaunchOptions options, const RestartPolicy& policy) {
   if (options.recorders.empty()) {
     options.recorders = Environment::of_process().text_or("TROIKA_RECORDERS", "");
   }
   RecorderFolder folder(options.recorders);
   options.recorders = folder.path();
-  LaunchResult result = run_ranks(options);
+  LaunchResult result = run_with_restarts(options, policy);
   if (!result.failure || !folder.has_operations()) return result;
   folder.keep();
   std::string& hint = result.failure->hint;

@@ -5,6 +5,7 @@
 #include <troika/launch/agent.h>
 #include <troika/launch/exit_report.h>
 #include <troika/launch/options.h>
+#include <troika/launch/restart.h>
 
 #include <functional>
 #include <span>
@@ -36,10 +37,11 @@ void keep_command_line(std::span<const char* const> words);
 [[nodiscard]] int launch_and_report(const LaunchOptions& options);
 [[nodiscard]] int report_result(const LaunchResult& result);
 
-// Calls run_ranks() with flight recorders: in options.recorders, else where the environment says
-// (TROIKA_RECORDERS), else in a private folder. A private folder is removed unless the job has
+// Calls run_with_restarts() with flight recorders: in options.recorders, else where the environment
+// says (TROIKA_RECORDERS), else in a private folder. A private folder is removed unless the job has
 // failed. Then the hint says how to look at it. Throws as run_ranks() does, and StorageError.
-[[nodiscard]] LaunchResult run_with_recorders(LaunchOptions options);
+[[nodiscard]] LaunchResult run_with_recorders(LaunchOptions options,
+                                              const RestartPolicy& policy = {});
 
 // Does the work of a rank that our launcher has started. Its exit report, the JSON that `work`
 // returns or its error, goes to the launcher, which shows it to the user. Returns the exit code.

@@ -8,9 +8,11 @@
 #include <troika/inference/prediction_writer.h>
 #include <troika/loss/class_rows.h>
 #include <troika/models/kind.h>
+#include <troika/storage/object_store.h>
 #include <troika/train/metric_fold.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_tokenizer.h>
+#include <troika/train/saved_model.h>
 
 #include <algorithm>
 #include <cmath>
@@ -245,6 +247,22 @@ void add_other(Predictions& to, const std::string& name, const at::Tensor& outpu
   to.add(std::move(column), one ? numbers.flatten().to(at::kLong) : numbers.to(at::kDouble));
 }
 
+// Throws UsageError where the predictions would take the place of a file that they are made from,
+// by whatever name or link.
+void check_is_no_source(const std::filesystem::path& path, const PredictOptions& options,
+                        const Dataset& data) {
+  const auto refuse = [&](const std::filesystem::path& source, const std::string& what) {
+    std::error_code none;  // one of them is not there
+    if (is_remote(source.native()) || !std::filesystem::equivalent(path, source, none)) return;
+    throw UsageError("--out " + shown_path(path) + " is " + what + " " + shown_path(source) +
+                         ", which it would replace",
+                     "write the predictions to another file");
+  };
+  for (const std::string& file : data.table_files()) refuse(file, "the table");
+  refuse(model_path(options.run), "the model");
+  refuse(best_model_path(options.run), "the best model");
+}
+
 // What the first column of predictions is called.
 std::string name_of_ids(const Dataset& data) {
   if (!data.sample_names().empty()) return "image";
@@ -259,6 +277,7 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   model.check_gives_outputs();
   const Recipe recipe = recipe_for(options, model);
   const Samples samples(options, recipe, SampleUse::kPredict);
+  check_is_no_source(path, options, samples.data());
   const LossKind& loss = recipe.model.loss.kind();
   const ModelTraits traits = traits_of(recipe.model);
   const std::vector<TensorSpec>& outputs = traits.output_tensors;

@@ -2,6 +2,7 @@
 #include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
 #include <troika/base/process_stop.h>
+#include <troika/base/signal_requests.h>
 #include <troika/launch/agent.h>
 #include <troika/launch/local_ranks.h>
 #include <troika/launch/nodes.h>
@@ -67,6 +68,7 @@ class Agent {
 
   void on_signal(int signal) {
     if (signal == SIGTSTP) return stop_job();
+    if (!requests_.is_new(signal)) return;
     // Asked twice, or asked while a failure is being dealt with: no more grace.
     const bool asked_before = ending_;
     interrupt_ranks(asked_before ? SIGKILL : signal);
@@ -181,6 +183,7 @@ class Agent {
   bool ending_ = false;      // no rank will be let run on
   bool terminated_ = false;  // the ranks have been sent SIGTERM, or what the user sent
   bool other_node_failed_ = false;
+  SignalRequests requests_;
   std::optional<int> signal_;  // that made us end
   std::optional<Deadline> next_deadline_;
 };

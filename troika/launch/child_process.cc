@@ -1,8 +1,10 @@
 #include <troika/base/error.h>
 #include <troika/base/failure_timing.h>
 #include <troika/base/milliseconds.h>
+#include <troika/base/process_limit.h>
 #include <troika/base/text.h>
 #include <troika/launch/child_process.h>
+#include <troika/launch/group_guardian.h>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -57,6 +59,7 @@ class CoreMask {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(kNotStarted);
   setpgid(0, 0);
+  watch_group(spec.guardian, getpid());  // before anything can be started that would outlive it
   cores.bind();
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const bool well = nothing >= 0 && place(nothing, STDIN_FILENO) &&
@@ -134,8 +137,10 @@ ChildProcess::ChildProcess(const ChildSpec& spec) {
   std::vector<std::string> command = spec.command, entries = environment_with(spec.environment);
   const std::vector<char*> words = pointers_to(command), variables = pointers_to(entries);
   const pid_t pid = start(spec, words.data(), variables.data());
+  if (pid < 0) check_process_limit(-pid, "the launcher");
   if (pid < 0) throw UsageError("cannot start " + quote(command[0]) + ": " + std::strerror(-pid));
   pid_ = pid;
+  guardian_ = spec.guardian;
   running_ = true;
   exit_fd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!exit_fd_.valid()) watch_by_thread();  // before Linux 5.3, or forbidden in a container
@@ -157,6 +162,7 @@ void ChildProcess::watch_by_thread() {
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : pid_(other.pid_),
+      guardian_(other.guardian_),
       exit_fd_(std::move(other.exit_fd_)),
       watcher_(std::move(other.watcher_)),
       running_(std::exchange(other.running_, false)) {}
@@ -187,6 +193,7 @@ int ChildProcess::reap() {
   wait_for_end(pid_);
   if (watcher_.joinable()) watcher_.join();
   kill(-pid_, SIGKILL);
+  forget_group(guardian_, pid_);  // before the number can be another's
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }

@@ -1,5 +1,6 @@
 // One child process: started in a process group of its own, watched through a descriptor, and never
-// left behind: it is killed when the thread that has started it ends, whatever ends it.
+// left behind: it is killed when the thread that has started it ends, whatever ends it. What it has
+// started in its group is killed as well, by a guardian where the launcher cannot.
 #pragma once
 
 #include <troika/base/file.h>
@@ -20,6 +21,7 @@ struct ChildSpec {
   int standard_error = 2;
   int report = -1;      // becomes descriptor kReportDescriptor of the child
   CoreList cores = {};  // that it is bound to; none: those of this process
+  int guardian = -1;    // the socket of a GroupGuardian that outlives the ChildProcess; -1: none
 };
 
 inline constexpr int kReportDescriptor = 3;
@@ -48,6 +50,7 @@ class ChildProcess {
 
  private:
   int pid_ = -1;
+  int guardian_ = -1;
   void watch_by_thread();
 
   UniqueFd exit_fd_;

@@ -111,6 +111,7 @@ void LocalRanks::start(int local_rank) {
   Ends report = make_report_line();
   ChildSpec spec{options_.command, environment_, 1, 2, report.theirs.get(), {}};
   bind_to_cores(spec, local_rank, options_);
+  spec.guardian = guardian_.socket();
   spec.environment["RANK"] = std::to_string(rank);
   spec.environment["LOCAL_RANK"] = std::to_string(local_rank);
   const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";

@@ -4,6 +4,7 @@
 
 #include <troika/launch/agent.h>
 #include <troika/launch/child_process.h>
+#include <troika/launch/group_guardian.h>
 #include <troika/launch/nodes.h>
 #include <troika/launch/output.h>
 #include <troika/launch/root_cause.h>
@@ -83,6 +84,7 @@ class LocalRanks {
   // The start of this job. What was written before is of another job.
   std::int64_t started_;  // ns since 1970
   OutputSink output_{1}, error_{2};
+  GroupGuardian guardian_;  // outlives the processes
   std::list<Process> processes_;
   std::vector<RankEnd> ends_;
   std::optional<Failure> failure_;

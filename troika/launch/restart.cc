@@ -23,10 +23,12 @@ std::string place_of(const JobProgress& progress) {
   return "step " + std::to_string(progress.checkpoint);
 }
 
-void log_restart(const LaunchResult& result, int max_restarts) {
-  log_warning(result.failure->message + "; starting again from " + place_of(result.progress) +
-              ", restart " + std::to_string(result.history.restarts + 1) + " of " +
-              std::to_string(max_restarts));
+void log_restart(const LaunchResult& result, const RestartPolicy& policy) {
+  const std::string place =
+      policy.by == RestartsBy::kSteps ? " from " + place_of(result.progress) : "";
+  log_warning(result.failure->message + "; starting again" + place + ", restart " +
+              std::to_string(result.history.restarts + 1) + " of " +
+              std::to_string(policy.max_restarts));
 }
 
 void log_crash_loop(const LaunchResult& result) {
@@ -43,15 +45,16 @@ LaunchResult run_with_restarts(LaunchOptions options, const RestartPolicy& polic
   for (;;) {
     LaunchResult result = run_ranks(options);
     if (policy.max_restarts == 0 || !result.can_restart) return result;
-    check(options.progress != nullptr, "a job that is to be started again says how far it is");
+    const bool by_steps = policy.by == RestartsBy::kSteps;
+    check(!by_steps || options.progress, "a job that is to be started again says how far it is");
     // An object store may be away for longer than one start waits for it.
-    const bool is_over = !got_further(result) && result.failure->code != ExitCode::kStorage;
-    if (is_over) {
+    const bool is_outage = result.failure->code == ExitCode::kStorage;
+    if (by_steps && !is_outage && !got_further(result)) {
       log_crash_loop(result);
       return end_before ? *std::move(end_before) : result;
     }
     if (result.history.restarts >= policy.max_restarts) return result;
-    log_restart(result, policy.max_restarts);
+    log_restart(result, policy);
     options.history = {result.history.restarts + 1, result.progress.step,
                        result.progress.checkpoint};
     if (policy.prepare) policy.prepare(options);

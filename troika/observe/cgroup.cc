@@ -1,9 +1,11 @@
+#include <troika/base/cgroup_folders.h>
 #include <troika/observe/machine.h>
 
 #include <algorithm>
 #include <fstream>
 #include <initializer_list>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace troika {
@@ -74,44 +76,14 @@ void read_version_1(const Path& folder, CgroupLimits& limits) {
                  {"total_inactive_file", "total_active_file"});
 }
 
-// Calls `read` for the group's folder and all above it. A container may see its own group as the
-// root although its path names folders of the host: those are missing, and read as no limit.
-template <typename Read>
-void walk_up(const Path& mount, const std::string& group, const Read& read) {
-  Path relative = Path(group).relative_path().lexically_normal();
-  while (!relative.empty() && relative != ".") {
-    if (*relative.begin() == "..") break;  // outside of our namespace
-    read(mount / relative);
-    relative = relative.parent_path();
-  }
-  read(mount);
-}
-
 }  // namespace
 
-CgroupLimits cgroup_limits(const Path& root) {
+CgroupLimits cgroup_limits(const std::filesystem::path& root) {
   CgroupLimits limits;
-  const Path mounts = root / "sys/fs/cgroup";
-  std::ifstream groups(root / "proc/self/cgroup");
-  // Lines as "0::/group" (version 2) and "4:cpu,cpuacct:/group" (version 1).
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
-      walk_up(mounts, group, [&](const Path& folder) { read_version_2(folder, limits); });
-      continue;
-    }
-    std::istringstream names(controllers);
-    for (std::string name; std::getline(names, name, ',');) {
-      if (name != "cpu" && name != "memory") continue;
-      // Mounted under the name of one controller, or of all that share the mount.
-      const Path mount =
-          std::filesystem::exists(mounts / name) ? mounts / name : mounts / controllers;
-      walk_up(mount, group, [&](const Path& folder) { read_version_1(folder, limits); });
-    }
-  }
+  visit_cgroup_folders(root, [&](const Path& folder, std::string_view controller) {
+    if (controller.empty()) read_version_2(folder, limits);
+    if (controller == "cpu" || controller == "memory") read_version_1(folder, limits);
+  });
   return limits;
 }
 

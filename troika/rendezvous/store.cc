@@ -4,6 +4,7 @@
 #include <troika/base/open_file_limit.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/rendezvous/loopback.h>
 #include <troika/rendezvous/store_c10d.h>
 
 #include <c10/util/Logging.h>
@@ -188,6 +189,7 @@ Store Store::host(std::uint16_t port, Reach reach) {
 
 Store Store::host(ListeningSocket listening) {
   silence_c10d();
+  check_loopback();  // this process is a client of its own store
   constexpr std::uint64_t kNeeded = 16, kWanted = 64;
   reserve_open_files(kNeeded, kWanted, "a process that keeps the rendezvous store");
   c10d::TCPStoreOptions options;
@@ -212,6 +214,7 @@ Store Store::connect(const Endpoint& endpoint, const Deadline& deadline) {
   silence_c10d();
   constexpr std::uint64_t kNeeded = 4, kWanted = 16;
   reserve_open_files(kNeeded, kWanted, "a rank");
+  if (endpoint.host == "127.0.0.1" || endpoint.host == "localhost") check_loopback();
   auto handle = std::make_unique<Handle>();
   handle->endpoint = endpoint;
   handle->client = open_client(endpoint, deadline);

@@ -52,9 +52,15 @@ CoordinatorService::CoordinatorService(CoordinatorServiceOptions options, ShardC
       complete_at_(now()) {}
 
 void CoordinatorService::time_steps() {
-  for (; coordinator_.is_complete(next_timed_); ++next_timed_) {
-    completions_[next_timed_] = {now() - complete_at_, std::ssize(coordinator_.workers())};
-    complete_at_ = now();
+  std::int64_t end = next_timed_;
+  while (coordinator_.is_complete(end)) ++end;
+  if (end == next_timed_) return;
+  // Of steps that one push has completed none has taken no time.
+  const double time = now();
+  const double each = (time - complete_at_) / static_cast<double>(end - next_timed_);
+  complete_at_ = time;
+  for (; next_timed_ < end; ++next_timed_) {
+    completions_[next_timed_] = {each, std::ssize(coordinator_.workers())};
     if (options_.is_watched) continue;
     static_cast<void>(coordinator_.take_figures());
     completions_.clear();

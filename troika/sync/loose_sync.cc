@@ -11,7 +11,7 @@ constexpr const char* kStep = "sync.step";
 
 StepPart without_notes(StepPart own) {
   own.stop_signal = 0;
-  own.wants_checkpoint = own.checkpoint_done = own.data_hashed = false;
+  own.wants_checkpoint = own.data_hashed = false;
   return own;
 }
 
@@ -49,7 +49,6 @@ void LooseSync::begin_step(int microbatches, Seconds timeout) {
 void LooseSync::reduce(const StepPart& own) {
   if (notes_.stop_signal == 0) notes_.stop_signal = own.stop_signal;
   notes_.wants_checkpoint = notes_.wants_checkpoint || own.wants_checkpoint;
-  notes_.checkpoint_done = own.checkpoint_done;
   notes_.data_hashed = own.data_hashed;
   if (is_together()) {
     of_all_.emplace(world_reduction(own, "loss"));
@@ -70,13 +69,12 @@ StepSums LooseSync::sums() {
   }
   StepSums sums = inner_.sums();
   weight() += sums.weight;
-  sums.checkpoint_done = sums.data_hashed = false;
+  sums.data_hashed = false;
   std::int64_t untold = 0;
   if (of_all_) {
     const StepSums all = std::exchange(of_all_, std::nullopt)->wait();
     sums.stop_signal = all.stop_signal;
     sums.wants_checkpoint = all.wants_checkpoint;
-    sums.checkpoint_done = all.checkpoint_done;
     sums.data_hashed = all.data_hashed;
     untold = all.valid - static_cast<std::int64_t>(told_valid());
     valid() = told_valid() = 0;

@@ -8,14 +8,12 @@
 namespace troika {
 namespace {
 
-constexpr int kNonFinite = 1, kRefused = 2, kWantsCheckpoint = 4, kCheckpointDone = 8,
-              kDataHashed = 16, kFlags = 32;
+constexpr int kNonFinite = 1, kRefused = 2, kWantsCheckpoint = 4, kDataHashed = 8, kFlags = 16;
 constexpr int kSums = 3;
 
 double number_of(const StepPart& own, bool is_finite) {
   int number = own.refused ? kRefused : (is_finite ? 0 : kNonFinite);
   if (own.wants_checkpoint) number += kWantsCheckpoint;
-  if (own.checkpoint_done) number += kCheckpointDone;
   if (own.data_hashed) number += kDataHashed;
   return number + kFlags * own.stop_signal;
 }
@@ -101,7 +99,7 @@ DeviceSums queue_sums(const std::vector<Group>& groups, const StepPart& own, std
 
 StepSums sums_of(std::span<const double> values, const Group& first) {
   StepSums sums;
-  sums.checkpoint_done = sums.data_hashed = true;
+  sums.data_hashed = true;
   sums.loss = values[0];
   sums.weight = values[1];
   sums.valid = static_cast<std::int64_t>(values[2]);
@@ -110,7 +108,6 @@ StepSums sums_of(std::span<const double> values, const Group& first) {
     if (sums.stop_signal == 0) sums.stop_signal = number / kFlags;
     sums.refused = sums.refused || (number & kRefused) != 0;
     sums.wants_checkpoint = sums.wants_checkpoint || (number & kWantsCheckpoint) != 0;
-    sums.checkpoint_done = sums.checkpoint_done && (number & kCheckpointDone) != 0;
     sums.data_hashed = sums.data_hashed && (number & kDataHashed) != 0;
     if ((number & kNonFinite) != 0) {
       sums.nonfinite_ranks.push_back(first.ranks()[static_cast<std::size_t>(i)]);

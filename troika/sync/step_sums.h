@@ -25,11 +25,8 @@ struct StepPart {
   bool refused = false;
   // The signal that asks this rank to end; 0: none.
   int stop_signal = 0;
-  // True if this rank asks for a checkpoint, and if it is done with the one before.
-  bool wants_checkpoint = false;
-  bool checkpoint_done = false;
-  // True if the contents of this rank's data are known.
-  bool data_hashed = false;
+  bool wants_checkpoint = false;  // this rank asks for one
+  bool data_hashed = false;       // the contents of this rank's data are known
 };
 
 // The sums over all ranks.
@@ -41,7 +38,6 @@ struct StepSums {
   bool refused = false;              // by a rank
   int stop_signal = 0;               // the first of them; 0: none
   bool wants_checkpoint = false;     // a rank does
-  bool checkpoint_done = false;      // on all ranks
   bool data_hashed = false;          // on all ranks
 };
 
@@ -83,7 +79,7 @@ class StepReduction {
   Seconds timeout_;
   DeviceEvent loss_copied_;
   // fp64 [3 + ranks]: loss, weight, valid, and a number a rank: 1 not finite, 2 refused, 4 wants a
-  // checkpoint, 8 is done with one, 16 has hashed its data, + 32 x its signal
+  // checkpoint, 8 has hashed its data, + 16 x its signal
   at::Tensor shared_;
   Work work_;
   bool started_ = false;

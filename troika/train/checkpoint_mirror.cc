@@ -27,7 +27,20 @@ std::optional<CheckpointMirror> CheckpointMirror::of(const Recipe& recipe) {
   return CheckpointMirror(place_below(recipe.checkpoint.mirror, recipe.name), run_folder(recipe));
 }
 
-void CheckpointMirror::copy(const CheckpointFolder& folder, std::int64_t step) const {
+void CheckpointMirror::take_place() {
+  if (lock_) return lock_->check_is_held();
+  try {
+    lock_ = std::make_unique<WriteLock>(
+        copies_.path(), "give one of them another checkpoint.mirror", HeldHere::kRefused);
+  } catch (const UsageError&) {
+    throw;
+    // A store that fails here fails for the copy, too. NOLINTNEXTLINE(bugprone-empty-catch)
+  } catch (const Error&) {
+  }
+}
+
+void CheckpointMirror::copy(const CheckpointFolder& folder, std::int64_t step) {
+  take_place();
   const fs::path from = folder.step_folder(step);
   const Manifest manifest = folder.read(step);
   for (const ManifestShard& shard : manifest.shards) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <troika/checkpoint/checkpoint_folder.h>
+#include <troika/checkpoint/write_lock.h>
 #include <troika/storage/object_store.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -24,9 +26,10 @@ class CheckpointMirror {
   // Returns the URL without its options.
   [[nodiscard]] const std::string& place() const { return store().place(); }
 
-  // Copies the checkpoint of a step, and removes those that `folder` no longer has. Throws
-  // StorageError; no part of a checkpoint counts then.
-  void copy(const CheckpointFolder& folder, std::int64_t step) const;
+  // Copies the checkpoint of a step, and removes those that `folder` no longer has. The first call
+  // takes the place for this run (checkpoint/write_lock.h). Throws StorageError, and UsageError
+  // where another run copies there; no part of a checkpoint counts then.
+  void copy(const CheckpointFolder& folder, std::int64_t step);
   // Copies the newest checkpoint that is whole to this host. Where the run's folder has no recipe,
   // the files of its run come as well, the recipe last. Returns its step, or nothing where there is
   // none. `is_wanted` is asked for each, and `on_damaged` hears of those that are not used. Throws
@@ -37,11 +40,13 @@ class CheckpointMirror {
 
  private:
   CheckpointMirror(const std::string& url, std::filesystem::path run);
+  void take_place();
   void fetch(const CheckpointFolder& folder, const Manifest& manifest) const;
   [[nodiscard]] const ObjectStore& store() const { return *copies_.store(); }
 
   CheckpointFolder copies_;
   std::filesystem::path run_;
+  std::unique_ptr<WriteLock> lock_;
 };
 
 }  // namespace troika

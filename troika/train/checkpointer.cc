@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
+#include <troika/base/failure.h>
+#include <troika/base/failure_timing.h>
 #include <troika/base/file.h>
-#include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/checkpoint/find_newest.h>
@@ -8,11 +9,11 @@
 #include <troika/observe/log.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/train/checkpointer.h>
+#include <troika/train/claim.h>
 #include <troika/train/run_files.h>
 #include <troika/train/run_folder.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 namespace troika {
@@ -20,13 +21,6 @@ namespace {
 
 std::string name_of_checkpoint(std::int64_t step) {
   return "the checkpoint of step " + std::to_string(step);
-}
-
-// Rank 0 draws it; no two starts of a run have the same.
-std::string attempt_of(const Job& job) {
-  std::random_device random;
-  const std::uint64_t own = std::uint64_t{random()} << 32U | random();
-  return job.gather(hex(own), "attempt").front().substr(0, 8);
 }
 
 CheckpointReaders readers_of(const Job& job) {
@@ -91,17 +85,38 @@ void check_is_writable(const Recipe& recipe, const CheckpointFolder& folder, con
 }  // namespace
 
 Checkpointer::Checkpointer(const Recipe& recipe, const Job& job, Metadata provenance,
-                           const BestCheckpoints& best)
+                           const BestCheckpoints& best, const RunClaim* claim)
     : recipe_(recipe),
       job_(job),
       provenance_(std::move(provenance)),
       best_(best),
+      claim_(claim),
       run_(run_folder(recipe)),
       folder_(checkpoints_of(recipe)),
-      attempt_(attempt_of(job)),
-      writer_(folder_.key()),
-      mirror_(job.rank() == 0 ? CheckpointMirror::of(recipe) : std::nullopt) {
+      mirror_(job.rank() == 0 ? CheckpointMirror::of(recipe) : std::nullopt),
+      commit_(folder_, job.session(), settings()) {
   check_is_writable(recipe, folder_, job);
+}
+
+CommitSettings Checkpointer::settings() {
+  CommitSettings settings;
+  settings.keep = recipe_.checkpoint.keep;
+  settings.timeout = job_.storage_timeout();
+  settings.also_keep = [this] { return best_.steps_to_keep(folder_); };
+  settings.before = [this](std::int64_t step) {
+    if (claim_ != nullptr) claim_->check_is_held();
+    sync_metrics(run_);  // which go on from its step
+    if (folder_.store()) upload_run_files(*folder_.store(), step, run_);
+  };
+  settings.after = [this](std::int64_t step) {
+    if (!mirror_) return;
+    try {
+      mirror_->copy(folder_, step);
+    } catch (const std::exception& error) {
+      throw StorageError(name_of_checkpoint(step) + " is not in its mirror: " + error.what());
+    }
+  };
+  return settings;
 }
 
 bool Checkpointer::is_wanted() const {
@@ -121,14 +136,9 @@ bool Checkpointer::is_due(std::int64_t step, const StepNotes& notes) const {
 
 void Checkpointer::after_step(std::int64_t step, const StepNotes& notes,
                               const std::function<StateDict()>& state) {
-  const auto tell = [&](const std::string& problem) {
-    if (problem.empty() || job_.rank() != 0) return;
-    log_warning(name_of_checkpoint(step_) + " is not there: " + problem);
-  };
-  const bool due = is_due(step, notes);
-  if (writer_.is_writing() && (notes.checkpoint_done || due)) tell(commit());
-  if (!due) return;
-  tell(join_commit());
+  tell(commit_.take_problem());
+  if (!is_due(step, notes)) return;
+  finish();
   const std::int64_t most = recipe_.checkpoint.staging_bytes;
   begin(step, state(), most > 0 ? static_cast<std::uint64_t>(most) : StateWriter::kCopyAll);
 }
@@ -139,88 +149,29 @@ void Checkpointer::begin(std::int64_t step, const StateDict& state, std::uint64_
     std::filesystem::remove(checkpoint_request_path(run_), ignored);
   }
   step_ = step;
-  numbers_ = state.numbers();
-  writer_.begin(state, folder_.step_folder(step),
-                shard_file_name(job_.rank(), job_.size(), attempt_), most_copied);
-  staging_bytes_ = std::max(staging_bytes_, writer_.staging_bytes());
+  Manifest manifest;
+  manifest.step = step;
+  manifest.recipe = to_toml(recipe_);
+  manifest.provenance = provenance_;
+  commit_.begin(state, std::move(manifest), most_copied);
+  staging_bytes_ = std::max(staging_bytes_, commit_.staging_bytes());
   last_ = Clock::now();
 }
 
-Manifest Checkpointer::manifest_of(std::span<const ShardReport> reports) const {
-  Manifest manifest;
-  manifest.step = step_;
-  manifest.numbers = numbers_;
-  manifest.recipe = to_toml(recipe_);
-  manifest.provenance = provenance_;
-  for (const ShardReport& report : reports) {
-    manifest.tensors.insert(report.tensors.begin(), report.tensors.end());
-    if (!report.shard.file.empty()) manifest.shards.push_back(report.shard);
-  }
-  return manifest;
-}
-
-std::string Checkpointer::commit() {
-  const ShardReport own = writer_.wait();
-  std::vector<ShardReport> reports;
-  std::vector<std::string> problems;
-  for (const std::string& text : job_.gather(format_report(own), "files of a checkpoint")) {
-    reports.push_back(parse_report(text, "a rank's report"));
-    problems.push_back(reports.back().error);
-  }
-  if (std::string problem = first_problem(readers_of(job_), problems); !problem.empty())
-    return problem;
-  if (job_.rank() != 0) return "";
-  std::string before = join_commit();
-  commit_ = std::jthread([this, manifest = manifest_of(reports)] {
-    try {
-      sync_metrics(run_);  // which go on from its step
-      if (folder_.store()) upload_run_files(*folder_.store(), manifest.step, run_);
-      folder_.commit(manifest);
-      (void)folder_.read(manifest.step);  // what is there, before what was there is removed
-    } catch (const std::exception& error) {
-      commit_problem_ = error.what();
-      return;
-    }
-    remove_old(manifest);
-    copy_to_mirror(manifest.step);
-  });
-  return before;
-}
-
-// The new one is there, whatever becomes of the others.
-void Checkpointer::remove_old(const Manifest& manifest) {
-  try {
-    folder_.remove_unnamed(manifest);
-    folder_.remove_old(manifest.step, recipe_.checkpoint.keep, best_.steps_to_keep(folder_));
-  } catch (const std::exception& error) {
-    warnings_.push_back("older checkpoints stay: " + std::string(error.what()));
-  }
-}
-
-void Checkpointer::copy_to_mirror(std::int64_t step) {
-  if (!mirror_) return;
-  try {
-    mirror_->copy(folder_, step);
-  } catch (const std::exception& error) {
-    warnings_.push_back(name_of_checkpoint(step) + " is not in its mirror: " + error.what());
-  }
-}
-
-std::string Checkpointer::join_commit() {
-  if (commit_.joinable()) commit_.join();
-  for (const std::string& warning : std::exchange(warnings_, {})) log_warning(warning);
-  return std::exchange(commit_problem_, {});
-}
-
 void Checkpointer::finish() {
-  if (writer_.is_writing()) {
-    const std::string problem = commit();
-    if (!problem.empty() && job_.rank() == 0) {
-      log_warning(name_of_checkpoint(step_) + " is not there: " + problem);
-    }
-  }
-  const std::string problem = join_commit();
-  if (!problem.empty()) log_warning(name_of_checkpoint(step_) + " is not there: " + problem);
+  tell(commit_.finish());
+}
+
+void Checkpointer::tell(const std::string& problem) const {
+  if (problem.empty() || job_.rank() != 0) return;
+  log_warning(name_of_checkpoint(step_) + " is not there: " + problem);
+}
+
+void Checkpointer::finish_before(const std::exception& error) const {
+  const bool may_miss_a_file = failure_of(error).secondary;
+  commit_.wait_until_done(Deadline::in(
+      may_miss_a_file ? std::min(failure_timing::kInterruptGrace, job_.storage_timeout())
+                      : job_.storage_timeout()));
 }
 
 void Checkpointer::take_at_end(std::int64_t step, const std::function<StateDict()>& state) {
@@ -236,8 +187,7 @@ void Checkpointer::take_at_end(std::int64_t step, const std::function<StateDict(
 void Checkpointer::take_last(std::int64_t step, const StateDict& state) {
   finish();
   begin(step, state, StateWriter::kCopyNothing);
-  std::string problem = commit();
-  if (problem.empty()) problem = join_commit();
+  std::string problem = commit_.finish();
   problem = first_problem(readers_of(job_), job_.gather(problem, "last checkpoint"));
   if (problem.empty()) return;
   throw StorageError(name_of_checkpoint(step) + " cannot be written: " + problem,

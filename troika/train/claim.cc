@@ -4,7 +4,6 @@
 #include <troika/checkpoint/encryption.h>
 #include <troika/observe/jsonl_sink.h>
 #include <troika/observe/log.h>
-#include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 #include <troika/observe/saved_error.h>
 #include <troika/recipe/changes.h>
@@ -18,12 +17,7 @@
 #include <troika/train/run_tokenizer.h>
 #include <troika/train/saved_model.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,22 +43,8 @@ void remove_tree(const fs::path& path) {
   if (error) throw_storage_error("remove", path, error.value());
 }
 
-UniqueFd lock_folder(const fs::path& run) {
-  const fs::path path = lock_path(run);
-  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file.valid()) throw_storage_error("write", path, errno);
-  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
-    const std::string holder = "process " + std::to_string(getpid()) + " on host " + host_name();
-    if (ftruncate(file.get(), 0) != 0) throw_storage_error("write", path, errno);
-    write_all(file.get(), std::as_bytes(std::span(holder)), path);
-  } else if (errno == EWOULDBLOCK) {
-    const std::string holder = read_file(path, 1 << 10);  // empty if it has come just now
-    throw UsageError(
-        shown_path(run) + " is being written by " + (holder.empty() ? "another process" : holder),
-        "wait for it, stop it, or give this run another name with --set name=NAME");
-  }
-  return file;  // unlocked where the file system has no locks
-}
+constexpr const char* kHeldHint =
+    "wait for it, stop it, or give this run another name with --set name=NAME";
 
 // A run that failed before its first step, of missing data say, may be replaced.
 bool has_taken_a_step(const fs::path& run) {
@@ -153,15 +133,18 @@ Recipe recipe_before(const fs::path& run, const CheckpointFolder& checkpoints) {
   }
 }
 
+// Whether a run that has stopped early is to wait for a gain longer than it has.
+bool waits_on(const fs::path& run, const TrainOptions& before, const TrainOptions& now) {
+  if (last_step_of(run / "metrics.jsonl") >= before.steps) return false;
+  const bool waits_for_ever = now.early_stop_patience == 0;
+  return waits_for_ever || now.early_stop_patience > before.early_stop_patience;
+}
+
 // What rank 0 tells the others of its claim in the store: a number, or why it could not.
 constexpr const char* kClaimKey = "claim";
 constexpr std::string_view kRefused = "refused: ";
 
 }  // namespace
-
-fs::path lock_path(const fs::path& run) {
-  return run / ".lock";
-}
 
 RunClaim::RunClaim(const Recipe& recipe, Existing existing)
     : run_(run_folder(recipe)), checkpoints_(checkpoints_of(recipe)) {
@@ -175,11 +158,25 @@ RunClaim::RunClaim(const Recipe& recipe, Existing existing)
   };
   if (recipe.checkpoint.mirror == kNoMirror) refuse_nothing();
   make_folders(run_);
-  lock_ = lock_folder(run_);
+  lock_ = lock_folder(run_, kHeldHint);
+  lock_checkpoints(recipe);
   if (existing != Existing::kOverwrite) restore(recipe, existing);
   refuse_nothing();
   kind_ = decide(recipe, existing);
   if (kind_ == Claim::kResumed) catch_up();
+}
+
+void RunClaim::lock_checkpoints(const Recipe& recipe) {
+  if (recipe.checkpoint.folder == kRunFolder) return;
+  // The others wait for this rank as for the rendezvous.
+  const Seconds patience =
+      std::min(StoreOwner::kPatience, Seconds(recipe.comm.rendezvous_timeout_seconds / 2));
+  checkpoint_lock_ =
+      std::make_unique<WriteLock>(checkpoints_.path(), kHeldHint, HeldHere::kRefused, patience);
+}
+
+void RunClaim::check_is_held() const {
+  if (checkpoint_lock_) checkpoint_lock_->check_is_held();
 }
 
 // A machine that is new has nothing of the run. One that has lost its checkpoints only has not
@@ -250,7 +247,8 @@ Claim RunClaim::decide(const Recipe& recipe, Existing existing) const {
   const bool has_checkpoint = !checkpoints_.steps().empty();
   const bool has_changed = check_changes(run_, before, recipe, existing, has_checkpoint);
   const bool is_longer = before.train.steps < recipe.train.steps;
-  const bool goes_on = existing == Existing::kResume && is_longer;
+  const bool goes_on =
+      existing == Existing::kResume && (is_longer || waits_on(run_, before.train, recipe.train));
   // Where its model is gone, the last checkpoint has it.
   const bool has_model = fs::exists(model_path(run_)) || !has_checkpoint;
   if (fs::exists(summary_path(run_)) && has_model && !goes_on) return Claim::kFinished;

@@ -4,10 +4,12 @@
 
 #include <troika/base/file.h>
 #include <troika/checkpoint/checkpoint_folder.h>
+#include <troika/checkpoint/write_lock.h>
 #include <troika/recipe/recipe.h>
 #include <troika/rendezvous/rendezvous.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 namespace troika {
@@ -25,15 +27,16 @@ enum class Claim {
   kRestarted,    // it was begun and ended before its first checkpoint
 };
 
-// The right to write to a run's folder, during its lifetime. <run>/.lock is locked (flock), and
-// names host and process.
+// The right to write to a run's folder, and to where its checkpoints lie, during its lifetime.
+// <run>/.lock is locked (flock), and names host and process; so is the one beside
+// checkpoints in another folder. A store has a mark (checkpoint/store_owner.h).
 class RunClaim {
  public:
   // Decides, and changes only the lock. What is not there, and has copies in a mirror or
   // checkpoints in a store, is fetched: the run's files, and the newest checkpoint. Throws
   // UsageError when another recipe has the name, naming the keys that differ (recipe/changes.h:
   // kResume takes some of them), when it would remove checkpoints without kOverwrite, when there is
-  // no checkpoint that kResume could go on from, or when another process holds the lock;
+  // no checkpoint that kResume could go on from, or when another process holds a lock;
   // StorageError.
   RunClaim(const Recipe& recipe, Existing existing);
 
@@ -42,8 +45,13 @@ class RunClaim {
   // kept. Removes only files that runs write, and no flight recorder of these ranks, which are
   // running.
   void clear(int ranks) const;
+  // Throws StorageError where another run writes where this one's checkpoints lie, since a mark in
+  // a store binds no one.
+  void check_is_held() const;
 
  private:
+  // Locks the place of the checkpoints, unless that is the run's folder.
+  void lock_checkpoints(const Recipe& recipe);
   // Fetch what is not there.
   void restore(const Recipe& recipe, Existing existing) const;
   void restore_from_mirror(const CheckpointMirror& mirror) const;
@@ -56,11 +64,9 @@ class RunClaim {
   std::filesystem::path run_;
   CheckpointFolder checkpoints_;
   UniqueFd lock_;
+  std::unique_ptr<WriteLock> checkpoint_lock_;  // where they lie elsewhere
   Claim kind_;
 };
-
-// Returns the file that is locked as long as a run trains.
-[[nodiscard]] std::filesystem::path lock_path(const std::filesystem::path& run);
 
 // Collective: rank 0 claims the folder and keeps `claim`; every rank gets the result. Throws the
 // error of RunClaim on rank 0, and PeerError with the same reason on the others.

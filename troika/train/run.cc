@@ -93,7 +93,7 @@ class TrainingRun {
         trainer_(recipe, dataset_, context_of(job, options)),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()),
-        checkpointer_(recipe, job, manifest_provenance(), best_checkpoints_) {
+        checkpointer_(recipe, job, manifest_provenance(), best_checkpoints_, claim) {
     agreement_.emplace(job_, *dataset_, *listing_);
     if (recipe_.debug.ledger) ledger_.emplace(folder_, job_.rank());
     if (recipe_.train.best_metric != kNoMetric && dataset_->samples(Split::kHeldOut) == 0) {
@@ -121,11 +121,32 @@ class TrainingRun {
 
   // The summary's JSON; nothing where a signal ended the run before its last step.
   std::optional<std::string> train() {
+    try {
+      return take_steps();
+    } catch (const std::exception& error) {
+      // The other ranks wait for this one in a step, not for its checkpoint.
+      if (const auto* known = dynamic_cast<const Error*>(&error)) job_.abort(*known);
+      checkpointer_.finish_before(error);
+      throw;
+    }
+  }
+
+  // After train(), where a signal ended it; the same on every rank.
+  [[nodiscard]] std::exception_ptr interruption() const {
+    return interruption_by(trainer_.notes().stop_signal,
+                           "after step " + std::to_string(trainer_.progress().step) + " of " +
+                               std::to_string(recipe_.train.steps));
+  }
+
+ private:
+  [[nodiscard]] bool is_rank_zero() const { return job_.rank() == 0; }
+
+  std::optional<std::string> take_steps() {
     std::optional<StopSignals> signals;
     if (stop_on_signals_) signals.emplace();
     trainer_.set_note_query([&] {
       return StepNotes{signals ? signals->received() : 0, checkpointer_.is_wanted(),
-                       checkpointer_.is_done(), agreement_->is_hashed()};
+                       agreement_->is_hashed()};
     });
     started_ = Clock::now();
     StepMetrics last;
@@ -147,22 +168,6 @@ class TrainingRun {
     trainer_.leave();
     return summary;
   }
-
-  // After train(), where a signal ended it; the same on every rank.
-  [[nodiscard]] std::exception_ptr interruption() const {
-    const int signal = trainer_.notes().stop_signal;
-    const bool is_ctrl_c = signal == SIGINT;
-    const std::string how = is_ctrl_c ? "" : " by SIG" + std::string(sigabbrev_np(signal));
-    const std::string what = "interrupted" + how + " after step " +
-                             std::to_string(trainer_.progress().step) + " of " +
-                             std::to_string(recipe_.train.steps);
-    const std::string hint = "the same command goes on from there";
-    if (is_ctrl_c) return std::make_exception_ptr(InterruptedError(what, hint, signal));
-    return std::make_exception_ptr(CheckpointedError(what, hint));
-  }
-
- private:
-  [[nodiscard]] bool is_rank_zero() const { return job_.rank() == 0; }
 
   [[nodiscard]] bool is_interrupted() const {
     return trainer_.notes().stop_signal != 0 && trainer_.progress().step < recipe_.train.steps;

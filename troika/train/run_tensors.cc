@@ -38,6 +38,11 @@ std::unique_ptr<TensorSource> open_run_tensors(const fs::path& run,
                   "give the folder that `troika train` named at its end");
 }
 
+bool is_run_folder(const fs::path& path) {
+  return fs::exists(recipe_path(path)) || fs::exists(path / "checkpoints") ||
+         !CheckpointFolder(path).steps().empty();
+}
+
 std::unique_ptr<TensorSource> open_any_tensors(const fs::path& path,
                                                std::optional<std::int64_t> step) {
   if (is_remote(path.native())) {
@@ -45,8 +50,7 @@ std::unique_ptr<TensorSource> open_any_tensors(const fs::path& path,
   }
   if (!fs::is_directory(path)) return open_tensor_file(path);
   if (fs::exists(path / "manifest.json")) return open_step_tensors(path);
-  const bool is_run = fs::exists(recipe_path(path)) || fs::exists(path / "checkpoints");
-  return is_run ? open_run_tensors(path, step) : open_hub_tensors(path);
+  return is_run_folder(path) ? open_run_tensors(path, step) : open_hub_tensors(path);
 }
 
 }  // namespace troika

@@ -158,7 +158,6 @@ StepMetrics Trainer::step() {
     const StepNotes notes = note_query_();
     own.stop_signal = notes.stop_signal;
     own.wants_checkpoint = notes.wants_checkpoint;
-    own.checkpoint_done = notes.checkpoint_done;
     own.data_hashed = notes.data_hashed;
   }
   StepMetrics metrics;
@@ -166,7 +165,7 @@ StepMetrics Trainer::step() {
   metrics.learning_rate =
       learning_rate(recipe_.optimizer, recipe_.train.steps, recipe_.train.global_batch_size, step);
   const StepSums sums = train_on(batch, own, metrics);
-  notes_ = {sums.stop_signal, sums.wants_checkpoint, sums.checkpoint_done, sums.data_hashed};
+  notes_ = {sums.stop_signal, sums.wants_checkpoint, sums.data_hashed};
   progress_.step = step;
   progress_.samples_consumed += recipe_.train.global_batch_size;
   progress_.tokens += sums.valid;

@@ -46,7 +46,6 @@ using GradientHook = std::function<void(const StepBatch& batch, double gradient_
 struct StepNotes {
   int stop_signal = 0;            // asks the run to end; 0: none. Of all: the first one
   bool wants_checkpoint = false;  // of all: a rank does
-  bool checkpoint_done = false;   // no writing of one is under way. Of all: on every rank
   bool data_hashed = false;       // the data's contents are known. Of all: on every rank
 };
 

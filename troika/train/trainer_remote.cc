@@ -136,10 +136,7 @@ StepMetrics Trainer::observe_step(RemoteView& view) {
     const std::vector<NamedState> state = optimizer_->state();
     view.open({progress_.step, progress_.samples_consumed, progress_.updates, state});
   }
-  if (note_query_) {
-    const StepNotes own = note_query_();
-    notes_ = {own.stop_signal, own.wants_checkpoint, own.checkpoint_done, own.data_hashed};
-  }
+  if (note_query_) notes_ = note_query_();
   const RemoteStep remote = view.wait_for_step();
   check(remote.step == progress_.step + 1, "a step of the workers out of order");
   StepMetrics metrics;

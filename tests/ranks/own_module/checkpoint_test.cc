@@ -2,10 +2,12 @@
 // of any number and with any stage of ZeRO.
 #include <troika/base/file.h>
 #include <troika/checkpoint/checkpoint.h>
+#include <troika/checkpoint/write_lock.h>
 #include <troika/parallel/data_parallel/distributed_sampler.h>
 #include <troika/parallel/data_parallel/grad_scaler.h>
 #include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
+#include <fstream>
 #include <limits>
 #include <set>
 
@@ -261,6 +263,47 @@ RANK_TEST(OwnCheckpoint, SaysThatItCannotBeWrittenAndTakesTheNext, 2) {
   program.checkpoint.save(2);
   program.checkpoint.wait();
   EXPECT_EQ(program.checkpoint.load(), 2);
+}
+
+RANK_TEST(OwnCheckpoint, NamesAnotherProgramThatWritesToTheFolder, 1, 2) {
+  const Session session = session_of(rank);
+  const fs::path folder = rank.folder() / "checkpoints";
+  UniqueFd other;
+  if (rank.index() == 0) {
+    make_folders(folder);
+    other = lock_folder(folder, "");
+    std::ofstream(lock_path(folder)) << "process 4711 on host b";
+  }
+  rank.wait_for_all("locked");
+  SgdProgram program(session, folder, 0, torch::optim::SGDOptions(0.01));
+  EXPECT_EQ(program.checkpoint.load(), std::nullopt);  // any program may load
+  try {
+    program.checkpoint.save(1);
+    ADD_FAILURE();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("checkpoints' is being written by process 4711 on host b"));
+    EXPECT_THAT(error.hint(), HasSubstr("give each its own"));
+  }
+  rank.wait_for_all("refused");
+  other.reset();
+  rank.wait_for_all("unlocked");
+  program.checkpoint.save(1);
+  program.checkpoint.wait();
+  EXPECT_EQ(program.checkpoint.load(), 1);
+}
+
+// Ranks end at their own pace, and none of them calls wait().
+RANK_TEST(OwnCheckpoint, IsThereAfterAnErrorOfAllRanks, 1, 3) {
+  const fs::path folder = rank.folder() / "checkpoints";
+  const auto fail = [&] {
+    const Session session = session_of(rank);
+    SgdProgram program(session, folder, 0, torch::optim::SGDOptions(0.01));
+    program.checkpoint.save(1);
+    throw DataError("not finite");
+  };
+  EXPECT_THROW(fail(), DataError);
+  rank.wait_for_all("ended");
+  EXPECT_TRUE(fs::exists(folder / "step-00000001/manifest.json"));
 }
 
 struct PipelineProgram {

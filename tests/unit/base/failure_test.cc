@@ -3,6 +3,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 namespace troika {
 namespace {
@@ -34,6 +35,17 @@ TEST(Failure, OfMemorySaysHowMuchWasWanted) {
   EXPECT_EQ(plain.code, ExitCode::kInternal);
   EXPECT_EQ(plain.message, "out of memory");
   EXPECT_EQ(plain.hint, "a smaller model, micro_batch_size or seq_len needs less");
+}
+
+// As std::thread and std::async throw it.
+TEST(Failure, OfAThreadThatCannotStartNamesTheLimit) {
+  const Failure thread = failure_of(
+      std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
+  EXPECT_EQ(thread.code, ExitCode::kUsage);
+  EXPECT_EQ(thread.message, "too many processes and threads: this process cannot start another");
+  EXPECT_NE(thread.hint.find("pids.max"), std::string::npos);
+  EXPECT_EQ(failure_of(std::system_error(std::make_error_code(std::errc::io_error))).code,
+            ExitCode::kInternal);
 }
 
 TEST(Failure, OfAnyOtherKindIsOneLine) {

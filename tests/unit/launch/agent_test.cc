@@ -263,6 +263,20 @@ TEST(Agent, ASecondCtrlCKillsAtOnce) {
   EXPECT_LT(Seconds(Clock::now() - start).count(), kSeconds);  // less than the grace
 }
 
+// As timeout(1) does: to its child, and to the child's group.
+TEST(Agent, TheSameSignalTwiceIsOneRequest) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    Launched launcher({number == SIGTERM ? "terminated" : "interrupted", "--ranks", "2"});
+    launcher.wait_for("ready\n", 2);
+    launcher.signal(number);
+    launcher.signal(number);
+    const Finished finished = launcher.wait();
+    EXPECT_THAT(lines_of(finished.out, "ending once"), ElementsAre("ending once"));
+    EXPECT_THAT(lines_of(finished.out, "[rank 1] ending once").size(), 1U);
+    EXPECT_EQ(finished.exit_code, 128 + number);
+  }
+}
+
 TEST(Agent, SigtermIsPassedOn) {
   Launched launcher({"terminated", "--ranks", "2"});
   launcher.wait_for("ready\n", 2);
@@ -279,6 +293,19 @@ TEST(Agent, RanksDieWithTheirLauncher) {
   const Finished finished = launcher.wait();
   EXPECT_EQ(finished.exit_code, 137);
   ASSERT_EQ(finished.pids.size(), 2U);
+  for (const int pid : finished.pids) {
+    EXPECT_TRUE(WatchedProcess(pid).ends_within(Seconds(kSeconds)));
+  }
+}
+
+// As of a script with a child in the background.
+TEST(Agent, GrandchildrenDieWithTheirLauncher) {
+  Launched launcher({"parent", "--ranks", "2"});
+  launcher.wait_for("pid ", 4);
+  kill(launcher.pid(), SIGKILL);
+  const Finished finished = launcher.wait();
+  EXPECT_EQ(finished.exit_code, 137);
+  ASSERT_EQ(finished.pids.size(), 4U);
   for (const int pid : finished.pids) {
     EXPECT_TRUE(WatchedProcess(pid).ends_within(Seconds(kSeconds)));
   }

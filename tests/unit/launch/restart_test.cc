@@ -45,6 +45,21 @@ TEST_F(Restart, GoesOnUntilAllIsWell) {
   EXPECT_THAT(finished.err, MatchesRegex(death + "2, restart 2 of 2\n(.|\n)*"));
 }
 
+// A user's own program, of whose steps the launcher knows nothing.
+TEST_F(Restart, AProgramOfOnesOwnIsStartedAgainSoOften) {
+  const Finished finished =
+      launched({"dies-twice", "--max-restarts", "2", "--ranks", "2", "--words", "optional"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.pids.size(), 6U);
+  EXPECT_THAT(finished.err, HasSubstr("was killed by signal 9 (SIGKILL); starting again, restart 1 "
+                                      "of 2\n"));
+  EXPECT_THAT(finished.err,
+              HasSubstr("ended with exit status 3; starting again, restart 2 of 2\n"));
+  const Finished less = launched({"dies-twice", "--max-restarts", "1", "--ranks", "2"});
+  EXPECT_EQ(less.exit_code, 5);
+  EXPECT_EQ(less.pids.size(), 4U);
+}
+
 TEST_F(Restart, EndsWhenAllAreUsedUp) {
   const Finished finished = launched(job("advances", "1"));
   EXPECT_EQ(finished.exit_code, 5);

@@ -282,6 +282,18 @@ const std::map<std::string, Role>& roles() {
       {"redoes", [](Self& self) { return redo_and_die(self, std::nullopt); }},
       {"goes-back", [](Self& self) { return redo_and_die(self, 2); }},
       {"grandchild", [](Self&) { return leave_a_grandchild(); }},
+      {"dies-twice",
+       [](Self& self) {
+         const int before = restarts_before(self);
+         if (before == 2) return 0;
+         if (self.world.rank != 1) return hang();
+         return before == 0 ? raise(SIGKILL) : 3;
+       }},
+      {"parent",
+       [](Self&) {
+         leave_a_grandchild();
+         return hang();
+       }},
       {"draws-and-dies", [](Self&) { return draw_progress([] { return raise(SIGKILL); }); }},
       {"draws-and-hangs", [](Self&) { return draw_progress(hang); }},
       {"interrupted", [](Self& self) { return until_interrupted(self, SIGINT); }},
@@ -363,6 +375,7 @@ int play_rank(const std::string& name) {
 int play_launcher(const std::vector<std::string>& arguments) {
   try {
     RestartPolicy policy;
+    if (std::ranges::count(arguments, "--steps") == 0) policy.by = RestartsBy::kCount;
     const auto restarts = std::ranges::find(arguments, "--max-restarts");
     if (restarts != arguments.end()) {
       policy.max_restarts = std::stoi(*std::next(restarts));

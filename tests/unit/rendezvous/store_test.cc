@@ -1,10 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
 #include <troika/base/error.h>
 #include <troika/rendezvous/store.h>
 #include <troika/rendezvous/store_watch.h>
+#include <unistd.h>
 
+#include <functional>
 #include <future>
+#include <string>
 #include <thread>
 
 namespace troika {
@@ -26,6 +31,41 @@ TEST(Store, SetGetAddCheck) {
   EXPECT_EQ(host.add("counter", 3), 5);
   client.set("empty", "");
   EXPECT_EQ(host.get_all({"key", "empty"}), (std::vector<std::string>{{"a\0b", 3}, ""}));
+}
+
+// A network namespace of its own, in a user namespace where this process may make one.
+bool enter_network_without_loopback() {
+  return unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
+}
+
+TEST(Store, ALoopbackThatIsDownIsNamedAtOnce) {
+  const auto host_and_connect = [] {
+    constexpr int kMayNot = 77;
+    if (!enter_network_without_loopback()) _exit(kMayNot);
+    const auto start = Clock::now();
+    int named = 0;
+    const auto expect_named = [&](const std::function<void()>& act) {
+      try {
+        act();
+      } catch (const RendezvousError& error) {
+        if (std::string(error.what()).starts_with("the loopback is down")) ++named;
+      }
+    };
+    expect_named([] { (void)Store::host(0, Reach::kThisHost); });
+    expect_named([] { (void)Store::host(0, Reach::kEveryHost); });
+    for (const char* name : {"127.0.0.1", "localhost"}) {
+      expect_named([&] { (void)Store::connect({name, 29500}, Deadline::in(Seconds(5))); });
+    }
+    constexpr int kAll = 4;
+    _exit(named == kAll && Seconds(Clock::now() - start).count() < 5 ? 0 : 1);
+  };
+  const pid_t child = fork();
+  if (child == 0) host_and_connect();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "this process may make no network namespace";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Store, PrefixesSeparateJobs) {

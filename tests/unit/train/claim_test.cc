@@ -3,6 +3,7 @@
 #include <support/temporary_folder.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/observe/machine.h>
 #include <troika/observe/recorder.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/train/checkpointer.h>
@@ -213,6 +214,56 @@ TEST_F(ClaimOfARun, BelongsToOneProcessAtATime) {
     }
   }
   EXPECT_NO_THROW(RunClaim(recipe(), Existing::kRefuseOthers));
+}
+
+// Two runs of one name, whose folders differ, and whose checkpoints would not.
+TEST_F(ClaimOfARun, HoldsTheFolderOfItsCheckpointsToo) {
+  Recipe one = recipe(), other = recipe();
+  const fs::path checkpoints = run().parent_path() / "checkpoints";
+  one.checkpoint.folder = other.checkpoint.folder = checkpoints.string();
+  other.runs_dir = (run().parent_path() / "elsewhere").string();
+  {
+    const RunClaim claim(one, Existing::kRefuseOthers);
+    for (const Existing existing : {Existing::kRefuseOthers, Existing::kOverwrite}) {
+      try {
+        const RunClaim second(other, existing);
+        FAIL();
+      } catch (const UsageError& error) {
+        EXPECT_EQ(error.what(), shown_path(checkpoints / "run") + " is being written by process " +
+                                    std::to_string(getpid()) + " on host " + host_name());
+        EXPECT_THAT(error.hint(), testing::HasSubstr("--set name=NAME"));
+      }
+    }
+    other.name = "other";
+    EXPECT_NO_THROW(RunClaim(other, Existing::kRefuseOthers));
+    other.name = "run";
+  }
+  EXPECT_NO_THROW(RunClaim(other, Existing::kRefuseOthers));
+}
+
+TEST_F(ClaimOfARun, GoesOnAfterAnEarlyStopWithMorePatience) {
+  Recipe patient = recipe();
+  patient.train.steps = 10;
+  patient.train.best_metric = "loss";
+  patient.train.early_stop_patience = 2;
+  begin(patient);
+  finish();
+  write_file_atomically(run() / "metrics.jsonl", "{\"step\": 6}\n");
+  write_file_atomically(run() / "model.safetensors", "");
+  write_checkpoint(run() / "checkpoints");
+  const auto with_patience = [&](std::int64_t patience, Existing existing) {
+    Recipe changed = patient;
+    changed.train.early_stop_patience = patience;
+    return RunClaim(changed, existing).kind();
+  };
+  EXPECT_EQ(with_patience(2, Existing::kResume), Claim::kFinished);
+  EXPECT_EQ(with_patience(1, Existing::kResume), Claim::kFinished);
+  EXPECT_EQ(with_patience(3, Existing::kResume), Claim::kResumed);
+  EXPECT_EQ(with_patience(0, Existing::kResume), Claim::kResumed);  // it never stops early
+  EXPECT_THROW(with_patience(3, Existing::kRefuseOthers), UsageError);
+  // All steps are taken: there is nothing to wait for.
+  write_file_atomically(run() / "metrics.jsonl", "{\"step\": 10}\n");
+  EXPECT_EQ(with_patience(3, Existing::kResume), Claim::kFinished);
 }
 
 TEST_F(ClaimOfARun, RefusesAnotherRecipeAndLosesNothing) {

@@ -393,6 +393,12 @@ void TableDataset::read_images(Split split, std::span<const SampleRef> samples, 
   }
 }
 
+std::vector<std::string> TableDataset::table_files() const {
+  std::vector<std::string> paths;
+  for (const FoundFile& file : table_.files.files()) paths.push_back(file.path);
+  return paths;
+}
+
 std::unique_ptr<KeptColumns> TableDataset::keep(std::span<const std::string> names) const {
   check(in_order_, "columns of samples whose ids are no rows");
   return std::make_unique<KeptTableColumns>(table_.files, names);

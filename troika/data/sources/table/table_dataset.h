@@ -76,6 +76,7 @@ class TableDataset final : public Dataset {
   [[nodiscard]] std::vector<std::string> contents() const override {
     return contents_of(table_.plan);
   }
+  [[nodiscard]] std::vector<std::string> table_files() const override;
   [[nodiscard]] std::unique_ptr<KeptColumns> keep(
       std::span<const std::string> names) const override;
   [[nodiscard]] std::vector<std::string> notes() const override;
