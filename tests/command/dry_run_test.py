@@ -120,6 +120,18 @@ LAYOUTS = [  # ranks, overrides
     (4, ["parallel.pipeline=2", "parallel.pipeline_schedule=zb-v", "parallel.zero_stage=3", "train.global_batch_size=5",
          "train.micro_batch_size=1"]),
 ]
+# All but the head; all but a block and the head, over stages; a part of each unit.
+HEAD = ("model.tied_embeddings=false", 'optimizer.groups=[{match="model.*", frozen=true}]')
+TOP = ("model.tied_embeddings=false",
+       'optimizer.groups=[{match="model.layers.3.*"}, {match="lm_head*"}, {match="*", frozen=true}]')
+PART = ("model.tied_embeddings=false", 'optimizer.groups=[{match="*mlp*", frozen=true}]')
+LAYOUTS_FROZEN = [
+    (1, [*HEAD, "model.dim=384", "model.heads=6", "model.ffn_dim=1024", "model.vocab_size=251", "model.seq_len=37",
+         "train.global_batch_size=1", "train.micro_batch_size=1"]),
+    (2, [*TOP, "parallel.pipeline=2", "train.micro_batch_size=2", "train.precision=bf16"]),
+    (2, [*PART, *LARGE, "parallel.zero_stage=3"]),
+    (2, [*HEAD, *LARGE, "parallel.zero_stage=2", "train.precision=bf16", "debug.dump_steps=[1]"]),
+]
 LAYOUTS_OF_MLP = [
     (1, []),
     (2, ["parallel.zero_stage=3", "model.loss=mean_square", "model.activation=gelu"]),
@@ -160,6 +172,13 @@ class DryRun(CommandTest):
     @slow
     def test_predicted_as_measured_on_the_other_layouts(self):
         self.check_all(layout for number, layout in enumerate(LAYOUTS) if number % 6)
+
+    def test_predicted_as_measured_where_parameters_are_frozen(self):
+        self.check_all(LAYOUTS_FROZEN[:2])
+
+    @slow
+    def test_predicted_as_measured_where_parameters_are_frozen_and_cut(self):
+        self.check_all(LAYOUTS_FROZEN[2:])
 
     def test_predicted_as_measured_of_another_kind_of_model(self):
         for ranks, sets in LAYOUTS_OF_MLP:

@@ -48,17 +48,20 @@ class Run {
 
   [[nodiscard]] StateDict numbers() { return trainer_.state(); }
 
-  void restore(const std::vector<NamedTensor>& whole, const StateDict& numbers) {
+  // Returns the parameters that were frozen there.
+  std::vector<std::string> restore(const std::vector<NamedTensor>& whole,
+                                   const StateDict& numbers) {
     const auto has = [&](const std::string& name) {
       return std::ranges::count(whole, name, &NamedTensor::name) > 0;
     };
     const StateDict own = trainer_.places(has);
     for (const StateTensor& each : own.tensors()) {
       const auto found = std::ranges::find(whole, each.name, &NamedTensor::name);
-      ASSERT_NE(found, whole.end()) << each.name;
-      copy_from_whole(each.shard, found->tensor, each.tensor);
+      EXPECT_NE(found, whole.end()) << each.name;
+      if (found != whole.end()) copy_from_whole(each.shard, found->tensor, each.tensor);
     }
     trainer_.restore(numbers);
+    return trainer_.unfrozen_since(has);
   }
 
  private:
@@ -122,6 +125,37 @@ RANK_TEST(State, HasBuffersAndWhatOptimisersKeep, 2) {
   for (const char* name : {"bn1.running_mean", "bn1.num_batches_tracked", "fc.weight",
                            "optimizer.exp_avg.fc.weight", "optimizer.exp_avg_sq.conv1.weight"}) {
     EXPECT_EQ(std::ranges::count(names, name), 1) << name;
+  }
+}
+
+// What was frozen has no state, and begins with zeros; what is frozen from now on needs none.
+RANK_TEST(State, GoesOnWithOtherParametersFrozen, 2) {
+  const std::string part = "model.layers.0.";
+  for (const Precision precision : {Precision::kFloat64, Precision::kBFloat16}) {
+    Recipe trained = gpt_recipe(), frozen = gpt_recipe();
+    trained.train.precision = frozen.train.precision = precision;
+    frozen.optimizer.groups = {{.match = part + "*", .frozen = true}};
+    for (const std::int64_t stage : {0, 2, 3}) {
+      Run first(frozen, {.zero_stage = stage}, rank), second(trained, {.zero_stage = 1}, rank);
+      (void)first.losses(2);
+      const std::vector<NamedTensor> before = first.whole();
+      const std::vector<std::string> unfrozen = second.restore(before, first.numbers());
+      EXPECT_EQ(unfrozen.size(), 9U);
+      for (const auto& [name, value] : second.whole()) {
+        const auto found = std::ranges::find(before, name, &NamedTensor::name);
+        const bool is_state = name.starts_with("optimizer.");
+        EXPECT_EQ(found == before.end(), is_state && name.find(part) != std::string::npos) << name;
+        if (found == before.end()) {
+          EXPECT_EQ(value.count_nonzero().item<std::int64_t>(), 0) << name;
+        } else {
+          EXPECT_TRUE(value.equal(found->tensor.to(value.scalar_type()))) << name;
+        }
+      }
+      (void)second.losses(1);
+      Run third(frozen, {.zero_stage = stage}, rank);
+      EXPECT_TRUE(third.restore(second.whole(), second.numbers()).empty());
+      (void)third.losses(1);
+    }
   }
 }
 

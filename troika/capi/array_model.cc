@@ -379,9 +379,12 @@ void ArrayModel::load(const std::filesystem::path& path) {
   const at::NoGradGuard no_autograd;
   Arena& arena = part_->arena();
   on_rank_0("load", [&] { load_parameters(path, arena, buffers_->all()); });
-  session_.world()
-      .broadcast(arena.masters(0, arena.units()), 0, session_.call("loaded parameters"))
-      .wait();
+  const auto broadcast = [&](const at::Tensor& values) {
+    session_.world().broadcast(values, 0, session_.call("loaded parameters")).wait();
+  };
+  broadcast(arena.masters(0, arena.units()));
+  const auto frozen = arena.local_shards().subspan(arena.trained_shards().size());
+  for (const LocalShard& shard : frozen) broadcast(shard.master);
   buffers_->broadcast();
   arena.publish();
 }

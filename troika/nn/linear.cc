@@ -84,8 +84,8 @@ void Linear::add_bias_gradient(const at::Tensor& gradient) const {
 }
 
 void Linear::sum_bias_gradient(const at::Tensor& gradient) const {
-  if (bias_) {
-    bias_->add_gradient(ops::column_sums(gradient, bias_->gradient().scalar_type()));
+  if (bias_ && bias_->is_trained()) {
+    bias_->add_gradient(ops::column_sums(gradient, bias_->master_type()));
   }
 }
 

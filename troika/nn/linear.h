@@ -51,6 +51,10 @@ class Linear {
   // sum.
   [[nodiscard]] at::Tensor backward_input(const at::Tensor& gradient) const;
   void backward_weight(const at::Tensor& gradient, const at::Tensor& input) const;
+  // Returns whether backward_weight() has anything to do.
+  [[nodiscard]] bool is_trained() const {
+    return weight_->is_trained() || (bias_ && bias_->is_trained());
+  }
 
   // Adds the bias in place to this rank's slice [rows, out], once the sum has been scattered over
   // the tokens. Has no effect unless the layer is cut by rows.

@@ -47,6 +47,12 @@ SplitChunk split_chunk(const at::Tensor& hidden, const Parameter& weight, const 
   return chunk;
 }
 
+HeadLoss begin_loss(const at::Tensor& input, InputGradient input_gradient) {
+  HeadLoss loss;
+  if (input_gradient == InputGradient::kWanted) loss.input_gradient = at::empty_like(input);
+  return loss;
+}
+
 // Chunks are the same on every rank, whatever its slice.
 std::int64_t largest_slice(const VocabularyCut& cut) {
   return even_split(cut.vocabulary, 0, cut.axis.size()).count;
@@ -56,6 +62,13 @@ std::int64_t largest_slice(const VocabularyCut& cut) {
 
 void HeadLoss::add(const at::Tensor& chunk) {
   sum = sum.defined() ? sum + chunk : chunk;
+}
+
+void HeadLoss::set_input_gradient(std::int64_t begin, const at::Tensor& logits_gradient,
+                                  const Parameter& weight) {
+  if (!input_gradient.defined()) return;
+  at::Tensor slice = input_gradient.narrow(0, begin, logits_gradient.size(0));
+  at::mm_out(slice, logits_gradient, weight.working_weight());
 }
 
 HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
@@ -72,9 +85,8 @@ HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
 
 HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
                                   const at::Tensor& targets, double loss_scale,
-                                  const VocabularyCut& cut) {
-  HeadLoss loss;
-  loss.input_gradient = at::empty_like(input);
+                                  const VocabularyCut& cut, InputGradient input_gradient) {
+  HeadLoss loss = begin_loss(input, input_gradient);
   const std::int64_t first_class = cut.axis.slice_of(cut.vocabulary).first;
   for_chunks(input.size(0), largest_slice(cut), cut.chunks,
              [&](std::int64_t begin, std::int64_t count) {
@@ -85,8 +97,7 @@ HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
                ops::cross_entropy_gradient_of_slice_(chunk.exponentials, wanted, first_class,
                                                      chunk.slices, cut.axis.rank(), loss_scale);
                const at::Tensor gradient = chunk.exponentials.to(input.scalar_type());
-               at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
-               at::mm_out(slice, gradient, weight.working_weight());
+               loss.set_input_gradient(begin, gradient, weight);
                add_gradient_product(weight, gradient, hidden);
              });
   return loss;
@@ -104,17 +115,15 @@ HeadLoss evaluate_head(const at::Tensor& input, const Parameter& weight, const a
 }
 
 HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight, const at::Tensor& targets,
-                            double loss_scale, LogitChunks chunks) {
-  HeadLoss loss;
-  loss.input_gradient = at::empty_like(input);
+                            double loss_scale, LogitChunks chunks, InputGradient input_gradient) {
+  HeadLoss loss = begin_loss(input, input_gradient);
   for_chunks(input.size(0), weight.working_weight().size(0), chunks,
              [&](std::int64_t begin, std::int64_t count) {
                const at::Tensor hidden = input.narrow(0, begin, count);
                const at::Tensor gradient = logits_of(hidden, weight);  // once it is overwritten
                loss.add(ops::cross_entropy_with_gradient_(gradient, targets.narrow(0, begin, count),
                                                           loss_scale));
-               at::Tensor slice = loss.input_gradient.narrow(0, begin, count);
-               at::mm_out(slice, gradient, weight.working_weight());
+               loss.set_input_gradient(begin, gradient, weight);
                add_gradient_product(weight, gradient, hidden);
              });
   return loss;

@@ -13,12 +13,19 @@ namespace troika {
 // How many logits there are at once: as fit the host's cache, or as keep a device busy.
 enum class LogitChunks { kInCache, kOnDevice };
 
+// Says whether a pass computes the gradient of its input. It is of no use where nothing below is
+// trained.
+enum class InputGradient { kWanted, kUnused };
+
 struct HeadLoss {
   at::Tensor sum;  // of -log p(target), over the targets that count: a number; undefined if zero
-  at::Tensor input_gradient;  // [tokens, dim]; undefined when only evaluated
+  at::Tensor input_gradient;  // [tokens, dim]; undefined when only evaluated, or unused
 
   // Adds the sum of a chunk of tokens.
   void add(const at::Tensor& chunk);
+  // Sets the input gradient of a chunk of tokens, from `begin`, where it is wanted.
+  void set_input_gradient(std::int64_t begin, const at::Tensor& logits_gradient,
+                          const Parameter& weight);
 };
 
 // Returns the loss alone. `input` is [tokens, dim], `weight` [vocabulary, dim], `targets` int64
@@ -30,7 +37,8 @@ struct HeadLoss {
 // its slot.
 [[nodiscard]] HeadLoss differentiate_head(const at::Tensor& input, Parameter& weight,
                                           const at::Tensor& targets, double loss_scale,
-                                          LogitChunks chunks);
+                                          LogitChunks chunks,
+                                          InputGradient input_gradient = InputGradient::kWanted);
 
 // The slice of the vocabulary on a tensor axis whose ranks share it. `weight` is this rank's
 // [slice_of(vocabulary).count, dim]. Every rank passes all tokens and all targets, and gets the
@@ -45,8 +53,8 @@ struct VocabularyCut {
 
 [[nodiscard]] HeadLoss evaluate_split_head(const at::Tensor& input, const Parameter& weight,
                                            const at::Tensor& targets, const VocabularyCut& cut);
-[[nodiscard]] HeadLoss differentiate_split_head(const at::Tensor& input, Parameter& weight,
-                                                const at::Tensor& targets, double loss_scale,
-                                                const VocabularyCut& cut);
+[[nodiscard]] HeadLoss differentiate_split_head(
+    const at::Tensor& input, Parameter& weight, const at::Tensor& targets, double loss_scale,
+    const VocabularyCut& cut, InputGradient input_gradient = InputGradient::kWanted);
 
 }  // namespace troika

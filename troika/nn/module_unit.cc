@@ -157,7 +157,10 @@ void ModuleUnit::bind(const Arena& arena) {
   keeps_working_weights_ = arena.keeps_working_weights();
   device_ = arena.device();
   if (!device_.is_cpu()) made_.module->to(device_);
-  for (Bound& each : bound_) each.parameter = &arena.parameter(each.name);
+  for (Bound& each : bound_) {
+    each.parameter = &arena.parameter(each.name);
+    if (!each.parameter->is_trained()) each.tensor.requires_grad_(false);
+  }
 }
 
 void ModuleUnit::check_trained() const {
@@ -355,7 +358,7 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   const bool training = saved.mode == Mode::kTrain;
   const int index = saved.microbatch.index;
   const bool again = training && earlier_.contains(index);
-  const bool keeps = training && (recompute_ == Recompute::kNone || again);
+  const bool keeps = saved.keeps_state() && (recompute_ == Recompute::kNone || again);
   if (input.tensors.empty()) {  // nothing was sent
     for (const FlowSpec& spec : inputs(saved.microbatch)) {
       input.tensors.push_back(
@@ -365,7 +368,9 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   auto own = std::make_unique<State>();
   for (std::size_t i = 0; i < in_.size(); ++i) {
     own->in.push_back(input.tensors[i].detach());
-    if (keeps && in_[i].carries_gradient) own->in.back().requires_grad_(true);
+    const bool is_differentiated =
+        in_[i].carries_gradient && saved.wanted == Wanted::kInputGradient;
+    if (keeps && is_differentiated) own->in.back().requires_grad_(true);
   }
   input = {};
   if (describe_) made_.module->train(training);  // else it is as its user has set it
@@ -379,12 +384,12 @@ Activation ModuleUnit::forward(Activation input, const Saved& saved,
   } else if (training) {
     if (seed_)
       detail::seed_generators(device_, stream_key(*seed_, draws_of(name_, saved.microbatch)));
-    if (!keeps) {
+    if (saved.keeps_state() && !keeps) {
       earlier_[index] = {detail::generator_states(device_), copies_of_buffers(*made_.module)};
     }
   }
   const at::AutoGradMode with_gradients(keeps);
-  const bool is_first = training && !keeps;
+  const bool is_first = saved.keeps_state() && !keeps;
   const std::int64_t changes = is_first ? changes_of_buffers(*made_.module) : 0;
   own->outputs = run(own->in, saved.microbatch);
   if (is_first && changes == changes_of_buffers(*made_.module)) earlier_.at(index).buffers.clear();
@@ -436,11 +441,13 @@ Tensors ModuleUnit::differentiate(State& state, const Saved& saved, const Tensor
     }
   }
   Tensors inputs;
-  for (const Bound& each : bound_) inputs.push_back(each.tensor);
+  for (const Bound& each : bound_) {
+    if (each.parameter->is_trained()) inputs.push_back(each.tensor);
+  }
   for (const at::Tensor& each : state.in) {
     if (each.requires_grad()) inputs.push_back(each);
   }
-  if (outputs.empty()) return Tensors(inputs.size());
+  if (outputs.empty() || inputs.empty()) return Tensors(inputs.size());
   return torch::autograd::grad(outputs, inputs, seeds, std::nullopt, /*create_graph=*/false,
                                /*allow_unused=*/true);
 }
@@ -448,14 +455,17 @@ Tensors ModuleUnit::differentiate(State& state, const Saved& saved, const Tensor
 Tensors ModuleUnit::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
   auto& own = static_cast<State&>(state);
   const Tensors found = differentiate(own, saved, gradients);
-  for (std::size_t i = 0; i < bound_.size(); ++i) {
-    if (!found[i].defined()) continue;
-    // Embedding(sparse = true) gives the rows that it has looked up.
-    const at::Tensor gradient = found[i].detach();
-    bound_[i].parameter->add_gradient(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  auto next = found.begin();
+  for (const Bound& each : bound_) {
+    if (!each.parameter->is_trained()) continue;
+    if (next->defined()) {
+      // Embedding(sparse = true) gives the rows that it has looked up.
+      const at::Tensor gradient = next->detach();
+      each.parameter->add_gradient(gradient.is_sparse() ? gradient.to_dense() : gradient);
+    }
+    ++next;
   }
   Tensors result(in_.size());
-  auto next = found.begin() + std::ssize(bound_);
   for (std::size_t i = 0; i < in_.size(); ++i) {
     if (own.in[i].requires_grad()) result[i] = *next++;
   }
@@ -465,7 +475,8 @@ Tensors ModuleUnit::backward_input(UnitState& state, const Saved& saved, Tensors
     sum = sum.defined() ? sum + gradients[i] : gradients[i];
   }
   for (std::size_t i = 0; i < in_.size(); ++i) {
-    if (in_[i].carries_gradient && !result[i].defined()) result[i] = at::zeros_like(own.in[i]);
+    const bool is_wanted = in_[i].carries_gradient && saved.wanted == Wanted::kInputGradient;
+    if (is_wanted && !result[i].defined()) result[i] = at::zeros_like(own.in[i]);
   }
   set_buffers(*made_.module, own.buffers);
   own = State();

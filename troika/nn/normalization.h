@@ -38,6 +38,10 @@ class Normalization {
   // Returns the input gradient and adds the parameters' gradients, which cost next to nothing:
   // over these rows, so over a tensor axis they are partial sums, as the specs say.
   [[nodiscard]] at::Tensor backward(const State& state, const at::Tensor& gradient) const;
+  // Returns whether it has a trained parameter.
+  [[nodiscard]] bool is_trained() const {
+    return weight_->is_trained() || (bias_ && bias_->is_trained());
+  }
 
  private:
   ParameterSpec weight_spec_;

@@ -1,6 +1,7 @@
 #include <c10/core/InferenceMode.h>
 #include <troika/nn/stage.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -36,8 +37,12 @@ void UnitHooks::reshard(int) {}
 void UnitHooks::prepare_gradients(int) {}
 void UnitHooks::gradients_ready(int) {}
 
-UnitStage::UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit, Recompute recompute)
-    : units_(std::move(units)), first_unit_(first_unit), recompute_(recompute) {
+UnitStage::UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit, Recompute recompute,
+                     int first_trained)
+    : units_(std::move(units)),
+      first_unit_(first_unit),
+      recompute_(recompute),
+      first_trained_(first_trained) {
   for (std::size_t i = 0; i < units_.size(); ++i) {
     for (ParameterSpec& spec : units_[i]->specs()) {
       spec.unit = number_of(i);
@@ -55,8 +60,20 @@ void UnitStage::for_each_buffer(
   for (const auto& unit : units_) unit->for_each_buffer(act);
 }
 
+Wanted UnitStage::wanted_of(std::size_t index) const {
+  const auto place = static_cast<int>(index);
+  if (place < first_trained_) return Wanted::kNothing;
+  return place == first_trained_ ? Wanted::kWeightGradients : Wanted::kInputGradient;
+}
+
+std::size_t UnitStage::forward_only() const {
+  return static_cast<std::size_t>(
+      std::clamp<int>(first_trained_, 0, static_cast<int>(units_.size())));
+}
+
 bool UnitStage::recomputes(std::size_t index) const {
-  return recompute_ == Recompute::kUnits && units_[index]->can_recompute();
+  return recompute_ == Recompute::kUnits && units_[index]->can_recompute() &&
+         wanted_of(index) != Wanted::kNothing;
 }
 
 Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) {
@@ -65,14 +82,15 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const bool at_end = i + 1 == units_.size();
     hooks.unshard(number_of(i), at_end ? Direction::kOut : Direction::kForward);
-    const bool training = saved.mode == Mode::kTrain;
-    if (training && units_[i]->forward_adds_gradients()) hooks.prepare_gradients(number_of(i));
-    if (training && recomputes(i)) saved.inputs[i] = input.tensors;
+    saved.wanted = wanted_of(i);
+    const bool keeps = saved.keeps_state();
+    if (keeps && units_[i]->forward_adds_gradients()) hooks.prepare_gradients(number_of(i));
+    if (keeps && recomputes(i)) saved.inputs[i] = input.tensors;
     if (runs(i, saved.microbatch)) {
       const UnitMode mode(*units_[i]);
       input = units_[i]->forward(std::move(input), saved, saved.units[i]);
     }
-    if (recomputes(i)) saved.units[i].reset();
+    if (recomputes(i) || !keeps) saved.units[i].reset();
     hooks.reshard(number_of(i));
   }
   return input;
@@ -80,7 +98,8 @@ Activation UnitStage::forward(Activation input, Saved& saved, UnitHooks& hooks) 
 
 Tensors UnitStage::backward_input_of(std::size_t index, Saved& saved, Tensors gradients,
                                      UnitHooks& hooks) {
-  hooks.unshard(number_of(index), index == 0 ? Direction::kOut : Direction::kBackward);
+  saved.wanted = wanted_of(index);
+  hooks.unshard(number_of(index), index == forward_only() ? Direction::kOut : Direction::kBackward);
   hooks.prepare_gradients(number_of(index));
   if (runs(index, saved.microbatch)) {
     const UnitMode mode(*units_[index]);
@@ -105,7 +124,7 @@ void UnitStage::backward_weight_of(std::size_t index, Saved& saved, UnitHooks& h
 }
 
 Tensors UnitStage::backward(Saved& saved, Tensors gradients, UnitHooks& hooks) {
-  for (std::size_t i = units_.size(); i-- > 0;) {
+  for (std::size_t i = units_.size(); i-- > forward_only();) {
     gradients = backward_input_of(i, saved, std::move(gradients), hooks);
     backward_weight_of(i, saved, hooks);
   }
@@ -113,14 +132,14 @@ Tensors UnitStage::backward(Saved& saved, Tensors gradients, UnitHooks& hooks) {
 }
 
 Tensors UnitStage::backward_input(Saved& saved, Tensors gradients, UnitHooks& hooks) {
-  for (std::size_t i = units_.size(); i-- > 0;) {
+  for (std::size_t i = units_.size(); i-- > forward_only();) {
     gradients = backward_input_of(i, saved, std::move(gradients), hooks);
   }
   return gradients;
 }
 
 void UnitStage::backward_weight(Saved& saved, UnitHooks& hooks) {
-  for (std::size_t i = units_.size(); i-- > 0;) backward_weight_of(i, saved, hooks);
+  for (std::size_t i = units_.size(); i-- > forward_only();) backward_weight_of(i, saved, hooks);
 }
 
 }  // namespace troika

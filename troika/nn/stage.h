@@ -80,12 +80,22 @@ std::span<const std::string_view> names_of<ActivationCheckpoint>();
 // The units that run their forward pass again in the backward pass instead of keeping its state.
 enum class Recompute { kNone, kUnits };
 
+// Says what a unit's backward pass is for. Units below the first that is trained have none, and the
+// gradient of that unit's input is of no use.
+enum class Wanted { kNothing, kWeightGradients, kInputGradient };
+
 // The state that a microbatch's forward pass leaves for its backward pass.
 struct Saved {
   Microbatch microbatch;
   Mode mode = Mode::kTrain;
   // The loss is multiplied by this before it is differentiated: a power of two, against underflow.
   double loss_scale = 1;
+  // Set by the stage for the unit that runs: its backward pass has to give this.
+  Wanted wanted = Wanted::kInputGradient;
+  // Returns whether the unit has a backward pass.
+  [[nodiscard]] bool keeps_state() const {
+    return mode == Mode::kTrain && wanted != Wanted::kNothing;
+  }
   std::vector<std::unique_ptr<UnitState>> units;
   // The inputs of each unit, where the forward pass is to run again.
   std::vector<Tensors> inputs;
@@ -103,11 +113,13 @@ class Unit {
   [[nodiscard]] virtual std::vector<ParameterSpec> specs() const = 0;
   // Looks its parameters up, once they have storage.
   virtual void bind(const Arena& arena) = 0;
-  // Runs the forward pass. In kEvaluate it keeps no state and `state` stays empty.
+  // Runs the forward pass. In kEvaluate it keeps no state and `state` stays empty. Where no
+  // backward pass is wanted, what it puts there is dropped.
   virtual Activation forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) = 0;
   // Takes d loss / d output of each output that carries a gradient, at its position. Returns those
-  // of the inputs in the same way; the first unit returns none.
+  // of the inputs in the same way; the first unit returns none, and so may one of which only
+  // weight gradients are wanted.
   virtual Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) = 0;
   // Adds the weight gradients that backward_input() left over.
   virtual void backward_weight(UnitState& state) = 0;
@@ -141,7 +153,7 @@ class Stage {
   // Runs the forward pass and fills `saved` for the backward pass. The last stage returns the loss.
   virtual Activation forward(Activation input, Saved& saved, UnitHooks& hooks) = 0;
   // Computes the input gradients and, unit by unit, the weight gradients. Returns the gradients for
-  // the stage before.
+  // the stage before, which are of no use where nothing below is trained.
   virtual Tensors backward(Saved& saved, Tensors gradients, UnitHooks& hooks) = 0;
   // Compute the two halves of backward(), for schedules that fill bubbles with weight gradients.
   virtual Tensors backward_input(Saved& saved, Tensors gradients, UnitHooks& hooks) = 0;
@@ -153,11 +165,16 @@ class Stage {
 
 // A stage made of units. A microbatch without samples only passes the hooks. A rank with fewer
 // microbatches in a step takes part in the others' collectives that way.
+//
+// Units below the first of the model that has a trained parameter have no backward pass: they keep
+// nothing of their forward pass, and their hooks are those of an evaluation.
 class UnitStage final : public Stage {
  public:
-  // Numbers the units `first_unit`, first_unit + 1, ...
+  // Numbers the units `first_unit`, first_unit + 1, ... The model's first unit with a trained
+  // parameter is `first_trained` places behind the first of these: negative where a stage before
+  // has it, and at least their number where a stage behind has it.
   UnitStage(std::vector<std::unique_ptr<Unit>> units, int first_unit,
-            Recompute recompute = Recompute::kNone);
+            Recompute recompute = Recompute::kNone, int first_trained = -1);
 
   [[nodiscard]] std::span<const ParameterSpec> specs() const override { return specs_; }
   // Binds the units to their parameters. Call once, before the first forward().
@@ -183,6 +200,10 @@ class UnitStage final : public Stage {
   [[nodiscard]] bool runs(std::size_t index, const Microbatch& microbatch) const {
     return microbatch.samples() > 0 || units_[index]->runs_without_samples();
   }
+  // Returns what the backward pass of unit `index` is for.
+  [[nodiscard]] Wanted wanted_of(std::size_t index) const;
+  // Returns the number of units without a backward pass, which come first.
+  [[nodiscard]] std::size_t forward_only() const;
   // Returns whether unit `index` runs again in the backward pass.
   [[nodiscard]] bool recomputes(std::size_t index) const;
   [[nodiscard]] Tensors backward_input_of(std::size_t index, Saved& saved, Tensors gradients,
@@ -192,6 +213,7 @@ class UnitStage final : public Stage {
   std::vector<std::unique_ptr<Unit>> units_;
   int first_unit_;
   Recompute recompute_;
+  int first_trained_;
   std::vector<ParameterSpec> specs_;
 };
 

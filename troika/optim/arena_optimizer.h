@@ -22,7 +22,7 @@ class ArenaOptimizer : public Optimizer {
   [[nodiscard]] std::vector<NamedState> state() const final {
     std::vector<NamedState> states;
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      const auto& own = arena_.local_shards()[i];
+      const auto& own = arena_.trained_shards()[i];
       const std::string& name = arena_.parameters()[own.parameter]->spec().name;
       for (std::size_t k = 0; k < kinds_.size(); ++k) {
         states.push_back({name, kinds_[k], own.begin, views_[i][k]});
@@ -54,19 +54,17 @@ class ArenaOptimizer : public Optimizer {
         weight_decay_(weight_decay),
         kinds_(std::move(kinds)),
         chunks_(chunks_of(arena)) {
-    views_.resize(arena.local_shards().size());
+    views_.resize(arena.trained_shards().size());
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const at::Tensor storage = arena.allocate_state();
       for (std::size_t i = 0; i < views_.size(); ++i) views_[i][k] = arena.view_of(i, storage);
     }
   }
 
-  // Calls `visit(view, index)` for every chunk that is not frozen, on several threads.
+  // Calls `visit(view, index)` for every chunk, on several threads.
   template <typename Visit>
   void for_each_chunk_view(const Visit& visit) const {
-    for_each_chunk(chunks_.size(), [&](std::size_t i) {
-      if (!arena_.parameters()[chunks_[i].parameter]->spec().frozen) visit(view(chunks_[i]), i);
-    });
+    for_each_chunk(chunks_.size(), [&](std::size_t i) { visit(view(chunks_[i]), i); });
   }
 
   // Calls `update(view)` for every chunk that for_each_chunk_view() visits, and publishes the
@@ -75,14 +73,14 @@ class ArenaOptimizer : public Optimizer {
   void update_chunks(const Update& update) const {
     for_each_chunk_view([&](const ChunkView& view, std::size_t i) {
       update(view);
-      const auto& own = arena_.local_shards()[chunks_[i].shard];
+      const auto& own = arena_.trained_shards()[chunks_[i].shard];
       publish_chunk<T>(own, chunks_[i].offset_in(own), view.count);
     });
   }
 
   // A shard as tensors, on the arena's device: for what is made of ATen's operators.
   struct ShardView {
-    std::size_t index;  // in Arena::local_shards()
+    std::size_t index;  // in Arena::trained_shards()
     std::size_t parameter;
     bool decays;
     double lr_factor, weight_decay;  // the second is 0 where the parameter does not decay
@@ -99,13 +97,12 @@ class ArenaOptimizer : public Optimizer {
     return {at::full({}, input.gradient_scale, there.dtype(at::kDouble)),
             at::ones({}, there.dtype(at::kBool))};
   }
-  // Calls `visit(view)` for every shard that is not frozen.
+  // Calls `visit(view)` for every shard of a trained parameter.
   template <typename Visit>
   void for_each_shard(const Visit& visit) const {
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      const LocalShard& own = arena_.local_shards()[i];
+      const LocalShard& own = arena_.trained_shards()[i];
       const ParameterSpec& spec = arena_.parameters()[own.parameter]->spec();
-      if (spec.frozen) continue;
       visit(ShardView{i, own.parameter, spec.decays, spec.lr_factor, weight_decay_of(own.parameter),
                       own.master, own.gradient, views_[i]});
     }
@@ -115,7 +112,7 @@ class ArenaOptimizer : public Optimizer {
   void update_shards(const Update& update) const {
     for_each_shard([&](const ShardView& view) {
       update(view);
-      const LocalShard& own = arena_.local_shards()[view.index];
+      const LocalShard& own = arena_.trained_shards()[view.index];
       if (!own.working_weight.is_alias_of(own.master)) own.working_weight.copy_(own.master);
     });
   }
@@ -143,7 +140,7 @@ class ArenaOptimizer : public Optimizer {
 
  private:
   [[nodiscard]] ChunkView view(const Chunk& chunk) const {
-    const auto& own = arena_.local_shards()[chunk.shard];
+    const auto& own = arena_.trained_shards()[chunk.shard];
     const std::int64_t offset = chunk.offset_in(own);
     const ParameterSpec& spec = arena_.parameters()[chunk.parameter]->spec();
     ChunkView view{chunk.parameter,

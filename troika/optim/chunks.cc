@@ -15,8 +15,8 @@ constexpr std::int64_t kChunksPerThread = 4;
 
 std::vector<Chunk> chunks_of(const Arena& arena) {
   std::vector<Chunk> chunks;
-  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
-    const LocalShard& shard = arena.local_shards()[i];
+  for (std::size_t i = 0; i < arena.trained_shards().size(); ++i) {
+    const LocalShard& shard = arena.trained_shards()[i];
     const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
     const std::int64_t owned = spec.owned.value_or(spec.local_count());
     const std::int64_t end = shard.begin + shard.count;
@@ -38,7 +38,7 @@ void for_each_chunk(std::size_t count, const std::function<void(std::size_t)>& v
 
 void require_gradients(const Arena& arena) {
   for (const auto& parameter : arena.parameters()) {
-    if (parameter->claimed()) continue;
+    if (parameter->claimed() || !parameter->is_trained()) continue;
     throw InternalError("internal error: no gradient for '" + parameter->spec().name + "'",
                         "claim_zeroed() the parameters that a step does not use");
   }

@@ -19,8 +19,7 @@ std::vector<double> chunk_squares(const Arena& arena) {
   std::vector<double> squares(chunks.size());
   for_each_chunk(chunks.size(), [&](std::size_t i) {
     const Chunk& chunk = chunks[i];
-    if (arena.parameters()[chunk.parameter]->spec().frozen) return;  // its square stays zero
-    const LocalShard& shard = arena.local_shards()[chunk.shard];
+    const LocalShard& shard = arena.trained_shards()[chunk.shard];
     squares[i] =
         square_sum(shard.gradient.const_data_ptr<T>() + chunk.offset_in(shard), chunk.counted);
   });
@@ -33,10 +32,7 @@ GradientNorm::GradientNorm(const Arena& arena) : arena_(arena) {
   require_gradients(arena);
   if (arena.device().is_cpu()) return;
   std::vector<at::Tensor> gradients;
-  for (const LocalShard& shard : arena.local_shards()) {
-    const bool frozen = arena.parameters()[shard.parameter]->spec().frozen;
-    gradients.push_back(frozen ? at::Tensor() : shard.gradient);
-  }
+  for (const LocalShard& shard : arena.trained_shards()) gradients.push_back(shard.gradient);
   squares_.emplace(arena, gradients);
 }
 
@@ -59,10 +55,9 @@ double global_norm(const Arena& arena) {
 at::Tensor norm_on_device(const Arena& arena, const ParameterSums& sums) {
   require_gradients(arena);
   std::vector<at::Tensor> gradients;
-  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
-    const LocalShard& shard = arena.local_shards()[i];
-    if (arena.parameters()[shard.parameter]->spec().frozen || !sums.counts(shard.parameter))
-      continue;
+  for (std::size_t i = 0; i < arena.trained_shards().size(); ++i) {
+    const LocalShard& shard = arena.trained_shards()[i];
+    if (!sums.counts(shard.parameter)) continue;
     gradients.push_back(detail::counted_part(arena, i, shard.gradient));
   }
   const at::Tensor own = gradients.empty()

@@ -39,8 +39,8 @@ struct StepInput {
   RoundShare round = {};
 };
 
-// The state of one of Arena::local_shards(), for files. The tensor is a view: values written to it
-// are used.
+// The state of one of Arena::trained_shards(), for files. The tensor is a view: values written to
+// it are used.
 struct NamedState {
   std::string parameter;  // global name
   std::string_view kind;  // "momentum", "exp_avg", "exp_avg_sq"
@@ -61,8 +61,8 @@ class Optimizer {
   // Returns whether step() on a device takes a scale from there, and leaves out what does not
   // apply. The host then waits for no value. LAMB and LARS do not: the host has their norms.
   [[nodiscard]] virtual bool takes_device_scale() const { return true; }
-  // Returns the complete state, in the order of Arena::local_shards(). The update count comes with
-  // each step.
+  // Returns the complete state, in the order of Arena::trained_shards(). The update count comes
+  // with each step.
   [[nodiscard]] virtual std::vector<NamedState> state() const = 0;
 };
 

@@ -19,13 +19,36 @@ bool fits(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+// The group of a parameter; null where it has none.
+const ParameterGroup* group_of(std::span<const ParameterGroup> groups, const std::string& name) {
+  const auto group = std::ranges::find_if(
+      groups, [&](const ParameterGroup& each) { return fits(each.match, name); });
+  return group == groups.end() ? nullptr : &*group;
+}
+
+bool is_frozen(std::span<const ParameterGroup> groups, const std::string& name) {
+  const ParameterGroup* group = group_of(groups, name);
+  return group != nullptr && group->frozen;
+}
+
+// A tied weight has two names and one value, which is trained or not.
+void check_tie(std::span<const ParameterGroup> groups, const std::string& name,
+               const std::string& other) {
+  const bool frozen = is_frozen(groups, name);
+  if (frozen == is_frozen(groups, other)) return;
+  const std::string& of_both = frozen ? name : other;
+  throw UsageError("[optimizer] groups: " + quote(name) + " and " + quote(other) +
+                       " are one tied weight, and only " + quote(of_both) + " is frozen",
+                   "freeze both names, or neither, or untie them: model.tied_embeddings = false");
+}
+
 // clang-format off
 std::vector<Key> group_keys() {
   using O = ParameterGroup;
   using K = KeysOf<O>;
   return {
       K::text<&O::match>("match", "a pattern of parameter names, as in \"*.bias\"").required(),
-      K::boolean<&O::frozen>("frozen", "keeps its values, and does not count in the gradient norm"),
+      K::boolean<&O::frozen>("frozen", "keeps its value, which is all that it costs: no gradient, no state, no part in the norm"),
       K::number<&O::lr_factor>("lr_factor", ranges::kNonNegative, "times the learning rate"),
       K::auto_number<&O::weight_decay>("weight_decay", ranges::kNonNegative, "instead of the optimiser's"),
   };
@@ -86,9 +109,10 @@ void apply_groups(std::span<const ParameterGroup> groups, std::span<const std::s
                      "parameters are " + names.front() + ", ..., " + names.back());
   }
   for (ParameterSpec& spec : specs) {
-    const auto group = std::ranges::find_if(
-        groups, [&](const ParameterGroup& each) { return fits(each.match, spec.name); });
-    if (group == groups.end()) continue;
+    if (!spec.tied_to.empty()) check_tie(groups, spec.name, spec.tied_to);
+    if (!spec.replica_name.empty()) check_tie(groups, spec.replica_name, spec.name);
+    const ParameterGroup* group = group_of(groups, spec.name);
+    if (group == nullptr) continue;
     spec.frozen = group->frozen;
     spec.lr_factor = group->lr_factor;
     spec.weight_decay = group->weight_decay;

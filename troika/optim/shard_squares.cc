@@ -12,7 +12,7 @@ at::Tensor sum_of_squares(const at::Tensor& values) {
 }
 
 at::Tensor counted_part(const Arena& arena, std::size_t shard, const at::Tensor& values) {
-  const LocalShard& own = arena.local_shards()[shard];
+  const LocalShard& own = arena.trained_shards()[shard];
   const ParameterSpec& spec = arena.parameters()[own.parameter]->spec();
   const std::int64_t owned = spec.owned.value_or(spec.local_count());
   return values.narrow(0, 0, std::clamp<std::int64_t>(owned - own.begin, 0, own.count));
@@ -34,13 +34,13 @@ ShardSquares::ShardSquares(const Arena& arena, std::span<const at::Tensor> value
 
 std::vector<double> ShardSquares::by_chunk(const Deadline& deadline) const {
   copied_.wait(deadline, "the sums of squares of a step");
-  std::vector<double> by_shard(arena_.local_shards().size(), 0.0);
+  std::vector<double> by_shard(arena_.trained_shards().size(), 0.0);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     by_shard[shards_[i]] = sums_.const_data_ptr<double>()[i];
   }
   std::vector<double> by_chunk;
   for (const Chunk& chunk : chunks_of(arena_)) {
-    const bool first = chunk.begin == arena_.local_shards()[chunk.shard].begin;
+    const bool first = chunk.begin == arena_.trained_shards()[chunk.shard].begin;
     by_chunk.push_back(first ? by_shard[chunk.shard] : 0);
   }
   return by_chunk;

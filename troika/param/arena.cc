@@ -3,7 +3,9 @@
 #include <troika/param/arena.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -14,7 +16,8 @@ std::vector<const ParameterSpec*> ordered(std::span<const ParameterSpec> specs) 
   for (const ParameterSpec& spec : specs) {
     if (spec.tied_to.empty()) own.push_back(&spec);
   }
-  std::ranges::stable_sort(own, {}, &ParameterSpec::unit);
+  std::ranges::stable_sort(
+      own, {}, [](const ParameterSpec* spec) { return std::pair(spec->frozen, spec->unit); });
   return own;
 }
 
@@ -63,11 +66,19 @@ at::Tensor Arena::allocate(std::int64_t bytes, Storage kind) {
   return sharding_.shard.allocate(static_cast<std::size_t>(bytes), given_device_);
 }
 
+std::int64_t Arena::trained_master_bytes() const {
+  return (keeps_masters() ? layout_.trained_elements() : layout_.own_trained_elements()) *
+         master_size();
+}
+
 void Arena::allocate_storages() {
-  const std::int64_t whole = layout_.elements() * master_size();
-  const std::int64_t own = layout_.own_elements() * master_size();
-  masters_ = allocate(keeps_masters() ? whole : own, Storage::kMasters).view(types_.master);
-  gradients_ = allocate(keeps_gradients() ? whole : own, Storage::kGradients).view(types_.master);
+  const std::int64_t values = keeps_masters() ? layout_.elements() : layout_.own_elements();
+  const std::int64_t trained =
+      keeps_gradients() ? layout_.trained_elements() : layout_.own_trained_elements();
+  masters_ =
+      allocate(is_mixed() ? trained_master_bytes() : values * master_size(), Storage::kMasters)
+          .view(types_.master);
+  gradients_ = allocate(trained * master_size(), Storage::kGradients).view(types_.master);
   working_weights_ = is_mixed() ? allocate(keeps_working_weights() ? layout_.working_bytes()
                                                                    : layout_.own_working_bytes(),
                                            Storage::kWorkingWeights)
@@ -76,37 +87,40 @@ void Arena::allocate_storages() {
 
 void Arena::make_parameters(std::span<const ParameterSpec* const> specs) {
   for (std::size_t i = 0; i < specs.size(); ++i) {
+    const ParameterSpec& spec = *specs[i];
     const Slot& slot = layout_.slots()[i];
     const auto view = [&](bool kept, const at::Tensor& storage) {
       if (!kept) return at::Tensor();
-      return storage.narrow(0, slot.offset, slot.count).view(specs[i]->local_shape());
+      return storage.narrow(0, slot.offset, slot.count).view(spec.local_shape());
     };
-    parameters_.push_back(std::make_unique<Parameter>(*specs[i], types_.master,
-                                                      view(keeps_masters(), masters_), at::Tensor(),
-                                                      view(keeps_gradients(), gradients_)));
-    Parameter& parameter = *parameters_.back();
+    at::Tensor master = view(keeps_masters() && !lacks_master(spec), masters_);
+    at::Tensor working_weight;
     if (slot.working_element_size == 0) {
-      parameter.set_working_weight(parameter.master());
+      working_weight = master;
     } else if (keeps_working_weights()) {
-      parameter.set_working_weight(working_weight_in(i, 0, working_weights_));
+      working_weight = working_weight_in(i, spec, 0, working_weights_);
     }
-    by_name_.emplace_back(specs[i]->name, &parameter);
+    if (lacks_master(spec)) master = working_weight;
+    parameters_.push_back(std::make_unique<Parameter>(
+        spec, types_.master, std::move(master), std::move(working_weight),
+        view(keeps_gradients() && !spec.frozen, gradients_)));
+    by_name_.emplace_back(spec.name, parameters_.back().get());
   }
   std::ranges::sort(by_name_);
 }
 
-at::Tensor Arena::working_weight_in(std::size_t parameter, std::int64_t working_begin,
-                                    const at::Tensor& bytes) const {
+at::Tensor Arena::working_weight_in(std::size_t parameter, const ParameterSpec& spec,
+                                    std::int64_t working_begin, const at::Tensor& bytes) const {
   const Slot& slot = layout_.slots()[parameter];
-  const ParameterSpec& spec = parameters_[parameter]->spec();
   return bytes
       .narrow(0, slot.working_offset - working_begin, slot.count * slot.working_element_size)
-      .view(spec.keep_fp32 ? types_.master : types_.compute)
+      .view(types_.working(spec))
       .view(spec.local_shape());
 }
 
 void Arena::make_local_shards() {
   for (const ShardRange& range : layout_.shard_ranges()) {
+    const ParameterSpec& spec = parameters_[range.parameter]->spec();
     const Slot& slot = layout_.slots()[range.parameter];
     const Bucket& bucket = bucket_of(layout_, range.parameter);
     const auto own = static_cast<std::size_t>(layout_.shard());
@@ -119,17 +133,20 @@ void Arena::make_local_shards() {
     shard.parameter = range.parameter;
     shard.begin = range.begin;
     shard.count = range.count;
-    shard.master = own_view(keeps_masters(), masters_);
-    shard.gradient = own_view(keeps_gradients(), gradients_);
+    if (!spec.frozen) {
+      trained_shards_ = local_shards_.size();
+      shard.gradient = own_view(keeps_gradients(), gradients_);
+    }
+    if (!lacks_master(spec)) shard.master = own_view(keeps_masters(), masters_);
     shard.working_weight = shard.master;
     if (slot.working_element_size == 0) continue;
     const std::int64_t byte = slot.working_offset + range.begin * slot.working_element_size;
     const std::int64_t own_byte = bucket.own_working_offset + byte - bucket.working_borders[own];
-    const bool keep_fp32 = parameters_[range.parameter]->spec().keep_fp32;
     shard.working_weight = working_weights_
                                .narrow(0, keeps_working_weights() ? byte : own_byte,
                                        range.count * slot.working_element_size)
-                               .view(keep_fp32 ? types_.master : types_.compute);
+                               .view(types_.working(spec));
+    if (lacks_master(spec)) shard.master = shard.working_weight;
   }
 }
 
@@ -137,12 +154,14 @@ void Arena::find_buckets(std::span<const ParameterSpec> specs) {
   int last = layout_.units();
   for (const ParameterSpec& spec : specs) last = std::max(last, spec.unit + 1);
   buckets_of_.resize(static_cast<std::size_t>(last));
-  const auto buckets = layout_.buckets();
+  std::map<const Parameter*, std::size_t> bucket_of_parameter;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    bucket_of_parameter[parameters_[i].get()] =
+        static_cast<std::size_t>(&bucket_of(layout_, i) - layout_.buckets().data());
+  }
   for (const ParameterSpec& spec : specs) {
-    const int unit = spec.tied_to.empty() ? spec.unit : parameter(spec.tied_to).spec().unit;
-    const auto bucket = std::ranges::upper_bound(buckets, unit, {}, &Bucket::last_unit);
-    auto& found = buckets_of_[static_cast<std::size_t>(spec.unit)];
-    found.push_back(static_cast<std::size_t>(bucket - buckets.begin()));
+    buckets_of_[static_cast<std::size_t>(spec.unit)].push_back(
+        bucket_of_parameter.at(&parameter(spec.name)));
   }
   for (auto& found : buckets_of_) {
     std::ranges::sort(found);
@@ -178,6 +197,12 @@ Parameter& Arena::parameter(std::string_view name) const {
 std::span<const std::size_t> Arena::buckets_of(int unit) const {
   if (unit >= std::ssize(buckets_of_)) return {};
   return buckets_of_[static_cast<std::size_t>(unit)];
+}
+
+std::span<const std::size_t> Arena::trained_buckets_of(int unit) const {
+  const std::span<const std::size_t> all = buckets_of(unit);
+  const auto end = std::ranges::lower_bound(all, layout_.trained_buckets().size());
+  return all.first(static_cast<std::size_t>(end - all.begin()));
 }
 
 at::Tensor Arena::flat(const at::Tensor& storage, int first_unit, int last_unit) const {
@@ -223,8 +248,9 @@ at::Tensor Arena::own_gradients_of(const Bucket& bucket) const {
 void Arena::set_working_weights(const Bucket& bucket, const at::Tensor& bytes) {
   for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) {
     parameters_[i]->set_working_weight(
-        bytes.defined() ? working_weight_in(i, bucket.working_borders.front(), bytes)
-                        : at::Tensor());
+        bytes.defined()
+            ? working_weight_in(i, parameters_[i]->spec(), bucket.working_borders.front(), bytes)
+            : at::Tensor());
   }
 }
 
@@ -239,7 +265,8 @@ void Arena::set_gradients(const Bucket& bucket, const at::Tensor& elements) {
 }
 
 at::Tensor Arena::allocate_state() {
-  return allocate(layout_.own_elements() * master_size(), Storage::kState).view(types_.master);
+  return allocate(layout_.own_trained_elements() * master_size(), Storage::kState)
+      .view(types_.master);
 }
 
 at::Tensor Arena::view_of(std::size_t shard, const at::Tensor& state) const {
@@ -258,7 +285,9 @@ std::int64_t Arena::parameter_count() const {
 void Arena::initialize(std::uint64_t seed) {
   for (const LocalShard& shard : local_shards_) {
     const ParameterSpec& spec = parameters_[shard.parameter]->spec();
-    shard.master.copy_(initial_values(spec, seed, shard.begin, shard.count));
+    const at::Tensor drawn = initial_values(spec, seed, shard.begin, shard.count);
+    // Rounded as the working weight of a trained parameter is, from the master's type.
+    shard.master.copy_(lacks_master(spec) ? drawn.to(types_.master) : drawn);
   }
   publish();
   if (sharding_.stage == 0 || !keeps_working_weights()) return;

@@ -19,7 +19,8 @@
 
 namespace troika {
 
-// The elements [begin, begin + count) of a parameter that this rank updates, as flat views.
+// The elements [begin, begin + count) of a parameter that this rank updates, as flat views. Of a
+// frozen parameter the rank keeps them, without a gradient; `master` is its working weight.
 struct LocalShard {
   std::size_t parameter = 0;  // in Arena::parameters()
   std::int64_t begin = 0;
@@ -33,7 +34,8 @@ enum class Storage { kWorkingWeights, kMasters, kGradients, kState };
 
 class Arena {
  public:
-  // Lays out `specs` by unit (ascending), inside a unit in the order given. A spec with `tied_to`
+  // Lays out `specs` by unit (ascending), inside a unit in the order given, frozen ones behind all
+  // trained ones. A frozen parameter has its working weight alone. A spec with `tied_to`
   // gets the parameter it names, which must be among `specs` and have its shape. The shard group's
   // `allocate` provides the storage of the host; on another device it is the device's. Values are
   // not initialised: call initialize() or load. Throws InternalError on a duplicate name.
@@ -53,8 +55,12 @@ class Arena {
   [[nodiscard]] std::span<const std::unique_ptr<Parameter>> parameters() const {
     return parameters_;
   }
-  // Returns the local shards in storage order. At stage 0 each parameter is one shard.
+  // Return the local shards in storage order, and those of trained parameters, which are the first
+  // of them. At stage 0 each parameter is one shard.
   [[nodiscard]] std::span<const LocalShard> local_shards() const { return local_shards_; }
+  [[nodiscard]] std::span<const LocalShard> trained_shards() const {
+    return local_shards().first(trained_shards_);
+  }
   // Returns the parameter of a global name; for a tied name, the parameter that it is tied to.
   // Throws InternalError if there is none.
   [[nodiscard]] Parameter& parameter(std::string_view name) const;
@@ -63,9 +69,11 @@ class Arena {
   // its own bucket, and those of parameters that its own are tied to. Ascending; empty for a unit
   // without parameters.
   [[nodiscard]] std::span<const std::size_t> buckets_of(int unit) const;
+  // Returns those of them that are trained.
+  [[nodiscard]] std::span<const std::size_t> trained_buckets_of(int unit) const;
 
-  // Return flat views over units [first, last), padding included (padding is always zero). Throw
-  // InternalError where only the own shard is kept.
+  // Return flat views over the trained parameters of units [first, last), padding included (padding
+  // is always zero). Throw InternalError where only the own shard is kept.
   [[nodiscard]] at::Tensor gradients(int first_unit, int last_unit) const;
   [[nodiscard]] at::Tensor masters(int first_unit, int last_unit) const;
 
@@ -77,7 +85,7 @@ class Arena {
   // own shard.
   [[nodiscard]] at::Tensor working_weights_of(const Bucket& bucket) const;
   [[nodiscard]] at::Tensor own_working_weights_of(const Bucket& bucket) const;
-  // Return a bucket's gradients likewise, in the master's type.
+  // Return a trained bucket's gradients likewise, in the master's type.
   [[nodiscard]] at::Tensor gradients_of(const Bucket& bucket) const;
   [[nodiscard]] at::Tensor own_gradients_of(const Bucket& bucket) const;
   // Give the bucket's parameters working weights in `bytes` (bucket.working_bytes()), or gradients
@@ -85,10 +93,10 @@ class Arena {
   void set_working_weights(const Bucket& bucket, const at::Tensor& bytes);
   void set_gradients(const Bucket& bucket, const at::Tensor& elements);
 
-  // Allocates optimiser state: one more value for each element of local_shards(), in the master's
+  // Allocates optimiser state: one more value for each element of trained_shards(), in the master's
   // type, zeroed.
   [[nodiscard]] at::Tensor allocate_state();
-  // Returns the flat view of a shard, by its position in local_shards(), in a tensor made by
+  // Returns the flat view of a shard, by its position in trained_shards(), in a tensor made by
   // allocate_state().
   [[nodiscard]] at::Tensor view_of(std::size_t shard, const at::Tensor& state) const;
   // Returns the elements of whole parameters, padding left out.
@@ -98,6 +106,8 @@ class Arena {
   [[nodiscard]] std::int64_t bytes(Storage kind) const {
     return bytes_[static_cast<std::size_t>(kind)];
   }
+  // Returns the bytes of trained parameters among those of the masters.
+  [[nodiscard]] std::int64_t trained_master_bytes() const;
 
   // Draws all masters as their specs say, from (seed, global name, global index), and all working
   // weights that are kept. Needs no communication.
@@ -118,9 +128,14 @@ class Arena {
   [[nodiscard]] at::Tensor allocate(std::int64_t bytes, Storage kind);
   [[nodiscard]] bool is_mixed() const { return types_.compute != types_.master; }
   [[nodiscard]] bool keeps_masters() const;
+  // Returns whether the working weight of a parameter is all that there is of it.
+  [[nodiscard]] bool lacks_master(const ParameterSpec& spec) const {
+    return is_mixed() && spec.frozen;
+  }
   [[nodiscard]] std::int64_t master_size() const;
   // Returns the view of a parameter's working weight in those of its bucket.
-  [[nodiscard]] at::Tensor working_weight_in(std::size_t parameter, std::int64_t working_begin,
+  [[nodiscard]] at::Tensor working_weight_in(std::size_t parameter, const ParameterSpec& spec,
+                                             std::int64_t working_begin,
                                              const at::Tensor& bytes) const;
   [[nodiscard]] at::Tensor flat(const at::Tensor& storage, int first_unit, int last_unit) const;
 
@@ -135,6 +150,7 @@ class Arena {
   at::Tensor gradients_;  // whole, or own shards
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<LocalShard> local_shards_;
+  std::size_t trained_shards_ = 0;
   std::vector<std::pair<std::string, Parameter*>> by_name_;  // sorted
   std::vector<std::vector<std::size_t>> buckets_of_;         // by unit
 };

@@ -3,6 +3,7 @@
 #include <troika/param/arena_layout.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -63,8 +64,15 @@ ArenaLayout::ArenaLayout(std::span<const ParameterSpec* const> specs, NumericTyp
   check(options.stage >= 0 && options.stage <= 3, "a ZeRO stage is 0 to 3");
   check(options.shard >= 0 && options.shard < options.shards, "a shard is one of the shards");
   check(options.stage > 0 || options.shards == 1, "nothing is cut at ZeRO stage 0");
+  const auto frozen = std::ranges::find_if(specs, &ParameterSpec::frozen);
+  check(std::all_of(frozen, specs.end(), [](const auto* spec) { return spec->frozen; }),
+        "frozen parameters come behind the trained ones");
   place(specs, types);
-  group_units(specs, static_cast<std::int64_t>(c10::elementSize(types.master)));
+  const auto element_size = static_cast<std::int64_t>(c10::elementSize(types.master));
+  const auto trained = static_cast<std::size_t>(frozen - specs.begin());
+  group_units(specs, 0, trained, element_size);
+  trained_buckets_ = buckets_.size();
+  group_units(specs, trained, specs.size(), element_size);
   cut(specs);
   collect_shard_ranges();
 }
@@ -73,45 +81,54 @@ void ArenaLayout::place(std::span<const ParameterSpec* const> specs, NumericType
   const auto size = [](at::ScalarType type) {
     return static_cast<std::int64_t>(c10::elementSize(type));
   };
-  std::int64_t offset = 0;
+  int units = 0;
+  std::int64_t trained = 0;
   for (const ParameterSpec* spec : specs) {
-    while (std::ssize(unit_begin_) <= spec->unit) unit_begin_.push_back(offset);
-    const bool mastered = spec->keep_fp32 && types.compute != types.master;
-    const std::int64_t whole = options_.stage == 0 ? 0 : size(types.master);
-    const std::int64_t working_element_size = mastered ? whole : size(types.compute);
-    slots_.push_back({offset, spec->local_count(), working_bytes_, working_element_size});
-    offset += aligned(spec->local_count());
+    units = std::max(units, spec->unit + 1);
+    while (!spec->frozen && std::ssize(unit_begin_) <= spec->unit) unit_begin_.push_back(elements_);
+    // Where nothing is cut, the master of a trained parameter that stays in its type serves.
+    const bool mastered = spec->keep_fp32 && types.compute != types.master && !spec->frozen;
+    const std::int64_t working_element_size =
+        mastered && options_.stage == 0 ? 0 : size(types.working(*spec));
+    slots_.push_back({elements_, spec->local_count(), working_bytes_, working_element_size});
+    elements_ += aligned(spec->local_count());
+    if (!spec->frozen) trained = elements_;
     working_bytes_ += aligned(spec->local_count()) * working_element_size;
   }
-  unit_begin_.push_back(offset);
+  while (std::ssize(unit_begin_) <= units) unit_begin_.push_back(trained);
 }
 
 // From the last unit to the first, the order in which gradients become ready. A unit with gradients
 // to be summed over pipeline stages is a bucket by itself: it waits for other ranks.
-void ArenaLayout::group_units(std::span<const ParameterSpec* const> specs,
-                              std::int64_t element_size) {
+void ArenaLayout::group_units(std::span<const ParameterSpec* const> specs, std::size_t first,
+                              std::size_t last, std::int64_t element_size) {
   std::set<int> alone;
-  for (const ParameterSpec* spec : specs) {
-    if (std::ranges::count(spec->partial_over, Axis::kPipeline) > 0) alone.insert(spec->unit);
+  for (std::size_t i = first; i < last; ++i) {
+    if (std::ranges::count(specs[i]->partial_over, Axis::kPipeline) > 0) {
+      alone.insert(specs[i]->unit);
+    }
   }
+  std::vector<Bucket> buckets;
   std::int64_t bytes = 0, limit = 0;
-  for (std::size_t i = specs.size(); i-- > 0;) {
+  for (std::size_t i = last; i-- > first;) {
     const int unit = specs[i]->unit;
-    const bool new_unit = i + 1 == specs.size() || specs[i + 1]->unit != unit;
+    const bool is_last = i + 1 == last;
+    const bool new_unit = is_last || specs[i + 1]->unit != unit;
     const bool is_apart =
-        alone.count(unit) > 0 || (i + 1 < specs.size() && alone.count(specs[i + 1]->unit) > 0);
+        alone.count(unit) > 0 || (!is_last && alone.count(specs[i + 1]->unit) > 0);
     if (new_unit && (options_.stage == 3 || bytes >= limit || is_apart)) {
-      limit = buckets_.empty() ? options_.buckets.first_bytes : options_.buckets.bytes;
+      limit = buckets.empty() ? options_.buckets.first_bytes : options_.buckets.bytes;
       bytes = 0;
-      Bucket& bucket = buckets_.emplace_back();
+      Bucket& bucket = buckets.emplace_back();
+      bucket.frozen = specs[i]->frozen;
       bucket.last_unit = unit + 1;
       bucket.last_parameter = i + 1;
     }
-    buckets_.back().first_unit = unit;
-    buckets_.back().first_parameter = i;
-    if (new_unit) bytes += (unit_begin(unit + 1) - unit_begin(unit)) * element_size;
+    buckets.back().first_unit = unit;
+    buckets.back().first_parameter = i;
+    bytes += aligned(slots_[i].count) * element_size;
   }
-  std::ranges::reverse(buckets_);
+  std::move(buckets.rbegin(), buckets.rend(), std::back_inserter(buckets_));
 }
 
 // What rounding to a candidate takes from a shard in one bucket it gets back in the next ones, so
@@ -148,6 +165,7 @@ void ArenaLayout::collect_shard_ranges() {
     bucket.own_working_offset = own_working_bytes_;
     const std::int64_t begin = bucket.borders[own], end = bucket.borders[own + 1];
     own_elements_ += end - begin;
+    if (!bucket.frozen) own_trained_elements_ = own_elements_;
     own_working_bytes_ += bucket.working_borders[own + 1] - bucket.working_borders[own];
     for (std::size_t i = bucket.first_parameter; i < bucket.last_parameter; ++i) {
       const Slot& slot = slots_[i];

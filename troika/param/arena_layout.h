@@ -5,6 +5,11 @@
 // reduced and working weights gathered. Its shards are cut where a parameter begins or at a whole
 // number of chunks from there, so that what is summed by chunks has the same bits however it is
 // cut.
+//
+// Trained parameters come first, and frozen ones lie behind all of them, in buckets of their own.
+// What only trained parameters have (gradients, optimiser state, masters in mixed precision) is
+// then the beginning of a storage, and the shards of trained buckets are cut as if there were no
+// frozen parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +29,16 @@ struct NumericTypes {
   at::ScalarType compute;
   at::ScalarType master;
   friend bool operator==(const NumericTypes&, const NumericTypes&) = default;
+
+  // Returns the type of a parameter's working weight.
+  [[nodiscard]] at::ScalarType working(const ParameterSpec& spec) const {
+    return spec.keep_fp32 ? master : compute;
+  }
+  // Returns the type of the value that lasts: a master, or the working weight of a frozen
+  // parameter, which has no master beside it.
+  [[nodiscard]] at::ScalarType lasting(const ParameterSpec& spec) const {
+    return spec.frozen ? working(spec) : master;
+  }
 };
 
 // The size of the chunks that loops and sums over elements use, counted from the start of a
@@ -47,6 +62,7 @@ struct Slot {
 };
 
 struct Bucket {
+  bool frozen = false;  // no parameter of it is trained; else all are
   int first_unit = 0;
   int last_unit = 0;  // one past the end
   std::size_t first_parameter = 0;
@@ -74,35 +90,44 @@ struct ShardRange {
 
 class ArenaLayout {
  public:
-  // Lays out `specs`, ordered by unit, none of them tied. Throws InternalError on impossible
-  // options.
+  // Lays out `specs`, none of them tied: trained ones ordered by unit, then frozen ones likewise.
+  // Throws InternalError on impossible options.
   ArenaLayout(std::span<const ParameterSpec* const> specs, NumericTypes types,
               const ArenaLayoutOptions& options);
 
   // Returns the slots, by parameter.
   [[nodiscard]] std::span<const Slot> slots() const { return slots_; }
-  // Returns the buckets, in storage order.
+  // Return the buckets, in storage order, and the trained ones, which are the first of them.
   [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
+  [[nodiscard]] std::span<const Bucket> trained_buckets() const {
+    return buckets().first(trained_buckets_);
+  }
   // Returns the ranges, in storage order. Every element of every parameter is in one range of one
   // shard.
   [[nodiscard]] std::span<const ShardRange> shard_ranges() const { return shard_ranges_; }
   // Returns the own shard.
   [[nodiscard]] int shard() const { return options_.shard; }
   [[nodiscard]] int units() const { return static_cast<int>(unit_begin_.size()) - 1; }
-  // Returns the first element of a unit; `unit` may be units().
+  // Returns the first element of a unit's trained parameters; `unit` may be units().
   [[nodiscard]] std::int64_t unit_begin(int unit) const {
     return unit_begin_[static_cast<std::size_t>(unit)];
   }
   // Return the size of whole storages, padding included: elements, and bytes of working weights.
-  [[nodiscard]] std::int64_t elements() const { return unit_begin_.back(); }
+  [[nodiscard]] std::int64_t elements() const { return elements_; }
   [[nodiscard]] std::int64_t working_bytes() const { return working_bytes_; }
   // Return the same sizes of storages that hold own shards alone.
   [[nodiscard]] std::int64_t own_elements() const { return own_elements_; }
   [[nodiscard]] std::int64_t own_working_bytes() const { return own_working_bytes_; }
+  // Return the elements of trained parameters among elements() and own_elements(), which come
+  // first.
+  [[nodiscard]] std::int64_t trained_elements() const { return unit_begin_.back(); }
+  [[nodiscard]] std::int64_t own_trained_elements() const { return own_trained_elements_; }
 
  private:
   void place(std::span<const ParameterSpec* const> specs, NumericTypes types);
-  void group_units(std::span<const ParameterSpec* const> specs, std::int64_t element_size);
+  // Appends the buckets of parameters [first, last).
+  void group_units(std::span<const ParameterSpec* const> specs, std::size_t first, std::size_t last,
+                   std::int64_t element_size);
   void cut(std::span<const ParameterSpec* const> specs);
   void collect_shard_ranges();
 
@@ -110,9 +135,12 @@ class ArenaLayout {
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<ShardRange> shard_ranges_;
+  std::size_t trained_buckets_ = 0;
   std::vector<std::int64_t> unit_begin_ = {};
+  std::int64_t elements_ = 0;
   std::int64_t working_bytes_ = 0;
   std::int64_t own_elements_ = 0;
+  std::int64_t own_trained_elements_ = 0;
   std::int64_t own_working_bytes_ = 0;
 };
 

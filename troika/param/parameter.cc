@@ -19,11 +19,13 @@ const at::Tensor& Parameter::refuse(const char* what) const {
 }
 
 void Parameter::claim_zeroed() {
+  if (!is_trained()) return;
   if (!claimed_) gradient().zero_();
   claimed_ = true;
 }
 
 void Parameter::add_gradient(const at::Tensor& contribution) {
+  if (!is_trained()) return;
   if (contribution.sizes() != gradient().sizes()) {  // which add_ and copy_ would broadcast
     throw InternalError("internal error: a gradient of another shape for '" + spec_.name + "'");
   }

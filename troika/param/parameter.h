@@ -1,5 +1,6 @@
 // A parameter as layers see it: views into the arena. The gradient slot is claimed: the first
 // contribution of a step writes it, later ones add to it, so no pass over memory zeroes gradients.
+// A frozen parameter has no gradient, and takes no contribution.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +17,8 @@ class Parameter {
             at::Tensor working_weight, at::Tensor gradient);
 
   [[nodiscard]] const ParameterSpec& spec() const { return spec_; }
+  // Returns whether it takes gradients. Ask before a gradient is computed in vain.
+  [[nodiscard]] bool is_trained() const { return !spec_.frozen; }
   // Returns the type of masters and gradients: fp32, or fp64 in fp64 runs.
   [[nodiscard]] at::ScalarType master_type() const { return master_type_; }
   // Returns the tensor that the optimiser updates. Throws InternalError if this rank has only a
@@ -42,10 +45,10 @@ class Parameter {
   // Begins a new step: the next contribution overwrites.
   void release_gradient() { claimed_ = false; }
   // Zeroes the slot unless it is claimed, and claims it. Use it for contributions that touch only
-  // some rows, and for parameters that a step did not use.
+  // some rows, and for parameters that a step did not use. Has no effect on a frozen parameter.
   void claim_zeroed();
 
-  // Adds `contribution` to the gradient. Same shape, any floating type.
+  // Adds `contribution` to the gradient, if it is trained. Same shape, any floating type.
   void add_gradient(const at::Tensor& contribution);
   // Claims the slot, and returns whether it was claimed. For a contribution that the caller then
   // adds to gradient(), or writes where it was not.

@@ -62,11 +62,15 @@ struct ParameterSpec {
   // The global name of the parameter whose storage this one shares; empty if it has separate
   // storage.
   std::string tied_to;
+  // The name under which the layer of a tied replica has it, where there is no pipeline: that of a
+  // spec with `tied_to`.
+  std::string replica_name;
   // The number of its unit: the granularity of buckets, gathering and recomputation.
   int unit = 0;
   // True if weight decay applies (not to norms and biases).
   bool decays = true;
-  // True if the optimiser leaves it as it is, and the gradient norm does not count it.
+  // True if it keeps its value. Then that is all that it takes: no gradient, no optimiser state, no
+  // part in the gradient norm.
   bool frozen = false;
   // Multiplies the learning rate.
   double lr_factor = 1;

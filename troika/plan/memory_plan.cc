@@ -180,7 +180,8 @@ class DryRunRank {
     DataAxis axis(model_.arena(),
                   PartialGroups{tensor_, group_of("tied stages", groups_.embedding, rank_)},
                   kNoWait);
-    PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_), nullptr);
+    PipelineExecutor pipeline(model_.stages(), pipeline_group_, pipeline_options(recipe_, model_),
+                              nullptr);
     step(pipeline, axis);
     evaluate(pipeline, axis);
     count_saving();
@@ -189,30 +190,37 @@ class DryRunRank {
 
  private:
   [[nodiscard]] std::int64_t live_bytes() const { return tensor_memory(device_).live_bytes; }
-  [[nodiscard]] std::int64_t element_size() const {
-    return static_cast<std::int64_t>(c10::elementSize(model_.arena().types().master));
+  // Of the value that lasts, in bytes.
+  [[nodiscard]] std::int64_t element_size(const ParameterSpec& spec) const {
+    return static_cast<std::int64_t>(c10::elementSize(model_.arena().types().lasting(spec)));
   }
 
-  // Initial values are drawn in fp64, a parameter at a time; where the values of others' pieces are
-  // drawn, too, there is a copy in the masters' type.
+  // Initial values are drawn in fp64, a parameter at a time. There is a copy in the masters' type
+  // where the values of others' pieces are drawn, too, and where the value is narrower.
   void count_start() {
     const Arena& arena = model_.arena();
     plan_.values = arena.bytes(Storage::kWorkingWeights);
     plan_.masters = arena.bytes(Storage::kMasters);
     plan_.gradients = arena.bytes(Storage::kGradients);
     const bool draws_others = arena.sharding().stage > 0 && arena.keeps_working_weights();
+    const auto master = static_cast<std::int64_t>(c10::elementSize(arena.types().master));
     std::int64_t most = 0;
+    const auto draw = [&](const ParameterSpec& spec, std::int64_t count) {
+      const bool is_copied = draws_others || element_size(spec) < master;
+      const std::int64_t copy = is_copied ? master : 0;
+      most = std::max(most, count * (static_cast<std::int64_t>(sizeof(double)) + copy));
+    };
     if (draws_others) {
       for (const auto& parameter : arena.parameters()) {
-        most = std::max(most, parameter->spec().local_count());
+        draw(parameter->spec(), parameter->spec().local_count());
       }
     } else {
-      for (const LocalShard& shard : arena.local_shards()) most = std::max(most, shard.count);
+      for (const LocalShard& shard : arena.local_shards()) {
+        draw(arena.parameters()[shard.parameter]->spec(), shard.count);
+      }
     }
-    const auto drawn =
-        static_cast<std::int64_t>(sizeof(double)) + (draws_others ? element_size() : 0);
     plan_.start = live_bytes() - before_;
-    (on_device_ ? plan_.host_running : plan_.start) += most * drawn;
+    (on_device_ ? plan_.host_running : plan_.start) += most;
   }
 
   [[nodiscard]] std::int64_t samples(Mode mode) const {
@@ -255,8 +263,9 @@ class DryRunRank {
     }
     const std::int64_t lasting = live_bytes() - inputs;
     plan_.buffers = lasting - before_ - plan_.storages();
-    plan_.buffers += compressed_copies() * plan_.masters;
-    plan_.buffers += recipe_.sync.kind().copies(recipe_.sync.options()) * plan_.masters;
+    const std::int64_t copies =
+        compressed_copies() + recipe_.sync.kind().copies(recipe_.sync.options());
+    plan_.buffers += copies * model_.arena().trained_master_bytes();
     plan_.activations = most_between - lasting - inputs;
     plan_.transient = tensor_memory(device_).peak_bytes - most_between;
     if (on_device_ && groups_.data.size() > 1) {
@@ -286,7 +295,7 @@ class DryRunRank {
                                [&](std::int64_t step) { return step <= recipe_.train.steps; });
   }
 
-  // Elements of the masters' type that a rank handles while the model is gathered.
+  // Bytes of values that a rank handles while the model is gathered.
   struct Gathered {
     std::int64_t own = 0;     // copied to be sent, or put into whole tensors
     std::int64_t stays = 0;   // on rank 0: held whole, and not copied where it lies on the host
@@ -300,39 +309,39 @@ class DryRunRank {
     const Arena& arena = model_.arena();
     const bool contributes = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
                                                         : groups_.data.front() == rank_;
-    Gathered elements;
+    Gathered bytes;
     for (const LocalShard& shard : arena.local_shards()) {
       const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
       if (!contributes || spec.tied_replica) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
       const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
-      if (dumps() && count > 0) elements.scaled += shard.count;
+      if (dumps() && count > 0 && !spec.frozen) bytes.scaled += shard.count * element_size(spec);
       const bool stays = rank_ == 0 && count == spec.global_count();
-      (stays ? elements.stays : elements.own) += count;
+      (stays ? bytes.stays : bytes.own) += count * element_size(spec);
     }
-    if (rank_ != 0) return elements;
-    for (const ParameterSpec& spec : model_.parameters()) elements.whole += spec.global_count();
-    elements.whole -= elements.stays;
-    return elements;
+    if (rank_ != 0) return bytes;
+    for (const ParameterSpec& spec : model_.parameters()) {
+      bytes.whole += spec.global_count() * element_size(spec);
+    }
+    bytes.whole -= bytes.stays;
+    return bytes;
   }
 
   void count_saving() {
-    const Gathered elements = count_gathered();
-    const std::int64_t size = element_size();
+    const Gathered bytes = count_gathered();
     const bool writes_dump = dumps() && rank_ == 0;
     const std::int64_t dumped = writes_dump ? bytes_of_samples(recipe_.train.global_batch_size) : 0;
     plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
     plan_.writing = plan_.gathering;
-    plan_.gathering += (elements.own + elements.scaled) * size;
-    if (rank_ != 0) plan_.sent = elements.own * size;
+    plan_.gathering += bytes.own + bytes.scaled;
+    if (rank_ != 0) plan_.sent = bytes.own;
     if (on_device_) {  // what is copied together there goes to the host, where rank 0 has it all
-      plan_.host_saving =
-          plan_.batches + dumped + (elements.own + elements.stays + elements.whole) * size;
+      plan_.host_saving = plan_.batches + dumped + bytes.own + bytes.stays + bytes.whole;
       return;
     }
-    plan_.gathering += elements.whole * size;
-    plan_.writing += elements.whole * size + dumped;
-    if (writes_dump) plan_.writing += elements.stays * size;
+    plan_.gathering += bytes.whole;
+    plan_.writing += bytes.whole + dumped;
+    if (writes_dump) plan_.writing += bytes.stays;
   }
 
   const Recipe& recipe_;

@@ -39,6 +39,7 @@ constexpr auto kOnRequest = std::to_array<std::string_view>({
     "optimizer.warmup_steps",
     "optimizer.min_lr",
     "optimizer.lr_base_batch_size",
+    "optimizer.groups",
 });
 
 std::map<std::string, std::string> values_of(const Recipe& recipe) {

@@ -78,6 +78,8 @@ struct Schedule {
   int microbatches = 1;
   std::vector<int> rank_of_stage;  // ranks x virtual_stages entries
   std::vector<Program> programs;   // one a rank
+  // The stages before it have no backward pass, and it makes no gradient for them.
+  int first_backward_stage = 0;
 
   [[nodiscard]] int stages() const { return ranks * virtual_stages; }
   // Returns the most sends of one rank that its peers have not received. With several virtual
@@ -120,5 +122,9 @@ struct Schedule {
 // their peer sends them, receives are posted earlier, as far as their order asks for. Throws
 // InternalError if an action uses what no program makes.
 void add_transfers(Schedule& schedule);
+
+// Returns a schedule with transfers in which the stages before `first` have no backward pass, as
+// where nothing before it is trained. With `first` = stages() nothing has one.
+[[nodiscard]] Schedule without_backward_before(Schedule schedule, int first);
 
 }  // namespace troika

@@ -22,7 +22,8 @@ std::optional<ScheduleAction> send_after(const Schedule& schedule, const Schedul
     if (stage + 1 == schedule.stages() || !schedule.crosses(stage, stage + 1)) return {};
     return ScheduleAction{ActionKind::kSendActivation, stage + 1, action.microbatch};
   }
-  if (!action.makes_input_gradient() || stage == 0 || !schedule.crosses(stage, stage - 1)) {
+  if (!action.makes_input_gradient() || stage == 0 || stage == schedule.first_backward_stage ||
+      !schedule.crosses(stage, stage - 1)) {
     return {};
   }
   return ScheduleAction{ActionKind::kSendGradient, stage - 1, action.microbatch};
@@ -104,6 +105,17 @@ void add_transfers(Schedule& schedule) {
                      [](const Receive& a, const Receive& b) { return a.position < b.position; });
     schedule.programs[rank] = with_transfers(schedule, schedule.programs[rank], receives[rank]);
   }
+}
+
+Schedule without_backward_before(Schedule schedule, int first) {
+  schedule.first_backward_stage = first;
+  for (Program& program : schedule.programs) {
+    std::erase_if(program, [&](const ScheduleAction& action) {
+      return !action.is_compute() || (action.kind != ActionKind::kForward && action.stage < first);
+    });
+  }
+  add_transfers(schedule);
+  return schedule;
 }
 
 }  // namespace troika

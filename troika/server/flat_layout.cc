@@ -17,7 +17,8 @@ namespace {
 Json json_of(const std::vector<FlatLayout::Parameter>& parameters) {
   Json all = Json::array();
   for (const FlatLayout::Parameter& each : parameters) {
-    all.push_back({{"name", each.name}, {"shape", each.shape}});
+    all.push_back(
+        {{"name", each.name}, {"shape", each.shape}, {"element_size", each.element_size}});
   }
   return all;
 }
@@ -26,7 +27,8 @@ std::vector<FlatLayout::Parameter> parameters_of(const Json& json, const char* k
   std::vector<FlatLayout::Parameter> all;
   for (const Json& each : messages::value<std::vector<Json>>(json, key)) {
     all.push_back({messages::value<std::string>(each, "name"),
-                   messages::value<std::vector<std::int64_t>>(each, "shape")});
+                   messages::value<std::vector<std::int64_t>>(each, "shape"),
+                   messages::value<std::int64_t>(each, "element_size")});
   }
   return all;
 }
@@ -45,7 +47,8 @@ FlatLayout FlatLayout::of(const Arena& arena) {
   FlatLayout layout;
   for (const LocalShard& shard : arena.local_shards()) {
     const ParameterSpec& spec = spec_of(arena, shard);
-    (spec.frozen ? layout.frozen : layout.trained).push_back({spec.name, spec.shape});
+    (spec.frozen ? layout.frozen : layout.trained)
+        .push_back({spec.name, spec.shape, static_cast<std::int64_t>(shard.master.itemsize())});
   }
   return layout;
 }
@@ -66,16 +69,15 @@ std::int64_t FlatLayout::size() const {
 }
 
 bool has_frozen(const Arena& arena) {
-  return std::ranges::any_of(arena.local_shards(),
-                             [&](const LocalShard& shard) { return spec_of(arena, shard).frozen; });
+  return arena.trained_shards().size() < arena.local_shards().size();
 }
 
 at::Tensor frozen_values(const Arena& arena) {
-  std::vector<at::Tensor> values;
-  for (const LocalShard& shard : arena.local_shards()) {
-    if (spec_of(arena, shard).frozen) values.push_back(shard.master.view({-1}).to(at::kCPU));
+  std::vector<at::Tensor> values = {at::empty({0}, at::kByte)};
+  for (const LocalShard& shard : arena.local_shards().subspan(arena.trained_shards().size())) {
+    values.push_back(shard.master.view({-1}).to(at::kCPU).view(at::kByte));
   }
-  return values.empty() ? at::empty({0}, at::TensorOptions(arena.types().master)) : at::cat(values);
+  return at::cat(values);
 }
 
 void take_parameter(Arena& arena, const FlatLayout::Parameter& parameter, const at::Tensor& whole) {
@@ -92,13 +94,30 @@ void take_parameter(Arena& arena, const FlatLayout::Parameter& parameter, const 
   }
 }
 
+namespace {
+
+// `bytes` may begin anywhere: the parameters before it may be of narrower types.
+void take_frozen_parameter(Arena& arena, const FlatLayout::Parameter& parameter,
+                           const at::Tensor& bytes) {
+  for (const LocalShard& shard : arena.local_shards().subspan(arena.trained_shards().size())) {
+    if (spec_of(arena, shard).name != parameter.name) continue;
+    if (shard.master.itemsize() != static_cast<std::size_t>(parameter.element_size)) {
+      throw DataError("the job has '" + parameter.name + "' in another precision",
+                      "do all processes have the same recipe?");
+    }
+    return take_parameter(arena, parameter, bytes.clone().view(shard.master.scalar_type()));
+  }
+}
+
+}  // namespace
+
 void take_frozen(Arena& arena, const FlatLayout& layout, const at::Tensor& values) {
   std::int64_t begin = 0;
   for (const FlatLayout::Parameter& each : layout.frozen) {
-    const std::int64_t count = each.count();
-    if (begin + count > values.numel()) throw DataError("the job has sent too few frozen values");
-    take_parameter(arena, each, values.narrow(0, begin, count));
-    begin += count;
+    const std::int64_t bytes = each.bytes();
+    if (begin + bytes > values.numel()) throw DataError("the job has sent too few frozen values");
+    take_frozen_parameter(arena, each, values.narrow(0, begin, bytes));
+    begin += bytes;
   }
 }
 

@@ -16,7 +16,9 @@ struct FlatLayout {
   struct Parameter {
     std::string name;
     std::vector<std::int64_t> shape;
+    std::int64_t element_size = 0;  // bytes of an element of its value
     [[nodiscard]] std::int64_t count() const;
+    [[nodiscard]] std::int64_t bytes() const { return count() * element_size; }
   };
   std::vector<Parameter> trained = {};  // on servers
   std::vector<Parameter> frozen = {};   // which the coordinator has
@@ -32,9 +34,9 @@ struct FlatLayout {
 };
 
 [[nodiscard]] bool has_frozen(const Arena& arena);
-// Returns the masters of frozen parameters, end to end on the host.
+// Returns the values of frozen parameters as bytes, each in its own type, end to end on the host.
 [[nodiscard]] at::Tensor frozen_values(const Arena& arena);
-// Puts such values in the parts of them that an arena has. They have to be published. Throws
+// Puts such values in the parts of them that an arena has. They have to be gathered. Throws
 // DataError where they are of another model.
 void take_frozen(Arena& arena, const FlatLayout& layout, const at::Tensor& values);
 

@@ -58,9 +58,9 @@ void IslandSync::share_layout() {
 }
 
 void IslandSync::share_frozen() {
-  std::int64_t count = 0;
-  for (const FlatLayout::Parameter& each : layout_.frozen) count += each.count();
-  at::Tensor values = host_values(count);
+  std::int64_t bytes = 0;
+  for (const FlatLayout::Parameter& each : layout_.frozen) bytes += each.bytes();
+  const at::Tensor values = at::empty({bytes}, at::kByte);
   if (is_leader()) values.copy_(client_->frozen_values());
   ranks_.broadcast(values, 0, {"frozen parameters", Deadline::in(longest_wait_)}).wait();
   take_frozen(arena(), layout_, values);

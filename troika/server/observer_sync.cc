@@ -29,7 +29,7 @@ template <class Visit>
 void for_each_state_of(const FlatMasters& masters, const Arena& arena,
                        std::span<const NamedState> state, std::int64_t kinds, const Visit& visit) {
   masters.for_each_shard([&](const LocalShard& shard, std::int64_t begin) {
-    const auto index = static_cast<std::size_t>(&shard - arena.local_shards().data());
+    const auto index = static_cast<std::size_t>(&shard - arena.trained_shards().data());
     for (std::int64_t k = 0; k < kinds; ++k) {
       const std::size_t place =
           index * static_cast<std::size_t>(kinds) + static_cast<std::size_t>(k);
@@ -50,7 +50,7 @@ ObserverSync::~ObserverSync() {
 }
 
 std::int64_t ObserverSync::states(std::span<const NamedState> state) const {
-  const auto shards = std::ssize(arena().local_shards());
+  const auto shards = std::ssize(arena().trained_shards());
   return shards == 0 ? 0 : std::ssize(state) / shards;
 }
 

@@ -106,7 +106,7 @@ std::int64_t Passes::value_bytes() const {
 
 std::vector<std::int64_t> Passes::buckets() const {
   std::vector<std::int64_t> counts;
-  for (const Bucket& bucket : parts_->sync->all().layout().buckets()) {
+  for (const Bucket& bucket : parts_->sync->all().layout().trained_buckets()) {
     counts.push_back(bucket.count());
   }
   return counts;

@@ -37,7 +37,7 @@ class AllReduceSync final : public ReplicaSync {
   [[nodiscard]] DeviceSums queue_sums() override;
   [[nodiscard]] StepSums read_sums(std::span<const double> values) const override;
   void end_step(bool applied) override;
-  void refresh() override { axis_.after_update(); }
+  void refresh() override { axis_.refresh(); }
   // Add what compression keeps.
   void save(StateDict& state) const override;
   void add_places(StateDict& state, const HasTensor& has) const override;

@@ -6,10 +6,7 @@
 namespace troika {
 
 FlatMasters::FlatMasters(Arena& arena) : arena_(arena) {
-  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
-    const LocalShard& shard = arena.local_shards()[i];
-    if (arena.parameters()[shard.parameter]->spec().frozen) continue;
-    shards_.push_back(i);
+  for (const LocalShard& shard : arena.trained_shards()) {
     begins_.push_back(size_);
     size_ += shard.count;
   }
@@ -25,8 +22,8 @@ IndexRange FlatMasters::own_part(IndexRange range) const {
 template <class Visit>
 void FlatMasters::for_each_piece(IndexRange range, const Visit& visit) const {
   const std::int64_t last = range.first + range.count;
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    const LocalShard& shard = arena_.local_shards()[shards_[i]];
+  for (std::size_t i = 0; i < begins_.size(); ++i) {
+    const LocalShard& shard = arena_.trained_shards()[i];
     const std::int64_t from = std::max(range.first, begins_[i]),
                        to = std::min(last, begins_[i] + shard.count);
     if (from < to) visit(shard, from - begins_[i], from - range.first, to - from);
@@ -47,7 +44,7 @@ std::vector<BucketPart> FlatMasters::parts_of(IndexRange range) const {
 const std::string& FlatMasters::parameter_at(std::int64_t element) const {
   const auto after = std::ranges::upper_bound(begins_, element);
   const LocalShard& shard =
-      arena_.local_shards()[shards_[static_cast<std::size_t>(after - begins_.begin()) - 1]];
+      arena_.trained_shards()[static_cast<std::size_t>(after - begins_.begin()) - 1];
   return arena_.parameters()[shard.parameter]->spec().name;
 }
 

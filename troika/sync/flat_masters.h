@@ -39,12 +39,11 @@ class FlatMasters {
   void gather(IndexRange range, const at::Tensor& values, const Call& call) const;
   // Returns an empty tensor of so many elements, of the masters' type and device.
   [[nodiscard]] at::Tensor empty(std::int64_t count) const;
-  // Calls `visit(shard, begin)` for each shard that is not frozen: where it begins in the flat
-  // view.
+  // Calls `visit(shard, begin)` for each trained shard: where it begins in the flat view.
   template <class Visit>
   void for_each_shard(const Visit& visit) const {
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      visit(arena_.local_shards()[shards_[i]], begins_[i]);
+    for (std::size_t i = 0; i < begins_.size(); ++i) {
+      visit(arena_.trained_shards()[i], begins_[i]);
     }
   }
 
@@ -53,8 +52,7 @@ class FlatMasters {
   void for_each_piece(IndexRange range, const Visit& visit) const;
 
   Arena& arena_;
-  std::vector<std::size_t> shards_;   // that are not frozen
-  std::vector<std::int64_t> begins_;  // of each, in the flat view
+  std::vector<std::int64_t> begins_;  // of each trained shard, in the flat view
   std::int64_t size_ = 0;
 };
 

@@ -82,6 +82,15 @@ void check_is_writable(const Recipe& recipe, const CheckpointFolder& folder, con
                      "name a folder in which this account may write");
 }
 
+void tell_unfrozen(const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  const std::string others = names.size() == 1 ? ""
+                                               : " to " + quote(names.back()) + " (" +
+                                                     plural(std::ssize(names), "parameter") + ")";
+  log_info("unfrozen since the checkpoint: " + quote(names.front()) + others +
+           "; the optimiser begins with zero state there");
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(const Recipe& recipe, const Job& job, Metadata provenance,
@@ -226,7 +235,8 @@ ResumedState resume_newest(const CheckpointFolder& folder, const Job& job, Train
     throw DataError("there is no checkpoint in " + folder.shown(),
                     "--overwrite starts the run again, from its first step");
   }
-  StateDict state = trainer.places([&](const std::string& name) { return reader->has(name); });
+  const auto has = [&](const std::string& name) { return reader->has(name); };
+  StateDict state = trainer.places(has);
   const ReplicatedRead read(job.world(), state.tensors(), job.storage_timeout());
   const std::optional<Failure> own = failure_in([&] {
     reader->check_wanted(state.tensors());
@@ -237,6 +247,7 @@ ResumedState resume_newest(const CheckpointFolder& folder, const Job& job, Train
   read.share();
   reader->set_numbers(state);
   trainer.restore(state);
+  if (job.rank() == 0) tell_unfrozen(trainer.unfrozen_since(has));
   return {std::move(state), reader->manifest().provenance};
 }
 

@@ -23,6 +23,28 @@ Schedule smallest_schedule(const ParallelOptions& parallel) {
                         static_cast<int>(virtual_stages_per_rank(parallel)), 1});
 }
 
+// All names by which patterns know parameters, sorted: those of tied weights, too, on any layout.
+std::vector<std::string> names_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const auto& unit : model.units) {
+    for (const ParameterSpec& spec : unit->specs()) {
+      names.push_back(spec.name);
+      if (!spec.replica_name.empty()) names.push_back(spec.replica_name);
+    }
+  }
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  return names;
+}
+
+// The number of units where no parameter is trained.
+int first_trained_unit(const std::vector<std::vector<ParameterSpec>>& specs_of_units) {
+  const auto first = std::ranges::find_if(specs_of_units, [](const auto& specs) {
+    return !std::ranges::all_of(specs, &ParameterSpec::frozen);
+  });
+  return static_cast<int>(first - specs_of_units.begin());
+}
+
 }  // namespace
 
 std::vector<int> cut_of(const ParallelOptions& parallel, const ModelFacts& facts) {
@@ -89,6 +111,16 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
   facts_ = model.facts;
   cut_ = cut_of(recipe.parallel, model.facts);
   parameters_ = parameters_of(model);
+  const std::vector<std::string> names = names_of(model);
+  const auto treat = [&](std::span<ParameterSpec> specs) {
+    apply_groups(recipe.optimizer.groups, names, specs);
+  };
+  treat(parameters_);
+  std::vector<std::vector<ParameterSpec>> specs_of_units;
+  for (const auto& unit : model.units) treat(specs_of_units.emplace_back(unit->specs()));
+  const int first_trained = first_trained_unit(specs_of_units);
+  first_trained_stage_ = static_cast<int>(
+      std::ranges::upper_bound(cut_.begin() + 1, cut_.end(), first_trained) - cut_.begin() - 1);
 
   const std::vector<int> own_stages = stages_of(recipe.parallel, placement.pipeline_rank);
   for (int stage = 0; stage + 1 < std::ssize(cut_); ++stage) {
@@ -113,12 +145,14 @@ ModelPart::ModelPart(const Recipe& recipe, ModelPlacement placement) {
         std::ranges::any_of(units, [](const auto& unit) { return unit->uses_autograd(); });
     const Recompute recompute =
         autograd ? layout.recompute : recompute_of(recipe.parallel.activation_checkpoint);
-    stages_.push_back(std::make_unique<UnitStage>(std::move(units), first_unit, recompute));
+    stages_.push_back(
+        std::make_unique<UnitStage>(std::move(units), first_unit, recompute,
+                                    first_trained - cut_[static_cast<std::size_t>(stage)]));
     first_unit += count;
     const auto more = stages_.back()->specs();
     specs.insert(specs.end(), more.begin(), more.end());
   }
-  apply_groups(recipe.optimizer.groups, parameter_names(), specs);
+  treat(specs);
   arena_ = std::make_unique<Arena>(specs, numeric_types(recipe.train.precision),
                                    std::move(placement.sharding), placement.device);
   for (const auto& stage : stages_) stage->bind(*arena_);

@@ -52,10 +52,14 @@ class ModelPart {
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
   // Returns the first unit of each stage of the pipeline, and the number of units.
   [[nodiscard]] const std::vector<int>& cut() const { return cut_; }
+  // Returns the first stage of the pipeline with a trained parameter; the number of stages if there
+  // is none.
+  [[nodiscard]] int first_trained_stage() const { return first_trained_stage_; }
 
  private:
   ModelFacts facts_;
   std::vector<int> cut_;
+  int first_trained_stage_ = 0;
   std::vector<ParameterSpec> parameters_;
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<UnitStage>> stages_;

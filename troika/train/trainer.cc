@@ -40,7 +40,7 @@ void check_state_fits(const OptimizerOptions& optimizer, const Arena& arena) {
   if (arena.device().is_cpu() || arena.device().is_meta()) return;
   const auto& kind = optimizer.kind;
   std::int64_t needed = 0;
-  for (const LocalShard& shard : arena.local_shards()) {
+  for (const LocalShard& shard : arena.trained_shards()) {
     needed += static_cast<std::int64_t>(shard.master.nbytes());
   }
   needed *= std::ssize(kind.kind().state_names(kind.options()));
@@ -80,8 +80,9 @@ LoaderOptions loader_options(const Recipe& recipe, int replica, int replicas, at
 
 }  // namespace
 
-PipelineOptions pipeline_options(const Recipe& recipe, at::Device device) {
+PipelineOptions pipeline_options(const Recipe& recipe, const ModelPart& model, at::Device device) {
   PipelineOptions options;
+  options.first_trained_stage = model.first_trained_stage();
   options.device = device;
   options.type = numeric_types(recipe.train.precision).compute;
   if (recipe.parallel.pipeline == 1) return options;  // every schedule is the plain one
@@ -104,8 +105,8 @@ Trainer::Trainer(const Recipe& recipe, std::shared_ptr<const Dataset> dataset,
       dataset_(std::move(dataset)),
       context_(std::move(context)),
       model_(recipe, placement_of(recipe, context_)),
-      pipeline_(model_.stages(), groups().pipeline, pipeline_options(recipe, context_.device),
-                context_.trace) {
+      pipeline_(model_.stages(), groups().pipeline,
+                pipeline_options(recipe, model_, context_.device), context_.trace) {
   const at::NoGradGuard no_autograd;
   model_.arena().initialize(static_cast<std::uint64_t>(recipe.seed));
   sync_ = context_.make_sync ? context_.make_sync(model_.arena(), context_)
@@ -272,7 +273,7 @@ std::string Trainer::describe_nonfinite(const StepSums& sums, const std::string&
 std::string Trainer::first_nonfinite_gradient() const {
   const std::vector<ParameterSpec>& parameters = model_.parameters();
   std::int64_t first = std::ssize(parameters);
-  for (const LocalShard& shard : model_.arena().local_shards()) {
+  for (const LocalShard& shard : model_.arena().trained_shards()) {
     if (at::isfinite(shard.gradient).all().item<bool>()) continue;
     const auto& name = model_.arena().parameters()[shard.parameter]->spec().name;
     const auto found = std::ranges::lower_bound(parameters, name, {}, &ParameterSpec::name);
@@ -315,7 +316,7 @@ void Trainer::update(const StepBatch& batch, const StepSums& sums, double gradie
 void Trainer::exchange_masters(std::vector<at::Tensor>& masters) {
   Arena& arena = model_.arena();
   for (std::size_t i = 0; i < masters.size(); ++i) {
-    const at::Tensor& master = arena.local_shards()[i].master;
+    const at::Tensor& master = arena.trained_shards()[i].master;
     at::Tensor before = master.clone();
     master.copy_(masters[i]);
     masters[i] = std::move(before);
@@ -327,9 +328,7 @@ void Trainer::exchange_masters(std::vector<at::Tensor>& masters) {
 double Trainer::distance_from(std::span<const at::Tensor> means) const {
   std::vector<at::Tensor> differences;
   for (std::size_t i = 0; i < means.size(); ++i) {
-    const LocalShard& shard = model_.arena().local_shards()[i];
-    const bool frozen = model_.arena().parameters()[shard.parameter]->spec().frozen;
-    differences.push_back(frozen ? at::Tensor() : shard.master - means[i]);
+    differences.push_back(model_.arena().trained_shards()[i].master - means[i]);
   }
   const detail::ShardSquares squares(model_.arena(), differences);
   const at::Tensor mean =
@@ -344,7 +343,7 @@ std::optional<Evaluation> Trainer::evaluate() {
   if (RemoteView* view = sync_->view()) view->fetch();
   if (!differs()) return evaluate_as_is();
   std::vector<at::Tensor> masters;
-  for (const LocalShard& shard : model_.arena().local_shards()) {
+  for (const LocalShard& shard : model_.arena().trained_shards()) {
     masters.push_back(mean_of(shard.master));
   }
   consensus_distance_ = distance_from(masters);

@@ -29,8 +29,9 @@ struct TrainProgress {
   std::int64_t updates = 0;           // steps that were not skipped
 };
 
-// Returns the executor's options for the schedule of a resolved recipe.
-[[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe, at::Device device = at::kCPU);
+// Returns the executor's options for the schedule of a resolved recipe and its model.
+[[nodiscard]] PipelineOptions pipeline_options(const Recipe& recipe, const ModelPart& model,
+                                               at::Device device = at::kCPU);
 
 // Return the number of samples that an evaluation takes, over all ranks, out of `held_out`; and the
 // number after which it builds the next microbatches.
@@ -86,6 +87,10 @@ class Trainer {
   // that `has` says: views, for values to be written to. Buffers are this data rank's own where the
   // state is of as many data ranks, and averages elsewhere.
   [[nodiscard]] StateDict places(const std::function<bool(const std::string& name)>& has) const;
+  // Returns the names of parameters that are trained, and were frozen in a state that has the
+  // tensors that `has` says: the optimiser begins them with zeros. Sorted.
+  [[nodiscard]] std::vector<std::string> unfrozen_since(
+      const std::function<bool(const std::string& name)>& has) const;
   // Returns views of the model's masters and of this data rank's buffers, for initial values to be
   // written to.
   [[nodiscard]] StateDict model_places() const;
@@ -96,7 +101,8 @@ class Trainer {
   void average_buffers() const;
   // Returns the model alone, masters and buffers. Collective.
   [[nodiscard]] StateDict model_state();
-  // Returns views of the gradients, in the middle of a step, under the parameters' names.
+  // Returns views of the gradients, in the middle of a step, under the names of the trained
+  // parameters.
   [[nodiscard]] StateDict gradients() const;
   // List the whole tensors of these three, sorted by name: the same on every rank.
   [[nodiscard]] std::vector<StateSpec> state_specs() const;
@@ -154,16 +160,23 @@ class Trainer {
   // Returns whether all ranks of the data axis pass their units equally often. They do at ZeRO
   // stage 3, and where units communicate with each other.
   [[nodiscard]] bool pads_microbatches() const;
-  // Adds `values` of this rank's shards to a state. Where replicas differ, those of all of them are
-  // one, which the first writes; `own` ones each replica writes.
+  // Adds `values` of `shards`, the first of Arena::local_shards(), to a state, under the names that
+  // `name_of` gives to parameters; those without a name are left out. Where replicas differ, the
+  // values of all of them are one, which the first writes; `own` ones each replica writes.
   using ShardValues = std::function<at::Tensor(std::size_t shard)>;
+  using NameOf = std::function<std::string(const std::string& parameter)>;
+  using HasTensor = std::function<bool(const std::string& name)>;
   enum class Of { kAll, kOwn };
-  void add_parameters(StateDict& state, const std::string& prefix, const ShardValues& values,
-                      Of of = Of::kAll) const;
+  void add_parameters(StateDict& state, std::span<const LocalShard> shards, const NameOf& name_of,
+                      const ShardValues& values, Of of = Of::kAll) const;
   void add_buffers(StateDict& state) const;
-  // `wanted`: of these kinds; empty: of all.
-  void add_optimizer(StateDict& state, const std::string& prefix, Of of,
-                     const std::function<bool(const std::string& prefix)>& wanted = {}) const;
+  void add_optimizer(StateDict& state, const NameOf& name_of, Of of) const;
+  // Returns the names of the optimiser's values.
+  [[nodiscard]] std::vector<std::string_view> state_names() const;
+  // Returns tensors of the masters' type, one for each trained parameter.
+  [[nodiscard]] std::vector<StateSpec> trained_specs(const std::string& prefix) const;
+  // Returns whether a state has such a tensor of any parameter.
+  [[nodiscard]] bool has_any(const std::string& prefix, const HasTensor& has) const;
   // Returns whether parameters lie on servers.
   [[nodiscard]] bool is_remote() const {
     return sync_->work() != nullptr || sync_->view() != nullptr;
@@ -173,9 +186,10 @@ class Trainer {
   // Collective over them.
   [[nodiscard]] at::Tensor mean_of(const at::Tensor& values) const;
   // Collective over all ranks: returns the root of the mean square distance of the replicas from
-  // their mean (Kong et al. 2021, definition 1), of which this rank has `means`, by shard.
+  // their mean (Kong et al. 2021, definition 1), of which this rank has `means`, by
+  // trained shard.
   [[nodiscard]] double distance_from(std::span<const at::Tensor> means) const;
-  // Puts these masters in place of those that are there.
+  // Puts these masters, by trained shard, in place of those that are there.
   void exchange_masters(std::vector<at::Tensor>& masters);
   // This rank's place among those that share out samples.
   [[nodiscard]] int replica() const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,15 @@ std::string replica_name(int data_rank, const std::string& buffer) {
   return "replica." + std::to_string(data_rank) + "." + buffer;
 }
 
+// In front of the parameters whose optimiser state it is.
+std::string state_prefix(std::string_view kind) {
+  return "optimizer." + std::string(kind) + ".";
+}
+
+std::string same_name(const std::string& parameter) {
+  return parameter;
+}
+
 // Of the replicas of a run that has several which differ.
 std::string island_name(int island, const std::string& name) {
   return "island." + std::to_string(island) + "." + name;
@@ -22,16 +32,16 @@ std::string island_name(int island, const std::string& name) {
 
 }  // namespace
 
-void Trainer::add_parameters(StateDict& state, const std::string& prefix, const ShardValues& values,
-                             Of of) const {
+void Trainer::add_parameters(StateDict& state, std::span<const LocalShard> shards,
+                             const NameOf& name_of, const ShardValues& values, Of of) const {
   const Arena& arena = model_.arena();
   const bool writes = of == Of::kOwn || sync_->replicas().index == 0;
-  for (std::size_t i = 0; i < arena.local_shards().size(); ++i) {
-    const LocalShard& shard = arena.local_shards()[i];
-    ShardDescriptor descriptor = ShardDescriptor::of(arena, shard);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::string name = name_of(arena.parameters()[shards[i].parameter]->spec().name);
+    if (name.empty()) continue;
+    ShardDescriptor descriptor = ShardDescriptor::of(arena, shards[i]);
     if (!writes) descriptor.owned = 0;
-    state.add(prefix + arena.parameters()[shard.parameter]->spec().name, descriptor,
-              values(i).view({-1}));
+    state.add(std::move(name), descriptor, values(i).view({-1}));
   }
 }
 
@@ -58,30 +68,49 @@ void Trainer::add_buffers(StateDict& state) const {
   }
 }
 
-void Trainer::add_optimizer(StateDict& state, const std::string& prefix, Of of,
-                            const std::function<bool(const std::string&)>& wanted) const {
-  const auto& kind = optimizer_options().kind;
-  const auto names = kind.kind().state_names(kind.options());
+void Trainer::add_optimizer(StateDict& state, const NameOf& name_of, Of of) const {
+  const auto kinds = state_names();
   const std::vector<NamedState> values = optimizer_->state();  // by shard, then by name
-  for (std::size_t k = 0; k < names.size(); ++k) {
-    const auto at = [&](std::size_t shard) { return values[shard * names.size() + k].tensor; };
-    const std::string name = prefix + "optimizer." + std::string(names[k]) + ".";
-    if (wanted && !wanted(name)) continue;
-    if (of == Of::kAll && differs()) {
-      add_parameters(state, name, [&](std::size_t shard) { return mean_of(at(shard)); });
-    } else {
-      add_parameters(state, name, at, of);
-    }
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const auto own = [&](std::size_t shard) { return values[shard * kinds.size() + k].tensor; };
+    const auto mean = [&](std::size_t shard) { return mean_of(own(shard)); };
+    const bool averages = of == Of::kAll && differs();
+    add_parameters(
+        state, model_.arena().trained_shards(),
+        [&](const std::string& name) { return name_of(state_prefix(kinds[k]) + name); },
+        averages ? ShardValues(mean) : ShardValues(own), of);
   }
+}
+
+std::vector<std::string_view> Trainer::state_names() const {
+  const auto& kind = optimizer_options().kind;
+  return kind.kind().state_names(kind.options());
+}
+
+bool Trainer::has_any(const std::string& prefix, const HasTensor& has) const {
+  return std::ranges::any_of(model_.parameters(),
+                             [&](const ParameterSpec& each) { return has(prefix + each.name); });
+}
+
+std::vector<std::string> Trainer::unfrozen_since(const HasTensor& has) const {
+  std::vector<std::string> names;
+  const auto kinds = state_names();
+  if (kinds.empty() || !has_any(state_prefix(kinds.front()), has)) return names;
+  for (const ParameterSpec& spec : model_.parameters()) {
+    if (!spec.frozen && !has(state_prefix(kinds.front()) + spec.name)) names.push_back(spec.name);
+  }
+  return names;
 }
 
 StateDict Trainer::model_state() {
   const at::NoGradGuard no_autograd;
   if (RemoteView* view = sync_->view()) view->fetch();
   StateDict state;
-  add_parameters(state, "", [&](std::size_t shard) {
-    const at::Tensor& master = model_.arena().local_shards()[shard].master;
-    return differs() ? mean_of(master) : master;
+  const Arena& arena = model_.arena();
+  const std::size_t trained = arena.trained_shards().size();
+  add_parameters(state, arena.local_shards(), same_name, [&](std::size_t shard) {
+    const at::Tensor& master = arena.local_shards()[shard].master;
+    return differs() && shard < trained ? mean_of(master) : master;
   });
   add_buffers(state);
   return state;
@@ -94,13 +123,15 @@ StateDict Trainer::state() {
     // The views that `state` has are of the same memory.
     progress_.updates = view->fetch_all(progress_.step, optimizer_->state());
   }
-  add_optimizer(state, "", Of::kAll);
-  if (differs()) {
-    const std::string prefix = island_name(sync_->replicas().index, "");
+  add_optimizer(state, same_name, Of::kAll);
+  if (differs()) {  // in what is trained
+    const auto own_name = [&](const std::string& name) {
+      return island_name(sync_->replicas().index, name);
+    };
+    const auto shards = model_.arena().trained_shards();
     add_parameters(
-        state, prefix,
-        [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; }, Of::kOwn);
-    add_optimizer(state, prefix, Of::kOwn);
+        state, shards, own_name, [&](std::size_t shard) { return shards[shard].master; }, Of::kOwn);
+    add_optimizer(state, own_name, Of::kOwn);
   }
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!has_own_buffers() || !buffer.is_here) continue;
@@ -122,16 +153,26 @@ StateDict Trainer::state() {
 
 StateDict Trainer::places(const std::function<bool(const std::string&)>& has) const {
   StateDict state;
-  // What each island had goes on where there are as many; elsewhere their mean does.
+  // What each island had goes on where there are as many; elsewhere their mean does, and so does
+  // what was frozen, which islands have alike.
   const std::string prefix =
       sync_->goes_on_apart(has) ? island_name(sync_->replicas().index, "") : "";
+  const auto shards = model_.arena().local_shards();
   add_parameters(
-      state, prefix, [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; },
+      state, shards,
+      [&](const std::string& name) { return has(prefix + name) ? prefix + name : name; },
+      [&](std::size_t shard) { return shards[shard].master; }, Of::kOwn);
+  // State begins with zeros where the parameter was frozen: others have state there. The outer step
+  // of servers begins with zeros in a run that was trained without one.
+  const auto kinds = state_names();
+  const bool has_state = !kinds.empty() && has_any(prefix + state_prefix(kinds.front()), has);
+  add_optimizer(
+      state,
+      [&](const std::string& name) {
+        const bool is_there = has(prefix + name) || (!has_state && !context_.optimizer);
+        return is_there ? prefix + name : std::string();
+      },
       Of::kOwn);
-  // The outer step of servers begins with zero in a run that was trained without one.
-  const std::string any = model_.parameters().front().name;
-  add_optimizer(state, prefix, Of::kOwn,
-                [&](const std::string& name) { return !context_.optimizer || has(name + any); });
   sync_->add_places(state, has);
   const int rank = replica(), ranks = replicas();
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
@@ -146,8 +187,8 @@ StateDict Trainer::places(const std::function<bool(const std::string&)>& has) co
 
 StateDict Trainer::model_places() const {
   StateDict state;
-  add_parameters(state, "",
-                 [&](std::size_t shard) { return model_.arena().local_shards()[shard].master; });
+  const auto shards = model_.arena().local_shards();
+  add_parameters(state, shards, same_name, [&](std::size_t shard) { return shards[shard].master; });
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     if (!buffer.is_here) continue;
     state.add(buffer.name, ShardDescriptor::whole(buffer.tensor.sizes(), false),
@@ -164,21 +205,30 @@ void Trainer::adopt_values() {
 
 StateDict Trainer::gradients() const {
   StateDict state;
-  add_parameters(state, "",
-                 [&](std::size_t shard) { return model_.arena().local_shards()[shard].gradient; });
+  const auto shards = model_.arena().trained_shards();
+  add_parameters(state, shards, same_name,
+                 [&](std::size_t shard) { return shards[shard].gradient; });
   return state;
 }
 
-std::vector<StateSpec> Trainer::gradient_specs() const {
+std::vector<StateSpec> Trainer::trained_specs(const std::string& prefix) const {
   std::vector<StateSpec> specs;
   for (const ParameterSpec& spec : model_.parameters()) {
-    specs.push_back({spec.name, spec.shape, model_.arena().types().master});
+    if (spec.frozen) continue;
+    specs.push_back({prefix + spec.name, spec.shape, model_.arena().types().master});
   }
   return specs;
 }
 
+std::vector<StateSpec> Trainer::gradient_specs() const {
+  return trained_specs("");
+}
+
 std::vector<StateSpec> Trainer::model_specs() const {
-  std::vector<StateSpec> specs = gradient_specs();
+  std::vector<StateSpec> specs;
+  for (const ParameterSpec& spec : model_.parameters()) {
+    specs.push_back({spec.name, spec.shape, model_.arena().types().lasting(spec)});
+  }
   for (const ModelPart::Buffer& buffer : model_.buffers()) {
     specs.push_back({buffer.name, buffer.tensor.sizes().vec(), buffer.tensor.scalar_type()});
   }
@@ -194,12 +244,8 @@ std::vector<StateSpec> Trainer::state_specs() const {
                        buffer.tensor.scalar_type()});
     }
   }
-  const auto& optimizer = optimizer_options().kind;
-  for (const std::string_view kind : optimizer.kind().state_names(optimizer.options())) {
-    for (const ParameterSpec& spec : model_.parameters()) {
-      specs.push_back({"optimizer." + std::string(kind) + "." + spec.name, spec.shape,
-                       model_.arena().types().master});
-    }
+  for (const std::string_view kind : state_names()) {
+    std::ranges::copy(trained_specs(state_prefix(kind)), std::back_inserter(specs));
   }
   std::ranges::sort(specs, {}, &StateSpec::name);
   return specs;

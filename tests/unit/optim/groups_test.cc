@@ -54,6 +54,34 @@ TEST(ParameterGroups, RefuseAPatternThatFitsNothing) {
   }
 }
 
+// Of a weight tied in one rank, and of its replica in another stage of a pipeline.
+TEST(ParameterGroups, RefuseATiedWeightOfWhichOneNameIsFrozen) {
+  ParameterSpec embed = spec_of("embed.weight", {4, 2}), head = spec_of("head.weight", {4, 2}, 1);
+  head.tied_to = embed.name;
+  ParameterSpec replica = embed;
+  replica.replica_name = head.name;
+  const std::vector<std::string> names = {"embed.weight", "head.weight"};
+  const auto message_of = [&](std::vector<ParameterSpec> specs,
+                              const std::vector<ParameterGroup>& groups) -> std::string {
+    try {
+      apply_groups(groups, names, specs);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return specs.back().frozen ? "frozen" : "trained";
+  };
+  for (const std::vector<ParameterSpec>& specs : {std::vector{embed, head}, std::vector{replica}}) {
+    EXPECT_EQ(message_of(specs, {{.match = "head.*", .frozen = true}}),
+              "[optimizer] groups: 'head.weight' and 'embed.weight' are one tied weight, and only "
+              "'head.weight' is frozen");
+    EXPECT_EQ(message_of(specs, {{.match = "head.*"}, {.match = "*", .frozen = true}}),
+              "[optimizer] groups: 'head.weight' and 'embed.weight' are one tied weight, and only "
+              "'embed.weight' is frozen");
+    EXPECT_EQ(message_of(specs, {{.match = "*", .frozen = true}}), "frozen");
+    EXPECT_EQ(message_of(specs, {{.match = "head.*", .lr_factor = 2}}), "trained");
+  }
+}
+
 TEST(ParameterGroups, SetRatesAndDecayForEveryRule) {
   for (const OptimizerKind* kind : OptimizerKind::all()) {
     SCOPED_TRACE(kind->name());

@@ -135,6 +135,37 @@ TEST(ArenaLayout, BalancesShardsOverAllBucketsTogether) {
   }
 }
 
+// Shards of what is trained are cut as if there were nothing frozen, which comes behind it.
+TEST(ArenaLayout, CutsTrainedParametersAsIfTheyWereAlone) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const int shards = 1 + static_cast<int>(seed % 4), stage = 1 + static_cast<int>(seed % 3);
+    std::vector<ParameterSpec> trained = random_specs(seed), all = trained;
+    for (ParameterSpec& spec : random_specs(seed + 1000)) {
+      spec.frozen = true;
+      all.push_back(spec);
+    }
+    Cut result{all, {}};
+    for (int shard = 0; shard < shards; ++shard) {
+      const ArenaLayoutOptions options{
+          stage, shards, shard, {.first_bytes = 40000, .bytes = 300000}};
+      result.layouts.emplace_back(pointers(all), kMixed, options);
+      const ArenaLayout alone(pointers(trained), kMixed, options), &layout = result.layouts.back();
+      EXPECT_EQ(layout.trained_elements(), alone.elements());
+      EXPECT_EQ(layout.own_trained_elements(), alone.own_elements());
+      ASSERT_EQ(layout.trained_buckets().size(), alone.buckets().size());
+      for (std::size_t i = 0; i < layout.buckets().size(); ++i) {
+        EXPECT_EQ(layout.buckets()[i].frozen, i >= alone.buckets().size());
+        if (i >= alone.buckets().size()) continue;
+        EXPECT_EQ(layout.buckets()[i].borders, alone.buckets()[i].borders);
+        EXPECT_EQ(layout.buckets()[i].own_offset, alone.buckets()[i].own_offset);
+      }
+      expect_borders(layout, static_cast<std::size_t>(shards));
+    }
+    expect_every_element_once(result);
+  }
+}
+
 TEST(ArenaLayout, GroupsUnitsIntoBucketsFromTheLast) {
   std::vector<ParameterSpec> specs(6);
   for (int i = 0; i < 6; ++i) {
@@ -158,6 +189,9 @@ TEST(ArenaLayout, RefusesImpossibleOptions) {
   EXPECT_THROW(ArenaLayout(none, kSingle, ArenaLayoutOptions{4, 1, 0, {}}), InternalError);
   EXPECT_THROW(ArenaLayout(none, kSingle, ArenaLayoutOptions{1, 2, 2, {}}), InternalError);
   EXPECT_THROW(ArenaLayout(none, kSingle, ArenaLayoutOptions{0, 2, 0, {}}), InternalError);
+  std::vector<ParameterSpec> specs(2);
+  specs[0].frozen = true;
+  EXPECT_THROW(ArenaLayout(pointers(specs), kSingle, ArenaLayoutOptions{}), InternalError);
 }
 
 }  // namespace

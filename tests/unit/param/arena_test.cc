@@ -96,6 +96,75 @@ TEST(Arena, FlatViewsCoverTheirUnitsAndShareMemory) {
   EXPECT_EQ(arena.parameter("c").master().sum().item<float>(), 10);
 }
 
+ParameterSpec frozen(ParameterSpec spec) {
+  spec.frozen = true;
+  return spec;
+}
+
+// 64 elements are trained, 128 frozen, 32 of them a norm that stays in fp32.
+TEST(Arena, AFrozenParameterCostsItsValueAlone) {
+  std::vector specs = {frozen(spec_of("below", {96}, 0)), spec_of("trained", {64}, 1),
+                       frozen(spec_of("norm", {32}, 1))};
+  specs[2].keep_fp32 = true;
+  struct Costs {
+    NumericTypes types;
+    int stage;
+    std::int64_t values, masters;
+  };
+  for (const Costs& each : {Costs{kFp32Types, 0, 0, 192 * 4}, Costs{kFp32Types, 3, 0, 192 * 4},
+                            Costs{kBf16Types, 0, 160 * 2 + 32 * 4, 64 * 4},
+                            Costs{kBf16Types, 1, 160 * 2 + 32 * 4, 64 * 4}}) {
+    Arena arena(specs, each.types, Sharding{.stage = each.stage});
+    EXPECT_EQ(arena.bytes(Storage::kWorkingWeights), each.values);
+    EXPECT_EQ(arena.bytes(Storage::kMasters), each.masters);
+    EXPECT_EQ(arena.trained_master_bytes(), 64 * 4);
+    EXPECT_EQ(arena.bytes(Storage::kGradients), 64 * 4);
+    (void)arena.allocate_state();
+    EXPECT_EQ(arena.bytes(Storage::kState), 64 * 4);
+  }
+}
+
+TEST(Arena, AFrozenParameterHasTheValueThatItWouldComputeWith) {
+  std::vector specs = {spec_of("below", {96}, 0), spec_of("trained", {64}, 1),
+                       spec_of("norm", {32}, 1)};
+  specs[2].keep_fp32 = true;
+  const std::vector some_frozen = {frozen(specs[0]), specs[1], frozen(specs[2])};
+  for (const NumericTypes types : {kFp32Types, kBf16Types}) {
+    for (const int stage : {0, 1, 2}) {
+      Arena all(specs, types, Sharding{.stage = stage});
+      Arena arena(some_frozen, types, Sharding{.stage = stage});
+      all.initialize(3);
+      arena.initialize(3);
+      for (const char* name : {"below", "trained", "norm"}) {
+        EXPECT_TRUE(
+            arena.parameter(name).working_weight().equal(all.parameter(name).working_weight()))
+            << name << " at stage " << stage;
+      }
+      ASSERT_EQ(arena.local_shards().size(), 3U);
+      ASSERT_EQ(arena.trained_shards().size(), 1U);
+      for (const LocalShard& shard : arena.local_shards().subspan(1)) {
+        EXPECT_EQ(shard.master.const_data_ptr(), shard.working_weight.const_data_ptr());
+        EXPECT_FALSE(shard.gradient.defined());
+      }
+      arena.publish();  // which rounds masters to working weights
+      EXPECT_EQ(arena.parameter("below").working_weight().scalar_type(), types.compute);
+      EXPECT_EQ(arena.parameter("norm").working_weight().scalar_type(), types.master);
+    }
+  }
+}
+
+TEST(Arena, AFrozenParameterTakesNoGradient) {
+  const std::vector specs = {frozen(spec_of("w", {4})), spec_of("v", {4})};
+  const Arena arena(specs, kFp32Types, Group());
+  Parameter& parameter = arena.parameter("w");
+  parameter.add_gradient(at::ones({4}));
+  parameter.claim_zeroed();
+  EXPECT_FALSE(parameter.claimed());
+  EXPECT_THAT(message_of([&] { (void)parameter.gradient(); }), testing::HasSubstr("'w'"));
+  EXPECT_THAT(arena.buckets_of(0), testing::ElementsAre(0, 1));
+  EXPECT_THAT(arena.trained_buckets_of(0), testing::ElementsAre(0));
+}
+
 TEST(Arena, TiedNamesGiveTheParameterTheyAreTiedTo) {
   // Several of them, in an order in which no prefix of the names is sorted.
   const std::vector specs = {tied("z.head", {4, 2}, "m.embed"), tied("a.head", {4, 2}, "n.embed"),

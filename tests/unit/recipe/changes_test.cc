@@ -42,6 +42,8 @@ TEST(Changes, AreSortedByWhatTheyMeanForARunThatGoesOn) {
   using testing::ElementsAre;
   EXPECT_THAT(changed_by("train.steps=7"), ElementsAre("train.steps asked"));
   EXPECT_THAT(changed_by("optimizer.lr=0.5"), ElementsAre("optimizer.lr asked"));
+  EXPECT_THAT(changed_by(R"(optimizer.groups=[{match="*norm*", frozen=true}])"),
+              ElementsAre("optimizer.groups asked"));
   EXPECT_THAT(changed_by("train.precision=fp64"), ElementsAre("train.precision asked"));
   EXPECT_THAT(changed_by("sync.kind=local"), testing::Contains("sync.kind asked"));
   EXPECT_THAT(changed_by("parallel.tensor=2"), ElementsAre("parallel.tensor always"));

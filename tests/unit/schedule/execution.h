@@ -54,8 +54,8 @@ struct Sums {
   friend bool operator==(const Sums&, const Sums&) = default;
 };
 
-// Microbatch after microbatch through the whole model.
-inline Sums plain_loop(int stages, int microbatches) {
+// Microbatch after microbatch through the whole model, and back to stage `first`.
+inline Sums plain_loop(int stages, int microbatches, int first = 0) {
   Sums sums(stages);
   for (int i = 0; i < microbatches; ++i) {
     std::vector<Symbol> inputs = {sample(i)};
@@ -65,7 +65,7 @@ inline Sums plain_loop(int stages, int microbatches) {
       inputs.push_back(forward_of(stage, inputs.back()));
     }
     Symbol gradient = loss_gradient(inputs.back());
-    for (int stage = stages; stage-- > 0;) {
+    for (int stage = stages; stage-- > first;) {
       const auto at = static_cast<std::size_t>(stage);
       sums.weights[at] = accumulated(stage, sums.weights[at], inputs[at], gradient);
       sums.inputs[at] = mix(sums.inputs[at], gradient);
@@ -104,7 +104,8 @@ class Execution {
     for (const auto& [ends, channel] : channels_) {
       if (channel.sends.size() != channel.receives.size()) return false;
     }
-    return sums_ == plain_loop(schedule_->stages(), schedule_->microbatches);
+    return sums_ == plain_loop(schedule_->stages(), schedule_->microbatches,
+                               schedule_->first_backward_stage);
   }
 
  private:
@@ -176,7 +177,9 @@ class Execution {
     Symbol& sum = sums_.forwards[static_cast<std::size_t>(stage)];
     sum = mix(sum, memory.values[slot]);
     const Symbol output = forward_of(stage, memory.values[slot]);
-    memory.saved[{stage, i}] = {memory.values[slot], 0, false};
+    if (stage >= schedule_->first_backward_stage) {
+      memory.saved[{stage, i}] = {memory.values[slot], 0, false};
+    }
     memory.values[{SlotKind::kOutput, stage, i}] = output;
     if (stage + 1 == schedule_->stages()) {
       memory.values[{SlotKind::kOutputGradient, stage, i}] = loss_gradient(output);

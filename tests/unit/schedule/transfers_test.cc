@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "execution.h"
 #include "programs.h"
 
 namespace troika {
@@ -92,6 +93,31 @@ TEST(Transfers, OfAnUnusedTensorAreABugOfTheGenerator) {
   schedule.programs[0] = {{ActionKind::kForward, 0, 0}};
   schedule.programs[1].clear();
   EXPECT_THROW(add_transfers(schedule), InternalError);
+}
+
+// As where nothing before a stage is trained.
+TEST(Transfers, NoGradientGoesToStagesWithoutABackwardPass) {
+  const Schedule schedule = without_backward_before(make_schedule("1f1b", {2, 1, 2}), 1);
+  EXPECT_THAT(described(schedule.programs[0]),
+              ElementsAre("F0 (stage 0)", "send activation 0 (for stage 1)", "F1 (stage 0)",
+                          "send activation 1 (for stage 1)"));
+  EXPECT_THAT(described(schedule.programs[1]),
+              ElementsAre("receive activation 0 (for stage 1)", "F0 (stage 1)",
+                          "receive activation 1 (for stage 1)", "B0 (stage 1)", "F1 (stage 1)",
+                          "B1 (stage 1)"));
+}
+
+TEST(Transfers, EveryScheduleWorksWithoutABackwardPassOfItsFirstStages) {
+  for (const std::string_view name : schedule_names()) {
+    const int virtual_stages = name == "zb-v" || name == "interleaved-1f1b" ? 2 : 1;
+    for (const int ranks : {1, 2, 3}) {
+      const Schedule whole = make_schedule(name, {ranks, virtual_stages, 7});
+      for (int first = 0; first <= whole.stages(); ++first) {
+        EXPECT_TRUE(testing_support::works(without_backward_before(whole, first)))
+            << name << " on " << ranks << " ranks from stage " << first;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -309,11 +309,14 @@ at::Tensor GptBlock::attend_backward(State& state, const Saved& saved,
 void GptBlock::backward_weight(UnitState& state) {
   auto& own = static_cast<State&>(state);
   down_.backward_weight(own.d_down, own.activated);
-  const at::Tensor feed_forward_input =
-      all_gather_slices(own.feed_forward_input, own, "feed-forward input again");
-  up_.backward_weight(own.d_up, feed_forward_input);
-  if (gate_) gate_->backward_weight(own.d_gate, feed_forward_input);
+  if (up_.is_trained() || (gate_ && gate_->is_trained())) {
+    const at::Tensor feed_forward_input =
+        all_gather_slices(own.feed_forward_input, own, "feed-forward input again");
+    up_.backward_weight(own.d_up, feed_forward_input);
+    if (gate_) gate_->backward_weight(own.d_gate, feed_forward_input);
+  }
   output_.backward_weight(own.d_attended, own.attended);
+  if (!query_.is_trained() && !key_.is_trained() && !value_.is_trained()) return;
   const at::Tensor attention_input =
       all_gather_slices(own.attention_input, own, "attention input again");
   query_.backward_weight(own.d_query, attention_input);

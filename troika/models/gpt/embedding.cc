@@ -117,11 +117,12 @@ void GptEmbedding::add_token_gradients(const Microbatch& microbatch,
 Tensors GptEmbedding::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
   const Microbatch& microbatch = saved.microbatch;
   at::Tensor gradient = dropped(gradients[0], microbatch);
-  if (positions_) {
+  if (positions_ && positions_->is_trained()) {
     positions_->claim_zeroed();
     ops::add_rows_(positions_->gradient(), static_cast<EmbeddingState&>(state).position_ids,
                    gradient);
   }
+  if (!tokens_->is_trained()) return {};
   gradient = axis_.all_gather_tokens(gradient, input_ids_of(microbatch).numel(),
                                      {"embedding", "output gradient", microbatch.pass()});
   add_token_gradients(microbatch, gradient);

@@ -26,6 +26,7 @@ std::vector<ParameterSpec> GptHead::specs() const {
   if (holds_tied_replica_) {
     ParameterSpec replica = vocabulary_weight(kTokenEmbedding, options_, axis_);
     replica.tied_replica = true;
+    replica.replica_name = kOutputWeight;
     replica.partial_over.push_back(Axis::kPipeline);
     specs.push_back(std::move(replica));
     return specs;
@@ -41,11 +42,18 @@ void GptHead::bind(const Arena& arena) {
   output_ = &arena.parameter(holds_tied_replica_ ? kTokenEmbedding : kOutputWeight);
 }
 
+// The norm lies between the logits and the units below.
+InputGradient GptHead::input_gradient_of(const Saved& saved) const {
+  const bool is_wanted = saved.wanted == Wanted::kInputGradient || norm_.is_trained();
+  return is_wanted ? InputGradient::kWanted : InputGradient::kUnused;
+}
+
 HeadLoss GptHead::loss_of(const at::Tensor& normalised, const Saved& saved) const {
   if (axis_.split()) return split_loss_of(normalised, saved);
   const at::Tensor targets = targets_of(saved.microbatch).reshape({-1});
-  if (saved.mode == Mode::kEvaluate) return evaluate_head(normalised, *output_, targets, chunks_);
-  return differentiate_head(normalised, *output_, targets, saved.loss_scale, chunks_);
+  if (!saved.keeps_state()) return evaluate_head(normalised, *output_, targets, chunks_);
+  return differentiate_head(normalised, *output_, targets, saved.loss_scale, chunks_,
+                            input_gradient_of(saved));
 }
 
 HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved) const {
@@ -54,10 +62,13 @@ HeadLoss GptHead::split_loss_of(const at::Tensor& normalised, const Saved& saved
   const VocabularyCut cut{axis_, options_.vocab_size, pass, chunks_};
   const at::Tensor input =
       axis_.all_gather_tokens(normalised, targets.numel(), {"head", "input", pass});
-  if (saved.mode == Mode::kEvaluate) return evaluate_split_head(input, *output_, targets, cut);
-  HeadLoss loss = differentiate_split_head(input, *output_, targets, saved.loss_scale, cut);
-  loss.input_gradient =
-      axis_.reduce_scatter_tokens(loss.input_gradient, {"head", "input gradient", pass});
+  if (!saved.keeps_state()) return evaluate_split_head(input, *output_, targets, cut);
+  HeadLoss loss = differentiate_split_head(input, *output_, targets, saved.loss_scale, cut,
+                                           input_gradient_of(saved));
+  if (loss.input_gradient.defined()) {
+    loss.input_gradient =
+        axis_.reduce_scatter_tokens(loss.input_gradient, {"head", "input gradient", pass});
+  }
   return loss;
 }
 
@@ -66,7 +77,7 @@ Activation GptHead::forward(Activation input, const Saved& saved,
   auto own = std::make_unique<HeadState>();
   const at::Tensor normalised = norm_.forward(input.tensors[0], own->norm);
   HeadLoss loss = loss_of(normalised, saved);
-  if (saved.mode == Mode::kTrain) {
+  if (saved.keeps_state()) {
     own->gradient = std::move(loss.input_gradient);
     state = std::move(own);
   }
@@ -78,6 +89,7 @@ Activation GptHead::forward(Activation input, const Saved& saved,
 
 Tensors GptHead::backward_input(UnitState& state, const Saved&, Tensors) {
   const auto& own = static_cast<HeadState&>(state);
+  if (!own.gradient.defined()) return {};
   return {norm_.backward(own.norm, own.gradient)};
 }
 

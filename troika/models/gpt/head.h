@@ -39,6 +39,8 @@ class GptHead final : public Unit {
   // input.
   [[nodiscard]] HeadLoss loss_of(const at::Tensor& normalised, const Saved& saved) const;
   [[nodiscard]] HeadLoss split_loss_of(const at::Tensor& normalised, const Saved& saved) const;
+  // Returns whether anything below the logits needs their gradient.
+  [[nodiscard]] InputGradient input_gradient_of(const Saved& saved) const;
 
   GptOptions options_;
   TensorAxis axis_;

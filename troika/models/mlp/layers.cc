@@ -53,10 +53,10 @@ Activation MlpHiddenLayer::forward(Activation input, const Saved& saved,
   return {{std::move(hidden)}};
 }
 
-Tensors MlpHiddenLayer::backward_input(UnitState& state, const Saved&, Tensors gradients) {
+Tensors MlpHiddenLayer::backward_input(UnitState& state, const Saved& saved, Tensors gradients) {
   auto& own = static_cast<LayerState&>(state);
   own.gradient = apply_backward(activation_, gradients[0], own.before, own.after);
-  if (first_) return {};
+  if (first_ || saved.wanted == Wanted::kWeightGradients) return {};
   return {linear_.backward_input(own.gradient)};
 }
 
@@ -88,9 +88,9 @@ Activation MlpLossLayer::forward(Activation input, const Saved& saved,
   return result;
 }
 
-Tensors MlpLossLayer::backward_input(UnitState& state, const Saved&, Tensors) {
+Tensors MlpLossLayer::backward_input(UnitState& state, const Saved& saved, Tensors) {
   const auto& own = static_cast<LayerState&>(state);
-  if (first_) return {};
+  if (first_ || saved.wanted == Wanted::kWeightGradients) return {};
   return {linear_.backward_input(own.gradient)};
 }
 

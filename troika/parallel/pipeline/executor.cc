@@ -11,14 +11,6 @@
 namespace troika {
 namespace {
 
-Schedule without_backward(Schedule schedule) {
-  for (Program& program : schedule.programs) {
-    std::erase_if(program, [](const auto& action) { return action.kind != ActionKind::kForward; });
-  }
-  add_transfers(schedule);
-  return schedule;
-}
-
 const Schedule* find_schedule(const std::deque<Schedule>& schedules, int microbatches) {
   const auto found = std::ranges::find(schedules, microbatches, &Schedule::microbatches);
   return found == schedules.end() ? nullptr : &*found;
@@ -116,7 +108,7 @@ class PipelineExecutor::Execution {
       inputs_[cell_of(schedule_, action.stage + 1, action.microbatch)] = {std::move(output.tensors),
                                                                           {}};
     }
-    if (mode_ == Mode::kEvaluate) {
+    if (action.stage < schedule_.first_backward_stage) {
       saved_[cell_of(schedule_, action)].reset();
     } else {
       report_.peak_stage_activations = std::max(report_.peak_stage_activations, ++alive_);
@@ -131,7 +123,7 @@ class PipelineExecutor::Execution {
     hooks_.begin_pass(action.microbatch, action.stage);
     gradients = whole ? stage(action).backward(saved, std::move(gradients), hooks_)
                       : stage(action).backward_input(saved, std::move(gradients), hooks_);
-    if (action.stage > 0) {
+    if (action.stage > schedule_.first_backward_stage) {
       gradients_[cell_of(schedule_, action.stage - 1, action.microbatch)] = {std::move(gradients),
                                                                              {}};
     }
@@ -260,6 +252,9 @@ const Schedule& PipelineExecutor::schedule_for(int microbatches) {
   Schedule schedule =
       make_schedule(options_.schedule, {pipeline_.size(), options_.virtual_stages, microbatches});
   validate(schedule);
+  if (options_.first_trained_stage > 0) {
+    schedule = without_backward_before(std::move(schedule), options_.first_trained_stage);
+  }
   schedules_.push_back(std::move(schedule));
   return schedules_.back();
 }
@@ -282,7 +277,8 @@ PipelineReport PipelineExecutor::evaluate(std::span<const Microbatch> microbatch
   const int count = static_cast<int>(microbatches.size());
   const Schedule* schedule = find_schedule(forward_only_, count);
   if (schedule == nullptr) {
-    forward_only_.push_back(without_backward(schedule_for(count)));
+    const Schedule& whole = schedule_for(count);
+    forward_only_.push_back(without_backward_before(whole, whole.stages()));
     schedule = &forward_only_.back();
   }
   return Execution(*this, *schedule, microbatches, hooks, timeout).evaluate(on_prediction);

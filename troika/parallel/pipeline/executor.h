@@ -26,6 +26,8 @@ struct PipelineOptions {
   at::ScalarType type = at::kFloat;
   // The device that stages compute on.
   at::Device device = at::kCPU;
+  // The stages before it have no backward pass: nothing in them is trained.
+  int first_trained_stage = 0;
 };
 
 // The result of a pass over the microbatches of a step on this rank.

@@ -148,7 +148,13 @@ void ModulePipeline::Impl::make_stages(std::span<const NamedUnit> all, std::span
       units.push_back(one.get());
       made.push_back(std::move(one));
     }
-    stages.push_back(std::make_unique<UnitStage>(std::move(made), first_unit, options.recompute));
+    // Every stage has something to train (validate_tensors), so that the model's first is in the
+    // first stage.
+    const auto first =
+        std::ranges::find_if(made, [](const auto& unit) { return !unit->specs().empty(); });
+    const int first_trained = stage == 0 ? static_cast<int>(first - made.begin()) : -1;
+    stages.push_back(
+        std::make_unique<UnitStage>(std::move(made), first_unit, options.recompute, first_trained));
     first_unit += static_cast<int>(end - begin);
   }
 }

@@ -17,8 +17,8 @@ Work BucketGatherer::gather(std::size_t bucket, const at::Tensor& output) const 
   return group_.all_gather(output, from.own, {label, Deadline::in(timeout_)}, from.counts);
 }
 
-void BucketGatherer::start_all() {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) works_[i] = gather(i, buckets_[i].whole);
+void BucketGatherer::start_first(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) works_[i] = gather(i, buckets_[i].whole);
 }
 
 void BucketGatherer::wait(std::size_t bucket) {

@@ -34,8 +34,9 @@ class BucketGatherer {
 
   // Starts to gather a bucket into `output`.
   [[nodiscard]] Work gather(std::size_t bucket, const at::Tensor& output) const;
-  // Starts to gather all buckets where they are whole.
-  void start_all();
+  // Start to gather all buckets, or the first `count`, where they are whole.
+  void start_all() { start_first(buckets_.size()); }
+  void start_first(std::size_t count);
   // Waits for one of them, or for all: its values can be read, and own ones be written, then. Throw
   // DeadlineError, PeerError.
   void wait(std::size_t bucket);

@@ -31,6 +31,11 @@ void DataAxis::finish() {
 
 void DataAxis::after_update() {
   label_with({});
+  gatherer_.after_update();
+}
+
+void DataAxis::refresh() {
+  label_with({});
   gatherer_.refresh();
 }
 

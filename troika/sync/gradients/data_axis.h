@@ -26,16 +26,18 @@ class DataAxis final : public UnitHooks {
   explicit DataAxis(Arena& arena, const PartialGroups& partial = {}, Seconds timeout = Seconds(60),
                     std::shared_ptr<BucketHook> hook = nullptr);
 
-  // Begins a step, in which every unit with parameters becomes ready `microbatches` times on this
-  // rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
+  // Begins a step, in which every unit with trained parameters becomes ready `microbatches` times
+  // on this rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
   void begin_step(int microbatches, Seconds timeout);
-  // Waits for the sums over the data axis. The gradients of Arena::local_shards() are then
+  // Waits for the sums over the data axis. The gradients of Arena::trained_shards() are then
   // complete, and own values may be written. Throws DeadlineError, PeerError.
   void finish();
   // Ends the step, for the hook.
   void end_step(bool applied) { reducer_.end_step(applied); }
-  // Gathers own values that the optimiser or a file has changed, without waiting for them.
+  // Gathers own values that the optimiser has changed, without waiting for them.
   void after_update();
+  // Gathers all own values, frozen ones too, which a file has changed, without waiting for them.
+  void refresh();
 
   void begin_pass(int microbatch, int stage) override;
   void unshard(int unit, Direction direction) override;

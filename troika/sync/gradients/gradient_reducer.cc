@@ -33,7 +33,7 @@ GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial,
                 .device = arena.device()}) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) position_of_[buckets_[i].bucket] = i;
   for (int unit = 0; unit < arena.units(); ++unit) {
-    for (const std::size_t bucket : arena.buckets_of(unit)) {
+    for (const std::size_t bucket : arena.trained_buckets_of(unit)) {
       ++buckets_[position_of_[bucket]].contributors;
     }
   }
@@ -43,7 +43,7 @@ GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial,
 // others: they wait for another stage.
 std::vector<GradientReducer::ArenaBucket> GradientReducer::order_buckets(
     const PartialGroups& partial) const {
-  const std::span<const Bucket> all = arena_.layout().buckets();
+  const std::span<const Bucket> all = arena_.layout().trained_buckets();
   std::vector<ArenaBucket> buckets;
   for (std::size_t bucket = all.size(); bucket-- > 0;) {
     const auto over_stages = partial_over(arena_, all[bucket], Axis::kPipeline);
@@ -97,7 +97,7 @@ void GradientReducer::begin_step(int microbatches, Seconds timeout) {
 }
 
 void GradientReducer::prepare_gradients(int unit) {
-  for (const std::size_t bucket : arena_.buckets_of(unit)) {
+  for (const std::size_t bucket : arena_.trained_buckets_of(unit)) {
     reducer_.borrow_memory(position_of_[bucket]);
   }
 }
@@ -107,7 +107,7 @@ void GradientReducer::place_gradients(std::size_t bucket, const at::Tensor& grad
 }
 
 void GradientReducer::gradients_ready(int unit) {
-  for (const std::size_t bucket : arena_.buckets_of(unit)) {
+  for (const std::size_t bucket : arena_.trained_buckets_of(unit)) {
     reducer_.add_contribution(position_of_[bucket]);
   }
   reducer_.start_complete();

@@ -1,6 +1,7 @@
 // Sums the gradients of an arena's buckets over the data axis as units become ready: the front of
 // BucketReducer for the hooks of units. Nothing is copied: a bucket is a slice of the arena, or at
-// stage 2 a buffer. Buckets start from the last to the first.
+// stage 2 a buffer. Buckets start from the last to the first. Buckets of frozen parameters have no
+// gradients and take no part.
 //
 // One step of S gradient bytes puts on the wire what the engine's all-reduce, or reduce-scatter, of
 // S bytes puts there (docs/engines.md), whatever the buckets.
@@ -33,8 +34,8 @@ class GradientReducer final : private BucketReducer::Front {
   GradientReducer(Arena& arena, const PartialGroups& partial,
                   std::shared_ptr<BucketHook> hook = nullptr);
 
-  // Begins a step, in which every unit with parameters becomes ready `microbatches` times on this
-  // rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
+  // Begins a step, in which every unit with trained parameters becomes ready `microbatches` times
+  // on this rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
   // `timeout` is for each bucket.
   void begin_step(int microbatches, Seconds timeout);
   // Ends the label of every operation that is started from now on: ", microbatch 3 (stage 1)", or

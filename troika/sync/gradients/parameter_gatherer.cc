@@ -9,8 +9,18 @@
 namespace troika {
 namespace {
 
-// The buckets in use, the next, and the one before.
-constexpr std::size_t kBuffers = 3;
+// The buckets of the unit in use, of the next, and of the one before. A unit that is trained in
+// part has two.
+std::size_t buffers_for(const Arena& arena) {
+  constexpr std::size_t kUnits = 3;
+  const auto buckets = arena.layout().buckets();
+  for (const Bucket& trained : arena.layout().trained_buckets()) {
+    for (const Bucket& frozen : buckets.subspan(arena.layout().trained_buckets().size())) {
+      if (frozen.first_unit == trained.first_unit) return 2 * kUnits;
+    }
+  }
+  return kUnits;
+}
 
 std::vector<ShardedBucket> sharded_buckets(const Arena& arena) {
   std::vector<ShardedBucket> sharded;
@@ -29,13 +39,14 @@ std::vector<ShardedBucket> sharded_buckets(const Arena& arena) {
 ParameterGatherer::ParameterGatherer(Arena& arena, Seconds timeout)
     : arena_(arena),
       gatherer_(sharded_buckets(arena), arena.sharding().shard, timeout),
-      pool_(arena.sharding().shard, kBuffers, arena.device()) {}
+      most_residents_(buffers_for(arena)),
+      pool_(arena.sharding().shard, most_residents_, arena.device()) {}
 
-void ParameterGatherer::refresh() {
+void ParameterGatherer::refresh(std::size_t buckets) {
   if (arena_.sharding().stage == 0) return;
   wait();
   if (arena_.keeps_working_weights()) {
-    gatherer_.start_all();
+    gatherer_.start_first(buckets);
     return;
   }
   while (evict_oldest()) {
@@ -119,12 +130,12 @@ void ParameterGatherer::prefetch(int unit, Direction direction) {
 void ParameterGatherer::fetch_unit(int unit) {
   for (const std::size_t bucket : arena_.buckets_of(unit)) {
     if (find(bucket) != nullptr) continue;
-    if (residents_.size() < kBuffers || evict_oldest()) fetch(bucket);
+    if (residents_.size() < most_residents_ || evict_oldest()) fetch(bucket);
   }
 }
 
 void ParameterGatherer::fetch(std::size_t bucket) {
-  if (residents_.size() >= kBuffers) evict_oldest();
+  if (residents_.size() >= most_residents_) evict_oldest();
   const std::int64_t bytes = arena_.layout().buckets()[bucket].working_bytes();
   Resident resident{bucket, pool_.acquire(bytes), {}, 0};
   resident.work = gatherer_.gather(bucket, resident.buffer);

@@ -41,9 +41,11 @@ class ParameterGatherer {
   // Waits for every gather that has been started; own values may be written afterwards. At stages 1
   // and 2, all values can be read.
   void wait();
-  // Handles a change of own values. Stages 1 and 2 start to gather them all. Stage 3 drops the
-  // values it has gathered, and starts with the first unit.
-  void refresh();
+  // Handle a change of own values: of the trained ones by the optimiser, or of any. Stages 1 and 2
+  // start to gather what may have changed. Stage 3 drops the values it has gathered, and starts
+  // with the first unit.
+  void after_update() { refresh(arena_.layout().trained_buckets().size()); }
+  void refresh() { refresh(arena_.layout().buckets().size()); }
 
   // Return statistics of stage 3: the memory of the buffers, the most buffers in use at once, and
   // the gathered buckets. Those are positions in the arena's buckets since the last refresh(), in
@@ -61,6 +63,8 @@ class ParameterGatherer {
     int users = 0;  // of its parameters' values, which are there while there is a user
   };
   [[nodiscard]] Resident* find(std::size_t bucket);
+  // Handles a change of the first `buckets`.
+  void refresh(std::size_t buckets);
   // Starts the gather of a bucket that is not resident.
   void fetch(std::size_t bucket);
   void prefetch(int unit, Direction direction);
@@ -74,6 +78,7 @@ class ParameterGatherer {
   Arena& arena_;
   BucketGatherer gatherer_;
   std::vector<Resident> residents_;  // stage 3; the one wanted last comes last
+  std::size_t most_residents_;
   BufferPool pool_;
   std::size_t most_ = 0;
   std::vector<std::size_t> gathers_;

@@ -1,0 +1,74 @@
+// What frozen parameters take in plans of memory: their values, and nothing for a backward pass.
+#include <gtest/gtest.h>
+#include <troika/plan/memory_plan.h>
+#include <troika/recipe/recipe_file.h>
+#include <troika/train/run.h>
+
+#include <string>
+#include <vector>
+
+namespace troika {
+namespace {
+
+constexpr const char* kRecipe = R"(
+name = "planned"
+[model]
+kind = "gpt"
+layers = 4
+dim = 384
+heads = 6
+ffn_dim = 1024
+vocab_size = 251
+seq_len = 37
+tied_embeddings = false
+[data]
+kind = "random"
+[train]
+global_batch_size = 4
+micro_batch_size = 1
+precision = "fp32"
+)";
+
+Recipe resolved(int ranks, const std::vector<std::string>& overrides) {
+  return resolve_for_run(parse_recipe(kRecipe, "recipe.toml", overrides).recipe, ranks);
+}
+
+std::string frozen(const std::string& pattern) {
+  return "optimizer.groups=[{match=\"" + pattern + "\", frozen=true}]";
+}
+
+// A GPT of 7.3 million parameters, of which the head's 96 thousand are trained, on one sample of 37
+// tokens.
+TEST(FrozenMemory, AFrozenParameterCostsItsValueAlone) {
+  const auto plan_with = [](std::vector<std::string> more) {
+    more.emplace_back("train.global_batch_size=1");
+    return predict_memory(resolved(1, more), 0);
+  };
+  const MemoryPlan all = plan_with({}), head = plan_with({frozen("model.*")});
+  EXPECT_EQ(head.masters, all.masters);
+  EXPECT_EQ(head.gradients, 251 * 384 * 4);
+  EXPECT_EQ(head.optimizer, 2 * 251 * 384 * 4);
+  EXPECT_LT(static_cast<double>(head.peak()), 0.45 * static_cast<double>(all.peak()));
+  // Only the head's input and gradients are there between units.
+  EXPECT_LT(static_cast<double>(head.activations), 0.1 * static_cast<double>(all.activations));
+
+  const std::int64_t parameters = all.masters / 4, trained = 251 * 384;
+  const MemoryPlan mixed = plan_with({frozen("model.*"), "train.precision=bf16"});
+  EXPECT_EQ(mixed.masters, 4 * trained);
+  EXPECT_EQ(mixed.gradients, 4 * trained);
+  EXPECT_EQ(mixed.values, 2 * parameters + 2 * 9 * 384);  // norms stay in fp32
+}
+
+// A stage without anything trained in it or before it keeps nothing for a backward pass.
+TEST(FrozenMemory, StagesBelowWhatIsTrainedKeepNoActivations) {
+  const Recipe recipe = resolved(
+      2, {"parallel.pipeline=2", frozen("model.embed*"), "parallel.pipeline_schedule=1f1b"});
+  EXPECT_EQ(predict_memory(recipe, 0).peak_stage_activations, 2);
+  const Recipe head = resolved(2, {"parallel.pipeline=2", frozen("model.*")});
+  EXPECT_EQ(predict_memory(head, 0).peak_stage_activations, 0);
+  EXPECT_EQ(predict_memory(head, 0).gradients, 0);
+  EXPECT_EQ(predict_memory(head, 1).peak_stage_activations, 1);
+}
+
+}  // namespace
+}  // namespace troika
