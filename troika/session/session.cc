@@ -4,7 +4,6 @@
 #include <troika/base/process_stop.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
-#include <troika/base/version.h>
 #include <troika/comm/failure/fault_injector.h>
 #include <troika/comm/gather.h>
 #include <troika/config/key.h>
@@ -15,6 +14,7 @@
 #include <troika/observe/trace.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/rendezvous/store_watch.h>
+#include <troika/session/build_version.h>
 #include <troika/session/consensus.h>
 #include <troika/session/host_place.h>
 #include <troika/session/session.h>
@@ -78,7 +78,7 @@ std::shared_ptr<FaultInjector> make_fault_injector(const World& world) {
 // What all ranks must have in common, in the recipe's form, so that a difference is named.
 Agreement agreement_of(const SessionOptions& options) {
   const bool in_order = options.reduction_order == EngineOptions::ReductionOrder::kInOrder;
-  return {std::string(kVersion),
+  return {build_version(),
           "[session]\nname = \"" + options.name + "\"\nengine = \"" + options.engine +
               "\"\nreduction_order = \"" + (in_order ? "in order" : "fastest") + "\"\n",
           "the options of the session",

@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 #include <troika/base/failure.h>
-#include <troika/base/version.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/timeouts.h>
+#include <troika/session/build_version.h>
 #include <troika/session/consensus.h>
 #include <troika/train/job.h>
 #include <troika/train/model_part.h>
@@ -150,7 +150,7 @@ EngineOptions::ReductionOrder reduction_order_of(const Recipe& recipe,
 }
 
 Rendezvous join_rendezvous(World world, const Recipe& recipe) {
-  return Rendezvous::join(std::move(world), {std::string(kVersion), to_toml(recipe)},
+  return Rendezvous::join(std::move(world), {build_version(), to_toml(recipe)},
                           Deadline::in(start_timeout(recipe)));
 }
 
