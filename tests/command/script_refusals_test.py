@@ -4,14 +4,19 @@ Run with pytest, in an environment with PyTorch and transformers.
 """
 
 import pickle
+import re
+import socket
 import unittest
 
 import torch
 from torch import nn
 
-from command import CommandTest
+from command import CommandTest, train_arguments
 from judged_torchscript_test import OWN_LOSS, RECIPE, UNITS, USAGE, Chain, Net, WithLoss
+from launchers import reserved_port
 from script_modules import Answers
+
+DATA = 3
 
 
 class Odd(nn.Module):
@@ -62,6 +67,26 @@ class BadFiles(CommandTest):
         whole = (self.folder / "net.pt").read_bytes()
         (self.folder / "net.pt").write_bytes(whole[: len(whole) // 2])
         self.refused("'net.pt' is no TorchScript that can be loaded here: it is cut short")
+
+    def test_hosts_whose_files_differ_in_the_last_bit_of_a_tensor(self):
+        net = Net()
+        endpoint = f"127.0.0.1:{reserved_port()}"
+        nodes = []
+        for node in (0, 1):
+            folder = self.folder / f"host-{node}"
+            folder.mkdir()
+            (folder / "recipe.toml").write_text(RECIPE)
+            net.fc.bias.data.view(torch.int32)[-1] += node
+            torch.jit.script(net).save(folder / "net.pt")
+            nodes.append(self.start(*train_arguments(["parallel.zero_stage=3"]), "--nodes", 2, "--ranks-per-node", 1,
+                                    "--node-rank", node, "--rendezvous", endpoint, folder=folder))
+        host = re.escape(socket.gethostname())
+        for node in nodes:
+            done = node.wait()
+            self.fails(done, DATA)
+            self.assertRegex(done.err, f"the model's file 'net.pt' differs between rank 0 on host {host} and "
+                                       f"rank 1 on host {host}, first in tensor 'fc.bias'")
+        self.assertFalse((self.folder / "host-0" / "runs" / "small" / "metrics.jsonl").exists())
 
     def test_a_module_without_parameters(self):
         torch.jit.script(nn.ReLU()).save(self.folder / "net.pt")

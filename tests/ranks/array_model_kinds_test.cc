@@ -184,6 +184,8 @@ RANK_TEST(ArrayModel, OfTokensTrainsAsOneRankDoes, 2) {
 std::string line_of(const std::function<void()>& act) {
   try {
     act();
+  } catch (const DataError& error) {
+    return error.what();
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -220,26 +222,41 @@ RANK_TEST(ArrayModel, WhatAModuleRefusesOnOneRankIsToldEverywhere, 2) {
   EXPECT_EQ(model.steps(), 2);
 }
 
-// Each rank reads the path from its own folder, and rank 1 finds other weights there.
+void write_linear(const at::Tensor& weight, const std::string& program) {
+  torch::jit::Module net("net");
+  net.register_parameter("first", at::ones({1}).requires_grad_(), false);
+  net.register_parameter("w", weight.requires_grad_(), false);
+  net.define("def forward(self, x):\n    return " + program + "\n");
+  net.save("net.pt");
+}
+
+// Each rank reads the path from its own folder, and finds what is not the same there.
 RANK_TEST(ArrayModel, OfAnotherFileIsRefusedEverywhere, 3) {
   const std::filesystem::path own = rank.folder() / std::to_string(rank.index());
   std::filesystem::create_directories(own);
   std::filesystem::current_path(own);
-  torch::jit::Module net("net");
-  net.register_parameter("w", at::full({1, 2}, rank.index() == 1 ? 2.0 : 1.0).requires_grad_(),
-                         false);
-  net.define("def forward(self, x):\n    return torch.linear(x, self.w)\n");
-  net.save("net.pt");
+  const std::string program = "torch.linear(x, self.w) * self.first";
+  at::Tensor weight = at::ones({1, 2});
+  write_linear(weight, program);
   const Recipe recipe = recipe_of(
       "kind = \"torchscript\"\npath = \"net.pt\"\nloss = \"mean_square\"\n"
       "inputs = {x = {shape = [2]}}\ntargets = {y = {shape = [1]}}\n");
-  EXPECT_EQ(line_of([&] { const ArrayModel model(Session::on(rank.group()), recipe); }),
-            "the ranks have different models: rank 0 and rank 1 differ in 'net.pt'");
-  rank.wait_for_all("it is refused");
+  const auto told = [&](const std::string& group) {
+    return line_of([&] { const ArrayModel model(Session::on(rank.group(group)), recipe); });
+  };
+  EXPECT_EQ(told("copies"), "no error");
+  // The last bit of the last tensor, on the last rank.
+  if (rank.index() == 2) weight.view(at::kInt)[0][1] += 1;
+  write_linear(weight, program);
+  EXPECT_EQ(told("values"),
+            "the model's file 'net.pt' differs between rank 0 and rank 2, first in tensor 'w'");
+  // The same tensors in another program.
+  write_linear(at::ones({1, 2}), rank.index() == 1 ? program + " + 1" : program);
+  EXPECT_EQ(told("programs"),
+            "the model's file 'net.pt' differs between rank 0 and rank 1, first in record "
+            "'code/__torch__.py'");
   if (rank.index() == 2) std::filesystem::remove("net.pt");
-  const std::string told =
-      line_of([&] { const ArrayModel model(Session::on(rank.group("again")), recipe); });
-  EXPECT_EQ(told, "there is no file 'net.pt', on rank 2");
+  EXPECT_EQ(told("missing"), "there is no file 'net.pt', on rank 2");
 }
 
 }  // namespace

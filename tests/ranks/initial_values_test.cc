@@ -1,10 +1,15 @@
 // A model starts from values that another training has saved, on any layout.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/checkpoint/checkpoint_folder.h>
 #include <troika/checkpoint/replicated_read.h>
 #include <troika/checkpoint/state_gatherer.h>
+#include <troika/checkpoint/state_writer.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/train/initial_values.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "ranks/layouts.h"
 
@@ -40,6 +45,25 @@ struct Model {
   TrainerContext context;
   Trainer trainer;
 };
+
+// Collective: the checkpoint of a step, a file a rank.
+void save_checkpoint(Model& model, const CheckpointFolder& folder, std::int64_t step, Rank& rank) {
+  std::filesystem::create_directories(folder.step_folder(step));
+  rank.wait_for_all("the folder of a checkpoint");
+  StateWriter writer;
+  writer.begin(model.trainer.state(), folder.step_folder(step),
+               std::to_string(rank.index()) + ".safetensors");
+  const Session session = Session::on(model.context.groups.world);
+  Manifest manifest;
+  manifest.step = step;
+  for (const std::string& text : session.gather(format_report(writer.wait()), "reports")) {
+    ShardReport report = parse_report(text, "report");
+    manifest.tensors.insert(report.tensors.begin(), report.tensors.end());
+    manifest.shards.push_back(std::move(report.shard));
+  }
+  if (rank.index() == 0) folder.commit(manifest);
+  rank.wait_for_all("a checkpoint");
+}
 
 Recipe of_another_seed(Recipe recipe) {
   recipe.seed = 99;
@@ -113,6 +137,81 @@ RANK_TEST(InitialValues, MayBeTakenInPart, 2) {
         EXPECT_FALSE(found[i].tensor.equal(before[i].tensor));
       }
     }
+  }
+}
+
+// Each rank is a host of its own here: it has a copy of the file, and the last rank's is not the
+// same.
+std::filesystem::path own_copy(const std::filesystem::path& from, const Rank& rank) {
+  const std::filesystem::path to =
+      rank.folder() / ("host-" + std::to_string(rank.index())) / from.filename();
+  std::filesystem::remove_all(to.parent_path());
+  std::filesystem::create_directories(to.parent_path());
+  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  return to;
+}
+
+void flip_last_bit(const std::filesystem::path& file) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(-1, std::ios::end);
+  const char last = static_cast<char>(stream.get() ^ 1);
+  stream.seekp(-1, std::ios::end);
+  stream.put(last);
+}
+
+std::string refusal(const std::filesystem::path& file, const Recipe& recipe, const Layout& layout,
+                    const Rank& rank) {
+  Model model(recipe, layout, rank);
+  std::filesystem::current_path(file.parent_path());
+  try {
+    take_initial_values({.path = file.filename().string(), .rename = {}, .ignore = {}},
+                        Session::on(model.context.groups.world), Seconds(60), model.trainer);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+RANK_TEST(InitialValues, OfAnotherFileAreRefusedOnEveryLayout, 2) {
+  const std::filesystem::path file = saved_model(gpt_recipe(), rank);
+  const std::string last = SafetensorsFile(file).entries().back().name;
+  for (const Layout& layout :
+       {Layout{}, Layout{.zero_stage = 3}, Layout{.pipeline = 2}, Layout{.tensor = 2}}) {
+    const std::filesystem::path own = own_copy(file, rank);
+    EXPECT_EQ(refusal(own, gpt_recipe(), layout, rank), "");
+    if (rank.index() == 1) flip_last_bit(own);
+    rank.wait_for_all("another bit");
+    EXPECT_EQ(
+        refusal(own, gpt_recipe(), layout, rank),
+        "[model] from 'model.safetensors' differs between rank 0 and rank 1, first in tensor '" +
+            last + "'");
+  }
+}
+
+// The manifests are the same: the SHA-256 of what a host reads there tells.
+RANK_TEST(InitialValues, OfADamagedCheckpointOnOneHostAreRefusedEverywhere, 2) {
+  const CheckpointFolder folder(rank.folder() / "checkpoints");
+  const Recipe recipe = of_another_seed(gpt_recipe());
+  for (const std::int64_t step : {1, 2}) {
+    Model model(recipe, {.zero_stage = 3}, rank);
+    save_checkpoint(model, folder, step, rank);
+  }
+  // Each rank reads from both files.
+  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2}}) {
+    const auto of = [&](std::int64_t step) { return own_copy(folder.step_folder(step), rank); };
+    EXPECT_EQ(refusal(of(1), gpt_recipe(), layout, rank), "");
+    const std::filesystem::path own = of(1);
+    if (rank.index() == 1) flip_last_bit(own / "0.safetensors");
+    rank.wait_for_all("damaged");
+    const std::string told = refusal(own, gpt_recipe(), layout, rank);
+    EXPECT_NE(told.find("0.safetensors'"), std::string::npos) << told;
+    EXPECT_TRUE(told.ends_with(", on rank 1")) << told;
+    // Another checkpoint of the same model.
+    const std::filesystem::path other = of(rank.index() == 1 ? 2 : 1);
+    std::filesystem::rename(other, other.parent_path() / "start");
+    EXPECT_EQ(refusal(other.parent_path() / "start", gpt_recipe(), layout, rank),
+              "[model] from 'start' differs between rank 0 and rank 1, first in its step");
+    rank.wait_for_all("read");
   }
 }
 

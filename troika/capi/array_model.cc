@@ -3,13 +3,14 @@
 #include <troika/base/failure.h>
 #include <troika/base/text.h>
 #include <troika/capi/array_model.h>
-#include <troika/capi/model_agreement.h>
 #include <troika/device/device.h>
 #include <troika/device/device_error.h>
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
 #include <troika/session/consensus.h>
+#include <troika/session/source_agreement.h>
+#include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
@@ -93,8 +94,20 @@ ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
     }
   };
   run_on_all_ranks(session_, make, "a model", NameRanks::kUnlessAll);
-  agree_on_model(session_, recipe_.model, values());
+  agree_on_model();
   on_device([&] { make_step_parts(); });
+}
+
+void ArrayModel::agree_on_model() const {
+  std::vector<SharedSource> sources = model_sources(recipe_.model);
+  SharedSource& own = sources.emplace_back();
+  own.title = "the initial value of the model";
+  own.parts = [&] {
+    std::vector<SourcePart> parts;
+    for (const NamedTensor& each : values()) parts.push_back(tensor_part(each.name, each.tensor));
+    return parts;
+  };
+  agree_on_sources(session_, sources, {"fingerprint of a model"});
 }
 
 void ArrayModel::make_part() {

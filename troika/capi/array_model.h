@@ -37,8 +37,8 @@ class ArrayModel {
   static constexpr std::size_t kLossHistory = 1000;
 
   // Makes the model, on the device that the recipe's train.device names. Collective. Throws on
-  // every rank what `read` throws on any, and UsageError where recipes, kinds of devices, files of
-  // the model or its initial values differ.
+  // every rank what `read` throws on any, UsageError where recipes or kinds of devices differ, and
+  // DataError where files of the model or its initial values do.
   ArrayModel(Session session, const ReadRecipe& read);
   ArrayModel(Session session, const Recipe& recipe);
 
@@ -86,6 +86,9 @@ class ArrayModel {
     std::optional<Failure> refusal;
   };
 
+  // Throws DataError, on every rank, where the ranks have other files of the model, or other
+  // initial values.
+  void agree_on_model() const;
   void make_part();
   void make_step_parts();
   // Runs `work`. Where this rank's device fails in it, or is out of memory, tells the other ranks

@@ -71,13 +71,25 @@ const SafetensorsFile& StateReader::file(std::size_t shard) {
 }
 
 void StateReader::verify(std::size_t first, std::size_t every) {
-  for (std::size_t i = first; i < manifest_.shards.size(); i += every) {
-    if (is_remote(path().native())) {
-      (void)file(i);  // compared on its way
-    } else {
-      checkpoint_.verify(manifest_, manifest_.shards[i]);
-    }
+  for (std::size_t i = first; i < manifest_.shards.size(); i += every) verify_file(i);
+}
+
+void StateReader::verify_file(std::size_t file) {
+  if (is_remote(path().native())) {
+    (void)this->file(file);  // compared on its way
+  } else {
+    checkpoint_.verify(manifest_, manifest_.shards[file]);
   }
+}
+
+std::vector<std::size_t> StateReader::files_of(const std::string& tensor) const {
+  std::vector<std::size_t> files;
+  const auto found = sources_.find(tensor);
+  if (found == sources_.end()) return files;
+  for (const Source& source : found->second) {
+    if (files.empty() || files.back() != source.shard) files.push_back(source.shard);
+  }
+  return files;
 }
 
 std::span<const std::byte> StateReader::bytes(const Source& source, DataType type) {

@@ -39,6 +39,10 @@ class StateReader {
   // Compares every `every`-th file, from `first` on, with its SHA-256. What has been copied from a
   // store for this is kept for reading. Throws DataError naming a file that differs.
   void verify(std::size_t first = 0, std::size_t every = 1);
+  // Compares one file, likewise.
+  void verify_file(std::size_t file);
+  // Returns the numbers of the files that hold a part of the tensor, ascending.
+  [[nodiscard]] std::vector<std::size_t> files_of(const std::string& tensor) const;
 
   // The memory for values on their way to a device, or to another type.
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20;

@@ -1,9 +1,51 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <troika/base/hash.h>
+#include <troika/base/text.h>
 #include <troika/checkpoint/checkpoint_folder.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/checkpoint/value_source.h>
 
 namespace troika {
+namespace {
+
+// A sample is so many bytes at a time, at so many places.
+constexpr std::size_t kSampleBytes = 4096, kSamples = 16;
+
+std::string title_of(const std::string& tensor) {
+  return "tensor " + quote(tensor, 200);
+}
+
+// Adds bytes from places that are spread evenly, the first at the beginning, the last at the end.
+void add_sample(ContentHash& hash, std::span<const std::byte> bytes) {
+  if (bytes.size() <= kSamples * kSampleBytes) {
+    hash.update(bytes);
+    return;
+  }
+  const std::size_t last = bytes.size() - kSampleBytes;
+  for (std::size_t i = 0; i < kSamples; ++i) {
+    hash.update(bytes.subspan(last / (kSamples - 1) * i, kSampleBytes));
+  }
+  hash.update(bytes.subspan(last));
+}
+
+enum class Content { kWhole, kSample };
+
+std::uint64_t digest_of(const TensorEntry& entry, std::span<const std::byte> bytes,
+                        Content content) {
+  ContentHash hash;
+  hash.update(name_of(entry.type));
+  for (const std::int64_t size : entry.shape) hash.update(" " + std::to_string(size));
+  hash.update(" at " + std::to_string(entry.begin) + "\n");
+  if (content == Content::kWhole) {
+    hash.update(bytes);
+  } else {
+    add_sample(hash, bytes);
+  }
+  return hash.digest();
+}
+
+}  // namespace
 
 ValueSource::ValueSource(const std::filesystem::path& path) : path_(path) {
   if (!is_checkpoint(path)) {
@@ -39,8 +81,60 @@ void ValueSource::read_whole(const TensorEntry& entry, const StateTensor& place)
   if (!target.is_cpu()) target.copy_(here);
 }
 
-void ValueSource::verify(std::size_t first, std::size_t every) {
-  if (checkpoint_) checkpoint_->verify(first, every);
+std::vector<SourcePart> ValueSource::parts(const std::set<std::string>& used,
+                                           std::uint64_t most_whole) const {
+  std::vector<SourcePart> parts;
+  if (checkpoint_) {
+    const Manifest& manifest = checkpoint_->manifest();
+    parts.push_back({"its step", static_cast<std::uint64_t>(manifest.step)});
+    for (const ManifestShard& each : manifest.shards) {
+      parts.push_back({"file " + quote(each.file), content_hash(each.sha256)});
+    }
+    return parts;
+  }
+  std::vector<const TensorEntry*> entries;
+  std::uint64_t bytes = 0;
+  for (const TensorEntry& entry : file_->entries()) {
+    if (!used.contains(entry.name)) continue;
+    entries.push_back(&entry);
+    bytes += entry.bytes();
+  }
+  const Content content = bytes <= most_whole ? Content::kWhole : Content::kSample;
+  parts.resize(entries.size());
+  at::parallel_for(0, std::ssize(entries), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const TensorEntry& entry = *entries[static_cast<std::size_t>(i)];
+      parts[static_cast<std::size_t>(i)] = {title_of(entry.name),
+                                            digest_of(entry, file_->data(entry), content)};
+    }
+  });
+  return parts;
+}
+
+std::vector<SourcePart> ValueSource::tensor_parts(const std::set<std::string>& used) {
+  if (!checkpoint_) return {};
+  std::uint64_t bytes = 0;
+  for (const std::string& name : used) {
+    const ManifestTensor& tensor = tensors_.at(name);
+    bytes += tensor_bytes(tensor.type, tensor.shape).value_or(kWholeBytes + 1);
+  }
+  if (bytes > kWholeBytes) return {};
+  std::vector<SourcePart> parts;
+  for (const std::string& name : used) {
+    const ManifestTensor& tensor = tensors_.at(name);
+    const at::Tensor whole = at::empty(tensor.shape, scalar_type_of(tensor.type));
+    read(name, {name, ShardDescriptor::whole(tensor.shape, true), whole.view(-1)});
+    parts.push_back(tensor_part(name, whole));
+  }
+  return parts;
+}
+
+std::vector<std::size_t> ValueSource::files_of(const std::string& name) const {
+  return checkpoint_ ? checkpoint_->files_of(name) : std::vector<std::size_t>();
+}
+
+void ValueSource::verify(std::size_t file) {
+  if (checkpoint_) checkpoint_->verify_file(file);
 }
 
 }  // namespace troika

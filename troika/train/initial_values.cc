@@ -6,6 +6,7 @@
 #include <troika/checkpoint/replicated_read.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/observe/log.h>
+#include <troika/session/consensus.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/initial_values.h>
 #include <troika/train/run_folder.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -186,10 +188,10 @@ std::map<std::string, std::string> match_values(const InitialValueOptions& optio
 }
 
 InitialValues::InitialValues(const InitialValueOptions& options, const Trainer& trainer)
-    : source_(find_values(options.path)) {
+    : title_("[model] from " + quote(options.path, 200)), source_(find_values(options.path)) {
   const std::map<std::string, std::string> pairs =
       match_values(options, trainer.model_specs(), source_.tensors(), shown_place(source_.path()));
-  tensors_ = pairs.size();
+  for (const auto& [of_model, of_source] : pairs) used_.insert(of_source);
   const StateDict places = trainer.model_places();
   for (const StateTensor& place : places.tensors()) {
     const auto found = pairs.find(place.name);
@@ -197,25 +199,71 @@ InitialValues::InitialValues(const InitialValueOptions& options, const Trainer& 
   }
 }
 
-void take_initial_values(const InitialValueOptions& options, const Job& job, Trainer& trainer) {
+SharedSource InitialValues::shared_source() {
+  SharedSource source;
+  source.title = title_;
+  if (!is_remote(path().native())) source.path = path();
+  source.parts = [this] { return source_.parts(used_); };
+  source.details = [this] { return source_.tensor_parts(used_); };
+  return source;
+}
+
+namespace {
+
+// Collective. Returns the files that this rank is to compare with their SHA-256: those that ranks
+// of its host read, divided among these. What another host has compared says nothing of this one's.
+std::vector<std::size_t> files_to_verify(const Session& session, const InitialValues& values,
+                                         const ReplicatedRead& read) {
+  std::set<std::size_t> own;
+  read.read([&](const StateTensor& part) {
+    for (const std::size_t file : values.files_of(part)) own.insert(file);
+  });
+  std::string text = identity_of_file(values.path()) + "\n";
+  for (const std::size_t file : own) text += std::to_string(file) + " ";
+  const std::vector<std::string> all = session.gather(text, "files of initial values");
+  const std::string host = text.substr(0, text.find('\n') + 1);
+  std::map<std::size_t, std::vector<std::size_t>> readers;  // by file, ascending
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].starts_with(host)) continue;
+    std::istringstream files(all[rank].substr(host.size()));
+    for (std::size_t file = 0; files >> file;) readers[file].push_back(rank);
+  }
+  std::vector<std::size_t> counts(all.size(), 0), mine;
+  for (const auto& [file, ranks] : readers) {
+    const std::size_t rank =
+        *std::ranges::min_element(ranks, {}, [&](std::size_t each) { return counts[each]; });
+    ++counts[rank];
+    if (rank == static_cast<std::size_t>(session.rank())) mine.push_back(file);
+  }
+  return mine;
+}
+
+}  // namespace
+
+void take_initial_values(const InitialValueOptions& options, const Session& session,
+                         Seconds patience, Trainer& trainer) {
   if (options.are_drawn()) return;
+  constexpr std::string_view kLabel = "initial values";
   const auto agree = [&](const std::optional<Failure>& own) {
-    job.world().barrier({"initial values", job.storage_deadline()}).wait();
-    job.throw_on_all_ranks(own, "initial values");
+    session.world().barrier({kLabel, Deadline::in(patience)}).wait();
+    throw_on_all_ranks(session, own, kLabel, NameRanks::kUnlessAll);
   };
   std::optional<InitialValues> values;
+  agree(failure_in([&] { values.emplace(options, trainer); }));
+  const SharedSource source = values->shared_source();
+  agree_on_sources(session, {&source, 1}, {kLabel, patience});
+  const ReplicatedRead read(session.world(), values->wanted(), patience);
+  const std::vector<std::size_t> files = files_to_verify(session, *values, read);
   agree(failure_in([&] {
-    values.emplace(options, trainer);
-    values->verify(job.rank(), job.size());
+    for (const std::size_t file : files) values->verify(file);
   }));
-  const ReplicatedRead read(job.world(), values->wanted(), job.storage_timeout());
   agree(failure_in([&] {
     const at::NoGradGuard no_autograd;
     read.read([&](const StateTensor& part) { values->read(part); });
   }));
   read.share();
   trainer.adopt_values();
-  if (job.rank() != 0) return;
+  if (session.rank() != 0) return;
   log_info("initial values of " + std::to_string(values->tensors()) + " of " +
            plural(std::ssize(trainer.model_specs()), "tensor") + " from " +
            values->path().string());

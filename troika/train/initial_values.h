@@ -6,13 +6,17 @@
 #include <troika/checkpoint/value_source.h>
 #include <troika/models/initial_values.h>
 #include <troika/param/state_dict.h>
-#include <troika/train/job.h>
+#include <troika/session/session.h>
+#include <troika/session/source_agreement.h>
 #include <troika/train/trainer.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace troika {
 
@@ -34,27 +38,34 @@ class InitialValues {
   // Not collective. Throws DataError.
   InitialValues(const InitialValueOptions& options, const Trainer& trainer);
 
-  // Compares the files number `first`, `first + every`, ... of a checkpoint with their SHA-256.
-  // Throws DataError.
-  void verify(int first, int every) {
-    source_.verify(static_cast<std::size_t>(first), static_cast<std::size_t>(every));
+  // Returns them as what ranks compare. Valid as long as this.
+  [[nodiscard]] SharedSource shared_source();
+  // Return the numbers of the files of a checkpoint that hold a part of a tensor, and compare one
+  // of them with its SHA-256. Throws DataError.
+  [[nodiscard]] std::vector<std::size_t> files_of(const StateTensor& part) const {
+    return source_.files_of(part.name);
   }
+  void verify(std::size_t file) { source_.verify(file); }
   // Returns this rank's parts of the model that are taken, as views under their names in the
   // source; and reads one. Throws DataError. Call trainer.adopt_values() once all are there.
   [[nodiscard]] std::span<const StateTensor> wanted() const { return wanted_.tensors(); }
   void read(const StateTensor& part) { source_.read(part.name, part); }
   // Returns the number of tensors of the whole model that are taken, and where they lie.
-  [[nodiscard]] std::size_t tensors() const { return tensors_; }
+  [[nodiscard]] std::size_t tensors() const { return used_.size(); }
   [[nodiscard]] const std::filesystem::path& path() const { return source_.path(); }
 
  private:
+  std::string title_;
   ValueSource source_;
   StateDict wanted_;
-  std::size_t tensors_ = 0;
+  std::set<std::string> used_;  // names in the source, of the whole model
 };
 
 // Collective: has a run that begins start from them, and says so; nothing where values are drawn.
-// One rank of those with the same part reads it. Throws DataError, the same on every rank.
-void take_initial_values(const InitialValueOptions& options, const Job& job, Trainer& trainer);
+// Every host must have the same. One rank of those with the same part reads it, and a rank of each
+// host compares a checkpoint's files that are read there with their SHA-256. `patience` is for each
+// collective. Throws DataError, the same on every rank.
+void take_initial_values(const InitialValueOptions& options, const Session& session,
+                         Seconds patience, Trainer& trainer);
 
 }  // namespace troika

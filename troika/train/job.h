@@ -35,6 +35,7 @@ class Job {
   [[nodiscard]] int rank() const { return session_.rank(); }
   [[nodiscard]] int size() const { return session_.size(); }
   [[nodiscard]] const std::vector<Member>& members() const { return session_.members(); }
+  [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   [[nodiscard]] const Session& session() const { return session_; }
   // Returns the group of all ranks, in order.
@@ -55,6 +56,7 @@ class Job {
   [[nodiscard]] Seconds timeout() const { return session_.timeout(); }
   // Returns the deadline for ranks that prepare themselves, or read their data, at their own pace.
   [[nodiscard]] Deadline start_deadline() const { return Deadline::in(start_timeout_); }
+  [[nodiscard]] Seconds start_timeout() const { return start_timeout_; }
   // Returns the deadline for ranks that wait while files are written.
   [[nodiscard]] Deadline storage_deadline() const { return Deadline::in(storage_timeout_); }
   [[nodiscard]] Seconds storage_timeout() const { return storage_timeout_; }

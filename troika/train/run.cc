@@ -25,6 +25,7 @@
 #include <troika/train/job.h>
 #include <troika/train/ledger.h>
 #include <troika/train/metric_reporter.h>
+#include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
@@ -104,7 +105,7 @@ class TrainingRun {
     if (kind == Claim::kResumed) {
       resume();
     } else {
-      take_initial_values(recipe_.model.from, job_, trainer_);
+      take_initial_values(recipe_.model.from, job_.session(), job_.storage_timeout(), trainer_);
     }
     first_step_ = trainer_.progress().step;
     listing_.reset();  // of many files it is large
@@ -478,6 +479,7 @@ RunReport run_training(const Recipe& loaded, const World& world, const RunOption
   apply(numeric_settings(recipe.train), job.context().device);
   std::exception_ptr interruption;
   try {
+    agree_on_model(recipe.model, job);
     TrainingRun run(recipe, job, options, kind, claim ? &*claim : nullptr);
     try {
       if (auto json = run.train()) {

@@ -20,6 +20,7 @@
 #include <troika/train/compared_dataset.h>
 #include <troika/train/data_agreement.h>
 #include <troika/train/job.h>
+#include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/server_job.h>
@@ -363,6 +364,7 @@ class ServerProcess {
     try {
       TrainerContext context = job.context();
       apply(numeric_settings(recipe.train), context.device);
+      agree_on_model(recipe.model, job);
       context.make_sync = [&](Arena& arena, const TrainerContext& ranks) {
         return std::make_unique<IslandSync>(arena, island_options(ranks, place, leaves));
       };

@@ -79,7 +79,9 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
     return loaded(options).language_model(own(options), arena);
   }
   [[nodiscard]] std::vector<std::filesystem::path> files(const Options& options) const override {
-    return loaded(options).files(own(options));
+    std::vector<std::filesystem::path> files = {options.as<PluginOptions>().library};
+    for (auto& each : loaded(options).files(own(options))) files.push_back(std::move(each));
+    return files;
   }
   void save_beside(const Options& options, const std::filesystem::path& model,
                    const std::vector<NamedTensor>& values) const override {

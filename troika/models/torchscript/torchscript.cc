@@ -3,6 +3,7 @@
 #include <troika/base/random.h>
 #include <troika/base/text.h>
 #include <troika/models/torchscript/script_comparison.h>
+#include <troika/models/torchscript/script_file.h>
 #include <troika/models/torchscript/script_loss.h>
 #include <troika/models/torchscript/script_units.h>
 #include <troika/models/torchscript/torchscript.h>
@@ -352,6 +353,14 @@ void check_torchscript(const TorchscriptOptions& options, const LossOptions& los
   check_other_samples(options, loss.kind(), result, module, floating);
   check_units(script, script_units(options, script), outputs, inputs);
   check_trains(options, result, module, inputs);
+}
+
+std::vector<NamedTensor> script_tensors(const std::filesystem::path& path) {
+  const torch::jit::Module script = load_script(path);
+  std::vector<NamedTensor> tensors;
+  for (const auto& each : script.named_parameters()) tensors.push_back({each.name, each.value});
+  for (const auto& each : script.named_buffers()) tensors.push_back({each.name, each.value});
+  return tensors;
 }
 
 void save_torchscript(const std::filesystem::path& from, const std::filesystem::path& to,

@@ -16,6 +16,10 @@ namespace troika {
 // units give them as well.
 void check_torchscript(const TorchscriptOptions& options, const LossOptions& loss);
 
+// Returns the parameters and buffers of a file under their names, on the CPU. Throws UsageError as
+// load_script() does.
+[[nodiscard]] std::vector<NamedTensor> script_tensors(const std::filesystem::path& path);
+
 // Writes the script `from` with the values of a trained model to `to`, for torch.jit.load().
 void save_torchscript(const std::filesystem::path& from, const std::filesystem::path& to,
                       const std::vector<NamedTensor>& values);
