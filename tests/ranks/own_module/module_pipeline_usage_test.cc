@@ -91,6 +91,23 @@ RANK_TEST(ModulePipeline, TellsEveryStageOfAValidationError, 2, 4) {
   EXPECT_THAT(error_of(units), HasSubstr("the modules of the ranks differ: parameter 'conv.1."));
 }
 
+// Other options or units on one rank would hang, or train something else.
+RANK_TEST(ModulePipeline, TellsEveryRankOfAnotherSetup, 2, 4) {
+  const PipelineGroups groups = groups_over(rank, 2);
+  const bool is_last = rank.index() == rank.size() - 1;
+  const auto error_of = [&](const std::vector<NamedUnit>& units, int microbatches) {
+    ModulePipelineOptions options = doubles_in("1f1b", 2);
+    options.microbatches = microbatches;
+    return usage_error_of([&] { const ModulePipeline model(units, loss_sum, groups, options); });
+  };
+  EXPECT_THAT(error_of(small_net(), is_last ? 4 : 2),
+              HasSubstr("the ModulePipeline differs between rank 0 and rank 1, first in "
+                        "microbatches = 2"));
+  std::vector<NamedUnit> units = small_net();
+  if (is_last) units[7].name = "head";
+  EXPECT_THAT(error_of(units, 2), HasSubstr("first in unit 'last'"));
+}
+
 RANK_TEST(ModulePipeline, NamesParametersThatComeAndGo, 2) {
   const Samples own(4, 0, {2, 6, 6});
   const auto error_after = [&](auto&& act) {

@@ -106,6 +106,7 @@ ModulePipeline::Impl::Impl(const std::vector<NamedUnit>& all, const UnitLoss& lo
     throw UsageError("a ModulePipeline without a loss",
                      "give a function of the last unit's output and the targets");
   }
+  detail::agree_on_setup(groups, timeout, all, options);
   const std::vector<int> cut = detail::cut_units(all, options);
   ValidationError problem;
   try {

@@ -5,6 +5,7 @@
 #include <troika/parallel/pipeline/module_pipeline_setup.h>
 #include <troika/rendezvous/agreement.h>
 #include <troika/schedule/generate.h>
+#include <troika/session/source_agreement.h>
 
 #include <ATen/ATen.h>
 
@@ -27,6 +28,26 @@ void check_costs(std::span<const NamedUnit> units) {
     text << "unit " << quote(each.name, 200) << " has a cost of " << each.cost;
     throw UsageError(text.str(), "costs are numbers of at least 0, with a finite sum");
   }
+}
+
+// The values stand in the names, for the error.
+std::vector<SourcePart> parts_of_setup(std::span<const NamedUnit> units,
+                                       const ModulePipelineOptions& options) {
+  std::vector<SourcePart> parts;
+  const auto add = [&](const std::string& option, const std::string& value) {
+    parts.push_back({option + " = " + value, 0});
+  };
+  add("schedule", options.schedule);
+  add("virtual_stages", std::to_string(options.virtual_stages));
+  std::vector<std::string> stage_units;
+  for (const std::int64_t each : options.stage_units) stage_units.push_back(std::to_string(each));
+  add("stage_units", "[" + join(stage_units, ", ") + "]");
+  add("microbatches", std::to_string(options.microbatches));
+  add("zero_stage", std::to_string(options.zero_stage));
+  add("type", c10::toString(options.type));
+  for (const NamedUnit& each : units) parts.push_back({"unit " + quote(each.name, 200), 0});
+  add("the number of units", std::to_string(units.size()));
+  return parts;
 }
 
 }  // namespace
@@ -52,6 +73,23 @@ ModulePipelineOptions resolved(ModulePipelineOptions options, int pipeline) {
     options.stage_units.clear();
   }
   return options;
+}
+
+void agree_on_setup(const PipelineGroups& groups, Seconds timeout, std::span<const NamedUnit> units,
+                    const ModulePipelineOptions& options) {
+  SharedSource setup;
+  setup.title = "the ModulePipeline";
+  setup.parts = [&] { return parts_of_setup(units, options); };
+  for (const Group* group : {&groups.data, &groups.pipeline}) {
+    ValidationError difference;
+    try {
+      agree_on_sources(Session::on(*group, timeout), {&setup, 1},
+                       {"options and units", timeout, "give all ranks the same options and units"});
+    } catch (const DataError& error) {  // on all ranks of this group; others have to hear of it
+      difference = {error.what(), error.hint()};
+    }
+    throw_on_all_ranks(groups, timeout, difference);
+  }
 }
 
 std::vector<int> cut_units(std::span<const NamedUnit> units, const ModulePipelineOptions& options) {

@@ -16,6 +16,11 @@ namespace troika::detail {
 [[nodiscard]] ModulePipelineOptions resolved(ModulePipelineOptions options, int pipeline);
 [[nodiscard]] ModulePipelineOptions with_timeout(ModulePipelineOptions options, Seconds usual);
 
+// Throws UsageError on every rank of the mesh unless all have the same options and units of the
+// same names. Collective.
+void agree_on_setup(const PipelineGroups& groups, Seconds timeout, std::span<const NamedUnit> units,
+                    const ModulePipelineOptions& options);
+
 // Returns the borders of the stages among the units. Throws UsageError, the same on all ranks.
 [[nodiscard]] std::vector<int> cut_units(std::span<const NamedUnit> units,
                                          const ModulePipelineOptions& options);
