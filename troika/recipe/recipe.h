@@ -128,6 +128,7 @@ struct ObserveOptions {
 struct DebugOptions {
   std::vector<std::int64_t> dump_steps;
   bool ledger = false;
+  std::int64_t compare_replicas_every_steps = 0;
   std::vector<std::int64_t> slow_workers;  // of servers, by place from 0
   double slow_times = 1;                   // as long as others over a pass
   double sample_seconds = 0;               // that each sample of a pass waits for

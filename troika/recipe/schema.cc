@@ -151,6 +151,7 @@ std::vector<Key> debug_keys() {
   return {
       K::integers<&O::dump_steps>("dump_steps", ranges::kPositive, "writes <run>/dump/step-K/{batch,parameters,gradients}.safetensors (step 1 is the first)"),
       K::boolean<&O::ledger>("ledger", "each rank records the samples behind its updates in <run>/ledger/rank-N.jsonl"),
+      K::integer<&O::compare_replicas_every_steps>("compare_replicas_every_steps", ranges::kCountOrOff, "compares the parameters of data replicas bit by bit, and ends the run where one has come apart; 0: never"),
       K::integers<&O::slow_workers>("slow_workers", ranges::kCountOrOff, "workers of kind = \"server\", counted from 0, that are made slow: to try what waits for them"),
       K::number<&O::slow_times>("slow_times", NumberRange{1, 1e6}, "how many times as long as it takes these wait over a pass, the pass itself included; 1: as long as it takes"),
       K::number<&O::sample_seconds>("sample_seconds", NumberRange{0, 1e6}, "each rank waits so long for each sample of a pass, before the pass: to try slower machines. Workers of servers may each have another; 0: it does not wait"),

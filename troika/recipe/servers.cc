@@ -64,6 +64,10 @@ void check_servers(const Recipe& recipe, const Origins& origins) {
   if (recipe.debug.ledger) {
     refuse("debug.ledger", "samples are dealt out as the run goes", "write ledger = false");
   }
+  if (recipe.debug.compare_replicas_every_steps > 0) {
+    refuse("debug.compare_replicas_every_steps", "workers have no replicas to compare",
+           "write compare_replicas_every_steps = 0");
+  }
   if (!recipe.observe.trace_steps.empty()) {
     refuse("observe.trace_steps", "there is no trace of workers", "write trace_steps = []");
   }

@@ -59,6 +59,11 @@ std::optional<std::int64_t> LocalSync::fragment_due() const {
   return std::nullopt;
 }
 
+bool LocalSync::are_replicas_equal() const {
+  const std::int64_t apart = step() - options_.start_after;
+  return apart <= 0 || (options_.fragments == 1 && apart % options_.every_steps == 0);
+}
+
 Updater LocalSync::finish() {
   const Updater updater = LooseSync::finish();
   if (is_together()) sum_gradients();

@@ -55,6 +55,8 @@ class LocalSync final : public LooseSync {
   void save(StateDict& state) const override;
   void add_places(StateDict& state, const HasTensor& has) const override;
   void load(const StateDict& state) override;
+  // With fragments, parameters are never all exchanged at once.
+  [[nodiscard]] bool are_replicas_equal() const override;
 
  private:
   // An exchange of a range of the flat masters.

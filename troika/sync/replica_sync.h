@@ -82,6 +82,9 @@ class ReplicaSync : public UnitHooks {
   // or looks on; null elsewhere.
   [[nodiscard]] virtual RemoteWork* work() { return nullptr; }
   [[nodiscard]] virtual RemoteView* view() { return nullptr; }
+  // Returns whether all replicas had the same parameters when the last step ended: they act as one,
+  // or have just taken their mean.
+  [[nodiscard]] virtual bool are_replicas_equal() const { return replicas().count == 1; }
 };
 
 }  // namespace troika

@@ -27,6 +27,7 @@
 #include <troika/train/metric_reporter.h>
 #include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
+#include <troika/train/replica_comparison.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_log.h>
@@ -248,6 +249,8 @@ class TrainingRun {
     StepMetrics metrics = trainer_.step();
     agreement_->after_step(trainer_.notes());
     if (ledger_ && metrics.skipped.empty()) ledger_->commit();
+    const std::int64_t comparison = recipe_.debug.compare_replicas_every_steps;
+    if (comparison > 0 && next % comparison == 0) check_replicas(trainer_, job_, next);
     add_machine_figures(before, metrics);
     const std::int64_t every = recipe_.train.evaluate_every_steps;
     if (every > 0 && (next % every == 0 || next == recipe_.train.steps)) {

@@ -9,6 +9,7 @@
 #include <troika/optim/shard_squares.h>
 #include <troika/recipe/resolve.h>
 #include <troika/train/precision.h>
+#include <troika/train/replica_comparison.h>
 #include <troika/train/trainer.h>
 
 #include <algorithm>
@@ -219,6 +220,18 @@ void Trainer::average_buffers() const {
     groups().data.all_reduce(tensor, ReduceOp::kAverage, {"running statistics", deadline()}).wait();
     sync_->average(tensor);
   }
+}
+
+std::optional<Failure> Trainer::compare_replicas(const std::string& own) {
+  std::vector<NamedTensor> buffers;
+  for (const ModelPart::Buffer& buffer : model_.buffers()) {
+    if (!has_own_buffers() && buffer.is_here) buffers.push_back({buffer.name, buffer.tensor});
+  }
+  const ReplicaValues values{model_.arena(), *sync_, buffers};
+  auto failure = troika::compare_replicas(groups().data, values, own, context_.timeout);
+  if (!sync_->are_replicas_equal()) return failure;
+  auto of_islands = troika::compare_replicas(groups().islands, values, own, context_.timeout);
+  return failure ? failure : of_islands;
 }
 
 // Samples that are dealt out as the run goes are built when they are known.

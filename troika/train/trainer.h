@@ -2,6 +2,7 @@
 // rank of a job runs the same steps; none of it prints or writes files.
 #pragma once
 
+#include <troika/base/failure.h>
 #include <troika/data/dataset.h>
 #include <troika/data/loader.h>
 #include <troika/observe/metrics.h>
@@ -96,6 +97,11 @@ class Trainer {
   [[nodiscard]] StateDict model_places() const;
   // Collective: takes in what has been written to model_places().
   void adopt_values();
+  // Collective: compares the parameters of replicas between two steps, and the buffers that data
+  // ranks have in common. Those of data ranks always; those of islands where they have just taken
+  // their mean. Returns what differs on this rank; other ranks may find nothing. `own` is this rank
+  // in messages.
+  [[nodiscard]] std::optional<Failure> compare_replicas(const std::string& own);
   // Collective: replaces running statistics of several data ranks by their mean, so that what is
   // written of the model is all that the next step begins with.
   void average_buffers() const;

@@ -1,0 +1,43 @@
+// Finds replicas whose parameters have come apart: by a fault of memory or of a processor, or by a
+// program that writes to them on some ranks only. Replicas are compared by hash, and differences
+// that rounding between kinds of processors explains are mended.
+#pragma once
+
+#include <troika/base/failure.h>
+#include <troika/base/time.h>
+#include <troika/comm/group.h>
+#include <troika/param/arena.h>
+#include <troika/param/named_tensor.h>
+#include <troika/sync/replica_sync.h>
+#include <troika/train/job.h>
+#include <troika/train/trainer.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace troika {
+
+// The values of one rank.
+struct ReplicaValues {
+  Arena& arena;
+  // Gathers working weights where no rank has all. Between steps.
+  ReplicaSync& sync;
+  // Beside parameters, those that all replicas have in common.
+  std::span<const NamedTensor> buffers = {};
+};
+
+// Collective over `replicas`, which hold the same parameters: compares them. Returns the failure of
+// the first parameter or buffer that differs, the same on every rank: it names the ranks that stand
+// alone where most are equal, and else two. `own` is this rank in messages ("rank 1 on host b").
+// Where rounding explains a difference, the ranks take over the values of the first, if each rank
+// updates them itself. Throws DeadlineError, PeerError.
+[[nodiscard]] std::optional<Failure> compare_replicas(const Group& replicas, ReplicaValues values,
+                                                      const std::string& own, Seconds timeout);
+
+// Collective among all ranks of a job, after a step: compares the replicas of a trainer. Throws
+// RankDiedError on every rank, the same, where some have come apart.
+void check_replicas(Trainer& trainer, const Job& job, std::int64_t step);
+
+}  // namespace troika
