@@ -3,6 +3,7 @@
 #include <troika/nn/sync_batch_norm.h>
 
 #include <fstream>
+#include <limits>
 
 #include "ranks/own_module/own_module.h"
 
@@ -37,6 +38,54 @@ RANK_TEST(OwnModuleUsage, ZeroGrad, 2) {
     backward(model);
     expect_same_gradients(*module, *alone);
   }
+}
+
+DataParallelOptions stopping(int stage = 0) {
+  DataParallelOptions options = small_buckets();
+  options.zero_stage = stage;
+  options.on_nonfinite = DataParallelOptions::OnNonfinite::kStop;
+  return options;
+}
+
+// A batch whose loss is NaN on one rank, through one layer alone.
+RANK_TEST(OwnModuleUsage, NamesTheRankWhoseGradientIsNotFinite, 3) {
+  for (const int stage : {0, 1}) {
+    Mlp module, alone;
+    DataParallel model(module, session_of(rank), stopping(stage));
+    for (const double wrong :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      std::string said;
+      try {
+        const Samples batch(6);
+        torch::Tensor loss = squared_error(model(batch.x), batch.y);
+        if (rank.index() == 2) loss = loss + (module->second->bias * wrong).sum();
+        loss.backward();
+      } catch (const NonFiniteError& error) {
+        said = error.what();
+      }
+      EXPECT_EQ(said, "the gradient of parameter 'second.bias' is not finite, on rank 2");
+    }
+    if (stage > 0) continue;
+    // A program that has caught it leaves the step out.
+    module->zero_grad();
+    alone->zero_grad();
+    backward(model);
+    backward(*alone);
+    expect_same_gradients(*module, *alone);
+  }
+}
+
+RANK_TEST(OwnModuleUsage, AveragesWhatIsNotFiniteUnlessAsked, 2) {
+  Mlp module;
+  DataParallel model(module, session_of(rank), small_buckets());
+  const Samples batch(6);
+  torch::Tensor loss = squared_error(model(batch.x), batch.y);
+  if (rank.index() == 1) {
+    loss = loss + (module->second->bias * std::numeric_limits<double>::quiet_NaN()).sum();
+  }
+  loss.backward();
+  EXPECT_TRUE(module->second->bias.grad().isnan().all().item<bool>());
+  EXPECT_TRUE(module->first->bias.grad().isfinite().all().item<bool>());
 }
 
 RANK_TEST(OwnModuleUsage, LoadOnAllRanks, 2) {

@@ -50,6 +50,12 @@ struct DataParallelOptions {
   // is no hook. For stage 3 name the module's units: ModulePipeline
   // (parallel/pipeline/module_pipeline.h).
   int zero_stage = 0;
+  // The treatment of a gradient that is not finite on some rank, as that of a NaN loss. kAverage
+  // averages it like any other: all ranks then have it, without a word. kWarn says once which
+  // parameter it was, on the rank whose it is. kStop throws NonFiniteError naming both out of
+  // backward(), on every rank; a program that catches it leaves out the step. Both look at every
+  // gradient once more before it is averaged. Not for a GradScaler, which looks itself.
+  enum class OnNonfinite { kAverage, kWarn, kStop } on_nonfinite = OnNonfinite::kAverage;
 };
 
 namespace detail {

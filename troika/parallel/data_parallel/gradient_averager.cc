@@ -1,11 +1,13 @@
 #include <troika/base/error.h>
 #include <troika/parallel/data_parallel/gradient_averager.h>
+#include <troika/session/consensus.h>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace troika::detail {
@@ -51,6 +53,7 @@ GradientAverager::GradientAverager(std::vector<NamedTensor> parameters, Session 
       ready_(slots_.size(), options_.zero_stage == 0 ? ReadyGradients::Order::kObserved
                                                      : ReadyGradients::Order::kFixed),
       unused_(slots_, session_, policy_of(options_)),
+      nonfinite_(slots_, options_.on_nonfinite, session_.rank()),
       buckets_(slots_, reverse_order(slots_.size()), group_, bucket_options()),
       reducer_(make_reducer()),
       shards_(options_.zero_stage == 0
@@ -109,6 +112,7 @@ void GradientAverager::validate_pass() {
 void GradientAverager::begin_pass() {
   averages_ = synchronises_;
   present_ = true;
+  nonfinite_.begin();
   ready_.begin();
   reducer_->begin_step(contributions_);
 }
@@ -151,6 +155,7 @@ void GradientAverager::complete_gradients(std::size_t bucket) {
   } else if (factor_ != 1) {
     gradients.mul_(factor_);
   }
+  nonfinite_.check(bucket, gradients);
   const bool last = bucket + 1 == reducer_->buckets().size();
   if (last && !buckets_.separate_facts().defined()) buckets_.facts().write(own_facts());
 }
@@ -161,7 +166,7 @@ StepFacts GradientAverager::own_facts() const {
           .present = present_ ? 1.0 : 0.0,
           .checksum = checksum,
           .checksum_squared = checksum * checksum,
-          .alarm = unused_.are_refused() || writes_.moved() ? 1.0 : 0.0};
+          .alarm = unused_.are_refused() || writes_.moved() || nonfinite_.stops() ? 1.0 : 0.0};
 }
 
 // What has had no gradient in this pass: earlier ones, or none.
@@ -198,6 +203,7 @@ bool GradientAverager::average_without_batch() {
   hooks_.abort_open_pass();
   optimizer_.refuse_unused_gradients();
   present_ = false;
+  nonfinite_.begin();
   unused_.clear();
   writes_.find_moves();
   reducer_->begin_step(contributions_);
@@ -237,6 +243,9 @@ void GradientAverager::finalize(const StepFacts& facts) {
 // Collective: compares the ranks, and throws or makes them equal.
 void GradientAverager::resolve_divergence() {
   throw_on_all_ranks(session_, unused_.validate(), "unused parameters");
+  std::optional<Failure> nonfinite;
+  if (nonfinite_.stops()) nonfinite = nonfinite_.failure();
+  troika::throw_on_all_ranks(session_, nonfinite, "gradients that are not finite");
   checker_.resolve();
   if (shards_) checker_.compare_writes_before_update();
   checker_.reset();

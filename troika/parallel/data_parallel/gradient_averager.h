@@ -13,6 +13,7 @@
 #include <troika/parallel/data_parallel/backward_hooks.h>
 #include <troika/parallel/data_parallel/data_parallel.h>
 #include <troika/parallel/data_parallel/gradient_buckets.h>
+#include <troika/parallel/data_parallel/nonfinite_gradients.h>
 #include <troika/parallel/data_parallel/optimizer_access.h>
 #include <troika/parallel/data_parallel/parameter_shards.h>
 #include <troika/parallel/data_parallel/ready_gradients.h>
@@ -98,6 +99,7 @@ class GradientAverager final : private BackwardHooks::Listener, private BucketRe
   StepWeight weight_;
   ReadyGradients ready_;
   UnusedParameters unused_;
+  NonfiniteGradients nonfinite_;
   GradientBuckets buckets_;
   std::vector<int> contributions_;  // that each bucket waits for
   std::unique_ptr<BucketReducer> reducer_;
