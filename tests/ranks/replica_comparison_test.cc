@@ -12,8 +12,8 @@
 namespace troika::test {
 namespace {
 
-struct Run {
-  Run(const Recipe& recipe, const Layout& layout, const Rank& rank)
+struct ComparedRun {
+  ComparedRun(const Recipe& recipe, const Layout& layout, const Rank& rank)
       : resolved(laid_out(recipe, layout, rank)),
         context(context_of(resolved, layout, rank)),
         own("rank " + std::to_string(rank.index())) {
@@ -53,7 +53,7 @@ void flip_last_bit(const at::Tensor& values, std::int64_t bit) {
 RANK_TEST(Replicas, ThatComeApartAreNamed, 2, 4) {
   for (const std::int64_t stage : {0, 1, 2}) {
     SCOPED_TRACE(stage);
-    Run run(gpt_recipe(), {.zero_stage = stage}, rank);
+    ComparedRun run(gpt_recipe(), {.zero_stage = stage}, rank);
     (void)run.trainer->step();
     EXPECT_EQ(run.difference(), "");
     for (const int odd : {rank.size() - 1, 0}) {
@@ -76,7 +76,7 @@ RANK_TEST(Replicas, AreEqualOnEveryLayout, 2, 4) {
                                Layout{.pipeline = 2, .zero_stage = 1}}) {
     for (const Recipe& recipe : {gpt_recipe(), resnet_recipe()}) {
       if (layout.tensor > 1 && recipe.model.holds<ResnetOptions>()) continue;
-      Run run(recipe, layout, rank);
+      ComparedRun run(recipe, layout, rank);
       for (int step = 0; step < 3; ++step) {
         (void)run.trainer->step();
         EXPECT_EQ(run.difference(), "");
@@ -86,7 +86,7 @@ RANK_TEST(Replicas, AreEqualOnEveryLayout, 2, 4) {
 }
 
 RANK_TEST(Replicas, TakeOverWhatRoundingExplains, 3) {
-  Run run(gpt_recipe(), {}, rank);
+  ComparedRun run(gpt_recipe(), {}, rank);
   (void)run.trainer->step();
   const at::Tensor before = run.last().clone();
   if (rank.index() == 2) flip_last_bit(run.last(), 0);
@@ -101,7 +101,7 @@ RANK_TEST(Replicas, ThatTrainOnTheirOwnAreComparedAfterAnAverage, 2) {
   local.every_steps = 2;
   local.island = 1;
   recipe.sync = Chosen<SyncKind>(local_kind(), local);
-  Run run(recipe, {}, rank);
+  ComparedRun run(recipe, {}, rank);
   for (int round = 0; round < 2; ++round) {
     (void)run.trainer->step();
     EXPECT_EQ(run.difference(), "");

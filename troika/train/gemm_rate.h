@@ -12,4 +12,8 @@ namespace troika {
 // counts two.
 [[nodiscard]] double measure_gemm_rate(at::Device device, c10::ScalarType type, Seconds budget);
 
+// Returns it for a run that is about to take memory for its model. The matrices are no part of what
+// the run needs, so the peak of tensor memory does not count them.
+[[nodiscard]] double gemm_rate_of_run(at::Device device, c10::ScalarType type);
+
 }  // namespace troika

@@ -56,7 +56,7 @@ class Job {
   [[nodiscard]] Seconds timeout() const { return session_.timeout(); }
   // Returns the deadline for ranks that prepare themselves, or read their data, at their own pace.
   [[nodiscard]] Deadline start_deadline() const { return Deadline::in(start_timeout_); }
-  [[nodiscard]] Seconds start_timeout() const { return start_timeout_; }
+  [[nodiscard]] Seconds start_patience() const { return start_timeout_; }
   // Returns the deadline for ranks that wait while files are written.
   [[nodiscard]] Deadline storage_deadline() const { return Deadline::in(storage_timeout_); }
   [[nodiscard]] Seconds storage_timeout() const { return storage_timeout_; }

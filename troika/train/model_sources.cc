@@ -71,7 +71,7 @@ std::vector<SharedSource> model_sources(const ModelOptions& model) {
 
 void agree_on_model(const ModelOptions& model, const Job& job) {
   agree_on_sources(job.session(), model_sources(model),
-                   {"files of the model", job.start_timeout()});
+                   {"files of the model", job.start_patience()});
 }
 
 }  // namespace troika

@@ -24,7 +24,7 @@ struct ReplicaValues {
   Arena& arena;
   // Gathers working weights where no rank has all. Between steps.
   ReplicaSync& sync;
-  // Beside parameters, those that all replicas have in common.
+  // Holds what all replicas have in common beside parameters.
   std::span<const NamedTensor> buffers = {};
 };
 

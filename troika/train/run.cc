@@ -52,14 +52,6 @@ bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
   return std::ranges::find(steps, step) != steps.end();
 }
 
-// Measured before the model takes memory: the matrices are no part of what the run needs.
-double gemm_rate_of(const Recipe& recipe, at::Device device) {
-  const double rate =
-      measure_gemm_rate(device, numeric_types(recipe.train.precision).compute, Seconds(0.02));
-  reset_peak(device);
-  return rate;
-}
-
 TrainerContext context_of(const Job& job, const RunOptions& options) {
   TrainerContext context = job.context();
   context.make_sync = options.make_sync;
@@ -91,7 +83,7 @@ class TrainingRun {
                               static_cast<std::uint64_t>(recipe.seed))),
         listing_(listed(dataset_, options)),
         device_(job.context().device),
-        gemm_rate_(gemm_rate_of(recipe, device_)),
+        gemm_rate_(gemm_rate_of_run(device_, numeric_types(recipe.train.precision).compute)),
         trainer_(recipe, dataset_, context_of(job, options)),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()),
