@@ -48,10 +48,6 @@
 namespace troika {
 namespace {
 
-bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
-  return std::ranges::find(steps, step) != steps.end();
-}
-
 TrainerContext context_of(const Job& job, const RunOptions& options) {
   TrainerContext context = job.context();
   context.make_sync = options.make_sync;
@@ -210,7 +206,7 @@ class TrainingRun {
   GradientHook gradient_hook() {
     return [this](const StepBatch& batch, double scale) {
       if (ledger_) ledger_->begin(batch);
-      if (!contains(recipe_.debug.dump_steps, batch.step)) return;
+      if (std::ranges::count(recipe_.debug.dump_steps, batch.step) == 0) return;
       const std::vector<NamedTensor> gradients = whole_gradients(scale);
       if (is_rank_zero()) dump(batch, gradients);
       wait_for_files("gradients dumped");
@@ -229,7 +225,7 @@ class TrainingRun {
 
   StepMetrics step() {
     const std::int64_t next = trainer_.progress().step + 1;
-    const bool dumps = contains(recipe_.debug.dump_steps, next);
+    const bool dumps = std::ranges::count(recipe_.debug.dump_steps, next) > 0;
     trainer_.set_gradient_hook(dumps || ledger_ ? gradient_hook() : GradientHook());
     if (dumps) {
       trainer_.average_buffers();
