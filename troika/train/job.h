@@ -37,7 +37,6 @@ class Job {
   [[nodiscard]] const std::vector<Member>& members() const { return session_.members(); }
   [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
-  [[nodiscard]] const Session& session() const { return session_; }
   // Returns the group of all ranks, in order.
   [[nodiscard]] const Group& world() const { return session_.world(); }
   [[nodiscard]] const Group& data() const { return groups_.data; }
