@@ -240,6 +240,8 @@ void keep_configs(const fs::path& folder, const fs::path& out) {
 
 HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   Recipe recipe;
+  // Not the folder itself: a run that starts clears its own.
+  recipe.name = fs::absolute(out / "").parent_path().filename().string() + "-trained";
   recipe.model = model_of(folder);
   const auto files = open_hub_tensors(folder);
   HubImport result;
@@ -249,8 +251,6 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   const std::vector<ParameterSpec> specs = parameters_of(recipe.model);
   make_empty_folder(out);
   write_model(model_path(out), tensors, specs);
-  // Not the folder itself: a run that starts clears its own.
-  recipe.name = fs::absolute(out / "").parent_path().filename().string() + "-trained";
   recipe.model.from.path = fs::absolute(model_path(out)).string();
   const ArrivingTokenizer tokenizer = take_tokenizer(folder, out);
   keep_configs(folder, out);
