@@ -17,12 +17,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRecipe = R"(
+name = "r"
+[model]
+kind = "gpt"
+layers = 1
+dim = 8
+heads = 2
+ffn_dim = 8
+vocab_size = 256
+seq_len = 8
+[data]
+kind = "text"
+)";
+
 class RunTokenizer : public testing::Test {
  protected:
   // A recipe of text with a tokenizer that is not read here, and the folder of its run.
   [[nodiscard]] Recipe recipe_with(const std::string& tokenizer) const {
-    return parse_recipe("name = \"r\"\n[model]\nkind = \"gpt\"\n[data]\nkind = \"text\"\n",
-                        "recipe.toml",
+    return parse_recipe(kRecipe, "recipe.toml",
                         std::vector<std::string>{"runs_dir=" + folder_.path().string(),
                                                  "data.tokenizer=" + tokenizer})
         .recipe;
