@@ -7,7 +7,7 @@
 
 namespace troika {
 
-// What decides whether a start has come further than the one before it.
+// Says what decides whether a start has come further than the one before it.
 enum class RestartsBy {
   kSteps,  // options.progress says how far the job is
   kCount,  // the launcher does not know: each start counts

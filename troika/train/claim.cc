@@ -135,7 +135,8 @@ Recipe recipe_before(const fs::path& run, const CheckpointFolder& checkpoints) {
 
 // Whether a run that has stopped early is to wait for a gain longer than it has.
 bool waits_on(const fs::path& run, const TrainOptions& before, const TrainOptions& now) {
-  if (last_step_of(run / "metrics.jsonl") >= before.steps) return false;
+  const bool may_have_stopped = before.early_stop_patience > 0;
+  if (!may_have_stopped || last_step_of(run / "metrics.jsonl") >= before.steps) return false;
   const bool waits_for_ever = now.early_stop_patience == 0;
   return waits_for_ever || now.early_stop_patience > before.early_stop_patience;
 }

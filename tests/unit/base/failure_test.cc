@@ -43,7 +43,7 @@ TEST(Failure, OfAThreadThatCannotStartNamesTheLimit) {
       std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
   EXPECT_EQ(thread.code, ExitCode::kUsage);
   EXPECT_EQ(thread.message, "too many processes and threads: this process cannot start another");
-  EXPECT_NE(thread.hint.find("pids.max"), std::string::npos);
+  EXPECT_NE(thread.hint.find("fewer ranks"), std::string::npos);
   EXPECT_EQ(failure_of(std::system_error(std::make_error_code(std::errc::io_error))).code,
             ExitCode::kInternal);
 }

@@ -60,7 +60,7 @@ TEST_F(ProcessLimits, OnlyAnErrorForWantOfProcessesNamesIt) {
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(), "too many processes and threads: the launcher cannot start another");
-    EXPECT_THAT(error.hint(), HasSubstr("pids.max"));
+    EXPECT_THAT(error.hint(), HasSubstr("fewer ranks"));
   }
 }
 
