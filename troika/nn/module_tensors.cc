@@ -1,3 +1,4 @@
+#include <troika/base/text.h>
 #include <troika/nn/module_tensors.h>
 
 #include <torch/torch.h>
@@ -50,6 +51,19 @@ bool shares_elements(const at::Tensor& tensor) {
     reach += stride * (size - 1);
   }
   return false;
+}
+
+std::string validate_parameter(const std::string& name, const at::Tensor& tensor,
+                               at::ScalarType type) {
+  const std::string title = "parameter " + quote(name, 200);
+  if (!tensor.is_cpu()) return title + " is on " + tensor.device().str() + ", not the host's";
+  if (tensor.layout() != at::kStrided) return title + " is not a dense tensor";
+  if (shares_elements(tensor)) {
+    return title + " has elements that share memory, as expand() makes them";
+  }
+  if (tensor.scalar_type() == type) return {};
+  return title + " is of dtype " + c10::toString(tensor.scalar_type()) + ", in a model of " +
+         c10::toString(type);
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {

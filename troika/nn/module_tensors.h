@@ -24,6 +24,10 @@ namespace troika::detail {
 // Returns whether elements of a dense tensor share memory, as those that expand() makes do.
 [[nodiscard]] bool shares_elements(const at::Tensor& tensor);
 
+// Returns why a tensor cannot be a parameter of a unit in a model of this type, or an empty string.
+[[nodiscard]] std::string validate_parameter(const std::string& name, const at::Tensor& tensor,
+                                             at::ScalarType type);
+
 // Returns the bytes of a contiguous tensor.
 [[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
 

@@ -36,19 +36,6 @@ std::string draws_of(const std::string& unit, const Microbatch& microbatch) {
   return unit + " " + std::to_string(microbatch.step) + " " + std::to_string(first);
 }
 
-std::string validate_parameter(const std::string& name, const at::Tensor& tensor,
-                               at::ScalarType type) {
-  const std::string title = "parameter " + quote(name, 200);
-  if (!tensor.is_cpu()) return title + " is on " + tensor.device().str() + ", not the host's";
-  if (tensor.layout() != at::kStrided) return title + " is not a dense tensor";
-  if (detail::shares_elements(tensor)) {
-    return title + " has elements that share memory, as expand() makes them";
-  }
-  if (tensor.scalar_type() == type) return {};
-  return title + " is of dtype " + c10::toString(tensor.scalar_type()) + ", in a model of " +
-         c10::toString(type);
-}
-
 // In place of values that are elsewhere: of the same shape, without memory, and seen where they are
 // used all the same.
 at::Tensor nothing_like(const at::Tensor& tensor) {
@@ -130,7 +117,7 @@ ModuleUnit::ModuleUnit(const NamedUnit& unit, std::vector<UnitTensor> in,
   for (NamedTensor& each : detail::trained_of(*made_.module)) {
     Bound bound{prefix_ + each.name, std::move(each.tensor)};
     const at::ScalarType type = describe_ ? bound.tensor.scalar_type() : type_;
-    if (const std::string problem = validate_parameter(bound.name, bound.tensor, type);
+    if (const std::string problem = detail::validate_parameter(bound.name, bound.tensor, type);
         !problem.empty()) {
       throw UsageError(problem,
                        "units make dense fp32 or fp64 parameters in host memory, all of the type "

@@ -21,7 +21,7 @@ using TakeBytes = std::function<bool(std::span<const std::byte>)>;
 // Returns the next bytes of a file that is written, none at its end.
 using NextBytes = std::function<std::span<const std::byte>()>;
 
-// Where blocks of remote files are kept on this host. Thread safe. `file` is a text that only one
+// Keeps blocks of remote files on this host. Thread safe. `file` is a text that only one
 // content of one file has.
 class Blocks {
  public:
@@ -34,7 +34,7 @@ class Blocks {
                    std::span<const std::byte> bytes) const = 0;
 };
 
-// Whether what is read is kept on this host, for data that are read again.
+// Says whether what is read is kept on this host, for data that are read again.
 enum class Keep { kNothing, kBlocks };
 
 // A function that returns false has passed the reason to `error`. Thread safe.

@@ -12,7 +12,7 @@
 
 namespace troika::store_plugin {
 
-// What tells one content of a remote file from another.
+// Tells one content of a remote file from another.
 struct RemoteIdentity {
   std::string text;  // its address, size and entity tag
   std::int64_t size = 0;

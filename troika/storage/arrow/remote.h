@@ -17,7 +17,8 @@ namespace troika::store_plugin {
 
 [[nodiscard]] bool is_uri(std::string_view path);
 
-// What it is to list a place where there is nothing. A bucket that is not there is always an error.
+// Says what it means to list a place where there is nothing. A bucket that is not there is always
+// an error.
 enum class Missing { kIsAnError, kIsEmpty };
 
 // Thread safe.
