@@ -10,7 +10,7 @@
 namespace troika {
 namespace {
 
-constexpr const char* kRecipe = R"(
+constexpr const char* kHeadRecipe = R"(
 name = "planned"
 [model]
 kind = "gpt"
@@ -29,8 +29,8 @@ micro_batch_size = 1
 precision = "fp32"
 )";
 
-Recipe resolved(int ranks, const std::vector<std::string>& overrides) {
-  return resolve_for_run(parse_recipe(kRecipe, "recipe.toml", overrides).recipe, ranks);
+Recipe resolved_gpt(int ranks, const std::vector<std::string>& overrides) {
+  return resolve_for_run(parse_recipe(kHeadRecipe, "recipe.toml", overrides).recipe, ranks);
 }
 
 std::string frozen(const std::string& pattern) {
@@ -42,7 +42,7 @@ std::string frozen(const std::string& pattern) {
 TEST(FrozenMemory, AFrozenParameterCostsItsValueAlone) {
   const auto plan_with = [](std::vector<std::string> more) {
     more.emplace_back("train.global_batch_size=1");
-    return predict_memory(resolved(1, more), 0);
+    return predict_memory(resolved_gpt(1, more), 0);
   };
   const MemoryPlan all = plan_with({}), head = plan_with({frozen("model.*")});
   EXPECT_EQ(head.masters, all.masters);
@@ -61,10 +61,10 @@ TEST(FrozenMemory, AFrozenParameterCostsItsValueAlone) {
 
 // A stage without anything trained in it or before it keeps nothing for a backward pass.
 TEST(FrozenMemory, StagesBelowWhatIsTrainedKeepNoActivations) {
-  const Recipe recipe = resolved(
+  const Recipe recipe = resolved_gpt(
       2, {"parallel.pipeline=2", frozen("model.embed*"), "parallel.pipeline_schedule=1f1b"});
   EXPECT_EQ(predict_memory(recipe, 0).peak_stage_activations, 2);
-  const Recipe head = resolved(2, {"parallel.pipeline=2", frozen("model.*")});
+  const Recipe head = resolved_gpt(2, {"parallel.pipeline=2", frozen("model.*")});
   EXPECT_EQ(predict_memory(head, 0).peak_stage_activations, 0);
   EXPECT_EQ(predict_memory(head, 0).gradients, 0);
   EXPECT_EQ(predict_memory(head, 1).peak_stage_activations, 1);
