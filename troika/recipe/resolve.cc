@@ -1,6 +1,7 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/recipe/resolve.h>
+#include <troika/recipe/timeouts.h>
 #include <troika/schedule/generate.h>
 
 #include <algorithm>
@@ -316,6 +317,7 @@ void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks)
 }
 
 void close_sizes(Recipe& recipe, const Origins& origins) {
+  apply_store_options(recipe);  // the data are read here first
   ModelOptions& model = recipe.model;
   if (!model.kind().has_open_sizes(model.options(), origins)) return;
   const std::optional<SampleSpec> sample =
