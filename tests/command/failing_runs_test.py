@@ -55,7 +55,7 @@ class Ranks(CommandTest):
         host = socket.gethostname()
         for done in (first.wait(), second.wait()):
             self.fails(done, DATA, f"rank 1 on host {host} has other data than rank 0 on host {host}: "
-                       "'text/document-2.txt' (file 5 of 12) is 4 KiB longer", "data.paths")
+                       "'text/document-2.txt' (file 5 of 12) is 4.0 KiB longer", "data.paths")
 
     def test_ranks_whose_files_differ_in_the_last_byte(self):
         elsewhere = self.elsewhere(12)

@@ -251,8 +251,12 @@ std::string DataListing::difference_from(std::string_view other_summary,
   const Summary other = parse_summary(other_summary);
   const std::size_t block = first_other_block(parse_summary(summary_), other);
   const std::string own = excerpt(other_summary);
-  return difference(parts_of(other_excerpt, kEnd), parts_of(own, kEnd),
-                    static_cast<std::int64_t>(block) * kListingBlock, other.files);
+  const std::vector<std::string_view> others = parts_of(other_excerpt, kEnd);
+  for (const std::string_view entry : others) {  // which another process has sent
+    if (entry.starts_with(kFile)) (void)file_in(entry.substr(1));
+  }
+  return difference(others, parts_of(own, kEnd), static_cast<std::int64_t>(block) * kListingBlock,
+                    other.files);
 }
 
 std::string DataListing::record() const {

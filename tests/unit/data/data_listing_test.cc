@@ -51,7 +51,7 @@ TEST_F(Listing, IsTheSameOfACopyElsewhere) {
 
 TEST_F(Listing, NamesTheFirstFileThatDiffers) {
   EXPECT_EQ(difference([&] { write("theirs", name_of(2), std::string(5000 + 4096, 'a')); }),
-            "'text/file-102.txt' (file 3 of 12) is 4 KiB longer");
+            "'text/file-102.txt' (file 3 of 12) is 4.0 KiB longer");
   EXPECT_EQ(difference([&] { write("theirs", name_of(11), std::string(4999, 'a')); }),
             "'text/file-111.txt' (file 12 of 12) is 1 B shorter");
   EXPECT_EQ(difference([&] { write("theirs", name_of(0), "b" + std::string(4999, 'a')); }),
@@ -101,7 +101,8 @@ TEST_F(Listing, SaysWhatHasChangedSince) {
   const std::string before = of("ours").record();
   EXPECT_EQ(of("ours").changes_since(before), "");
   write("ours", name_of(2), std::string(5000 + 4096, 'a'));
-  EXPECT_EQ(of("ours").changes_since(before), "'text/file-102.txt' (file 3 of 12) is 4 KiB longer");
+  EXPECT_EQ(of("ours").changes_since(before),
+            "'text/file-102.txt' (file 3 of 12) is 4.0 KiB longer");
   remove("ours", name_of(1));
   EXPECT_EQ(of("ours").changes_since(before),
             "'text/file-101.txt' (file 2 of 12) is missing; 1 more file has changed");

@@ -45,10 +45,10 @@ at::ScalarType type_of_file(const Script& script) {
   return at::kFloat;
 }
 
-// Says that a file has its own type written into its operators, where an exception of LibTorch may
-// have come of that. Returns the error itself otherwise.
-UsageError error_of_type(const UsageError& error, const Script& script, at::ScalarType type) {
-  const at::ScalarType own = type_of_file(script);
+// Says that the file at `path` has its `own` type written into its operators, where an exception of
+// LibTorch may have come of that in a run of another `type`. Returns the error itself otherwise.
+UsageError error_of_type(const UsageError& error, const std::filesystem::path& path,
+                         at::ScalarType own, at::ScalarType type) {
   const std::string_view text = error.what();
   const auto mentions = [text](std::string_view name, std::string_view in_capitals) {
     return text.find(name) != text.npos || text.find(in_capitals) != text.npos;
@@ -56,7 +56,7 @@ UsageError error_of_type(const UsageError& error, const Script& script, at::Scal
   if (own == type || !mentions("float", "Float") || !mentions("double", "Double")) return error;
   const auto precision = [](at::ScalarType each) { return each == at::kDouble ? "fp64" : "fp32"; };
   const std::string name = own == at::kDouble ? "float64" : "float32";
-  return UsageError(shown_path(script.path) + " has " + name +
+  return UsageError(shown_path(path) + " has " + name +
                         " written into its operators, which precision = \"" + precision(type) +
                         "\" does not change: " + error.what(),
                     std::string("train with precision = \"") + precision(own) +
@@ -70,7 +70,11 @@ class Forward {
  public:
   Forward(std::function<Tensors(const Tensors&)> forward, std::optional<ScriptResult> result,
           const Script& file, at::ScalarType type)
-      : forward_(std::move(forward)), result_(std::move(result)), file_(file), type_(type) {}
+      : forward_(std::move(forward)),
+        result_(std::move(result)),
+        file_(file),
+        own_type_(type_of_file(file)),
+        type_(type) {}
 
   Tensors operator()(const Tensors& inputs) const {
     const at::ScalarType floating = is_narrow(type_) ? at::kFloat : type_;
@@ -93,13 +97,14 @@ class Forward {
     try {
       return forward_(arguments);
     } catch (const UsageError& error) {
-      throw error_of_type(error, file_, floating);
+      throw error_of_type(error, file_.path, own_type_, floating);
     }
   }
 
   std::function<Tensors(const Tensors&)> forward_;
   std::optional<ScriptResult> result_;
-  Script file_;  // shares its tensors
+  Script file_;              // shares its tensors, which become those of the run
+  at::ScalarType own_type_;  // in which it was written
   at::ScalarType type_;
 };
 
