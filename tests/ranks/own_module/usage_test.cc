@@ -1,9 +1,11 @@
 // What programs do to a module besides training it: each is right, or an error that names the
 // parameter.
 #include <troika/nn/sync_batch_norm.h>
+#include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include <fstream>
 #include <limits>
+#include <optional>
 
 #include "ranks/own_module/own_module.h"
 
@@ -52,9 +54,12 @@ RANK_TEST(OwnModuleUsage, NamesTheRankWhoseGradientIsNotFinite, 3) {
   for (const int stage : {0, 1}) {
     Mlp module, alone;
     DataParallel model(module, session_of(rank), stopping(stage));
+    std::optional<ZeroRedundancyOptimizer<torch::optim::SGD>> optimizer;
+    if (stage > 0) optimizer.emplace(model, 0.1);
     for (const double wrong :
          {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       std::string said;
+      module->zero_grad();
       try {
         const Samples batch(6);
         torch::Tensor loss = squared_error(model(batch.x), batch.y);
