@@ -3,7 +3,7 @@
 import json
 import xml.etree.ElementTree as xml
 
-from command import CommandTest, main, numbers_of
+from command import UNIT_OF_TIME, CommandTest, main, numbers_of
 
 USAGE = 2
 # The identities hold in fp64, with SGD, and targets of equal weight.
@@ -133,7 +133,7 @@ class SimulateSync(CommandTest):
         done = self.succeeds(self.simulate("--plot", "losses.svg", syncs=("kind=all_reduce", "kind=server staleness=any")))
         self.assertRegex(done.err, r"a pass of 1 samples takes [0-9.]+ s here: --pass-seconds [0-9.]+ ")
         self.assertIn("3 workers, speeds constant(1)", done.out)
-        self.assertRegex(done.out, rf"(?m)^kind=server staleness=any( +\S+)+ {command.UNIT_OF_TIME}( |$)")
+        self.assertRegex(done.out, rf"(?m)^kind=server staleness=any( +\S+)+ {UNIT_OF_TIME}( |$)")
         lines = [one for one in xml.parse(self.folder / "losses.svg").iter() if one.tag.endswith("polyline")]
         self.assertEqual(len(lines), 2)
         # The recipe's own where none is named.
