@@ -83,8 +83,9 @@ class Process:
         return [int(pid) for pid in pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def ranks(self):
-        """{rank: pid} of what the launcher has started."""
-        return {int(variable_of(pid, "RANK")): pid for pid in self.children()}
+        """{rank: pid} of the ranks that the launcher has started; the guardian beside them is none."""
+        found = {pid: variable_of(pid, "RANK") for pid in self.children()}
+        return {int(rank): pid for pid, rank in found.items() if rank is not None}
 
     def wait(self, timeout=PATIENCE_SECONDS):
         try:
@@ -98,7 +99,7 @@ class Process:
 
 def variable_of(pid, name):
     entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next(entry.split(b"=", 1)[1].decode() for entry in entries if entry.startswith(name.encode() + b"="))
+    return next((entry.split(b"=", 1)[1].decode() for entry in entries if entry.startswith(name.encode() + b"=")), None)
 
 
 def state_of(pid):

@@ -100,7 +100,7 @@ class Islands(ServerTest):
         whole = self.model_of("whole", *sets, "compress.kind=none", ranks=4)
         process = self.begin("stopped", *sets, ranks=4)
         self.wait_for_steps(process, "stopped", 20)
-        for pid in process.children():
+        for pid in process.ranks().values():
             os.kill(pid, signal.SIGTERM)
         self.stop(process, "stopped")
         wait_until(lambda: not self.ranks_of_islands(), "no rank to be left")

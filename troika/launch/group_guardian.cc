@@ -71,7 +71,8 @@ GroupGuardian::GroupGuardian() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  pid_ = fork();
+  // Libraries have handlers of fork(), which may take locks that other threads held.
+  pid_ = _Fork();
   if (pid_ == 0) guard(theirs.get());
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
