@@ -251,7 +251,8 @@ def a_death_on_one_host_starts_all_again():
         jobs = [host_of_a_job(folder, host, "rank") for host in (0, 1)]
         wait_for_checkpoint(folder, "rank", jobs)
         launcher = jobs[1].process.pid
-        pid = int(pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()[0])
+        children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+        pid = next(int(child) for child in children if b"\0RANK=" in pathlib.Path(f"/proc/{child}/environ").read_bytes())
         os.kill(pid, signal.SIGKILL)
         for job in wait_for_all(jobs):
             assert job.status == 0, (job.status, job.err)
