@@ -297,10 +297,15 @@ class DryRunRank {
 
   // Bytes of values that a rank handles while the model is gathered.
   struct Gathered {
-    std::int64_t own = 0;     // copied to be sent, or put into whole tensors
-    std::int64_t stays = 0;   // on rank 0: held whole, and not copied where it lies on the host
-    std::int64_t scaled = 0;  // gradients, which a dump has too and copies before, to scale them
-    std::int64_t whole = 0;   // on rank 0: of the model, but for what stays
+    // Copied to be sent, or put into whole tensors: one type after the other, the masters' and
+    // that of narrower frozen values.
+    std::int64_t own = 0, own_narrow = 0;
+    std::int64_t stays = 0;  // on rank 0: held whole, and not copied where it lies on the host
+    std::int64_t whole = 0;  // on rank 0: of the model, but for what stays
+    // Gradients, which a dump has too: scaled in copies and copied again; and whole on rank 0.
+    std::int64_t gradients = 0, whole_gradients = 0;
+
+    [[nodiscard]] std::int64_t copied() const { return std::max(own, own_narrow); }
   };
 
   // StateGatherer: a rank gathers its shards, but not tied replicas; rank 0 has whole tensors
@@ -309,19 +314,26 @@ class DryRunRank {
     const Arena& arena = model_.arena();
     const bool contributes = arena.sharding().stage > 0 ? arena.sharding().replicate.rank() == 0
                                                         : groups_.data.front() == rank_;
+    const auto master = static_cast<std::int64_t>(c10::elementSize(arena.types().master));
     Gathered bytes;
     for (const LocalShard& shard : arena.local_shards()) {
       const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
       if (!contributes || spec.tied_replica) continue;
       const std::int64_t owned = spec.owned.value_or(spec.local_count());
       const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
-      if (dumps() && count > 0 && !spec.frozen) bytes.scaled += shard.count * element_size(spec);
+      const std::int64_t size = element_size(spec);
       const bool stays = rank_ == 0 && count == spec.global_count();
-      (stays ? bytes.stays : bytes.own) += count * element_size(spec);
+      const bool is_narrow = size < master;
+      (stays ? bytes.stays : is_narrow ? bytes.own_narrow : bytes.own) += count * size;
+      if (!dumps() || spec.frozen || count == 0) continue;
+      bytes.gradients += (shard.count + (stays ? 0 : count)) * size;
+      if (stays) bytes.whole_gradients -= count * size;
     }
     if (rank_ != 0) return bytes;
     for (const ParameterSpec& spec : model_.parameters()) {
-      bytes.whole += spec.global_count() * element_size(spec);
+      const std::int64_t whole = spec.global_count() * element_size(spec);
+      bytes.whole += whole;
+      if (dumps() && !spec.frozen) bytes.whole_gradients += whole;
     }
     bytes.whole -= bytes.stays;
     return bytes;
@@ -333,13 +345,14 @@ class DryRunRank {
     const std::int64_t dumped = writes_dump ? bytes_of_samples(recipe_.train.global_batch_size) : 0;
     plan_.gathering = plan_.storages() + plan_.buffers + plan_.batches;
     plan_.writing = plan_.gathering;
-    plan_.gathering += bytes.own + bytes.scaled;
-    if (rank_ != 0) plan_.sent = bytes.own;
+    if (rank_ != 0) plan_.sent = bytes.copied();
     if (on_device_) {  // what is copied together there goes to the host, where rank 0 has it all
-      plan_.host_saving = plan_.batches + dumped + bytes.own + bytes.stays + bytes.whole;
+      plan_.host_saving = plan_.batches + dumped + bytes.copied() + bytes.stays + bytes.whole;
+      plan_.gathering += std::max(bytes.copied(), bytes.gradients);
       return;
     }
-    plan_.gathering += bytes.whole;
+    plan_.gathering +=
+        std::max(bytes.copied() + bytes.whole, bytes.gradients + bytes.whole_gradients);
     plan_.writing += bytes.whole + dumped;
     if (writes_dump) plan_.writing += bytes.stays;
   }
