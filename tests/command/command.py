@@ -41,7 +41,7 @@ kind = "sgd"
 lr = 0.1
 warmup_steps = 0
 """
-MOST_ERROR_LINES = 5
+MOST_ERROR_LINES = 7  # with the first lines of a run, which list the columns of a table
 # What the product writes behind a number of a duration, whichever the machine makes of it.
 UNIT_OF_TIME = "(ns|us|ms|s)"
 SAFETENSORS_TYPES = {"F32": "f", "F64": "d", "I64": "q"}

@@ -218,7 +218,7 @@ class Ranks(CommandTest):
         before = set(SHARED_MEMORY.iterdir())
         process = self.start_training('comm.engine="shm"', TMPDIR=str(temporary))
         pids = [process.pid, *process.ranks().values()]
-        self.assertEqual(sorted(processes_with(f"TMPDIR={temporary}")), sorted(pids))
+        self.assertLessEqual(set(pids), set(processes_with(f"TMPDIR={temporary}")))  # and the guardian beside them
         for pid in pids[1:]:
             self.assertIn("memfd:troika", pathlib.Path(f"/proc/{pid}/maps").read_text())  # shared with the others
         os.kill(process.pid, signal.SIGSTOP)  # so that it does not clean up either

@@ -285,6 +285,7 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
                     const Reporter& reporter) {
   const LoadedRecipe loaded =
       load_recipe(options.file, options.overrides, ranks_asked(options.launch, environment));
+  apply_store_options(loaded.recipe);
   const auto role = join_or_launch(options.launch, defaults_of(loaded.recipe), environment);
   const auto* world = std::get_if<World>(&role);
   LogOptions log;
@@ -360,6 +361,7 @@ int predict(const TrainArguments& options) {
 int join(const TrainArguments& options, const Environment& environment) {
   const LoadedRecipe loaded = load_recipe(options.file, options.overrides, std::nullopt);
   const Recipe& recipe = loaded.recipe;
+  apply_store_options(recipe);
   if (!has_servers(recipe)) {
     throw UsageError("--join is for recipes with [sync] kind = \"server\"",
                      "give it the recipe that the job was started with");

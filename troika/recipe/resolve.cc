@@ -317,9 +317,9 @@ void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks)
 }
 
 void close_sizes(Recipe& recipe, const Origins& origins) {
-  apply_store_options(recipe);  // the data are read here first
   ModelOptions& model = recipe.model;
   if (!model.kind().has_open_sizes(model.options(), origins)) return;
+  apply_store_options(recipe);  // the data are read here first
   const std::optional<SampleSpec> sample =
       recipe.data.kind().describe(recipe.data.options(), traits_of(model).sample, origins);
   model.kind().close_sizes(model.options(), sample ? &*sample : nullptr, origins);
