@@ -11,9 +11,10 @@ namespace troika {
 // Makes sure that this process can keep the store for `ranks` ranks and open `others` files
 // besides. `who` stands in front of "8 ranks". Throws as reserve_open_files().
 inline void reserve_store_connections(int ranks, int others, std::string_view who) {
-  // A rank has three connections, and one or two more for each of its groups.
-  constexpr std::uint64_t kOfStore = 12;
-  constexpr int kFewest = 7, kMost = 19;
+  // A rank has four connections, one of them for its checkpoints, and one or two more for each of
+  // its groups. The guardian of the ranks has a socket.
+  constexpr std::uint64_t kOfStore = 13;
+  constexpr int kFewest = 11, kMost = 23;
   const auto count = [&](int of_each) {
     return kOfStore + static_cast<std::uint64_t>(others) +
            static_cast<std::uint64_t>(of_each) * static_cast<std::uint64_t>(ranks);
