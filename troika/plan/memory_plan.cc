@@ -323,8 +323,8 @@ class DryRunRank {
       const auto count = std::clamp<std::int64_t>(owned - shard.begin, 0, shard.count);
       const std::int64_t size = element_size(spec);
       const bool stays = rank_ == 0 && count == spec.global_count();
-      const bool is_narrow = size < master;
-      (stays ? bytes.stays : is_narrow ? bytes.own_narrow : bytes.own) += count * size;
+      std::int64_t& copied = size < master ? bytes.own_narrow : bytes.own;
+      (stays ? bytes.stays : copied) += count * size;
       if (!dumps() || spec.frozen || count == 0) continue;
       bytes.gradients += (shard.count + (stays ? 0 : count)) * size;
       if (stays) bytes.whole_gradients -= count * size;
