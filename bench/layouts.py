@@ -15,6 +15,7 @@ from runs import Failed, laid_out, measured, parameters_in, same_losses, same_wo
 NAME = "layouts"
 HERE = pathlib.Path(__file__).resolve().parent
 RECIPE = HERE / "recipes" / "layouts.toml"
+FROZEN_RECIPE = HERE / "recipes" / "gpt2.toml"
 PEER = HERE / "peers" / "layouts_gpt.py"
 RANKS = 2  # the microbatches below are for two
 STEPS, QUICK_STEPS = 12, 4
@@ -33,6 +34,11 @@ class Layout:
     peer: str  # of layouts_gpt.py
     peer_name: str
     ranks: int = RANKS
+    is_frozen: bool = False  # but for the last block of FROZEN_RECIPE
+
+    @property
+    def recipe(self):
+        return FROZEN_RECIPE if self.is_frozen else RECIPE
 
     @property
     def sets(self):
@@ -52,6 +58,8 @@ LAYOUTS = [
     Layout("zero-1", "data = 2, zero_stage = 1", ["data=2", "zero_stage=1"], 4, "fsdp-keep", "FSDP2, no reshard"),
     Layout("zero-2", "data = 2, zero_stage = 2", ["data=2", "zero_stage=2"], 4, "fsdp-keep", "FSDP2, no reshard"),
     Layout("zero-3", "data = 2, zero_stage = 3", ["data=2", "zero_stage=3"], 4, "fsdp", "FSDP2, reshard"),
+    Layout("frozen", "GPT of 124 million, last block trained, zero_stage = 3", ["data=2", "zero_stage=3"], 2, "fsdp",
+           "FSDP2, reshard", is_frozen=True),
 ]
 LINK_LAYOUTS = [DATA, PIPELINE]  # beside ALONE, which needs no link: whether a second host pays
 SLOW_LINK = "slow-link"
@@ -99,15 +107,15 @@ class Layouts:
         self.bench = bench
         self.folder = bench.scratch / "bench-layouts"
 
-    def train(self, hosts, steps, sets):
+    def train(self, hosts, steps, sets, recipe=None):
         sets = [f"runs_dir={self.bench.scratch}", f"train.steps={steps}", "checkpoint.every_minutes=0", *sets]
-        out, err = hosts.troika("train", RECIPE, "--json", "--overwrite", *(w for one in sets for w in ("--set", one)))
+        out, err = hosts.troika("train", recipe or RECIPE, "--json", "--overwrite", *(w for one in sets for w in ("--set", one)))
         summary = json.loads(out)
         peaks = {key: max(rank[key] for rank in summary["ranks"]) for key in ("peak_memory_bytes", "peak_tensor_bytes")}
         return summary, peaks, err
 
     def troika(self, hosts, layout, steps):
-        summary, peaks, err = self.train(hosts, steps, layout.sets)
+        summary, peaks, err = self.train(hosts, steps, layout.sets, layout.recipe)
         seconds = [json.loads(line)["step_seconds"]
                    for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if len(seconds) != steps or summary["tokens"] % steps:
@@ -117,7 +125,7 @@ class Layouts:
                         {"engine": engine[1] if engine else "unknown", **peaks, "mesh": summary["mesh"]})
 
     def say_peer(self, hosts, layout, *words):
-        out = hosts.torchrun(PEER, RECIPE, "--layout", layout.peer, "--micro-batch-size", layout.samples, *words)
+        out = hosts.torchrun(PEER, layout.recipe, "--layout", layout.peer, "--micro-batch-size", layout.samples, *words)
         return json.loads(out.splitlines()[-1])
 
     def peer(self, hosts, layout, steps):
@@ -129,7 +137,7 @@ class Layouts:
     def check(self, layout):
         """Of two steps in this layout, on both sides; files are in memory then."""
         host = OneHost(self.bench, layout.ranks)
-        self.train(host, 2, [*layout.sets, "debug.dump_steps=[1, 2]"])
+        self.train(host, 2, [*layout.sets, "debug.dump_steps=[1, 2]"], layout.recipe)
         losses = [json.loads(line)["loss"] for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         dump = self.folder / "dump"
         found = self.say_peer(host, layout, "--check", dump)

@@ -6,9 +6,12 @@ Layouts: alone, on one rank; ddp; fsdp-keep and fsdp (FSDP2 with reshard_after_f
 with sequence parallelism and the loss of split logits); 1f1b, zb1p and zb-v (torch.distributed.pipelining). Nothing is
 made whole on a rank that does not keep it whole. With --check the ranks load the parameters that troika began with and
 the batches of its first two steps, compare the gradients of the first with troika's, and tell the losses of both.
+
+Of a recipe with [optimizer] groups only the parameters are trained that match a group before the one that is frozen.
 """
 
 import argparse
+import fnmatch
 import json
 import os
 import pathlib
@@ -52,9 +55,17 @@ def fill(module, recipe, whole):
                 own.copy_(whole[name])
 
 
+def freeze(module, recipe):
+    """Freezes what the first group of [optimizer] groups that matches says is frozen."""
+    groups = recipe["optimizer"].get("groups", [])
+    for name, parameter in module.named_parameters():
+        found = next((group for group in groups if fnmatch.fnmatchcase(name, group["match"])), {})
+        parameter.requires_grad_(not found.get("frozen", False))
+
+
 def clip(parameters, limit):
     """By the norm over all ranks' gradients, which DTensors know."""
-    parameters = list(parameters)
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
     norm = nn.utils.get_total_norm(parameter.grad for parameter in parameters)
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
     nn.utils.clip_grads_with_norm_(parameters, limit, norm)
@@ -96,6 +107,7 @@ class Shards(Replicas):
 
     def __init__(self, recipe, whole, reshard_after_forward):
         self.module = on_meta(Gpt, recipe["model"])
+        freeze(self.module, recipe)
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for block in self.module.model["layers"].values():
             fully_shard(block, mesh=mesh, reshard_after_forward=reshard_after_forward)
@@ -210,6 +222,10 @@ def make_layout(name, recipe, microbatches, whole):
     return Pipeline(recipe, whole, schedule, order, microbatches)
 
 
+def trained(layout):
+    return {name: parameter for name, parameter in layout.named_parameters() if parameter.requires_grad}
+
+
 def count(layout):
     """Elements of the whole model."""
     total = torch.tensor(sum(parameter.numel() for _, parameter in layout.named_parameters()))
@@ -225,7 +241,7 @@ def check(layout, recipe, folder, share):
         batch = load_file(folder / f"step-{number}" / "batch.safetensors")
         return mean_of_ranks(layout.gradients(batch["input_ids"][share], batch["targets"][share]))
 
-    named = dict(layout.named_parameters())
+    named = trained(layout)
     optimizer = make_optimizer(named.values(), recipe["optimizer"])
     losses = [loss_of_step(1)]
     theirs = load_file(folder / "step-1" / "gradients.safetensors")
@@ -250,8 +266,7 @@ def mean_of_ranks(loss):
 def train(layout, recipe, samples, steps):
     torch.manual_seed(1337 + (dist.get_rank() if layout.splits_samples else 0))
     batches = make_batches(recipe["model"], samples, steps)
-    named = dict(layout.named_parameters())
-    optimizer = make_optimizer(named.values(), recipe["optimizer"])
+    optimizer = make_optimizer(trained(layout).values(), recipe["optimizer"])
 
     def step(inputs, targets):
         optimizer.zero_grad()

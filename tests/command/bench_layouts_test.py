@@ -82,18 +82,20 @@ class Layouts(CommandTest):
         self.assertEqual(said.count("| left out |"), 2)
 
     def small_model(self):
-        """In place of the recipe, for two steps."""
-        text = layouts.RECIPE.read_text()
-        for size in ("layers = 2", "dim = 32", "heads = 2", "ffn_dim = 48", "vocab_size = 251", "seq_len = 16"):
-            text, changed = re.subn(rf"(?m)^{size.split()[0]} = \d+$", size, text)
-            self.assertEqual(changed, 1, size)
-        recipe = self.folder / "layouts.toml"
-        recipe.write_text(text)
+        """In place of the recipes, for two steps."""
+        small = {}
+        for name in ("RECIPE", "FROZEN_RECIPE"):
+            text = getattr(layouts, name).read_text().replace("model.layers.11.", "model.layers.1.")
+            for size in ("layers = 2", "dim = 32", "heads = 2", "ffn_dim = 48", "vocab_size = 251", "seq_len = 16"):
+                text, changed = re.subn(rf"(?m)^{size.split()[0]} = \d+$", size, text)
+                self.assertEqual(changed, 1, size)
+            small[name] = self.folder / f"{name}.toml"
+            small[name].write_text(text)
         # What hangs is ended, with all that belongs to it, before this test is.
         impatient = mock.patch.object(runs, "RUN_SECONDS", PATIENCE_SECONDS)
         impatient.start()
         self.addCleanup(impatient.stop)
-        return mock.patch.multiple(layouts, RECIPE=recipe, QUICK_STEPS=2, QUICK_LINK_STEPS=2)
+        return mock.patch.multiple(layouts, **small, QUICK_STEPS=2, QUICK_LINK_STEPS=2)
 
     def measure_small(self, chosen):
         runner = runs.Runner(self.folder)
@@ -133,7 +135,7 @@ class Layouts(CommandTest):
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
     def test_every_layout_does_the_work_of_its_peer(self):
         here, data, pipeline = "one host", {"data": 2}, {"pipeline": 2}
-        found = self.measure_small([layout.key for layout in layouts.LAYOUTS])
+        found = self.measure_small([layout.key for layout in layouts.LAYOUTS if not layout.is_frozen])
         self.check_small(found, [
             ("data = 2", here, "DDP", data),
             ("tensor = 2", here, "DTensor", {"tensor": 2}),
@@ -143,6 +145,15 @@ class Layouts(CommandTest):
             ("data = 2, zero_stage = 2", here, "FSDP2, no reshard", data),
             ("data = 2, zero_stage = 3", here, "FSDP2, reshard", data)])
         self.assertNotIn("pipeline_over_data", found)
+
+    @slow
+    @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
+    def test_frozen_parameters_do_the_work_of_their_peer(self):
+        row, = self.measure_small(["frozen"])["rows"]
+        self.assertEqual((row["peer"], row["targets_per_step"]), ("FSDP2, reshard", 4 * 16))
+        self.assertLess(row["largest_gradient_error"], 1e-4)
+        for ours, theirs in zip(row["losses"]["troika"], row["losses"]["pytorch"], strict=True):
+            self.assertAlmostEqual(ours, theirs, delta=1e-4)
 
     @slow
     @unittest.skipIf(not TEST_PYTHON, "TROIKA_TEST_PYTHON is not set: there is no PyTorch to compare with")
