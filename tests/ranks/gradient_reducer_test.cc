@@ -7,6 +7,7 @@
 #include <map>
 
 #include "rank_helper.h"
+#include "ranks/zero_bench.h"
 
 namespace troika::test {
 namespace {
@@ -106,6 +107,95 @@ RANK_TEST(GradientReducer, StartsABucketWhenItsUnitIsReadyForTheLastTime, 2) {
     axis.finish();
     EXPECT_EQ(begun(rank), expected);
   }
+}
+
+constexpr int kMicrobatches = 3;
+
+// What a rank contributes in a microbatch of a step: another number in each, so that a sum that is
+// lost or doubled shows.
+at::Tensor contribution_of(const Parameter& parameter, int rank, int microbatch, int step) {
+  return contribution(parameter, rank).to(at::kDouble) * (1 + microbatch + 10 * step);
+}
+
+at::Tensor sum_of_contributions(const Parameter& parameter, int ranks, int step) {
+  at::Tensor sum = at::zeros(parameter.spec().shape, at::kDouble);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int i = 0; i < kMicrobatches; ++i) sum += contribution_of(parameter, rank, i, step);
+  }
+  return sum;
+}
+
+// A step as a pipeline with two virtual stages may have it: the units from `first_of_late` on have
+// all of their backward passes before the others have one.
+void run_step(Arena& arena, DataAxis& axis, const Rank& rank, int step, int first_of_late) {
+  axis.begin_step(kMicrobatches, Seconds(30));
+  for (const auto& [begin, end] : {std::pair(first_of_late, kUnits), std::pair(0, first_of_late)}) {
+    for (int i = 0; i < kMicrobatches; ++i) {
+      for (int unit = end; unit-- > begin;) {
+        axis.prepare_gradients(unit);
+        Parameter& parameter = arena.parameter("unit." + std::to_string(unit));
+        parameter.add_gradient(contribution_of(parameter, rank.index(), i, step));
+        axis.gradients_ready(unit);
+      }
+    }
+  }
+  axis.finish();
+}
+
+void expect_sums_of_each_microbatch(const Rank& rank, const Sharding& sharding) {
+  Arena arena(five_units(), {at::kDouble, at::kDouble}, sharding);
+  DataAxis axis(arena);
+  EXPECT_EQ(arena.bytes(Storage::kGradients), arena.layout().own_elements() * 8);
+  for (int step = 1; step <= 3; ++step) {
+    run_step(arena, axis, rank, step, step == 2 ? 2 : kUnits);
+    for (const LocalShard& shard : arena.local_shards()) {
+      const Parameter& parameter = *arena.parameters()[shard.parameter];
+      const at::Tensor whole = sum_of_contributions(parameter, rank.size(), step);
+      const at::Tensor expected = whole.flatten().narrow(0, shard.begin, shard.count);
+      EXPECT_TRUE(shard.gradient.allclose(expected, 1e-13, 1e-13))
+          << parameter.spec().name << ", step " << step << ", stage " << sharding.stage;
+    }
+  }
+  EXPECT_LE(axis.reducer().buffers(), 3u);
+}
+
+RANK_TEST(GradientReducer, AddsEachMicrobatchToTheShard, 1, 3, 4) {
+  for (const int width : {0, 2}) {  // all ranks, and pairs with copies across
+    if (width > 0 && rank.size() != 4) continue;
+    Sharding sharding = sharding_over(rank, 2, width);
+    sharding.microbatches_per_step = kMicrobatches;
+    sharding.cut_gradients = CutGradients::kEachMicrobatch;
+    for (sharding.stage = 2; sharding.stage <= 3; ++sharding.stage) {
+      for (const std::int64_t bytes : {1, 9000, 1 << 20}) {
+        sharding.buckets = {.first_bytes = bytes, .bytes = bytes};
+        expect_sums_of_each_microbatch(rank, sharding);
+      }
+    }
+  }
+}
+
+// Ranks of the same place in a pipeline run the same passes, so that the order is theirs, too.
+RANK_TEST(GradientReducer, ReducesABucketAfterEachMicrobatch, 2) {
+  const auto recorder =
+      Recorder::create(recorder_path(rank.folder(), rank.index()), rank.index(), "here");
+  Sharding sharding = sharding_over(rank, 2, 0, recorder);
+  sharding.microbatches_per_step = 2;
+  sharding.cut_gradients = CutGradients::kEachMicrobatch;
+  sharding.buckets = {.first_bytes = 1, .bytes = 1};
+  Arena arena(five_units(), {at::kFloat, at::kFloat}, sharding);
+  DataAxis axis(arena);
+  Names expected = begun(rank);
+  axis.begin_step(2, Seconds(30));
+  for (int microbatch = 1; microbatch <= 2; ++microbatch) {
+    for (int unit = kUnits; unit-- > 0;) {
+      axis.prepare_gradients(unit);
+      axis.gradients_ready(unit);
+      expected.push_back("reduce_scatter gradient bucket " + std::to_string(kUnits - unit));
+      EXPECT_EQ(begun(rank), expected) << "microbatch " << microbatch;
+    }
+  }
+  axis.finish();
+  EXPECT_EQ(begun(rank), expected);
 }
 
 // Peers read the arena: 2 steps for a large bucket, where ordinary memory takes 2 a window

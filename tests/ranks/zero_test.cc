@@ -76,6 +76,27 @@ RANK_TEST(Zero, GivesTheSameBitsWhileMicrobatchesAreAddedUp, 2) {
   }
 }
 
+// Ranks are added before microbatches: in another order, in which fp64 differs in its last digits.
+RANK_TEST(Zero, GivesTheSameNumbersWhereEachMicrobatchIsCut, 2, 4) {
+  Sharding sharding = sharding_over(rank, 0, rank.size() == 4 ? 2 : 0);
+  const ZeroRun run{
+      .model = small_gpt(), .optimizer = optimizer_of("sgd"), .types = kFp64, .microbatches = 3};
+  const Outcome expected = train(run, sharding, rank.index());
+  sharding.cut_gradients = CutGradients::kEachMicrobatch;
+  std::vector<Outcome> outcomes;
+  for (const int stage : {2, 3}) {
+    sharding.stage = stage;
+    outcomes.push_back(train(run, sharding, rank.index()));
+    ASSERT_EQ(outcomes.back().tensors.size(), expected.tensors.size());
+    for (std::size_t i = 0; i < expected.tensors.size(); ++i) {
+      const auto& [name, tensor] = expected.tensors[i];
+      const double largest = tensor.abs().max().item<double>();
+      EXPECT_TRUE(outcomes.back().tensors[i].second.allclose(tensor, 0, 1e-12 * largest)) << name;
+    }
+  }
+  EXPECT_EQ(outcomes[0].difference_from(outcomes[1]), "") << "stages have the same bits";
+}
+
 RANK_TEST(Zero, GivesTheSameBitsWithShardsInsideGroups, 4) {
   const Sharding pairs = sharding_over(rank, 0, 2);
   for (const NumericTypes types : {kFp32, kBf16}) {
@@ -122,7 +143,7 @@ RANK_TEST(Zero, DifferentDataGiveDifferentBits, 2) {
 }
 
 // Bytes of Y parameters cut among N ranks: the table of docs/zero.md, for AdamW. With several
-// microbatches a step gradients, of 4 bytes, are kept whole.
+// microbatches a step gradients, of 4 bytes, are kept whole, unless each microbatch is cut.
 double promised_bytes(int stage, bool mixed, bool several, double y, double n) {
   double whole = mixed ? std::array{18.0, 6.0, 2.0, 0.0}[static_cast<std::size_t>(stage)]
                        : std::array{16.0, 8.0, 4.0, 0.0}[static_cast<std::size_t>(stage)];
@@ -134,7 +155,9 @@ double promised_bytes(int stage, bool mixed, bool several, double y, double n) {
 void check_memory(const ZeroRun& run, const Sharding& sharding, int rank) {
   ZeroBench bench(run, sharding, rank);
   const int stage = sharding.stage;
-  const bool several = run.microbatches > 1, mixed = run.types.compute == at::kBFloat16;
+  const bool several =
+      run.microbatches > 1 && sharding.cut_gradients == CutGradients::kLastMicrobatch;
+  const bool mixed = run.types.compute == at::kBFloat16;
   if (stage > 1) static_cast<void>(bench.step());  // which takes buffers
   const auto y = static_cast<double>(bench.arena().parameter_count());
   const double promised = promised_bytes(stage, mixed, several, y, sharding.shard.size());
@@ -160,8 +183,12 @@ RANK_TEST(Zero, KeepsTheMemoryThatTheTablePromises, 2, 4) {
   for (const bool mixed : {false, true}) {
     for (const int microbatches : {1, 2}) {
       for (sharding.stage = 0; sharding.stage <= 3; ++sharding.stage) {
-        check_memory({.model = model, .types = mixed ? kBf16 : kFp32, .microbatches = microbatches},
-                     sharding, rank.index());
+        const NumericTypes types = mixed ? kBf16 : kFp32;
+        for (const auto cut : {CutGradients::kLastMicrobatch, CutGradients::kEachMicrobatch}) {
+          sharding.cut_gradients = cut;
+          check_memory({.model = model, .types = types, .microbatches = microbatches}, sharding,
+                       rank.index());
+        }
       }
     }
   }

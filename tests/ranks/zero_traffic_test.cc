@@ -69,7 +69,9 @@ Traffic promised_traffic(const Arena& arena, std::int64_t ranks, std::int64_t gr
     gathered =
         2 * microbatches * values - microbatches * last_three - (microbatches - 1) * first_three;
   }
-  traffic.shard = groups * others * (gradients + gathered);
+  const bool cuts_each =
+      stage > 1 && arena.sharding().cut_gradients == CutGradients::kEachMicrobatch;
+  traffic.shard = groups * others * ((cuts_each ? microbatches : 1) * gradients + gathered);
   traffic.replicate = 2 * (groups - 1) * gradients;
   std::int64_t chunks = 0;
   for (const auto& parameter : arena.parameters()) {
@@ -96,8 +98,11 @@ RANK_FUNCTION(zero_bytes_of_a_step) {
   const ModelOptions model(mlp_kind(), MlpOptions{512, {1024, 512, 1024, 128}, 10});
   for (const NumericTypes types : {kHalfWidth, kPlain}) {
     for (int stage = groups == 1 ? 0 : 1; stage <= 3; ++stage) {
-      for (const int microbatches : {1, 2}) {
+      for (const auto& [microbatches, cut] : {std::pair(1, CutGradients::kLastMicrobatch),
+                                              {2, CutGradients::kLastMicrobatch},
+                                              {2, CutGradients::kEachMicrobatch}}) {
         sharding.stage = stage;
+        sharding.cut_gradients = cut;
         ZeroBench bench({.model = model, .types = types, .microbatches = microbatches, .clip = 0},
                         sharding, rank.index());
         ASSERT_EQ(bench.arena().units(), 5);
@@ -105,7 +110,8 @@ RANK_FUNCTION(zero_bytes_of_a_step) {
         const Traffic promised = promised_traffic(bench.arena(), width, groups, microbatches);
         const std::string what = std::string(c10::toString(types.compute)) + ", stage " +
                                  std::to_string(stage) + ", " + std::to_string(microbatches) +
-                                 " microbatches";
+                                 " microbatches" +
+                                 (cut == CutGradients::kEachMicrobatch ? ", each cut" : "");
         EXPECT_EQ(sum_over(all, own), promised) << what;
         // A shard is up to two chunks off its share, which goes to each of the others.
         const double share = static_cast<double>(promised.shard) / rank.size();

@@ -54,7 +54,9 @@ bool Arena::keeps_masters() const {
 }
 
 bool Arena::keeps_gradients() const {
-  return sharding_.stage < 2 || sharding_.microbatches_per_step > 1 || sharding_.splits_backward;
+  const bool sums_microbatches = sharding_.microbatches_per_step > 1 &&
+                                 sharding_.cut_gradients == CutGradients::kLastMicrobatch;
+  return sharding_.stage < 2 || sums_microbatches || sharding_.splits_backward;
 }
 
 std::int64_t Arena::master_size() const {

@@ -6,6 +6,10 @@
 
 namespace troika {
 
+// When the gradients of a step of several microbatches are cut among ranks, from stage 2 on: once,
+// when all of a rank's microbatches are in, or after each of them.
+enum class CutGradients { kLastMicrobatch, kEachMicrobatch };
+
 // The stages of ZeRO (Rajbhandari et al. 2020) over the data axis. At stage 0 every rank keeps
 // everything. Stage 1 cuts the optimiser's state, and masters that are no working weights, among
 // the ranks of `shard`. Stage 2 cuts gradients, too. Stage 3 also cuts working weights: a unit's
@@ -18,10 +22,12 @@ struct Sharding {
   // groups, which keep the same shards (hybrid sharding). A group of one where `shard` is the whole
   // data axis.
   Group replicate = {};
-  // The most microbatches that any rank has in a step. With more than one, gradients are kept whole
-  // until the last, as at stage 1. Ranks sum their microbatches before ranks are summed, at every
-  // stage.
+  // The most microbatches that any rank has in a step. With more than one, and kLastMicrobatch,
+  // gradients are kept whole until the last, as at stage 1, and ranks sum their microbatches before
+  // ranks are summed, at every stage. With kEachMicrobatch ranks are summed first, and all of them
+  // have equally many microbatches.
   int microbatches_per_step = 1;
+  CutGradients cut_gradients = CutGradients::kLastMicrobatch;
   // True if a stage computes the gradients of inputs and of weights apart. The gradients of all its
   // units are then begun before the first is complete, and are kept whole likewise.
   bool splits_backward = false;

@@ -5,6 +5,7 @@
 #include <troika/observe/machine.h>
 #include <troika/plan/memory_meta.h>
 #include <troika/plan/memory_plan.h>
+#include <troika/recipe/resolve.h>
 #include <troika/schedule/generate.h>
 #include <troika/sync/gradients/data_axis.h>
 #include <troika/train/job.h>
@@ -107,7 +108,7 @@ std::vector<Microbatch> make_microbatches(const Recipe& recipe, const ModelFacts
   for (std::int64_t left = std::min(samples, size * enough); left > 0; left -= size) {
     add(std::min(left, size));
   }
-  if (recipe.parallel.zero_stage != 3 && !facts.pads_microbatches) return microbatches;
+  if (!exchanges_each_microbatch(recipe.parallel) && !facts.pads_microbatches) return microbatches;
   const std::int64_t padded_count =
       std::min<std::int64_t>(most_microbatches(recipe, samples_of(recipe, mode)), enough);
   while (std::ssize(microbatches) < padded_count) add(0);

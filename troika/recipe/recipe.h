@@ -11,6 +11,7 @@
 #include <troika/models/kind.h>
 #include <troika/nn/stage.h>
 #include <troika/optim/options.h>
+#include <troika/param/sharding.h>
 #include <troika/sync/kind.h>
 
 #include <cstdint>
@@ -27,6 +28,8 @@ template <>
 std::span<const std::string_view> names_of<Precision>();
 template <>
 std::span<const std::string_view> names_of<OnNonFinite>();
+template <>
+std::span<const std::string_view> names_of<CutGradients>();
 
 // The word of [checkpoint] folder for the folder of the run.
 inline constexpr const char* kRunFolder = "none";
@@ -64,6 +67,7 @@ struct ParallelOptions {
   std::int64_t context = 1;
   std::int64_t zero_stage = 0;
   std::int64_t shard = 0;
+  CutGradients cut_gradients = CutGradients::kLastMicrobatch;
   std::string pipeline_schedule = "1f1b";
   std::int64_t virtual_stages = 1;
   std::vector<std::int64_t> stage_units;  // by stage; empty: cut by cost

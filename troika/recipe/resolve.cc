@@ -213,6 +213,14 @@ void check_shards(const ParallelOptions& parallel, const Origins& origins) {
                "write shard = " + std::to_string(works) + ", or 0 to shard over the whole axis");
 }
 
+void check_cut_gradients(const ParallelOptions& parallel, const Origins& origins) {
+  if (!cuts_each_microbatch(parallel) || !splits_backward(parallel)) return;
+  origins.fail({"parallel.cut_gradients", "parallel.pipeline_schedule"},
+               "cut_gradients = \"each_microbatch\": pipeline_schedule = \"" +
+                   parallel.pipeline_schedule + "\" needs whole gradients",
+               "write cut_gradients = \"last_microbatch\", or pipeline_schedule = \"1f1b\"");
+}
+
 void check_checkpoint(const Recipe& recipe, const Origins& origins) {
   const bool selective = recipe.parallel.activation_checkpoint == ActivationCheckpoint::kSelective;
   if (!selective || traits_of(recipe.model).has_attention) return;
@@ -294,6 +302,14 @@ bool splits_backward(const ParallelOptions& parallel) {
   return splits_backward(parallel.pipeline_schedule);
 }
 
+bool cuts_each_microbatch(const ParallelOptions& parallel) {
+  return parallel.zero_stage >= 2 && parallel.cut_gradients == CutGradients::kEachMicrobatch;
+}
+
+bool exchanges_each_microbatch(const ParallelOptions& parallel) {
+  return parallel.zero_stage == 3 || cuts_each_microbatch(parallel);
+}
+
 std::int64_t virtual_stages_per_rank(const ParallelOptions& parallel) {
   if (parallel.pipeline == 1) return 1;
   return std::max<std::int64_t>(parallel.virtual_stages,
@@ -308,6 +324,7 @@ void check_split(const Recipe& recipe, const Origins& origins, KnownRanks ranks)
   }
   check_cut(recipe, origins);
   check_checkpoint(recipe, origins);
+  check_cut_gradients(recipe.parallel, origins);
   const ParallelOptions& parallel = recipe.parallel;
   if (!parallel.data) return;
   // One that does not fit the ranks is refused by resolve_data_axis(), and then another one.

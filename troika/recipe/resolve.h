@@ -39,10 +39,17 @@ void check_batch(const Recipe& recipe, int data_ranks, const Origins& origins = 
 // Returns whether the gradients of a stage's inputs and those of its weights are computed apart.
 [[nodiscard]] bool splits_backward(const ParallelOptions& parallel);
 
+// Returns whether gradients are reduced and cut after each microbatch.
+[[nodiscard]] bool cuts_each_microbatch(const ParallelOptions& parallel);
+// Returns whether data ranks exchange values or gradients in every microbatch, so that all of them
+// have to run equally many.
+[[nodiscard]] bool exchanges_each_microbatch(const ParallelOptions& parallel);
+
 // Throws UsageError, naming the nearest that works, where the model or the schedule cannot be split
 // as [parallel] says. It refuses more tensor ranks than heads, more stages than layers, a schedule
 // that cannot have so many virtual stages, and stage_units that do not add up. It refuses selective
-// recomputation of a model without attention. Where the data axis is known and fits the ranks, it
+// recomputation of a model without attention, and gradients cut after each microbatch with a
+// schedule that needs them whole. Where the data axis is known and fits the ranks, it
 // refuses shards that do not divide it or a smaller batch.
 void check_split(const Recipe& recipe, const Origins& origins = Origins(), KnownRanks ranks = {});
 

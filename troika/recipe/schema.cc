@@ -16,6 +16,13 @@ std::span<const std::string_view> names_of<OnNonFinite>() {
   return kNames;
 }
 
+template <>
+std::span<const std::string_view> names_of<CutGradients>() {
+  static constexpr auto kNames =
+      std::to_array<std::string_view>({"last_microbatch", "each_microbatch"});
+  return kNames;
+}
+
 namespace {
 
 Recipe& recipe_at(void* document) {
@@ -74,6 +81,7 @@ std::vector<Key> parallel_keys() {
       K::integer<&O::context>("context", kAxis, "ranks that split a sequence"),
       K::integer<&O::zero_stage>("zero_stage", {0, 3}, "what data-parallel ranks share out: 1 optimiser state, 2 + gradients, 3 + parameters"),
       K::integer<&O::shard>("shard", {0, 10'000}, "> 0: shard inside groups of this size, replicate across them"),
+      K::choice<&O::cut_gradients>("cut_gradients", "when zero_stage 2 and 3 cut the gradients of a step of several microbatches: whole until the last is in, or after each, which takes less memory and reduces more often"),
       K::word<&O::pipeline_schedule>("pipeline_schedule", pipeline_schedules, "the order of forward and backward passes"),
       K::integer<&O::virtual_stages>("virtual_stages", {1, 10'000}, "virtual stages per pipeline rank"),
       K::integers<&O::stage_units>("stage_units", ranges::kSize, "units (of gpt: embedding, layers, head) of each stage; []: cut by their cost"),

@@ -32,11 +32,13 @@ class Warnings {
       warn("parallel", "zero_stage",
            stage + " keeps whole gradients, as stage 1 does: pipeline_schedule = \"" +
                parallel.pipeline_schedule + "\" needs them at once");
-    } else if (const std::int64_t most = most_samples();
-               parallel.zero_stage == 2 && most > recipe_.train.micro_batch_size) {
+    } else if (const std::int64_t most = most_samples(); parallel.zero_stage == 2 &&
+                                                         most > recipe_.train.micro_batch_size &&
+                                                         !cuts_each_microbatch(parallel)) {
       warn("parallel", "zero_stage",
            stage + " keeps whole gradients, as stage 1 does, with several microbatches a step: " +
-               "micro_batch_size = " + std::to_string(most) + " makes them one");
+               "micro_batch_size = " + std::to_string(most) +
+               " makes them one, cut_gradients = \"each_microbatch\" cuts them after each");
     }
     return std::move(warnings_);
   }
@@ -68,6 +70,10 @@ class Warnings {
           "parallel", "shard",
           "= " + std::to_string(parallel.shard) +
               " cuts nothing at zero_stage = 0: gradients are added in another order, that is all");
+    }
+    if (parallel.cut_gradients == CutGradients::kEachMicrobatch && parallel.zero_stage < 2) {
+      warn("parallel", "cut_gradients",
+           "= \"each_microbatch\" cuts nothing: gradients are cut from zero_stage = 2 on");
     }
     if (parallel.shard == 1 && parallel.zero_stage > 0) {
       warn("parallel", "shard", "= 1 cuts nothing: each rank shards among itself alone");

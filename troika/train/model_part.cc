@@ -77,6 +77,7 @@ Sharding sharding_of(const Recipe& recipe, Group shard, Group replicate) {
   sharding.shard = std::move(shard);
   sharding.replicate = std::move(replicate);
   sharding.microbatches_per_step = microbatches_per_step(recipe);
+  sharding.cut_gradients = recipe.parallel.cut_gradients;
   sharding.splits_backward =
       recipe.parallel.pipeline > 1 && smallest_schedule(recipe.parallel).splits_backward();
   return sharding;

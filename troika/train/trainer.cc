@@ -196,7 +196,7 @@ bool Trainer::contributes_loss() const {
 }
 
 bool Trainer::pads_microbatches() const {
-  return recipe_.parallel.zero_stage == 3 || model_.facts().pads_microbatches;
+  return exchanges_each_microbatch(recipe_.parallel) || model_.facts().pads_microbatches;
 }
 
 // Units that talk to each other have the same ones already, on one island.

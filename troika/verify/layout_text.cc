@@ -119,6 +119,9 @@ std::string describe(const TrialLayout& layout, const Recipe& recipe) {
   }
   if (own.zero_stage != 0) add("zero_stage", std::to_string(own.zero_stage));
   if (own.shard != 0) add("shard", std::to_string(own.shard));
+  if (own.cut_gradients != plain.cut_gradients) {
+    add("cut_gradients", std::string(name_of(own.cut_gradients)));
+  }
   if (own.activation_checkpoint != plain.activation_checkpoint) {
     add("activation_checkpoint", std::string(name_of(own.activation_checkpoint)));
   }

@@ -27,6 +27,7 @@ struct ScheduleChoice {
 struct ZeroChoice {
   std::int64_t stage = 0;
   std::int64_t shard = 0;
+  CutGradients cut = CutGradients::kLastMicrobatch;
 };
 
 // Whether the schedule with one virtual stage a rank is another one.
@@ -50,8 +51,9 @@ std::vector<ScheduleChoice> schedules_for(std::int64_t pipeline) {
 
 std::vector<ZeroChoice> zeros_for(std::int64_t data) {
   if (data == 1) return {ZeroChoice()};
-  std::vector<ZeroChoice> choices = {{0, 0}, {1, 0}, {2, 0}, {3, 0}};
-  if (data == 4) choices.insert(choices.end(), {{1, 2}, {2, 2}, {3, 2}});
+  constexpr auto kEach = CutGradients::kEachMicrobatch;
+  std::vector<ZeroChoice> choices = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {2, 0, kEach}, {3, 0, kEach}};
+  if (data == 4) choices.insert(choices.end(), {{1, 2}, {2, 2}, {3, 2}, {2, 2, kEach}});
   return choices;
 }
 
@@ -83,11 +85,14 @@ void add_layouts(const Recipe& recipe, const ParallelOptions& axes,
     for (const ZeroChoice zero : zeros_for(*axes.data)) {
       for (const auto checkpoint : {Checkpoint::kNone, Checkpoint::kSelective, Checkpoint::kFull}) {
         for (const std::int64_t samples : microbatches_for(recipe, *axes.data)) {
+          const bool one_microbatch = samples >= most_samples(recipe, *axes.data);
+          if (one_microbatch && zero.cut == CutGradients::kEachMicrobatch) continue;
           TrialLayout layout{axes, samples};
           layout.parallel.pipeline_schedule = schedule.name;
           layout.parallel.virtual_stages = schedule.virtual_stages;
           layout.parallel.zero_stage = zero.stage;
           layout.parallel.shard = zero.shard;
+          layout.parallel.cut_gradients = zero.cut;
           layout.parallel.activation_checkpoint = checkpoint;
           if (is_possible(recipe, layout)) layouts.push_back(std::move(layout));
         }
@@ -130,6 +135,7 @@ TrialLayout simplified(TrialLayout layout) {
     parallel.zero_stage = plain.zero_stage;
     parallel.shard = plain.shard;
   }
+  if (parallel.zero_stage < 2) parallel.cut_gradients = plain.cut_gradients;
   return layout;
 }
 
@@ -165,6 +171,7 @@ std::vector<int> settings_of(const TrialLayout& layout, const Recipe& recipe) {
           number(own.pipeline),
           number(index_of(own.pipeline_schedule) * 100 + own.virtual_stages),
           number(own.zero_stage * 100 + own.shard),
+          number(static_cast<std::int64_t>(own.cut_gradients)),
           number(static_cast<std::int64_t>(own.activation_checkpoint)),
           one_microbatch ? 0 : 1};
 }
@@ -215,8 +222,15 @@ Tolerance tolerance_of(const TrialLayout& layout) {
 
 std::optional<TrialLayout> bit_reference_layout(const TrialLayout& layout, const Recipe& recipe) {
   TrialLayout reference = layout;
-  reference.parallel.zero_stage = 0;
   reference.parallel.activation_checkpoint = ActivationCheckpoint::kNone;
+  if (cuts_each_microbatch(layout.parallel)) {
+    // Ranks are summed before microbatches. In a pipeline the virtual stages of a bucket come to it
+    // in the schedule's order.
+    if (layout.parallel.pipeline == 1) reference.parallel.zero_stage = 2;
+    if (reference == layout) return std::nullopt;
+    return reference;
+  }
+  reference.parallel.zero_stage = 0;
   const bool tied = traits_of(recipe.model).ties_first_and_last;
   if (!tied) reference.parallel.pipeline = 1;
   reference = simplified(reference);

@@ -80,6 +80,21 @@ RANK_TEST(ModulePipeline, TrainsAsOneProcessAtEveryStage, 2, 3, 4) {
   }
 }
 
+RANK_TEST(ModulePipeline, TrainsAsOneProcessWhereEachMicrobatchIsCut, 2, 4) {
+  for (const int pipeline : {1, 2}) {
+    const PipelineGroups groups = groups_over(rank, pipeline);
+    for (const int stage : {2, 3}) {
+      for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b"}) {
+        ModulePipelineOptions options = doubles_in(schedule, 4);
+        options.zero_stage = stage;
+        options.cut_gradients = CutGradients::kEachMicrobatch;
+        if (options.schedule == "interleaved-1f1b") options.virtual_stages = 2;
+        expect_one_process(groups, options);
+      }
+    }
+  }
+}
+
 // Several chunks of elements a matrix, uneven, fp32, with dropout and batch-norm.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(std::int64_t in, std::int64_t out) {
@@ -324,6 +339,11 @@ RANK_TEST(ModulePipeline, NamesWhatDoesNotFit, 2) {
   wrong = options;
   wrong.zero_stage = 4;
   EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, data); }), HasSubstr("zero_stage = 4"));
+  wrong = doubles_in("zb-h1", 2);
+  wrong.zero_stage = 2;
+  wrong.cut_gradients = CutGradients::kEachMicrobatch;
+  EXPECT_THAT(usage_error_of([&] { make(small_net(), wrong, pipeline); }),
+              HasSubstr("schedule = \"zb-h1\" needs them whole"));
   EXPECT_THAT(usage_error_of([&] {
                 ModulePipeline model(small_net(), loss_sum, data, options);
                 model.train(own.x.narrow(0, 0, 0), own.y.narrow(0, 0, 0));

@@ -117,6 +117,25 @@ INSTANTIATE_TEST_SUITE_P(
                     Storages{"fp32", 0, 0, 4, 4, 8}, Storages{"fp32", 1, 0, 4, 4, 2},
                     Storages{"fp32", 2, 0, 1, 4, 2}, Storages{"fp32", 3, 0, 1, 1, 2}));
 
+// Of several microbatches each is cut: the shard is all that lasts, and buffers for three buckets.
+TEST(MemoryPlan, CutsTheGradientsOfEachMicrobatch) {
+  for (const int stage : {2, 3}) {
+    const auto plan_with = [&](const std::string& samples, const std::string& cut) {
+      return predict_memory(
+          resolved(4, {"train.micro_batch_size=" + samples, "parallel.cut_gradients=" + cut,
+                       "parallel.zero_stage=" + std::to_string(stage)}),
+          1);
+    };
+    const MemoryPlan one = plan_with("4", "last_microbatch");
+    const MemoryPlan whole = plan_with("1", "last_microbatch");
+    const MemoryPlan cut = plan_with("1", "each_microbatch");
+    EXPECT_NEAR(static_cast<double>(whole.gradients), 4.0 * static_cast<double>(cut.gradients),
+                0.05 * static_cast<double>(whole.gradients) + 2 * 4 * 8192);
+    EXPECT_EQ(cut.gradients, one.gradients);
+    EXPECT_EQ(cut.buffers, one.buffers);
+  }
+}
+
 TEST(MemoryPlan, KeepsAsManyActivationsAsTheSimulatorSays) {
   for (const std::string_view name : schedule_names()) {
     const int virtual_stages = name == "zb-v" || name == "interleaved-1f1b" ? 2 : 1;

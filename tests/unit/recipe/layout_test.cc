@@ -173,6 +173,30 @@ TEST(Layout, ShardsOfOneDataRankAreNothing) {
   EXPECT_THROW((void)resolve_recipe(recipe, 3), UsageError);
 }
 
+TEST(Layout, GradientsThatAScheduleNeedsWholeAreNotCut) {
+  Recipe recipe = with_axes(2, 1, 2);
+  recipe.parallel.zero_stage = 2;
+  recipe.parallel.cut_gradients = CutGradients::kEachMicrobatch;
+  for (const std::string schedule : {"zb-h1", "zb-h2"}) {
+    recipe.parallel.pipeline_schedule = schedule;
+    const auto [message, hint] = message_and_hint([&] { check_split(recipe); });
+    EXPECT_EQ(message,
+              "recipe: [parallel] cut_gradients = \"each_microbatch\": "
+              "pipeline_schedule = \"" +
+                  schedule + "\" needs whole gradients");
+    EXPECT_EQ(hint, "write cut_gradients = \"last_microbatch\", or pipeline_schedule = \"1f1b\"");
+  }
+  // Where nothing is cut, and without a pipeline, every setting is taken.
+  recipe.parallel.zero_stage = 1;
+  EXPECT_NO_THROW(check_split(recipe));
+  recipe.parallel.zero_stage = 2;
+  recipe.parallel.pipeline = 1;
+  EXPECT_NO_THROW(check_split(recipe));
+  recipe.parallel.pipeline = 2;
+  recipe.parallel.pipeline_schedule = "1f1b";
+  EXPECT_NO_THROW(check_split(recipe));
+}
+
 TEST(Layout, ADataAxisThatDoesNotFitSaysWhatToWrite) {
   const LoadedRecipe loaded = read(kGptRecipe + "[parallel]\ndata = 3\n");
   const auto [message, hint] =

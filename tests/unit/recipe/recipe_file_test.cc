@@ -150,6 +150,11 @@ TEST(RecipeFile, WarnsOfWhatHasNoEffect) {
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2"}).warnings,
               ElementsAre(HasSubstr("[parallel] shard = 2 cuts nothing at zero_stage = 0")));
   EXPECT_THAT(read(kGptRecipe, {"parallel.shard=2", "parallel.zero_stage=1"}).warnings, IsEmpty());
+  const std::string each = "parallel.cut_gradients=each_microbatch";
+  EXPECT_THAT(read(kGptRecipe, {each, "parallel.zero_stage=1"}).warnings,
+              ElementsAre(HasSubstr("[parallel] cut_gradients = \"each_microbatch\" cuts nothing: "
+                                    "gradients are cut from zero_stage = 2 on")));
+  EXPECT_THAT(read(kGptRecipe, {each, "parallel.zero_stage=3"}).warnings, IsEmpty());
 }
 
 // A recipe may keep the keys of kinds that it changes between.
@@ -176,7 +181,10 @@ TEST(RecipeFile, WarnsOfWhatHasLessEffectOnItsRanks) {
   EXPECT_THAT(on_ranks(2, {"train.micro_batch_size=3"}),
               ElementsAre("--set parallel.zero_stage=2: [parallel] zero_stage = 2 keeps whole "
                           "gradients, as stage 1 does, with several microbatches a step: "
-                          "micro_batch_size = 4 makes them one"));
+                          "micro_batch_size = 4 makes them one, cut_gradients = "
+                          "\"each_microbatch\" cuts them after each"));
+  EXPECT_THAT(on_ranks(2, {"train.micro_batch_size=3", "parallel.cut_gradients=each_microbatch"}),
+              IsEmpty());
   EXPECT_THAT(on_ranks(1, {"train.micro_batch_size=3"}),
               ElementsAre(HasSubstr("cuts nothing: the data axis has one rank")));
   const std::vector<std::string> zb = {"train.micro_batch_size=4", "parallel.pipeline=2",

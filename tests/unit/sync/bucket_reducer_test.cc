@@ -47,11 +47,18 @@ ReducedBucket borrowing_bucket() {
           .shard = at::zeros({kElements})};
 }
 
+// One reduction of each bucket, after so many contributions.
+std::vector<BucketReducer::Expected> once(const std::vector<int>& contributions) {
+  std::vector<BucketReducer::Expected> expected;
+  for (const int count : contributions) expected.push_back({.contributions = count});
+  return expected;
+}
+
 TEST(BucketReducer, StartsBucketsInTheirOrderOnceAllContributionsAreThere) {
   RecordingFront front;
   BucketReducer reducer({whole_bucket(), whole_bucket(), whole_bucket()}, front, {});
   for (int step = 0; step < 2; ++step) {
-    reducer.begin_step(std::vector<int>{1, 2, 1});
+    reducer.begin_step(once({1, 2, 1}));
     const auto events_after = [&](std::size_t bucket) {
       reducer.add_contribution(bucket);
       reducer.start_complete();
@@ -73,7 +80,7 @@ TEST(BucketReducer, StartsBucketsInTheirOrderOnceAllContributionsAreThere) {
 TEST(BucketReducer, StartsWhatHasGotNoContribution) {
   RecordingFront front;
   BucketReducer reducer({whole_bucket(), whole_bucket()}, front, {});
-  reducer.begin_step(std::vector<int>{1, 1});
+  reducer.begin_step(once({1, 1}));
   reducer.add_contribution(1);
   reducer.start_complete();
   EXPECT_THAT(front.take_events(), IsEmpty());
@@ -84,7 +91,7 @@ TEST(BucketReducer, StartsWhatHasGotNoContribution) {
 TEST(BucketReducer, LendsMemoryUntilTheReductionHasEnded) {
   RecordingFront front;
   BucketReducer reducer({borrowing_bucket(), borrowing_bucket(), borrowing_bucket()}, front, {});
-  reducer.begin_step(std::vector<int>{1, 1, 1});
+  reducer.begin_step(once({1, 1, 1}));
   for (std::size_t i = 0; i < 3; ++i) {
     reducer.borrow_memory(i);
     reducer.borrow_memory(i);  // has it already
@@ -108,10 +115,10 @@ TEST(BucketReducer, LendsMemoryUntilTheReductionHasEnded) {
 TEST(BucketReducer, KeepsWhatIsBorrowedFromStepToStepUntilItIsDropped) {
   RecordingFront front;
   BucketReducer reducer({borrowing_bucket()}, front, {});
-  reducer.begin_step(std::vector<int>{1});
+  reducer.begin_step(once({1}));
   reducer.borrow_memory(0);
   reducer.abort();  // nothing has been started
-  reducer.begin_step(std::vector<int>{1});
+  reducer.begin_step(once({1}));
   reducer.borrow_memory(0);
   EXPECT_THAT(front.take_events(), ElementsAre("place 0"));
   reducer.drop_gradients();
@@ -121,12 +128,50 @@ TEST(BucketReducer, KeepsWhatIsBorrowedFromStepToStepUntilItIsDropped) {
 TEST(BucketReducer, RefusesContributionsToWhatHasBeenReduced) {
   RecordingFront front;
   BucketReducer reducer({borrowing_bucket()}, front, {});
-  reducer.begin_step(std::vector<int>{1});
+  reducer.begin_step(once({1}));
   reducer.add_contribution(0);
   EXPECT_THROW(reducer.add_contribution(0), InternalError);
   reducer.start_complete();
   reducer.wait();
   EXPECT_THROW(reducer.borrow_memory(0), InternalError);
+}
+
+// A microbatch contributes 1, 10 and 100 to the second bucket; the first is reduced once, at the
+// end.
+TEST(BucketReducer, AddsUpTheReductionsOfAStep) {
+  RecordingFront front;
+  BucketReducer reducer({borrowing_bucket(), borrowing_bucket()}, front, {});
+  for (int step = 0; step < 2; ++step) {  // what the step before has left is overwritten
+    reducer.begin_step(std::vector<BucketReducer::Expected>{{4, 1}, {2, 3}});
+    for (const double value : {1.0, 10.0, 100.0}) {
+      reducer.borrow_memory(0);
+      reducer.buckets()[0].gradients.fill_(7);
+      reducer.add_contribution(0);
+      reducer.borrow_memory(1);
+      reducer.buckets()[1].gradients.fill_(value);
+      reducer.add_contribution(1);
+      reducer.start_complete();
+      EXPECT_FALSE(reducer.is_started(1));
+      reducer.add_contribution(1);
+      reducer.start_complete();
+      EXPECT_EQ(reducer.is_started(1), value == 100);
+      EXPECT_FALSE(reducer.is_started(0));
+    }
+    reducer.start_rest();
+    reducer.wait();
+    EXPECT_TRUE(reducer.buckets()[0].sums().equal(at::full({kElements}, 7.0)));
+    EXPECT_TRUE(reducer.buckets()[1].sums().equal(at::full({kElements}, 111.0)));
+    EXPECT_THAT(front.take_events(),
+                ElementsAre("place 0", "place 1", "complete 1", "take 1", "place 1", "complete 1",
+                            "take 1", "place 1", "complete 1", "complete 0", "take 0", "take 1"));
+  }
+  EXPECT_LE(reducer.buffers(), 3U);
+  // A step that ends before a bucket has all of its reductions.
+  reducer.begin_step(std::vector<BucketReducer::Expected>{{1, 1}, {1, 2}});
+  reducer.add_contribution(1);
+  reducer.start_complete();
+  EXPECT_THROW(reducer.start_rest(), InternalError);
+  reducer.abort();
 }
 
 // Doubles gradients in place of reducing them.
@@ -146,7 +191,7 @@ TEST(BucketReducer, LeavesTheReductionToAHook) {
   const auto hook = std::make_shared<DoublingHook>();
   BucketReducer reducer({whole_bucket()}, front, {.hook = hook});
   reducer.label_with(", microbatch 3");
-  reducer.begin_step(std::vector<int>{0});
+  reducer.begin_step(once({0}));
   reducer.start_rest();
   reducer.wait();
   EXPECT_THAT(hook->labels, ElementsAre("bucket, microbatch 3"));

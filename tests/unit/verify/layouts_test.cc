@@ -229,6 +229,13 @@ TEST(Layouts, PromiseBitsWhereTheDesignDoes) {
   EXPECT_EQ(bit_reference_layout(full, recipe),
             layout_called("data=2,tensor=2,pipeline=2,pipeline_schedule=zb-h1"));
   EXPECT_EQ(bit_reference_layout(layout_called("data=2"), recipe), std::nullopt);
+  // Ranks are summed before microbatches, so that another stage that cuts each has the same bits.
+  EXPECT_EQ(bit_reference_layout(layout_called("data=2,zero_stage=3,cut_gradients=each_microbatch"),
+                                 recipe),
+            layout_called("data=2,zero_stage=2,cut_gradients=each_microbatch"));
+  EXPECT_EQ(bit_reference_layout(layout_called("data=2,zero_stage=2,cut_gradients=each_microbatch"),
+                                 recipe),
+            std::nullopt);
   EXPECT_EQ(tolerance_of(full).tau, 1e-11);
   EXPECT_EQ(tolerance_of(layout_called("data=4,pipeline=2")).tau, 1e-12);
 }

@@ -80,9 +80,9 @@ GradientBuckets::Options GradientAverager::bucket_options() const {
 }
 
 std::unique_ptr<BucketReducer> GradientAverager::make_reducer() {
-  contributions_.clear();
+  expected_.clear();
   for (const auto& members : buckets_.plan()) {
-    contributions_.push_back(static_cast<int>(members.size()));
+    expected_.push_back({static_cast<int>(members.size())});
   }
   BucketReducer::Front& front = *this;
   return std::make_unique<BucketReducer>(buckets_.gradients(), front,
@@ -114,7 +114,7 @@ void GradientAverager::begin_pass() {
   present_ = true;
   nonfinite_.begin();
   ready_.begin();
-  reducer_->begin_step(contributions_);
+  reducer_->begin_step(expected_);
 }
 
 void GradientAverager::abort_pass() {
@@ -206,7 +206,7 @@ bool GradientAverager::average_without_batch() {
   nonfinite_.begin();
   unused_.clear();
   writes_.find_moves();
-  reducer_->begin_step(contributions_);
+  reducer_->begin_step(expected_);
   reducer_->start_rest();
   start_side_operations();
   const StepFacts facts = wait_for_buckets();

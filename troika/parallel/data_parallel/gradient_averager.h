@@ -101,7 +101,7 @@ class GradientAverager final : private BackwardHooks::Listener, private BucketRe
   UnusedParameters unused_;
   NonfiniteGradients nonfinite_;
   GradientBuckets buckets_;
-  std::vector<int> contributions_;  // that each bucket waits for
+  std::vector<BucketReducer::Expected> expected_;  // by bucket
   std::unique_ptr<BucketReducer> reducer_;
   std::unique_ptr<ParameterShards> shards_;  // from ZeRO stage 1 on
   WriteTracker writes_;

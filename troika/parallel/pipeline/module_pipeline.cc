@@ -219,6 +219,7 @@ void ModulePipeline::Impl::make_arena() {
   sharding.stage = options.zero_stage;
   sharding.shard = groups.data;
   sharding.microbatches_per_step = options.microbatches;
+  sharding.cut_gradients = options.cut_gradients;
   sharding.splits_backward = splits_backward;
   sharding.buckets = options.buckets;
   arena = std::make_unique<Arena>(specs, NumericTypes{options.type, options.type}, sharding,

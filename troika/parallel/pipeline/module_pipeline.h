@@ -40,6 +40,9 @@ struct ModulePipelineOptions {
   int microbatches = 1;
   // The ZeRO stage over the data ranks, 0 to 3. Stage 3 recomputes every unit.
   int zero_stage = 0;
+  // When stages 2 and 3 cut the gradients of several microbatches: whole until the last is in, or
+  // after each (docs/zero.md). The schedules "zb-*" need them whole.
+  CutGradients cut_gradients = CutGradients::kLastMicrobatch;
   // The units that run again. kUnits stands for all, a recipe's activation_checkpoint = "full".
   Recompute recompute = Recompute::kNone;
   // The type of parameters and hidden states, fp32 or fp64.

@@ -44,6 +44,8 @@ std::vector<SourcePart> parts_of_setup(std::span<const NamedUnit> units,
   add("stage_units", "[" + join(stage_units, ", ") + "]");
   add("microbatches", std::to_string(options.microbatches));
   add("zero_stage", std::to_string(options.zero_stage));
+  add("cut_gradients", options.cut_gradients == CutGradients::kEachMicrobatch ? "each microbatch"
+                                                                              : "last microbatch");
   add("type", c10::toString(options.type));
   for (const NamedUnit& each : units) parts.push_back({"unit " + quote(each.name, 200), 0});
   add("the number of units", std::to_string(units.size()));
@@ -71,6 +73,12 @@ ModulePipelineOptions resolved(ModulePipelineOptions options, int pipeline) {
     options.schedule = "1f1b";
     options.virtual_stages = 1;
     options.stage_units.clear();
+  }
+  if (options.cut_gradients == CutGradients::kEachMicrobatch && options.zero_stage >= 2 &&
+      splits_backward(options.schedule)) {
+    throw UsageError("gradients cut after each microbatch: schedule = \"" + options.schedule +
+                         "\" needs them whole",
+                     "take CutGradients::kLastMicrobatch, or another schedule");
   }
   return options;
 }

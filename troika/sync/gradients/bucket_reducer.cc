@@ -3,6 +3,7 @@
 #include <troika/sync/gradients/bucket_reducer.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace troika {
@@ -25,17 +26,26 @@ std::string BucketReducer::label_of(std::size_t bucket, std::string_view what) c
   return buckets_[bucket].label + std::string(what) + suffix_;
 }
 
-void BucketReducer::begin_step(std::span<const int> contributions) {
+void BucketReducer::begin_step(std::span<const Expected> expected) {
   next_ = 0;
+  under_way_.clear();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Progress& progress = progress_[i];
-    progress.missing = contributions[i];
-    progress.started = progress.retired = false;
+    progress.expected = expected[i];
+    progress.missing = expected[i].contributions;
+    progress.reductions = 0;
+    progress.started = false;
     progress.work = Work();
   }
 }
 
+bool BucketReducer::is_under_way(std::size_t bucket) const {
+  return std::ranges::count(under_way_, bucket) > 0;
+}
+
 void BucketReducer::borrow_memory(std::size_t bucket) {
+  // The buffer of the reduction before is still being read.
+  if (progress_[bucket].buffer.defined() && is_under_way(bucket)) retire(bucket);
   ReducedBucket& memory = buckets_[bucket];
   if (memory.gradients.defined()) return;
   check(!progress_[bucket].started, "gradients are needed that have been reduced");
@@ -52,11 +62,25 @@ void BucketReducer::add_contribution(std::size_t bucket) {
 }
 
 void BucketReducer::start_complete() {
-  while (next_ < buckets_.size() && progress_[next_].missing == 0) start(next_++);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Progress& progress = progress_[i];
+    if (progress.expected.reductions > 1 && progress.missing == 0 && !progress.started) start(i);
+  }
+  while (next_ < buckets_.size()) {
+    const Progress& progress = progress_[next_];
+    const bool once = progress.expected.reductions == 1;
+    if (once && progress.missing > 0) break;
+    if (once) start(next_);
+    ++next_;
+  }
 }
 
 void BucketReducer::start_rest() {
-  while (next_ < buckets_.size()) start(next_++);
+  for (; next_ < buckets_.size(); ++next_) {
+    if (progress_[next_].expected.reductions == 1) start(next_);
+  }
+  check(std::ranges::all_of(progress_, &Progress::started),
+        "a step ends before all microbatches have contributed to a bucket of gradients");
 }
 
 Call BucketReducer::label_call(std::size_t bucket) {
@@ -70,47 +94,69 @@ GradientBucket BucketReducer::hook_argument(std::size_t bucket, const Call& call
           buckets_[bucket].parts};
 }
 
+at::Tensor BucketReducer::sums_of_next(std::size_t bucket) const {
+  const ReducedBucket& memory = buckets_[bucket];
+  if (progress_[bucket].reductions == 0) return memory.shard;
+  const auto own = memory.counts.begin() + options_.shard.rank();
+  return memory.gradients.narrow(0, std::accumulate(memory.counts.begin(), own, std::int64_t{0}),
+                                 *own);
+}
+
 void BucketReducer::start(std::size_t bucket) {
   if (options_.replicate.size() > 1) retire_all_but(0);
   borrow_memory(bucket);
   front_.complete_gradients(bucket);
   const ReducedBucket& memory = buckets_[bucket];
   Progress& progress = progress_[bucket];
-  progress.started = true;
+  const at::Tensor sums = memory.counts.empty() ? memory.gradients : sums_of_next(bucket);
+  progress.sums = progress.reductions > 0 ? sums : at::Tensor();
+  progress.started = ++progress.reductions == progress.expected.reductions;
+  if (!progress.started) progress.missing = progress.expected.contributions;
+  under_way_.push_back(bucket);
   if (options_.hook) {
     progress.work = options_.hook->start(hook_argument(bucket, label_call(bucket)));
     return;
   }
   if (memory.elements == 0) return;
   const Call call = label_call(bucket);
-  progress.work = memory.counts.empty()
-                      ? options_.shard.all_reduce(memory.gradients, options_.op, call)
-                      : options_.shard.reduce_scatter(memory.shard, memory.gradients, options_.op,
-                                                      call, memory.counts);
+  progress.work =
+      memory.counts.empty()
+          ? options_.shard.all_reduce(memory.gradients, options_.op, call)
+          : options_.shard.reduce_scatter(sums, memory.gradients, options_.op, call, memory.counts);
 }
 
 void BucketReducer::retire_all_but(std::size_t last) {
-  const auto is_under_way = [](const Progress& each) { return each.started && !each.retired; };
-  auto under_way = static_cast<std::size_t>(std::ranges::count_if(progress_, is_under_way));
-  for (std::size_t i = 0; i < next_ && under_way > last; ++i) {
-    if (!is_under_way(progress_[i])) continue;
-    --under_way;
-    if (borrow_waits_ || progress_[i].work.done()) retire(i);
+  std::size_t position = 0;
+  for (std::size_t count = under_way_.size(); count > last; --count) {
+    const std::size_t bucket = under_way_[position];
+    if (borrow_waits_ || progress_[bucket].work.done()) {
+      retire(bucket);
+    } else {
+      ++position;
+    }
   }
 }
 
 void BucketReducer::retire(std::size_t bucket) {
-  finish_reduction(bucket);
+  Progress& progress = progress_[bucket];
+  wait_for_reduction(bucket);
+  if (progress.sums.defined()) buckets_[bucket].shard.add_(progress.sums);
+  release_memory(bucket);
+  if (!progress.started) return;  // more of it will follow
   const at::Tensor& sums = buckets_[bucket].sums();
   if (options_.replicate.size() == 1 || sums.numel() == 0) return;
-  progress_[bucket].work = options_.replicate.all_reduce(sums, options_.op, label_call(bucket));
+  progress.work = options_.replicate.all_reduce(sums, options_.op, label_call(bucket));
 }
 
-void BucketReducer::finish_reduction(std::size_t bucket) {
+void BucketReducer::wait_for_reduction(std::size_t bucket) {
+  progress_[bucket].work.wait();
+  progress_[bucket].work = Work();
+  std::erase(under_way_, bucket);
+}
+
+void BucketReducer::release_memory(std::size_t bucket) {
   Progress& progress = progress_[bucket];
-  progress.work.wait();
-  progress.work = Work();
-  progress.retired = progress.started;
+  progress.sums = at::Tensor();  // inside it
   if (!progress.buffer.defined()) return;
   front_.place_gradients(bucket, {});
   buckets_[bucket].gradients = at::Tensor();
@@ -119,7 +165,7 @@ void BucketReducer::finish_reduction(std::size_t bucket) {
 
 void BucketReducer::wait() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (progress_[i].started && !progress_[i].retired) retire(i);
+    if (is_under_way(i)) retire(i);
     if (!options_.hook) continue;
     options_.hook->finish(hook_argument(i, label_call(i)));
     if (options_.op == ReduceOp::kSum) buckets_[i].gradients.mul_(options_.shard.size());
@@ -129,7 +175,9 @@ void BucketReducer::wait() {
 
 void BucketReducer::abort() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (progress_[i].started) finish_reduction(i);
+    if (progress_[i].reductions == 0) continue;
+    wait_for_reduction(i);
+    release_memory(i);
   }
   end_step(false);
 }
@@ -139,7 +187,10 @@ void BucketReducer::end_step(bool applied) {
 }
 
 void BucketReducer::drop_gradients() {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) finish_reduction(i);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    wait_for_reduction(i);
+    release_memory(i);
+  }
 }
 
 }  // namespace troika

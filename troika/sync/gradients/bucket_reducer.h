@@ -7,6 +7,10 @@
 // differ between ranks. A bucket without memory of its own (stage 2) borrows a buffer from its
 // first contribution to the end of its reduction.
 //
+// A bucket may be reduced several times a step. It then starts as soon as it has the contributions
+// of one reduction, each sum is added to this rank's shard, and the next contribution borrows
+// memory anew. Ranks then have to contribute in the same order.
+//
 // Not thread safe. Collective: all ranks have the same buckets, and start them alike.
 #pragma once
 
@@ -50,8 +54,9 @@ class BucketReducer {
   class Front {
    public:
     virtual ~Front() = default;
-    // Directs the bucket's gradients to `gradients` from now on; its content is arbitrary. If
-    // undefined, the bucket's buffer has been released.
+    // Directs the bucket's gradients to `gradients` from now on; its content is arbitrary, and the
+    // first contribution to each parameter is to overwrite it. If undefined, the bucket's buffer
+    // has been released.
     virtual void place_gradients(std::size_t bucket, const at::Tensor& gradients) = 0;
     // Fills in the gradients that no contribution has written, before the bucket is reduced. May
     // run collectives of its own.
@@ -89,17 +94,26 @@ class BucketReducer {
   // otherwise one more is made. For passes in which ranks wait for each other elsewhere.
   void borrow_without_waiting() { borrow_waits_ = false; }
 
-  // Begins a step, in which no bucket is started yet. A bucket starts after so many contributions.
-  void begin_step(std::span<const int> contributions);
+  // What a step has for a bucket: a reduction starts after so many contributions, as often as said.
+  // Several reductions are for stages 2 and 3, of a bucket that borrows its memory.
+  struct Expected {
+    int contributions = 0;
+    int reductions = 1;
+  };
+
+  // Begins a step, in which no bucket is started yet.
+  void begin_step(std::span<const Expected> expected);
   // Gives the bucket memory if it has none, before a contribution is written.
   void borrow_memory(std::size_t bucket);
   // Counts a contribution to the bucket.
   void add_contribution(std::size_t bucket);
-  // Starts the buckets that are next in the order and have all their contributions.
+  // Starts the buckets that have the contributions of a reduction: those of a step's only one where
+  // they are next in the order, those of one among several at once.
   void start_complete();
   // Starts all buckets that have not been started.
   void start_rest();
   [[nodiscard]] bool all_started() const { return next_ == buckets_.size(); }
+  // Returns whether the bucket's last reduction has been started.
   [[nodiscard]] bool is_started(std::size_t bucket) const { return progress_[bucket].started; }
   // Waits for all buckets; this rank's sums are then complete. Throws DeadlineError, PeerError.
   void wait();
@@ -125,14 +139,20 @@ class BucketReducer {
 
  private:
   struct Progress {
-    int missing = 0;  // contributions
-    bool started = false;
-    bool retired = false;  // its sum over the shard group is there
+    Expected expected;
+    int missing = 0;       // contributions to the next reduction
+    int reductions = 0;    // started in this step
+    bool started = false;  // the last of them
+    at::Tensor sums;  // of the reduction under way, which belong to the shard's; else undefined
     Work work;
     at::Tensor buffer;  // borrowed
     std::string label;  // of the operation under way
   };
   void start(std::size_t bucket);
+  [[nodiscard]] bool is_under_way(std::size_t bucket) const;
+  // Returns the memory for the sums of the reduction that is next: the shard, or where an earlier
+  // reduction's are there, the own part of the buffer.
+  [[nodiscard]] at::Tensor sums_of_next(std::size_t bucket) const;
   // Labels an operation of the bucket that starts now, or goes on.
   [[nodiscard]] Call label_call(std::size_t bucket);
   [[nodiscard]] GradientBucket hook_argument(std::size_t bucket, const Call& call) const;
@@ -140,14 +160,17 @@ class BucketReducer {
   // Starts those over the replicate group.
   void retire_all_but(std::size_t last);
   void retire(std::size_t bucket);
-  // Waits for the bucket's operation and releases its buffer.
-  void finish_reduction(std::size_t bucket);
+  // Waits for the bucket's operation.
+  void wait_for_reduction(std::size_t bucket);
+  // Releases the bucket's buffer, if it has one.
+  void release_memory(std::size_t bucket);
 
   std::vector<ReducedBucket> buckets_;
   Front& front_;
   Options options_;
-  std::vector<Progress> progress_;  // by bucket
-  std::size_t next_ = 0;            // to start
+  std::vector<Progress> progress_;      // by bucket
+  std::size_t next_ = 0;                // to start, in the order
+  std::vector<std::size_t> under_way_;  // over the shard group, the oldest first
   BufferPool pool_;
   bool borrow_waits_ = true;
   std::string suffix_;

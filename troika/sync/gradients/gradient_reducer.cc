@@ -25,7 +25,7 @@ GradientReducer::GradientReducer(Arena& arena, const PartialGroups& partial,
     : arena_(arena),
       buckets_(order_buckets(partial)),
       position_of_(buckets_.size()),
-      contributions_(buckets_.size()),
+      expected_(buckets_.size()),
       reducer_(reduced_buckets(), *this,
                {.shard = arena.sharding().shard,
                 .replicate = arena.sharding().replicate,
@@ -84,16 +84,25 @@ const Bucket& GradientReducer::bounds_of(std::size_t bucket) const {
 }
 
 void GradientReducer::begin_step(int microbatches, Seconds timeout) {
-  check(arena_.keeps_gradients() || microbatches <= 1,
+  const bool cuts_each =
+      !arena_.keeps_gradients() && arena_.sharding().cut_gradients == CutGradients::kEachMicrobatch;
+  check(arena_.keeps_gradients() || cuts_each || microbatches <= 1,
         "a step of several microbatches, where the arena was made for one");
   timeout_ = timeout;
   reducer_.set_timeout(timeout);
   arena_.release_gradients();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    // One more than there are: it is left to finish().
-    contributions_[i] = buckets_[i].contributors * microbatches + (buckets_[i].is_tied ? 1 : 0);
+    const ArenaBucket& bucket = buckets_[i];
+    if (bucket.is_tied) {
+      // One contribution more than there are: it is left to finish(), and whole until then.
+      expected_[i] = {bucket.contributors * microbatches + 1, 1};
+    } else if (cuts_each && microbatches > 1) {
+      expected_[i] = {bucket.contributors, microbatches};
+    } else {
+      expected_[i] = {bucket.contributors * microbatches, 1};
+    }
   }
-  reducer_.begin_step(contributions_);
+  reducer_.begin_step(expected_);
 }
 
 void GradientReducer::prepare_gradients(int unit) {
@@ -103,7 +112,12 @@ void GradientReducer::prepare_gradients(int unit) {
 }
 
 void GradientReducer::place_gradients(std::size_t bucket, const at::Tensor& gradients) {
-  arena_.set_gradients(bounds_of(bucket), gradients);
+  const Bucket& bounds = bounds_of(bucket);
+  arena_.set_gradients(bounds, gradients);
+  if (!gradients.defined()) return;  // that they have been contributed still holds
+  for (std::size_t i = bounds.first_parameter; i < bounds.last_parameter; ++i) {
+    arena_.parameters()[i]->release_gradient();
+  }
 }
 
 void GradientReducer::gradients_ready(int unit) {

@@ -36,7 +36,8 @@ class GradientReducer final : private BucketReducer::Front {
 
   // Begins a step, in which every unit with trained parameters becomes ready `microbatches` times
   // on this rank. If zero, the rank has no microbatch in the step, and its gradients count as zero.
-  // `timeout` is for each bucket.
+  // Where gradients are cut after each microbatch, all ranks have equally many. `timeout` is for
+  // each bucket.
   void begin_step(int microbatches, Seconds timeout);
   // Ends the label of every operation that is started from now on: ", microbatch 3 (stage 1)", or
   // empty outside of a pass.
@@ -91,7 +92,7 @@ class GradientReducer final : private BucketReducer::Front {
   Seconds timeout_{60};
   std::vector<ArenaBucket> buckets_;      // in the order in which they start, as in all below
   std::vector<std::size_t> position_of_;  // by bucket of the arena
-  std::vector<int> contributions_;        // that a bucket waits for in this step
+  std::vector<BucketReducer::Expected> expected_;  // in this step
   BucketReducer reducer_;
 };
 
