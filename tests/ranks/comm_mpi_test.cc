@@ -1,7 +1,10 @@
 // What is particular to the engine mpi: it needs a real mpirun, whose job ends as a whole.
 #include <ATen/ATen.h>
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <troika/base/error.h>
 #include <troika/comm/mpi/bootstrap.h>
 #include <troika/comm/mpi/library.h>
@@ -146,12 +149,27 @@ TEST_P(MpiFlavour, IsTested) {
 INSTANTIATE_TEST_SUITE_P(Flavours, MpiFlavour, testing::Values("openmpi", "mpich"),
                          [](const auto& info) { return info.param; });
 
+// Whether only this host reaches a socket.
+bool is_on_loopback(const ListeningSocket& listening) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(listening.fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return false;
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+  return address.ss_family == AF_INET && v4.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+}
+
 RANK_FUNCTION(owns_its_communicator) {
   const OwnMpi mpi;
   const World world = world_of_communicator(mpi.world(), Deadline::in(Seconds(30)));
   EXPECT_EQ(world.rank, rank.index());
   EXPECT_EQ(world.size, rank.size());
   EXPECT_EQ(world.source, "mpi");
+  EXPECT_EQ(world.listening != nullptr, rank.index() == 0);
+  if (world.listening) {
+    EXPECT_TRUE(is_on_loopback(*world.listening));
+  }
   Rendezvous rendezvous = Rendezvous::join(world, {"1.0", ""}, Deadline::in(Seconds(30)));
   std::vector<int> ranks;
   for (int each = 0; each < rank.size(); ++each) ranks.push_back(each);

@@ -188,6 +188,15 @@ World mpich_world(const Environment& environment) {
   return world;
 }
 
+// Returns the world of a launcher, nothing where none is at work.
+std::optional<World> launched_world(const Environment& environment) {
+  if (environment.has("RANK")) return torchrun_world(environment);
+  if (is_slurm_task(environment)) return slurm_world(environment);
+  if (environment.has("OMPI_COMM_WORLD_RANK")) return open_mpi_world(environment);
+  if (environment.has("PMI_RANK")) return mpich_world(environment);
+  return std::nullopt;
+}
+
 }  // namespace
 
 World single_process_world(const Environment& environment) {
@@ -198,10 +207,12 @@ World single_process_world(const Environment& environment) {
 }
 
 std::optional<World> world_from_environment(const Environment& environment) {
-  if (environment.has("RANK")) return torchrun_world(environment);
-  if (is_slurm_task(environment)) return slurm_world(environment);
-  if (environment.has("OMPI_COMM_WORLD_RANK")) return open_mpi_world(environment);
-  if (environment.has("PMI_RANK")) return mpich_world(environment);
+  if (auto world = launched_world(environment)) {
+    // No other host needs to reach a store that the ranks of one host keep for themselves.
+    const bool one_host = world->local_size == world->size;
+    if (one_host && world->store_host == StoreHost::kRankZero) world->store.host = "127.0.0.1";
+    return world;
+  }
   // Scripts often export the others for all ranks; without a rank they mean nothing here.
   if (environment.has("WORLD_SIZE")) {
     throw UsageError("environment variable WORLD_SIZE is set, but RANK is not",

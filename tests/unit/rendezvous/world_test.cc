@@ -73,6 +73,22 @@ TEST(World, KubernetesSaysNothingOfTheHost) {
   EXPECT_EQ(world.store_host, StoreHost::kRankZero);
 }
 
+// Rank 0 then opens the store's port for this host alone.
+TEST(World, ReachesAStoreOfRanksOfOneHostOnLoopback) {
+  const Environment::Variables one_node = {{"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
+  const Environment::Variables own_store = {{"TORCHELASTIC_USE_AGENT_STORE", "False"}};
+  EXPECT_EQ(world_of(with(with(torchrun(), one_node), own_store)).store,
+            (Endpoint{"127.0.0.1", 29400}));
+  EXPECT_EQ(world_of(with(torchrun(), own_store)).store.host, "10.0.0.1");  // two nodes
+  EXPECT_EQ(world_of(with(torchrun(), one_node)).store.host, "10.0.0.1");   // the agent keeps it
+  EXPECT_EQ(world_of(with(slurm_step(), {{"SLURM_STEP_NUM_NODES", "1"},
+                                         {"SLURM_NODEID", "0"},
+                                         {"SLURM_STEP_TASKS_PER_NODE", "3"},
+                                         {"MASTER_ADDR", "10.0.0.1"}}))
+                .store.host,
+            "127.0.0.1");
+}
+
 TEST(World, SlurmStep) {
   const World world = world_of(slurm_step());
   EXPECT_EQ(world.rank, 2);

@@ -52,14 +52,18 @@ std::string outside_address(const std::string& host) {
   return host;
 }
 
-// `listening`: the port of the store, on rank 0.
-PeerInfo own_info(const ListeningSocket* listening, const std::string& host) {
-  PeerInfo info{.host_identity = host_identity(), .address = {}, .job = {}};
-  if (listening == nullptr) return info;
-  const std::uint16_t port = listening->port;
-  info.address = Endpoint{outside_address(host), port}.describe();
-  info.job = "mpi-" + host + "-" + std::to_string(getpid()) + "-" + std::to_string(port);
-  return info;
+// Of rank 0, which has opened the store's port.
+PeerInfo info_of_keeper(const ListeningSocket& listening, const std::string& host) {
+  const std::uint16_t port = listening.port;
+  return {.host_identity = host_identity(),
+          .address = Endpoint{outside_address(host), port}.describe(),
+          .job = "mpi-" + host + "-" + std::to_string(getpid()) + "-" + std::to_string(port)};
+}
+
+bool are_on_one_host(const std::vector<PeerInfo>& infos) {
+  return std::ranges::all_of(infos, [&](const PeerInfo& info) {
+    return info.host_identity == infos.front().host_identity;
+  });
 }
 
 std::vector<PeerInfo> gather_infos(mpi::Communicator& communicator, const PeerInfo& own,
@@ -92,10 +96,7 @@ World make_world(int rank, const std::string& host, const std::vector<PeerInfo>&
   world.size = static_cast<int>(infos.size());
   world.host = host;
   world.store = parse_endpoint(infos.front().address, "the address of rank 0");
-  const bool one_host = std::ranges::all_of(infos, [&](const PeerInfo& info) {
-    return info.host_identity == infos.front().host_identity;
-  });
-  if (one_host) world.store.host = "127.0.0.1";
+  if (are_on_one_host(infos)) world.store.host = "127.0.0.1";
   world.store_host = StoreHost::kRankZero;
   world.source = "mpi";
   world.job = infos.front().job;
@@ -113,11 +114,15 @@ World world_of_communicator(int fortran_handle, const Deadline& deadline) {
                        "call MPI_Init before opening it");
     }
     const auto communicator = plugin.of_program(fortran_handle);
+    // Ranks of one host need no port that others reach: who is where comes before the port.
+    PeerInfo own{.host_identity = host_identity(), .address = {}, .job = {}};
+    const bool one_host = are_on_one_host(gather_infos(*communicator, own, deadline));
     std::shared_ptr<ListeningSocket> listening;
     if (communicator->rank() == 0) {
-      listening = std::make_shared<ListeningSocket>(bind_port(0, Reach::kEveryHost));
+      const Reach reach = one_host ? Reach::kThisHost : Reach::kEveryHost;
+      listening = std::make_shared<ListeningSocket>(bind_port(0, reach));
+      own = info_of_keeper(*listening, host);
     }
-    const PeerInfo own = own_info(listening.get(), host);
     World world =
         make_world(communicator->rank(), host, gather_infos(*communicator, own, deadline));
     world.listening = std::move(listening);

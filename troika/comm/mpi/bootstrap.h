@@ -8,7 +8,8 @@
 namespace troika {
 
 // Returns this process's place on a communicator of the program, and where its members meet. Rank 0
-// of the communicator is to keep the store, on a free port of its host. `fortran_handle` is what
+// of the communicator is to keep the store, on a free port of its host; other hosts reach that port
+// only where they have members. `fortran_handle` is what
 // MPI_Comm_c2f returns, or the integer that Fortran programs have. MPI must be initialised, with
 // any level of threads: it is called in this thread, and no longer once this returns. Collective
 // over the communicator. Throws UsageError where MPI or a plug-in for it is missing or the handle
