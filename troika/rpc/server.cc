@@ -1,15 +1,19 @@
 #include <troika/base/error.h>
 #include <troika/base/text.h>
+#include <troika/base/time.h>
 #include <troika/base/units.h>
+#include <troika/observe/log.h>
 #include <troika/rpc/body_chunks.h>
 #include <troika/rpc/library.h>
 #include <troika/rpc/received_body.h>
+#include <troika/rpc/refusal_notice.h>
 #include <troika/rpc/rpc.h>
 #include <troika/rpc/segments.h>
 #include <troika/rpc/tls_files.h>
 #include <troika/rpc/wire.h>
 
 #include <exception>
+#include <mutex>
 #include <utility>
 
 namespace troika {
@@ -145,6 +149,7 @@ class RpcServer::Impl {
     } catch (const std::exception& error) {
       // What is cut off is no fault of the caller's, which may ask again.
       const PeerError lost("the connection was lost, or the server stops, amid the request");
+      if (!incoming.broken()) note_refused(incoming.peer(), error.what());
       refuse(detail::encode_error(incoming.broken() ? lost : error).text);
       return;
     }
@@ -165,6 +170,17 @@ class RpcServer::Impl {
     }
   }
 
+  // What is no request costs a job nothing, and whoever sends it may not read the refusal.
+  void note_refused(std::string_view peer, std::string_view reason) {
+    const Seconds now = Clock::now().time_since_epoch();
+    std::optional<std::string> line;
+    {
+      const std::lock_guard lock(refusals_mutex_);
+      line = refusals_.add(peer, reason, now.count());
+    }
+    if (line) log_warning(*line);
+  }
+
   RpcMessage reply_to(const Received& received) {
     if (received.kind == detail::RequestKind::kCall) return handler_(received.request);
     RpcMessage reply;
@@ -174,6 +190,8 @@ class RpcServer::Impl {
 
   std::uint64_t most_body_bytes_;
   Handler handler_;
+  std::mutex refusals_mutex_;
+  detail::RefusalNotice refusals_;
   detail::BodyMemory memory_;
   detail::ServerSegments segments_;
   std::unique_ptr<rpc_plugin::Server> server_;  // goes first: it ends the calls

@@ -6,6 +6,7 @@
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/base/plugin_folder.h>
+#include <troika/observe/log.h>
 #include <troika/rpc/library.h>
 #include <troika/rpc/segment.h>
 #include <troika/rpc/wire.h>
@@ -302,6 +303,18 @@ TEST_F(RpcMalformed, RequestsAreRefusedWithAReason) {
                                 cut.begin(), cut.begin() + static_cast<std::ptrdiff_t>(size))})
                      .empty());
   }
+}
+
+// By the address of the sender, and once for many.
+TEST_F(RpcMalformed, RequestsAreToldInTheLog) {
+  std::vector<std::string> lines;
+  LogOptions options;
+  options.writer = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
+  configure_log(options);
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(refusal_of({{}}).empty());
+  configure_log({});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], StartsWith("a request was refused: the request of 127.0.0.1:"));
 }
 
 TEST_F(RpcMalformed, SegmentsAreNotTrusted) {
