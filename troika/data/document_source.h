@@ -36,6 +36,8 @@ class DocumentSource {
   [[nodiscard]] virtual std::uint64_t head_of_file(std::size_t file) const { return 0; }
   // Returns Tokenizer::fingerprint() of the tokenizer that made the ids; 0 if unknown.
   [[nodiscard]] virtual std::uint64_t tokenizer() const = 0;
+  // Returns whether documents are read from an object store, so that reading one is to wait.
+  [[nodiscard]] virtual bool is_remote() const { return false; }
   // Returns a warning for the user about the documents; empty if there is none.
   [[nodiscard]] virtual std::string warning() const { return {}; }
   // Names the document for error messages: its file and, inside a shard, its number.

@@ -5,6 +5,8 @@
 #include <troika/base/file.h>
 #include <troika/base/text.h>
 #include <troika/data/find_files.h>
+#include <troika/data/find_remote.h>
+#include <troika/storage/object_store.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +24,8 @@ namespace {
 constexpr const char* kRelativeHint =
     "check the path; relative ones start at the folder the command was started in";
 
-using FileIdentity = std::pair<dev_t, ino_t>;
+// Device and inode, or the URL of a file of an object store.
+using FileIdentity = std::tuple<dev_t, ino_t, std::string>;
 
 bool has_wildcard(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
@@ -107,7 +110,7 @@ class GlobWalk {
       met_empty_file = true;
       return;
     }
-    found.push_back({{std::move(path), status.st_size}, {status.st_dev, status.st_ino}});
+    found.push_back({{std::move(path), status.st_size}, {status.st_dev, status.st_ino, ""}});
   }
 
   // A folder that a wildcard has matched.
@@ -162,7 +165,7 @@ Candidate plain_file(const std::string& path, const struct stat& status) {
                     "pipes and devices are not read; write the content to a file first");
   }
   if (status.st_size == 0) throw DataError("the data file " + shown_path(path) + " is empty");
-  return {{path, status.st_size}, {status.st_dev, status.st_ino}};
+  return {{path, status.st_size}, {status.st_dev, status.st_ino, ""}};
 }
 
 // Why a glob has found nothing.
@@ -177,8 +180,25 @@ DataError nothing_found(const std::string& pattern, const GlobWalk& walk) {
                              ", is left out unless the path names that folder");
 }
 
+// A folder of a store stands for no files, as one of this host does.
+std::vector<Candidate> candidates_of_store(const std::string& pattern) {
+  const std::string glob = with_s3_scheme(pattern.substr(0, pattern.find('?')));
+  const bool is_one_file = place_before_wildcards(glob) == glob;
+  std::vector<Candidate> candidates;
+  for (FoundFile& file : find_remote(pattern)) {
+    if (is_one_file && file.path != glob) {
+      throw DataError(shown_path(glob) + " is a folder, not a data file",
+                      "write " + shown_path(glob + "/**") + " for all files in it");
+    }
+    FileIdentity identity = {0, 0, file.path};
+    candidates.push_back({std::move(file), std::move(identity)});
+  }
+  return candidates;
+}
+
 // Adds run folders to `left_out`.
 std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::string>& left_out) {
+  if (is_remote(pattern)) return candidates_of_store(pattern);
   struct stat status {};
   // A file whose name holds wildcards is meant as it is written.
   if (::stat(pattern.c_str(), &status) == 0) return {plain_file(pattern, status)};

@@ -1,5 +1,5 @@
 // Turns the paths and globs of a recipe into a sorted list of regular files, each counted once
-// however many names or symbolic links lead to it.
+// however many names or symbolic links lead to it. URLs name files of object stores.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace troika {
 
 struct FoundFile {
-  std::string path;
+  std::string path;       // or a URL without its options
   std::int64_t size = 0;  // bytes, > 0
 
   bool operator==(const FoundFile&) const = default;
@@ -30,7 +30,8 @@ struct FileSearch {
 // models and metrics are no data, unless it names them. A file that several patterns find belongs
 // to the first of them. Throws DataError, naming the path or glob: one that is missing, a folder,
 // not a regular file, empty or unreadable; a glob that matches no file, only empty ones, or only
-// files of earlier patterns; a folder on the way that cannot be listed.
+// files of earlier patterns; a folder on the way that cannot be listed. StorageError where an
+// object store cannot be reached.
 [[nodiscard]] FileSearch find_files(std::span<const std::string> patterns);
 
 // Says what was left out, in a sentence without a full stop; empty where nothing was.

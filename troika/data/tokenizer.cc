@@ -1,7 +1,9 @@
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/data/tokenizer.h>
+#include <troika/storage/object_store.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -55,7 +57,35 @@ bool TokenizerFiles::is_json() const {
   return std::filesystem::path(source).extension() == ".json";
 }
 
+namespace {
+
+// Of an object store: a file, or the folder of a tokenizer.json.
+TokenizerFiles read_remote_tokenizer(const std::string& url) {
+  const std::size_t query = std::min(url.find('?'), url.size());
+  const std::size_t slash = url.rfind('/', query);
+  const ObjectStore above(url.substr(0, slash) + url.substr(query));
+  std::string name = url.substr(slash + 1, query - slash - 1);
+  const bool is_folder = !above.list(name + "/" + kTokenizerJson).empty();
+  std::string config;
+  if (is_folder) {
+    config = name + "/" + kTokenizerConfig;
+    name += std::string("/") + kTokenizerJson;
+  } else {
+    config = kTokenizerConfig;
+  }
+  TokenizerFiles files;
+  files.source = above.place() + "/" + name;
+  files.model = above.read_data(name, kMaxTokenizerBytes);
+  if (files.is_json() && !above.list(config).empty()) {
+    files.config = above.read_data(config, kMaxTokenizerBytes);
+  }
+  return files;
+}
+
+}  // namespace
+
 TokenizerFiles read_tokenizer(const std::string& path) {
+  if (is_remote(path)) return read_remote_tokenizer(path);
   namespace fs = std::filesystem;
   std::error_code error;
   TokenizerFiles files;

@@ -1,84 +1,16 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/base/plugin_folder.h>
-#include <troika/base/units.h>
-#include <troika/observe/log.h>
-#include <troika/storage/block_cache.h>
 #include <troika/storage/keep_line.h>
 #include <troika/storage/object_store.h>
-#include <troika/storage/outage.h>
+#include <troika/storage/store_library.h>
 #include <troika/storage/store_plugin.h>
 
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 namespace troika {
-namespace {
-
-// How this process deals with its stores. The plug-in is loaded only when something needs it.
-class StoreSettings {
- public:
-  void set_patience(Seconds seconds) {
-    const std::scoped_lock lock(mutex_);
-    patience_ = seconds;
-    if (plugin_ != nullptr) apply();
-  }
-  void set_cache(const std::filesystem::path& folder, std::uint64_t most_bytes) {
-    const std::scoped_lock lock(mutex_);
-    if (cache_) return;
-    cache_.emplace(folder, most_bytes);
-    if (plugin_ != nullptr) apply();
-  }
-  void give_to(const store_plugin::Plugin& plugin) {
-    const std::scoped_lock lock(mutex_);
-    plugin_ = &plugin;
-    apply();
-  }
-
- private:
-  void apply() const {
-    const double seconds = patience_.count();
-    plugin_->set_patience(seconds, [seconds](std::string_view reason) {
-      log_warning("an object store does not answer (" + std::string(reason) +
-                  "): asking again for " + format_duration(seconds));
-    });
-    if (cache_) plugin_->set_cache(*cache_);
-  }
-
-  std::mutex mutex_;
-  Seconds patience_{kFewSeconds};
-  std::optional<BlockCache> cache_;
-  const store_plugin::Plugin* plugin_ = nullptr;
-};
-
-StoreSettings& settings() {
-  static StoreSettings* const instance = new StoreSettings();  // outlives what ends at exit
-  return *instance;
-}
-
-const store_plugin::Plugin& plugin() {
-  static const store_plugin::Plugin& loaded = []() -> const store_plugin::Plugin& {
-    const auto path = detail::find_plugin(store_plugin::kFile);
-    if (!path) {
-      throw UsageError("object stores need the plug-in " + std::string(store_plugin::kFile) +
-                           ", which this build was made without",
-                       "build again without TROIKA_ARROW=0, or name its folder in " +
-                           std::string(detail::kPluginsVariable));
-    }
-    const auto entry = reinterpret_cast<store_plugin::Entry>(
-        detail::load_plugin(*path, store_plugin::kEntry, detail::PluginScope::kLocal));
-    const store_plugin::Plugin& plugin = *entry();
-    settings().give_to(plugin);
-    return plugin;
-  }();
-  return loaded;
-}
-
-}  // namespace
 
 bool is_remote(std::string_view place) {
   return place.find("://") != std::string_view::npos;
@@ -111,18 +43,6 @@ bool is_outage(std::string_view reason) {
       kWords, [&](std::string_view word) { return reason.find(word) != std::string_view::npos; });
 }
 
-void set_store_patience(Seconds seconds) {
-  settings().set_patience(seconds);
-}
-
-void set_store_cache(const std::filesystem::path& folder, std::uint64_t most_bytes) {
-  settings().set_cache(folder, most_bytes);
-}
-
-void prepare_stores() {
-  static_cast<void>(plugin());
-}
-
 std::string remote_hint(std::string_view reason) {
   const auto says = [&](std::string_view word) {
     return reason.find(word) != std::string_view::npos;
@@ -151,7 +71,7 @@ ObjectStore::ObjectStore(const std::string& url) {
   place_ = with_s3_scheme(url.substr(0, query));
   options_ = url.substr(query);
   while (place_.ends_with('/')) place_.pop_back();
-  static_cast<void>(plugin());
+  static_cast<void>(store_library());
 }
 
 std::string ObjectStore::url_of(const std::string& name) const {
@@ -166,7 +86,8 @@ std::vector<ObjectStore::File> ObjectStore::list(const std::string& below) const
     files.push_back(
         {std::string(uri.substr(place_.size() + 1)), static_cast<std::uint64_t>(bytes)});
   };
-  if (!plugin().list(url_of(below), take, keep_line(reason))) {
+  if (!store_library().list(url_of(below), store_plugin::Missing::kIsEmpty, take,
+                            keep_line(reason))) {
     throw_unread("list " + shown_path(place_), reason);
   }
   std::ranges::sort(files, {}, &File::name);
@@ -189,7 +110,7 @@ std::string ObjectStore::read_whole(const std::string& name, std::uint64_t most,
     content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return true;
   };
-  if (!plugin().read(url_of(name), keep, take, keep_line(reason))) {
+  if (!store_library().read(url_of(name), keep, take, keep_line(reason))) {
     throw_unread("read " + shown_path(place_ + "/" + name), reason);
   }
   return content;
@@ -207,8 +128,8 @@ void ObjectStore::read(const std::string& name,
     }
     return failure == nullptr;
   };
-  const bool is_read =
-      plugin().read(url_of(name), store_plugin::Keep::kNothing, take_or_stop, keep_line(reason));
+  const bool is_read = store_library().read(url_of(name), store_plugin::Keep::kNothing,
+                                            take_or_stop, keep_line(reason));
   if (failure) std::rethrow_exception(failure);
   if (is_read) return;
   throw_unread("read " + shown_path(place_ + "/" + name), reason);
@@ -217,7 +138,7 @@ void ObjectStore::read(const std::string& name,
 void ObjectStore::write(const std::string& name,
                         const std::function<std::span<const std::byte>()>& next) const {
   std::string reason;
-  if (plugin().write(url_of(name), next, keep_line(reason))) return;
+  if (store_library().write(url_of(name), next, keep_line(reason))) return;
   throw StorageError("cannot write " + shown_path(place_ + "/" + name) + ": " + reason,
                      remote_hint(reason));
 }
@@ -246,7 +167,7 @@ void ObjectStore::download(const std::string& name, const std::filesystem::path&
 
 void ObjectStore::remove(const std::string& name) const {
   std::string reason;
-  if (plugin().remove(url_of(name), keep_line(reason))) return;
+  if (store_library().remove(url_of(name), keep_line(reason))) return;
   throw StorageError("cannot remove " + shown_path(place_ + "/" + name) + ": " + reason,
                      remote_hint(reason));
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,13 +38,33 @@ class Blocks {
 // Says whether what is read is kept on this host, for data that are read again.
 enum class Keep { kNothing, kBlocks };
 
+// Says what it means to list a place where there is nothing. A bucket that is not there is always
+// an error.
+enum class Missing { kIsAnError, kIsEmpty };
+
+// A file that is read at any place. A function that returns false has passed the reason to `error`.
+// Thread safe.
+class OpenFile {
+ public:
+  virtual ~OpenFile() = default;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  // Fills `out` with the bytes from `offset` on, which are all inside the file.
+  [[nodiscard]] virtual bool read_at(std::int64_t offset, std::span<std::byte> out,
+                                     const TakeText& error) const = 0;
+};
+
 // A function that returns false has passed the reason to `error`. Thread safe.
 class Plugin {
  public:
   virtual ~Plugin() = default;
-  // Passes all files below a folder, by URIs without options. Nothing is there: no file, no error.
-  [[nodiscard]] virtual bool list(const std::string& uri, const TakeFile& take,
+  // Passes a file, or all files below a folder, by URIs without options.
+  [[nodiscard]] virtual bool list(const std::string& uri, Missing missing, const TakeFile& take,
                                   const TakeText& error) const = 0;
+  // Makes the options of a URI known, as reading or listing it does. Asks no store.
+  [[nodiscard]] virtual bool remember(const std::string& uri, const TakeText& error) const = 0;
+  // Opens a file. Returns null where `error` has been given the reason.
+  [[nodiscard]] virtual std::unique_ptr<OpenFile> open(const std::string& uri, Keep keep,
+                                                       const TakeText& error) const = 0;
   [[nodiscard]] virtual bool read(const std::string& uri, Keep keep, const TakeBytes& take,
                                   const TakeText& error) const = 0;
   // Writes a file. If `next` throws, the file is not made and the exception passes.

@@ -24,6 +24,7 @@ void keep_data(const Recipe& recipe, const fs::path& run, const std::string& des
   const TokenizerFiles own = read_tokenizer(*name);
   std::map<std::string, std::string> files;
   if (own.is_json()) files = tokenizer_files_in(fs::path(own.source).parent_path());
+  if (!own.config.empty()) files[kTokenizerConfig] = own.config;  // of a store, say
   files[own.is_json() ? kTokenizerJson : kPieceModel] = own.model;
   const fs::path folder = run / kRunTokenizer;
   make_folders(folder);

@@ -133,5 +133,39 @@ TEST_F(FindFiles, NamesAFolderThatCannotBeListed) {
   fs::permissions(root_ / "sub", fs::perms::owner_all);
 }
 
+// Files behind URLs, by the plug-in as it is built, on Arrow's file system of this host.
+TEST_F(FindFiles, FindsFilesBehindUrls) {
+  const std::string url = "file://" + (root_ / "").string();
+  write_file(root_ / "empty.h", "");
+  const auto found_at = [&](const std::string& pattern) {
+    const std::vector<std::string> patterns = {url + pattern};
+    std::string all;
+    const FileSearch search = find_files(patterns);
+    for (const FoundFile& file : search.files.front()) {
+      EXPECT_TRUE(file.path.starts_with(url)) << file.path;
+      const std::string name = file.path.substr(url.size());
+      EXPECT_EQ(static_cast<std::uint64_t>(file.size), fs::file_size(root_ / name));
+      all += (all.empty() ? "" : "|") + name;
+    }
+    return all;
+  };
+  EXPECT_EQ(found_at("a.h"), "a.h");
+  EXPECT_EQ(found_at("*.h"), "a.h|b.h");
+  EXPECT_EQ(found_at("**/*.h"), "a.h|b.h|sub/d.h|sub/deep/e.h");
+  EXPECT_EQ(found_at("sub/**"), "sub/d.h|sub/deep/e.h|sub/deep/f.txt");
+  EXPECT_EQ(found_at("[bc].*"), "b.h|c.txt");
+}
+
+TEST_F(FindFiles, NamesAUrlThatIsNoDataFile) {
+  const std::string url = "file://" + (root_ / "").string();
+  const auto error = [&](std::vector<std::string> patterns) {
+    return message_of([&] { (void)find_files(patterns); });
+  };
+  EXPECT_THAT(error({url + "sub"}), HasSubstr("sub' is a folder, not a data file"));
+  EXPECT_THAT(error({url + "none.h"}), HasSubstr("none.h': there is no such"));
+  EXPECT_THAT(error({url + "*.cc"}), HasSubstr("no file matches '" + url + "*.cc'"));
+  EXPECT_THAT(error({url + "*.h", url + "a.h"}), HasSubstr("belongs to an earlier path"));
+}
+
 }  // namespace
 }  // namespace troika

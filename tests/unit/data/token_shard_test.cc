@@ -177,6 +177,58 @@ TEST_F(TokenDocuments, RefusesShardsOfDifferentTokenizers) {
               HasSubstr("different tokenizers"));
 }
 
+// Files behind URLs, by the plug-in as it is built, on Arrow's file system of this host.
+TEST_F(TokenDocuments, ReadsShardsBehindUrlsAsThoseOfThisHost) {
+  for (const int id : {10, 20, 256, 299}) shard(std::to_string(id) + ".x", 0, id);
+  write_file(folder_ / "tokenizer.model", "no shard");
+  const auto open = [&](const std::string& before) {
+    DocumentOptions data = documents_in({before + (folder_ / "*.x").string()}, 0.5);
+    return open_tokens(data, token_samples(3, 300), 1);
+  };
+  const auto here = open(""), behind = open("file://");
+  EXPECT_EQ(behind->fingerprint(), here->fingerprint());
+  ASSERT_EQ(behind->files().size(), 4U);
+  EXPECT_EQ(behind->files()[1].path, "file://" + (folder_ / "20.x").string());
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(behind->files()[i].size, here->files()[i].size);
+    EXPECT_EQ(behind->files()[i].head, here->files()[i].head);
+  }
+  for (const Split split : {Split::kTrain, Split::kHeldOut}) {
+    ASSERT_GT(here->samples(split), 0);
+    const IndexRange all{0, here->samples(split)};
+    const auto expected = build_microbatches(*here, split, all, 2, 1);
+    const auto read = build_microbatches(*behind, split, all, 2, 1);
+    ASSERT_EQ(read.size(), expected.size());
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      EXPECT_EQ(read[i].valid, expected[i].valid);
+      EXPECT_EQ(values(*read[i].tensors.find("input_ids")),
+                values(*expected[i].tensors.find("input_ids")));
+      EXPECT_EQ(values(*read[i].tensors.find("targets")),
+                values(*expected[i].tensors.find("targets")));
+    }
+  }
+}
+
+TEST_F(TokenDocuments, NamesAShardBehindAUrlThatIsNone) {
+  shard("good.x", 7, 10);
+  const std::string url = "file://" + (folder_ / "").string();
+  const auto open = [&](const std::string& path) {
+    return message_of(
+        [&] { static_cast<void>(open_tokens(documents_in({path}), token_samples(3, 300), 1)); });
+  };
+  write_file(folder_ / "cut.x", file_content(folder_ / "good.x").substr(0, 150));
+  EXPECT_THAT(open(url + "cut.x"), HasSubstr("cut.x' is truncated: it has 150 bytes"));
+  write_file(folder_ / "short.x", "TROIKATK");
+  EXPECT_THAT(open(url + "short.x"), HasSubstr("short.x' is truncated"));
+  write_file(folder_ / "other.x", "no shard");
+  EXPECT_THAT(open(url + "other.x"), HasSubstr("other.x' is not a token shard"));
+  std::string order = file_content(folder_ / "good.x");
+  order[order.size() - 40] = 9;  // where the first document begins
+  write_file(folder_ / "order.x", order);
+  EXPECT_THAT(open(url + "order.x"), HasSubstr("does not begin at token 0"));
+  EXPECT_THAT(open(url + "none.x"), HasSubstr("cannot list"));
+}
+
 // The header may lie about the largest id; the ids are looked at again where they are used.
 TEST_F(TokenDocuments, FindsAnIdThatTheHeaderHides) {
   shard("a", 0, 250);

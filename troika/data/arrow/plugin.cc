@@ -13,7 +13,6 @@ namespace troika::arrow_plugin {
 namespace {
 
 using namespace std::string_view_literals;
-using store_plugin::Missing;
 using store_plugin::RemoteFiles;
 
 char delimiter_of(const TextFormat& format, bool has_tabs) {
@@ -98,12 +97,6 @@ class Arrow final : public Plugin {
   }
   [[nodiscard]] Threads threads() const override {
     return {arrow::GetCpuThreadPoolCapacity(), arrow::io::GetIOThreadPoolCapacity()};
-  }
-  [[nodiscard]] bool list(const std::string& uri, const TakeFile& take,
-                          const TakeText& error) const override {
-    const arrow::Status status = RemoteFiles::instance().list(uri, take, Missing::kIsAnError);
-    if (!status.ok()) error(status.message());
-    return status.ok();
   }
   [[nodiscard]] std::unique_ptr<File> open(const std::string& path, const TextFormat& format,
                                            const TakeText& error) const override {

@@ -17,7 +17,6 @@ namespace troika::arrow_plugin {
 // Receive results in calls, as the two sides may have different allocators. What they are given
 // lasts until they return.
 using TakeText = std::function<void(std::string_view)>;
-using TakeFile = std::function<void(std::string_view uri, std::int64_t bytes)>;
 
 // The types of values that troika tells apart.
 enum class ValueType {
@@ -118,11 +117,6 @@ class Plugin {
   // been given the reason.
   [[nodiscard]] virtual bool set_threads(Threads threads, const TakeText& error) const = 0;
   [[nodiscard]] virtual Threads threads() const = 0;
-  // Lists a file, or all files below a folder, of an object store or another file system that a URI
-  // names: "s3://bucket/folder?region=eu-west-1". What follows the '?' holds for that bucket from
-  // then on. Passes URIs without it, with the size in bytes.
-  [[nodiscard]] virtual bool list(const std::string& uri, const TakeFile& take,
-                                  const TakeText& error) const = 0;
   // Returns whether a file is a table by its first bytes or its name; also where it cannot be read.
   [[nodiscard]] virtual bool is_table(const std::string& path, const TextFormat& format) const = 0;
   // Opens a file by its path or URI; returns null where `error` has been given the reason.

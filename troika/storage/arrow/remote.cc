@@ -104,6 +104,11 @@ arrow::Status RemoteFiles::list(const std::string& uri, const TakeFile& take,
   return arrow::Status::OK();
 }
 
+arrow::Status RemoteFiles::remember(const std::string& uri) const {
+  const Uri parsed = parse(uri);
+  return file_system(parsed.root, parsed.query).status();
+}
+
 // A file that was opened before has the identity that it had: data must not change while they are
 // used, and no store is asked for what lies here.
 arrow::Result<RemoteFiles::Input> RemoteFiles::open(const std::string& uri, Keep keep) const {

@@ -17,10 +17,6 @@ namespace troika::store_plugin {
 
 [[nodiscard]] bool is_uri(std::string_view path);
 
-// Says what it means to list a place where there is nothing. A bucket that is not there is always
-// an error.
-enum class Missing { kIsAnError, kIsEmpty };
-
 // Thread safe.
 class RemoteFiles {
  public:
@@ -32,6 +28,8 @@ class RemoteFiles {
   // Passes a file, or all files below a folder.
   [[nodiscard]] arrow::Status list(const std::string& uri, const TakeFile& take,
                                    Missing missing) const;
+  // Makes the options of a URI known. Asks no store.
+  [[nodiscard]] arrow::Status remember(const std::string& uri) const;
   [[nodiscard]] arrow::Result<Input> open(const std::string& uri, Keep keep) const;
   // Writes what `next` returns. Nothing is made where that throws, or fails.
   [[nodiscard]] arrow::Status write(const std::string& uri, const NextBytes& next) const;

@@ -3,6 +3,8 @@
 #include <troika/storage/arrow/retries.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace troika::store_plugin {
 namespace {
@@ -12,11 +14,41 @@ bool passed(const arrow::Status& status, const TakeText& error) {
   return status.ok();
 }
 
+class RemoteInputFile final : public OpenFile {
+ public:
+  RemoteInputFile(RemoteFiles::Input input, std::int64_t size)
+      : input_(std::move(input)), size_(size) {}
+
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] bool read_at(std::int64_t offset, std::span<std::byte> out,
+                             const TakeText& error) const override {
+    const auto count = static_cast<std::int64_t>(out.size());
+    const arrow::Result<std::int64_t> done = input_->ReadAt(offset, count, out.data());
+    if (!done.ok()) return passed(done.status(), error);
+    if (*done == count) return true;
+    return passed(arrow::Status::IOError("it ends before its size"), error);
+  }
+
+ private:
+  RemoteFiles::Input input_;
+  std::int64_t size_;
+};
+
 class Store final : public Plugin {
  public:
-  [[nodiscard]] bool list(const std::string& uri, const TakeFile& take,
+  [[nodiscard]] bool list(const std::string& uri, Missing missing, const TakeFile& take,
                           const TakeText& error) const override {
-    return passed(RemoteFiles::instance().list(uri, take, Missing::kIsEmpty), error);
+    return passed(RemoteFiles::instance().list(uri, take, missing), error);
+  }
+  [[nodiscard]] bool remember(const std::string& uri, const TakeText& error) const override {
+    return passed(RemoteFiles::instance().remember(uri), error);
+  }
+  [[nodiscard]] std::unique_ptr<OpenFile> open(const std::string& uri, Keep keep,
+                                               const TakeText& error) const override {
+    arrow::Result<std::unique_ptr<OpenFile>> file = open_file(uri, keep);
+    if (file.ok()) return std::move(file).ValueUnsafe();
+    error(file.status().message());
+    return nullptr;
   }
   [[nodiscard]] bool read(const std::string& uri, Keep keep, const TakeBytes& take,
                           const TakeText& error) const override {
@@ -35,6 +67,11 @@ class Store final : public Plugin {
   }
 
  private:
+  static arrow::Result<std::unique_ptr<OpenFile>> open_file(const std::string& uri, Keep keep) {
+    ARROW_ASSIGN_OR_RAISE(auto input, RemoteFiles::instance().open(uri, keep));
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t size, input->GetSize());
+    return std::make_unique<RemoteInputFile>(std::move(input), size);
+  }
   static arrow::Status read_all(const std::string& uri, Keep keep, const TakeBytes& take) {
     constexpr std::int64_t kPiece = std::int64_t{8} << 20;
     ARROW_ASSIGN_OR_RAISE(const auto file, RemoteFiles::instance().open(uri, keep));

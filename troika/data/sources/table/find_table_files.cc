@@ -1,10 +1,9 @@
-#include <fnmatch.h>
 #include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/data/find_remote.h>
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/data/sources/table/table_files.h>
-#include <troika/storage/keep_line.h>
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
@@ -49,45 +48,13 @@ bool is_hidden(std::string_view path, std::string_view pattern) {
   return has_hidden_name(path.substr(std::min(below, path.size())));
 }
 
-// Whether `*` and `?` match within names, and `**` any number of folders.
-bool matches(std::string_view path, std::string_view pattern) {
-  const std::size_t end = std::min(pattern.find('/'), pattern.size());
-  const std::string segment(pattern.substr(0, end));
-  const bool is_last = end == pattern.size();
-  if (segment == "**") {
-    if (is_last || matches(path, pattern.substr(end + 1))) return true;
-    const std::size_t slash = path.find('/');
-    return slash != std::string_view::npos && matches(path.substr(slash + 1), pattern);
-  }
-  const std::size_t slash = std::min(path.find('/'), path.size());
-  const std::string name(path.substr(0, slash));
-  if (::fnmatch(segment.c_str(), name.c_str(), FNM_PERIOD) != 0) return false;
-  if (is_last || slash == path.size()) return is_last && slash == path.size();
-  return matches(path.substr(slash + 1), pattern.substr(end + 1));
-}
-
-// Files of an object store. A '?' begins the store's options, so globs have '*' and '[...]'.
-void find_remote(const std::string& written, std::vector<FoundFile>& all) {
-  const std::string pattern = with_s3_scheme(written);
-  const std::size_t query = std::min(pattern.find('?'), pattern.size());
-  const std::string glob = pattern.substr(0, query);
-  const std::size_t wildcard = glob.find_first_of("*[");
-  const std::string below = glob.substr(0, glob.rfind('/', wildcard));
-  const std::string base = wildcard == std::string::npos ? glob : below;
-  std::string reason;
-  const std::size_t before = all.size();
-  const auto take = [&](std::string_view uri, std::int64_t bytes) {
-    const bool is_meant = wildcard == std::string::npos || matches(uri, glob);
-    const std::string_view rest = uri.substr(std::min(base.size(), uri.size()));
-    if (bytes > 0 && is_meant && !has_hidden_name(rest) && rest.find("/.") == std::string::npos)
-      all.push_back({std::string(uri), bytes});
-  };
-  if (!arrow_library().list(base + pattern.substr(query), take, keep_line(reason))) {
-    throw_unread("list " + shown_path(glob), reason);
-  }
-  if (all.size() == before) {
-    throw DataError("no file matches " + shown_path(glob),
-                    "it has to lie below " + shown_path(base));
+// Files of an object store, but for those that Spark takes for no data.
+void find_remote_tables(const std::string& pattern, std::vector<FoundFile>& all) {
+  const std::string glob = with_s3_scheme(pattern.substr(0, pattern.find('?')));
+  const std::size_t base = place_before_wildcards(glob).size();
+  for (FoundFile& file : find_remote(pattern)) {
+    const std::string_view path = file.path;
+    if (!has_hidden_name(path.substr(std::min(base, path.size())))) all.push_back(std::move(file));
   }
 }
 
@@ -99,7 +66,7 @@ std::vector<FoundFile> find_table_files(std::span<const std::string> patterns) {
   std::vector<FoundFile> all;
   for (const std::string& pattern : patterns) {
     if (is_remote(pattern)) {
-      find_remote(pattern, all);
+      find_remote_tables(pattern, all);
     } else {
       globs.push_back(with_files_of_folder(pattern));
     }

@@ -1,11 +1,13 @@
-// A data file opened for reading at any place.
+// A data file opened for reading at any place: of this host, or of an object store.
 #pragma once
 
 #include <troika/base/file.h>
 #include <troika/data/find_files.h>
+#include <troika/storage/remote_file.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,7 +17,8 @@ namespace troika {
 // not a signal, and any number of files meets no limit on mappings. Const access is thread safe.
 class TextFile {
  public:
-  // Opens `file`, which must outlive this. Throws DataError naming it when it cannot be opened.
+  // Opens `file`, which must outlive this. Throws DataError naming it when it cannot be opened;
+  // StorageError where its store cannot be reached. So does reading.
   explicit TextFile(const FoundFile& file);
 
   // Fills `out` from byte `offset`. Throws DataError naming the file when it cannot be read or is
@@ -27,6 +30,7 @@ class TextFile {
  private:
   const FoundFile* file_;
   UniqueFd fd_;
+  std::optional<RemoteFile> remote_;
 };
 
 }  // namespace troika

@@ -1,27 +1,65 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/random.h>
+#include <troika/data/overlapped.h>
 #include <troika/data/sources/tokens/token_documents.h>
 #include <troika/data/sources/tokens/token_shard.h>
+#include <troika/storage/object_store.h>
+#include <troika/storage/remote_file.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace troika {
 namespace {
 
-struct MappedShard {
-  explicit MappedShard(const std::string& path) : file(path), shard(file.bytes(), path) {}
+// A shard with what its ids are read from.
+class OpenShard {
+ public:
+  explicit OpenShard(const FoundFile& file) {
+    if (troika::is_remote(file.path)) {
+      remote_ = std::make_unique<const RemoteFile>(file.path);
+      const auto read = [remote = remote_.get()](std::uint64_t offset, std::span<std::byte> out) {
+        remote->read_at(static_cast<std::int64_t>(offset), out);
+      };
+      shard_.emplace(static_cast<std::uint64_t>(remote_->size()), read, file.path);
+    } else {
+      mapped_.emplace(file.path);
+      shard_.emplace(mapped_->bytes(), file.path);
+    }
+  }
 
-  MappedFile file;  // a mapping stays where it is when its owner moves
-  TokenShard shard;
+  [[nodiscard]] const TokenShard& shard() const { return *shard_; }
+  [[nodiscard]] bool is_remote() const { return remote_ != nullptr; }
+
+ private:
+  std::unique_ptr<const RemoteFile> remote_;
+  std::optional<MappedFile> mapped_;  // a mapping stays where it is when its owner moves
+  std::optional<TokenShard> shard_;
 };
+
+// Opening a shard of a store is some requests, so those of several are under way at once.
+std::vector<std::unique_ptr<const OpenShard>> open_shards(std::span<const FoundFile> files) {
+  std::vector<std::unique_ptr<const OpenShard>> shards(files.size());
+  const auto open = [&](std::int64_t i) {
+    const auto place = static_cast<std::size_t>(i);
+    shards[place] = std::make_unique<const OpenShard>(files[place]);
+  };
+  if (std::ranges::any_of(files, [](const FoundFile& file) { return is_remote(file.path); })) {
+    run_overlapped(std::ssize(files), open);
+  } else {
+    for (std::int64_t i = 0; i < std::ssize(files); ++i) open(i);
+  }
+  return shards;
+}
 
 class TokenDocuments final : public DocumentSource {
  public:
-  explicit TokenDocuments(std::span<const FoundFile> files) {
-    shards_.reserve(files.size());
-    for (const FoundFile& file : files) add(file.path);
+  explicit TokenDocuments(std::span<const FoundFile> files) : shards_(open_shards(files)) {
+    for (const auto& each : shards_) add(each->shard());
+    is_remote_ = std::ranges::any_of(shards_, [](const auto& each) { return each->is_remote(); });
   }
 
   [[nodiscard]] std::int64_t documents() const override { return first_document_.back(); }
@@ -39,7 +77,7 @@ class TokenDocuments final : public DocumentSource {
   }
   // A shard has the key and the length of each document.
   [[nodiscard]] std::uint64_t head_of_file(std::size_t file) const override {
-    const TokenShard& shard = shards_[file].shard;
+    const TokenShard& shard = shards_[file]->shard();
     std::uint64_t hash = mix_bits(shard.header().documents);
     for (std::uint64_t document = 0; document < shard.header().documents; ++document) {
       hash = mix_bits(hash ^ shard.key(document)) + shard.length(document);
@@ -53,16 +91,17 @@ class TokenDocuments final : public DocumentSource {
            static_cast<double>(location.shard->length(location.document));
   }
   [[nodiscard]] std::int64_t separator() const override {
-    return static_cast<std::int64_t>(shards_.front().shard.header().separator);
+    return static_cast<std::int64_t>(shards_.front()->shard().header().separator);
   }
   [[nodiscard]] std::int64_t largest_id() const override {
     std::uint64_t largest = 0;
-    for (const MappedShard& s : shards_) largest = std::max(largest, s.shard.header().largest_id);
+    for (const auto& s : shards_) largest = std::max(largest, s->shard().header().largest_id);
     return static_cast<std::int64_t>(largest);
   }
   [[nodiscard]] std::uint64_t tokenizer() const override {
-    return shards_.front().shard.header().tokenizer;
+    return shards_.front()->shard().header().tokenizer;
   }
+  [[nodiscard]] bool is_remote() const override { return is_remote_; }
   [[nodiscard]] std::string describe(std::int64_t document) const override {
     const Location location = find(document);
     return shown_path(location.shard->name()) + ", document " + std::to_string(location.document) +
@@ -75,15 +114,14 @@ class TokenDocuments final : public DocumentSource {
     std::uint64_t document;
   };
 
-  void add(const std::string& path) {
-    const TokenShard& shard = shards_.emplace_back(path).shard;
+  void add(const TokenShard& shard) {
     first_document_.push_back(first_document_.back() +
                               static_cast<std::int64_t>(shard.header().documents));
-    const TokenShard& first = shards_.front().shard;
+    const TokenShard& first = shards_.front()->shard();
     if (shard.header().tokenizer != first.header().tokenizer ||
         shard.header().separator != first.header().separator) {
-      throw DataError("the token shards " + shown_path(first.name()) + " and " + shown_path(path) +
-                          " were made by different tokenizers",
+      throw DataError("the token shards " + shown_path(first.name()) + " and " +
+                          shown_path(shard.name()) + " were made by different tokenizers",
                       "prepare them again with the same --tokenizer");
     }
   }
@@ -92,11 +130,12 @@ class TokenDocuments final : public DocumentSource {
     check(document >= 0 && document < documents(), "a document outside its source");
     const auto behind =
         std::upper_bound(first_document_.begin(), first_document_.end(), document) - 1;
-    return {&shards_[static_cast<std::size_t>(behind - first_document_.begin())].shard,
+    return {&shards_[static_cast<std::size_t>(behind - first_document_.begin())]->shard(),
             static_cast<std::uint64_t>(document - *behind)};
   }
 
-  std::vector<MappedShard> shards_;
+  std::vector<std::unique_ptr<const OpenShard>> shards_;
+  bool is_remote_ = false;
   std::vector<std::int64_t> first_document_ = {0};  // of each shard, and how many there are
 };
 

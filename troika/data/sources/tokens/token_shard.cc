@@ -81,24 +81,45 @@ std::array<std::byte, kShardHeaderBytes> encode_header(const TokenShardHeader& h
 
 TokenShard::TokenShard(std::span<const std::byte> bytes, std::string name)
     : name_(std::move(name)) {
-  parse_header(bytes);
+  const std::uint64_t tokens =
+      parse_head(bytes.first(std::min(bytes.size(), kShardHeaderBytes)), bytes.size());
+  tokens_ = bytes.subspan(kShardHeaderBytes, tokens);
+  take_tables(bytes.subspan(kShardHeaderBytes + tokens));
+}
+
+TokenShard::TokenShard(std::uint64_t size, ReadBytes read, std::string name)
+    : name_(std::move(name)), read_(std::move(read)) {
+  std::array<std::byte, kShardHeaderBytes> memory{};
+  const auto head = std::span(memory).first(std::min<std::uint64_t>(size, kShardHeaderBytes));
+  read_(0, head);
+  const std::uint64_t tables = kShardHeaderBytes + parse_head(head, size);
+  own_tables_.resize(size - tables);
+  read_(tables, own_tables_);
+  take_tables(own_tables_);
+}
+
+std::uint64_t TokenShard::parse_head(std::span<const std::byte> head, std::uint64_t size) {
+  parse_header(head);
   check_header();
   const auto sections = sections_of(header_);
-  if (!sections || bytes.size() < sections->file) {
-    fail("is truncated: it has " + std::to_string(bytes.size()) + " bytes, its header says " +
+  if (!sections || size < sections->file) {
+    fail("is truncated: it has " + std::to_string(size) + " bytes, its header says " +
              (sections ? std::to_string(sections->file) : "more than 2^64"),
          "copy it again, or write it again with `troika data prepare`");
   }
-  if (bytes.size() > sections->file) {
-    fail("has " + std::to_string(bytes.size() - sections->file) + " bytes too many at its end");
+  if (size > sections->file) {
+    fail("has " + std::to_string(size - sections->file) + " bytes too many at its end");
   }
-  const std::uint64_t begins = kShardHeaderBytes + sections->tokens + sections->padding;
-  tokens_ = bytes.subspan(kShardHeaderBytes, sections->tokens);
-  for (const std::byte b : bytes.subspan(begins - sections->padding, sections->padding)) {
+  return sections->tokens;
+}
+
+void TokenShard::take_tables(std::span<const std::byte> bytes) {
+  const auto sections = sections_of(header_);
+  for (const std::byte b : bytes.first(sections->padding)) {
     if (b != std::byte{}) fail("has bytes behind its tokens that are not zero");
   }
-  begins_ = bytes.subspan(begins, sections->begins);
-  keys_ = bytes.subspan(begins + sections->begins, sections->keys);
+  begins_ = bytes.subspan(sections->padding, sections->begins);
+  keys_ = bytes.subspan(sections->padding + sections->begins, sections->keys);
   check_documents();
 }
 
@@ -178,8 +199,16 @@ void TokenShard::read(std::uint64_t document, std::uint64_t first,
             out.size() <= length(document) - first,
         "a read outside a document of a token shard");
   const std::uint64_t width = header_.token_bytes;
-  const auto bytes =
-      tokens_.subspan((entry(begins_, document) + first) * width, out.size() * width);
+  const std::uint64_t offset = (entry(begins_, document) + first) * width;
+  std::vector<std::byte> read;
+  std::span<const std::byte> bytes;
+  if (read_) {
+    read.resize(out.size() * width);
+    read_(kShardHeaderBytes + offset, read);
+    bytes = read;
+  } else {
+    bytes = tokens_.subspan(offset, out.size() * width);
+  }
   if (width == 1) return widen<std::uint8_t>(bytes, out);
   if (width == 2) return widen<std::uint16_t>(bytes, out);
   widen<std::uint32_t>(bytes, out);

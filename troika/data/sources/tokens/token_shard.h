@@ -1,6 +1,7 @@
 // The token shard, our file format for tokenised documents: made once, then memory-mapped by every
-// rank. This header is its reader over any bytes, with every field checked before it is used;
-// shard_writer.h writes it. All numbers are little-endian:
+// rank, or read in an object store where samples need it. This header is its reader over any bytes,
+// with every field checked before it is used; shard_writer.h writes it. All numbers are
+// little-endian:
 //
 //   byte  size
 //      0     8  "TROIKATK"
@@ -27,8 +28,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace troika {
 
@@ -56,13 +59,21 @@ struct TokenShardHeader {
   return (8 - token_section_bytes % 8) % 8;
 }
 
-// A view of a shard; the bytes must outlive it. Const access is thread safe.
+// Fills `out` with the bytes of a file from `offset` on, which are all inside it. Thread safe.
+using ReadBytes = std::function<void(std::uint64_t offset, std::span<std::byte> out)>;
+
+// A shard in memory, which must outlive this, or one whose token ids stay in their file. Const
+// access is thread safe.
 class TokenShard {
  public:
   // Checks everything but the token ids themselves. Throws DataError, naming `name` and what is
   // wrong: no shard at all, another version, truncated or too long, a damaged header, numbers that
   // do not fit together, documents out of order.
   TokenShard(std::span<const std::byte> bytes, std::string name);
+  // Opens a shard in a file of this size likewise. Takes 16 bytes of memory a document, and calls
+  // `read` for the ids that are asked for. Throws what `read` throws.
+  TokenShard(std::uint64_t size, ReadBytes read, std::string name);
+  TokenShard(TokenShard&&) = default;  // the views of own tables stay where they are
 
   [[nodiscard]] const TokenShardHeader& header() const { return header_; }
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -78,13 +89,19 @@ class TokenShard {
   // Reads a table entry, which may be unaligned when the bytes are not a mapping.
   [[nodiscard]] static std::uint64_t entry(std::span<const std::byte> table, std::uint64_t index);
   [[noreturn]] void fail(const std::string& what, std::string hint = {}) const;
+  // Reads the header of a file of this size from its first bytes; returns the bytes of its ids.
+  std::uint64_t parse_head(std::span<const std::byte> head, std::uint64_t size);
   void parse_header(std::span<const std::byte> bytes);
   void check_header() const;
+  // Takes what lies behind the ids.
+  void take_tables(std::span<const std::byte> bytes);
   void check_documents() const;
 
   std::string name_;
   TokenShardHeader header_;
-  std::span<const std::byte> tokens_;
+  std::span<const std::byte> tokens_;  // empty where `read_` has them
+  ReadBytes read_;
+  std::vector<std::byte> own_tables_;
   std::span<const std::byte> begins_;
   std::span<const std::byte> keys_;
 };

@@ -1,0 +1,13 @@
+// Internal: the plug-in that reaches object stores, with the patience and the cache of this
+// process.
+#pragma once
+
+#include <troika/storage/store_plugin.h>
+
+namespace troika {
+
+// Returns the plug-in, loaded at the first call. Throws UsageError where this build has none.
+// Thread safe.
+[[nodiscard]] const store_plugin::Plugin& store_library();
+
+}  // namespace troika
