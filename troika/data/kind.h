@@ -17,6 +17,8 @@
 
 namespace troika {
 
+class HostWork;
+
 // What the samples of a trained model are for.
 enum class SampleUse {
   kEvaluate,  // with targets, in the order that a run evaluates them in
@@ -58,6 +60,12 @@ class DataKind : public Component {
   [[nodiscard]] virtual std::unique_ptr<Dataset> open(const Options& options,
                                                       const SampleSpec& sample,
                                                       std::uint64_t seed) const = 0;
+  // Opens the same for a rank of a host, whose ranks do some of the work once for all of them.
+  // Collective among these. As open() for kinds that share no work.
+  [[nodiscard]] virtual std::unique_ptr<Dataset> open_on_host(const Options& options,
+                                                              const SampleSpec& sample,
+                                                              std::uint64_t seed,
+                                                              HostWork& host) const;
   // Opens data for a trained model: nothing is learned from them, they become tensors as `trained`
   // says. As open() for kinds that learn nothing.
   [[nodiscard]] virtual std::unique_ptr<Dataset> open_for_model(const Options& options,
@@ -82,5 +90,9 @@ using DataOptions = Chosen<DataKind>;
 // make the shards.
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DataOptions& data,
                                                     const SampleSpec& sample, std::uint64_t seed);
+// Opens them as a rank of a host does. Collective among the ranks of `host`.
+[[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DataOptions& data,
+                                                    const SampleSpec& sample, std::uint64_t seed,
+                                                    HostWork& host);
 
 }  // namespace troika

@@ -41,6 +41,11 @@ std::optional<std::string> DataKind::tokenizer(const Options&) const {
   return std::nullopt;
 }
 
+std::unique_ptr<Dataset> DataKind::open_on_host(const Options& options, const SampleSpec& sample,
+                                                std::uint64_t seed, HostWork&) const {
+  return open(options, sample, seed);
+}
+
 std::unique_ptr<Dataset> DataKind::open_for_model(const Options& options, const SampleSpec& sample,
                                                   std::uint64_t seed, const TrainedData&) const {
   return open(options, sample, seed);
@@ -59,6 +64,11 @@ Options DataKind::on_files(const Options&, const std::vector<std::string>&,
 std::unique_ptr<Dataset> open_dataset(const DataOptions& data, const SampleSpec& sample,
                                       std::uint64_t seed) {
   return data.kind().open(data.options(), sample, seed);
+}
+
+std::unique_ptr<Dataset> open_dataset(const DataOptions& data, const SampleSpec& sample,
+                                      std::uint64_t seed, HostWork& host) {
+  return data.kind().open_on_host(data.options(), sample, seed, host);
 }
 
 }  // namespace troika

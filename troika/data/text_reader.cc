@@ -35,13 +35,12 @@ std::int64_t bytes_of(std::span<const FoundFile> files) {
 
 class FileTexts final : public TextReader {
  public:
-  FileTexts(std::span<const FoundFile> files, TextOrder order) {
-    for (const std::size_t place : ordered(files.size(), order)) files_.push_back(files[place]);
-  }
+  FileTexts(std::span<const FoundFile> files, TextOrder order)
+      : files_(files.begin(), files.end()), order_(ordered(files.size(), order)) {}
 
   [[nodiscard]] std::optional<TextPart> next() override {
     if (file_ == files_.size()) return std::nullopt;
-    const FoundFile& file = files_[file_];
+    const FoundFile& file = files_[order_[file_]];
     if (!open_) open_.emplace(file);
     TextPart part{file_, false, false, open_->text_at(offset_, kMaxPartBytes + 1)};
     part.text.resize(part_length(part.text));
@@ -55,15 +54,19 @@ class FileTexts final : public TextReader {
     }
     return part;
   }
-  [[nodiscard]] std::string describe(std::size_t document) const override {
-    return shown_path(files_[document].path);
+  [[nodiscard]] std::uint64_t place(std::size_t document) const override {
+    return order_[document];
+  }
+  [[nodiscard]] std::string describe_place(std::uint64_t place) const override {
+    return shown_path(files_[place].path);
   }
   [[nodiscard]] std::int64_t done_bytes() const override { return done_; }
   [[nodiscard]] std::int64_t all_bytes() const override { return bytes_of(files_); }
 
  private:
   std::vector<FoundFile> files_;
-  std::size_t file_ = 0;
+  std::vector<std::size_t> order_;
+  std::size_t file_ = 0;  // in that order
   std::int64_t offset_ = 0, done_ = 0;
   std::optional<TextFile> open_;
 };
@@ -110,8 +113,10 @@ class ColumnTexts final : public TextReader {
     }
     return part;
   }
-  [[nodiscard]] std::string describe(std::size_t document) const override {
-    return tables_.describe(rows_[document].group, rows_[document].row);
+  [[nodiscard]] std::uint64_t place(std::size_t document) const override { return rows_[document]; }
+  [[nodiscard]] std::string describe_place(std::uint64_t place) const override {
+    return tables_.describe(static_cast<std::size_t>(place >> kRowBits),
+                            static_cast<std::int64_t>(place & ((1ULL << kRowBits) - 1)));
   }
   [[nodiscard]] std::int64_t done_bytes() const override {
     if (group_ == groups_.size() && text_ == texts_.size()) return all_bytes();
@@ -122,9 +127,7 @@ class ColumnTexts final : public TextReader {
   [[nodiscard]] std::int64_t all_bytes() const override { return bytes_of(tables_.files()); }
 
  private:
-  struct Row {
-    std::uint32_t group = 0, row = 0;
-  };
+  static constexpr int kRowBits = 32;
   struct Text {
     std::string both;        // the prompt, and behind it the text
     std::size_t prompt = 0;  // bytes
@@ -159,7 +162,7 @@ class ColumnTexts final : public TextReader {
     for (std::size_t row = 0; row < read[0].size(); ++row) {
       if (read[0][row].empty()) continue;
       texts_.push_back({read[1][row] + read[0][row], read[1][row].size()});
-      rows_.push_back({static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(row)});
+      rows_.push_back(std::uint64_t{group} << kRowBits | row);
     }
   }
 
@@ -169,7 +172,7 @@ class ColumnTexts final : public TextReader {
   std::size_t group_ = 0;  // that is decoded next
   std::vector<Text> texts_;
   std::size_t text_ = 0, offset_ = 0, documents_ = 0;
-  std::vector<Row> rows_;  // of each document
+  std::vector<std::uint64_t> rows_;  // the place of each document: its row group and row
 };
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <troika/train/data_agreement.h>
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
+#include <troika/train/host_ranks.h>
 #include <troika/train/initial_values.h>
 #include <troika/train/job.h>
 #include <troika/train/ledger.h>
@@ -75,8 +76,7 @@ class TrainingRun {
         undefined_(recipe.train),
         best_checkpoints_(recipe),
         folder_(run_folder(recipe)),
-        dataset_(open_dataset(recipe.data, traits_of(recipe.model).sample,
-                              static_cast<std::uint64_t>(recipe.seed))),
+        dataset_(open_data_of(job, recipe)),
         listing_(listed(dataset_, options)),
         device_(job.context().device),
         gemm_rate_(gemm_rate_of_run(device_, numeric_types(recipe.train.precision).compute)),

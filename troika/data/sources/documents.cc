@@ -4,7 +4,10 @@
 #include <troika/base/hash.h>
 #include <troika/base/random.h>
 #include <troika/base/text.h>
+#include <troika/data/overlapped.h>
 #include <troika/data/sources/documents.h>
+#include <troika/storage/object_store.h>
+#include <troika/storage/remote_file.h>
 
 #include <algorithm>
 
@@ -154,12 +157,20 @@ Microbatch PackedDataset::microbatch(Split split, std::span<const SampleRef> sam
   }
   batch.sample_ids = at::empty({count}, at::kLong);
   auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const SampleRef& sample = samples[static_cast<std::size_t>(i)];
+  std::vector<std::int64_t> valid(samples.size());
+  const auto fill = [&](std::int64_t i) {
+    const auto place = static_cast<std::size_t>(i);
+    const SampleRef& sample = samples[place];
     ids[i] = sample.ordinal;
-    batch.valid += sides(split)[static_cast<std::size_t>(sample.source)]->fill(
+    valid[place] = sides(split)[static_cast<std::size_t>(sample.source)]->fill(
         sample.index, {row(inputs, i), row(targets, i), row(document_ids, i)});
+  };
+  if (std::ranges::any_of(sources_, [](const auto& source) { return source->is_remote(); })) {
+    run_overlapped(count, fill);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) fill(i);
   }
+  for (const std::int64_t each : valid) batch.valid += each;
   return batch;
 }
 
@@ -240,9 +251,9 @@ std::vector<Key> document_keys(std::vector<Key> own) {
   using O = DocumentOptions;
   using K = KeysOf<O>;
   std::vector<Key> keys = {
-      K::texts<&O::paths>("paths", "globs, `**` descends; relative to the current folder"),
+      K::texts<&O::paths>("paths", "globs, `**` descends; relative to the current folder; also of object stores, as s3://bucket/text/*.txt"),
       K::numbers<&O::weights>("weights", ranges::kAboveZero, "mixing weights, one a path; default by size"),
-      K::text<&O::tokenizer>("tokenizer", "bytes | path of a SentencePiece model, or of a tokenizer.json"),
+      K::text<&O::tokenizer>("tokenizer", "bytes | path or URL of a SentencePiece model, or of a tokenizer.json"),
       K::choice<&O::pack>("pack", "isolated: packed documents do not attend to each other"),
       K::number<&O::held_out_fraction>("held_out_fraction", ranges::kBelowOne, "documents kept for evaluation, chosen by hash"),
   };
@@ -316,11 +327,12 @@ Options DocumentKind::on_files(const Options& options, const std::vector<std::st
 }
 
 std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
-    const DocumentOptions& options, const std::vector<std::vector<FoundFile>>& all) const {
+    const DocumentOptions& options, const std::vector<std::vector<FoundFile>>& all,
+    HostWork& host) const {
   Sources sources;
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
   for (const std::vector<FoundFile>& files : all) {
-    sources.push_back(open_documents(options, files, *tokenizer));
+    sources.push_back(open_documents(options, files, *tokenizer, host));
     const DocumentSource &first = *sources.front(), &last = *sources.back();
     if (last.tokenizer() != first.tokenizer() || last.separator() != first.separator()) {
       throw DataError(
@@ -333,14 +345,26 @@ std::vector<std::shared_ptr<const DocumentSource>> DocumentKind::open_sources(
 
 std::unique_ptr<Dataset> DocumentKind::open(const Options& options, const SampleSpec& sample,
                                             std::uint64_t seed) const {
+  OwnWork alone;
+  return open_on_host(options, sample, seed, alone);
+}
+
+std::unique_ptr<Dataset> DocumentKind::open_on_host(const Options& options,
+                                                    const SampleSpec& sample, std::uint64_t seed,
+                                                    HostWork& host) const {
   const auto& data = options.as<DocumentOptions>();
   // The checks of the recipe have told the user.
   troika::check(!data.paths.empty(), "data.paths is empty");
   troika::check(data.weights.empty() || data.weights.size() == data.paths.size(),
                 "data.weights does not go with data.paths");
   std::vector<std::string> warnings;
-  FilesOfSources files = files_of_sources(data, find(data), warnings);
-  Sources sources = open_sources(data, files);
+  FileSearch found = find_once(host, [&] { return find(data); });
+  // Of those that another rank has listed.
+  for (const std::string& path : data.paths) {
+    if (is_remote(path)) remember_store_options(with_s3_scheme(path));
+  }
+  FilesOfSources files = files_of_sources(data, std::move(found), warnings);
+  Sources sources = open_sources(data, files, host);
   return std::make_unique<PackedDataset>(data, std::move(files), std::move(sources),
                                          std::move(warnings), sample, seed);
 }

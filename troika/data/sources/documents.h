@@ -4,6 +4,7 @@
 
 #include <troika/data/document_source.h>
 #include <troika/data/find_files.h>
+#include <troika/data/host_work.h>
 #include <troika/data/kind.h>
 #include <troika/data/packing.h>
 #include <troika/data/tokenizer.h>
@@ -44,18 +45,22 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
                                  std::span<const std::string> asked) const override;
   [[nodiscard]] std::unique_ptr<Dataset> open(const Options& options, const SampleSpec& sample,
                                               std::uint64_t seed) const override;
+  [[nodiscard]] std::unique_ptr<Dataset> open_on_host(const Options& options,
+                                                      const SampleSpec& sample, std::uint64_t seed,
+                                                      HostWork& host) const override;
 
  protected:
   // Finds the files of each path.
   [[nodiscard]] virtual FileSearch find(const DocumentOptions& options) const;
-  // Opens the documents of one source. Throws DataError.
+  // Opens the documents of one source. Collective among the ranks of `host`. Throws DataError.
   [[nodiscard]] virtual std::shared_ptr<const DocumentSource> open_documents(
-      const DocumentOptions& options, std::vector<FoundFile> files,
-      const Tokenizer& tokenizer) const = 0;
+      const DocumentOptions& options, std::vector<FoundFile> files, const Tokenizer& tokenizer,
+      HostWork& host) const = 0;
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<const DocumentSource>> open_sources(
-      const DocumentOptions& options, const std::vector<std::vector<FoundFile>>& all) const;
+      const DocumentOptions& options, const std::vector<std::vector<FoundFile>>& all,
+      HostWork& host) const;
 };
 
 }  // namespace troika

@@ -5,6 +5,7 @@
 
 #include <troika/data/document_source.h>
 #include <troika/data/find_files.h>
+#include <troika/data/host_work.h>
 #include <troika/data/text_reader.h>
 #include <troika/data/tokenizer.h>
 
@@ -14,9 +15,11 @@
 
 namespace troika {
 
-// Tokenises columns of the files, on ATen's intra-op threads. Throws DataError naming a
-// file that cannot be read, or where no row has text; StorageError where the shard does not fit.
+// Tokenises columns of the files, once for the ranks of `host`, on ATen's intra-op threads. Throws
+// DataError naming a file that cannot be read, or where no row has text; StorageError where the
+// shard does not fit.
 [[nodiscard]] std::unique_ptr<DocumentSource> open_column_documents(
-    std::span<const FoundFile> files, const TextColumns& columns, const Tokenizer& tokenizer);
+    std::span<const FoundFile> files, const TextColumns& columns, const Tokenizer& tokenizer,
+    HostWork& host);
 
 }  // namespace troika

@@ -52,12 +52,12 @@ class TextKind final : public DocumentKind {
     return find_texts(options.paths, columns_of(options));
   }
   [[nodiscard]] std::shared_ptr<const DocumentSource> open_documents(
-      const DocumentOptions& options, std::vector<FoundFile> files,
-      const Tokenizer& tokenizer) const override {
+      const DocumentOptions& options, std::vector<FoundFile> files, const Tokenizer& tokenizer,
+      HostWork& host) const override {
     const TextColumns columns = columns_of(options);
-    if (!columns.text.empty()) return open_column_documents(files, columns, tokenizer);
-    if (options.tokenizer == "bytes") return open_byte_documents(std::move(files));
-    return open_tokenized_documents(std::move(files), tokenizer);
+    if (!columns.text.empty()) return open_column_documents(files, columns, tokenizer, host);
+    if (options.tokenizer == "bytes") return open_byte_documents(std::move(files), host);
+    return open_tokenized_documents(std::move(files), tokenizer, host);
   }
 };
 

@@ -40,8 +40,8 @@ class TokensKind final : public DocumentKind {
 
  private:
   [[nodiscard]] std::shared_ptr<const DocumentSource> open_documents(
-      const DocumentOptions& options, std::vector<FoundFile> files,
-      const Tokenizer& tokenizer) const override {
+      const DocumentOptions& options, std::vector<FoundFile> files, const Tokenizer& tokenizer,
+      HostWork& /*host*/) const override {
     auto source = open_token_documents(files);
     check_tokenizer(*source, files.front().path, options, tokenizer);
     return source;

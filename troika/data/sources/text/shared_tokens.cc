@@ -1,0 +1,168 @@
+#include <sys/stat.h>
+#include <troika/base/bytes.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/base/hash.h>
+#include <troika/data/sources/text/shared_tokens.h>
+#include <troika/data/sources/tokens/shard_writer.h>
+#include <troika/data/sources/tokens/token_documents.h>
+#include <troika/data/tokenize_texts.h>
+#include <troika/observe/log.h>
+
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace troika {
+namespace {
+
+// A path in the folder for temporary files whose file goes with it.
+class TemporaryPath {
+ public:
+  TemporaryPath() {
+    std::random_device entropy;
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    if (error) {
+      throw StorageError("there is no folder for temporary files: " + error.message(),
+                         "TMPDIR names one");
+    }
+    path_ = std::filesystem::absolute(folder) /
+            ("troika-" + hex(std::uint64_t{entropy()} << 32 | entropy()) + ".tokens");
+  }
+  TemporaryPath(const TemporaryPath&) = delete;
+  TemporaryPath& operator=(const TemporaryPath&) = delete;
+  ~TemporaryPath() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A shard that one rank has written, as the others of its host hear of it.
+struct WrittenShard {
+  std::string path;  // empty: no text has a token
+  std::uint64_t device = 0, inode = 0;
+  std::vector<std::uint64_t> places;
+  std::vector<std::int32_t> prompts;
+  std::string warning;
+};
+
+template <Scalar T>
+void write_values(ByteWriter& writer, std::span<const T> values) {
+  writer.write(static_cast<std::uint64_t>(values.size()));
+  for (const T each : values) writer.write(each);
+}
+
+template <Scalar T>
+std::vector<T> read_values(ByteReader& reader) {
+  std::vector<T> values;
+  for (auto count = reader.read<std::uint64_t>(); count > 0; --count) {
+    values.push_back(reader.read<T>());
+  }
+  return values;
+}
+
+std::string encode_shard(const WrittenShard& shard) {
+  ByteWriter writer;
+  write_values(writer, std::span<const char>(shard.path));
+  writer.write(shard.device);
+  writer.write(shard.inode);
+  write_values(writer, std::span<const std::uint64_t>(shard.places));
+  write_values(writer, std::span<const std::int32_t>(shard.prompts));
+  write_values(writer, std::span<const char>(shard.warning));
+  return std::string(text_of(writer.bytes()));
+}
+
+WrittenShard decode_shard(std::string_view text) {
+  ByteReader reader(bytes_of(text), "the tokens of another rank");
+  WrittenShard shard;
+  const auto path = read_values<char>(reader);
+  shard.path.assign(path.begin(), path.end());
+  shard.device = reader.read<std::uint64_t>();
+  shard.inode = reader.read<std::uint64_t>();
+  shard.places = read_values<std::uint64_t>(reader);
+  shard.prompts = read_values<std::int32_t>(reader);
+  const auto warning = read_values<char>(reader);
+  shard.warning.assign(warning.begin(), warning.end());
+  return shard;
+}
+
+WrittenShard write_shard(const std::filesystem::path& path, TextReader& reader,
+                         const Tokenizer& tokenizer, Tokenless tokenless,
+                         const std::function<void()>& goes_on) {
+  ShardWriter shard(path, header_for(tokenizer));
+  WrittenShard written;
+  NotUtf8 not_utf8;
+  std::uint64_t before = 0;
+  std::int32_t prompt = 0;
+  tokenize_texts(reader, tokenizer, [&](const TokenizedPart& part) {
+    goes_on();
+    not_utf8.add(part);
+    shard.add_tokens(part.ids);
+    if (part.is_prompt) prompt += static_cast<std::int32_t>(part.ids.size());
+    if (!part.last) return;
+    if (tokenless == Tokenless::kLeftOut && shard.tokens() == before) return;
+    shard.end_document(part.key, static_cast<std::uint64_t>(part.document_bytes));
+    written.places.push_back(reader.place(part.document));
+    written.prompts.push_back(std::exchange(prompt, 0));
+    before = shard.tokens();
+  });
+  written.warning = not_utf8.describe(reader);
+  if (before == 0) return written;
+  shard.finish();
+  struct stat state {};
+  if (::stat(path.c_str(), &state) != 0) throw_storage_error("read", path, errno);
+  written.path = path.string();
+  written.device = state.st_dev;
+  written.inode = state.st_ino;
+  return written;
+}
+
+// Returns null where this rank does not see the very file that another has written.
+std::unique_ptr<DocumentSource> open_shard(const WrittenShard& shard) {
+  struct stat state {};
+  if (::stat(shard.path.c_str(), &state) != 0) return nullptr;
+  if (state.st_dev != shard.device || state.st_ino != shard.inode) return nullptr;
+  const FoundFile file{shard.path, state.st_size};
+  return open_token_documents(std::span(&file, 1));
+}
+
+}  // namespace
+
+TokenisedTexts tokenise_once(HostWork& host, const OpenReader& open, const Tokenizer& tokenizer,
+                             Tokenless tokenless, Room room) {
+  std::optional<TemporaryPath> own;  // until all have opened it
+  WrittenShard shard = decode_shard(host.once("tokens of the text", [&](const auto& goes_on) {
+    const std::unique_ptr<TextReader> reader = open();
+    try {
+      return encode_shard(
+          write_shard(own.emplace().path(), *reader, tokenizer, tokenless, goes_on));
+    } catch (const StorageError& error) {
+      if (room == Room::kIsNeeded) throw;
+      log_warning(std::string(error.what()) + ": each rank tokenises the text for itself");
+      return encode_shard({});
+    }
+  }));
+  TokenisedTexts texts;
+  if (!shard.path.empty()) {
+    texts.tokens = open_shard(shard);
+    host.wait_for_all("tokens of the text are open");
+    if (!texts.tokens) {
+      OwnWork alone;
+      return tokenise_once(alone, open, tokenizer, tokenless, room);
+    }
+  }
+  texts.places = std::move(shard.places);
+  texts.prompts = std::move(shard.prompts);
+  texts.warning = std::move(shard.warning);
+  return texts;
+}
+
+}  // namespace troika
