@@ -72,7 +72,7 @@ class MemoryHub {
   std::map<std::pair<int, int>, std::deque<at::Tensor>> sent_;
 };
 
-// A member's engine: all_reduce, in the order of the members, and exchange.
+// A member's engine: all_reduce, in the order of the members, all_gather and exchange.
 class MemoryEngine final : public SilentEngine {
  public:
   MemoryEngine(std::shared_ptr<MemoryHub> hub, int member)
@@ -85,6 +85,11 @@ class MemoryEngine final : public SilentEngine {
     check(op == ReduceOp::kSum || op == ReduceOp::kAverage, "a group in memory adds up");
     if (op == ReduceOp::kAverage) sum.div_(static_cast<double>(all.size()));
     at::Tensor(tensor).copy_(sum);
+    return {};
+  }
+  Work all_gather(const at::Tensor& output, const at::Tensor& input, std::span<const std::int64_t>,
+                  const Call& call) override {
+    at::Tensor(output).copy_(at::cat(hub_->meet(member_, input, call)));
     return {};
   }
   Work exchange(std::span<const Transfer> transfers, const Call& call) override {
@@ -103,24 +108,29 @@ class MemoryEngine final : public SilentEngine {
   int member_;
 };
 
+// Returns a member's group, of world ranks from 0 on.
+inline Group group_of(const std::shared_ptr<MemoryHub>& hub, int members, int member) {
+  std::vector<int> ranks(static_cast<std::size_t>(members));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {"memory", ranks, member, 0, std::make_shared<MemoryEngine>(hub, member), 1, {}};
+}
+
 // Runs `member(group)` for each of so many members, on a thread each, and fails where one throws.
 inline void run_members(int count, const std::function<void(const Group&)>& member) {
   const auto hub = std::make_shared<MemoryHub>(count);
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::vector<std::string> failures(ranks.size());
+  std::vector<std::string> failures(static_cast<std::size_t>(count));
   std::vector<std::jthread> threads;
-  for (const int rank : ranks) {
+  for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        member(Group("memory", ranks, rank, 0, std::make_shared<MemoryEngine>(hub, rank), 1, {}));
+        member(group_of(hub, count, rank));
       } catch (const std::exception& error) {
         failures[static_cast<std::size_t>(rank)] = error.what();
       }
     });
   }
   threads.clear();
-  for (const int rank : ranks) {
+  for (int rank = 0; rank < count; ++rank) {
     EXPECT_EQ(failures[static_cast<std::size_t>(rank)], "") << "member " << rank;
   }
 }

@@ -86,11 +86,14 @@ class Oracle {
   std::optional<Sent> on_its_way_;
 };
 
-void expect_those_of_the_oracle(const LocalOptions& options) {
-  const auto values =
-      train_islands(kLocalIslands, kLocalSteps, [&](Arena& arena, const SyncGroups& groups) {
+void expect_those_of_the_oracle(const LocalOptions& options, int ranks = 1,
+                                std::int64_t resumed_after = -1) {
+  const auto values = train_islands(
+      kLocalIslands, kLocalSteps,
+      [&](Arena& arena, const SyncGroups& groups) {
         return std::make_unique<LocalSync>(arena, options, groups);
-      });
+      },
+      part_of_weight, {}, ranks, resumed_after);
   Oracle oracle(options, kLocalIslands);
   for (std::int64_t step = 0; step < kLocalSteps; ++step) {
     oracle.step(step);
@@ -119,6 +122,29 @@ TEST(LocalSync, FragmentsAreOnTheirWayDuringAStep) {
   for (const Outer outer : {Outer::kAverage, Outer::kNesterov}) {
     expect_those_of_the_oracle({.every_steps = 4, .outer = outer, .fragments = 2, .island = 1});
     expect_those_of_the_oracle({.every_steps = 5, .outer = outer, .fragments = 5, .island = 1});
+  }
+}
+
+// The ranks of an island exchange a part each, which need not be alike, and gather the rest.
+TEST(LocalSync, IslandsOfSeveralRanksMeetAsThoseOfOne) {
+  for (const int ranks : {2, 3}) {
+    expect_those_of_the_oracle({.every_steps = 3, .island = ranks}, ranks);
+    expect_those_of_the_oracle(
+        {.every_steps = 4, .outer = Outer::kNesterov, .fragments = 2, .island = ranks}, ranks);
+  }
+}
+
+// In the middle of a round, at its end, and with a fragment on its way.
+TEST(LocalSync, GoesOnFromWhatItHasSaved) {
+  for (const std::int64_t after : {1, 2, 3, 5}) {
+    expect_those_of_the_oracle({.every_steps = 3, .island = 1}, 1, after);
+    expect_those_of_the_oracle({.every_steps = 4,
+                                .outer = Outer::kNesterov,
+                                .outer_lr = 0.7,
+                                .outer_momentum = 0.9,
+                                .fragments = 2,
+                                .island = 2},
+                               2, after);
   }
 }
 
@@ -155,6 +181,43 @@ TEST(LocalSync, IslandsActAsOneBeforeTheyGoTheirOwnWays) {
     const double own = weight_of(1, step), all = own + weight_of(0, step);
     EXPECT_EQ(weights[static_cast<std::size_t>(step)], step < 2 ? all : own) << step;
   }
+}
+
+// Those of an island's ranks have been summed before. Once islands go their own ways, an island's
+// gradients are its own.
+TEST(LocalSync, GradientsAreThoseOfAllIslandsBeforeTheyGoTheirOwnWays) {
+  constexpr int kIslands = 2, kRanks = 2;
+  const IslandGroups all_groups(kIslands, kRanks);
+  const auto gradient_of = [](int island) { return update_of(island, 7); };
+  run_members(kIslands * kRanks, [&](const Group& world) {
+    const at::NoGradGuard no_autograd;
+    const SyncGroups groups = all_groups.of(world);
+    Arena arena(two_parameters(), NumericTypes{at::kDouble, at::kDouble}, groups.island);
+    arena.initialize(1);
+    LocalSync sync(arena, {.every_steps = 3, .start_after = 1, .island = kRanks}, groups);
+    const FlatMasters masters(arena);
+    const int island = groups.islands.rank();
+    const double share = groups.island.rank() == 0 ? 0.25 : 0.75;
+    for (std::int64_t step = 0; step < 2; ++step) {
+      sync.begin_step(0, Seconds(60));
+      arena.release_gradients();
+      sync.reduce(part_of_weight(island, step));
+      std::int64_t begin = 0;
+      for (const auto& parameter : arena.parameters()) {
+        const at::Tensor& like = parameter->master();
+        parameter->add_gradient(
+            (gradient_of(island) * share).narrow(0, begin, like.numel()).view_as(like));
+        begin += like.numel();
+      }
+      static_cast<void>(sync.finish());
+      static_cast<void>(sync.sums());
+      const at::Tensor found = masters.empty(kValues);
+      masters.read_gradients({0, kValues}, found);
+      const at::Tensor expected = step == 0 ? gradient_of(0) + gradient_of(1) : gradient_of(island);
+      EXPECT_LT(distance(found, expected), kBound) << "step " << step << ", island " << island;
+      sync.end_step(true);
+    }
+  });
 }
 
 }  // namespace
