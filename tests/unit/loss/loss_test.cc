@@ -139,6 +139,32 @@ TEST(Losses, NameTheSampleWhoseTargetCannotBe) {
             "the weight of sample 12 is nan; a sample weighs 0 or more");
 }
 
+// The first of a microbatch as well.
+TEST(Losses, NameTheFirstSample) {
+  const at::Tensor ids = at::tensor({10, 11, 12, 13}, at::kLong);
+  EXPECT_EQ(refusal(cross_entropy_kind(), {at::tensor({3, 1, 0, 2}, at::kLong), {}, ids}),
+            "the target of sample 10 is 3; the model has classes 0 to 2");
+  at::Tensor values = at::zeros({4, 3}, at::kDouble);
+  values[0][0] = -0.5;
+  EXPECT_EQ(refusal(binary_cross_entropy_kind(), {values, {}, ids}),
+            "the target of sample 10 is -0.5; an answer is between 0 and 1");
+  values[0][0] = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(refusal(mean_square_kind(), {values, {}, ids}),
+            "the target of sample 10 is inf; expected a number");
+  EXPECT_EQ(refusal(mean_square_kind(), {answers(), at::tensor({-1.0, 2.0, 1.0, 1.0}), ids}),
+            "the weight of sample 10 is -1; a sample weighs 0 or more");
+}
+
+// By its role a loss's tensor is kept out of the model's inputs.
+TEST(Losses, AskForATargetInItsRole) {
+  for (const LossKind* const kind : LossKind::all()) {
+    const TensorSpec spec = kind->targets(3, kind->name());
+    EXPECT_EQ(spec.role, TensorRole::kTarget) << kind->name();
+    EXPECT_EQ(spec.dtype == at::kLong, kind->target_meaning() == TargetMeaning::kClass)
+        << kind->name();
+  }
+}
+
 // -(1 - s) w_y log p_y - s / C sum w_c log p_c, and the weights of the targets that count.
 TEST(Losses, CrossEntropySmoothsAndWeighs) {
   const std::vector<double> weights = {0.5, 2, 3};
