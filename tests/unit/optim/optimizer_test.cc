@@ -174,6 +174,25 @@ TEST(Optimizer, FollowsTheTextbook) {
   }
 }
 
+// Behind a slot lies its padding, which is zero (Arena::masters), or the next one.
+TEST(Optimizer, ChangesNothingBehindASlot) {
+  for (const OptimizerOptions& options : all_options()) {
+    for (const NumericTypes types : {kFp64, kFp32}) {
+      Arena arena = arena_of(mixed_specs(), types);
+      const auto optimizer = make_optimizer(options, arena);
+      for (std::int64_t step = 1; step <= kSteps; ++step) {
+        give_gradients(arena, step);
+        optimizer->step({rate_of(step), 1.0, step});
+      }
+      std::int64_t values = 0;
+      for (const auto& p : arena.parameters())
+        values += p->master().ne(0).sum().item<std::int64_t>();
+      EXPECT_EQ(arena.masters(0, arena.units()).ne(0).sum().item<std::int64_t>(), values)
+          << describe(options);
+    }
+  }
+}
+
 // All bits an optimiser leaves behind, weights and state.
 std::vector<at::Tensor> outcome(const OptimizerOptions& options, NumericTypes types, int threads) {
   const int before = at::get_num_threads();

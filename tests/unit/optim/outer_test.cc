@@ -1,6 +1,7 @@
 // The rule of servers whose workers push what steps of their own have changed.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <troika/optim/chunks.h>
 #include <troika/optim/options.h>
 #include <troika/param/arena.h>
 
@@ -12,7 +13,8 @@ namespace troika {
 namespace {
 
 constexpr double kRate = 0.7, kMomentum = 0.9;
-constexpr std::int64_t kElements = 1000;
+// Of several chunks, each beside the next: a step at a border must not be taken twice.
+constexpr std::int64_t kElements = 2 * kChunkElements + 1000;
 
 // A model of one parameter, and its outer steps.
 class Stepped {
