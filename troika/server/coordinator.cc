@@ -71,10 +71,8 @@ void Coordinator::settle(const Lost& lost, bool applied, const WorkerReport& rep
   const Worker gone = found->second;
   workers_.erase(found);
   if (is_synchronous()) {
-    if (round_ && std::ranges::count(round_->workers, lost.worker) > 0 &&
-        !round_->pushed.contains(lost.worker)) {
-      round_->gone.insert(lost.worker);
-    }
+    // complete_round() and end_round() ask for those alone that have a share of the round.
+    if (round_ && !round_->pushed.contains(lost.worker)) round_->gone.insert(lost.worker);
     return;
   }
   if (!gone.assignment) return;

@@ -92,6 +92,7 @@ TEST(RowTable, AddsUpWhatWorkersHavePushed) {
 TEST(RowTable, ReadsRowsOffTheFrontOfAMessage) {
   const std::vector<RowGradients> rows = {
       {spec_of(), ids({4, 1}), at::arange(6, at::kFloat).view({2, 3})},
+      {{.name = "unused", .columns = 2}, ids({}), at::ones({0, 2}, at::kFloat)},
       {{.name = "users", .columns = 1}, ids({7}), at::ones({1, 1}, at::kFloat)}};
   Json header = Json::object();
   std::vector<std::span<const std::byte>> parts;
@@ -103,8 +104,8 @@ TEST(RowTable, ReadsRowsOffTheFrontOfAMessage) {
   std::span<const std::byte> body = bytes;
   const std::vector<RowGradients> read = messages::take_rows(header, body, at::kFloat);
   EXPECT_EQ(body.size(), dense.nbytes());
-  ASSERT_EQ(read.size(), 2U);
-  for (std::size_t i = 0; i < 2; ++i) {
+  ASSERT_EQ(read.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(read[i].spec, rows[i].spec);
     EXPECT_TRUE(at::equal(read[i].ids, rows[i].ids));
     EXPECT_TRUE(at::equal(read[i].values, rows[i].values));
