@@ -103,6 +103,18 @@ TEST_F(Encryption, FindsPiecesThatAreGoneOrElsewhere) {
   EXPECT_THROW(DecryptedFile(swapped, "it"), DataError);
 }
 
+// However little of an encrypted file is left, it is not taken for a plain one.
+TEST_F(Encryption, KnowsATruncatedFile) {
+  remember_key(key());
+  constexpr std::size_t kMagic = 16;
+  const auto file = encrypted(key(), 100);
+  for (std::size_t size = 0; size < file.size(); ++size) {
+    const auto left = std::span(file).first(size);
+    EXPECT_EQ(is_encrypted(left), size >= kMagic) << size;
+    EXPECT_THROW(DecryptedFile(left, "it"), DataError) << size;
+  }
+}
+
 TEST_F(Encryption, NamesTheKeyThatIsNotThere) {
   const EncryptionKey unknown = key(std::string(64, 'e'));
   const auto file = encrypted(unknown, 10);

@@ -85,6 +85,13 @@ TEST_F(Contents, TellCopiesFromTheFilesThemselves) {
   EXPECT_NE(identity_of_files(files), identity_of_files(copies));
   const std::vector<DataFile> linked = {{(folder_ / "link").string(), 3, 0}};
   EXPECT_EQ(identity_of_files(files), identity_of_files(linked));
+  // One copy among them is enough, whichever it is.
+  const std::vector<DataFile> all = {files[0], file("c", "two"), file("d", "three")};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<DataFile> mixed = all;
+    mixed[i] = copies[0];
+    EXPECT_NE(identity_of_files(all), identity_of_files(mixed)) << i;
+  }
 }
 
 }  // namespace

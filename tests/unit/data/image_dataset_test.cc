@@ -266,9 +266,10 @@ TEST_F(Images, NamesABadImage) {
 TEST_F(Images, LeavesBadImagesOutAndCountsThem) {
   write_classes(8);
   write("cat/bad.jpg", jpeg_of(smooth_image(30, 30, 3)).substr(0, 400));
+  options_.on_bad_image = OnBadImage::kSkip;
+  EXPECT_THAT(open()->warnings(), ElementsAre(HasSubstr("1 bad image left out, the first is ")));
   write("dog/bad.png", "no image");
   std::filesystem::create_symlink("nowhere.png", folder_ / "photos/dog/dangling.png");
-  options_.on_bad_image = OnBadImage::kSkip;
   const auto dataset = open();
   EXPECT_THAT(numbers_of(*dataset), SizeIs(8));
   EXPECT_THAT(dataset->warnings(),

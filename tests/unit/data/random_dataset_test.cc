@@ -44,6 +44,22 @@ TEST(RandomTokens, AreUniform) {
   EXPECT_LT((counts - 10000).abs().max().item<double>(), 500);  // five standard deviations
 }
 
+// No token of a sample says what another one is: of 1,000 words a pair is equal by chance in one
+// sample of 1,000.
+TEST(RandomTokens, DoNotFollowFromOneAnother) {
+  constexpr std::int64_t kSamples = 1000;
+  const auto dataset = open_random(token_samples(6, 1000), 7);
+  const Microbatch batch =
+      build_microbatches(*dataset, Split::kTrain, {0, kSamples}, kSamples, 1).front();
+  const at::Tensor tokens = at::cat({batch.tensors[0].narrow(1, 0, 1), batch.tensors[1]}, 1);
+  for (std::int64_t i = 0; i < tokens.size(1); ++i) {
+    for (std::int64_t j = 0; j < i; ++j) {
+      const at::Tensor equal = tokens.select(1, i).eq(tokens.select(1, j)).sum();
+      EXPECT_LT(equal.item<std::int64_t>(), 10) << i << " and " << j;
+    }
+  }
+}
+
 TEST(RandomTokens, KeepStreamsApart) {
   const auto one = open_random(token_samples(64, 1000), 1, 0.1);
   const auto two = open_random(token_samples(64, 1000), 2, 0.1);

@@ -113,6 +113,71 @@ TEST(TokenizerJson, SaysWhatAForeignFileIs) {
   }
 }
 
+// Returns the ids of a text by a tokenizer.json of this model, and a token that ends texts.
+std::vector<std::int32_t> ids_by_json(const std::string& model, std::string_view text,
+                                      const std::string& sections = "") {
+  const TemporaryFolder folder;
+  write_file(folder / "tokenizer.json",
+             R"({"added_tokens": [{"id": 9, "content": "</s>", "special": true}], )" + sections +
+                 R"("model": )" + model + "}");
+  return open_tokenizer(folder / "tokenizer.json")->encode(text);
+}
+
+using Ids = std::vector<std::int32_t>;
+
+// The likeliest pieces, as Hugging Face's `tokenizers` cuts them.
+TEST(TokenizerJson, CutsIntoTheLikeliestPieces) {
+  const std::string model = R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["a", -1],
+    ["b", -1], ["ab", -1.5], ["ba", -3]]})";
+  EXPECT_EQ(ids_by_json(model, "abab"), (Ids{3, 3}));
+  EXPECT_EQ(ids_by_json(model, "bab"), (Ids{2, 3}));
+  EXPECT_EQ(ids_by_json(model, "axyb"), (Ids{1, 0, 2})) << "unknown ones that follow are one";
+}
+
+TEST(TokenizerJson, CutsUnknownCharactersIntoTheirBytes) {
+  const std::string model = R"({"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [
+    ["<unk>", 0], ["a", -1], ["<0xC3>", -9], ["<0xBC>", -9], ["<0x78>", -9]]})";
+  EXPECT_EQ(ids_by_json(model, "a\xC3\xBCxa"), (Ids{1, 2, 3, 4, 1}));
+  EXPECT_EQ(ids_by_json(model,
+                        "x\xC3\xA4"
+                        "a"),
+            (Ids{4, 0, 1}))
+      << "there is no byte A4";
+}
+
+// By rank, and of one rank the leftmost first.
+TEST(TokenizerJson, MergesTheLeftmostPairOfTheLowestRankFirst) {
+  const std::string model =
+      R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "aa": 2, "ba": 3, "aab": 4}, "merges": ["b a", "a a", "aa b"]})";
+  EXPECT_EQ(ids_by_json(model, "aaa"), (Ids{2, 0}));
+  EXPECT_EQ(ids_by_json(model, "aaba"), (Ids{2, 3}));
+  EXPECT_EQ(ids_by_json(model, "aaab"), (Ids{2, 0, 1}));
+  EXPECT_EQ(ids_by_json(model, "aab"), (Ids{4}));
+  EXPECT_EQ(ids_by_json(model, "aaaba"), (Ids{2, 0, 3}));
+  // Pairs that share a character, far behind the begin of the word.
+  const std::string sharing =
+      R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4},
+    "merges": ["b c", "a b"]})";
+  EXPECT_EQ(ids_by_json(sharing, "abc"), (Ids{0, 4}));
+  EXPECT_EQ(ids_by_json(sharing, "cccabc"), (Ids{2, 2, 2, 0, 4}));
+  EXPECT_EQ(ids_by_json(sharing, "cababcab"), (Ids{2, 3, 0, 4, 3}));
+}
+
+// Chinese is written without spaces: each of its characters is a word.
+TEST(TokenizerJson, TakesEachIdeographAsAWord) {
+  const std::string model = R"({"type": "WordPiece", "unk_token": "?", "vocab": {"?": 0, "a": 1,
+    "##b": 2, "\u4e2d": 3, "b": 4, "\u6587": 5}})";
+  const std::string bert = R"("normalizer": {"type": "BertNormalizer"},
+    "pre_tokenizer": {"type": "BertPreTokenizer"}, )";
+  EXPECT_EQ(ids_by_json(model, "ab", bert), (Ids{1, 2}));
+  EXPECT_EQ(ids_by_json(model,
+                        "a\xE4\xB8\xAD"
+                        "b",
+                        bert),
+            (Ids{1, 3, 4}));
+  EXPECT_EQ(ids_by_json(model, "\xE4\xB8\xAD\xE6\x96\x87", bert), (Ids{3, 5}));
+}
+
 TEST(PartLength, CutsAtLineEndsThenBetweenCharacters) {
   EXPECT_EQ(part_length("", 4), 0U);
   EXPECT_EQ(part_length("abcd", 4), 4U);
