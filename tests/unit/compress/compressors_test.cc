@@ -164,6 +164,31 @@ TEST(Compressors, TakeABucketWithoutElements) {
   }
 }
 
+// In buckets that come in any order and are cut anew, a bucket's memory is its own.
+TEST(Compressors, RoundEachBucketOnTheWire) {
+  for (const auto& [hook, type] :
+       {std::pair{compress_to_bf16(), at::kBFloat16}, std::pair{compress_to_fp16(), at::kHalf}}) {
+    const Group group;
+    for (const std::int64_t elements : {100, 30, 100}) {
+      std::vector<at::Tensor> values, expected;
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        values.push_back(normal({elements + static_cast<std::int64_t>(i)}, i));
+        expected.push_back(values.back().to(type).to(at::kFloat));
+      }
+      const auto bucket = [&](int i) {
+        return GradientBucket{i, values[static_cast<std::size_t>(i)], &group, call(), {}};
+      };
+      for (const int i : {2, 0, 1}) hook->start(bucket(i)).wait();
+      for (const int i : {2, 0, 1}) {
+        hook->finish(bucket(i));
+        EXPECT_TRUE(
+            values[static_cast<std::size_t>(i)].equal(expected[static_cast<std::size_t>(i)]))
+            << elements << ", bucket " << i;
+      }
+    }
+  }
+}
+
 TEST(Int8, IsWithinHalfAScale) {
   const at::Tensor gradients = normal({kElements}, 1);
   for (const std::int64_t block : {1, 64, 999, 5000}) {
@@ -214,6 +239,17 @@ TEST(RandomK, SendsEveryPlaceEquallyOften) {
   EXPECT_EQ(times.sum().item<double>(), 2000 * 10);
   EXPECT_GT(times.min().item<double>(), 130);
   EXPECT_LT(times.max().item<double>(), 270);
+}
+
+// Of a bucket so small that its share is one value.
+TEST(RandomK, SendsOneOfFew) {
+  const at::Tensor gradients = at::tensor({1.0F, -5.0F, 2.0F});
+  for (const std::int64_t count : {3, 1}) {
+    const at::Tensor part = gradients.narrow(0, 0, count);
+    const at::Tensor sent = Alone{keep_random_k(0.01, 5)}.sent(part);
+    EXPECT_EQ(sent.ne(0).sum().item<std::int64_t>(), 1);
+    EXPECT_TRUE(at::where(sent.ne(0), part, sent).equal(sent));
+  }
 }
 
 TEST(PowerSgd, IsExactAtFullRank) {

@@ -56,6 +56,9 @@ TEST(GradientBuckets, BorrowMemoryForWholeGradientsAtStage2) {
   EXPECT_FALSE(slots[0].view.defined());
   EXPECT_THAT(buckets.gradients()[0].counts, ElementsAre(64));
   EXPECT_EQ(slots[0].value.const_data_ptr(), buckets.values()[0].whole.const_data_ptr());
+  const std::size_t kept = buckets.values()[0].whole.nbytes() +
+                           buckets.gradients()[0].shard.nbytes() + FactsMemory::kBytes;
+  EXPECT_EQ(buckets.bytes(), static_cast<std::int64_t>(kept)) << "whole gradients are borrowed";
 
   const at::Tensor memory = at::zeros({64});
   buckets.set_views(0, memory);
