@@ -17,6 +17,18 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return difference.max().item<double>();
 }
 
+bool is_integral(const at::Tensor& tensor) {
+  return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
+
+// Of whole numbers, which fp64 does not tell apart beyond 2^53. Of two that are not the same the
+// larger one less the smaller one may be beyond int64, and never is 0 in fp64.
+double largest_whole_difference(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor exact = (at::maximum(a, b) - at::minimum(a, b)).to(at::kDouble);
+  const at::Tensor wide = (a.to(at::kDouble) - b.to(at::kDouble)).abs();
+  return at::where(exact >= 0, exact, wide).max().item<double>();
+}
+
 TensorDifference compare(const std::string& name, const at::Tensor& a, const at::Tensor& b) {
   TensorDifference result{.name = name};
   if (a.sizes() != b.sizes()) {
@@ -25,7 +37,9 @@ TensorDifference compare(const std::string& name, const at::Tensor& a, const at:
   }
   if (a.numel() == 0) return result;
   const at::Tensor exact = a.to(at::kDouble);
-  result.largest = largest_difference(exact, b.to(at::kDouble));
+  result.largest = is_integral(a) && is_integral(b)
+                       ? largest_whole_difference(a.to(at::kLong), b.to(at::kLong))
+                       : largest_difference(exact, b.to(at::kDouble));
   result.largest_value = exact.abs().max().item<double>();
   return result;
 }

@@ -39,8 +39,9 @@ enum class DiffScope {
   kModel  // without what is of the optimiser or of a data rank
 };
 
-// Compares by value, in fp64: a bf16 and an fp32 tensor of the same numbers are the same. One
-// tensor of each is in memory at a time. Throws DataError naming a file that is damaged.
+// Compares by value, whatever the types: a bf16 and an fp32 tensor of the same numbers are the
+// same. Compares whole numbers exactly, others in fp64. One tensor of each is in memory at a time.
+// Throws DataError naming a file that is damaged.
 [[nodiscard]] TensorDiff compare_tensors(TensorSource& a, TensorSource& b,
                                          DiffScope scope = DiffScope::kAll);
 

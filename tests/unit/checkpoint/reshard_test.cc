@@ -9,7 +9,10 @@
 #include <troika/checkpoint/tensor_source.h>
 #include <troika/checkpoint/tensors.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
@@ -65,6 +68,42 @@ TEST_F(Reshard, KeepsEveryValueInAnyNumberOfFiles) {
   }
 }
 
+// Most of the files have no part of the vector, and some nothing at all.
+TEST_F(Reshard, WritesMoreFilesThanThereAreElements) {
+  const Manifest manifest = reshard_checkpoint(from_, kStep, to_, 50);
+  ASSERT_EQ(manifest.shards.size(), 50);
+  EXPECT_GT(
+      std::ranges::count_if(manifest.shards, [](const auto& each) { return each.parts.empty(); }),
+      0);
+  const auto before = open_checkpoint_tensors(from_, kStep);
+  const auto after = open_checkpoint_tensors(to_, kStep);
+  EXPECT_EQ(compare_tensors(*before, *after).same, 4);
+}
+
+TEST_F(Reshard, InItsOwnFolderLeavesTheNewFilesAlone) {
+  const auto before = open_checkpoint_tensors(from_, kStep);
+  const at::Tensor matrix = before->load(before->at("matrix"));
+  const Manifest manifest = reshard_checkpoint(from_, kStep, from_, 1);
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& each :
+       std::filesystem::directory_iterator(from_.step_folder(kStep))) {
+    ++files;
+  }
+  EXPECT_EQ(files, 1 + manifest.shards.size());
+  const auto after = open_checkpoint_tensors(from_, kStep);
+  EXPECT_TRUE(after->load(after->at("matrix")).equal(matrix));
+}
+
+TEST_F(Reshard, NamesAStepThatIsNotThere) {
+  try {
+    (void)reshard_checkpoint(from_, kStep + 1, to_, 2);
+    ADD_FAILURE() << "there is no such step";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("step-00000008"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(to_.steps().empty());
+}
+
 TEST_F(Reshard, RefusesADamagedOne) {
   const auto file = from_.step_folder(kStep) / from_.read(kStep).shards[0].file;
   std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
@@ -94,6 +133,39 @@ TEST(TensorDiffOf, ComparesValuesWhateverTheirType) {
   EXPECT_EQ(diff.differing[1].largest, 2.5);
   EXPECT_EQ(diff.only_in_a, std::vector<std::string>{"mine"});
   EXPECT_TRUE(diff.only_in_b.empty());
+}
+
+// Whole numbers that fp64 does not tell apart, beside those that it does; values without an
+// element, and of other shapes and types.
+TEST(TensorDiffOf, ComparesWholeNumbersExactly) {
+  const TemporaryFolder folder;
+  const auto save = [&](const char* name, const std::vector<NamedTensor>& tensors) {
+    save_tensors(folder / name, tensors);
+    return open_tensor_file(folder / name);
+  };
+  constexpr std::int64_t kBig = (std::int64_t{1} << 53) + 1, kLeast = INT64_MIN;
+  const auto a = save("a", {{"big", at::tensor({kBig, std::int64_t{0}}, at::kLong)},
+                            {"least", at::tensor({kLeast}, at::kLong)},
+                            {"narrow", at::tensor({3, -4}, at::kInt)},
+                            {"flags", at::tensor({1, 0}, at::kBool)},
+                            {"none", at::empty({0}, at::kLong)},
+                            {"scalar", at::full({}, 5, at::kLong)}});
+  const auto b = save("b", {{"big", at::tensor({kBig - 1, std::int64_t{0}}, at::kLong)},
+                            {"least", at::tensor({kLeast + 3}, at::kLong)},
+                            {"narrow", at::tensor({3, -4}, at::kLong)},
+                            {"flags", at::tensor({1, 0}, at::kByte)},
+                            {"none", at::empty({0}, at::kFloat)},
+                            {"scalar", at::full({1}, 5, at::kLong)}});
+  const TensorDiff diff = compare_tensors(*a, *b);
+  EXPECT_EQ(diff.same, 3);
+  ASSERT_EQ(diff.differing.size(), 3);
+  EXPECT_EQ(diff.differing[0].unlike, "[] and [1]");
+  EXPECT_EQ(diff.differing[1].name, "least");
+  EXPECT_EQ(diff.differing[1].largest, 3);
+  EXPECT_EQ(diff.differing[1].largest_value, 0x1p63);
+  EXPECT_EQ(diff.differing[2].name, "big");
+  EXPECT_EQ(diff.differing[2].largest, 1);
+  EXPECT_EQ(diff.differing[2].largest_value, 0x1p53);
 }
 
 TEST(TensorDiff, OfAModelLeavesOutTheOptimizerAndDataRanks) {
