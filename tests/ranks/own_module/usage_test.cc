@@ -1,6 +1,7 @@
 // What programs do to a module besides training it: each is right, or an error that names the
 // parameter.
 #include <troika/nn/sync_batch_norm.h>
+#include <troika/observe/log.h>
 #include <troika/parallel/data_parallel/zero_redundancy_optimizer.h>
 
 #include <fstream>
@@ -91,6 +92,40 @@ RANK_TEST(OwnModuleUsage, AveragesWhatIsNotFiniteUnlessAsked, 2) {
   loss.backward();
   EXPECT_TRUE(module->second->bias.grad().isnan().all().item<bool>());
   EXPECT_TRUE(module->first->bias.grad().isfinite().all().item<bool>());
+}
+
+// On the rank whose gradient it is, and once: later passes and other parameters say nothing more.
+RANK_TEST(OwnModuleUsage, WarnsOnceOfWhatIsNotFiniteIfAsked, 2) {
+  std::vector<std::string> said;
+  configure_log({.level = LogLevel::kWarning,
+                 .writer = [&](LogLevel, std::string_view text) { said.emplace_back(text); }});
+  Mlp module;
+  DataParallelOptions options = small_buckets();
+  options.on_nonfinite = DataParallelOptions::OnNonfinite::kWarn;
+  DataParallel model(module, session_of(rank), options);
+  const auto bias_of = [&](int pass) {
+    return pass == 2 ? module->first->bias : module->second->bias;
+  };
+  for (int pass = 0; pass < 3; ++pass) {
+    module->zero_grad();
+    const Samples batch(6);
+    torch::Tensor loss = squared_error(model(batch.x), batch.y);
+    if (rank.index() == 1 && pass > 0) {
+      loss = loss + (bias_of(pass) * std::numeric_limits<double>::infinity()).sum();
+    }
+    loss.backward();
+    EXPECT_EQ(bias_of(pass).grad().isfinite().all().item<bool>(), pass == 0) << pass;
+  }
+  configure_log({});
+  const std::string expected =
+      "the gradient of parameter 'second.bias' is not finite on rank 1, and makes that of every "
+      "rank so; it is said once";
+  if (rank.index() == 1) {
+    ASSERT_EQ(said.size(), 1);
+    EXPECT_NE(said.front().find(expected), std::string::npos) << said.front();
+  } else {
+    EXPECT_TRUE(said.empty()) << said.front();
+  }
 }
 
 RANK_TEST(OwnModuleUsage, LoadOnAllRanks, 2) {

@@ -1,5 +1,6 @@
 // Each loss against its formula, and its own gradient against autograd's, in fp64.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <troika/base/error.h>
@@ -227,6 +228,16 @@ TEST(Losses, WeightsMustFitTheOutputs) {
   const LossOptions loss = with_keys(cross_entropy_kind(), {{"class_weights", {1, 2}}});
   EXPECT_NO_THROW(loss.kind().check_outputs(loss.options(), 2, Origins()));
   EXPECT_THROW(loss.kind().check_outputs(loss.options(), 3, Origins()), UsageError);
+  const LossOptions answers =
+      with_keys(binary_cross_entropy_kind(), {{"positive_weights", {1, 2}}});
+  EXPECT_NO_THROW(answers.kind().check_outputs(answers.options(), 2, Origins()));
+  try {
+    answers.kind().check_outputs(answers.options(), 1, Origins());
+    ADD_FAILURE() << "two weights for one output";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("positive_weights has 2 numbers, and the model gives 1"));
+  }
 }
 
 }  // namespace
