@@ -1,3 +1,5 @@
+// The system's calls that change files, as a library that is loaded before the C library: each one
+// passes through the layer between a program and its files.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -19,7 +19,7 @@ inline void say(const std::string& line) {
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) std::perror("write");
 }
 
-// What `run` returns, or the status of the error that it throws, which is told.
+// Returns what `run` returns, or the status of the error that it throws, which is told.
 template <class Run>
 int status_of(std::string_view name, Run&& run) {
   try {

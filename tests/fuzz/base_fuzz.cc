@@ -1,3 +1,4 @@
+// Fuzz target: readers of bytes, quoting and hashes of base/ take any input.
 #include <fuzz/fuzz.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>

@@ -1,3 +1,4 @@
+// Fuzz target: any text is a manifest of a checkpoint, or a DataError.
 #include <fuzz/fuzz.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>

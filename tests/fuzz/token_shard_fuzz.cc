@@ -1,3 +1,4 @@
+// Fuzz target: any bytes are a shard of tokens, whose documents lie inside of it, or a DataError.
 #include <fuzz/fuzz.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>

@@ -40,9 +40,9 @@ void write_shards(const std::filesystem::path& folder);
 // has none at all.
 [[nodiscard]] MatrixCase case_without_targets(const std::filesystem::path& shards);
 
-// What `troika verify` found wrong with a case; empty if nothing is. Each entry is a layout, the
-// first thing that differs, and by how much. Throws std::runtime_error where the command fails in
-// another way, or leaves a layout out.
+// Returns what `troika verify` found wrong with a case; empty if nothing is. Each entry is a
+// layout, the first thing that differs, and by how much. Throws std::runtime_error where the
+// command fails in another way, or leaves a layout out.
 [[nodiscard]] std::vector<std::string> verify(const MatrixCase& one,
                                               const std::filesystem::path& folder);
 

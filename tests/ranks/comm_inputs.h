@@ -11,8 +11,8 @@ namespace troika::test {
 inline constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
                                              at::kLong,   at::kInt,   at::kByte};
 
-// What `rank` puts in: of both signs and many magnitudes where the dtype has them, so that another
-// order of additions gives other bits.
+// Returns the input of `rank`: of both signs and many magnitudes where the dtype has them, so that
+// another order of additions gives other bits.
 inline at::Tensor input_of(int rank, std::int64_t elements, at::ScalarType dtype) {
   const at::Tensor i = at::arange(elements, at::kLong);
   const at::Tensor mixed = (i * 2654435761LL + (rank + 1) * 40503LL * (i % 977 + 1)) % 10007;

@@ -60,7 +60,7 @@ inline constexpr std::uint64_t kSmallBytes = kSmall * 4, kLargeBytes = kLarge * 
 inline constexpr std::int64_t kHuge = std::int64_t{12} << 19;  // fp32: 24 MiB
 inline constexpr std::uint64_t kHugeBytes = kHuge * 4;
 
-// Everybody sends to the next member.
+// Every member sends to the next one.
 inline void pass_on(const Group& group, const at::Tensor& tensor) {
   const at::Tensor received = at::empty_like(tensor);
   const Transfer transfers[] = {

@@ -78,7 +78,8 @@ class Rank {
   [[nodiscard]] const std::string& argument(const std::string& name) const {
     return options_.arguments.at(name);
   }
-  // Whether reductions are in the order of ranks with this engine, rather than host by host.
+  // Returns whether reductions are in the order of ranks with this engine, rather than host by
+  // host.
   [[nodiscard]] bool reduces_in_order() const {
     return options_.pretend == Pretend::kNothing ||
            options_.reduction_order == EngineOptions::ReductionOrder::kInOrder;
@@ -86,7 +87,7 @@ class Rank {
   // For RankResult::values, also of a rank that dies later.
   void report(const std::string& name, const std::string& value) const;
 
-  // Whether it is one of an MPI job, which ends as a whole.
+  // Returns whether it is one of an MPI job, which ends as a whole.
   [[nodiscard]] static bool under_mpirun();
   // For all ranks, with the test's engine.
   [[nodiscard]] EngineOptions options() const;

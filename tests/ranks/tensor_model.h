@@ -64,7 +64,7 @@ inline Microbatch token_batch(const GptOptions& options, Tokens tokens, std::int
   return batch;
 }
 
-// A model with its parameters, all of which differ from zero and one.
+// A model with its parameters, which all differ from zero and one.
 class TestModel {
  public:
   TestModel(const GptOptions& options, const ModelLayout& layout,

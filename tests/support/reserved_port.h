@@ -1,5 +1,5 @@
-// A TCP port of this host's loopback that nobody else is given while this object lives. It is bound
-// and not listened on, so that a server which reuses addresses, as all here do, can take it.
+// A TCP port of this host's loopback that no other program is given while this object lives. It is
+// bound and not listened on, so that a server which reuses addresses, as all here do, can take it.
 #pragma once
 
 #include <netinet/in.h>

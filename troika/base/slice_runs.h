@@ -11,8 +11,8 @@
 
 namespace troika {
 
-// Counts elements of a row-major tensor of `shape` of which [slice_begin, slice_end) is taken along
-// `dim`. A scalar counts as [1].
+// Counts the elements of the slice [slice_begin, slice_end) along `dim` of a row-major tensor of
+// `shape`. A scalar counts as [1].
 struct SliceStrides {
   SliceStrides(std::span<const std::int64_t> shape, int dim, std::int64_t slice_begin,
                std::int64_t slice_end) {

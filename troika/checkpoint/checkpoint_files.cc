@@ -42,6 +42,8 @@ class UnnamedFile {
     fd_ = UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     const int error = errno;
     std::error_code ignored;
+    // The name goes while the file is open: nothing of it stays on the disk, however this process
+    // ends.
     fs::remove_all(folder, ignored);
     if (!fd_.valid()) throw_storage_error("write", path_, error);
   }
@@ -117,6 +119,8 @@ void CheckpointFiles::fetch(const Manifest& manifest, const ManifestShard& shard
     take(bytes);
   });
   if (size != shard.bytes) throw_size(shown(shard.file), size, shard.bytes);
+  // Only at the end is it known whether the bytes are right: what takes them must not count before
+  // this returns.
   if (hash.digest() != shard.sha256) throw_damaged(shown(shard.file));
 }
 

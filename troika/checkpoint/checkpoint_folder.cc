@@ -140,6 +140,8 @@ void CheckpointFolder::commit(const Manifest& plain) const {
     return;
   }
   write_file_atomically(folder / kManifestFile, text);
+  // The manifest is synced with its folder, and that folder's name with this: after a power loss
+  // either all of it is there, or no checkpoint.
   sync_folder(path_);
   // Again: it may have been made by a process that was killed before it was synced.
   sync_name_of(path_);
@@ -182,12 +184,16 @@ void CheckpointFolder::remove_all() const {
 // Without a manifest it is no checkpoint any more, whatever is left of it.
 void CheckpointFolder::remove(const Entry& entry) const {
   if (store_) {
+    // The manifest goes first: a removal that ends half-way leaves files, and no checkpoint that
+    // lacks some.
     if (entry.is_checkpoint) store_->remove(entry.name + "/" + kManifestFile);
     for (const ObjectStore::File& file : store_->list(entry.name)) store_->remove(file.name);
     return;
   }
   const fs::path folder = path_ / entry.name;
   remove_path(folder / kManifestFile);
+  // Before the shards go: after a power loss a manifest that came back would name files that are
+  // gone.
   sync_folder(folder);
   remove_path(folder);
 }

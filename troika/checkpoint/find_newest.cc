@@ -62,6 +62,8 @@ std::optional<StateReader> open_newest(
   std::string newest;
   bool all_damaged = true;
   for (std::size_t next = 0;; ++next) {
+    // Rank 0 alone lists the folder: ranks that listed it at other moments, or through other
+    // caches, could try different steps.
     const std::string told = readers.gather(next < steps.size() ? steps[next] : "").front();
     if (told.starts_with(kUnreadable)) throw DataError(told.substr(1));
     if (told.empty() && next == 0) return std::nullopt;
@@ -84,6 +86,8 @@ std::optional<StateReader> open_newest(
     } catch (const DataError& error) {
       problem = error.what();
     }
+    // A checkpoint counts only where every rank can read it: one that some cannot read is left by
+    // all.
     const std::vector<std::string> problems = readers.gather(problem);
     throw_where_a_key_is_missing(readers, problems);
     problem = first_problem(readers, problems);

@@ -1,5 +1,5 @@
-// The manifest of a checkpoint: which file holds which part of which tensor, the numbers of the
-// run, and how to tell that a file is damaged. It is written last, so a folder without one is no
+// The manifest of a checkpoint. It names the file of each part of each tensor, the numbers of the
+// run, and the digests that a damaged file fails. It is written last, so a folder without one is no
 // checkpoint. docs/checkpoints.md has the format. Nothing here needs LibTorch.
 #pragma once
 

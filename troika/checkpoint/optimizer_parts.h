@@ -33,7 +33,7 @@ class OptimizerParts {
     at::Tensor tensor;  // that the optimiser updates
     Part part;          // of the model
   };
-  // What was read for one of them: values in the order of fields, undefined where there is none.
+  // The values read for one parameter, in the order of fields; undefined where there is none.
   struct Read {
     std::size_t updated;
     std::vector<at::Tensor> values;

@@ -78,6 +78,7 @@ at::Tensor StateGatherer::values_of(int peer, at::ScalarType type, const at::Ten
   at::Tensor values = at::empty({elements}, type);
   if (elements == 0) return values;
   const Transfer receive{Transfer::Direction::kReceive, peer, values};
+  // One peer at a time: rank 0 has the values of one rank beside the whole model.
   world_.exchange({&receive, 1}, call).wait();
   return values;
 }

@@ -37,7 +37,7 @@ class ValueSource {
   // Returns what tells these values from others, for tensors named by `used`. A safetensors file:
   // each tensor's type, shape, place and content. Where these tensors have more than `most_whole`
   // bytes, the content is a sample of each, with its first and its last bytes. A checkpoint: its
-  // step, and the SHA-256 of each file, of which none is read for that.
+  // step, and the SHA-256 of each file as the manifest has it: no file is read.
   [[nodiscard]] std::vector<SourcePart> parts(const std::set<std::string>& used,
                                               std::uint64_t most_whole = kWholeBytes) const;
   // Returns each tensor's content where parts() does not, and they have kWholeBytes at most.

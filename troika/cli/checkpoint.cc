@@ -1,3 +1,4 @@
+// The commands `troika checkpoint list`, `verify`, `save` and those of checkpoint_models.h.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <troika/base/error.h>

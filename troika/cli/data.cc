@@ -1,3 +1,4 @@
+// The command `troika data prepare`.
 #include <pthread.h>
 #include <troika/base/error.h>
 #include <troika/base/text.h>

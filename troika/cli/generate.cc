@@ -1,3 +1,4 @@
+// The command `troika generate`.
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/inference/generate.h>

@@ -1,3 +1,4 @@
+// The command `troika inspect`.
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>
 #include <troika/observe/inspection.h>

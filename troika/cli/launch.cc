@@ -1,3 +1,4 @@
+// The command `troika launch`.
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/version.h>

@@ -1,3 +1,4 @@
+// The command `troika mesh`.
 #include <troika/base/error.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>

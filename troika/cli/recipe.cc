@@ -1,3 +1,4 @@
+// The commands `troika recipe`, `troika recipe check` and `troika recipe show`.
 #include <troika/base/error.h>
 #include <troika/cli/command.h>
 #include <troika/cli/recipe_flags.h>

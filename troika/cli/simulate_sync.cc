@@ -1,3 +1,4 @@
+// The command `troika simulate sync`.
 #include <ATen/Parallel.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>

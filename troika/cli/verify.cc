@@ -1,3 +1,4 @@
+// The command `troika verify`: a job of its own for each trial, or the ranks of one job.
 #include <troika/base/error.h>
 #include <troika/cli/command.h>
 #include <troika/cli/help.h>

@@ -18,6 +18,7 @@ Work BlockingEngine::collective(std::string_view operation, const Call& call, Bo
   WorkQueue::Job job{.deadline = end_of(call.deadline), .run = {}, .overdue = {}};
   job.run = [this, owned, body = std::move(body)] {
     const OperationContext context = owned.get();
+    // Asked again in the thread: the group may have broken while the operation was in the queue.
     throw_if_failed(context);
     run_watched(context, [&] { body(context); });
   };

@@ -91,7 +91,7 @@ class EngineBase : public GroupEngine {
   [[nodiscard]] std::exception_ptr late(const OperationContext& context, std::vector<int> suspects);
   // Diagnoses what holds the operation up. `suspects` are as for late().
   [[nodiscard]] Diagnosis examine(const OperationContext& context, std::vector<int> suspects);
-  // Returns the snapshots by member; nothing for a member of which nothing is known.
+  // Returns the snapshots by member; nothing for a member without a known snapshot.
   [[nodiscard]] std::vector<std::optional<RankSnapshot>> snapshots();
   // Returns "lost rank 1 (host a, pid 7); it last completed ...".
   [[nodiscard]] std::string describe_loss(int member,

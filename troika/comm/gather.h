@@ -1,3 +1,4 @@
+// Gathers tensors of different lengths from the members of a group.
 #pragma once
 
 #include <ATen/core/Tensor.h>

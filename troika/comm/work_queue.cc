@@ -193,6 +193,7 @@ WorkQueue::~WorkQueue() {
   }
   state_->thread.join();
   std::unique_lock lock(state_->mutex);
+  // A caller that waits may still be running a task that it has taken.
   state_->for_waiters.wait(lock, [this] { return state_->running == 0; });
 }
 

@@ -39,8 +39,8 @@ class DataListing {
   // Returns the entries of the first block in which the summaries differ. Throws DataError where
   // `other_summary` is none.
   [[nodiscard]] std::string excerpt(std::string_view other_summary) const;
-  // Says how this listing differs from another one, of which summary() and excerpt(this summary)
-  // are given: "'text/c.txt' (file 3 of 12) is 4.00 KiB longer".
+  // Says how this listing differs from another one, given summary() and excerpt(this summary) of
+  // that one: "'text/c.txt' (file 3 of 12) is 4.00 KiB longer".
   [[nodiscard]] std::string difference_from(std::string_view other_summary,
                                             std::string_view other_excerpt) const;
 

@@ -19,7 +19,7 @@ namespace troika {
 
 class HostWork;
 
-// What the samples of a trained model are for.
+// The use of the samples of a trained model.
 enum class SampleUse {
   kEvaluate,  // with targets, in the order that a run evaluates them in
   kPredict    // without: targets are zeros. In the order of the source, whose numbers are their ids

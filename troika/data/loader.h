@@ -31,7 +31,7 @@ struct LoaderOptions {
   std::int64_t data_rank = 0;
   std::int64_t data_ranks = 1;
   std::int64_t steps_ahead = 2;  // how many steps may lie ready
-  // Where the microbatches are to lie. Copies to a device go on ahead, on a stream of their own.
+  // The device of the microbatches. Copies to a device go on ahead, on a stream of their own.
   at::Device device = at::kCPU;
 };
 

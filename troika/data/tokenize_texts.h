@@ -21,8 +21,8 @@ struct TokenizedPart {
   std::size_t text_bytes = 0;  // of this part
   std::size_t not_utf8 = 0;    // of these bytes: what SentencePiece reads as U+FFFD
   std::vector<std::int32_t> ids;
-  // Of the whole document, in its last part: document_key(), and the bytes of its text without the
-  // prompt.
+  // The last part of a document has document_key() of the whole and the bytes of its text
+  // without the prompt.
   std::uint64_t key = 0;
   std::int64_t document_bytes = 0;
 };

@@ -62,7 +62,7 @@ struct LaunchResult {
   std::optional<Failure> failure;
   // The results that the ranks of this node have reported, by local rank: JSON, or empty.
   std::vector<std::string> results;
-  // Whether the job may do better when it is started again: a rank or a host has died, or a peer
+  // True if the job may do better when it is started again: a rank or a host has died, or a peer
   // was gone or late.
   bool can_restart = false;
   JobHistory history;  // as the launchers have agreed

@@ -5,7 +5,7 @@
 
 namespace troika {
 
-// How far a job has come, as its files say.
+// The progress of a job, as its files say.
 struct JobProgress {
   std::int64_t step = 0;        // the last that any start of it has taken
   std::int64_t checkpoint = 0;  // the step that the next start goes on from; 0: from the first

@@ -38,7 +38,7 @@ class Loss {
                                                  double scale) const = 0;
 };
 
-// What the targets of a loss say of a sample, for the metrics that judge the same outputs.
+// The meaning of the targets of a loss, for the metrics that judge the same outputs.
 enum class TargetMeaning {
   kClass,    // the number of the one class; outputs are logits of the classes
   kAnswers,  // 0 or 1 an output, whose logit says how likely 1 is

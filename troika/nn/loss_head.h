@@ -10,7 +10,7 @@
 
 namespace troika {
 
-// How many logits there are at once: as fit the host's cache, or as keep a device busy.
+// The number of logits held at once: as many as fit the host's cache, or as keep a device busy.
 enum class LogitChunks { kInCache, kOnDevice };
 
 // Says whether a pass computes the gradient of its input. It is of no use where nothing below is

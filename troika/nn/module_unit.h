@@ -94,8 +94,8 @@ class ModuleUnit final : public Unit {
   at::Device device_ = at::kCPU;
   bool keeps_working_weights_ = true;
   std::vector<Bound> bound_;
-  // What each forward pass that is to run again began with: the state of the random generators, and
-  // the buffers where it has changed them.
+  // The state that each forward pass to be recomputed began with: the random generators, and the
+  // buffers that the pass has changed.
   struct Earlier {
     std::vector<at::Tensor> generators, buffers;
   };

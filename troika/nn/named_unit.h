@@ -135,7 +135,7 @@ struct NamedUnit {
 
 // The loss of a model, made from one of three kinds of function. The first takes the output of the
 // last unit and the targets of the same samples (the batch's tensor "targets"). It returns the sum
-// of the samples' losses (at::Reduction::Sum), each of which weighs 1. The second takes the tensors
+// of the samples' losses (at::Reduction::Sum); each sample weighs 1. The second takes the tensors
 // of the last unit and those of the batch, by name, and returns the sum and the weights. The third
 // takes the microbatch itself.
 class UnitLoss {

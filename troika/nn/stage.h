@@ -118,8 +118,8 @@ class Unit {
   virtual Activation forward(Activation input, const Saved& saved,
                              std::unique_ptr<UnitState>& state) = 0;
   // Takes d loss / d output of each output that carries a gradient, at its position. Returns those
-  // of the inputs in the same way; the first unit returns none, and so may one of which only
-  // weight gradients are wanted.
+  // of the inputs in the same way. The first unit returns none; neither need a unit whose weight
+  // gradients alone are wanted.
   virtual Tensors backward_input(UnitState& state, const Saved& saved, Tensors gradients) = 0;
   // Adds the weight gradients that backward_input() left over.
   virtual void backward_weight(UnitState& state) = 0;

@@ -1,3 +1,4 @@
+// Reads the limits of this process's control groups, which machine.h counts with.
 #include <troika/base/cgroup_folders.h>
 #include <troika/observe/machine.h>
 

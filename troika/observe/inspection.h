@@ -15,7 +15,7 @@ struct Inspection {
   std::string folder;
   std::vector<RankSnapshot> ranks;           // in ascending order
   std::map<int, std::string> errors = {};    // by rank: the first that ended an operation of it
-  std::vector<std::string> unreadable = {};  // files of which no more is known
+  std::vector<std::string> unreadable = {};  // files that could not be read
 };
 
 // Reads all flight recorders in `folder`, or in its folder "flight". Whether a process is alive is

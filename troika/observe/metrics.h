@@ -16,7 +16,7 @@ struct NamedValue {
   double value = 0;
 };
 
-// How often each value of a measurement came in a step.
+// Counts of each value of a measurement in a step.
 struct NamedCounts {
   std::string name;  // of the measurement: "staleness"
   std::string unit;  // of what is counted, one of them: "update"
@@ -52,7 +52,7 @@ struct StepMetrics {
   // Other measurements: memory_bytes, device_peak_bytes, device_reserved_bytes, cpu_utilisation,
   // flops_per_second, mfu, loss_scale.
   std::vector<NamedValue> extras;
-  // Measurements of which a step has many: the staleness of its updates.
+  // Measurements that a step has many of: the staleness of its updates.
   std::vector<NamedCounts> counts;
 };
 

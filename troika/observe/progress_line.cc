@@ -1,3 +1,4 @@
+// Draws the progress line: on a terminal in place, elsewhere a line now and then.
 #include <sys/ioctl.h>
 #include <troika/observe/progress.h>
 #include <unistd.h>

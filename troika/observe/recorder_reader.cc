@@ -1,3 +1,4 @@
+// Reads flight records, of ranks that run or have died.
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>

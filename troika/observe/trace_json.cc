@@ -1,3 +1,4 @@
+// Writes a trace in the format of Chrome's trace viewer and Perfetto.
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/text.h>

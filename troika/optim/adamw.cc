@@ -1,3 +1,4 @@
+// AdamW (Loshchilov and Hutter 2019).
 #include <troika/base/vectorize.h>
 #include <troika/ops/adamw.h>
 #include <troika/optim/arena_optimizer.h>

@@ -116,8 +116,8 @@ class ArenaOptimizer : public Optimizer {
       if (!own.working_weight.is_alias_of(own.master)) own.working_weight.copy_(own.master);
     });
   }
-  // Collective: returns the sums of squares by parameter of `values`, one tensor a shard, of which
-  // those that norms count are taken; an undefined one counts as zero.
+  // Collective: returns the sums of squares by parameter of `values`, one tensor a shard. Counts
+  // the shards that norms count; an undefined tensor counts as zero.
   [[nodiscard]] std::vector<double> squares_by_parameter(const std::vector<at::Tensor>& values,
                                                          std::string_view label) const {
     return sums_->by_parameter(detail::ShardSquares(arena_, values).by_chunk(sums_->deadline()),

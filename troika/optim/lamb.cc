@@ -1,3 +1,4 @@
+// LAMB (You et al. 2020).
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/kinds.h>

@@ -1,3 +1,4 @@
+// LARS (You et al. 2017).
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/kinds.h>

@@ -1,3 +1,4 @@
+// Lion (Chen et al. 2023).
 #include <troika/base/vectorize.h>
 #include <troika/ops/write_if.h>
 #include <troika/optim/arena_optimizer.h>

@@ -1,3 +1,5 @@
+// The outer optimiser of a parameter server, whose workers push changes after local steps (delayed
+// Nesterov, Liu et al. 2024).
 #include <troika/base/vectorize.h>
 #include <troika/optim/arena_optimizer.h>
 #include <troika/optim/kinds.h>

@@ -1,5 +1,5 @@
-// Sums over whole parameters, and over the whole model, of which each rank holds shards or slices:
-// for norms. Every rank gives a value for each of its chunks; chunks are added up in a fixed order,
+// Sums over whole parameters, and over the whole model, for norms. Each rank holds shards or slices
+// of them. Every rank gives a value for each of its chunks; chunks are added up in a fixed order,
 // so the bits do not depend on how ZeRO cuts parameters.
 #pragma once
 

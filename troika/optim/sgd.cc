@@ -1,3 +1,4 @@
+// SGD with momentum, Nesterov's included.
 #include <troika/base/vectorize.h>
 #include <troika/ops/write_if.h>
 #include <troika/optim/arena_optimizer.h>

@@ -1,3 +1,5 @@
+// Draws initial values: each element is a function of seed, name and global index, however the
+// parameter is cut.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <troika/base/random.h>

@@ -1,5 +1,5 @@
-// All that a run consists of, as named tensors of which each rank holds parts, and named numbers:
-// what checkpoints, dumps, saved models and updates between processes are read from and written to,
+// All that a run consists of: named tensors, whose parts lie on the ranks, and named numbers.
+// Checkpoints, dumps, saved models and updates between processes are read and written through it,
 // on any layout.
 #pragma once
 

@@ -43,7 +43,7 @@ struct MemoryPlan {
   std::int64_t writing = 0;
   // The bytes that this rank sends to rank 0 when the model is gathered.
   std::int64_t sent = 0;
-  // What the host has for a rank on a device; else 0.
+  // The memory of the host for a rank on a device; else 0.
   std::int64_t host_running = 0;  // the most while values are drawn and steps are made
   std::int64_t host_staging = 0;  // the most of collectives that go through the host
   std::int64_t host_saving = 0;   // the most while the model is gathered and written

@@ -17,7 +17,7 @@ using KnownRanks = std::optional<std::int64_t>;
 // past the largest int.
 [[nodiscard]] int smallest_world(const Recipe& recipe);
 
-// Returns the number of islands that [sync] makes of `world_size` ranks, of which `host_ranks`
+// Returns the number of islands that [sync] makes of `world_size` ranks; `host_ranks` of them
 // share a host. Throws UsageError where they do not fit.
 [[nodiscard]] int resolve_islands(const Recipe& recipe, int world_size, int host_ranks,
                                   const Origins& origins = Origins());
@@ -60,8 +60,8 @@ void close_sizes(Recipe& recipe, const Origins& origins = Origins());
 // Throws UsageError when the data has no paths to read from.
 void check_paths(const Recipe& recipe, const Origins& origins = Origins());
 
-// Returns the recipe of a run of `world_size` ranks, of which `host_ranks` share a host (0: all):
-// all checks made, and the islands and the data axis numbers.
+// Returns the recipe of a run of `world_size` ranks; `host_ranks` of them share a host (0: all).
+// All checks are made, and the islands and the data axis are numbers.
 [[nodiscard]] Recipe resolve_recipe(const Recipe& recipe, int world_size,
                                     const Origins& origins = Origins(), int host_ranks = 0);
 

@@ -1,3 +1,4 @@
+// The keys of a recipe, section by section, with their defaults, bounds and texts.
 #include <troika/recipe/recipe.h>
 #include <troika/schedule/generate.h>
 

@@ -1,3 +1,4 @@
+// Calls a server: connects, sends a request and waits for its reply until the deadline.
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
 #include <troika/base/text.h>

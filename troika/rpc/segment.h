@@ -3,7 +3,8 @@
 // A client makes an anonymous file of memory (memfd) and a listening socket of random name in
 // /dev/shm, and tells the server that name. That the server can connect to it says that both are
 // on one host; then the file passes through the socket, and the name is removed. The file is
-// sealed against being shortened: whoever maps it can be sure of its size, and meets no SIGBUS.
+// sealed against being shortened: a process that maps it can be sure of its size, and meets no
+// SIGBUS.
 // Both sides copy, so what a peer writes meanwhile changes nothing that was checked here. The pages
 // stay from call to call.
 #pragma once
@@ -80,7 +81,7 @@ class OwnSegment {
 
  private:
   OwnSegment(std::string name, UniqueFd listener, std::unique_ptr<SharedMemory> memory);
-  // Removes the name, so that nobody else finds it.
+  // Removes the name, so that no other process finds it.
   void hide();
 
   std::string name_;

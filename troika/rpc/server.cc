@@ -1,3 +1,4 @@
+// Receives requests, gives them to the handler, and sends the replies.
 #include <troika/base/error.h>
 #include <troika/base/text.h>
 #include <troika/base/time.h>

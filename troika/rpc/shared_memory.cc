@@ -1,3 +1,4 @@
+// The memory of a file that two processes of one host map.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// Writes a simulated schedule as JSON, and as a trace for Chrome's viewer.
 #include <troika/schedule/draw.h>
 
 #include <algorithm>

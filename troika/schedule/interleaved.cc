@@ -1,3 +1,4 @@
+// The schedule `interleaved` (Narayanan et al. 2021).
 #include <troika/schedule/generators.h>
 
 #include <algorithm>

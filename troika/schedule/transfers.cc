@@ -1,3 +1,4 @@
+// Adds the sends and receives between ranks to a schedule of computations.
 #include <troika/base/error.h>
 #include <troika/schedule/schedule.h>
 

@@ -1,3 +1,4 @@
+// The schedule `zb-v` (Qi et al. 2024).
 #include <troika/schedule/generators.h>
 
 #include <algorithm>

@@ -29,7 +29,7 @@ class ComparedData {
   // Returns the part of these data that has the first difference from data of another summary.
   // Requires that the own summary is known.
   [[nodiscard]] virtual std::string excerpt(Of of, const std::string& other_summary) = 0;
-  // Says how these data differ from others, of which summary and excerpt are given.
+  // Says how these data differ from others, given the summary and excerpt of the others.
   [[nodiscard]] virtual std::string difference(Of of, const std::string& other_summary,
                                                std::string_view other_excerpt) = 0;
   // Returns the error of a job whose processes have other data.

@@ -23,7 +23,7 @@ struct FlatLayout {
   std::vector<Parameter> trained = {};  // on servers
   std::vector<Parameter> frozen = {};   // which the coordinator has
 
-  // Describes an arena of which this rank holds everything.
+  // Describes an arena that this rank holds whole.
   [[nodiscard]] static FlatLayout of(const Arena& arena);
   // Read and write text. Reading throws DataError.
   [[nodiscard]] static FlatLayout from(std::string_view text);

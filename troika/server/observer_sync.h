@@ -16,7 +16,7 @@ namespace troika {
 struct ObserverOptions {
   ServerJobOptions job = {};
   AddressOf server = {};
-  // Called once workers may join.
+  // A function that is called once workers may join.
   std::function<void()> on_open = {};
   // The optimiser of the servers is to treat all parameters alike, whatever they are to workers.
   bool treats_alike = false;
@@ -51,7 +51,7 @@ class ObserverSync final : public RemoteSync, public RemoteView {
   ObserverOptions options_;
   ShardClients servers_;
   mutable std::mutex mutex_;
-  // For workers, from open() on.
+  // The layout and the frozen values that workers ask for, from open() on.
   std::shared_ptr<const std::string> layout_;
   std::shared_ptr<const at::Tensor> frozen_;
   std::unique_ptr<CoordinatorService> service_;

@@ -1,6 +1,6 @@
 // Parameter servers for a torch::nn::Module of the user's own: ranks pull parameters, and push
 // gradients; the optimiser runs where the parameters lie (docs/loose-coupling.md). Ranks need not
-// be equally fast: samples are dealt out as the run goes, and with staleness nobody waits for the
+// be equally fast: samples are dealt out as the run goes, and with staleness no rank waits for the
 // slowest.
 //
 //   Net net;

@@ -1,3 +1,4 @@
+// The bytes that a worker exchanges with parameter servers.
 #pragma once
 
 #include <cstdint>

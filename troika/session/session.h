@@ -29,7 +29,7 @@ namespace troika {
 struct SessionOptions {
   // Must be the same on all ranks, as must `engine` and `reduction_order`.
   std::string name = "session";
-  std::string engine{kAutoEngine};  // as engine_words() names them
+  std::string engine{kAutoEngine};  // as engine_names() names them
   EngineOptions::ReductionOrder reduction_order = EngineOptions::ReductionOrder::kFastest;
   // The time for one collective. The variable TROIKA_TIMEOUT, which `troika launch --timeout` sets,
   // takes precedence.

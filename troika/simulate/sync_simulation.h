@@ -31,7 +31,7 @@ struct SimulatedJob {
   std::vector<WorkerStay> stays = {};  // likewise; empty: all are there from the start to the end
   double pass_seconds = 1;
   Link link;  // of each worker and of each server
-  // How unequally transfers at the same time share a link: see Network.
+  // The spread of the shares of a link that transfers at the same time get: see Network.
   double unevenness = 0;
   std::uint64_t seed = 0;  // of these shares
 

@@ -9,8 +9,8 @@
 
 namespace troika {
 
-// Requests are made again for so many seconds where nobody says otherwise: commands that have a
-// person waiting before them.
+// Requests are made again for so many seconds unless a recipe says otherwise: commands that a
+// person waits for.
 inline constexpr double kFewSeconds = 5;
 
 // Returns the seconds to wait before retry number `retries` (from 0) of a request that was first

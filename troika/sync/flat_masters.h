@@ -35,7 +35,7 @@ class FlatMasters {
   void write(IndexRange range, const at::Tensor& values) const;
   void read_gradients(IndexRange range, const at::Tensor& values) const;
   void write_gradients(IndexRange range, const at::Tensor& values) const;
-  // Collective over the island: completes `values` [range.count], of which this rank has its part.
+  // Collective over the island: completes `values` [range.count] from the ranks' parts.
   void gather(IndexRange range, const at::Tensor& values, const Call& call) const;
   // Returns an empty tensor of so many elements, of the masters' type and device.
   [[nodiscard]] at::Tensor empty(std::int64_t count) const;

@@ -51,6 +51,7 @@ void GossipSync::finish_exchange() {
   masters().gather(all, change, call("islands"));
   const at::Tensor values = masters().empty(all.count);
   masters().read(all, values);
+  // The change is added, since a step may have been taken while the values were on their way.
   masters().write(all, values.add_(change));
 }
 

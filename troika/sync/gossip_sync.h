@@ -40,7 +40,7 @@ class GossipSync final : public LooseSync {
   void load(const StateDict& state) override;
 
  private:
-  // What is on its way between islands, of this rank's part.
+  // The transfers between islands that are under way, for this rank's part.
   struct Exchange {
     at::Tensor sent;                   // as it was
     std::vector<at::Tensor> received;  // one from each peer

@@ -150,6 +150,8 @@ void LocalSync::finish_exchange() {
   }
   const at::Tensor values = masters().empty(range.count);
   masters().read(range, values);
+  // The steps taken while the fragment was on its way are kept: only the difference to what was
+  // sent is added.
   masters().write(range, values.add_(anchor).sub_(exchange.sent));
 }
 
@@ -163,10 +165,12 @@ bool LocalSync::exchange() {
   if (exchange_) finish();
   if (const auto due = fragment_due()) {
     fragment_ = due;
+    // Fixed with the values that are sent: samples of the steps in between count in the next round.
     sent_weight() = weight();
     exchange_ = begin_exchange(*due);
     if (options_.fragments == 1) finish();
   }
+  // After the exchange, which sends this weight.
   if (place_in_round() == 0) weight() = 0;
   return has_met;
 }
@@ -174,6 +178,8 @@ bool LocalSync::exchange() {
 void LocalSync::end_step(bool applied) {
   const bool was_together = is_together();
   LooseSync::end_step(applied);
+  // Here and not at the first exchange: changes are counted from the last values that all islands
+  // had in common.
   if (was_together && !is_together()) take_anchor();
 }
 

@@ -20,7 +20,7 @@ struct DealtSamples {
   IndexRange samples = {};  // by ordinal, of all that the run trains on
 };
 
-// What has come of a pass, beside its gradients.
+// The figures of a pass, beside its gradients.
 struct RemoteUpdate {
   double learning_rate = 0;
   double scale = 1;             // makes the gradients their mean, clipped
@@ -59,7 +59,7 @@ struct RemoteStep {
   std::string skipped;  // why there was no update; empty where there was one
 };
 
-// What workers begin behind.
+// The state that workers begin with.
 struct RemoteStart {
   std::int64_t step = 0, samples = 0, updates = 0;  // that are done
   std::span<const NamedState> state = {};           // of the optimiser

@@ -43,8 +43,8 @@ struct TrainProgress {
 // Gradients are sums over the job; `gradient_scale` makes them means.
 using GradientHook = std::function<void(const StepBatch& batch, double gradient_scale)>;
 
-// What a rank tells the others with each step, of what lies outside of training; and what all of
-// them have told.
+// The notes that a rank sends with each step on matters outside of training, and the notes of all
+// ranks together.
 struct StepNotes {
   int stop_signal = 0;            // asks the run to end; 0: none. Of all: the first one
   bool wants_checkpoint = false;  // of all: a rank does
@@ -192,8 +192,8 @@ class Trainer {
   // Collective over them.
   [[nodiscard]] at::Tensor mean_of(const at::Tensor& values) const;
   // Collective over all ranks: returns the root of the mean square distance of the replicas from
-  // their mean (Kong et al. 2021, definition 1), of which this rank has `means`, by
-  // trained shard.
+  // their mean (Kong et al. 2021, definition 1). `means`: this rank's part of the mean, by trained
+  // shard.
   [[nodiscard]] double distance_from(std::span<const at::Tensor> means) const;
   // Puts these masters, by trained shard, in place of those that are there.
   void exchange_masters(std::vector<at::Tensor>& masters);

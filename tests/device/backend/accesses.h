@@ -20,7 +20,7 @@ namespace troika::test {
 // host.
 void for_each_run(const at::Tensor& tensor, const std::function<void(Range)>& visit);
 
-// Says which operation touches memory: the how-manieth of which stream.
+// Names the operation that touches memory: its stream, and its number there.
 struct Operation {
   int stream = 0;
   std::uint64_t tick = 0;  // 0: none

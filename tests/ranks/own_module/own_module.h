@@ -126,7 +126,7 @@ void expect_alike_in_two_steps(Model& model, torch::nn::Module& module, MlpImpl&
   }
 }
 
-// What `body` throws, which must be a UsageError.
+// Returns the UsageError that `body` throws; any other outcome fails the test.
 template <class Body>
 UsageError thrown_by(Body&& body) {
   try {

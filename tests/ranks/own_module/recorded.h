@@ -33,7 +33,7 @@ class RecordedSession {
                   [](const auto& each) { return !each.label.starts_with("gradient bucket"); });
     return found;
   }
-  // Whether there is such a one, and it ends before long. No call waits for it.
+  // Returns whether there is such a one, and it ends before long. No call waits for it.
   [[nodiscard]] bool ends(std::size_t index) const {
     const Deadline deadline = Deadline::in(Seconds(20));
     while (!deadline.passed()) {

@@ -8,7 +8,7 @@
 
 namespace troika::shm::testing {
 
-// Of an operation that nobody records.
+// Returns the record of an operation that no recorder keeps.
 inline OperationRecord signed_as(std::uint64_t signature) {
   OperationFacts facts;
   facts.signature = signature;
@@ -53,7 +53,7 @@ inline const FindSegment kNoSegments = [](int, std::uint32_t, const Deadline&) -
   throw Broken("there are no segments here");
 };
 
-// Memory for all: in one process, plain memory that everybody knows.
+// Memory for all: in one process, plain memory that all members know.
 class Arenas {
  public:
   Arenas(int members, std::size_t count)

@@ -1,3 +1,4 @@
+// Drawn tokens and features: uniform or normal, and functions of the seed and the sample alone.
 #include <troika/data/sources/random/random.h>
 #include <troika/data/sources/random/random_features.h>
 #include <unit/data/support.h>

@@ -1,3 +1,4 @@
+// Text columns of tables: bytes, hashed words, and ids of a tokenizer.
 #include <troika/data/sources/table/table.h>
 #include <troika/data/sources/table/table_description.h>
 #include <troika/data/tokenizer.h>

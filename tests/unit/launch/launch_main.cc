@@ -1,3 +1,4 @@
+// The program of the launcher's tests: a gtest binary that also plays the roles of ranks (roles.h).
 #include "roles.h"
 
 #include <gtest/gtest.h>

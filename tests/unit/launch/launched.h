@@ -26,7 +26,8 @@ class Launched {
   void signal(int number) const { child_.signal(number); }
   // Reads its output until `text` has come `times` times. Fails the test after a minute.
   void wait_for(const std::string& text, int times);
-  // Until it has ended and nobody holds its output any more. Fails the test after a minute.
+  // Waits until the program has ended and no process holds its output any more. Fails the test
+  // after a minute.
   [[nodiscard]] Finished wait();
 
  private:
@@ -43,7 +44,7 @@ class Launched {
 // Runs a launcher to its end.
 [[nodiscard]] Finished launched(const std::vector<std::string>& arguments);
 
-// Whether a process of that number is there; zombies count.
+// Returns whether a process of that number is there; zombies count.
 [[nodiscard]] bool exists(int pid);
 
 // A process that is to end on its own.

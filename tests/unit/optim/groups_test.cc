@@ -1,3 +1,4 @@
+// [[optimizer.groups]]: the pattern that counts for a parameter, its rates, and frozen parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <troika/base/error.h>

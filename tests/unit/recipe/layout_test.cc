@@ -1,3 +1,4 @@
+// The axes of a job from the recipe and the number of ranks, and hints for numbers that do not fit.
 #include <troika/data/sources/documents.h>
 #include <troika/recipe/resolve.h>
 #include <troika/sync/local_sync.h>

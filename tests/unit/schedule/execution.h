@@ -239,7 +239,7 @@ class Execution {
     return Progress::kMoved;
   }
 
-  // What both ends are posted of.
+  // Moves the messages that both ends have posted.
   void move(int from, int to) {
     Channel& channel = channels_[{from, to}];
     while (channel.moved < std::min(channel.sends.size(), channel.receives.size())) {
@@ -258,7 +258,7 @@ class Execution {
   Sums sums_;
 };
 
-// Whether the programs do the work of a step, with ranks taking turns.
+// Returns whether the programs do the work of a step, with ranks taking turns.
 inline bool works(const Schedule& schedule) {
   Execution execution(schedule);
   for (;;) {

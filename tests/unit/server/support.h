@@ -59,7 +59,7 @@ class ShardProcess {
     server_.emplace(RpcServerOptions{address()},
                     [this](const RpcRequest& request) { return service_->answer(request); });
   }
-  // What it has not saved is lost, as where a process is killed.
+  // Loses what it has not saved, as where a process is killed.
   void kill() {
     server_.reset();
     service_.reset();

@@ -32,7 +32,7 @@ inline std::vector<ParameterSpec> two_parameters() {
   return specs;
 }
 
-// What an island's optimiser changes in a step, counted from 0, [kValues].
+// Returns the change that an island's optimiser makes in a step, counted from 0, [kValues].
 inline at::Tensor update_of(int island, std::int64_t step) {
   auto generator =
       at::detail::createCPUGenerator(static_cast<std::uint64_t>(1000 * (island + 1) + step));

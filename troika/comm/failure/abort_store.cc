@@ -66,13 +66,19 @@ AbortStore::AbortStore(Store store, int index)
 void AbortStore::post(const Failure& reason) noexcept {
   (void)connection_->ask(connection_->writes, failure_timing::kStoreAnswer,
                          [key = std::to_string(index_), text = encode(reason)](Store& store) {
+                           // The reason before the name of its member: first() of another rank
+                           // reads the reason that kFirst names.
                            store.set(key, text);
+                           // Counted, so that only the first member writes its name: the later ones
+                           // fail because of it.
                            if (store.add(kCount, 1) == 1) store.set(kFirst, key);
                            return true;
                          });
 }
 
 std::optional<Failure> AbortStore::reason_of(int member, Seconds timeout) noexcept {
+  // A write that was abandoned says that the store is gone: each read would leave another thread
+  // behind.
   if (connection_->writes > 0) return std::nullopt;
   return connection_->ask(
       connection_->reads, timeout + failure_timing::kStoreAnswer,

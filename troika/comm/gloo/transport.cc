@@ -35,6 +35,7 @@ class PendingWorks {
  public:
   void add(c10d::Work* work) {
     const std::lock_guard lock(mutex_);
+    // A message that starts while end_all() runs would never end: it is aborted here.
     if (ended_) work->abort();
     works_.insert(work);
   }

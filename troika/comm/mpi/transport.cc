@@ -152,6 +152,8 @@ void MpiTransport::throw_if_broken(int peer) {
 }
 
 void MpiTransport::abort() noexcept {
+  // Set before the messages go out: the threads that wait see it at their next look, and start
+  // nothing new.
   if (broken_.exchange(true)) return;
   communicator_->keep();
   static const std::byte kAbortMessage{};  // stays for messages that never leave

@@ -7,7 +7,7 @@
 //                   block
 //   reduce_scatter           (n-1)/n N         in 1 step: each member's part straight to it
 //   all_gather               (n-1) N           in 1 step
-//   all_to_all               (n-1)/n N         in 2 steps, the first of which compares sizes
+//   all_to_all               (n-1)/n N         in 2 steps; the first one compares sizes
 //   broadcast                at most log2(n) N in log2(n) steps down a binomial tree, pipelined
 //   gather                   N                 in 1 step
 //   scatter                  (n-1)/n N         in 1 step, by the root

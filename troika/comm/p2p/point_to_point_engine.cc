@@ -111,6 +111,8 @@ Work PointToPointEngine::exchange(std::span<const Transfer> transfers, const Cal
 // same thing find nothing to match and run into the deadline, rather than take each other's bytes.
 OperationScope PointToPointEngine::next_scope(const OperationContext& context) {
   constexpr std::uint32_t kCounterBits = 20;
+  // The queue runs collectives in the order in which they were called, so that the numbers agree on
+  // all members.
   const auto number = static_cast<std::uint32_t>(operations_++ % (1u << kCounterBits));
   const auto trace = static_cast<std::uint32_t>(context.record.signature() >> 55);  // 9 bits
   const std::uint32_t tag = kCollectiveTags | trace << (kCounterBits + 1) | number << 1;
@@ -183,6 +185,8 @@ void PointToPointEngine::shutdown() noexcept {
     const at::Tensor bytes = at::zeros({2}, at::kByte);
     for (const int peer : detail::peers_after(transport_->rank(), transport_->size())) {
       ignoring_errors([&] {
+        // A member leaves once all others have come to their end: what it has sent may still be on
+        // its way to them, and a connection that closes would lose it.
         messages.push_back(transport_->receive(peer, bytes.narrow(0, 0, 1), kShutdownTag));
         messages.push_back(transport_->send(peer, bytes.narrow(0, 1, 1), kShutdownTag));
       });

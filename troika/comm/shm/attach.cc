@@ -56,6 +56,7 @@ std::optional<ucred> credentials_of(int socket) {
 }
 
 UniqueFd make_socket() {
+  // Packets, not a stream: a message arrives whole, with the descriptor that belongs to it.
   UniqueFd made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!made.valid()) check_open_files(errno, kWho);
   check(made.valid(), "no Unix socket");
@@ -88,6 +89,7 @@ UniqueFd connect_to_listener(const std::string& name) {
   const sockaddr_un address = address_of(name, size);
   if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return {};
   const auto peer = credentials_of(caller.get());
+  // A name of the abstract namespace has no permissions: any user of the host may have bound it.
   if (!peer || peer->uid != geteuid()) return {};
   return caller;
 }
@@ -121,6 +123,8 @@ bool PeerConnection::send(std::uint64_t key, std::uint64_t value, int descriptor
   }
   ssize_t sent = 0;
   do {
+    // Never waits: Segments calls this under its lock, and a peer that has stopped would stop this
+    // rank. The thread that watches empties the socket on the other side.
     sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
   return sent == static_cast<ssize_t>(sizeof(words));
@@ -149,6 +153,8 @@ std::optional<PeerConnection::FdMessage> PeerConnection::try_receive() const {
   message.msg_controllen = control.size();
   ssize_t size = 0;
   do {
+    // CLOEXEC in the call itself: a child that another thread starts between two calls would keep
+    // the memory.
     size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (size < 0 && errno == EINTR);
   if (size < 0 && errno == EAGAIN) return std::nullopt;
@@ -179,6 +185,7 @@ Attached attach(const Listener& own, const std::vector<std::string>& names, int 
   };
   // Each member connects to the listeners of those before it, and accepts those after it.
   for (int member = 0; member < index; ++member) {
+    // Connecting does not wait for accept(), so that no member waits here for another.
     PeerConnection connection(connect_to_listener(names[static_cast<std::size_t>(member)]));
     greet(connection, member);
     attached.connections[static_cast<std::size_t>(member)] = std::move(connection);
@@ -198,6 +205,8 @@ Attached attach(const Listener& own, const std::vector<std::string>& names, int 
       const auto member = static_cast<std::size_t>(hello.value);
       if (hello.key != kHello || hello.value >= names.size() || control_blocks[member])
         throw TimedOut({});
+      // The answer goes out before the peer's memory is mapped: a failure here is this rank's, and
+      // the peer need not wait to see it.
       greet(connection, static_cast<int>(member));
       control_blocks[member] = ControlBlock::attach(std::move(hello.descriptor), shape);
       attached.connections[member] = std::move(connection);
@@ -205,6 +214,8 @@ Attached attach(const Listener& own, const std::vector<std::string>& names, int 
       throw TimedOut(missing());
     }
   }
+  // Last: a member answers when it accepts, so that waiting for it in the first loop would attach
+  // the members one after another.
   for (int member = 0; member < index; ++member) {
     PeerConnection::FdMessage hello =
         attached.connections[static_cast<std::size_t>(member)]->receive(member, deadline);

@@ -172,6 +172,8 @@ void Collective::take_all(Take take, const Deadline& deadline) {
   const std::uint64_t windows = (whole + size - 1) / size;
   for (std::uint64_t w = 0; w < windows; ++w) {
     if (w + 1 < windows) {
+      // There are two windows: the next part goes where the one before lay, which others may still
+      // read.
       if (w > 0) await_all(taken(w - 1), deadline);
       if (streams) fill(w + 1);
       group_.advance(number_, filled(w + 1));
@@ -250,6 +252,7 @@ void Collective::reduce_at_once(Reducer reducer, const Deadline& deadline) {
     reducer(views(0, 0, deadline), own_.data, own_.bytes);
     return finish();
   }
+  // Not in place: the others read this contribution where it lies until they are done.
   std::vector<std::byte> result(own_.bytes);
   reducer(views(0, 0, deadline), result.data(), own_.bytes);
   finish();
@@ -259,6 +262,8 @@ void Collective::reduce_at_once(Reducer reducer, const Deadline& deadline) {
 
 void Collective::await_reason_of(int member) const {
   try {
+    // Never ready: the wait ends with the reason that the member publishes after it has closed its
+    // memory.
     group_.wait([] { return false; }, [member] { return std::vector{member}; },
                 Deadline::in(failure_timing::kClosedMemoryReason));
     // The caller has more to say. NOLINTNEXTLINE(bugprone-empty-catch)

@@ -96,6 +96,8 @@ Fences ControlBlock::fences() const {
 
 void ControlBlock::set_abort_reason(std::string_view reason) const {
   std::uint32_t none = 0;
+  // Two threads may abort at once: the one that takes the state writes the text, and peers read the
+  // text only after the store below.
   if (!head().abort_state.compare_exchange_strong(none, 1)) return;
   const std::size_t size = std::min(reason.size(), sizeof(head().reason) - 1);
   std::memcpy(head().reason, reason.data(), size);

@@ -99,7 +99,10 @@ Engine::~Engine() {
   stop();
   for (const auto& pending : pending_) wait_ignoring_errors(*pending);
   for (const auto& pending : pending_exchanges_) wait_ignoring_errors(*pending);
+  // Published before the connections close: a peer that saw the exit first would take it for a
+  // death.
   if (!group_.broken()) group_.leave();
+  // The watcher reads connections and segments, so it ends before they do.
   eventfd_write(stop_watching_.get(), 1);
   watcher_.join();
   segments_->disconnect();
@@ -292,6 +295,8 @@ Work Engine::exchange(std::span<const Transfer> transfers, const Call& call) {
   // Whoever waits finishes it, where the others do not depend on that.
   if (mailbox_.is_buffered(batch)) {
     auto pending = std::make_shared<SmallExchange>(*this, context, batch, std::move(tensors));
+    // Kept until done, so that the destructor waits for them: their tensors are read or written
+    // until then.
     std::erase_if(pending_exchanges_, [](const auto& each) { return each->done(); });
     pending_exchanges_.push_back(pending);
     return Work(std::move(pending));

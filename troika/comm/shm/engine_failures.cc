@@ -51,6 +51,8 @@ std::optional<Failure> Engine::listen(const OperationContext& context, int, Seco
 }
 
 void Engine::throw_peer_error(const OperationContext& context, const Broken& error) {
+  // Before the error is thrown: the caller owns its tensors again then, and no peer may write to
+  // them.
   group_.close();
   const std::string who = error.by() < 0 ? "" : members().name(error.by()) + " gave up: ";
   const Failure reason = decode_failure(error.what());

@@ -69,8 +69,10 @@ bool Mailbox::send_some(int to) {
     const std::uint64_t written = channel.positions->written.load();
     const std::uint64_t free = capacity_ - (written - channel.positions->read.load());
     if (!message.announced) {
+      // A size is never cut in two: the receiver compares it before it takes a byte.
       if (free < kHeader) break;
       copy_in(channel, written, reinterpret_cast<const std::byte*>(&message.bytes), kHeader);
+      // Behind the bytes: the receiver reads as far as this position says.
       channel.positions->written.store(written + kHeader);
       message.announced = moved = true;
       continue;
@@ -110,6 +112,7 @@ bool Mailbox::receive_some(int from) {
     if (size == 0 && message.moved < message.bytes) break;
     copy_out(channel, read, message.data + message.moved, size);
     message.moved += size;
+    // Behind the copy: the sender writes over what this position gives back.
     channel.positions->read.store(read + size);
     moved = true;
     if (message.moved < message.bytes) continue;

@@ -64,6 +64,8 @@ MemoryFile MemoryFile::create(std::size_t bytes) {
     const int error = reserve_space(memory.descriptor(), begin, piece);
     if (error != 0) refuse(bytes, error);
   }
+  // Sealed before any peer maps it: an owner that could still shorten the file would end its
+  // readers with SIGBUS.
   if (fcntl(memory.descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refuse(bytes, errno);
   }
@@ -74,6 +76,8 @@ MemoryFile MemoryFile::attach(UniqueFd file, std::size_t bytes) {
   struct stat facts {};
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (fstat(file.get(), &facts) != 0 || seals < 0) refuse(bytes, errno);
+  // Checked before it is mapped. The size is worth nothing without the seal: the peer could shorten
+  // the file behind this check.
   if ((seals & F_SEAL_SHRINK) == 0 || facts.st_size < 0 ||
       static_cast<std::size_t>(facts.st_size) < bytes) {
     throw DataError("a peer's shared memory is not what it announced");

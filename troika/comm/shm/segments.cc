@@ -22,6 +22,8 @@ std::shared_ptr<std::byte> Segments::allocate(const std::shared_ptr<Segments>& s
     (void)tell(0, -1);  // those who could be told have it for nothing
     return nullptr;
   }
+  // The mapping keeps the memory, and peers have descriptors of their own: a process with many
+  // tensors would run out of them.
   memory->close_descriptor();
   std::byte* data = memory->data();
   segments->own_[data] = {bytes, segment};

@@ -99,6 +99,8 @@ bool ShmGroup::entry_is_free(std::uint64_t operation) const {
 void ShmGroup::finish(std::uint64_t operation) {
   const std::uint64_t block = block_of(operation);
   if (finished_[block % Shape::kBlocks].fetch_add(1) + 1 < Shape::kBlock) return;
+  // Before it is published: peers may then use the entries again, and operations of the next block
+  // count here.
   finished_[block % Shape::kBlocks].store(0);
   publish(own().done_until(block), (block + 1) * Shape::kBlock);
 }
@@ -161,6 +163,7 @@ void ShmGroup::sleep(std::uint32_t seen, const Deadline& deadline) const {
 }
 
 void ShmGroup::close() {
+  // The flag first, then the writers: the other way round a peer could begin to write in between.
   own().closed().store(1);
   const Deadline enough = [&] {
     const std::lock_guard lock(mutex_);
@@ -182,6 +185,7 @@ std::optional<int> ShmGroup::closed() const {
 }
 
 void ShmGroup::abort(const std::string& reason) {
+  // The reason is published before anyone is woken: a peer that wakes reads it at once.
   own().set_abort_reason(reason);
   fail(reason);
   notify_all();
@@ -190,8 +194,11 @@ void ShmGroup::abort(const std::string& reason) {
 void ShmGroup::fail(const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
+    // The first reason is the cause; later ones follow from it.
     if (reason_.empty()) reason_ = reason;
   }
+  // After the reason, which throw_if_broken() reads once this is set. The futex word changes last,
+  // so that a thread between its check and its sleep does not sleep.
   broken_.store(true);
   own().futex_word().fetch_add(1);
   wake_waiters(own().futex_word());
@@ -202,6 +209,7 @@ void ShmGroup::on_peer_exit(int member, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     exited_.emplace(member, reason);
   }
+  // After the entry above, and before the futex word changes: a waiter looks at both when it wakes.
   some_exited_.store(true);
   own().futex_word().fetch_add(1);
   wake_waiters(own().futex_word());
@@ -223,6 +231,8 @@ void ShmGroup::throw_if_exited(const std::vector<int>& missing) {
     if (gone == missing.end()) return;
     reason = exited_.at(*gone);
   }
+  // The others may wait for this member in turn: they get the reason at once, not at their
+  // deadlines.
   abort(reason);
   throw Broken(reason);
 }

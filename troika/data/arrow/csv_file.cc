@@ -1,3 +1,4 @@
+// CSV and other separated text, read a block at a time by Arrow.
 #include <arrow/csv/api.h>
 #include <fnmatch.h>
 #include <troika/data/arrow/files.h>

@@ -1,3 +1,4 @@
+// Writes Parquet files row group by row group.
 #include <arrow/io/interfaces.h>
 #include <arrow/record_batch.h>
 #include <parquet/arrow/writer.h>

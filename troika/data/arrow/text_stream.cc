@@ -1,3 +1,4 @@
+// Opens text, which may be compressed, as a stream.
 #include <arrow/io/compressed.h>
 #include <arrow/util/compression.h>
 #include <troika/data/arrow/files.h>

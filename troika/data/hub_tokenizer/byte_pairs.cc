@@ -1,3 +1,5 @@
+// The model "BPE" of a tokenizer: byte-pair encoding (Sennrich et al. 2016) by merges in the order
+// of their ranks.
 #include <troika/data/hub_tokenizer/unicode.h>
 #include <troika/data/hub_tokenizer/word_model.h>
 

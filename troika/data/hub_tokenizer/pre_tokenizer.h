@@ -1,5 +1,5 @@
-// Internal: how a text is cut into words, inside of which a model works: the section
-// "pre_tokenizer".
+// Internal: cuts a text into words, as the section "pre_tokenizer" says. A model of the tokenizer
+// never joins two words.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// Chooses the part of an image that becomes a tensor, by the numbers drawn for its sample.
 #include <troika/base/random.h>
 #include <troika/data/images/image_reader.h>
 

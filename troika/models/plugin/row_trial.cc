@@ -1,3 +1,5 @@
+// Runs the units of a plug-in's model once on small inputs, so that wrong shapes are refused before
+// a job starts.
 #include <ATen/ATen.h>
 #include <troika/base/text.h>
 #include <troika/models/plugin/row_model.h>

@@ -38,7 +38,7 @@ struct TorchscriptOptions {
   std::string path;
   std::string evaluation_path = kSameFile;
   std::vector<ScriptTensor> inputs, targets, outputs;
-  // Of a module that returns its own loss.
+  // The outputs of a module that returns its own loss.
   std::string loss_output = kFirstOutput;
   std::string weight_output = kSampleCount;
   LossReduction loss_reduction = LossReduction::kMean;

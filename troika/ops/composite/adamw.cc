@@ -1,3 +1,4 @@
+// The update of AdamW in ATen's operators, for devices without a kernel of their own.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/write_if.h>

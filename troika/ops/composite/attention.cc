@@ -1,3 +1,4 @@
+// Attention and its gradient in ATen's operators, for devices without a kernel of their own.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 

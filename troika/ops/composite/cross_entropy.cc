@@ -1,3 +1,4 @@
+// The cross-entropy of whole and of sliced logits in ATen's operators.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>

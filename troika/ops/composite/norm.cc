@@ -1,3 +1,4 @@
+// RMSNorm, LayerNorm and their gradients in ATen's operators.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 

@@ -1,3 +1,4 @@
+// The gradient of a matrix product's weight, added to a sum, in ATen's operators.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 

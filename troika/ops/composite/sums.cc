@@ -1,3 +1,4 @@
+// Sums of squares and of columns in ATen's operators.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 

@@ -1,3 +1,4 @@
+// Attention on the host.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 

@@ -1,3 +1,4 @@
+// The cross-entropy on the host.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// Dropout on the host: a mask is a function of seed, step, sample and element alone.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>

@@ -1,3 +1,4 @@
+// Gradients of embeddings on the host, added row by row in a fixed order.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// LayerNorm and its gradient on the host.
 #include <ATen/ATen.h>
 #include <troika/ops/kernels.h>
 #include <troika/ops/rows.h>

@@ -1,3 +1,4 @@
+// RMSNorm and its gradient on the host.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>

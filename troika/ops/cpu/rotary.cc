@@ -1,3 +1,4 @@
+// Rotary positions on the host (Su et al. 2021).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>

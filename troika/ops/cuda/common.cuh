@@ -70,7 +70,7 @@ struct alignas(sizeof(T) * kWidth) Pack {
 
 inline constexpr std::size_t kPackBytes = 16;
 
-// Whether rows of `dim` elements that begin at `data` can be passed in packs of 16 bytes.
+// Returns whether rows of `dim` elements that begin at `data` can be passed in packs of 16 bytes.
 template <class T>
 bool in_packs(const void* data, std::int64_t dim) {
   return reinterpret_cast<std::uintptr_t>(data) % kPackBytes == 0 &&

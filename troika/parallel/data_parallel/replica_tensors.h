@@ -14,8 +14,8 @@ class Module;
 
 namespace troika {
 
-// Holds what replicas exchange: parameters, and buffers, of which those of a floating-point type
-// (running statistics) become their mean. A ModulePipeline's are its parameters(), and the buffers
+// Holds what replicas exchange: parameters and buffers. Buffers of a floating-point type (running
+// statistics) become their mean. A ModulePipeline's are its parameters(), and the buffers
 // of its modules().
 struct ReplicaTensors {
   std::vector<at::Tensor> parameters, buffers;

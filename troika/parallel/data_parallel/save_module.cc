@@ -1,3 +1,4 @@
+// Saves a module to a file, from rank 0 of its replicas.
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/parallel/data_parallel/data_parallel.h>

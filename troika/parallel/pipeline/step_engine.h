@@ -70,7 +70,7 @@ class StepEngine {
   // Returns `own`, without its loss and targets if another rank reports them already.
   [[nodiscard]] StepPart told(StepPart own) const;
 
-  // What a step comes to, on the device and on its way to the host.
+  // The figures of a step, on the device and on its way to the host.
   struct Figures {
     DeviceSums sums;
     at::Tensor scale, norm;  // numbers in fp64: 1 / (weight x loss scale), the norm with that scale

@@ -1,3 +1,4 @@
+// A client's connection over Arrow Flight.
 #include <arrow/buffer.h>
 #include <arrow/flight/client.h>
 #include <troika/rpc/flight/plugin.h>

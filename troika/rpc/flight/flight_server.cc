@@ -1,3 +1,4 @@
+// A server over Arrow Flight, and the streams of its requests.
 #include <arrow/buffer.h>
 #include <arrow/flight/server.h>
 #include <netdb.h>

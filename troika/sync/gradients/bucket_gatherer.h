@@ -1,6 +1,6 @@
-// Gathers values of which each rank of a group has its own shard: after an optimiser has updated
-// the shards (ZeRO stages 1 and 2), all buckets at once; or one bucket into a buffer (stage 3). One
-// all-gather a bucket. ParameterGatherer and parallel/data_parallel use it.
+// Gathers values from the shards that the ranks of a group have of them: after an optimiser has
+// updated the shards (ZeRO stages 1 and 2), all buckets at once; or one bucket into a buffer (stage
+// 3). One all-gather a bucket. ParameterGatherer and parallel/data_parallel use it.
 //
 // Collective: all ranks of the group gather the same buckets in the same order.
 #pragma once

@@ -152,6 +152,8 @@ ParameterGatherer::Resident* ParameterGatherer::find(std::size_t bucket) {
 bool ParameterGatherer::evict_oldest() {
   const auto oldest = std::ranges::find(residents_, 0, &Resident::users);
   if (oldest == residents_.end()) return false;
+  // Its gather may be under way still, if it was fetched ahead and not used: the buffer is written
+  // until it is done.
   oldest->work.wait();
   pool_.release(oldest->buffer);
   residents_.erase(oldest);

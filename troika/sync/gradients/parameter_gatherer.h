@@ -1,4 +1,4 @@
-// Gathers working weights of which ranks keep their own shards. At ZeRO stages 1 and 2 once a step:
+// Gathers working weights from the shards that ranks keep. At ZeRO stages 1 and 2 once a step:
 // after the optimiser has updated the own shard, all gathers start at once and are waited for where
 // they are first read. At stage 3 a unit at a time, into a few buffers: the one that is needed, the
 // one after it ahead of time, and the one before it, since the last of the forward pass is the

@@ -18,8 +18,8 @@ using Complain =
 // The hint of a value that only its row can be blamed for.
 inline constexpr const char* kBadRowHint = "data.on_bad_row = \"skip\" leaves such rows out";
 
-// Begins what is wrong with a number that is_inexact(): complaint_of() puts the digits of the file
-// in its place, where it has some.
+// Begins what is wrong with a number that is_inexact(): thrower_of_bad_values() puts the digits of
+// the file in its place, where it has more.
 inline constexpr std::string_view kAboutNumber = "is about ";
 
 inline constexpr const char* kIgnoredTargetHint =

@@ -12,7 +12,7 @@
 
 namespace troika {
 
-// Where a row belongs. kTest is for rows that belong to neither side of a run.
+// The side that a row belongs to. kTest is for rows that belong to neither side of a run.
 enum class RowSide : std::uint8_t { kTrain, kHeldOut, kTest, kNone };
 
 // Const access is thread safe.

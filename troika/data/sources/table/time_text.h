@@ -14,7 +14,7 @@ namespace troika {
 // The format of dates and times as "2024-01-05" and "2024-01-05T12:30:00.5+01:00".
 inline constexpr const char* kIsoTime = "iso";
 
-// How the texts of a column are written.
+// The notation of the times in a text column.
 class TimeText {
  public:
   // Takes "iso", or a format of strptime(), such as "%d.%m.%Y".
