@@ -64,6 +64,12 @@ class Columns(OddTest):
                             day=pa.array([datetime.date(2024, 1, 1)] * ROWS), at=pa.array([datetime.timedelta(seconds=i) for i in range(ROWS)])))
         self.trains()
 
+    def test_whole_numbers_that_a_double_does_not_hold(self):
+        for big, type in ((2**64 - 1, pa.uint64()), (decimal.Decimal(10**24 + 1), pa.decimal128(38, 0))):
+            self.write(table_of(big=pa.array([big] * ROWS, type)))
+            self.refused(f"the column 'big' is {big}, beyond 2^53", "write the column as text",
+                         sets=['data.columns={big={as="category"},label={as="label"}}'])
+
     def test_types_that_are_words(self):
         words = [("x", "y", "z")[i % 3] for i in range(ROWS)]
         for type in (pa.string_view(), pa.large_string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())):

@@ -198,12 +198,12 @@ class OtherTables(TablePredict):
         os.link(self.folder / "new.parquet", self.folder / "hard.parquet")
         before = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
         for data, out, named in (
-                ("new.parquet", "new.parquet", "the table 'new.parquet'"),
-                ("new.parquet", "./runs/../new.parquet", "the table 'new.parquet'"),
-                ("new.parquet", "soft.parquet", "the table 'new.parquet'"),
-                ("new.parquet", "hard.parquet", "the table 'new.parquet'"),
-                ("soft.parquet", "new.parquet", "the table 'soft.parquet'"),
-                (None, "train.parquet", "the table 'train.parquet'"),
+                ("new.parquet", "new.parquet", "the data file 'new.parquet'"),
+                ("new.parquet", "./runs/../new.parquet", "the data file 'new.parquet'"),
+                ("new.parquet", "soft.parquet", "the data file 'new.parquet'"),
+                ("new.parquet", "hard.parquet", "the data file 'new.parquet'"),
+                ("soft.parquet", "new.parquet", "the data file 'soft.parquet'"),
+                (None, "train.parquet", "the data file 'train.parquet'"),
                 ("new.parquet", "runs/small/model.safetensors", "model.safetensors'")):
             done = self.troika("predict", self.run_folder, *(("--data", data) if data else ()), "--out", out)
             self.declined(done, 2, f"--out '{out}' is the ", named, "which it would replace", "to another file")

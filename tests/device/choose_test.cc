@@ -18,7 +18,7 @@ TEST(DeviceChoice, TakesDevicesInTurn) {
 }
 
 TEST(DeviceChoice, RefusesMoreRanksThanDevices) {
-  const auto error_of = [](const std::string& word, HostPlace place) -> std::string {
+  const auto error_of = [](const std::string& word, HostPosition place) -> std::string {
     try {
       (void)choose_device(word, place, "train.device");
     } catch (const UsageError& error) {  // exit code 2

@@ -107,7 +107,7 @@ RANK_TEST(DeviceGroup, EveryOperationIsTheHosts, 2, 3) {
   };
   for (const auto& [name, operation] : operations(1000)) expect_the_same(name, operation);
   // An all-reduce goes in pieces.
-  expect_the_same("pieces", operations(2 * StagedEngine::kPieceBytes / 8 + 11)[0].second);
+  expect_the_same("pieces", operations(2 * StagedEngine::kChunkBytes / 8 + 11)[0].second);
 }
 
 // From a thread with a current stream of its own, as autograd's is, and waited for on another.

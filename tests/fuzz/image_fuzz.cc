@@ -1,3 +1,5 @@
+// Fuzz target: the plug-in for images decodes any file inside its bytes, or refuses it with a
+// reason.
 #include <fuzz/fuzz.h>
 #include <troika/data/image_codec/decoder.h>
 #include <troika/data/image_codec/plugin.h>
@@ -7,7 +9,7 @@
 
 namespace troika::image_plugin {
 
-extern "C" const Plugin* troika_image_codec_plugin();
+extern "C" const ImagePlugin* troika_image_codec_plugin();
 
 namespace {
 

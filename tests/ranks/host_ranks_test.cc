@@ -243,14 +243,14 @@ TEST(HostRanks, HearOfTheDeathOfTheRankThatWorks) {
 }
 
 TEST(PlaceOfPaths, IsOneForProcessesThatSeeTheSameFiles) {
-  const std::uint64_t here = place_of_paths("host");
-  EXPECT_EQ(place_of_paths("host"), here);
-  EXPECT_NE(place_of_paths("other"), here);
+  const std::uint64_t here = paths_fingerprint("host");
+  EXPECT_EQ(paths_fingerprint("host"), here);
+  EXPECT_NE(paths_fingerprint("other"), here);
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path("/");  // relative paths lead elsewhere
-  EXPECT_NE(place_of_paths("host"), here);
+  EXPECT_NE(paths_fingerprint("host"), here);
   std::filesystem::current_path(before);
-  EXPECT_EQ(place_of_paths("host"), here);
+  EXPECT_EQ(paths_fingerprint("host"), here);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 // Rank by rank: two large tensors that all want, one that even ranks want, and halves.
 StateDict wanted_by(const Rank& rank) {
   StateDict state;
-  const std::int64_t size = ReplicatedRead::kPieceBytes / 4 + 5;  // more than a piece
+  const std::int64_t size = ReplicatedRead::kChunkBytes / 4 + 5;  // more than a piece
   for (const char* name : {"a", "b"}) {
     state.add(name, ShardDescriptor::whole({size}, false), at::zeros({size}));
   }
@@ -46,7 +46,7 @@ RANK_TEST(ReplicatedRead, ReadsEachPartOnceAndGivesItToAllThatWantIt, 1, 2, 3) {
   // Each once, and none of the ranks both of the large ones.
   at::Tensor all = at::tensor({elements}, at::kLong);
   world.all_reduce(all, ReduceOp::kSum, Rank::call("elements")).wait();
-  const std::int64_t large = ReplicatedRead::kPieceBytes / 4 + 5;
+  const std::int64_t large = ReplicatedRead::kChunkBytes / 4 + 5;
   const std::int64_t halves = rank.size() > 1 ? 8 : 4;
   EXPECT_EQ(all.item<std::int64_t>(), 2 * large + 3 + halves + rank.size());
   if (rank.size() > 1) {

@@ -222,7 +222,7 @@ double ArrayModel::step(const MakeBatch& make) {
   }
   if (sums.weight == 0) refuse_without_targets("a step", sums);
   ++steps_;
-  keep_loss(sums.loss / sums.weight);
+  record_loss(sums.loss / sums.weight);
   on_device([&] {
     if (update(sums, loss_scale)) buffers_->average(part_of(local).valid);
   });
@@ -276,7 +276,7 @@ void ArrayModel::refuse_nonfinite(const StepSums& sums, double norm) const {
                        "train.on_nonfinite = \"skip\"");
 }
 
-void ArrayModel::keep_loss(double loss) {
+void ArrayModel::record_loss(double loss) {
   losses_.push_back(loss);
   if (losses_.size() > kLossHistory) losses_.pop_front();
 }

@@ -109,7 +109,7 @@ class ArrayModel {
   [[nodiscard]] std::vector<NamedTensor> values() const;
   void on_rank_0(std::string_view label, const std::function<void()>& work) const;
   void refuse_nonfinite(const StepSums& sums, double norm) const;
-  void keep_loss(double loss);
+  void record_loss(double loss);
 
   Session session_;
   Recipe recipe_;

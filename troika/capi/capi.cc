@@ -37,7 +37,7 @@ ReduceOp reduction_of(int reduction) {
 std::string engine_called(std::string_view name) {
   std::vector<std::string_view> offered;
   std::string refusal;
-  for (const std::string_view each : engine_words()) {
+  for (const std::string_view each : engine_names()) {
     const EngineTraits traits = traits_of_engine(each);
     const bool offers = traits.exchanges() && traits.carries_host_memory();
     if (offers) offered.push_back(each);

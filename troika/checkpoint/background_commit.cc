@@ -74,7 +74,7 @@ void BackgroundCommit::run(std::promise<void> written, const std::stop_token& st
     const std::string own = format_report(writer_.wait());
     written.set_value();
     const std::vector<std::string> reports = exchange(own, stop);
-    problem_ = tell(session_.rank() == 0 ? commit(reports) : "", stop);
+    problem_ = share_outcome(session_.rank() == 0 ? commit(reports) : "", stop);
   } catch (const std::exception& error) {
     problem_ = error.what();
   }
@@ -109,9 +109,10 @@ std::vector<std::string> BackgroundCommit::exchange(const std::string& own,
   return reports;
 }
 
-std::string BackgroundCommit::tell(const std::string& own, const std::stop_token& stop) {
+std::string BackgroundCommit::share_outcome(const std::string& own, const std::stop_token& stop) {
   if (!store_) return own;
   if (session_.rank() > 0) return wait_for(key("end"), stop);
+  // Also where it has failed: the other ranks wait for this key.
   store_->set(key("end"), own);
   return own;
 }
@@ -125,7 +126,9 @@ std::string BackgroundCommit::commit(const std::vector<std::string>& reports) {
       manifest.tensors.insert(report.tensors.begin(), report.tensors.end());
       if (!report.shard.file.empty()) manifest.shards.push_back(report.shard);
     }
+    // As late as can be: a run that has lost its folder in a store must not commit to it.
     if (settings_.before) settings_.before(manifest.step);
+    // After all files are written, synced and named: the manifest is what makes them a checkpoint.
     folder_.commit(manifest);
     (void)folder_.read(manifest.step);  // what is there, before what was there is removed
     remove_old(manifest);

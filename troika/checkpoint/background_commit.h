@@ -66,7 +66,7 @@ class BackgroundCommit {
   [[nodiscard]] std::vector<std::string> exchange(const std::string& own,
                                                   const std::stop_token& stop);
   // Returns what rank 0 says of the commit.
-  [[nodiscard]] std::string tell(const std::string& own, const std::stop_token& stop);
+  [[nodiscard]] std::string share_outcome(const std::string& own, const std::stop_token& stop);
   [[nodiscard]] std::string wait_for(const std::string& key, const std::stop_token& stop);
   [[nodiscard]] std::string key(const std::string& what) const;
   [[nodiscard]] std::string save_name() const;

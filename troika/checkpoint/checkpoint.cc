@@ -51,7 +51,7 @@ struct Checkpoint::Impl {
         folder(std::move(path), key_from(settings.key, "CheckpointSettings::key")),
         commit(folder, the_session,
                {.keep = settings.keep, .timeout = settings.timeout, .before = [this](auto) {
-                  if (lock) lock->check_is_held();
+                  if (lock) lock->check_ownership();
                 }}) {}
 
   void claim(const std::string& prefix) {
@@ -147,7 +147,7 @@ void Checkpoint::Impl::lock_folder() {
         lock = std::make_unique<WriteLock>(
             folder.path(),
             "two programs cannot write to one folder: give each its own, or stop one",
-            HeldHere::kAllowed);
+            LockedHere::kAllowed);
       },
       "checkpoint", NameRanks::kUnlessAll);
   is_locked = true;

@@ -18,7 +18,7 @@ constexpr std::size_t kIdBytes = 8;
 constexpr std::size_t kStreamHeader = crypto_secretstream_xchacha20poly1305_HEADERBYTES;
 constexpr std::size_t kExtra = crypto_secretstream_xchacha20poly1305_ABYTES;
 constexpr std::size_t kFileHeader = kMagic.size() + kIdBytes + kStreamHeader;
-constexpr std::size_t kSealedPiece = Encryptor::kPlainPiece + kExtra;
+constexpr std::size_t kSealedChunk = Encryptor::kPlainChunk + kExtra;
 constexpr std::string_view kVariable = "env:", kFile = "file:";
 constexpr std::uint64_t kMaxKeyFile = 4096;
 
@@ -184,8 +184,8 @@ struct Encryptor::State {
 Encryptor::Encryptor(const EncryptionKey& key, Sink sink)
     : state_(std::make_unique<State>()),
       sink_(std::move(sink)),
-      plain_(kPlainPiece),
-      sealed_(kSealedPiece) {
+      plain_(kPlainChunk),
+      sealed_(kSealedChunk) {
   std::vector<unsigned char> header(kFileHeader);
   std::memcpy(header.data(), kMagic.data(), kMagic.size());
   sodium_hex2bin(header.data() + kMagic.size(), kIdBytes, key.id().data(), key.id().size(), nullptr,
@@ -202,8 +202,8 @@ Encryptor::~Encryptor() {
 void Encryptor::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     // A full piece waits for more: the last one has another tag.
-    if (filled_ == kPlainPiece) push(crypto_secretstream_xchacha20poly1305_TAG_MESSAGE);
-    const std::size_t count = std::min(bytes.size(), kPlainPiece - filled_);
+    if (filled_ == kPlainChunk) push(crypto_secretstream_xchacha20poly1305_TAG_MESSAGE);
+    const std::size_t count = std::min(bytes.size(), kPlainChunk - filled_);
     std::memcpy(plain_.data() + filled_, bytes.data(), count);
     filled_ += count;
     bytes = bytes.subspan(count);
@@ -244,11 +244,11 @@ DecryptedFile::DecryptedFile(std::span<const std::byte> file, const std::string&
     fail();
   }
   file = file.subspan(kFileHeader);
-  const std::size_t pieces = (file.size() + kSealedPiece - 1) / kSealedPiece;
+  const std::size_t pieces = (file.size() + kSealedChunk - 1) / kSealedChunk;
   if (file.size() < pieces * kExtra) fail();
   bytes_ = std::make_unique_for_overwrite<std::byte[]>(file.size() - pieces * kExtra);
   while (!file.empty()) {
-    const std::span<const std::byte> piece = file.first(std::min(file.size(), kSealedPiece));
+    const std::span<const std::byte> piece = file.first(std::min(file.size(), kSealedChunk));
     unsigned long long length = 0;
     unsigned char tag = 0;
     if (piece.size() < kExtra ||

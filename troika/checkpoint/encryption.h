@@ -1,7 +1,7 @@
 // Files that are encrypted at rest, by libsodium's secretstream (XChaCha20-Poly1305):
 //
 //   "TROIKA CRYPT 1\n\0" (16 bytes), the key's id (8), the stream's header (24), then pieces of
-//   kPlainPiece bytes, the last one shorter, each with 17 bytes of libsodium's. The last has the
+//   kPlainChunk bytes, the last one shorter, each with 17 bytes of libsodium's. The last has the
 //   tag that ends a stream.
 //
 // A changed byte, a piece that is gone and one that has come from elsewhere are all found. Nothing
@@ -92,7 +92,7 @@ class Encryptor {
   // Ends the stream. Call it once, and write nothing afterwards.
   void finish();
 
-  static constexpr std::size_t kPlainPiece = std::size_t{1} << 20;
+  static constexpr std::size_t kPlainChunk = std::size_t{1} << 20;
 
  private:
   void push(unsigned char tag);
@@ -107,7 +107,7 @@ class Encryptor {
 // Returns whether a file is one of Encryptor's, by its first bytes.
 [[nodiscard]] bool is_encrypted(std::span<const std::byte> file);
 
-// What was written to an Encryptor, in memory.
+// The bytes that were written to an Encryptor, in memory.
 class DecryptedFile {
  public:
   // Takes the key of its id. Throws DataError naming `source`: no such key, or not what was

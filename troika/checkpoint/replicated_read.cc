@@ -58,6 +58,8 @@ ReplicatedRead::ReplicatedRead(Group world, std::span<const StateTensor> wanted,
   }
   std::vector<std::int64_t> bytes(all.counts.size(), 0);
   for (auto& [identity, shared] : by_identity) {
+    // The map is in the same order on all ranks, so that each of them finds the same readers
+    // without asking.
     shared.reader = *std::ranges::min_element(
         shared.ranks, {}, [&](int rank) { return bytes[static_cast<std::size_t>(rank)]; });
     bytes[static_cast<std::size_t>(shared.reader)] += identity.back();
@@ -74,6 +76,8 @@ void ReplicatedRead::read(const std::function<void(const StateTensor&)>& read_on
 
 void ReplicatedRead::share() const {
   for (const Shared& part : parts_) {
+    // In the order of the map, on all ranks: two ranks that share several parts exchange them in
+    // the same order.
     if (part.own != nullptr && part.ranks.size() > 1) share_one(part);
   }
 }
@@ -81,7 +85,7 @@ void ReplicatedRead::share() const {
 void ReplicatedRead::share_one(const Shared& part) const {
   const at::Tensor& tensor = part.own->tensor;
   const std::int64_t most =
-      std::max<std::int64_t>(1, kPieceBytes / static_cast<std::int64_t>(tensor.element_size()));
+      std::max<std::int64_t>(1, kChunkBytes / static_cast<std::int64_t>(tensor.element_size()));
   const bool reads = part.reader == world_.rank();
   for (std::int64_t begin = 0; begin < tensor.numel(); begin += most) {
     const at::Tensor place = tensor.narrow(0, begin, std::min(most, tensor.numel() - begin));

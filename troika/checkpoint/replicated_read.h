@@ -23,13 +23,13 @@ class ReplicatedRead {
 
   // Calls `read_one` with each part that this rank reads. Not collective.
   void read(const std::function<void(const StateTensor&)>& read_one) const;
-  // Collective: sends them to the ranks that want the same, in pieces of at most kPieceBytes. Takes
+  // Collective: sends them to the ranks that want the same, in pieces of at most kChunkBytes. Takes
   // no more memory than a piece for values of a device, and none for those of the host.
   void share() const;
   // Returns the bytes that this rank reads.
   [[nodiscard]] std::int64_t bytes_read() const;
 
-  static constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
+  static constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
 
  private:
   // A part that ranks want, in an order that all of them have.

@@ -104,7 +104,7 @@ void SafetensorsWriter::commit() {
   file_.commit();
 }
 
-SafetensorsPieces::SafetensorsPieces(std::vector<TensorEntry> tensors, BytesOf bytes_of,
+SafetensorsChunks::SafetensorsChunks(std::vector<TensorEntry> tensors, BytesOf bytes_of,
                                      SafetensorsWriter::Options options)
     : entries_(lay_out_safetensors(std::move(tensors))),
       bytes_of_(std::move(bytes_of)),
@@ -118,7 +118,7 @@ SafetensorsPieces::SafetensorsPieces(std::vector<TensorEntry> tensors, BytesOf b
   encryptor_ = std::make_unique<Encryptor>(*options.key, take);
 }
 
-std::span<const std::byte> SafetensorsPieces::next_plain() {
+std::span<const std::byte> SafetensorsChunks::next_plain() {
   constexpr std::size_t kPiece = std::size_t{8} << 20;
   while (rest_.empty() && next_ < entries_.size()) {
     const TensorEntry& entry = entries_[next_++];
@@ -130,7 +130,7 @@ std::span<const std::byte> SafetensorsPieces::next_plain() {
   return piece;
 }
 
-std::span<const std::byte> SafetensorsPieces::next() {
+std::span<const std::byte> SafetensorsChunks::next() {
   std::span<const std::byte> piece;
   if (encryptor_) {
     if (bytes_ > 0) sealed_.clear();  // the stream's header comes with the first piece

@@ -105,14 +105,14 @@ class SafetensorsWriter {
 };
 
 // The bytes of a file, for what takes them at its own pace, as an upload does. Not thread safe.
-class SafetensorsPieces {
+class SafetensorsChunks {
  public:
   // Returns all bytes of a tensor. They last until the next call, or the end of the pieces.
   using BytesOf = std::function<std::span<const std::byte>(const TensorEntry& entry)>;
 
   // Asks for the bytes of each of `tensors` once, when its turn comes, in the order that
   // lay_out_safetensors() gives them. Throws UsageError as that does.
-  SafetensorsPieces(std::vector<TensorEntry> tensors, BytesOf bytes_of,
+  SafetensorsChunks(std::vector<TensorEntry> tensors, BytesOf bytes_of,
                     SafetensorsWriter::Options options);
 
   // Returns the next bytes as they lie in the file, at most a few MiB, and none at its end. They

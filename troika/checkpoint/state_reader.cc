@@ -130,7 +130,7 @@ void StateReader::read(const StateTensor& wanted) {
     fill(wanted, wanted.tensor, type);
     return;
   }
-  const auto most = static_cast<std::int64_t>(kPieceBytes / size_of(type));
+  const auto most = static_cast<std::int64_t>(kChunkBytes / size_of(type));
   for (std::int64_t begin = 0; begin < wanted.shard.count; begin += most) {
     StateTensor piece{wanted.name, wanted.shard, {}};
     piece.shard.begin += begin;

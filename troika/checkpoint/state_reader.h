@@ -31,7 +31,7 @@ class StateReader {
   // These are the parts of it, for ranks that read for others (replicated_read.h). Throws DataError
   // naming a tensor that the checkpoint does not have, or has in another shape.
   void check_wanted(std::span<const StateTensor> all) const;
-  // Reads one part. Takes at most kPieceBytes beside it. Requires check_wanted(). Throws DataError
+  // Reads one part. Takes at most kChunkBytes beside it. Requires check_wanted(). Throws DataError
   // naming a file that is damaged.
   void read(const StateTensor& wanted);
   void set_numbers(StateDict& state) const;
@@ -45,7 +45,7 @@ class StateReader {
   [[nodiscard]] std::vector<std::size_t> files_of(const std::string& tensor) const;
 
   // The memory for values on their way to a device, or to another type.
-  static constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20;
+  static constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;
 
  private:
   [[noreturn]] void fail_missing(const std::string& name) const;

@@ -29,6 +29,7 @@ void StateWriter::begin(const StateDict& state, const std::filesystem::path& fol
   state_released_ = {};
   is_state_released_ = false;
   stage(state, most_copied);
+  // Before the thread starts: with copies of everything the caller need not wait for the disk.
   if (memory_.size() == entries_.size()) release_state();
   if (!entries_.empty()) report_.shard.file = name;
   const std::future<void> released = state_released_.get_future();
@@ -73,6 +74,8 @@ void StateWriter::stage(const StateDict& state, std::uint64_t most_copied) {
     source.is_copy = true;
   }
   memory_.resize(copies);
+  // The copies above are queued on the device; the caller may change the state once this has
+  // returned.
   if (!device.is_cpu())
     DeviceEvent::record(device).wait(Deadline::in(Seconds(600)), "a checkpoint");
 }
@@ -91,10 +94,10 @@ void StateWriter::copy(at::Tensor& values, std::size_t index) {
 
 void StateWriter::write(const std::filesystem::path& folder, const std::string& name) {
   Sha256 hash;
-  SafetensorsPieces pieces(entries_, [this](const TensorEntry& entry) { return bytes_of(entry); },
+  SafetensorsChunks chunks(entries_, [this](const TensorEntry& entry) { return bytes_of(entry); },
                            {.hash = &hash, .key = key_});
-  CheckpointFiles(folder).write(name, [&] { return pieces.next(); });
-  report_.shard.bytes = pieces.bytes();
+  CheckpointFiles(folder).write(name, [&] { return chunks.next(); });
+  report_.shard.bytes = chunks.bytes();
   report_.shard.sha256 = hash.digest();
 }
 

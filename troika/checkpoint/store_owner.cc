@@ -65,7 +65,7 @@ OwnerMark make_owner_mark() {
 
 std::string format_mark(const OwnerMark& mark) {
   return mark.holder + "\n" + mark.processes + "\n" + std::to_string(mark.pid) + "\n" +
-         mark.started + "\n" + std::to_string(mark.beat) + "\n";
+         mark.started + "\n" + std::to_string(mark.heartbeats) + "\n";
 }
 
 std::optional<OwnerMark> parse_mark(std::string_view text) {
@@ -80,7 +80,7 @@ std::optional<OwnerMark> parse_mark(std::string_view text) {
     const auto [rest, error] = std::from_chars(digits.data(), end, number);
     return error == std::errc() && rest == end;
   };
-  if (!read(lines[2], mark.pid) || !read(lines[4], mark.beat)) return std::nullopt;
+  if (!read(lines[2], mark.pid) || !read(lines[4], mark.heartbeats)) return std::nullopt;
   return mark;
 }
 
@@ -99,7 +99,7 @@ StoreOwner::StoreOwner(const ObjectStore& store, std::string hint, Seconds patie
   if (const auto found = read()) wait_for_other(*found, patience);
   store_.write(kOwnerMark, format_mark(mark_));
   check();  // of two that begin at once the one that wrote last stays
-  thread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { send_heartbeats(stop); });
 }
 
 // What a run of another host does shows in its mark alone.
@@ -119,15 +119,20 @@ void StoreOwner::wait_for_other(const std::string& found, Seconds patience) cons
     poll(nullptr, 0, poll_milliseconds(std::min(kLook, deadline.left())));
     const auto now = read();
     if (!now) return;
+    // Compared as a whole, and no clock is read: those of two hosts may differ by more than the
+    // patience.
     if (*now != found) refuse();
   }
 }
 
 StoreOwner::~StoreOwner() {
   thread_.request_stop();
+  // Before the mark is removed: a heartbeat under way would write it again, and the next run would
+  // wait for a process that has ended.
   if (thread_.joinable()) thread_.join();
   try {
     const auto found = read();
+    // Another run may have taken the place meanwhile: its mark stays.
     if (found && is_ours(*found)) store_.remove(kOwnerMark);
     // The next run waits for a sign of this one, and gets none.
     // NOLINTNEXTLINE(bugprone-empty-catch)
@@ -158,16 +163,16 @@ void StoreOwner::check() const {
                      hint_);
 }
 
-void StoreOwner::beat(const std::stop_token& stop) {
+void StoreOwner::send_heartbeats(const std::stop_token& stop) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any stopped;
   OwnerMark mark = mark_;
-  while (!stopped.wait_for(lock, stop, kBeat, [&] { return stop.stop_requested(); })) {
+  while (!stopped.wait_for(lock, stop, kHeartbeatInterval, [&] { return stop.stop_requested(); })) {
     try {
       const auto found = read();
       if (found && !is_ours(*found)) continue;  // check() says so
-      ++mark.beat;
+      ++mark.heartbeats;
       store_.write(kOwnerMark, format_mark(mark));
       // A store that does not answer now may do so next time. NOLINTNEXTLINE(bugprone-empty-catch)
     } catch (const Error&) {

@@ -22,7 +22,7 @@ struct OwnerMark {
   std::string processes;  // the same for processes that see each other by number
   std::int64_t pid = 0;
   std::string started;  // when that process was started, as /proc says it
-  std::int64_t beat = 0;
+  std::int64_t heartbeats = 0;
 
   bool operator==(const OwnerMark&) const = default;
 };
@@ -40,7 +40,7 @@ struct OwnerMark {
 // While it lives, the place is this process's. Methods are thread safe.
 class StoreOwner {
  public:
-  static constexpr Seconds kBeat{5};
+  static constexpr Seconds kHeartbeatInterval{5};
   // The time that a mark of another host may stay as it is before its run counts as dead.
   static constexpr Seconds kPatience{15};
 
@@ -60,7 +60,7 @@ class StoreOwner {
   void wait_for_other(const std::string& found, Seconds patience) const;
   [[nodiscard]] std::optional<std::string> read() const;
   [[nodiscard]] bool is_ours(const std::string& text) const;
-  void beat(const std::stop_token& stop);
+  void send_heartbeats(const std::stop_token& stop);
 
   ObjectStore store_;
   std::string hint_;

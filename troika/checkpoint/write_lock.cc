@@ -26,6 +26,8 @@ fs::path lock_path(const fs::path& folder) {
 
 UniqueFd lock_folder(const fs::path& folder, const std::string& hint) {
   const fs::path path = lock_path(folder);
+  // Not truncated here: until the lock is taken, the text names another holder. The file is never
+  // removed either, since a process that had it open would lock a file without a name.
   UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file.valid()) throw_storage_error("write", path, errno);
   if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
@@ -41,7 +43,7 @@ UniqueFd lock_folder(const fs::path& folder, const std::string& hint) {
   return file;  // unlocked where the file system has no locks
 }
 
-WriteLock::WriteLock(const fs::path& place, const std::string& hint, HeldHere held_here,
+WriteLock::WriteLock(const fs::path& place, const std::string& hint, LockedHere held_here,
                      Seconds patience) {
   if (is_remote(place.native())) {
     owner_ = std::make_unique<StoreOwner>(ObjectStore(place.native()), hint, patience);
@@ -52,14 +54,14 @@ WriteLock::WriteLock(const fs::path& place, const std::string& hint, HeldHere he
     file_ = lock_folder(place, hint);
   } catch (const UsageError&) {
     const bool is_own = read_file(lock_path(place), 1 << 10) == name_of_process();
-    if (!is_own || held_here == HeldHere::kRefused) throw;
+    if (!is_own || held_here == LockedHere::kRefused) throw;
     // The first checkpoint fails as well, and names the folder.
     // NOLINTNEXTLINE(bugprone-empty-catch)
   } catch (const StorageError&) {
   }
 }
 
-void WriteLock::check_is_held() const {
+void WriteLock::check_ownership() const {
   if (owner_) owner_->check();
 }
 

@@ -19,7 +19,7 @@ namespace troika {
 [[nodiscard]] UniqueFd lock_folder(const std::filesystem::path& folder, const std::string& hint);
 
 // The treatment of a place that this process holds already.
-enum class HeldHere { kRefused, kAllowed };
+enum class LockedHere { kRefused, kAllowed };
 
 // Holds a folder, or a place behind a URL, as long as it lives. A file system without locks, and a
 // folder in which nothing can be written, are held by no one: what writes there says so.
@@ -28,12 +28,12 @@ class WriteLock {
   // Makes the folder. Where another host has marked a store, waits `patience` at most for a sign
   // that it still lives. Throws UsageError naming who holds the place, with `hint`; of a store
   // DataError and StorageError as well.
-  WriteLock(const std::filesystem::path& place, const std::string& hint, HeldHere held_here,
+  WriteLock(const std::filesystem::path& place, const std::string& hint, LockedHere held_here,
             Seconds patience = StoreOwner::kPatience);
 
   // Throws StorageError where another program has taken the place, since a mark in a store binds no
   // one. Thread safe.
-  void check_is_held() const;
+  void check_ownership() const;
 
  private:
   UniqueFd file_;

@@ -1,3 +1,4 @@
+// The commands `troika bench comm` and `troika bench mlp`.
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/base/own_program.h>
@@ -60,7 +61,7 @@ RankDefaults two_ranks() {
 // One that exchanges something.
 std::string engine_called(const std::string& name) {
   std::vector<std::string_view> names;
-  for (const std::string_view each : engine_words()) {
+  for (const std::string_view each : engine_names()) {
     const bool measurable = traits_of_engine(each).exchanges();
     if (each == name && measurable) return name;
     if (each == name) {
@@ -162,7 +163,7 @@ bool is_of_the_engine(const Failure& failure) {
 // A job for each engine: one that cannot connect leaves the others alone.
 CommReport launch_comm(const CommBenchArguments& options, const LaunchPlan& plan) {
   // Refused here once, rather than by every rank with every engine.
-  const HostPlace first{0, plan.ranks_per_node};
+  const HostPosition first{0, plan.ranks_per_node};
   const bool on_host = choose_device(options.device, first, "--device").is_cpu();
   CommReport report{host_name(), plan.ranks, {}, {}};
   std::vector<std::string> engines = options.engines;

@@ -63,8 +63,8 @@ int import_model(const ModelArguments& options) {
   const HubImport result = import_from_hub(options.from, options.to);
   std::cout << options.to << ": " << result.model << "\n";
   if (!result.untied.empty()) std::cout << result.untied << "\n";
-  if (!result.kept_tokenizer.empty()) {
-    std::cout << result.kept_tokenizer
+  if (!result.saved_tokenizer.empty()) {
+    std::cout << result.saved_tokenizer
               << " is kept for export; troika trains on ids: data.kind = \"tokens\"\n";
   }
   return 0;

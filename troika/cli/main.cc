@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   troika::open_standard_descriptors();
   troika::end_on_signals_as_process_one();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is then an error of the write
-  troika::keep_command_line({argv, static_cast<std::size_t>(argc)});
+  troika::set_command_line({argv, static_cast<std::size_t>(argc)});
   CLI::App app("Distributed machine learning in C++: one recipe, any number of ranks.", "troika");
   app.formatter(troika::help_formatter());
   app.set_version_flag("--version", TROIKA_VERSION, "Print the version");

@@ -7,7 +7,7 @@
 #include <troika/device/facts.h>
 #include <troika/launch/launcher_watch.h>
 #include <troika/launch/recorder_folder.h>
-#include <troika/session/host_place.h>
+#include <troika/session/host_position.h>
 #include <troika/session/session.h>
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ std::vector<std::string>& kept_command_line() {
 
 }  // namespace
 
-void keep_command_line(std::span<const char* const> words) {
+void set_command_line(std::span<const char* const> words) {
   kept_command_line().assign(words.begin(), words.end());
 }
 
@@ -52,7 +52,7 @@ std::vector<std::string> current_command_line() {
 }
 
 std::vector<CoreList> cores_near_devices(std::string_view word, int ranks_per_node) {
-  HostPlace place = place_of(World(), Environment::of_process());
+  HostPosition place = host_position(World(), Environment::of_process());
   place.size = ranks_per_node;
   if (place.devices_are_own) return {};  // which they are, only the ranks see
   std::vector<CoreList> nearest;

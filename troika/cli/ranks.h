@@ -24,7 +24,7 @@ namespace troika {
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
 // Keeps the words of main() for current_command_line(). Call it once, before any thread starts.
-void keep_command_line(std::span<const char* const> words);
+void set_command_line(std::span<const char* const> words);
 
 // Returns this very command line, to be run again as a rank.
 [[nodiscard]] std::vector<std::string> current_command_line();

@@ -1,3 +1,4 @@
+// The command `troika train`: a launcher, a rank of a launcher, or a worker that joins a job.
 #include <ATen/Parallel.h>
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
@@ -23,7 +24,7 @@
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/timeouts.h>
 #include <troika/rendezvous/world.h>
-#include <troika/session/host_place.h>
+#include <troika/session/host_position.h>
 #include <troika/train/precision.h>
 #include <troika/train/run.h>
 #include <troika/train/run_folder.h>
@@ -88,7 +89,7 @@ RankDefaults defaults_of(const Recipe& recipe) {
 
 // Warnings of the recipe, and where `place` has no GPU though the host has some.
 std::vector<std::string> warnings_at(const LoadedRecipe& loaded, const Recipe& resolved,
-                                     HostPlace place) {
+                                     HostPosition place) {
   std::vector<std::string> warnings = warnings_of_run(loaded, resolved);
   const std::string reason = reason_for_cpu(loaded.recipe.train.device, place);
   if (!reason.empty()) warnings.push_back(reason);
@@ -112,12 +113,12 @@ void prepare_rank(const Recipe& recipe) {
 }
 
 void launch_island(const TrainArguments& options, const Recipe& recipe,
-                   const std::string& coordinator, std::optional<int> place, HostPlace host);
+                   const std::string& coordinator, std::optional<int> place, HostPosition host);
 
 int train_as_rank(const TrainArguments& options, const Recipe& recipe, const World& world) {
   prepare_rank(recipe);
   RunOptions run;
-  run.train_island = [&](const std::string& coordinator, int place, HostPlace host) {
+  run.train_island = [&](const std::string& coordinator, int place, HostPosition host) {
     launch_island(options, recipe, coordinator, place, host);
   };
   run.existing = options.existing();
@@ -131,7 +132,7 @@ int train_as_rank(const TrainArguments& options, const Recipe& recipe, const Wor
 }
 
 // Names the place in the recipe, before any rank is started.
-void check_device(const Recipe& recipe, HostPlace place, const Origins& origins) {
+void check_device(const Recipe& recipe, HostPosition place, const Origins& origins) {
   try {
     static_cast<void>(choose_device(recipe.train.device, place, "device"));
   } catch (const UsageError& error) {
@@ -141,13 +142,13 @@ void check_device(const Recipe& recipe, HostPlace place, const Origins& origins)
 
 // The memories of this host and its devices, whole.
 void check_host(const Recipe& loaded, int ranks, HostRanks here, const World& local) {
-  HostPlace place = place_of(local, Environment::of_process());
+  HostPosition place = host_position(local, Environment::of_process());
   place.size = here.count;
   check_memory_fits(loaded, ranks, here, memory_of_this_host(loaded.train.device, place));
 }
 
 // What is free of this rank's device: to look opens it, which the launcher leaves to its ranks.
-void check_own_device(const Recipe& loaded, int ranks, const World& world, HostPlace place) {
+void check_own_device(const Recipe& loaded, int ranks, const World& world, HostPosition place) {
   if (!world.located()) return;
   const auto device_of = [&](int rank) {
     return choose_device(loaded.train.device, {rank, place.size, place.devices_are_own}, "device");
@@ -164,7 +165,7 @@ void check_own_device(const Recipe& loaded, int ranks, const World& world, HostP
 std::string why_not_on(const LoadedRecipe& loaded, const LaunchPlan& fewer) {
   try {
     const Recipe recipe = resolve_for_run(loaded.recipe, fewer.ranks, loaded.origins,
-                                          HostPlace{0, fewer.ranks_per_node});
+                                          HostPosition{0, fewer.ranks_per_node});
     const ScopedRankThreads threads(fewer.ranks_per_node);
     check_host(loaded.recipe, fewer.ranks, {0, fewer.ranks_per_node}, {});
   } catch (const Error& error) {
@@ -194,7 +195,7 @@ void set_threads(LaunchOptions& launch, const Recipe& recipe, int ranks_per_node
 // Starts the ranks of one worker, which join a job, and waits until they have ended. Throws what
 // has ended them.
 void launch_island(const TrainArguments& options, const Recipe& recipe,
-                   const std::string& coordinator, std::optional<int> place, HostPlace host) {
+                   const std::string& coordinator, std::optional<int> place, HostPosition host) {
   const int ranks = ranks_of_worker(recipe);
   const int first = host.rank * ranks, on_host = host.size * ranks;
   LaunchOptions launch;
@@ -259,7 +260,7 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const La
   // For the step under way, and to save its model.
   launch.interrupt_grace = Seconds(recipe.checkpoint.timeout_seconds);
   LaunchResult result = train_with_restarts(std::move(launch), recipe, existing);
-  if (result.failure && tells_out_of_memory(result.failure->message)) {
+  if (result.failure && is_out_of_memory(result.failure->message)) {
     const std::string advice = advice_after_full_device(
         loaded.recipe, plan.ranks, plan.ranks_per_node,
         memory_of_this_host(recipe.train.device, {0, plan.ranks_per_node}));
@@ -270,15 +271,15 @@ int launch(const LoadedRecipe& loaded, const Recipe& recipe, int ranks, const La
 
 // The place of this process among those of its host that train, if it does, or that of the first
 // of those that are to be started.
-std::optional<HostPlace> place_here(const Recipe& recipe,
-                                    const std::variant<World, LaunchPlan>& role, int ranks) {
+std::optional<HostPosition> place_here(const Recipe& recipe,
+                                       const std::variant<World, LaunchPlan>& role, int ranks) {
   if (const auto* world = std::get_if<World>(&role)) {
-    if (has_servers(recipe)) return place_of_worker(recipe, *world);
-    return place_of(*world, Environment::of_process());
+    if (has_servers(recipe)) return position_of_worker(recipe, *world);
+    return host_position(*world, Environment::of_process());
   }
   const int processes = std::get<LaunchPlan>(role).ranks_per_node;
-  if (!has_servers(recipe)) return HostPlace{0, processes};
-  return HostPlace{0, std::min(processes * ranks_of_worker(recipe), ranks)};
+  if (!has_servers(recipe)) return HostPosition{0, processes};
+  return HostPosition{0, std::min(processes * ranks_of_worker(recipe), ranks)};
 }
 
 int train_or_launch(const TrainArguments& options, const Environment& environment,
@@ -299,8 +300,8 @@ int train_or_launch(const TrainArguments& options, const Environment& environmen
   const int ranks = counts_workers || !has_servers(loaded.recipe)
                         ? processes
                         : workers_of(loaded.recipe, processes) * ranks_of_worker(loaded.recipe);
-  const std::optional<HostPlace> own = place_here(loaded.recipe, role, ranks);
-  const HostPlace place = own.value_or(HostPlace());
+  const std::optional<HostPosition> own = place_here(loaded.recipe, role, ranks);
+  const HostPosition place = own.value_or(HostPosition());
   const Recipe recipe = resolve_for_run(loaded.recipe, ranks, loaded.origins, place);
   if (world == nullptr || (world->rank == 0 && !reporter.connected())) {
     for (const std::string& warning : warnings_at(loaded, recipe, place)) log_warning(warning);
@@ -374,7 +375,7 @@ int join(const TrainArguments& options, const Environment& environment) {
   if (world.size > 1) log.rank = world.rank;
   configure_log(log);
   if (ranks > 1 && world.size == 1) {
-    launch_island(options, recipe, options.join, std::nullopt, HostPlace());
+    launch_island(options, recipe, options.join, std::nullopt, HostPosition());
     return 0;
   }
   if (world.size != ranks) {

@@ -19,6 +19,7 @@ EngineBase::EngineBase(Parts parts)
 }
 
 void EngineBase::stop() {
+  // The queues end first: for tasks that hang in them the watcher still breaks the connections.
   queue_.reset();
   queue_beside_.reset();
   abort_watcher_.reset();
@@ -63,9 +64,13 @@ void EngineBase::fail(const Failure& reason) {
   {
     const std::lock_guard lock(mutex_);
     is_first = !failure_;
+    // The first failure is the cause. Those that follow from it, such as connections that it
+    // breaks, must not replace its reason.
     if (is_first) failure_ = reason;
   }
   if (is_first) {
+    // Posted before the connections break: a peer that loses its connection asks for the reason at
+    // once.
     if (abort_store_) abort_store_->post(reason);
     break_connections(reason);
   }
@@ -91,8 +96,8 @@ void EngineBase::throw_if_failed(const OperationContext& context) const {
 
 std::exception_ptr EngineBase::late(const OperationContext& context, std::vector<int> suspects) {
   const Diagnosis diagnosis = examine(context, suspects);
-  if (diagnosis.held_up) {
-    const int member = *diagnosis.held_up;
+  if (diagnosis.member_to_ask) {
+    const int member = *diagnosis.member_to_ask;
     if (const auto reason = await_reason(context, member)) {
       const Failure told = quoted(member, *reason);
       return std::make_exception_ptr(failed_with(context, told.message, told.hint));
@@ -142,6 +147,8 @@ std::optional<Failure> EngineBase::await_reason(const OperationContext& context,
     if (auto reason = saved_reason(members_, member, recently)) return reason;
     const Deadline look = Deadline::in(failure_timing::kReasonPoll);
     if (auto reason = listen(context, member, look.left())) return reason;
+    // listen() may return at once, where there is no store: the pause bounds how often files are
+    // read.
     std::this_thread::sleep_for(look.left());
   }
   return std::nullopt;

@@ -29,7 +29,7 @@ const EngineKind& kind_called(std::string_view name) {
   for (const EngineKind* kind : EngineKind::all()) {
     if (kind->name == name) return *kind;
   }
-  throw UsageError("no engine is called " + quote(name), "engines: " + join(engine_words(), ", "));
+  throw UsageError("no engine is called " + quote(name), "engines: " + join(engine_names(), ", "));
 }
 
 // Those that carry the host's memory so far, the preferred first.
@@ -119,16 +119,16 @@ class HostGroupMaker {
     HostGroups groups;
     groups.hosts = hosts.count();
     if (groups.hosts == 1) return groups;
-    groups.common_places = hosts.leaders();
-    groups.place = hosts.local_index_of(parts_.index);
+    groups.common_local_ranks = hosts.leaders();
+    groups.local_rank = hosts.local_index_of(parts_.index);
     groups.inside = group_of(parts_.axis + " in host", hosts.members(hosts.host_of(parts_.index)));
-    if (groups.place >= groups.common_places) return groups;
-    std::vector<int> same_place;
+    if (groups.local_rank >= groups.common_local_ranks) return groups;
+    std::vector<int> same_local_rank;
     for (int host = 0; host < groups.hosts; ++host) {
-      same_place.push_back(hosts.members(host)[static_cast<std::size_t>(groups.place)]);
+      same_local_rank.push_back(hosts.members(host)[static_cast<std::size_t>(groups.local_rank)]);
     }
-    std::ranges::sort(same_place);
-    groups.between = group_of(parts_.axis + " between hosts", same_place);
+    std::ranges::sort(same_local_rank);
+    groups.between = group_of(parts_.axis + " between hosts", same_local_rank);
     return groups;
   }
 

@@ -251,11 +251,11 @@ class Group {
 // The members of a group by host. On one host, both are groups of one.
 struct HostGroups {
   int hosts = 1;
-  // The members that each host has at least. A place is below it where all hosts have it.
-  int common_places = 1;
-  int place = 0;  // this member's position among those of its host
-  Group inside;   // the members of this host, by place
-  Group between;  // those of the same place; a group of one where some host does not have it
+  // The smallest number of members on any host: each host has a member of every lower local rank.
+  int common_local_ranks = 1;
+  int local_rank = 0;  // this member's index among those of its host
+  Group inside;        // the members of this host, by local rank
+  Group between;       // those of the same local rank; a group of one where a host has none
 };
 
 }  // namespace troika

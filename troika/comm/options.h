@@ -23,6 +23,6 @@ struct CommOptions {
 [[nodiscard]] std::vector<Key> comm_keys();
 
 // Returns the words that name an engine: kAutoEngine, then the engines of engine_kind.h.
-[[nodiscard]] std::vector<std::string_view> engine_words();
+[[nodiscard]] std::vector<std::string_view> engine_names();
 
 }  // namespace troika

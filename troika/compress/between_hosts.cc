@@ -1,3 +1,5 @@
+// A hook that averages a bucket inside each host first, and lets another hook compress the averages
+// between hosts.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/compress/compressors.h>
@@ -69,12 +71,12 @@ class BetweenHosts final : public BucketHook {
   static const HostGroups& hosts_of(const GradientBucket& bucket) {
     return bucket.group->by_host();
   }
-  // Returns the place on each host that goes on with a bucket.
+  // Returns the local rank that goes on with a bucket on each host.
   static int owner_of(const GradientBucket& bucket) {
-    return bucket.index % hosts_of(bucket).common_places;
+    return bucket.index % hosts_of(bucket).common_local_ranks;
   }
   static bool is_own(const GradientBucket& bucket) {
-    return owner_of(bucket) == hosts_of(bucket).place;
+    return owner_of(bucket) == hosts_of(bucket).local_rank;
   }
   // Describes a bucket to the hook. Its time begins anew: the backward pass may have gone on since.
   static GradientBucket between(GradientBucket bucket) {

@@ -21,7 +21,7 @@ std::int64_t blocks_of(std::int64_t elements, std::int64_t block) {
 }  // namespace
 
 std::int64_t BlockPayload::bytes(std::int64_t elements) const {
-  return whole_words(blocks_of(elements, block_) * kFactorBytes + elements);
+  return padded_bytes(blocks_of(elements, block_) * kFactorBytes + elements);
 }
 
 template <class Visit>

@@ -15,11 +15,11 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Names what random draws are for. Sender and receiver know it.
-  struct Place {
+  // Names the use of random draws, so that sender and receiver draw the same.
+  struct DrawKey {
     int part = 0;  // a bucket, or a server
     std::int64_t round = 0;
-    int sender = 0;  // a rank, or the place of a worker
+    int sender = 0;  // a rank, or the position of a worker
   };
 
   // Returns its name and options, to be compared between processes.
@@ -33,10 +33,10 @@ class Codec {
                                                    at::ScalarType type) const = 0;
   // Writes `input` [elements] to `payload` [payload_bytes()], bytes.
   virtual void encode(const at::Tensor& input, const at::Tensor& payload,
-                      const Place& place) const = 0;
+                      const DrawKey& key) const = 0;
   // Adds what a payload says to `sum` [elements], of the input's type.
   virtual void add_decoded(const at::Tensor& payload, const at::Tensor& sum,
-                           const Place& place) const = 0;
+                           const DrawKey& key) const = 0;
   // Throws DataError unless bytes of another process are a payload of so many elements.
   void check_payload(const at::Tensor& payload, std::int64_t elements, at::ScalarType type) const;
 
@@ -59,7 +59,7 @@ class Codec {
 namespace detail {
 
 // Returns `bytes`, rounded up to a multiple of 8: payloads lie end to end.
-[[nodiscard]] constexpr std::int64_t whole_words(std::int64_t bytes) {
+[[nodiscard]] constexpr std::int64_t padded_bytes(std::int64_t bytes) {
   return (bytes + 7) / 8 * 8;
 }
 

@@ -32,7 +32,7 @@ class Compressor : public BucketHook {
     BucketMemory next;                 // after it, if it is applied
     bool pending = false;              // a step has been started that has not ended
     std::array<at::Tensor, 2> wire;    // bytes that peers can read
-    at::Tensor places;                 // of what is sent; for the compressor
+    at::Tensor indices;                // of what is sent; for the compressor
   };
   // Starts to send `input`: the gradients, with feedback plus the error, in fp32 or fp64. With
   // feedback subtracts from it what it sends, here or in receive(); it is entry.next.error then.

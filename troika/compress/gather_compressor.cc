@@ -14,11 +14,11 @@ Work GatherCompressor::send(const GradientBucket& bucket, Entry& entry, const at
   const std::int64_t bytes = codec_->payload_bytes(input.numel(), input.scalar_type());
   const at::Tensor all = buffer(bucket, entry, 0, bytes * group.size(), at::kByte);
   const at::Tensor own = all.narrow(0, bytes * group.rank(), bytes);
-  const Codec::Place place{bucket.index, entry.next.rounds, group.rank()};
-  codec_->encode(input, own, place);
+  const Codec::DrawKey key{bucket.index, entry.next.rounds, group.rank()};
+  codec_->encode(input, own, key);
   if (has_feedback()) {
     const at::Tensor sent = at::zeros_like(input);
-    codec_->add_decoded(own, sent, place);
+    codec_->add_decoded(own, sent, key);
     input.sub_(sent);
   }
   return group.all_gather(all, own, bucket.call);

@@ -1,3 +1,4 @@
+// Compression to int8: blocks of values as whole numbers, and a factor for each block.
 #include <ATen/ATen.h>
 #include <troika/compress/blocks.h>
 #include <troika/compress/compressors.h>
@@ -21,7 +22,7 @@ class Int8 final : public Codec {
   [[nodiscard]] std::int64_t payload_bytes(std::int64_t elements, at::ScalarType) const override {
     return payload_.bytes(elements);
   }
-  void encode(const at::Tensor& input, const at::Tensor& payload, const Place&) const override {
+  void encode(const at::Tensor& input, const at::Tensor& payload, const DrawKey&) const override {
     payload_.encode(
         input, payload,
         [](const at::Tensor& rows, std::int64_t, at::Tensor& factors, at::Tensor& codes) {
@@ -30,7 +31,8 @@ class Int8 final : public Codec {
           codes.copy_(units.nan_to_num_(0).round_().clamp_(-kLargestCode, kLargestCode));
         });
   }
-  void add_decoded(const at::Tensor& payload, const at::Tensor& sum, const Place&) const override {
+  void add_decoded(const at::Tensor& payload, const at::Tensor& sum,
+                   const DrawKey&) const override {
     payload_.add_decoded(payload, sum, 1);
   }
 

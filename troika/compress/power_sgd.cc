@@ -1,3 +1,4 @@
+// Compression to low-rank factors of matrices (PowerSGD, Vogels et al. 2019), with error feedback.
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
 #include <troika/compress/compressor.h>
@@ -70,22 +71,22 @@ class PowerIteration final : public detail::Compressor {
   }
 
   // Returns the places in such a buffer, by part.
-  [[nodiscard]] std::vector<at::Tensor> places_in(const GradientBucket& bucket, Entry& entry,
-                                                  std::size_t which, Shape shape_of) const {
+  [[nodiscard]] std::vector<at::Tensor> buffers_in(const GradientBucket& bucket, Entry& entry,
+                                                   std::size_t which, Shape shape_of) const {
     std::int64_t elements = 0;
     for (const BucketPart& part : entry.parts) {
       elements += c10::multiply_integers(shape_of(matrix_of(part, options_)));
     }
     const at::Tensor flat = buffer(bucket, entry, which, elements, type_of(bucket));
-    std::vector<at::Tensor> places;
+    std::vector<at::Tensor> buffers;
     std::int64_t begin = 0;
     for (const BucketPart& part : entry.parts) {
       const std::vector<std::int64_t> shape = shape_of(matrix_of(part, options_));
       const std::int64_t count = c10::multiply_integers(shape);
-      places.push_back(flat.narrow(0, begin, count).view(shape));
+      buffers.push_back(flat.narrow(0, begin, count).view(shape));
       begin += count;
     }
-    return places;
+    return buffers;
   }
 
   [[nodiscard]] at::Tensor matrix_in(const Entry& entry, std::size_t part,
@@ -97,7 +98,7 @@ class PowerIteration final : public detail::Compressor {
 
   [[nodiscard]] Work send(const GradientBucket& bucket, Entry& entry,
                           const at::Tensor& input) override {
-    std::vector<at::Tensor> left = places_in(bucket, entry, 0, left_shape);
+    std::vector<at::Tensor> left = buffers_in(bucket, entry, 0, left_shape);
     for (std::size_t i = 0; i < left.size(); ++i) {
       at::Tensor own = matrix_in(entry, i, input);
       const at::Tensor& factor = entry.now.factors[i];
@@ -112,8 +113,8 @@ class PowerIteration final : public detail::Compressor {
   }
 
   void receive(const GradientBucket& bucket, Entry& entry, const at::Tensor& average) override {
-    std::vector<at::Tensor> left = places_in(bucket, entry, 0, left_shape),
-                            right = places_in(bucket, entry, 1, right_shape);
+    std::vector<at::Tensor> left = buffers_in(bucket, entry, 0, left_shape),
+                            right = buffers_in(bucket, entry, 1, right_shape);
     for (std::size_t i = 0; i < left.size(); ++i) {
       if (!entry.next.factors[i].defined()) continue;
       left[i] = std::get<0>(at::linalg_qr(left[i]));

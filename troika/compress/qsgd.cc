@@ -1,3 +1,4 @@
+// Compression to few levels by unbiased random rounding (QSGD, Alistarh et al. 2017).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <troika/base/random.h>
@@ -45,10 +46,10 @@ class Qsgd final : public Codec {
     return payload_.bytes(elements);
   }
   void encode(const at::Tensor& input, const at::Tensor& payload,
-              const Place& place) const override {
-    const std::uint64_t key =
-        detail::draw_key(seed_, "qsgd on rank " + std::to_string(place.sender), place.part);
-    const at::Tensor draws = uniform_numbers(key, place.round, input.numel()).to(input.options());
+              const DrawKey& key) const override {
+    const std::uint64_t stream =
+        detail::draw_key(seed_, "qsgd on rank " + std::to_string(key.sender), key.part);
+    const at::Tensor draws = uniform_numbers(stream, key.round, input.numel()).to(input.options());
     payload_.encode(
         input, payload,
         [&](const at::Tensor& rows, std::int64_t begin, at::Tensor& factors, at::Tensor& codes) {
@@ -58,7 +59,8 @@ class Qsgd final : public Codec {
           codes.copy_(units.nan_to_num_(0).clamp_(0, levels_).mul_(rows.sign().nan_to_num_(0)));
         });
   }
-  void add_decoded(const at::Tensor& payload, const at::Tensor& sum, const Place&) const override {
+  void add_decoded(const at::Tensor& payload, const at::Tensor& sum,
+                   const DrawKey&) const override {
     payload_.add_decoded(payload, sum, 1 / levels_);
   }
 

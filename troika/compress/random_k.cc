@@ -1,3 +1,4 @@
+// Compression to values at random positions, with error feedback.
 #include <ATen/ATen.h>
 #include <troika/base/random.h>
 #include <troika/compress/compressor.h>
@@ -15,23 +16,23 @@ namespace {
 
 // Returns `k` different numbers below `count`, ascending: the begin of a shuffle (Fisher and
 // Yates).
-at::Tensor draw_places(const RandomStream& random, std::int64_t k, std::int64_t count) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(count));
-  std::iota(places.begin(), places.end(), 0);
+at::Tensor draw_indices(const RandomStream& random, std::int64_t k, std::int64_t count) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+  std::iota(indices.begin(), indices.end(), 0);
   for (std::int64_t i = 0; i < k; ++i) {
     const auto chosen = static_cast<std::int64_t>(
         random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(count - i)));
-    std::swap(places[static_cast<std::size_t>(i)], places[static_cast<std::size_t>(i + chosen)]);
+    std::swap(indices[static_cast<std::size_t>(i)], indices[static_cast<std::size_t>(i + chosen)]);
   }
-  places.resize(static_cast<std::size_t>(k));
-  std::ranges::sort(places);
-  return at::tensor(places, at::kLong);
+  indices.resize(static_cast<std::size_t>(k));
+  std::ranges::sort(indices);
+  return at::tensor(indices, at::kLong);
 }
 
 // Takes the values at some places. What is not finite is told in every step, wherever it is: 0 is
 // added if all is, else NaN.
-void take_values(const at::Tensor& input, const at::Tensor& places, const at::Tensor& values) {
-  values.copy_(input.index_select(0, places));
+void take_values(const at::Tensor& input, const at::Tensor& indices, const at::Tensor& values) {
+  values.copy_(input.index_select(0, indices));
   values.narrow(0, 0, 1).add_(input.mul(0).sum());
 }
 
@@ -47,15 +48,15 @@ class RandomK final : public detail::Compressor {
     const RandomStream random(detail::draw_key(seed_, "random_k", bucket.index),
                               static_cast<std::uint64_t>(entry.next.rounds));
     const std::int64_t k = detail::share_of(fraction_, input.numel());
-    entry.places = draw_places(random, k, input.numel()).to(input.device());
+    entry.indices = draw_indices(random, k, input.numel()).to(input.device());
     const at::Tensor values = buffer(bucket, entry, 0, k, input.scalar_type());
-    take_values(input, entry.places, values);
-    at::Tensor(input).index_fill_(0, entry.places, 0);
+    take_values(input, entry.indices, values);
+    at::Tensor(input).index_fill_(0, entry.indices, 0);
     return bucket.group->all_reduce(values, ReduceOp::kAverage, bucket.call);
   }
   void receive(const GradientBucket&, Entry& entry, const at::Tensor& average) override {
     average.zero_();
-    at::Tensor(average).index_copy_(0, entry.places, entry.wire[0].view(average.scalar_type()));
+    at::Tensor(average).index_copy_(0, entry.indices, entry.wire[0].view(average.scalar_type()));
   }
 
   double fraction_;
@@ -72,32 +73,32 @@ class RandomKCodec final : public Codec {
   }
   [[nodiscard]] std::int64_t payload_bytes(std::int64_t elements,
                                            at::ScalarType type) const override {
-    return detail::whole_words(detail::share_of(fraction_, elements) *
-                               static_cast<std::int64_t>(c10::elementSize(type)));
+    return detail::padded_bytes(detail::share_of(fraction_, elements) *
+                                static_cast<std::int64_t>(c10::elementSize(type)));
   }
   void encode(const at::Tensor& input, const at::Tensor& payload,
-              const Place& place) const override {
-    const at::Tensor places = places_of(input, place);
-    take_values(input, places, values_of(payload, places, input));
+              const DrawKey& key) const override {
+    const at::Tensor indices = indices_of(input, key);
+    take_values(input, indices, values_of(payload, indices, input));
   }
   void add_decoded(const at::Tensor& payload, const at::Tensor& sum,
-                   const Place& place) const override {
-    const at::Tensor places = places_of(sum, place);
-    at::Tensor(sum).index_add_(0, places, values_of(payload, places, sum));
+                   const DrawKey& key) const override {
+    const at::Tensor indices = indices_of(sum, key);
+    at::Tensor(sum).index_add_(0, indices, values_of(payload, indices, sum));
   }
 
  private:
-  [[nodiscard]] at::Tensor places_of(const at::Tensor& like, const Place& place) const {
-    const std::uint64_t key =
-        detail::draw_key(seed_, "random_k of sender " + std::to_string(place.sender), place.part);
-    const RandomStream random(key, static_cast<std::uint64_t>(place.round));
-    return draw_places(random, detail::share_of(fraction_, like.numel()), like.numel())
+  [[nodiscard]] at::Tensor indices_of(const at::Tensor& like, const DrawKey& key) const {
+    const std::uint64_t stream =
+        detail::draw_key(seed_, "random_k of sender " + std::to_string(key.sender), key.part);
+    const RandomStream random(stream, static_cast<std::uint64_t>(key.round));
+    return draw_indices(random, detail::share_of(fraction_, like.numel()), like.numel())
         .to(like.device());
   }
-  static at::Tensor values_of(const at::Tensor& payload, const at::Tensor& places,
+  static at::Tensor values_of(const at::Tensor& payload, const at::Tensor& indices,
                               const at::Tensor& like) {
     const auto size = static_cast<std::int64_t>(c10::elementSize(like.scalar_type()));
-    return payload.narrow(0, 0, places.numel() * size).view(like.scalar_type());
+    return payload.narrow(0, 0, indices.numel() * size).view(like.scalar_type());
   }
 
   double fraction_;

@@ -1,3 +1,4 @@
+// Compression by rounding to bf16 or fp16.
 #include <ATen/ATen.h>
 #include <troika/compress/compressor.h>
 #include <troika/compress/compressors.h>
@@ -46,12 +47,13 @@ class RoundingCodec final : public Codec {
     return type_ == at::kHalf ? "fp16" : "bf16";
   }
   [[nodiscard]] std::int64_t payload_bytes(std::int64_t elements, at::ScalarType) const override {
-    return detail::whole_words(elements * kBytes);
+    return detail::padded_bytes(elements * kBytes);
   }
-  void encode(const at::Tensor& input, const at::Tensor& payload, const Place&) const override {
+  void encode(const at::Tensor& input, const at::Tensor& payload, const DrawKey&) const override {
     round_to(values_of(payload, input), input);
   }
-  void add_decoded(const at::Tensor& payload, const at::Tensor& sum, const Place&) const override {
+  void add_decoded(const at::Tensor& payload, const at::Tensor& sum,
+                   const DrawKey&) const override {
     sum.add_(values_of(payload, sum));
   }
 

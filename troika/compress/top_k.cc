@@ -1,3 +1,4 @@
+// Compression to the largest values, with error feedback.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/compress/compressors.h>
@@ -27,28 +28,29 @@ class TopK final : public Codec {
       throw UsageError("top_k of " + std::to_string(elements) + " values at once: at most 2^31 - 1",
                        "take smaller buckets, or more servers");
     }
-    return detail::whole_words(detail::share_of(fraction_, elements) *
-                               (static_cast<std::int64_t>(c10::elementSize(type)) + kIndexBytes));
+    return detail::padded_bytes(detail::share_of(fraction_, elements) *
+                                (static_cast<std::int64_t>(c10::elementSize(type)) + kIndexBytes));
   }
   // What is not a number counts as the largest, so that it is sent.
-  void encode(const at::Tensor& input, const at::Tensor& payload, const Place&) const override {
+  void encode(const at::Tensor& input, const at::Tensor& payload, const DrawKey&) const override {
     const std::int64_t k = detail::share_of(fraction_, input.numel());
-    const at::Tensor places =
+    const at::Tensor indices =
         std::get<1>(at::topk(input.abs(), k, 0, /*largest=*/true, /*sorted=*/false));
-    values_of(payload, k, input.scalar_type()).copy_(input.index_select(0, places));
-    places_of(payload, k, input.scalar_type()).copy_(places);
+    values_of(payload, k, input.scalar_type()).copy_(input.index_select(0, indices));
+    indices_of(payload, k, input.scalar_type()).copy_(indices);
   }
-  void add_decoded(const at::Tensor& payload, const at::Tensor& sum, const Place&) const override {
+  void add_decoded(const at::Tensor& payload, const at::Tensor& sum,
+                   const DrawKey&) const override {
     const std::int64_t k = detail::share_of(fraction_, sum.numel());
-    at::Tensor(sum).index_add_(0, places_of(payload, k, sum.scalar_type()),
+    at::Tensor(sum).index_add_(0, indices_of(payload, k, sum.scalar_type()),
                                values_of(payload, k, sum.scalar_type()));
   }
 
  private:
   void check_content(const at::Tensor& payload, std::int64_t elements,
                      at::ScalarType type) const override {
-    const at::Tensor places = places_of(payload, detail::share_of(fraction_, elements), type);
-    if (!((places < 0) | (places >= elements)).any().item<bool>()) return;
+    const at::Tensor indices = indices_of(payload, detail::share_of(fraction_, elements), type);
+    if (!((indices < 0) | (indices >= elements)).any().item<bool>()) return;
     throw DataError(
         "another process has sent top_k of more than " + std::to_string(elements) + " values",
         "do all processes run the same version of troika?");
@@ -60,7 +62,7 @@ class TopK final : public Codec {
   static at::Tensor values_of(const at::Tensor& payload, std::int64_t k, at::ScalarType type) {
     return payload.narrow(0, 0, value_bytes(k, type)).view(type);
   }
-  static at::Tensor places_of(const at::Tensor& payload, std::int64_t k, at::ScalarType type) {
+  static at::Tensor indices_of(const at::Tensor& payload, std::int64_t k, at::ScalarType type) {
     return payload.narrow(0, value_bytes(k, type), k * kIndexBytes).view(at::kInt);
   }
 

@@ -3,7 +3,7 @@
 
 namespace troika {
 
-std::unique_ptr<KeptColumns> Dataset::keep(std::span<const std::string> /*names*/) const {
+std::unique_ptr<KeptColumns> Dataset::open_columns(std::span<const std::string> /*names*/) const {
   throw UsageError("--keep is for tables: other samples have no columns");
 }
 

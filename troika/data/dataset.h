@@ -84,12 +84,11 @@ class Dataset {
   // Returns what of the data goes where, for the first lines of a run, such as the columns of each
   // tensor. Empty where the recipe says it all.
   [[nodiscard]] virtual std::vector<std::string> contents() const { return {}; }
-  // Returns the files, or URLs, that a table's samples are read from. Empty for other kinds.
-  [[nodiscard]] virtual std::vector<std::string> table_files() const { return {}; }
   // Opens columns of the data by their names, for samples that were opened to predict. It must not
   // outlive the data set. Throws DataError naming a column that is not there; UsageError where
   // samples have no columns.
-  [[nodiscard]] virtual std::unique_ptr<KeptColumns> keep(std::span<const std::string> names) const;
+  [[nodiscard]] virtual std::unique_ptr<KeptColumns> open_columns(
+      std::span<const std::string> names) const;
   // Returns what was noticed while samples were made, for the user, one line each.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
   // Returns warnings for the user, one line each, such as an empty held-out side.

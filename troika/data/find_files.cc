@@ -183,7 +183,7 @@ DataError nothing_found(const std::string& pattern, const GlobWalk& walk) {
 // A folder of a store stands for no files, as one of this host does.
 std::vector<Candidate> candidates_of_store(const std::string& pattern) {
   const std::string glob = with_s3_scheme(pattern.substr(0, pattern.find('?')));
-  const bool is_one_file = place_before_wildcards(glob) == glob;
+  const bool is_one_file = prefix_before_wildcards(glob) == glob;
   std::vector<Candidate> candidates;
   for (FoundFile& file : find_remote(pattern)) {
     if (is_one_file && file.path != glob) {

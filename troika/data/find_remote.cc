@@ -29,7 +29,7 @@ bool matches(std::string_view path, std::string_view pattern) {
 
 }  // namespace
 
-std::string_view place_before_wildcards(std::string_view glob) {
+std::string_view prefix_before_wildcards(std::string_view glob) {
   const std::size_t wildcard = glob.find_first_of("*[");
   return wildcard == std::string_view::npos ? glob : glob.substr(0, glob.rfind('/', wildcard));
 }
@@ -38,7 +38,7 @@ std::vector<FoundFile> find_remote(const std::string& written) {
   const std::string pattern = with_s3_scheme(written);
   const std::size_t query = std::min(pattern.find('?'), pattern.size());
   const std::string glob = pattern.substr(0, query);
-  const std::string base(place_before_wildcards(glob));
+  const std::string base(prefix_before_wildcards(glob));
   std::vector<FoundFile> found;
   for (ListedFile& file : list_remote(base + pattern.substr(query))) {
     const bool is_meant = base == glob || matches(file.url, glob);

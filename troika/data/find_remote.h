@@ -11,7 +11,7 @@ namespace troika {
 
 // Returns the part of a glob before the names that have wildcards; all of one without wildcards. A
 // '?' begins the options of a store, which are no part of it, so globs there have '*' and '[...]'.
-[[nodiscard]] std::string_view place_before_wildcards(std::string_view glob);
+[[nodiscard]] std::string_view prefix_before_wildcards(std::string_view glob);
 
 // Finds the files that a URL or glob names, in order of their names; without wildcards it may be a
 // folder, which stands for all files below. Leaves out empty files, and names that begin with a dot

@@ -1,3 +1,4 @@
+// Tokenizers of SentencePiece, by its plug-in.
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
 #include <troika/base/plugin_folder.h>
@@ -17,16 +18,17 @@ namespace troika {
 namespace {
 
 // Loaded once, when a tokenizer is needed first.
-const sentencepiece_plugin::Plugin& plugin() {
-  static const sentencepiece_plugin::Plugin& loaded = []() -> const sentencepiece_plugin::Plugin& {
+const sentencepiece_plugin::SentencePiecePlugin& plugin() {
+  static const sentencepiece_plugin::SentencePiecePlugin& loaded =
+      []() -> const sentencepiece_plugin::SentencePiecePlugin& {
     const auto path = detail::find_plugin(sentencepiece_plugin::kFile);
     if (!path) {
       throw UsageError(
           "the plug-in " + std::string(sentencepiece_plugin::kFile) + " is missing",
           "install troika again, or name its folder in " + std::string(detail::kPluginsVariable));
     }
-    const auto entry = reinterpret_cast<sentencepiece_plugin::Entry>(
-        detail::load_plugin(*path, sentencepiece_plugin::kEntry, detail::PluginScope::kOwn));
+    const auto entry = reinterpret_cast<sentencepiece_plugin::PluginEntry>(
+        detail::load_plugin(*path, sentencepiece_plugin::kPluginEntry, detail::PluginScope::kOwn));
     return *entry();
   }();
   return loaded;

@@ -14,17 +14,17 @@
 namespace troika {
 namespace {
 
-// The places of `count` things in this order.
+// The positions of `count` things in this order.
 std::vector<std::size_t> ordered(std::size_t count, TextOrder order) {
-  std::vector<std::size_t> places(count);
-  std::iota(places.begin(), places.end(), std::size_t{0});
-  if (order == TextOrder::kAsFound || count == 0) return places;
+  std::vector<std::size_t> positions(count);
+  std::iota(positions.begin(), positions.end(), std::size_t{0});
+  if (order == TextOrder::kAsFound || count == 0) return positions;
   const Permutation shuffled(stream_key(0, "data.tokenizer_training"),
                              static_cast<std::int64_t>(count));
   for (std::size_t i = 0; i < count; ++i) {
-    places[i] = static_cast<std::size_t>(shuffled.at(0, static_cast<std::int64_t>(i)));
+    positions[i] = static_cast<std::size_t>(shuffled.at(0, static_cast<std::int64_t>(i)));
   }
-  return places;
+  return positions;
 }
 
 std::int64_t bytes_of(std::span<const FoundFile> files) {
@@ -54,11 +54,11 @@ class FileTexts final : public TextReader {
     }
     return part;
   }
-  [[nodiscard]] std::uint64_t place(std::size_t document) const override {
+  [[nodiscard]] std::uint64_t position(std::size_t document) const override {
     return order_[document];
   }
-  [[nodiscard]] std::string describe_place(std::uint64_t place) const override {
-    return shown_path(files_[place].path);
+  [[nodiscard]] std::string describe_position(std::uint64_t position) const override {
+    return shown_path(files_[position].path);
   }
   [[nodiscard]] std::int64_t done_bytes() const override { return done_; }
   [[nodiscard]] std::int64_t all_bytes() const override { return bytes_of(files_); }
@@ -113,10 +113,12 @@ class ColumnTexts final : public TextReader {
     }
     return part;
   }
-  [[nodiscard]] std::uint64_t place(std::size_t document) const override { return rows_[document]; }
-  [[nodiscard]] std::string describe_place(std::uint64_t place) const override {
-    return tables_.describe(static_cast<std::size_t>(place >> kRowBits),
-                            static_cast<std::int64_t>(place & ((1ULL << kRowBits) - 1)));
+  [[nodiscard]] std::uint64_t position(std::size_t document) const override {
+    return rows_[document];
+  }
+  [[nodiscard]] std::string describe_position(std::uint64_t position) const override {
+    return tables_.describe(static_cast<std::size_t>(position >> kRowBits),
+                            static_cast<std::int64_t>(position & ((1ULL << kRowBits) - 1)));
   }
   [[nodiscard]] std::int64_t done_bytes() const override {
     if (group_ == groups_.size() && text_ == texts_.size()) return all_bytes();
@@ -172,7 +174,7 @@ class ColumnTexts final : public TextReader {
   std::size_t group_ = 0;  // that is decoded next
   std::vector<Text> texts_;
   std::size_t text_ = 0, offset_ = 0, documents_ = 0;
-  std::vector<std::uint64_t> rows_;  // the place of each document: its row group and row
+  std::vector<std::uint64_t> rows_;  // the position of each document: its row group and row
 };
 
 }  // namespace

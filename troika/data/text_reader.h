@@ -35,13 +35,13 @@ class TextReader {
   [[nodiscard]] virtual std::optional<TextPart> next() = 0;
   // Returns a number for where a document that has been read lies in the files, whatever the order
   // of reading.
-  [[nodiscard]] virtual std::uint64_t place(std::size_t document) const = 0;
-  // Names the document at such a place, for messages: its file, and its row in a table. Any reader
-  // of the same files can.
-  [[nodiscard]] virtual std::string describe_place(std::uint64_t place) const = 0;
+  [[nodiscard]] virtual std::uint64_t position(std::size_t document) const = 0;
+  // Names the document at such a position, for messages: its file, and its row in a table. Any
+  // reader of the same files can.
+  [[nodiscard]] virtual std::string describe_position(std::uint64_t position) const = 0;
   // Names a document that has been read.
   [[nodiscard]] std::string describe(std::size_t document) const {
-    return describe_place(place(document));
+    return describe_position(position(document));
   }
   // Return how many bytes of the files are read, and how many there are.
   [[nodiscard]] virtual std::int64_t done_bytes() const = 0;

@@ -20,16 +20,17 @@ namespace {
 using Json = nlohmann::json;
 
 // Loaded once, when such a tokenizer is needed first.
-const hub_tokenizer_plugin::Plugin& hub_plugin() {
-  static const hub_tokenizer_plugin::Plugin& loaded = []() -> const hub_tokenizer_plugin::Plugin& {
+const hub_tokenizer_plugin::HubTokenizerPlugin& hub_plugin() {
+  static const hub_tokenizer_plugin::HubTokenizerPlugin& loaded =
+      []() -> const hub_tokenizer_plugin::HubTokenizerPlugin& {
     const auto path = detail::find_plugin(hub_tokenizer_plugin::kFile);
     if (!path) {
       throw UsageError(
           "the plug-in " + std::string(hub_tokenizer_plugin::kFile) + " is missing",
           "install troika again, or name its folder in " + std::string(detail::kPluginsVariable));
     }
-    const auto entry = reinterpret_cast<hub_tokenizer_plugin::Entry>(
-        detail::load_plugin(*path, hub_tokenizer_plugin::kEntry, detail::PluginScope::kOwn));
+    const auto entry = reinterpret_cast<hub_tokenizer_plugin::PluginEntry>(
+        detail::load_plugin(*path, hub_tokenizer_plugin::kPluginEntry, detail::PluginScope::kOwn));
     return *entry();
   }();
   return loaded;

@@ -56,11 +56,11 @@ std::string meant_by(std::string_view word) {
   return meant != word && device_refusal(meant).empty() ? meant : "";
 }
 
-bool enough(int count, const HostPlace& place) {
+bool enough(int count, const HostPosition& place) {
   return place.devices_are_own || place.size <= count;
 }
 
-c10::DeviceIndex index_of(int count, const HostPlace& place) {
+c10::DeviceIndex index_of(int count, const HostPosition& place) {
   return static_cast<c10::DeviceIndex>(place.rank % count);
 }
 
@@ -94,7 +94,7 @@ int ranks_with_a_device(std::string_view word) {
   return device->has_index() ? 1 : device_count(device->type());
 }
 
-std::string detail::reason_for_cpu(HostPlace place, const DevicePlugin& plugin, int shown) {
+std::string detail::reason_for_cpu(HostPosition place, const DevicePlugin& plugin, int shown) {
   constexpr const char* kTaken = "device = \"auto\" takes the CPU: ";
   if (plugin.usable()) {
     if (enough(plugin.devices, place)) return "";
@@ -106,12 +106,12 @@ std::string detail::reason_for_cpu(HostPlace place, const DevicePlugin& plugin, 
   return kTaken + plugin.reason + "; " + plugin.hint;
 }
 
-std::string reason_for_cpu(std::string_view word, HostPlace place) {
+std::string reason_for_cpu(std::string_view word, HostPosition place) {
   if (word != kAuto) return "";
   return detail::reason_for_cpu(place, load_device_plugin(), count_gpu_devices());
 }
 
-at::Device choose_device(std::string_view word, HostPlace place, const std::string& key) {
+at::Device choose_device(std::string_view word, HostPosition place, const std::string& key) {
   if (word == kAuto) {
     const int count = device_count(at::kCUDA);
     if (count == 0 || !enough(count, place)) return at::kCPU;

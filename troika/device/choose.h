@@ -9,7 +9,7 @@
 namespace troika {
 
 // The place of a rank among those of its host.
-struct HostPlace {
+struct HostPosition {
   int rank = 0;
   int size = 1;
   // True if the launcher shows each rank devices of its own alone, as Slurm does with
@@ -31,13 +31,13 @@ struct HostPlace {
 
 // Returns why "auto" takes the CPU on a host that has GPUs, in one line; empty where it takes GPUs,
 // where the driver shows none, or for any other word. Loads the plug-in for CUDA.
-[[nodiscard]] std::string reason_for_cpu(std::string_view word, HostPlace place);
+[[nodiscard]] std::string reason_for_cpu(std::string_view word, HostPosition place);
 
 // Returns the device that `word` stands for on this rank. "auto" is a CUDA device where there is
 // one for every rank of the host, else the CPU. A word with a number is that device, on every rank
 // of the host. Throws UsageError naming `key`, which has set the word, where there is no such
 // device, or none for each rank.
-[[nodiscard]] at::Device choose_device(std::string_view word, HostPlace place,
+[[nodiscard]] at::Device choose_device(std::string_view word, HostPosition place,
                                        const std::string& key);
 
 }  // namespace troika

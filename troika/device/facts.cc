@@ -21,7 +21,7 @@ void add_host(DeviceFacts& facts) {
   facts.total_bytes = machine.usable_memory_bytes;
 }
 
-void add_plugin_facts(DeviceFacts& facts, const cuda::Plugin& plugin, int index) {
+void add_plugin_facts(DeviceFacts& facts, const cuda::CudaPlugin& plugin, int index) {
   cuda::DeviceAttributes attributes{};
   if (const char* error = plugin.describe(index, &attributes)) {
     throw UsageError(facts.device + " does not say what it is: " + error);
@@ -40,7 +40,7 @@ std::uint64_t current(const c10::CachingAllocator::StatArray& statistic) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, statistic[kAll].current));
 }
 
-void add_free_memory(DeviceFacts& facts, const cuda::Plugin& plugin, int index) {
+void add_free_memory(DeviceFacts& facts, const cuda::CudaPlugin& plugin, int index) {
   if (const char* error = plugin.read_free(index, &facts.free_bytes)) {
     throw UsageError(facts.device + " does not say how much memory is free: " + error);
   }
@@ -79,7 +79,7 @@ std::pair<std::uint64_t, std::uint64_t> free_and_total(at::Device device) {
   }
 }
 
-const cuda::Plugin* plugin_of(at::Device device) {
+const cuda::CudaPlugin* plugin_of(at::Device device) {
   return device.is_cuda() ? detail::loaded_plugin().functions : nullptr;
 }
 
@@ -104,7 +104,7 @@ void add_location(DeviceFacts& facts, const std::filesystem::path& root) {
   if (number >= 0) facts.numa_node = number;  // -1: the machine has one, or does not say
 }
 
-bool detail::multiplies_bf16(const cuda::Plugin& plugin, int index) {
+bool detail::multiplies_bf16(const cuda::CudaPlugin& plugin, int index) {
   constexpr int kFirstCapability = 8;
   int major = 0, minor = 0;
   return plugin.capability(index, &major, &minor) == nullptr && major >= kFirstCapability;
@@ -115,7 +115,7 @@ bool multiplies_bf16(at::Device device) {
     const MachineFacts machine = machine_facts();
     return machine.amx_bf16 || machine.avx512_bf16;
   }
-  const cuda::Plugin* plugin = plugin_of(device);
+  const cuda::CudaPlugin* plugin = plugin_of(device);
   return plugin != nullptr && detail::multiplies_bf16(*plugin, device_index(device));
 }
 
@@ -124,7 +124,7 @@ DeviceFacts fixed_facts_of(at::Device device) {
   facts.device = name_of(device);
   if (device.is_cpu()) {
     add_host(facts);
-  } else if (const cuda::Plugin* plugin = plugin_of(device)) {
+  } else if (const cuda::CudaPlugin* plugin = plugin_of(device)) {
     add_plugin_facts(facts, *plugin, device_index(device));
   } else {
     facts.total_bytes = free_and_total(device).second;
@@ -138,7 +138,7 @@ DeviceFacts facts_of(at::Device device) {
     facts.free_bytes = available_memory().value_or(0);
     return facts;
   }
-  if (const cuda::Plugin* plugin = plugin_of(device)) {
+  if (const cuda::CudaPlugin* plugin = plugin_of(device)) {
     add_free_memory(facts, *plugin, device_index(device));
   } else {
     facts.free_bytes = free_and_total(device).first;

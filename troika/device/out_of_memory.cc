@@ -38,7 +38,7 @@ Error out_of_memory(const c10::OutOfMemoryError& error, const DeviceFacts& facts
           "activations again (parallel.activation_checkpoint)"};
 }
 
-bool tells_out_of_memory(std::string_view message) {
+bool is_out_of_memory(std::string_view message) {
   return message.find(kSays) != std::string_view::npos;
 }
 

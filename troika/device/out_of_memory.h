@@ -14,6 +14,6 @@ namespace troika {
 [[nodiscard]] Error out_of_memory(const c10::OutOfMemoryError& error, const DeviceFacts& facts);
 
 // Returns true for the message of such an error, with or without words in front of it.
-[[nodiscard]] bool tells_out_of_memory(std::string_view message);
+[[nodiscard]] bool is_out_of_memory(std::string_view message);
 
 }  // namespace troika

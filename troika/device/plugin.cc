@@ -143,7 +143,7 @@ void check_driver(const Driver& driver, int libraries) {
                        std::to_string(supported / 1000) + ", which Torch_DIR names");
 }
 
-const cuda::Plugin& open(const std::filesystem::path& file) {
+const cuda::CudaPlugin& open(const std::filesystem::path& file) {
   const auto entry = [&] {
     try {
       return reinterpret_cast<cuda::PluginEntry>(load_plugin(file, cuda::kPluginEntry));
@@ -153,7 +153,7 @@ const cuda::Plugin& open(const std::filesystem::path& file) {
                        "fetches them");
     }
   }();
-  const cuda::Plugin* plugin = entry(cuda::kPluginVersion);
+  const cuda::CudaPlugin* plugin = entry(cuda::kPluginVersion);
   if (plugin == nullptr) {
     throw UsageError(file.string() + " belongs to another version of troika",
                      "build and install both together");

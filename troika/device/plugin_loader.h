@@ -19,7 +19,7 @@ struct PluginFiles {
 
 struct LoadedPlugin {
   DevicePlugin facts;
-  const cuda::Plugin* functions = nullptr;  // null unless it is loaded
+  const cuda::CudaPlugin* functions = nullptr;  // null unless it is loaded
 };
 
 // Checks everything that can be checked before it loads the plug-in: the driver, its version, its
@@ -27,11 +27,11 @@ struct LoadedPlugin {
 [[nodiscard]] LoadedPlugin load_plugin_from(const PluginFiles& files);
 
 // Returns true if a device of the plug-in multiplies bf16 natively; false where it does not say.
-[[nodiscard]] bool multiplies_bf16(const cuda::Plugin& plugin, int index);
+[[nodiscard]] bool multiplies_bf16(const cuda::CudaPlugin& plugin, int index);
 
 // Returns reason_for_cpu("auto") where the plug-in has said this, and the driver shows as many
 // GPUs.
-[[nodiscard]] std::string reason_for_cpu(HostPlace place, const DevicePlugin& plugin, int shown);
+[[nodiscard]] std::string reason_for_cpu(HostPosition place, const DevicePlugin& plugin, int shown);
 
 // Returns the plug-in of this process, which it loads if that has not happened.
 [[nodiscard]] const LoadedPlugin& loaded_plugin();

@@ -1,9 +1,10 @@
+// Writes predictions as Parquet, by the plug-in for Arrow.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/inference/prediction_writer.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 
 #include <exception>
 #include <utility>
@@ -119,17 +120,17 @@ class ParquetPredictions final : public PredictionWriter {
       for (const KeptColumn& own : kept_) fields.push_back({own.name, type_of(own), {}, 1, true});
     }
     const auto take = [this](std::span<const std::byte> bytes) { return pass_on(bytes); };
-    writer_ = arrow_library().create(fields, take, keep_line(reason_));
+    writer_ = arrow_library().create(fields, take, first_line_into(reason_));
     if (!writer_) fail();
   }
 
   void write(std::span<const at::Tensor> columns, std::span<const KeptValues> kept) override {
     const ParquetRows rows(columns_, columns, kept_, kept);
-    if (!writer_->write(rows.values(), keep_line(reason_))) fail();
+    if (!writer_->write(rows.values(), first_line_into(reason_))) fail();
   }
 
   void commit() override {
-    if (!writer_->close(keep_line(reason_))) fail();
+    if (!writer_->close(first_line_into(reason_))) fail();
     file_.commit();
   }
 

@@ -251,14 +251,15 @@ void add_other(Predictions& to, const std::string& name, const at::Tensor& outpu
 // by whatever name or link.
 void check_is_no_source(const std::filesystem::path& path, const PredictOptions& options,
                         const Dataset& data) {
+  std::error_code none;  // one of them is not there
+  if (!std::filesystem::exists(path, none)) return;
   const auto refuse = [&](const std::filesystem::path& source, const std::string& what) {
-    std::error_code none;  // one of them is not there
     if (is_remote(source.native()) || !std::filesystem::equivalent(path, source, none)) return;
     throw UsageError("--out " + shown_path(path) + " is " + what + " " + shown_path(source) +
                          ", which it would replace",
                      "write the predictions to another file");
   };
-  for (const std::string& file : data.table_files()) refuse(file, "the table");
+  for (const DataFile& file : data.files()) refuse(file.path, "the data file");
   refuse(model_path(options.run), "the model");
   refuse(best_model_path(options.run), "the best model");
 }
@@ -292,7 +293,7 @@ Predicted predict(const PredictOptions& options, const std::filesystem::path& pa
   const std::vector<ValueScale> scales = samples.data().target_scales();
   const std::string id = name_of_ids(samples.data());
   const std::unique_ptr<KeptColumns> kept =
-      options.keep.empty() ? nullptr : samples.data().keep(options.keep);
+      options.keep.empty() ? nullptr : samples.data().open_columns(options.keep);
   const std::span<const KeptColumn> kept_columns =
       kept ? kept->columns() : std::span<const KeptColumn>();
   std::unique_ptr<PredictionWriter> writer;

@@ -79,7 +79,7 @@ class Agent {
 
   // They may have something to save.
   void interrupt_ranks(int signal) {
-    ranks_.told_to_end();
+    ranks_.mark_ending();
     ranks_.signal_all(signal);
     if (ending_) return;
     ending_ = terminated_ = true;
@@ -124,7 +124,7 @@ class Agent {
 
   void act_on_deadlines() {
     if (!next_deadline_ || !next_deadline_->passed()) return;
-    ranks_.told_to_end();
+    ranks_.mark_ending();
     ranks_.signal_all(terminated_ ? SIGKILL : SIGTERM);
     next_deadline_.reset();
     if (!terminated_) next_deadline_ = Deadline::in(options_.grace);
@@ -158,7 +158,7 @@ class Agent {
 
   LaunchResult collect_result() {
     const std::optional<Cause> mine = own_cause();
-    if (options_.progress) nodes_.tell_progress(options_.progress());
+    if (options_.progress) nodes_.send_progress(options_.progress());
     // Nodes whose ranks did well may still wait for others that write the last files.
     const Seconds timeout = mine || ending_ ? options_.report_time + options_.grace + options_.grace
                                             : failure_timing::kNodesWhenWell;

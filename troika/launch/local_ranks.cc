@@ -185,7 +185,7 @@ void LocalRanks::parse_report(Process& process) {
   } catch (const DataError&) {
     return;  // not a report: the rank's end will speak for itself
   }
-  process.told_to_end_before_report = told_to_end_;
+  process.ending_before_report = ending_;
   // What the job may survive shows when the rank ends.
   if (process.exit_report->failure && !failure_ &&
       !(options_.on_death && process.exit_report->failure->secondary)) {
@@ -203,7 +203,7 @@ void LocalRanks::record_end(Process& process) {
                     process.child.pid(),
                     status,
                     process.exit_report,
-                    process.exit_report ? process.told_to_end_before_report : told_to_end_,
+                    process.exit_report ? process.ending_before_report : ending_,
                     report_policy_,
                     has_printed(process)};
   if (is_survived(end)) return;
@@ -215,7 +215,7 @@ void LocalRanks::record_end(Process& process) {
 
 // Errors of its own come again, and are the job's.
 bool LocalRanks::is_survived(const RankEnd& end) {
-  if (!options_.on_death || told_to_end_ || failure_ || !is_failure(end)) return false;
+  if (!options_.on_death || ending_ || failure_ || !is_failure(end)) return false;
   if (end.report && (!end.report->failure || !end.report->failure->secondary)) return false;
   const OnDeath then = options_.on_death(end.rank, deaths_[end.rank]++);
   if (then == OnDeath::kJobEnds) return false;

@@ -41,7 +41,7 @@ class LocalRanks {
   // if it has yet to end, or that has ended badly.
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
   // Records that ends from now on are the launcher's doing.
-  void told_to_end() { told_to_end_ = true; }
+  void mark_ending() { ending_ = true; }
   // Sends a signal to all ranks, including those that are stopped.
   void signal_all(int number);
   // Stops all ranks, and returns once they are stopped, within a second or so.
@@ -61,7 +61,7 @@ class LocalRanks {
     UniqueFd report;
     std::string reported;
     std::optional<ExitReport> exit_report;
-    bool told_to_end_before_report;
+    bool ending_before_report;
     std::vector<LineRelay> relays;
   };
 
@@ -88,7 +88,7 @@ class LocalRanks {
   std::list<Process> processes_;
   std::vector<RankEnd> ends_;
   std::optional<Failure> failure_;
-  bool told_to_end_ = false;
+  bool ending_ = false;
 };
 
 }  // namespace troika

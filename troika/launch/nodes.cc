@@ -237,7 +237,7 @@ bool Nodes::wait_for_nodes(const Deadline& deadline) {
   };
   if (own_ == 0) {
     const bool all = wait_with_notice(*store_, keys("terms"), deadline, missing);
-    if (all) tell_members(encode(members_));
+    if (all) send_members(encode(members_));
     return all;
   }
   if (!wait_with_notice(*store_, {kMembers}, deadline, missing)) return false;
@@ -271,7 +271,7 @@ std::string Nodes::go_on_with_fewer(const WhyNotOn& why_not_on) {
   fewer.nodes = static_cast<int>(came.size());
   fewer.ranks = fewer.nodes * fewer.ranks_per_node;
   const std::string against = why_not_on(fewer);
-  tell_members(against.empty() ? encode(came) : "");
+  send_members(against.empty() ? encode(came) : "");
   if (!against.empty()) return "; the others cannot go on alone: " + against;
   log_warning(named_nodes(missing, asked_) + (missing.size() == 1 ? " has" : " have") +
               " not come back: going on with " + plural(fewer.ranks, "rank") + " of " +
@@ -280,7 +280,7 @@ std::string Nodes::go_on_with_fewer(const WhyNotOn& why_not_on) {
   return "";
 }
 
-void Nodes::tell_members(const std::string& text) {
+void Nodes::send_members(const std::string& text) {
   store_->set(kMembers, text);
 }
 
@@ -320,7 +320,7 @@ void Nodes::agree_on_history() {
   }
 }
 
-void Nodes::tell_progress(const JobProgress& progress) {
+void Nodes::send_progress(const JobProgress& progress) {
   progress_ = progress;
   if (asked_ == 1 || own_ > 0) return;
   try {

@@ -43,7 +43,7 @@ class Nodes {
 
   // Tells the others how far the job has come. Node 0's word counts: rank 0, which writes the files
   // of a run, is there. Call it before agree_on_cause().
-  void tell_progress(const JobProgress& progress);
+  void send_progress(const JobProgress& progress);
   // Returns what node 0 has told, after agree_on_cause(); what this one has told where node 0 is
   // gone.
   [[nodiscard]] const JobProgress& progress() const { return progress_; }
@@ -71,12 +71,12 @@ class Nodes {
  private:
   void join_nodes(const std::string& version, const Deadline& deadline, const WhyNotOn& why_not_on);
   [[nodiscard]] bool wait_for_nodes(const Deadline& deadline);
-  // Whether the job has been started before, as those know that have come.
+  // Returns whether the job has been started before, as the nodes that have come know.
   [[nodiscard]] bool is_restart();
-  // Decides, on node 0, or hears, on another, which nodes the job goes on with. Returns what speaks
-  // against those that have come.
+  // Decides on node 0, and receives on others, which nodes the job goes on with. Returns why the
+  // job cannot go on with these nodes, or an empty string.
   [[nodiscard]] std::string go_on_with_fewer(const WhyNotOn& why_not_on);
-  void tell_members(const std::string& text);
+  void send_members(const std::string& text);
   void take_members(const std::string& text);
   void check_terms();
   void agree_on_history();

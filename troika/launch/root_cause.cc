@@ -93,7 +93,7 @@ Cause cause_of_exit(const RankEnd& end, std::string_view host) {
   }
   cause.message += after;
   if (!end.last_operation.empty()) cause.message += "; " + end.last_operation;
-  if (end.was_told_to_end) cause.kind = CauseKind::kAfterwards;
+  if (end.was_ended_by_launcher) cause.kind = CauseKind::kAfterwards;
   return cause;
 }
 
@@ -107,7 +107,7 @@ Cause cause_of_failure(const RankEnd& end, const std::string& where) {
   CauseKind kind = CauseKind::kFailed;
   if (failure.code == ExitCode::kRendezvous) kind = CauseKind::kRendezvous;
   if (is_interruption(failure.code)) kind = CauseKind::kInterrupted;
-  if (end.was_told_to_end) kind = CauseKind::kAfterwards;
+  if (end.was_ended_by_launcher) kind = CauseKind::kAfterwards;
   if (failure.secondary) kind = kind_of_consequence(failure.message);
   return {kind, 0, failure.code, (is_of_all_ranks(failure) ? "" : where) + failure.message,
           failure.hint};
@@ -127,7 +127,7 @@ bool all_say_the_same(const std::vector<RankEnd>& ends, int world_size) {
 void name_early_end(Cause& cause, const std::vector<RankEnd>& ends, std::string_view host) {
   if (cause.kind < CauseKind::kConsequence) return;
   for (const RankEnd& end : ends) {
-    if (end.was_told_to_end || !ended_well(end)) continue;
+    if (end.was_ended_by_launcher || !ended_well(end)) continue;
     if (cause.message.find("lost " + name_of(end, host)) == std::string::npos) continue;
     cause.message += "; rank " + std::to_string(end.rank) + " had ended with exit status 0 before";
     cause.hint =
@@ -146,7 +146,7 @@ bool ended_well(const RankEnd& end) {
 
 bool is_failure(const RankEnd& end) {
   if (ended_well(end)) return false;
-  if (!end.was_told_to_end) return true;
+  if (!end.was_ended_by_launcher) return true;
   if (end.report && end.report->failure) {
     return !is_interruption(end.report->failure->code);
   }

@@ -22,7 +22,7 @@ struct RankEnd {
   int pid = 0;
   int status = 0;  // as waitpid gives it
   std::optional<ExitReport> report;
-  bool was_told_to_end = false;  // by the launcher, before its exit report or its end
+  bool was_ended_by_launcher = false;  // by the launcher, before its exit report or its end
   ReportPolicy report_policy = ReportPolicy::kExpected;
   bool has_printed = true;  // or may have, to a terminal
   // The rank's last operation, as its flight recorder says: "it last completed ..."; empty without

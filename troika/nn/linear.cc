@@ -35,7 +35,7 @@ Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, Bias 
 
 void Linear::cut_specs(const LinearCut& cut) {
   cut_by_rows_ = cut.kind == LinearCut::Kind::kRows;
-  weight_spec_.slice = Slice{cut_by_rows_ ? 1 : 0, cut.held.first, cut.held.end()};
+  weight_spec_.slice = Slice{cut_by_rows_ ? 1 : 0, cut.range.first, cut.range.end()};
   if (cut_by_rows_) {
     cut.axis.mark_replicated(bias_spec_);
     return;

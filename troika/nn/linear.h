@@ -21,7 +21,7 @@ struct LinearCut {
     kRows,     // some of the inputs: a slice of the weight's columns; its output is a partial sum
   };
   Kind kind = Kind::kWhole;
-  IndexRange held;
+  IndexRange range;
   TensorAxis axis;
   // The number of leading columns that this rank counts, where neighbours hold some of them, too.
   std::optional<std::int64_t> counted;

@@ -9,21 +9,22 @@
 namespace troika {
 namespace {
 
-double constant(const SchedulePlace&) {
+double constant(const SchedulePosition&) {
   return 1;
 }
 
-double linear(const SchedulePlace& place) {
-  return 1 - place.past / place.remaining;
+double linear(const SchedulePosition& position) {
+  return 1 - position.past / position.remaining;
 }
 
-double cosine(const SchedulePlace& place) {
-  return (1 + std::cos(std::numbers::pi * (place.past / place.remaining))) / 2;
+double cosine(const SchedulePosition& position) {
+  return (1 + std::cos(std::numbers::pi * (position.past / position.remaining))) / 2;
 }
 
-double warm_up_stable_decay(const SchedulePlace& place) {
-  const double decay = std::min(place.remaining, std::max(1.0, std::round(0.2 * place.steps)));
-  const double over = place.past - (place.remaining - decay);
+double warm_up_stable_decay(const SchedulePosition& position) {
+  const double decay =
+      std::min(position.remaining, std::max(1.0, std::round(0.2 * position.steps)));
+  const double over = position.past - (position.remaining - decay);
   return over <= 0 ? 1 : 1 - std::sqrt(over / decay);
 }
 
@@ -62,10 +63,10 @@ double learning_rate(const OptimizerOptions& options, std::int64_t steps,
           : 1.0;
   step = std::min(step, std::max<std::int64_t>(steps, 1));
   if (step <= options.warmup_steps) return warm_up(options, factor, step);
-  const SchedulePlace place{static_cast<double>(step - options.warmup_steps),
-                            static_cast<double>(steps - options.warmup_steps),
-                            static_cast<double>(steps)};
-  const double left = learning_rate_shape(options.schedule).height(place);
+  const SchedulePosition position{static_cast<double>(step - options.warmup_steps),
+                                  static_cast<double>(steps - options.warmup_steps),
+                                  static_cast<double>(steps)};
+  const double left = learning_rate_shape(options.schedule).height(position);
   return factor * (options.min_lr + (options.lr - options.min_lr) * left);
 }
 

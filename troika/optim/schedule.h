@@ -10,7 +10,7 @@
 namespace troika {
 
 // The steps of a run behind its warm-up.
-struct SchedulePlace {
+struct SchedulePosition {
   double past;       // steps done since then, this one among them
   double remaining;  // steps that there are since then
   double steps;      // of the whole run
@@ -21,7 +21,7 @@ struct SchedulePlace {
 struct LearningRateShape {
   std::string_view name;
   // Returns how much of the way from min_lr up to lr is left, in [0, 1].
-  double (*height)(const SchedulePlace& place);
+  double (*height)(const SchedulePosition& position);
   // Ends at min_lr.
   bool falls = true;
 };

@@ -76,7 +76,7 @@ class PlannedDevices {
 
 }  // namespace
 
-HostMemory memory_of_this_host(std::string_view word, HostPlace place) {
+HostMemory memory_of_this_host(std::string_view word, HostPosition place) {
   HostMemory memory{.bytes = machine_facts().usable_memory_bytes};
   std::vector<at::Device> devices;
   for (place.rank = 0; place.rank < place.size; ++place.rank) {

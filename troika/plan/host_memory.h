@@ -19,7 +19,7 @@ namespace troika {
 struct DeviceRoom {
   std::string name;               // "cuda:0"
   std::uint64_t total_bytes = 0;  // 0: not known, as of a device that is not here
-  std::uint64_t free_bytes = 0;   // that ranks may take: all of it where nobody has looked
+  std::uint64_t free_bytes = 0;   // that ranks may take: all of it where it was not measured
 };
 
 // The memories of a host, and who fills which.
@@ -54,7 +54,7 @@ struct MemoryNeeds {
 // Returns the memories of this host, whose ranks choose devices by `word` (train.device) as
 // choose_device() does; `place` says how many they are. Counts whole devices, which opens none.
 // Throws UsageError where there are too few.
-[[nodiscard]] HostMemory memory_of_this_host(std::string_view word, HostPlace place);
+[[nodiscard]] HostMemory memory_of_this_host(std::string_view word, HostPosition place);
 
 // Returns the memories of a host to be planned for, with so many ranks. A device has
 // `device_bytes`, else the size of its like on this machine, or of the first one. Where this
@@ -69,7 +69,7 @@ struct MemoryNeeds {
 // Returns the name of the device that this rank of a host takes: "cpu" where there are none.
 [[nodiscard]] std::string device_name(const HostMemory& memory, int local_rank);
 
-// Returns what ranks [first, first + count) need, the first of which is rank 0 of its host.
+// Returns what ranks [first, first + count) need. Rank `first` is rank 0 of its host.
 [[nodiscard]] MemoryNeeds needs_of_ranks(const std::vector<RankKind>& kinds, int first, int count,
                                          const HostMemory& memory);
 

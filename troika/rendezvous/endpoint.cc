@@ -210,7 +210,7 @@ UniqueFd connect_to(const Endpoint& endpoint, const Deadline& deadline) {
       reason = std::strerror(error);
     }
     if (deadline.passed()) break;
-    notice.tell([&] { return "the rendezvous at " + endpoint.describe() + ": " + reason; });
+    notice.log_if_due([&] { return "the rendezvous at " + endpoint.describe() + ": " + reason; });
     poll(nullptr, 0, poll_milliseconds(std::min(pause, deadline.left())));
     pause = std::min(pause * 1.5, failure_timing::kLongestConnectPause);
   }

@@ -222,7 +222,7 @@ void Rendezvous::wait_for_members(const Agreement& agreement, const Deadline& de
   } catch (const Error&) {
     // The others are to read why, before the store goes with this process.
     store_->set(key_of("left", world_.rank), "");
-    if (keeps_store())
+    if (hosts_store())
       (void)store_->wait(keys_of_all("left", world_.size),
                          Deadline::in(failure_timing::kReadBeforeStoreGoes));
     throw;
@@ -230,7 +230,7 @@ void Rendezvous::wait_for_members(const Agreement& agreement, const Deadline& de
   locate(world_, members_);
 }
 
-bool Rendezvous::keeps_store() const {
+bool Rendezvous::hosts_store() const {
   return world_.store_host == StoreHost::kRankZero && world_.rank == 0;
 }
 
@@ -242,7 +242,7 @@ Store& Rendezvous::store() {
 void Rendezvous::leave(const Deadline& deadline) {
   if (!store_) return;
   store_->set(key_of("left", world_.rank), "");
-  if (keeps_store()) wait_for_all(*store_, "left", world_, "finished", deadline);
+  if (hosts_store()) wait_for_all(*store_, "left", world_, "finished", deadline);
 }
 
 int Rendezvous::ranks_on_host() const {

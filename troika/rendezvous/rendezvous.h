@@ -61,7 +61,7 @@ class Rendezvous {
   Rendezvous(World world, std::optional<Store> store);
   void announce(const Agreement& agreement);
   void wait_for_members(const Agreement& agreement, const Deadline& deadline);
-  [[nodiscard]] bool keeps_store() const;
+  [[nodiscard]] bool hosts_store() const;
 
   World world_;
   std::optional<Store> store_;

@@ -10,7 +10,7 @@ Deadline WaitNotice::next() const {
   return Deadline::in(std::min(due_.left(), deadline_.left()));
 }
 
-void WaitNotice::tell(const std::function<std::string()>& what) {
+void WaitNotice::log_if_due(const std::function<std::string()>& what) {
   if (!due_.passed() || deadline_.passed()) return;
   log_info("waiting for " + what() + " (" + format_fixed(deadline_.waited().count(), 0) + " s of " +
            format_fixed(deadline_.timeout().count(), 0) + " s)");
@@ -23,7 +23,7 @@ bool wait_with_notice(Store& store, const std::vector<std::string>& keys, const 
   WaitNotice notice(deadline);
   do {
     if (store.wait(keys, notice.next())) return true;
-    notice.tell(what);
+    notice.log_if_due(what);
   } while (!deadline.passed());
   return false;
 }

@@ -19,7 +19,7 @@ class WaitNotice {
   // Returns the time of the next notice, or the end of the wait.
   [[nodiscard]] Deadline next() const;
   // Logs "waiting for WHAT (10 s of 300 s)" if it is time.
-  void tell(const std::function<std::string()>& what);
+  void log_if_due(const std::function<std::string()>& what);
 
  private:
   Deadline deadline_;

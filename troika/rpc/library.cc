@@ -7,8 +7,8 @@
 
 namespace troika::detail {
 
-const rpc_plugin::Plugin& rpc_library() {
-  static const rpc_plugin::Plugin& loaded = []() -> const rpc_plugin::Plugin& {
+const rpc_plugin::RpcPlugin& rpc_library() {
+  static const rpc_plugin::RpcPlugin& loaded = []() -> const rpc_plugin::RpcPlugin& {
     const auto path = find_plugin(rpc_plugin::kFile);
     if (!path) {
       throw UsageError("requests between processes need the plug-in " +
@@ -16,8 +16,8 @@ const rpc_plugin::Plugin& rpc_library() {
                        "build again without TROIKA_ARROW=0, or name its folder in " +
                            std::string(kPluginsVariable));
     }
-    const auto entry = reinterpret_cast<rpc_plugin::Entry>(
-        load_plugin(*path, rpc_plugin::kEntry, PluginScope::kLocal));
+    const auto entry = reinterpret_cast<rpc_plugin::PluginEntry>(
+        load_plugin(*path, rpc_plugin::kPluginEntry, PluginScope::kLocal));
     return *entry();
   }();
   return loaded;

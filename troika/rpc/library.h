@@ -9,7 +9,7 @@
 namespace troika::detail {
 
 // Returns the plug-in, loaded with the first call. Throws UsageError where this build has none.
-[[nodiscard]] const rpc_plugin::Plugin& rpc_library();
+[[nodiscard]] const rpc_plugin::RpcPlugin& rpc_library();
 
 struct RpcAddress {
   std::string host;  // without brackets

@@ -16,16 +16,16 @@ constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
-struct BodyMemory::Kept {
+struct BodyMemory::FreeBlocks {
   static constexpr std::uint64_t kLeastBytes = std::uint64_t{256} << 10;
   static constexpr std::size_t kMostBlocks = 4;
 
-  Kept() { blocks.reserve(kMostBlocks + 1); }
-  ~Kept() {
+  FreeBlocks() { blocks.reserve(kMostBlocks + 1); }
+  ~FreeBlocks() {
     for (const auto& [memory, bytes] : blocks) ::operator delete(memory, kAlignment);
   }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
+  FreeBlocks(const FreeBlocks&) = delete;
+  FreeBlocks& operator=(const FreeBlocks&) = delete;
 
   // Returns a block that is not much larger than `bytes`, and its size; null where there is none.
   std::pair<std::byte*, std::uint64_t> find(std::uint64_t bytes) {
@@ -55,15 +55,15 @@ struct BodyMemory::Kept {
   std::vector<std::pair<std::byte*, std::uint64_t>> blocks;  // with their sizes, the oldest first
 };
 
-BodyMemory::BodyMemory() : kept_(std::make_shared<Kept>()) {}
+BodyMemory::BodyMemory() : free_blocks_(std::make_shared<FreeBlocks>()) {}
 
 std::shared_ptr<std::byte> BodyMemory::take(std::uint64_t bytes) {
-  auto [memory, size] = kept_->find(bytes);
+  auto [memory, size] = free_blocks_->find(bytes);
   if (memory == nullptr) {
     memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
     size = bytes;
   }
-  return {memory, [kept = kept_, size = size](std::byte* owned) { kept->put(owned, size); }};
+  return {memory, [kept = free_blocks_, size = size](std::byte* owned) { kept->put(owned, size); }};
 }
 
 ReceivedBody::ReceivedBody(std::uint64_t bytes, std::shared_ptr<std::byte> memory,

@@ -21,8 +21,8 @@ class BodyMemory {
   [[nodiscard]] std::shared_ptr<std::byte> take(std::uint64_t bytes);
 
  private:
-  struct Kept;
-  std::shared_ptr<Kept> kept_;
+  struct FreeBlocks;
+  std::shared_ptr<FreeBlocks> free_blocks_;
 };
 
 class ReceivedBody {

@@ -50,7 +50,7 @@ struct TlsFiles {
 struct RpcMessage {
   std::string header = {};                            // at most kMostHeaderBytes
   std::vector<std::span<const std::byte>> body = {};  // sent end to end; the sender's memory
-  std::shared_ptr<const void> keeps = {};             // owns the body; held until it is sent
+  std::shared_ptr<const void> owner = {};             // owns the body; held until it is sent
 };
 
 // Holds what a handler is given. All of it lasts until the handler returns.
@@ -66,8 +66,8 @@ struct RpcRequest {
 // Holds what a caller gets.
 struct RpcReply {
   std::string header;
-  std::span<const std::byte> body;  // lies in `keeps` (aligned to 64 bytes), or in `into`
-  std::shared_ptr<const void> keeps;
+  std::span<const std::byte> body;  // lies in `owner` (aligned to 64 bytes), or in `into`
+  std::shared_ptr<const void> owner;
 };
 
 inline constexpr std::uint64_t kMostBodyBytes = std::uint64_t{16} << 30;

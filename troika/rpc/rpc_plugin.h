@@ -87,9 +87,9 @@ class Server {
   [[nodiscard]] virtual int port() const = 0;
 };
 
-class Plugin {
+class RpcPlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~RpcPlugin() = default;
   // Listens, without TLS where that is null. Returns null after it has passed the reason to
   // `error`.
   [[nodiscard]] virtual std::unique_ptr<Server> serve(const std::string& host, int port,
@@ -103,7 +103,7 @@ class Plugin {
 };
 
 inline constexpr const char* kFile = "libtroika_flight.so";
-using Entry = const Plugin* (*)();
-inline constexpr const char* kEntry = "troika_rpc_plugin";
+using PluginEntry = const RpcPlugin* (*)();
+inline constexpr const char* kPluginEntry = "troika_rpc_plugin";
 
 }  // namespace troika::rpc_plugin

@@ -12,7 +12,7 @@ namespace {
 
 enum class Placement { kRoundRobin, kV };
 
-struct Kind {
+struct ScheduleKind {
   std::string_view name;
   detail::Generator generate;
   Placement placement;
@@ -30,48 +30,49 @@ constexpr std::string_view kOneVirtualStage =
 
 // A new schedule is one line here.
 constexpr std::array kKinds = {
-    Kind{"gpipe", detail::gpipe, Placement::kRoundRobin, 1, kAny, false, true, ""},
-    Kind{"1f1b",
-         detail::one_forward_one_backward,
-         Placement::kRoundRobin,
-         1,
-         1,
-         false,
-         false,
-         "take interleaved-1f1b, which has any number of virtual stages a rank, or set "
-         "virtual_stages = 1 "
-         "(--virtual-stages 1)",
-         {"interleaved-1f1b"}},
-    Kind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, false, false,
-         ""},
-    Kind{"zb-h1",
-         detail::zero_bubble_h1,
-         Placement::kRoundRobin,
-         1,
-         1,
-         true,
-         false,
-         kOneVirtualStage,
-         {"interleaved-1f1b", "zb-v"}},
-    Kind{"zb-h2",
-         detail::zero_bubble_h2,
-         Placement::kRoundRobin,
-         1,
-         1,
-         true,
-         false,
-         kOneVirtualStage,
-         {"interleaved-1f1b", "zb-v"}},
-    Kind{"zb-v",
-         detail::zero_bubble_v,
-         Placement::kV,
-         2,
-         2,
-         true,
-         false,
-         "set virtual_stages = 2 (--virtual-stages 2), or take zb-h1, which has 1 virtual stage a "
-         "rank",
-         {"zb-h1"}},
+    ScheduleKind{"gpipe", detail::gpipe, Placement::kRoundRobin, 1, kAny, false, true, ""},
+    ScheduleKind{"1f1b",
+                 detail::one_forward_one_backward,
+                 Placement::kRoundRobin,
+                 1,
+                 1,
+                 false,
+                 false,
+                 "take interleaved-1f1b, which has any number of virtual stages a rank, or set "
+                 "virtual_stages = 1 "
+                 "(--virtual-stages 1)",
+                 {"interleaved-1f1b"}},
+    ScheduleKind{"interleaved-1f1b", detail::interleaved, Placement::kRoundRobin, 1, kAny, false,
+                 false, ""},
+    ScheduleKind{"zb-h1",
+                 detail::zero_bubble_h1,
+                 Placement::kRoundRobin,
+                 1,
+                 1,
+                 true,
+                 false,
+                 kOneVirtualStage,
+                 {"interleaved-1f1b", "zb-v"}},
+    ScheduleKind{"zb-h2",
+                 detail::zero_bubble_h2,
+                 Placement::kRoundRobin,
+                 1,
+                 1,
+                 true,
+                 false,
+                 kOneVirtualStage,
+                 {"interleaved-1f1b", "zb-v"}},
+    ScheduleKind{
+        "zb-v",
+        detail::zero_bubble_v,
+        Placement::kV,
+        2,
+        2,
+        true,
+        false,
+        "set virtual_stages = 2 (--virtual-stages 2), or take zb-h1, which has 1 virtual stage a "
+        "rank",
+        {"zb-h1"}},
 };
 
 constexpr auto kNames = [] {
@@ -80,9 +81,9 @@ constexpr auto kNames = [] {
   return names;
 }();
 
-const Kind& kind_called(std::string_view name) {
+const ScheduleKind& kind_called(std::string_view name) {
   const auto* found = std::find_if(kKinds.begin(), kKinds.end(),
-                                   [name](const Kind& kind) { return kind.name == name; });
+                                   [name](const ScheduleKind& kind) { return kind.name == name; });
   if (found != kKinds.end()) return *found;
   const auto meant = nearest(name, kNames);
   throw UsageError("no pipeline schedule is called " + quote(name),
@@ -131,7 +132,7 @@ std::vector<std::string_view> schedules_instead(std::string_view name,
   std::vector<std::string_view> names;
   for (const std::string_view kin : kind_called(name).kin) {
     if (kin.empty()) continue;
-    const Kind& kind = kind_called(kin);
+    const ScheduleKind& kind = kind_called(kin);
     const bool fits =
         virtual_stages >= kind.min_virtual_stages && virtual_stages <= kind.max_virtual_stages;
     if (fits) names.push_back(kin);
@@ -145,7 +146,7 @@ int resolve_virtual_stages(std::string_view name, int asked) {
 }
 
 void check_schedule(std::string_view name, const ScheduleShape& shape) {
-  const Kind& kind = kind_called(name);
+  const ScheduleKind& kind = kind_called(name);
   check_size("ranks", shape.ranks);
   check_size("virtual stages a rank", shape.virtual_stages);
   check_size("microbatches", shape.microbatches);
@@ -160,7 +161,7 @@ void check_schedule(std::string_view name, const ScheduleShape& shape) {
 
 Schedule make_schedule(std::string_view name, const ScheduleShape& shape) {
   check_schedule(name, shape);
-  const Kind& kind = kind_called(name);
+  const ScheduleKind& kind = kind_called(name);
   Schedule schedule;
   schedule.name = name;
   schedule.ranks = shape.ranks;

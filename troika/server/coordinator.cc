@@ -31,41 +31,42 @@ const Coordinator::Worker& Coordinator::worker(int number) const {
 }
 
 // Others would wait for one that starts from nothing: it begins where the slowest is.
-int Coordinator::join(std::int64_t place, double now) {
+int Coordinator::join(std::int64_t position, double now) {
   Worker added;
-  added.place = place;
-  added.heard = now;
+  added.position = position;
+  added.last_heartbeat = now;
   if (!workers_.empty()) {
     added.finished = std::ranges::min_element(workers_, {}, [](const auto& each) {
                        return each.second.finished;
                      })->second.finished;
   }
   workers_.emplace(next_worker_, added);
+  // It stays so: workers that leave later must not stop those that are at work.
   if (std::ssize(workers_) >= options_.workers) begun_ = true;
   return next_worker_++;
 }
 
-void Coordinator::hear(int number, double now) {
-  worker(number).heard = now;
+void Coordinator::record_heartbeat(int number, double now) {
+  worker(number).last_heartbeat = now;
 }
 
-void Coordinator::leave(int number) {
+void Coordinator::remove_worker(int number) {
   const auto found = workers_.find(number);
   if (found == workers_.end()) return;
   const Lost lost{number, found->second.assignment};
-  settle(lost, false);
+  resolve_lost(lost, false);
 }
 
 std::vector<Coordinator::Lost> Coordinator::expire(double now) {
   std::vector<Lost> lost;
   for (const auto& [number, each] : workers_) {
-    if (now - each.heard > options_.lease.count())
-      lost.push_back({number, each.assignment, std::isinf(each.heard)});
+    if (now - each.last_heartbeat > options_.lease.count())
+      lost.push_back({number, each.assignment, std::isinf(each.last_heartbeat)});
   }
   return lost;
 }
 
-void Coordinator::settle(const Lost& lost, bool applied, const WorkerReport& report) {
+void Coordinator::resolve_lost(const Lost& lost, bool applied, const WorkerReport& report) {
   const auto found = workers_.find(lost.worker);
   if (found == workers_.end()) return;
   const Worker gone = found->second;
@@ -78,13 +79,14 @@ void Coordinator::settle(const Lost& lost, bool applied, const WorkerReport& rep
   if (!gone.assignment) return;
   if (applied) {
     count(figures_[gone.assignment->step], report);
+    // Its samples are in the parameters: dealt out again they would count twice.
     part_done(gone.part);
   } else {
     returned_.insert(gone.part);
   }
 }
 
-void Coordinator::extend(std::int64_t last_step) {
+void Coordinator::set_last_step(std::int64_t last_step) {
   check(workers_.empty() && last_step > options_.last_step, "a job of servers that goes on");
   options_.last_step = last_step;
   begun_ = false;
@@ -124,13 +126,13 @@ void Coordinator::open_round() {
     if (!each.leaves) round_->workers.push_back(number);
   }
   std::ranges::sort(round_->workers, {},
-                    [this](int number) { return std::pair(workers_.at(number).place, number); });
+                    [this](int number) { return std::pair(workers_.at(number).position, number); });
 }
 
 std::optional<Assignment> Coordinator::start_in_round(int number) {
   if (step_ > options_.last_step) return std::nullopt;
   if (!round_) {
-    if (held_) return std::nullopt;
+    if (paused_) return std::nullopt;
     open_round();
   }
   const auto found = std::ranges::find(round_->workers, number);
@@ -144,11 +146,14 @@ std::optional<Assignment> Coordinator::start_in_round(int number) {
 }
 
 std::optional<Assignment> Coordinator::start_part(int number) {
-  if (held_ && returned_.empty()) return std::nullopt;
+  // Parts of lost workers are dealt out even while it is paused: it is idle only once none is left.
+  if (paused_ && returned_.empty()) return std::nullopt;
   Worker& own = worker(number);
   if (options_.staleness) {
     std::int64_t slowest = own.finished;
     for (const auto& [other, each] : workers_) slowest = std::min(slowest, each.finished);
+    // The worker itself is among those compared, so that the slowest never waits for another and
+    // the job goes on.
     if (slowest < own.finished - *options_.staleness) return std::nullopt;
   }
   if (!returned_.empty()) {
@@ -203,11 +208,13 @@ void Coordinator::part_done(std::int64_t part) {
 
 void Coordinator::finish(int number, std::int64_t turn, const WorkerReport& report) {
   Worker& own = worker(number);
+  // A repeated report must not count twice: the turn says which assignment it is of.
   if (!own.assignment || own.assignment->turn != turn) return;  // told twice
+  // Before the round is looked at: a push that has come again completes it.
   own.again = false;
   if (is_synchronous()) {
     if (round_) round_->pushed.emplace(number, report);
-    return;  // settled with the round
+    return;  // resolved with the round
   }
   count(figures_[own.assignment->step], report);
   part_done(own.part);
@@ -246,11 +253,11 @@ void Coordinator::end_round(double norm, const std::string& skipped) {
   for (const auto& [number, report] : round_->pushed) count(figures, report);
   figures.norm = norm;
   if (!skipped.empty()) figures.skipped = skipped;
-  std::int64_t place = 0;
+  std::int64_t position = 0;
   bool any = false;
   for (const int number : round_->workers) {
     const std::int64_t samples =
-        even_split(options_.global_batch_size, place++, std::ssize(round_->workers)).count;
+        even_split(options_.global_batch_size, position++, std::ssize(round_->workers)).count;
     if (round_->gone.contains(number)) {
       figures.lost_samples += samples;
       continue;
@@ -303,7 +310,7 @@ std::vector<int> Coordinator::workers() const {
 }
 
 // A worker that reports a turn once more may have its next one.
-bool Coordinator::is_settled(int number, std::int64_t turn) const {
+bool Coordinator::is_turn_over(int number, std::int64_t turn) const {
   const std::optional<Assignment>& assignment = worker(number).assignment;
   return !assignment || assignment->turn > turn;
 }

@@ -1,12 +1,13 @@
-// Who trains on which samples, and who may start, where parameters lie on servers: a state machine
-// without threads, connections or a clock of its own, so that a simulation can drive the same code.
+// Decides which worker trains on which samples, and when it may start, where parameters lie on
+// servers: a state machine without threads, connections or a clock of its own, so that a
+// simulation can drive the same code.
 //
 // Synchronous (staleness 0): the samples of a step are shared out among the workers that are there
 // when it begins, and one update follows when all have pushed. Otherwise a step's samples are cut
-// into as many parts as the job was started with workers, and who is free takes the next part; each
-// push is an update of its own. A part whose worker is lost is dealt out again. With a bound k a
-// worker that has taken c parts waits until every other one has pushed c - k (stale synchronous
-// parallel, Ho et al. 2013); without one nobody waits (Downpour, Dean et al. 2012).
+// into as many parts as the job was started with workers, and a free worker takes the next part;
+// each push is an update of its own. A part whose worker is lost is dealt out again. With a bound k
+// a worker that has taken c parts waits until every other one has pushed c - k (stale synchronous
+// parallel, Ho et al. 2013); without one no worker waits (Downpour, Dean et al. 2012).
 #pragma once
 
 #include <troika/base/index_range.h>
@@ -37,7 +38,7 @@ struct CoordinatorOptions {
   std::int64_t workers = 1;  // with which the job is started, and the parts of a step
   std::int64_t first_step = 1, last_step = 1;
   std::int64_t first_ordinal = 0;  // samples before first_step
-  std::int64_t parts_done = 0;     // of first_step and after it, in order
+  std::int64_t parts_done = 0;     // finished parts, counted from first_step
   std::int64_t global_batch_size = 1;
   std::optional<std::int64_t> staleness = 0;  // nullopt: any
   Seconds lease{60};                          // a worker that is silent for longer is lost
@@ -68,48 +69,52 @@ class Coordinator {
   explicit Coordinator(CoordinatorOptions options);
 
   // Adds a worker and returns its number, which is never given twice. Where several are there, a
-  // lower `place` comes first. `now` is in seconds of any clock that only goes forward.
-  int join(std::int64_t place, double now);
-  // Notes a sign of life. Throws RendezvousError where the worker is not, or no longer, one of the
-  // job.
-  void hear(int worker, double now);
-  // Removes a worker that goes, with no assignment, and one whose lease is over. Of those, what
-  // they were at has to be settled: was their push applied?
-  void leave(int worker);
+  // lower `position` comes first. `now` is in seconds of any clock that only goes forward.
+  int join(std::int64_t position, double now);
+  // Records that a worker lives. Throws RendezvousError where the job does not have the worker, or
+  // no longer has it.
+  void record_heartbeat(int worker, double now);
+  // Removes a worker that has no assignment.
+  void remove_worker(int worker);
+  // A worker whose lease has expired, and the assignment that it had.
   struct Lost {
     int worker = 0;
     std::optional<Assignment> assignment = {};
-    bool has_failed = false;  // as it has said
+    bool has_failed = false;  // the worker has reported its own failure
   };
+  // Removes workers whose lease has expired and returns them. Call resolve_lost() for each.
   [[nodiscard]] std::vector<Lost> expire(double now);
-  // Settles what a lost worker was at. `applied`: its push has arrived, with this report.
-  void settle(const Lost& lost, bool applied, const WorkerReport& report = {});
+  // Finishes the assignment of a lost worker if its push has arrived (`applied`, with this report);
+  // else its samples are dealt out again.
+  void resolve_lost(const Lost& lost, bool applied, const WorkerReport& report = {});
 
-  // Lets workers go on up to a later step, once they have left. They wait for each other as at the
+  // Sets a later last step, once all workers have left. New workers wait for each other as at the
   // start.
-  void extend(std::int64_t last_step);
+  void set_last_step(std::int64_t last_step);
   // Lets workers start although fewer have come than the job was started with.
   void begin_anyway() { begun_ = true; }
-  // While held, nothing is dealt out.
-  void hold(bool held) { held_ = held; }
+  // Stop and resume dealing out samples.
+  void pause() { paused_ = true; }
+  void resume() { paused_ = false; }
   // Returns whether no worker has an assignment.
   [[nodiscard]] bool is_idle() const;
-  // Return, while held and idle, how many parts are done, from `first_step` on, without a gap; and
-  // what is known of steps that have not been taken.
+  // Return, while paused and idle, the finished parts, counted from first_step without a gap; and
+  // the figures of steps that take_figures() has not returned.
   [[nodiscard]] std::int64_t parts_done() const { return parts_finished_; }
   [[nodiscard]] const std::map<std::int64_t, StepFigures>& figures() const { return figures_; }
 
-  // Notes that a worker is to leave, and returns whether it may: it is at nothing, and has no share
-  // of the step under way. Samples that it has a share of are still dealt to it.
+  // Marks a worker as leaving, and returns whether it may go: it has no assignment, and no share of
+  // the step under way. Samples of its share are still dealt to it.
   [[nodiscard]] bool may_leave(int worker);
   // Returns the next samples of a worker, once it may start.
   [[nodiscard]] std::optional<Assignment> try_start(int worker);
   // Returns whether everything has been trained on.
   [[nodiscard]] bool is_over() const;
-  // Notes that a worker's push of its turn has arrived, on all servers. Told twice it counts once.
+  // Records that a worker's push of its turn has arrived on all servers. A repeated call changes
+  // nothing.
   void finish(int worker, std::int64_t turn, const WorkerReport& report);
-  // Notes that it has to push again, since a server has lost what it had. The step goes on without
-  // one that is no longer there.
+  // Marks a worker as having to push again, since a server has lost its push. The step goes on
+  // without a worker that the job no longer has.
   void push_again(int worker);
 
   // Synchronous: the step all of whose workers have pushed, with these, in order; then what has
@@ -124,24 +129,24 @@ class Coordinator {
   [[nodiscard]] std::optional<Round> complete_round() const;
   void end_round(double norm, const std::string& skipped);
 
-  // Returns whether all of a step is in.
+  // Returns whether all pushes of a step have arrived.
   [[nodiscard]] bool is_complete(std::int64_t step) const;
-  // Returns what a step has come to, once it is complete; each step once, in order.
+  // Returns the figures of the next step that is complete; each step once, in order.
   [[nodiscard]] std::optional<StepFigures> take_figures();
 
   [[nodiscard]] std::vector<int> workers() const;
-  // Returns whether all of this worker's turn is over: its push is in, and, synchronous, in the
+  // Returns whether a worker's turn is over: its push has arrived and, synchronous, is in the
   // parameters.
-  [[nodiscard]] bool is_settled(int worker, std::int64_t turn) const;
+  [[nodiscard]] bool is_turn_over(int worker, std::int64_t turn) const;
   [[nodiscard]] bool has_to_push_again(int worker) const;
-  // Returns whether what it has pushed last is in the parameters, once that is settled: all of a
+  // Returns whether a worker's last push is in the parameters, once its turn is over: all of a
   // synchronous step may be left out.
   [[nodiscard]] bool is_applied(int worker) const;
 
  private:
   struct Worker {
-    std::int64_t place = 0;
-    double heard = 0;
+    std::int64_t position = 0;
+    double last_heartbeat = 0;
     std::int64_t turns = 0;
     std::int64_t finished = 0;  // its clock
     std::optional<Assignment> assignment = {};
@@ -173,7 +178,7 @@ class Coordinator {
   std::map<int, Worker> workers_;
   int next_worker_ = 0;
   bool begun_ = false;
-  bool held_ = false;
+  bool paused_ = false;
   std::int64_t step_ = 0;  // synchronous: under way
   std::optional<OpenRound> round_;
   std::int64_t next_part_ = 0;

@@ -85,13 +85,13 @@ RpcMessage CoordinatorService::answer(const RpcRequest& request) {
   const auto worker = messages::value<int>(json, "worker");
   const std::lock_guard lock(mutex_);
   if (request.method == "beat") {
-    coordinator_.hear(worker, now());
+    coordinator_.record_heartbeat(worker, now());
   } else if (request.method == "leave") {
-    coordinator_.leave(worker);
+    coordinator_.remove_worker(worker);
     changed_.notify_all();
   } else if (request.method == "fail") {
-    // What it was at is settled as that of one whose lease is over, and without its wait.
-    coordinator_.hear(worker, -std::numeric_limits<double>::infinity());
+    // Its assignment is resolved as that of a worker whose lease is over, and without its wait.
+    coordinator_.record_heartbeat(worker, -std::numeric_limits<double>::infinity());
     changed_.notify_all();
   } else {
     throw DataError("a coordinator knows no '" + request.method + "'");
@@ -116,21 +116,21 @@ RpcMessage CoordinatorService::join(const RpcRequest& request) {
                          first_difference(options_.recipe, recipe, "in the job", "in the worker"),
                      "start all with the same recipe file and the same --set");
   }
-  const auto place = messages::value<std::int64_t>(json, "place");
+  const auto position = messages::value<std::int64_t>(json, "place");
   const CoordinatorData data(options_.data);
   if (const auto refusal = data.refusal(json, options_.run)) return reply(*refusal);
   Json joined = {{"run", options_.run}};
   data.add_to_reply(joined, json);
   const std::lock_guard lock(mutex_);
-  joined["worker"] = coordinator_.join(place, now());
+  joined["worker"] = coordinator_.join(position, now());
   changed_.notify_all();
   return reply(joined);
 }
 
 // One that has trained has spoilt what the job has learned; one that the job was started with would
 // be waited for.
-void CoordinatorService::refuse(const std::string& reason, std::int64_t place, Trained trained) {
-  if (trained == Trained::kNo && place >= options_.coordinator.workers) {
+void CoordinatorService::refuse(const std::string& reason, std::int64_t position, Trained trained) {
+  if (trained == Trained::kNo && position >= options_.coordinator.workers) {
     log_warning(reason + "; it may not join");
     return;
   }
@@ -147,7 +147,7 @@ RpcMessage CoordinatorService::turn(const RpcRequest& request) {
   const bool leaves = json.contains("leaves");
   const Deadline deadline = Deadline::in(kLongestAnswer);
   Lock lock(mutex_);
-  coordinator_.hear(worker, now());
+  coordinator_.record_heartbeat(worker, now());
   if (reports) {
     coordinator_.finish(worker, reported, messages::report_of(json.at("report")));
     time_steps();
@@ -159,18 +159,18 @@ RpcMessage CoordinatorService::turn(const RpcRequest& request) {
   for (;;) {
     proceed(lock);
     if (failure_) std::rethrow_exception(failure_);
-    coordinator_.hear(worker, now());  // or it is none any more
+    coordinator_.record_heartbeat(worker, now());  // or it is none any more
     if (coordinator_.has_to_push_again(worker)) return reply({{"state", "again"}});
     if (is_over_ || coordinator_.is_over()) return over();
     // What it has pushed may not be applied yet.
-    const bool is_settled = reports && coordinator_.is_settled(worker, reported);
+    const bool is_turn_over = reports && coordinator_.is_turn_over(worker, reported);
     if (leaves && coordinator_.may_leave(worker)) {
       RpcMessage last = over();
-      coordinator_.leave(worker);
+      coordinator_.remove_worker(worker);
       changed_.notify_all();
       return last;
     }
-    if (!reports || is_settled) {
+    if (!reports || is_turn_over) {
       if (const auto assignment = coordinator_.try_start(worker)) {
         return reply({{"state", "samples"},
                       {"samples", messages::json_of(*assignment)},
@@ -184,11 +184,14 @@ RpcMessage CoordinatorService::turn(const RpcRequest& request) {
 
 void CoordinatorService::proceed(Lock& lock) {
   if (Clock::now() - opened_ > options_.start_timeout) coordinator_.begin_anyway();
+  // busy_ stands for the lock while servers are asked: heartbeats come in meanwhile, but no second
+  // thread resolves or applies the same.
   if (busy_ || failure_) return;
   try {
-    settle_lost(lock);
+    resolve_lost(lock);
     drive_round(lock);
   } catch (...) {
+    // The error may have come while servers were asked, without the lock.
     if (!lock.owns_lock()) lock.lock();
     busy_ = false;
     fail(std::current_exception());
@@ -196,11 +199,12 @@ void CoordinatorService::proceed(Lock& lock) {
 }
 
 void CoordinatorService::fail(const std::exception_ptr& error) {
+  // The first failure is the cause; workers that it ends report others.
   if (!failure_) failure_ = error;
   changed_.notify_all();
 }
 
-void CoordinatorService::settle_lost(Lock& lock) {
+void CoordinatorService::resolve_lost(Lock& lock) {
   const std::vector<Coordinator::Lost> lost = coordinator_.expire(now());
   if (lost.empty()) return;
   busy_ = true;
@@ -211,6 +215,8 @@ void CoordinatorService::settle_lost(Lock& lock) {
                                  : " has been silent for " +
                                        format_fixed(options_.coordinator.lease.count(), 0) + " s") +
                 ": the job goes on without it");
+    // Fenced on all servers before the samples are dealt out again: a late push of the silent
+    // worker would be applied beside that of the worker who gets them.
     const RpcMessage message{Json({{"run", options_.run}, {"worker", each.worker}}).dump(), {}, {}};
     bool applied = false;
     WorkerReport report;
@@ -225,10 +231,14 @@ void CoordinatorService::settle_lost(Lock& lock) {
       report = messages::report_of(
           messages::parse(messages::value<std::string>(json, "report"), "fence"));
       report.staleness = std::max(staleness, messages::value<std::int64_t>(json, "staleness"));
+      // One server is enough. A push goes to all at once, and the part that another server has
+      // missed is lost: trained on again, its samples would count twice here.
       applied = true;
     }
     lock.lock();
-    coordinator_.settle(each, applied, report);
+    // Even where the worker has been heard of since: it is fenced, and learns with its next call
+    // that it has to join again.
+    coordinator_.resolve_lost(each, applied, report);
     time_steps();
   }
   busy_ = false;
@@ -244,6 +254,7 @@ void CoordinatorService::drive_round(Lock& lock) {
   const Applied applied = apply(*round);
   lock.lock();
   busy_ = false;
+  // Before the round ends: one whose gradients are missing stays open.
   for (const int worker : applied.missing) coordinator_.push_again(worker);
   if (applied.missing.empty()) coordinator_.end_round(applied.norm, applied.skipped);
   time_steps();
@@ -265,6 +276,8 @@ CoordinatorService::Applied CoordinatorService::apply(const Coordinator::Round& 
                             Deadline::in(options_.timeout));
   };
   double squares = 0;
+  // All servers sum before any applies: where a gradient is missing on one of them, none has moved
+  // on to the next step.
   for (const RpcReply& answer : to_all("sum", {{"workers", round.workers}})) {
     const Json json = messages::parse(answer.header, "sum");
     squares += messages::number_of(json, "squares");
@@ -336,9 +349,9 @@ RemoteStep CoordinatorService::wait_for_step() {
   }
 }
 
-CoordinatorService::Done CoordinatorService::hold(std::int64_t step) {
+CoordinatorService::Done CoordinatorService::pause(std::int64_t step) {
   Lock lock(mutex_);
-  coordinator_.hold(true);
+  coordinator_.pause();
   const Deadline deadline =
       Deadline::in(options_.patience * options_.timeout + options_.coordinator.lease);
   // Of a synchronous step that nobody has asked for, nothing is applied.
@@ -357,20 +370,22 @@ CoordinatorService::Done CoordinatorService::hold(std::int64_t step) {
   return {coordinator_.parts_done() - steps * options_.coordinator.workers, coordinator_.figures()};
 }
 
-void CoordinatorService::release() {
+void CoordinatorService::resume() {
   const std::lock_guard lock(mutex_);
-  coordinator_.hold(false);
+  coordinator_.resume();
   changed_.notify_all();
 }
 
-void CoordinatorService::extend(std::int64_t last_step) {
+void CoordinatorService::set_last_step(std::int64_t last_step) {
   const std::lock_guard lock(mutex_);
-  coordinator_.extend(last_step);
+  coordinator_.set_last_step(last_step);
   opened_ = Clock::now();
 }
 
 void CoordinatorService::finish() {
   Lock lock(mutex_);
+  // Workers hear of it at their next turn, and the servers have to stay until the last of them has
+  // left.
   is_over_ = true;
   changed_.notify_all();
   const Deadline deadline =

@@ -43,7 +43,7 @@ struct CoordinatorServiceOptions {
   std::function<double(std::int64_t step)> learning_rate = {};  // empty: as workers ask for
   double grad_clip = 0;
   bool skips_nonfinite = false;
-  bool is_watched = true;      // steps wait for wait_for_step(); otherwise nobody calls it
+  bool is_watched = true;      // steps wait for wait_for_step(), which is never called otherwise
   Seconds start_timeout{300};  // for as many workers as the job is started with
   Seconds timeout{60};         // for a step, and a server's answer
   double patience = 1;         // a step may take so many times as long
@@ -63,19 +63,19 @@ class CoordinatorService {
   // Waits for the next step to be complete. Synchronous: lets it be applied; a later one is not
   // before the next call. Throws DeadlineError naming the workers, and what has failed.
   [[nodiscard]] RemoteStep wait_for_step();
-  // Waits until no worker is at anything, and deals nothing out until release(). Returns what a run
-  // that is resumed behind `step` goes on from: the parts of later steps that are done, and what is
-  // known of these.
+  // Stops dealing out samples until resume(), and waits until no worker has an assignment. Returns
+  // what a run that is resumed behind `step` goes on from: the finished parts of later steps, and
+  // the figures of these steps.
   struct Done {
     std::int64_t parts = 0;
     std::map<std::int64_t, StepFigures> figures = {};
   };
-  [[nodiscard]] Done hold(std::int64_t step);
-  void release();
-  // Lets workers go on up to a later step, once they have left.
-  void extend(std::int64_t last_step);
-  // Tells workers that it is over, and waits until all have gone, for the time-out of a step at
-  // most.
+  [[nodiscard]] Done pause(std::int64_t step);
+  void resume();
+  // Sets a later last step, once all workers have left.
+  void set_last_step(std::int64_t last_step);
+  // Answers workers that the job is over, and waits until all have left, at most for the time-out
+  // of a step.
   void finish();
 
  private:
@@ -83,12 +83,12 @@ class CoordinatorService {
   RpcMessage join(const RpcRequest& request);
   // Ends the job for the reason that a worker's data differ, unless it has only tried to join.
   enum class Trained { kNo, kYes };
-  void refuse(const std::string& reason, std::int64_t place, Trained trained);
+  void refuse(const std::string& reason, std::int64_t position, Trained trained);
   RpcMessage turn(const RpcRequest& request);
   void check_run(const std::string& run) const;
-  // Fences off and settles workers that are silent, and applies the step that all have pushed.
+  // Resolves workers that are silent, and applies the step that all have pushed.
   void proceed(Lock& lock);
-  void settle_lost(Lock& lock);
+  void resolve_lost(Lock& lock);
   void drive_round(Lock& lock);
   struct Applied {
     std::vector<int> missing;  // workers that have to push again
@@ -110,12 +110,12 @@ class CoordinatorService {
   std::int64_t wanted_step_;  // that the keeper waits for
   std::int64_t next_timed_;   // the next step to be complete
   double complete_at_ = 0;    // the one before, in seconds of the clock
-  // Holds what there was when a step was complete: workers may have left before it is told.
+  // The facts of a step at the moment it was complete: workers may leave before it is reported.
   struct Completion {
     double seconds = 0;  // since the step before
     std::int64_t workers = 0;
   };
-  std::map<std::int64_t, Completion> completions_;  // of steps that have not been told
+  std::map<std::int64_t, Completion> completions_;  // of steps that have not been reported
   bool is_over_ = false;                            // for the workers, whatever is left
   bool busy_ = false;                               // a thread speaks with servers
   std::exception_ptr failure_;

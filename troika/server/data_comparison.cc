@@ -61,8 +61,9 @@ void WorkerData::fail(ComparedData::Of of, const Json& reply, const Json& own) {
                               " has other data than the job on host " +
                               messages::value<std::string>(reply, "host") + ": " +
                               data_->difference(of, theirs, text_of(excerpt.body));
-  header["place"] = place_;
+  header["place"] = position_;
   header["reason"] = message;
+  // Said to the job before this worker ends: its own error reaches the log of its host alone.
   (void)ask_("refused", dump(header));
   std::rethrow_exception(data_->error(message));
 }

@@ -23,7 +23,7 @@ class WorkerData {
 
   // `data` may be null: nothing is compared.
   WorkerData(std::shared_ptr<ComparedData> data, std::int64_t place, Ask ask)
-      : data_(std::move(data)), place_(place), ask_(std::move(ask)) {}
+      : data_(std::move(data)), position_(place), ask_(std::move(ask)) {}
 
   // Adds to the header of "join" what the coordinator compares.
   void add_to_join(messages::Json& header) const;
@@ -38,7 +38,7 @@ class WorkerData {
                          const messages::Json& own);
 
   std::shared_ptr<ComparedData> data_;
-  std::int64_t place_;
+  std::int64_t position_;
   Ask ask_;
   bool is_open_ = false;  // contents are to be compared
   Clock::time_point next_ = {};

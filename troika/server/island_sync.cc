@@ -88,23 +88,25 @@ void IslandSync::share_values() {
   publish();
 }
 
-IslandSync::Told IslandSync::tell(const Told& own) const {
+IslandSync::LeaderMessage IslandSync::broadcast(const LeaderMessage& own) const {
   const at::Tensor told = at::empty({std::ssize(own)}, at::kLong);
   std::ranges::copy(own, told.mutable_data_ptr<std::int64_t>());
   ranks_.broadcast(told, 0, {"samples of an island", Deadline::in(longest_wait_)}).wait();
-  Told all;
+  LeaderMessage all;
   std::copy_n(told.const_data_ptr<std::int64_t>(), all.size(), all.begin());
   return all;
 }
 
 std::optional<DealtSamples> IslandSync::next_samples() {
-  Told told = {kOver};
+  LeaderMessage told = {kOver};
   if (is_leader()) {
-    const auto dealt = client_->next_samples([this] { (void)tell({kWait}); });
+    // While the leader waits for samples the other ranks wait in a collective: a message now and
+    // then keeps them below its deadline.
+    const auto dealt = client_->next_samples([this] { (void)broadcast({kWait}); });
     if (dealt) told = {kSamples, dealt->step, dealt->samples.first, dealt->samples.count};
   }
   do {
-    told = tell(told);
+    told = broadcast(told);
   } while (told[0] == kWait);
   if (told[0] == kOver) return std::nullopt;
   share_values();

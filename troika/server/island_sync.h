@@ -35,12 +35,12 @@ class IslandSync final : public RemoteWorker {
  private:
   [[nodiscard]] bool is_leader() const { return ranks_.rank() == 0; }
   [[nodiscard]] Call call(std::string_view label) const { return {label, Deadline::in(timeout_)}; }
-  // What the leader tells the others: kSamples with a step, the first sample and their number; that
-  // it waits for them; or that all is trained.
-  using Told = std::array<std::int64_t, 4>;
+  // The message of the leader to the other ranks: kSamples with a step, the first sample and their
+  // number; kWait while the leader waits for samples; kOver after the last step.
+  using LeaderMessage = std::array<std::int64_t, 4>;
   static constexpr std::int64_t kOver = 0, kSamples = 1, kWait = 2;
-  // Returns what the leader tells.
-  [[nodiscard]] Told tell(const Told& own) const;
+  // Returns the message of the leader, on all ranks.
+  [[nodiscard]] LeaderMessage broadcast(const LeaderMessage& own) const;
   void share_layout();
   void share_frozen();
   // Gives all ranks what the leader has pulled.

@@ -33,24 +33,24 @@ Json parse(std::string_view header, std::string_view what) {
   return json;
 }
 
-Json json_of(const ShardPiece& piece) {
-  Json json = {{"name", piece.name},
-               {"count", piece.count},
-               {"decays", piece.decays},
-               {"lr_factor", piece.lr_factor}};
-  if (piece.weight_decay) json["weight_decay"] = *piece.weight_decay;
+Json json_of(const ShardSegment& segment) {
+  Json json = {{"name", segment.name},
+               {"count", segment.count},
+               {"decays", segment.decays},
+               {"lr_factor", segment.lr_factor}};
+  if (segment.weight_decay) json["weight_decay"] = *segment.weight_decay;
   return json;
 }
 
-ShardPiece piece_of(const Json& json) {
-  ShardPiece piece{value<std::string>(json, "name"),
-                   value<std::int64_t>(json, "count"),
-                   value<bool>(json, "decays"),
-                   value<double>(json, "lr_factor"),
-                   {}};
-  if (piece.count < 1) throw DataError("a message of another process has an empty parameter");
-  if (json.contains("weight_decay")) piece.weight_decay = value<double>(json, "weight_decay");
-  return piece;
+ShardSegment segment_of(const Json& json) {
+  ShardSegment segment{value<std::string>(json, "name"),
+                       value<std::int64_t>(json, "count"),
+                       value<bool>(json, "decays"),
+                       value<double>(json, "lr_factor"),
+                       {}};
+  if (segment.count < 1) throw DataError("a message of another process has an empty parameter");
+  if (json.contains("weight_decay")) segment.weight_decay = value<double>(json, "weight_decay");
+  return segment;
 }
 
 Json json_of(const PushedUpdate& update) {

@@ -37,8 +37,8 @@ template <class T>
 [[nodiscard]] Json json_of(double number);
 [[nodiscard]] double number_of(const Json& json, const char* key);
 
-[[nodiscard]] Json json_of(const ShardPiece& piece);
-[[nodiscard]] ShardPiece piece_of(const Json& json);
+[[nodiscard]] Json json_of(const ShardSegment& segment);
+[[nodiscard]] ShardSegment segment_of(const Json& json);
 [[nodiscard]] Json json_of(const PushedUpdate& update);
 [[nodiscard]] PushedUpdate update_of(const Json& json);
 [[nodiscard]] Json json_of(const Assignment& assignment);

@@ -74,8 +74,8 @@ void ObserverSync::open(const RemoteStart& start) {
                    {"step", start.step},
                    {"round", round_},
                    {"pieces", Json::array()}};
-    for (const ShardPiece& piece : shard_pieces(arena(), range, options_.treats_alike)) {
-      header["pieces"].push_back(messages::json_of(piece));
+    for (const ShardSegment& segment : shard_segments(arena(), range, options_.treats_alike)) {
+      header["pieces"].push_back(messages::json_of(segment));
     }
     RpcMessage request{header.dump(), {}, {}};
     for (std::int64_t kind = 0; kind <= kinds; ++kind) {
@@ -83,8 +83,11 @@ void ObserverSync::open(const RemoteStart& start) {
     }
     requests.push_back(std::move(request));
   }
+  // The servers get their parameters before there is a coordinator: a worker that joins may pull at
+  // once.
   static_cast<void>(
       servers_.call_all("init", requests, Deadline::in(options_.coordinator.start_timeout)));
+  // Both before the service: answer() reads them without a lock once it is there.
   layout_ = std::make_shared<const std::string>(FlatLayout::of(arena()).text());
   frozen_ = std::make_shared<const at::Tensor>(frozen_values(arena()));
   CoordinatorServiceOptions options = options_.coordinator;
@@ -137,7 +140,9 @@ std::int64_t ObserverSync::fetch_all(std::int64_t step, std::span<const NamedSta
   if (!is_open()) return 0;
   const std::int64_t kinds = states(state);
   const std::int64_t size = masters().size();
-  done_ = service_->hold(step);
+  // Paused over the pulls: an update in between would leave the servers' parts at different
+  // versions, and the parts done would not be those in the values.
+  done_ = service_->pause(step);
   const at::Tensor all = host_values((1 + kinds) * size);
   const RpcMessage message{
       Json({{"run", options_.coordinator.run}, {"state", true}}).dump(), {}, {}};
@@ -161,7 +166,7 @@ std::int64_t ObserverSync::fetch_all(std::int64_t step, std::span<const NamedSta
     version = std::max(version, messages::value<std::int64_t>(json, "version"));
     round_ = std::max(round_, messages::value<double>(json, "round"));
   }
-  service_->release();
+  service_->resume();
   take(all.narrow(0, 0, size));
   for_each_state_of(
       masters(), arena(), state, kinds,
@@ -215,9 +220,11 @@ void ObserverSync::load(const StateDict& state) {
 
 void ObserverSync::close() {
   if (!is_open()) return;
+  // Workers first: they pull and push until they have left, and a server that has stopped answers
+  // no more.
   service_->finish();
   const RpcMessage message{Json({{"run", options_.coordinator.run}}).dump(), {}, {}};
-  servers_.tell_all("stop", message, deadline());
+  servers_.notify_all("stop", message, deadline());
 }
 
 }  // namespace troika

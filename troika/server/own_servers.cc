@@ -68,25 +68,28 @@ OwnServers::OwnServers(const Session& session, const OwnServersOptions& options)
 }
 
 OwnServers::~OwnServers() {
+  // Before the members end: a thread of the coordinator that waits for a server would keep its RPC
+  // server from closing.
   if (clients_) clients_->cancel();
 }
 
-void OwnServers::init(std::span<const ShardPiece> pieces, const at::Tensor& values, int servers) {
+void OwnServers::init(std::span<const ShardSegment> segments, const at::Tensor& values,
+                      int servers) {
   const IndexRange range = shard_range(values.numel(), shard_, servers);
-  std::vector<ShardPiece> own;
+  std::vector<ShardSegment> own;
   std::int64_t begin = 0;
-  for (ShardPiece piece : pieces) {
+  for (ShardSegment segment : segments) {
     const std::int64_t first = std::max(begin, range.first);
-    const std::int64_t last = std::min(begin + piece.count, range.end());
-    begin += piece.count;
-    piece.count = last - first;
-    if (piece.count > 0) own.push_back(std::move(piece));
+    const std::int64_t last = std::min(begin + segment.count, range.end());
+    begin += segment.count;
+    segment.count = last - first;
+    if (segment.count > 0) own.push_back(std::move(segment));
   }
   service_->begin(run_, std::move(own), values.narrow(0, range.first, range.count), {});
 }
 
-void OwnServers::extend(std::int64_t last_step) {
-  if (coordinator_) coordinator_->extend(last_step);
+void OwnServers::set_last_step(std::int64_t last_step) {
+  if (coordinator_) coordinator_->set_last_step(last_step);
 }
 
 }  // namespace troika

@@ -41,9 +41,9 @@ class OwnServers {
   [[nodiscard]] bool has_server() const { return service_.has_value(); }
   [[nodiscard]] ShardService& server() { return *service_; }
   // Gives this rank's server its part of the parameters, which lie end to end in `values`.
-  void init(std::span<const ShardPiece> pieces, const at::Tensor& values, int servers);
+  void init(std::span<const ShardSegment> segments, const at::Tensor& values, int servers);
   // Lets the workers go on up to another step, once all have left.
-  void extend(std::int64_t last_step);
+  void set_last_step(std::int64_t last_step);
 
  private:
   int shard_;

@@ -31,15 +31,15 @@ void PushCompressor::encode(const at::Tensor& gradients, int shards, double unit
 }
 
 void PushCompressor::encode_shard(int shard, const at::Tensor& gradients, const at::Tensor& input,
-                                  const Codec::Place& place) {
+                                  const Codec::DrawKey& key) {
   if (input.numel() == 0) return;
   at::Tensor& payload = payloads_[static_cast<std::size_t>(shard)];
   const std::int64_t bytes = codec_->payload_bytes(input.numel(), input.scalar_type());
   // Zeros, so that what rounds it up to whole words is always the same.
   if (!payload.defined() || payload.numel() != bytes) payload = at::zeros({bytes}, at::kByte);
-  codec_->encode(input, payload, place);
+  codec_->encode(input, payload, key);
   gradients.zero_();
-  codec_->add_decoded(payload, gradients, place);
+  codec_->add_decoded(payload, gradients, key);
 }
 
 std::span<const std::byte> PushCompressor::payload(int shard) const {
@@ -49,6 +49,8 @@ std::span<const std::byte> PushCompressor::payload(int shard) const {
 }
 
 void PushCompressor::end_push(bool applied) {
+  // Of a push that was left out the error of the push before stays: the gradient is gone, and with
+  // it what was cut from it.
   if (std::exchange(is_pending_, false) && applied) std::swap(error_, next_error_);
 }
 
@@ -58,12 +60,12 @@ void PushCompressor::reset() {
 }
 
 void decode_push(const Codec& codec, std::span<const std::byte> payload, const at::Tensor& gradient,
-                 const Codec::Place& place) {
+                 const Codec::DrawKey& key) {
   gradient.zero_();
   if (gradient.numel() == 0 && payload.empty()) return;
   const at::Tensor bytes = messages::tensor_on(payload, at::kByte);
   codec.check_payload(bytes, gradient.numel(), gradient.scalar_type());
-  codec.add_decoded(bytes, gradient, place);
+  codec.add_decoded(bytes, gradient, key);
 }
 
 }  // namespace troika

@@ -36,7 +36,7 @@ class PushCompressor {
 
  private:
   void encode_shard(int shard, const at::Tensor& gradients, const at::Tensor& input,
-                    const Codec::Place& place);
+                    const Codec::DrawKey& key);
 
   std::shared_ptr<const Codec> codec_;
   at::Tensor error_, next_error_;  // the latter if what is encoded is applied
@@ -47,6 +47,6 @@ class PushCompressor {
 // The receiver: leaves in `gradient` what a payload says. Throws DataError where it is none of so
 // many elements.
 void decode_push(const Codec& codec, std::span<const std::byte> payload, const at::Tensor& gradient,
-                 const Codec::Place& place);
+                 const Codec::DrawKey& key);
 
 }  // namespace troika

@@ -9,15 +9,15 @@
 namespace troika {
 namespace {
 
-std::vector<ParameterSpec> specs_of(std::span<const ShardPiece> pieces) {
+std::vector<ParameterSpec> specs_of(std::span<const ShardSegment> segments) {
   std::vector<ParameterSpec> specs;
-  for (const ShardPiece& piece : pieces) {
+  for (const ShardSegment& segment : segments) {
     ParameterSpec spec;
-    spec.name = piece.name;
-    spec.shape = {piece.count};
-    spec.decays = piece.decays;
-    spec.lr_factor = piece.lr_factor;
-    spec.weight_decay = piece.weight_decay;
+    spec.name = segment.name;
+    spec.shape = {segment.count};
+    spec.decays = segment.decays;
+    spec.lr_factor = segment.lr_factor;
+    spec.weight_decay = segment.weight_decay;
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -35,28 +35,28 @@ IndexRange shard_range(std::int64_t size, int shard, int shards) {
   return even_split(size, shard, shards);
 }
 
-std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range, bool alike) {
-  std::vector<ShardPiece> pieces;
+std::vector<ShardSegment> shard_segments(Arena& arena, IndexRange range, bool alike) {
+  std::vector<ShardSegment> segments;
   FlatMasters(arena).for_each_shard([&](const LocalShard& shard, std::int64_t begin) {
     const std::int64_t first = std::max(begin, range.first),
                        last = std::min(begin + shard.count, range.end());
     if (first >= last) return;
     const ParameterSpec& spec = arena.parameters()[shard.parameter]->spec();
-    ShardPiece piece{spec.name, last - first, spec.decays, spec.lr_factor, spec.weight_decay};
-    if (alike) piece = {spec.name, last - first, false, 1, {}};
-    pieces.push_back(std::move(piece));
+    ShardSegment segment{spec.name, last - first, spec.decays, spec.lr_factor, spec.weight_decay};
+    if (alike) segment = {spec.name, last - first, false, 1, {}};
+    segments.push_back(std::move(segment));
   });
-  return pieces;
+  return segments;
 }
 
-ServerShard::ServerShard(const OptimizerOptions& optimizer, std::span<const ShardPiece> pieces,
+ServerShard::ServerShard(const OptimizerOptions& optimizer, std::span<const ShardSegment> segments,
                          at::ScalarType type, bool has_whole) {
   if (!has_whole && optimizer.kind.kind().uses_layer_norms()) {
     throw UsageError(std::string(optimizer.kind.name()) +
                          " goes by the norms of whole parameters, which several servers cut",
                      "write servers = 1");
   }
-  arena_ = std::make_unique<Arena>(specs_of(pieces), NumericTypes{type, type}, Group());
+  arena_ = std::make_unique<Arena>(specs_of(segments), NumericTypes{type, type}, Group());
   masters_ = std::make_unique<FlatMasters>(*arena_);
   optimizer_ = make_optimizer(optimizer, *arena_);
   states_ = std::ssize(optimizer.kind.kind().state_names(optimizer.kind.options()));
@@ -151,6 +151,7 @@ ServerShard::Pushed ServerShard::push(const PushedUpdate& update, const at::Tens
   check_not_fenced(update.worker);
   check_gradient(gradient);
   LastPush& last = applied_.pushes[update.worker];
+  // A worker whose answer was lost pushes again: each turn counts once.
   if (update.turn <= last.turn) return {version_, last.staleness, true};
   Pushed pushed;
   // A server that has come back from a file may be behind what a worker has seen.
@@ -160,32 +161,34 @@ ServerShard::Pushed ServerShard::push(const PushedUpdate& update, const at::Tens
     rate /= static_cast<double>(pushed.staleness);
   }
   this->update(gradient, rows, rate, update.scale, add_to_round(update.workers));
+  // Noted after the update, under the same lock: a push that throws is not taken for one that was
+  // applied.
   last = {update.turn, pushed.staleness, update.report};
   pushed.version = version_;
   return pushed;
 }
 
-void ServerShard::drop_kept() {
-  for (auto& [worker, gradient] : kept_) spare_.push_back(std::move(gradient));
-  kept_.clear();
-  kept_rows_.clear();
+void ServerShard::drop_stored() {
+  for (auto& [worker, gradient] : stored_) spare_.push_back(std::move(gradient));
+  stored_.clear();
+  stored_rows_.clear();
 }
 
-void ServerShard::keep(int worker, std::int64_t step, const at::Tensor& gradient,
-                       std::span<const RowGradients> rows) {
+void ServerShard::store(int worker, std::int64_t step, const at::Tensor& gradient,
+                        std::span<const RowGradients> rows) {
   check_not_fenced(worker);
   check_gradient(gradient);
   if (step <= applied_.step) return;  // repeated
-  if (step != step_) drop_kept();
+  if (step != step_) drop_stored();
   step_ = step;
-  at::Tensor& kept = kept_[worker];
+  at::Tensor& kept = stored_[worker];
   if (!kept.defined() && !spare_.empty()) {
     kept = std::move(spare_.back());
     spare_.pop_back();
   }
   if (!kept.defined()) kept = at::empty_like(gradient);
   kept.copy_(gradient);
-  kept_rows_[worker].assign(rows.begin(), rows.end());
+  stored_rows_[worker].assign(rows.begin(), rows.end());
 }
 
 ServerShard::Sum ServerShard::sum(std::int64_t step, std::span<const int> workers) {
@@ -195,15 +198,17 @@ ServerShard::Sum ServerShard::sum(std::int64_t step, std::span<const int> worker
     return sum;
   }
   for (const int worker : workers) {
-    if (step != step_ || !kept_.contains(worker)) sum.missing.push_back(worker);
+    if (step != step_ || !stored_.contains(worker)) sum.missing.push_back(worker);
   }
   if (!sum.missing.empty() || workers.empty()) return sum;
-  if (!sum_.defined()) sum_ = at::empty_like(kept_.at(workers.front()));
-  sum_.copy_(kept_.at(workers.front()));
-  for (const int worker : workers.subspan(1)) sum_.add_(kept_.at(worker));
+  if (!sum_.defined()) sum_ = at::empty_like(stored_.at(workers.front()));
+  // In the order of the list, which the coordinator makes: the same bits on every run, whichever
+  // worker pushes first.
+  sum_.copy_(stored_.at(workers.front()));
+  for (const int worker : workers.subspan(1)) sum_.add_(stored_.at(worker));
   std::map<std::string, std::vector<RowGradients>> by_table;
   for (const int worker : workers) {
-    for (const RowGradients& each : kept_rows_[worker]) by_table[each.spec.name].push_back(each);
+    for (const RowGradients& each : stored_rows_[worker]) by_table[each.spec.name].push_back(each);
   }
   row_sums_.clear();
   squares_ = squares_of(sum_);
@@ -221,9 +226,11 @@ std::optional<std::int64_t> ServerShard::apply(std::int64_t step, double learnin
   if (step <= applied_.step) return version_;  // repeated
   if (step != summed_step_) return std::nullopt;
   update(sum_, row_sums_, learning_rate, scale);
+  // Noted with the squares: where another server dies before it has applied the step, the
+  // coordinator asks again and gets the same norm.
   applied_.step = step;
   applied_.squares = squares_;
-  drop_kept();
+  drop_stored();
   return version_;
 }
 

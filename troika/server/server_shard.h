@@ -21,7 +21,7 @@
 namespace troika {
 
 // A part of a parameter, in the order in which a shard holds them end to end.
-struct ShardPiece {
+struct ShardSegment {
   std::string name;
   std::int64_t count = 0;
   bool decays = true;
@@ -30,11 +30,11 @@ struct ShardPiece {
 };
 
 // Returns the range of a flat model of `size` elements that server `shard` of `shards` keeps, and
-// the pieces in it of an arena of which this rank holds everything.
+// the segments in it of an arena that this rank holds whole.
 [[nodiscard]] IndexRange shard_range(std::int64_t size, int shard, int shards);
 // `alike`: whatever rates and decay they have.
-[[nodiscard]] std::vector<ShardPiece> shard_pieces(Arena& arena, IndexRange range,
-                                                   bool alike = false);
+[[nodiscard]] std::vector<ShardSegment> shard_segments(Arena& arena, IndexRange range,
+                                                       bool alike = false);
 
 // Returns the sum of the squares of fp32 or fp64 values of the host, which lie end to end.
 [[nodiscard]] double squares_of(const at::Tensor& values);
@@ -47,14 +47,14 @@ struct PushedUpdate {
   double learning_rate = 0;
   double scale = 1;                   // multiplies its gradient
   bool divided_by_staleness = false;  // its rate (Zhang et al. 2015)
-  std::string report = {};            // kept for who settles what a lost worker was at
+  std::string report = {};            // stored for Coordinator::resolve_lost()
   std::int64_t workers = 1;           // that were there when its samples were dealt out
 };
 
 class ServerShard {
  public:
   // Throws UsageError where the optimiser needs whole parameters and `has_whole` is false.
-  ServerShard(const OptimizerOptions& optimizer, std::span<const ShardPiece> pieces,
+  ServerShard(const OptimizerOptions& optimizer, std::span<const ShardSegment> segments,
               at::ScalarType type, bool has_whole);
 
   // Returns the number of elements, and of values of state for each.
@@ -86,12 +86,12 @@ class ServerShard {
   Pushed push(const PushedUpdate& update, const at::Tensor& gradient,
               std::span<const RowGradients> rows = {});
 
-  // Synchronous: keep a worker's gradient for a step; add up those of `workers`, in that order,
+  // Synchronous: store a worker's gradient for a step; add up those of `workers`, in that order,
   // unless some are missing; and apply the sum, once. Gradients of other workers are dropped. Of a
   // step that is applied none is missing. apply() returns nullopt where there is no sum of the
   // step: this server has died since.
-  void keep(int worker, std::int64_t step, const at::Tensor& gradient,
-            std::span<const RowGradients> rows = {});
+  void store(int worker, std::int64_t step, const at::Tensor& gradient,
+             std::span<const RowGradients> rows = {});
   struct Sum {
     std::vector<int> missing;
     double squares = 0;  // of the sum, rows included
@@ -125,7 +125,7 @@ class ServerShard {
  private:
   void check_gradient(const at::Tensor& gradient) const;
   void check_not_fenced(int worker) const;
-  void drop_kept();
+  void drop_stored();
   void update(const at::Tensor& gradient, std::span<const RowGradients> rows, double learning_rate,
               double scale, RoundShare round = {});
   // Counts a push, one of `workers` in a round.
@@ -141,8 +141,8 @@ class ServerShard {
   double round_ = 0;
   Applied applied_;
   std::int64_t step_ = 0;  // of kept_
-  std::map<int, at::Tensor> kept_;
-  std::map<int, std::vector<RowGradients>> kept_rows_;
+  std::map<int, at::Tensor> stored_;
+  std::map<int, std::vector<RowGradients>> stored_rows_;
   // Memory for later gradients: pages that are new take longer than what is written to them.
   std::vector<at::Tensor> spare_;
   at::Tensor sum_;

@@ -161,7 +161,7 @@ struct ServerSteps::Impl {
               restore_buffers(file);
             }
           } else if (own->has_server()) {
-            own->init(pieces(), flat(), options.servers);
+            own->init(segments(), flat(), options.servers);
           }
         },
         "servers");
@@ -170,8 +170,8 @@ struct ServerSteps::Impl {
     }
   }
 
-  [[nodiscard]] std::vector<ShardPiece> pieces() const {
-    std::vector<ShardPiece> all;
+  [[nodiscard]] std::vector<ShardSegment> segments() const {
+    std::vector<ShardSegment> all;
     for (const auto& each : module->named_parameters()) {
       if (each.value().requires_grad())
         all.push_back({each.key(), each.value().numel(), true, 1, {}});
@@ -218,7 +218,7 @@ struct ServerSteps::Impl {
     worker.server = [this](int shard, Deadline) { return own->server_address(shard); };
     worker.version = kVersion;
     worker.recipe = "module";
-    worker.place = session.rank();
+    worker.position = session.rank();
     worker.start_timeout = session.timeout();
     worker.compressor = compressor;
     client.emplace(std::move(worker), count, type);
@@ -246,7 +246,8 @@ struct ServerSteps::Impl {
       if (!options.folder.empty() && before < saved_step) save(before);
       is_over = saved_step == options.steps;
       if (is_over) return std::nullopt;
-      own->extend(next_stop());
+      // Between two barriers: all workers have left, and none has joined again.
+      own->set_last_step(next_stop());
       session.barrier("the next server steps");
       join();
     }
@@ -365,7 +366,7 @@ struct ServerSteps::Impl {
     run_on_all_ranks(
         session,
         [&] {
-          std::filesystem::create_directories(step_folder(saved_step));
+          make_folders(step_folder(saved_step));
           if (own->has_server()) own->server().save_to(server_file(saved_step));
           if (session.rank() == 0) save_buffers(buffers_file(saved_step));
         },
@@ -379,7 +380,11 @@ struct ServerSteps::Impl {
           file.commit();
         },
         "commit servers");
+    // Only now that the new state is committed: until then a run that is killed goes on from the
+    // one before.
     if (own->has_server() && before > 0) std::filesystem::remove(server_file(before));
+    // Hosts may have disks of their own or share one: each removes its own file, and rank 0 the
+    // folder when all have.
     session.barrier("remove what was saved before");
     if (session.rank() == 0 && before > 0) std::filesystem::remove_all(step_folder(before));
   }

@@ -29,8 +29,11 @@ std::shared_ptr<RpcClient> ShardClients::client(int shard, Deadline deadline) {
     const std::lock_guard lock(mutex_);
     if (clients_[index]) return clients_[index];
   }
+  // Without the lock: address_of_() may ask the coordinator, for as long as the deadline allows,
+  // and other servers are not to wait for that.
   auto made = std::make_shared<RpcClient>(address_of_(shard, deadline), options_);
   const std::lock_guard lock(mutex_);
+  // Another thread may have been faster; one connection is enough.
   if (!clients_[index]) clients_[index] = std::move(made);
   return clients_[index];
 }
@@ -38,10 +41,12 @@ std::shared_ptr<RpcClient> ShardClients::client(int shard, Deadline deadline) {
 void ShardClients::forget(int shard, const std::shared_ptr<RpcClient>& client) {
   const std::lock_guard lock(mutex_);
   auto& held = clients_[static_cast<std::size_t>(shard)];
+  // Only the connection that has failed: another thread may have made a new one since.
   if (held == client) held.reset();
 }
 
-void ShardClients::tell_all(std::string_view method, const RpcMessage& message, Deadline deadline) {
+void ShardClients::notify_all(std::string_view method, const RpcMessage& message,
+                              Deadline deadline) {
   for (int shard = 0; shard < size(); ++shard) {
     try {
       static_cast<void>(client(shard, deadline)->call(method, message, deadline));
@@ -70,6 +75,9 @@ RpcReply ShardClients::call(int shard, std::string_view method, const RpcMessage
       const std::lock_guard lock(mutex_);
       if (is_cancelled_ || deadline.left() <= kBetweenTries) throw;
     }
+    // Repeating is safe even where the server had done it: pushes bear turns, sums and updates bear
+    // steps, and a server does none twice. The address is asked for anew, for a server that comes
+    // back may listen elsewhere.
     if (used) forget(shard, used);
     std::this_thread::sleep_for(kBetweenTries);
   }
@@ -91,6 +99,7 @@ std::vector<RpcReply> ShardClients::call_all(std::string_view method,
     }
   };
   {
+    // In a thread each: together the calls take as long as the slowest server.
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < messages.size(); ++i) others.emplace_back(one, i);
     one(0);

@@ -34,8 +34,8 @@ class ShardClients {
   std::vector<RpcReply> call_all(std::string_view method, std::span<const RpcMessage> messages,
                                  Deadline deadline,
                                  std::span<const std::span<std::byte>> into = {});
-  // Tells all of them, once; those that are gone need not hear it.
-  void tell_all(std::string_view method, const RpcMessage& message, Deadline deadline);
+  // Calls each server once, and ignores those that are gone.
+  void notify_all(std::string_view method, const RpcMessage& message, Deadline deadline);
   // Ends all calls under way, and those to come, with PeerError.
   void cancel();
 

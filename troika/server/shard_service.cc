@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
+#include <troika/base/file.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/observe/log.h>
 #include <troika/server/messages.h>
@@ -25,12 +26,12 @@ std::string name_of_type(at::ScalarType type) {
   return type == at::kDouble ? "float64" : "float32";
 }
 
-std::vector<ShardPiece> pieces_of(const Json& json) {
-  std::vector<ShardPiece> pieces;
+std::vector<ShardSegment> segments_of(const Json& json) {
+  std::vector<ShardSegment> segments;
   for (const Json& each : messages::value<Json>(json, "pieces")) {
-    pieces.push_back(messages::piece_of(each));
+    segments.push_back(messages::segment_of(each));
   }
-  return pieces;
+  return segments;
 }
 
 // What of a file is not the values.
@@ -78,26 +79,26 @@ ShardService::ShardService(ShardServiceOptions options) : options_(std::move(opt
 
 ShardService::~ShardService() = default;
 
-void ShardService::begin(const std::string& run, std::vector<ShardPiece> pieces,
+void ShardService::begin(const std::string& run, std::vector<ShardSegment> segments,
                          const at::Tensor& values, const ShardStart& start) {
   const at::NoGradGuard no_autograd;
   const std::lock_guard lock(mutex_);
-  begin_run(run, std::move(pieces), values, start);
+  begin_run(run, std::move(segments), values, start);
 }
 
-void ShardService::begin_run(const std::string& run, std::vector<ShardPiece> pieces,
+void ShardService::begin_run(const std::string& run, std::vector<ShardSegment> segments,
                              const at::Tensor& values, const ShardStart& start) {
   if (run_ == run && shard_) return;  // repeated
   check_run(run);
   std::int64_t left = values.numel();
-  for (const ShardPiece& piece : pieces) {
-    left -= piece.count;
+  for (const ShardSegment& segment : segments) {
+    left -= segment.count;
     if (left < 0) {
       throw DataError("the coordinator has sent " + std::to_string(values.numel()) +
                       " values for more parameters than that");
     }
   }
-  auto shard = std::make_unique<ServerShard>(options_.optimizer, pieces, values.scalar_type(),
+  auto shard = std::make_unique<ServerShard>(options_.optimizer, segments, values.scalar_type(),
                                              options_.shards == 1);
   at::Tensor all = values;
   if (values.numel() == shard->size()) {
@@ -111,9 +112,9 @@ void ShardService::begin_run(const std::string& run, std::vector<ShardPiece> pie
   shard->write_all(all, start.version, start.round);
   shard->set_applied({.step = start.step});
   shard_ = std::move(shard);
-  pieces_ = std::move(pieces);
+  segments_ = std::move(segments);
   run_ = run;
-  has_told_loss_ = true;
+  has_warned_of_loss_ = true;
   save();
 }
 
@@ -126,7 +127,7 @@ void ShardService::load(const std::string& run) {
   const Json json = messages::parse(found->second, options_.file.string());
   if (messages::value<std::string>(json, "run") != run) return;
   read_file(options_.file, run);
-  has_told_loss_ = false;
+  has_warned_of_loss_ = false;
   log_warning("server " + std::to_string(options_.shard) + " is back, with update " +
               std::to_string(shard_->version()) + " of its shard");
 }
@@ -138,13 +139,13 @@ void ShardService::read_file(const std::filesystem::path& path, const std::strin
     throw DataError(path.string() + " is not what a server has saved");
   }
   const Json json = messages::parse(found->second, path.string());
-  std::vector<ShardPiece> pieces = pieces_of(json);
+  std::vector<ShardSegment> segments = segments_of(json);
   const auto type = type_named(messages::value<std::string>(json, "type"));
   const auto values_of = [&](const std::string& name, at::ScalarType of) {
     return messages::tensor_on(file.data(file.at(name)), of).clone();
   };
   auto shard =
-      std::make_unique<ServerShard>(options_.optimizer, pieces, type, options_.shards == 1);
+      std::make_unique<ServerShard>(options_.optimizer, segments, type, options_.shards == 1);
   shard->write_all(values_of("values", type), messages::value<std::int64_t>(json, "version"),
                    round_of(json));
   shard->set_applied(applied_of(messages::value<Json>(json, "applied")));
@@ -161,7 +162,7 @@ void ShardService::read_file(const std::filesystem::path& path, const std::strin
     table.restore(content);
   }
   shard_ = std::move(shard);
-  pieces_ = std::move(pieces);
+  segments_ = std::move(segments);
   run_ = run;
   saved_version_ = shard_->version();
 }
@@ -215,7 +216,8 @@ void ShardService::write_file(const std::filesystem::path& file) const {
                {"type", name_of_type(shard_->type())},
                {"pieces", Json::array()},
                {"tables", Json::array()}};
-  for (const ShardPiece& piece : pieces_) json["pieces"].push_back(messages::json_of(piece));
+  for (const ShardSegment& segment : segments_)
+    json["pieces"].push_back(messages::json_of(segment));
   std::vector<NamedTensor> tensors = {{"values", values}};
   for (const auto& [name, table] : shard_->tables()) {
     const RowTable::Content content = table.content();
@@ -227,7 +229,7 @@ void ShardService::write_file(const std::filesystem::path& file) const {
       tensors.push_back({kTablePrefix + name + ".state." + std::to_string(i), content.states[i]});
     }
   }
-  std::filesystem::create_directories(file.parent_path());
+  make_folders(file.parent_path());
   save_tensors(file, tensors, {{"server", json.dump()}}, options_.key);
 }
 
@@ -247,6 +249,7 @@ RpcMessage ShardService::pull(bool with_state) {
     return {header, {messages::bytes_of(*all)}, all};
   }
   if (!pulled_ || pulled_version_ != shard_->version()) {
+    // The memory is written over only where no reply is being sent from it.
     if (!pulled_ || pulled_.use_count() > 1) pulled_ = room_for(shard_->size());
     shard_->read(*pulled_);
     pulled_version_ = shard_->version();
@@ -264,8 +267,8 @@ at::Tensor ShardService::gradient_of(std::span<const std::byte> body, std::int64
   return decoded_;
 }
 
-void ShardService::tell_loss(std::int64_t version) {
-  if (std::exchange(has_told_loss_, true) || version <= shard_->version()) return;
+void ShardService::warn_of_lost_updates(std::int64_t version) {
+  if (std::exchange(has_warned_of_loss_, true) || version <= shard_->version()) return;
   log_warning("server " + std::to_string(options_.shard) + " has lost " +
               std::to_string(version - shard_->version()) + " updates that it had acknowledged");
 }
@@ -284,7 +287,7 @@ RpcMessage ShardService::answer(const RpcRequest& request) {
   }
   if (request.method == "init") {
     const auto type = type_named(messages::value<std::string>(json, "type"));
-    begin_run(run, pieces_of(json), messages::tensor_on(request.body, type),
+    begin_run(run, segments_of(json), messages::tensor_on(request.body, type),
               {messages::value<std::int64_t>(json, "version"),
                messages::value<std::int64_t>(json, "step"), round_of(json)});
     return text({{"version", shard_->version()}});
@@ -294,7 +297,7 @@ RpcMessage ShardService::answer(const RpcRequest& request) {
   const auto place = [&] { return options_.codec ? messages::value<int>(json, "place") : 0; };
   if (request.method == "push") {
     const PushedUpdate update = messages::update_of(json);
-    tell_loss(update.version);
+    warn_of_lost_updates(update.version);
     const std::vector<RowGradients> rows = messages::take_rows(json, body, shard.type());
     const ServerShard::Pushed pushed =
         shard.push(update, gradient_of(body, update.turn, place()), rows);
@@ -304,7 +307,7 @@ RpcMessage ShardService::answer(const RpcRequest& request) {
   if (request.method == "keep") {
     const std::vector<RowGradients> rows = messages::take_rows(json, body, shard.type());
     const auto step = messages::value<std::int64_t>(json, "step");
-    shard.keep(messages::value<int>(json, "worker"), step, gradient_of(body, step, place()), rows);
+    shard.store(messages::value<int>(json, "worker"), step, gradient_of(body, step, place()), rows);
     return text(Json::object());
   }
   if (request.method == "sum") {

@@ -58,7 +58,7 @@ class ShardService {
   // Begins a run as init does, for a process that hosts it. `values` [size], with which the state
   // of the optimiser is zero, or values and state [(1 + states) size]. Throws DataError where the
   // sizes do not fit.
-  void begin(const std::string& run, std::vector<ShardPiece> pieces, const at::Tensor& values,
+  void begin(const std::string& run, std::vector<ShardSegment> segments, const at::Tensor& values,
              const ShardStart& start);
   // Write and read a file with all that it keeps, for a process that hosts it. restore() begins a
   // run. Throw DataError, and UsageError where the file is of other parameters.
@@ -68,8 +68,8 @@ class ShardService {
   [[nodiscard]] bool wait_for_stop(Seconds patience);
 
  private:
-  void begin_run(const std::string& run, std::vector<ShardPiece> pieces, const at::Tensor& values,
-                 const ShardStart& start);
+  void begin_run(const std::string& run, std::vector<ShardSegment> segments,
+                 const at::Tensor& values, const ShardStart& start);
   RpcMessage pull(bool with_state);
   // Returns the gradient that a worker has sent as `body`; it lasts until the next one.
   [[nodiscard]] at::Tensor gradient_of(std::span<const std::byte> body, std::int64_t round,
@@ -77,7 +77,7 @@ class ShardService {
   void read_file(const std::filesystem::path& file, const std::string& run);
   void check_run(const std::string& run) const;
   // Warns once of updates that a worker has seen, and this server has lost.
-  void tell_loss(std::int64_t version);
+  void warn_of_lost_updates(std::int64_t version);
   ServerShard& shard_of(const std::string& run);
   void load(const std::string& run);
   void save();
@@ -89,13 +89,13 @@ class ShardService {
   std::condition_variable stopping_;
   bool stops_ = false;
   std::string run_;
-  std::vector<ShardPiece> pieces_;
+  std::vector<ShardSegment> segments_;
   std::unique_ptr<ServerShard> shard_;
   std::int64_t saved_version_ = 0;
   std::shared_ptr<at::Tensor> pulled_;  // [size()], as of pulled_version_; replies share it
   std::int64_t pulled_version_ = 0;
   at::Tensor decoded_;  // [size()], of the last payload
-  bool has_told_loss_ = true;
+  bool has_warned_of_loss_ = true;
 };
 
 }  // namespace troika

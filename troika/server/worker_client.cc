@@ -69,24 +69,28 @@ WorkerClient::WorkerClient(WorkerOptions options, std::int64_t parameters, at::S
                        Deadline until) { return address_from_coordinator(shard, until); },
           options_.job.connections),
       data_(
-          std::make_unique<WorkerData>(options_.data, options_.place,
+          std::make_unique<WorkerData>(options_.data, options_.position,
                                        [this](std::string_view method, const std::string& header) {
                                          return ask(method, header, deadline());
                                        })),
       buffer_(at::empty({parameters}, at::TensorOptions(type))) {
   join();
-  beats_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
+  heartbeats_ = std::jthread([this](const std::stop_token& stop) { send_heartbeats(stop); });
 }
 
 WorkerClient::~WorkerClient() {
   if (std::uncaught_exceptions() > exceptions_ && worker_ >= 0) {
     try {
+      // Said before the connection is cancelled, and for a short time only: the job need not wait
+      // for the lease, and this process has to end.
       (void)coordinator_.call("fail", {own_header(), {}, {}}, Deadline::in(kLastWords));
     } catch (const std::exception& error) {  // its lease tells
       log_debug(std::string("the coordinator has not heard of a failure: ") + error.what());
     }
   }
-  beats_.request_stop();
+  // The calls are cancelled after the request: the heartbeat thread ends at once instead of calling
+  // again.
+  heartbeats_.request_stop();
   coordinator_.cancel();
   servers_.cancel();
 }
@@ -154,7 +158,9 @@ void WorkerClient::make_buffer(std::int64_t parameters) {
 
 void WorkerClient::join() {
   Json header = {
-      {"version", options_.version}, {"recipe", options_.recipe}, {"place", options_.place}};
+      {"version", options_.version}, {"recipe", options_.recipe}, {"place", options_.position}};
+  // A join is repeated where its answer is lost. The coordinator then has a number that no process
+  // uses, and its lease ends as that of a lost worker.
   data_->add_to_join(header);
   const Json reply = messages::parse(
       ask("join", header.dump(), Deadline::in(options_.start_timeout)).header, "join");
@@ -169,6 +175,8 @@ void WorkerClient::join() {
 // Others have taken its place, and nothing tells what has become of its last push.
 void WorkerClient::join_again(const RendezvousError& error) {
   log_warning(std::string(error.what()) + "; joining again");
+  // The error to go on with depends on whether the last push was applied, which is not known: it is
+  // dropped.
   if (options_.compressor) options_.compressor->reset();
   join();
 }
@@ -179,7 +187,7 @@ std::string WorkerClient::own_header() {
 }
 
 // So that a pass that takes long is no silence.
-void WorkerClient::beat(const std::stop_token& stop) {
+void WorkerClient::send_heartbeats(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
@@ -273,7 +281,7 @@ void WorkerClient::push(const RemoteUpdate& update, std::vector<RowGradients> ro
 void WorkerClient::compress() {
   options_.compressor->encode(buffer_, servers_.size(), is_synchronous() ? 1 : pushed_->mean,
                               is_synchronous() ? assignment_->step : assignment_->turn,
-                              static_cast<int>(options_.place));
+                              static_cast<int>(options_.position));
   if (is_synchronous()) return;  // the sum of all is clipped
   double squares = squares_of(buffer_);
   for (const RowGradients& each : pushed_rows_) squares += squares_of(each.values);
@@ -339,7 +347,7 @@ void WorkerClient::send_gradients() {
                        messages::json_of(report()).dump(), assignment_->workers});
     }
     header["run"] = run_;
-    if (options_.compressor) header["place"] = options_.place;
+    if (options_.compressor) header["place"] = options_.position;
     RpcMessage request;
     messages::add_rows(header, request.body, rows[static_cast<std::size_t>(shard)]);
     request.body.emplace_back(gradient_bytes(shard));

@@ -50,7 +50,7 @@ struct WorkerOptions {
   AddressOf server = {};                    // empty: the coordinator is asked
   std::string version, recipe;              // that all have in common
   std::shared_ptr<ComparedData> data = {};  // likewise; null: any
-  std::int64_t place = 0;                   // among the workers
+  std::int64_t position = 0;                // among the workers
   Seconds start_timeout{300};               // for the coordinator to be ready
   // Returns whether it is to leave the job once its pass is done; empty: when all is trained.
   std::function<bool()> leaves = {};
@@ -107,7 +107,7 @@ class WorkerClient {
   // Returns the header of a call of this worker's.
   [[nodiscard]] std::string own_header();
   [[nodiscard]] std::string address_from_coordinator(int shard, Deadline deadline);
-  void beat(const std::stop_token& stop);
+  void send_heartbeats(const std::stop_token& stop);
   [[nodiscard]] WorkerReport report() const;  // of what it has pushed
   void compress();                            // what is pushed; it may turn out not to be finite
   void end_push(bool applied);
@@ -135,7 +135,7 @@ class WorkerClient {
   std::vector<std::int64_t> versions_;  // of the values pulled, by server
   at::Tensor buffer_;
   ServerTraffic traffic_;
-  std::jthread beats_;
+  std::jthread heartbeats_;
 };
 
 }  // namespace troika

@@ -16,7 +16,7 @@
 #include <troika/rendezvous/store_watch.h>
 #include <troika/session/build_version.h>
 #include <troika/session/consensus.h>
-#include <troika/session/host_place.h>
+#include <troika/session/host_position.h>
 #include <troika/session/session.h>
 
 #include <ATen/ATen.h>
@@ -122,7 +122,7 @@ void check_count(double count) {
 
 }  // namespace
 
-HostPlace place_of(const World& world, const Environment& environment) {
+HostPosition host_position(const World& world, const Environment& environment) {
   const bool own = environment.has("SLURM_GPUS_PER_TASK") ||
                    environment.text_or("SLURM_TRES_PER_TASK", "").find("gpu") != std::string::npos;
   if (!world.located()) return {0, 1, own};
@@ -208,9 +208,9 @@ at::Device Session::device() const {
 }
 
 at::Device Session::device_for(std::string_view word, const std::string& key) const {
-  const HostPlace place = state_->rendezvous
-                              ? place_of(state_->rendezvous->world(), Environment::of_process())
-                              : HostPlace{rank(), size()};
+  const HostPosition place =
+      state_->rendezvous ? host_position(state_->rendezvous->world(), Environment::of_process())
+                         : HostPosition{rank(), size()};
   return choose_device(word, place, key);
 }
 

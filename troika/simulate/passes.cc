@@ -120,8 +120,8 @@ std::unique_ptr<ServerShard> Passes::make_shard(int shard, int shards) const {
   const PassSync& sync = *parts_->sync;
   const IndexRange own = range(shard, shards);
   const ServerSettings& settings = parts_->settings;
-  const std::vector<ShardPiece> pieces =
-      shard_pieces(sync.all(), own, /*alike=*/settings.local_steps > 0);
+  const std::vector<ShardSegment> pieces =
+      shard_segments(sync.all(), own, /*alike=*/settings.local_steps > 0);
   auto made = std::make_unique<ServerShard>(optimizer_of_servers(settings, recipe().optimizer),
                                             pieces, sync.initial().scalar_type(), shards == 1);
   // The state begins as the optimiser has made it.

@@ -129,7 +129,7 @@ class ServerSimulation {
   // Returns whether a worker that is to leave has left.
   bool has_left(int worker) {
     if (!state_of(worker).leaves || !coordinator_.may_leave(worker)) return false;
-    coordinator_.leave(worker);
+    coordinator_.remove_worker(worker);
     result_.workers[static_cast<std::size_t>(worker)].left = now_;
     return true;
   }
@@ -160,7 +160,7 @@ class ServerSimulation {
     std::deque<int> still;
     for (const int worker : std::exchange(waiting_, {})) {
       if (has_left(worker)) continue;
-      const auto assignment = coordinator_.is_settled(worker, state_of(worker).assignment.turn)
+      const auto assignment = coordinator_.is_turn_over(worker, state_of(worker).assignment.turn)
                                   ? coordinator_.try_start(worker)
                                   : std::nullopt;
       if (!assignment) {
@@ -223,7 +223,7 @@ class ServerSimulation {
     Worker& own = state_of(worker);
     const at::Tensor gradient = part_of(own.values, shard);
     if (is_synchronous()) {
-      shard_of(shard).keep(worker, own.assignment.step, gradient);
+      shard_of(shard).store(worker, own.assignment.step, gradient);
     } else {
       const PushedUpdate update{worker,
                                 own.assignment.turn,

@@ -1,6 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 #include <troika/storage/object_store.h>
 #include <troika/storage/store_library.h>
 #include <troika/storage/store_plugin.h>
@@ -87,7 +87,7 @@ std::vector<ObjectStore::File> ObjectStore::list(const std::string& below) const
         {std::string(uri.substr(place_.size() + 1)), static_cast<std::uint64_t>(bytes)});
   };
   if (!store_library().list(url_of(below), store_plugin::Missing::kIsEmpty, take,
-                            keep_line(reason))) {
+                            first_line_into(reason))) {
     throw_unread("list " + shown_path(place_), reason);
   }
   std::ranges::sort(files, {}, &File::name);
@@ -95,22 +95,22 @@ std::vector<ObjectStore::File> ObjectStore::list(const std::string& below) const
 }
 
 std::string ObjectStore::read(const std::string& name, std::uint64_t most) const {
-  return read_whole(name, most, store_plugin::Keep::kNothing);
+  return read_whole(name, most, store_plugin::Caching::kNothing);
 }
 
 std::string ObjectStore::read_data(const std::string& name, std::uint64_t most) const {
-  return read_whole(name, most, store_plugin::Keep::kBlocks);
+  return read_whole(name, most, store_plugin::Caching::kBlocks);
 }
 
 std::string ObjectStore::read_whole(const std::string& name, std::uint64_t most,
-                                    store_plugin::Keep keep) const {
+                                    store_plugin::Caching keep) const {
   std::string content, reason;
   const auto take = [&](std::span<const std::byte> bytes) {
     if (content.size() + bytes.size() > most) return false;
     content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return true;
   };
-  if (!store_library().read(url_of(name), keep, take, keep_line(reason))) {
+  if (!store_library().read(url_of(name), keep, take, first_line_into(reason))) {
     throw_unread("read " + shown_path(place_ + "/" + name), reason);
   }
   return content;
@@ -128,8 +128,8 @@ void ObjectStore::read(const std::string& name,
     }
     return failure == nullptr;
   };
-  const bool is_read = store_library().read(url_of(name), store_plugin::Keep::kNothing,
-                                            take_or_stop, keep_line(reason));
+  const bool is_read = store_library().read(url_of(name), store_plugin::Caching::kNothing,
+                                            take_or_stop, first_line_into(reason));
   if (failure) std::rethrow_exception(failure);
   if (is_read) return;
   throw_unread("read " + shown_path(place_ + "/" + name), reason);
@@ -138,7 +138,7 @@ void ObjectStore::read(const std::string& name,
 void ObjectStore::write(const std::string& name,
                         const std::function<std::span<const std::byte>()>& next) const {
   std::string reason;
-  if (store_library().write(url_of(name), next, keep_line(reason))) return;
+  if (store_library().write(url_of(name), next, first_line_into(reason))) return;
   throw StorageError("cannot write " + shown_path(place_ + "/" + name) + ": " + reason,
                      remote_hint(reason));
 }
@@ -167,7 +167,7 @@ void ObjectStore::download(const std::string& name, const std::filesystem::path&
 
 void ObjectStore::remove(const std::string& name) const {
   std::string reason;
-  if (store_library().remove(url_of(name), keep_line(reason))) return;
+  if (store_library().remove(url_of(name), first_line_into(reason))) return;
   throw StorageError("cannot remove " + shown_path(place_ + "/" + name) + ": " + reason,
                      remote_hint(reason));
 }

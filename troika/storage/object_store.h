@@ -51,7 +51,7 @@ void set_store_cache(const std::filesystem::path& folder, std::uint64_t most_byt
 void prepare_stores();
 
 namespace store_plugin {
-enum class Keep;
+enum class Caching;
 }
 
 // All files below one URL, by names such as "step-00000100/manifest.json". What a name stands for
@@ -96,7 +96,7 @@ class ObjectStore {
  private:
   [[nodiscard]] std::string url_of(const std::string& name) const;
   [[nodiscard]] std::string read_whole(const std::string& name, std::uint64_t most,
-                                       store_plugin::Keep keep) const;
+                                       store_plugin::Caching keep) const;
 
   std::string place_;    // without a '/' at its end
   std::string options_;  // with their '?'

@@ -1,5 +1,5 @@
 #include <troika/base/error.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 #include <troika/storage/object_store.h>
 #include <troika/storage/remote_file.h>
 #include <troika/storage/store_library.h>
@@ -11,7 +11,7 @@ namespace troika {
 
 RemoteFile::RemoteFile(std::string url) : url_(std::move(url)) {
   std::string reason;
-  file_ = store_library().open(url_, store_plugin::Keep::kBlocks, keep_line(reason));
+  file_ = store_library().open(url_, store_plugin::Caching::kBlocks, first_line_into(reason));
   if (!file_) throw_unread("read " + shown_place(url_), reason);
 }
 
@@ -24,7 +24,7 @@ std::int64_t RemoteFile::size() const {
 
 void RemoteFile::read_at(std::int64_t offset, std::span<std::byte> out) const {
   std::string reason;
-  if (out.empty() || file_->read_at(offset, out, keep_line(reason))) return;
+  if (out.empty() || file_->read_at(offset, out, first_line_into(reason))) return;
   throw_unread("read " + shown_place(url_), reason);
 }
 
@@ -34,7 +34,8 @@ std::vector<ListedFile> list_remote(const std::string& url) {
   const auto take = [&](std::string_view found, std::int64_t bytes) {
     files.push_back({std::string(found), bytes});
   };
-  if (!store_library().list(url, store_plugin::Missing::kIsAnError, take, keep_line(reason))) {
+  if (!store_library().list(url, store_plugin::Missing::kIsAnError, take,
+                            first_line_into(reason))) {
     throw_unread("list " + shown_place(url), reason);
   }
   return files;
@@ -42,7 +43,7 @@ std::vector<ListedFile> list_remote(const std::string& url) {
 
 void remember_store_options(const std::string& url) {
   std::string reason;
-  if (store_library().remember(url, keep_line(reason))) return;
+  if (store_library().remember(url, first_line_into(reason))) return;
   throw_unread("use " + shown_place(url), reason);
 }
 

@@ -30,7 +30,7 @@ class StoreSettings {
     cache_.emplace(folder, most_bytes);
     if (plugin_ != nullptr) apply();
   }
-  void give_to(const store_plugin::Plugin& plugin) {
+  void give_to(const store_plugin::StorePlugin& plugin) {
     const std::scoped_lock lock(mutex_);
     plugin_ = &plugin;
     apply();
@@ -49,7 +49,7 @@ class StoreSettings {
   std::mutex mutex_;
   Seconds patience_{kFewSeconds};
   std::optional<BlockCache> cache_;
-  const store_plugin::Plugin* plugin_ = nullptr;
+  const store_plugin::StorePlugin* plugin_ = nullptr;
 };
 
 StoreSettings& settings() {
@@ -59,8 +59,8 @@ StoreSettings& settings() {
 
 }  // namespace
 
-const store_plugin::Plugin& store_library() {
-  static const store_plugin::Plugin& loaded = []() -> const store_plugin::Plugin& {
+const store_plugin::StorePlugin& store_library() {
+  static const store_plugin::StorePlugin& loaded = []() -> const store_plugin::StorePlugin& {
     const auto path = detail::find_plugin(store_plugin::kFile);
     if (!path) {
       throw UsageError("object stores need the plug-in " + std::string(store_plugin::kFile) +
@@ -68,9 +68,9 @@ const store_plugin::Plugin& store_library() {
                        "build again without TROIKA_ARROW=0, or name its folder in " +
                            std::string(detail::kPluginsVariable));
     }
-    const auto entry = reinterpret_cast<store_plugin::Entry>(
-        detail::load_plugin(*path, store_plugin::kEntry, detail::PluginScope::kLocal));
-    const store_plugin::Plugin& plugin = *entry();
+    const auto entry = reinterpret_cast<store_plugin::PluginEntry>(
+        detail::load_plugin(*path, store_plugin::kPluginEntry, detail::PluginScope::kLocal));
+    const store_plugin::StorePlugin& plugin = *entry();
     settings().give_to(plugin);
     return plugin;
   }();

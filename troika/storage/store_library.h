@@ -8,6 +8,6 @@ namespace troika {
 
 // Returns the plug-in, loaded at the first call. Throws UsageError where this build has none.
 // Thread safe.
-[[nodiscard]] const store_plugin::Plugin& store_library();
+[[nodiscard]] const store_plugin::StorePlugin& store_library();
 
 }  // namespace troika

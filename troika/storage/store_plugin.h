@@ -36,7 +36,7 @@ class Blocks {
 };
 
 // Says whether what is read is kept on this host, for data that are read again.
-enum class Keep { kNothing, kBlocks };
+enum class Caching { kNothing, kBlocks };
 
 // Says what it means to list a place where there is nothing. A bucket that is not there is always
 // an error.
@@ -54,18 +54,18 @@ class OpenFile {
 };
 
 // A function that returns false has passed the reason to `error`. Thread safe.
-class Plugin {
+class StorePlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~StorePlugin() = default;
   // Passes a file, or all files below a folder, by URIs without options.
   [[nodiscard]] virtual bool list(const std::string& uri, Missing missing, const TakeFile& take,
                                   const TakeText& error) const = 0;
   // Makes the options of a URI known, as reading or listing it does. Asks no store.
   [[nodiscard]] virtual bool remember(const std::string& uri, const TakeText& error) const = 0;
   // Opens a file. Returns null where `error` has been given the reason.
-  [[nodiscard]] virtual std::unique_ptr<OpenFile> open(const std::string& uri, Keep keep,
+  [[nodiscard]] virtual std::unique_ptr<OpenFile> open(const std::string& uri, Caching keep,
                                                        const TakeText& error) const = 0;
-  [[nodiscard]] virtual bool read(const std::string& uri, Keep keep, const TakeBytes& take,
+  [[nodiscard]] virtual bool read(const std::string& uri, Caching keep, const TakeBytes& take,
                                   const TakeText& error) const = 0;
   // Writes a file. If `next` throws, the file is not made and the exception passes.
   [[nodiscard]] virtual bool write(const std::string& uri, const NextBytes& next,
@@ -73,14 +73,15 @@ class Plugin {
   // Has requests that fail for a reason that may pass made again for so many seconds. `warning` is
   // called with the reason once an outage, from any thread.
   virtual void set_patience(double seconds, const TakeText& warning) const = 0;
-  // Has Keep::kBlocks, and tables, go through `blocks`, which outlive the plug-in. None at first.
+  // Has Caching::kBlocks, and tables, go through `blocks`, which outlive the plug-in. None at
+  // first.
   virtual void set_cache(const Blocks& blocks) const = 0;
   // Removes a file; that it is not there is no error.
   [[nodiscard]] virtual bool remove(const std::string& uri, const TakeText& error) const = 0;
 };
 
 inline constexpr const char* kFile = "libtroika_arrow.so";
-using Entry = const Plugin* (*)();
-inline constexpr const char* kEntry = "troika_store_plugin";
+using PluginEntry = const StorePlugin* (*)();
+inline constexpr const char* kPluginEntry = "troika_store_plugin";
 
 }  // namespace troika::store_plugin

@@ -28,10 +28,10 @@ std::optional<CheckpointMirror> CheckpointMirror::of(const Recipe& recipe) {
 }
 
 void CheckpointMirror::take_place() {
-  if (lock_) return lock_->check_is_held();
+  if (lock_) return lock_->check_ownership();
   try {
     lock_ = std::make_unique<WriteLock>(
-        copies_.path(), "give one of them another checkpoint.mirror", HeldHere::kRefused);
+        copies_.path(), "give one of them another checkpoint.mirror", LockedHere::kRefused);
   } catch (const UsageError&) {
     throw;
     // A store that fails here fails for the copy, too. NOLINTNEXTLINE(bugprone-empty-catch)

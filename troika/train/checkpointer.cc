@@ -113,7 +113,7 @@ CommitSettings Checkpointer::settings() {
   settings.timeout = job_.storage_timeout();
   settings.also_keep = [this] { return best_.steps_to_keep(folder_); };
   settings.before = [this](std::int64_t step) {
-    if (claim_ != nullptr) claim_->check_is_held();
+    if (claim_ != nullptr) claim_->check_ownership();
     sync_metrics(run_);  // which go on from its step
     if (folder_.store()) upload_run_files(*folder_.store(), step, run_);
   };
@@ -145,7 +145,7 @@ bool Checkpointer::is_due(std::int64_t step, const StepNotes& notes) const {
 
 void Checkpointer::after_step(std::int64_t step, const StepNotes& notes,
                               const std::function<StateDict()>& state) {
-  tell(commit_.take_problem());
+  log_problem(commit_.take_problem());
   if (!is_due(step, notes)) return;
   finish();
   const std::int64_t most = recipe_.checkpoint.staging_bytes;
@@ -168,10 +168,10 @@ void Checkpointer::begin(std::int64_t step, const StateDict& state, std::uint64_
 }
 
 void Checkpointer::finish() {
-  tell(commit_.finish());
+  log_problem(commit_.finish());
 }
 
-void Checkpointer::tell(const std::string& problem) const {
+void Checkpointer::log_problem(const std::string& problem) const {
   if (problem.empty() || job_.rank() != 0) return;
   log_warning(name_of_checkpoint(step_) + " is not there: " + problem);
 }

@@ -73,7 +73,7 @@ class Checkpointer {
  private:
   [[nodiscard]] bool is_due(std::int64_t step, const StepNotes& notes) const;
   [[nodiscard]] CommitSettings settings();
-  void tell(const std::string& problem) const;
+  void log_problem(const std::string& problem) const;
   void begin(std::int64_t step, const StateDict& state, std::uint64_t most_copied);
 
   const Recipe& recipe_;
@@ -90,7 +90,7 @@ class Checkpointer {
   BackgroundCommit commit_;
 };
 
-// What a run goes on from, and the provenance that its manifest has.
+// The state that a run goes on from, and the provenance in its manifest.
 struct ResumedState {
   StateDict state;
   Metadata provenance;

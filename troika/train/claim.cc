@@ -173,11 +173,11 @@ void RunClaim::lock_checkpoints(const Recipe& recipe) {
   const Seconds patience =
       std::min(StoreOwner::kPatience, Seconds(recipe.comm.rendezvous_timeout_seconds / 2));
   checkpoint_lock_ =
-      std::make_unique<WriteLock>(checkpoints_.path(), kHeldHint, HeldHere::kRefused, patience);
+      std::make_unique<WriteLock>(checkpoints_.path(), kHeldHint, LockedHere::kRefused, patience);
 }
 
-void RunClaim::check_is_held() const {
-  if (checkpoint_lock_) checkpoint_lock_->check_is_held();
+void RunClaim::check_ownership() const {
+  if (checkpoint_lock_) checkpoint_lock_->check_ownership();
 }
 
 // A machine that is new has nothing of the run. One that has lost its checkpoints only has not

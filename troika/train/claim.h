@@ -47,7 +47,7 @@ class RunClaim {
   void clear(int ranks) const;
   // Throws StorageError where another run writes where this one's checkpoints lie, since a mark in
   // a store binds no one.
-  void check_is_held() const;
+  void check_ownership() const;
 
  private:
   // Locks the place of the checkpoints, unless that is the run's folder.

@@ -28,7 +28,7 @@ std::string identity_of_folder(const char* path) {
 std::optional<Group> group_of_host(const Job& job) {
   if (job.size() == 1) return std::nullopt;
   const auto self = static_cast<std::size_t>(job.rank());
-  const auto own = static_cast<std::int64_t>(place_of_paths(job.members()[self].host_identity));
+  const auto own = static_cast<std::int64_t>(paths_fingerprint(job.members()[self].host_identity));
   const auto all = job.gather(own, {"places of the ranks", job.start_deadline()});
   std::vector<int> ranks;
   int index = 0;
@@ -61,7 +61,7 @@ class ThreadsOfAll {
 
 }  // namespace
 
-std::uint64_t place_of_paths(const std::string& host_identity) {
+std::uint64_t paths_fingerprint(const std::string& host_identity) {
   std::array<char, 128> mounts{};
   const ssize_t length = ::readlink("/proc/self/ns/mnt", mounts.data(), mounts.size());
   const std::string root = identity_of_folder("/"), current = identity_of_folder(".");

@@ -22,7 +22,7 @@ class Job;
 // Returns a number that processes have in common where every path, absolute or relative, leads them
 // to the same file, with the same rights: one host, mount namespace, root, current folder and user.
 // Returns another number each time where that cannot be told.
-[[nodiscard]] std::uint64_t place_of_paths(const std::string& host_identity);
+[[nodiscard]] std::uint64_t paths_fingerprint(const std::string& host_identity);
 
 // The rank that comes first in the group works. While it does, it sends the others a sign of life
 // from time to time, so that work may take longer than they wait for a rank that is silent; it has

@@ -1,3 +1,4 @@
+// Writes a trained model as a folder of Hugging Face's libraries.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
@@ -10,10 +11,10 @@
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
 #include <troika/train/hub_tokenizer.h>
-#include <troika/train/kept_tokenizer.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_tensors.h>
 #include <troika/train/run_tokenizer.h>
+#include <troika/train/saved_tokenizer.h>
 
 #include <algorithm>
 #include <array>
@@ -71,7 +72,7 @@ constexpr std::array kEndIds = {"bos_token_id", "eos_token_id", "pad_token_id"};
 // ends a text.
 Json kept_config(const std::optional<std::filesystem::path>& origin) {
   if (!origin) return {};
-  const std::filesystem::path file = *origin / kKeptConfig;
+  const std::filesystem::path file = *origin / kSavedConfig;
   const Json config = Json::parse(read_file(file, kMostConfigBytes), nullptr, false);
   if (!config.is_object()) throw DataError(shown_path(file) + " is not JSON");
   const bool says = std::ranges::any_of(
@@ -112,7 +113,7 @@ std::vector<std::string> export_to_hub(const HubExport& options) {
   const HubForm form = recipe.model.kind().hub_form(recipe.model.options());
   const auto model = open_run_tensors(options.run, options.step);
   const LeavingTensors tensors(*model, form.tensors);
-  const auto kept = find_kept_tokenizer(options.run, recipe);
+  const auto kept = find_saved_tokenizer(options.run, recipe);
   const std::optional<HubTokenizer> tokenizer = kept ? std::nullopt : hub_tokenizer_of(recipe);
   make_empty_folder(options.out);
   std::vector<std::string> files =

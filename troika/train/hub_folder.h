@@ -25,15 +25,15 @@ struct HubExport {
 std::vector<std::string> export_to_hub(const HubExport& options);
 
 struct HubImport {
-  std::string model;           // in words
-  std::string kept_tokenizer;  // the tokenizer's file that is kept for export; empty: none
-  std::string untied;          // which tensor is no copy of another, in words; empty: none
+  std::string model;            // in words
+  std::string saved_tokenizer;  // the tokenizer's file that is kept for export; empty: none
+  std::string untied;           // which tensor is no copy of another, in words; empty: none
 };
 
 // Writes `out` as a run's folder: model.safetensors with our names, in fp32 (fp64 stays), and
 // recipe.toml, with [model] as config.json has it and the folder's tokenizer.model or
 // tokenizer.json, where it has one that troika can use, as data.tokenizer. The files of another
-// tokenizer, config.json (kKeptConfig) and generation_config.json are copied as they are, for
+// tokenizer, config.json (kSavedConfig) and generation_config.json are copied as they are, for
 // export_to_hub(). A head that config.json calls tied, and that has values of its own, makes the
 // model untied. Throws DataError naming the file, field or
 // tensor that is missing or has no counterpart, UsageError and StorageError.

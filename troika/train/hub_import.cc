@@ -1,3 +1,4 @@
+// Reads a model from a folder of Hugging Face's libraries.
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
@@ -12,9 +13,9 @@
 #include <troika/recipe/recipe_file.h>
 #include <troika/train/empty_folder.h>
 #include <troika/train/hub_folder.h>
-#include <troika/train/kept_tokenizer.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/saved_model.h>
+#include <troika/train/saved_tokenizer.h>
 
 #include <algorithm>
 #include <array>
@@ -230,7 +231,7 @@ std::string untie(Recipe& recipe, TensorSource& files) {
 
 // Beside the model, for export_to_hub(): ids that begin and end a text, and how it is generated.
 void keep_configs(const fs::path& folder, const fs::path& out) {
-  write_file_atomically(out / kKeptConfig, read_file(folder / "config.json", kMostConfigBytes));
+  write_file_atomically(out / kSavedConfig, read_file(folder / "config.json", kMostConfigBytes));
   if (!fs::exists(folder / kGenerationConfig)) return;
   write_file_atomically(out / kGenerationConfig,
                         read_file(folder / kGenerationConfig, kMostConfigBytes));
@@ -254,7 +255,7 @@ HubImport import_from_hub(const fs::path& folder, const fs::path& out) {
   recipe.model.from.path = fs::absolute(model_path(out)).string();
   const ArrivingTokenizer tokenizer = take_tokenizer(folder, out);
   keep_configs(folder, out);
-  result.kept_tokenizer = tokenizer.kept;
+  result.saved_tokenizer = tokenizer.kept;
   const fs::path file = recipe_path(out);
   // Read again, so that what the keys demand of one another is checked.
   recipe = parse_recipe(to_toml(recipe), file.string(), tokenizer.data).recipe;

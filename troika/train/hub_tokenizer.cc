@@ -2,7 +2,7 @@
 #include <troika/base/file.h>
 #include <troika/data/tokenizer.h>
 #include <troika/train/hub_tokenizer.h>
-#include <troika/train/kept_tokenizer.h>
+#include <troika/train/saved_tokenizer.h>
 #include <troika/train/sentencepiece_json.h>
 
 #include <nlohmann/json.hpp>

@@ -12,7 +12,7 @@ Precision resolve_precision(Precision precision, at::Device device) {
   return multiplies_bf16(device) ? Precision::kBFloat16 : Precision::kFloat32;
 }
 
-Precision resolve_precision(const TrainOptions& train, HostPlace place) {
+Precision resolve_precision(const TrainOptions& train, HostPosition place) {
   if (train.precision != Precision::kAuto) return train.precision;
   try {
     return resolve_precision(train.precision, choose_device(train.device, place, "train.device"));

@@ -13,7 +13,7 @@ namespace troika {
 [[nodiscard]] Precision resolve_precision(Precision precision, at::Device device);
 // Resolves the recipe's for a rank at `place`. A device that is not here, as in a dry run for other
 // hosts, counts as one with bf16.
-[[nodiscard]] Precision resolve_precision(const TrainOptions& train, HostPlace place);
+[[nodiscard]] Precision resolve_precision(const TrainOptions& train, HostPosition place);
 
 // Returns the types of a run. fp64 computes and keeps state in fp64. All others keep state
 // (masters, gradients, optimiser state) in fp32. Throws InternalError for kAuto.

@@ -14,7 +14,7 @@
 #include <troika/recipe/recipe_file.h>
 #include <troika/recipe/resolve.h>
 #include <troika/recipe/timeouts.h>
-#include <troika/session/host_place.h>
+#include <troika/session/host_position.h>
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
 #include <troika/train/checkpointer.h>
@@ -104,7 +104,7 @@ class TrainingRun {
     claim->clear(job_.size());
     write_recipe(recipe_, provenance());
     reporter_->open(recipe_, folder_, trainer_.progress().step);
-    keep_data(recipe_, folder_, dataset_->description());
+    write_data_description(recipe_, folder_, dataset_->description());
     for (const std::string& warning : dataset_->warnings()) log_warning(warning);
     log_start(recipe_, job_, trainer_, *dataset_, carriers);
   }
@@ -434,9 +434,9 @@ class TrainingRun {
 
 }  // namespace
 
-Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins, HostPlace place) {
-  Recipe resolved = resolve_recipe(recipe, ranks, origins, place.size);
-  resolved.train.precision = resolve_precision(recipe.train, place);
+Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins, HostPosition own) {
+  Recipe resolved = resolve_recipe(recipe, ranks, origins, own.size);
+  resolved.train.precision = resolve_precision(recipe.train, own);
   return resolved;
 }
 
@@ -450,8 +450,8 @@ Recipe resolve_for_run(const Recipe& recipe, int ranks, Precision automatic,
 RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
   count_tensor_memory(at::kCPU);
   apply_store_options(loaded);
-  const Recipe recipe =
-      resolve_for_run(loaded, world.size, Origins(), place_of(world, Environment::of_process()));
+  const Recipe recipe = resolve_for_run(loaded, world.size, Origins(),
+                                        host_position(world, Environment::of_process()));
   const std::filesystem::path folder = run_folder(recipe);
   Rendezvous rendezvous = join_rendezvous(world, recipe);
   std::optional<RunClaim> claim;

@@ -29,8 +29,9 @@ struct RunOptions {
   // Trains as a worker of several ranks, which it starts: they join the job of this coordinator, at
   // this place among its workers. Where parameters lie on servers.
   // `host` is its place among the workers of this host.
-  std::function<void(const std::string& coordinator, int place, HostPlace host)> train_island = {};
-  // Called on each rank with the run's data, before the model is made.
+  std::function<void(const std::string& coordinator, int place, HostPosition host)> train_island =
+      {};
+  // A function that is called on each rank with the run's data, before the model is made.
   std::function<void(std::shared_ptr<const Dataset>)> on_data = {};
   // Takes the place of the recipe's optimiser: TrainerContext::optimizer.
   std::optional<OptimizerOptions> optimizer = {};
@@ -49,10 +50,10 @@ struct RunReport {
                                      const RunOptions& options);
 
 // Returns the recipe for `ranks` ranks on this machine: axes and precision fixed, paths and batch
-// checked. Errors name the places in `origins`. `place` is that of a rank on this host, whose
+// checked. Errors name the places in `origins`. `own` is that of a rank on this host, whose
 // device the precision is for.
 [[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks,
-                                     const Origins& origins = Origins(), HostPlace place = {});
+                                     const Origins& origins = Origins(), HostPosition own = {});
 
 // Returns the same for devices on which the precision "auto" is `automatic`, wherever they are.
 [[nodiscard]] Recipe resolve_for_run(const Recipe& recipe, int ranks, Precision automatic,

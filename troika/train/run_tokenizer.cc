@@ -1,8 +1,8 @@
 #include <troika/base/file.h>
 #include <troika/data/tokenizer.h>
-#include <troika/train/kept_tokenizer.h>
 #include <troika/train/run_folder.h>
 #include <troika/train/run_tokenizer.h>
+#include <troika/train/saved_tokenizer.h>
 
 #include <algorithm>
 #include <map>
@@ -17,7 +17,8 @@ constexpr const char* kPieceModel = "tokenizer.model";
 
 }  // namespace
 
-void keep_data(const Recipe& recipe, const fs::path& run, const std::string& description) {
+void write_data_description(const Recipe& recipe, const fs::path& run,
+                            const std::string& description) {
   if (!description.empty()) write_file_atomically(data_path(run), description);
   const auto name = recipe.data.kind().tokenizer(recipe.data.options());
   if (!name || *name == "bytes") return;

@@ -16,8 +16,8 @@ inline constexpr const char* kRunTokenizer = "tokenizer";
 // Writes what a trained model needs of the run's data: their description (Dataset::description())
 // to data_path(), and the files of the tokenizer that they name to <run>/tokenizer; nothing where
 // they say nothing, and for bytes. Throws DataError where a file cannot be read, and StorageError.
-void keep_data(const Recipe& recipe, const std::filesystem::path& run,
-               const std::string& description);
+void write_data_description(const Recipe& recipe, const std::filesystem::path& run,
+                            const std::string& description);
 
 // Reads the recipe of a trained run as recipe_of_run() does, with the tokenizer of its folder,
 // where that has one, unless `overrides` name another or other data.

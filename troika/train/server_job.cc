@@ -16,7 +16,7 @@
 #include <troika/server/server_optimizer.h>
 #include <troika/server/shard_service.h>
 #include <troika/server/worker_sync.h>
-#include <troika/session/host_place.h>
+#include <troika/session/host_position.h>
 #include <troika/train/compared_dataset.h>
 #include <troika/train/data_agreement.h>
 #include <troika/train/job.h>
@@ -100,9 +100,9 @@ class ServerProcess {
         loaded_(whole_model(loaded)),
         world_(world),
         options_(options),
-        place_(coordinator.empty() ? place_of_worker(loaded, world)
-                                   : place_of(world, Environment::of_process())),
-        recipe_(resolve_for_run(computing(), 1, Origins(), place_.value_or(HostPlace()))),
+        place_(coordinator.empty() ? position_of_worker(loaded, world)
+                                   : host_position(world, Environment::of_process())),
+        recipe_(resolve_for_run(computing(), 1, Origins(), place_.value_or(HostPosition()))),
         settings_(*recipe_.sync.kind().servers(recipe_.sync.options())),
         coordinator_(std::move(coordinator)) {}
 
@@ -293,7 +293,7 @@ class ServerProcess {
     if (store_->get(kPhaseKey, start_deadline()) == "over") return;
     if (settings_.island > 1) {
       check(static_cast<bool>(options_.train_island), "a worker of several ranks");
-      options_.train_island(coordinator_, place, place_.value_or(HostPlace()));
+      options_.train_island(coordinator_, place, place_.value_or(HostPosition()));
     } else {
       train_alone(place, {});
     }
@@ -307,7 +307,7 @@ class ServerProcess {
     options.version = kVersion;
     options.recipe = common_recipe();
     options.data = data_;
-    options.place = place;
+    options.position = place;
     options.leaves = leaves;
     if (codec()) options.compressor = std::make_shared<PushCompressor>(codec());
     if (std::ranges::count(recipe_.debug.slow_workers, place) > 0) {
@@ -341,7 +341,7 @@ class ServerProcess {
   // Of this rank.
   void train_alone(int place, const std::function<bool()>& leaves) {
     const at::Device device =
-        choose_device(recipe_.train.device, place_.value_or(HostPlace()), "train.device");
+        choose_device(recipe_.train.device, place_.value_or(HostPosition()), "train.device");
     apply(numeric_settings(recipe_.train), device);
     TrainerContext context;
     context.timeout = step_timeout(recipe_);
@@ -357,7 +357,7 @@ class ServerProcess {
     Recipe within = given_;
     within.sync.options() = within.sync.kind().within_island(within.sync.options());
     const Recipe recipe =
-        resolve_for_run(within, world_.size, Origins(), place_.value_or(HostPlace()));
+        resolve_for_run(within, world_.size, Origins(), place_.value_or(HostPosition()));
     const std::filesystem::path recorders = Environment::of_process().text_or(
         "TROIKA_RECORDERS", flight_folder(run_folder(recipe)).string());
     Job job(join_rendezvous(world_, recipe), recipe, recorders);
@@ -403,8 +403,8 @@ class ServerProcess {
   Recipe loaded_;  // with the model whole
   const World& world_;
   const RunOptions& options_;
-  std::optional<HostPlace> place_;  // of what trains
-  Recipe recipe_;                   // for a rank alone
+  std::optional<HostPosition> place_;  // of what trains
+  Recipe recipe_;                      // for a rank alone
   ServerSettings settings_;
   std::string coordinator_;  // its address, once it is known
   std::shared_ptr<ComparedData> data_;
@@ -432,10 +432,10 @@ int workers_of(const Recipe& recipe, int processes) {
                    "start " + std::to_string(beside + 1) + " or more");
 }
 
-std::optional<HostPlace> place_of_worker(const Recipe& recipe, const World& world) {
+std::optional<HostPosition> position_of_worker(const Recipe& recipe, const World& world) {
   const int beside = processes_beside_workers(recipe);
   if (world.rank < beside) return std::nullopt;
-  HostPlace place = place_of(world, Environment::of_process());
+  HostPosition place = host_position(world, Environment::of_process());
   if (!world.located() || place.size == 1) return place;
   const int beside_here = std::clamp(beside - (world.rank - place.rank), 0, place.size);
   place.rank -= beside_here;

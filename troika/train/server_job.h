@@ -27,7 +27,8 @@ namespace troika {
 // Returns the place of a process among those of its host that train; nullopt where it does not: the
 // coordinator and servers, which compute on the host. Where workers have several ranks it is that
 // of a worker, whose ranks take devices.
-[[nodiscard]] std::optional<HostPlace> place_of_worker(const Recipe& recipe, const World& world);
+[[nodiscard]] std::optional<HostPosition> position_of_worker(const Recipe& recipe,
+                                                             const World& world);
 
 // Returns the ranks of a worker of a recipe with servers.
 [[nodiscard]] int ranks_of_worker(const Recipe& recipe);

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr troika::cuda::Plugin kPlugin{nullptr, nullptr, nullptr};
+constexpr troika::cuda::CudaPlugin kPlugin{nullptr, nullptr, nullptr};
 
 }  // namespace
 
@@ -16,7 +16,7 @@ extern "C" {
 extern const char kFakeCudaStatement[] =
     "troika-cuda-plugin: troika=" TROIKA_VERSION " libtorch=" TORCH_VERSION " cuda=13000";
 
-const troika::cuda::Plugin* troika_cuda_plugin(int version) {
+const troika::cuda::CudaPlugin* troika_cuda_plugin(int version) {
   const bool other = std::getenv("FAKE_CUDA_INTERFACE") != nullptr;
   return version == troika::cuda::kPluginVersion && !other ? &kPlugin : nullptr;
 }

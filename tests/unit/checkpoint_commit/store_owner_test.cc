@@ -9,7 +9,7 @@ namespace {
 
 TEST(OwnerMark, IsReadAsItWasWritten) {
   OwnerMark mark = make_owner_mark();
-  mark.beat = 7;
+  mark.heartbeats = 7;
   EXPECT_EQ(parse_mark(format_mark(mark)), mark);
   EXPECT_EQ(mark.pid, getpid());
   EXPECT_FALSE(mark.started.empty());
@@ -57,7 +57,7 @@ TEST(OwnerMark, OfAProcessThatHasEndedIsDeadBeforeAnyoneReapsIt) {
 
 TEST(OwnerMark, IsOfOneProcessWhateverItsBeat) {
   OwnerMark mark = make_owner_mark(), other = mark;
-  other.beat = 3;
+  other.heartbeats = 3;
   EXPECT_TRUE(is_of_one_process(mark, other));
   other.started += "1";
   EXPECT_FALSE(is_of_one_process(mark, other));

@@ -57,7 +57,7 @@ class Encryption : public testing::Test {
 
 TEST_F(Encryption, GivesBackWhatWasWritten) {
   remember_key(key());
-  constexpr std::size_t kPiece = Encryptor::kPlainPiece;
+  constexpr std::size_t kPiece = Encryptor::kPlainChunk;
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, kPiece - 1, kPiece, kPiece + 1,
                                  2 * kPiece, 3 * kPiece + 5}) {
     const std::vector<std::byte> file = encrypted(key(), size);
@@ -91,8 +91,8 @@ TEST_F(Encryption, FindsEveryByteThatHasChanged) {
 
 TEST_F(Encryption, FindsPiecesThatAreGoneOrElsewhere) {
   remember_key(key());
-  constexpr std::size_t kPiece = Encryptor::kPlainPiece + 17, kHeader = 48;
-  const auto file = encrypted(key(), 3 * Encryptor::kPlainPiece);
+  constexpr std::size_t kPiece = Encryptor::kPlainChunk + 17, kHeader = 48;
+  const auto file = encrypted(key(), 3 * Encryptor::kPlainChunk);
   ASSERT_EQ(file.size(), kHeader + 3 * kPiece);
   auto shorter = file;
   shorter.resize(kHeader + 2 * kPiece);

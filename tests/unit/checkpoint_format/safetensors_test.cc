@@ -95,7 +95,7 @@ TEST(SafetensorsWriter, TakesPartsInAnyOrder) {
   EXPECT_EQ(text_of(file.data(file.at("b"))), "xy");
 }
 
-TEST(SafetensorsPieces, AreTheBytesOfAFile) {
+TEST(SafetensorsChunks, AreTheBytesOfAFile) {
   const TemporaryFolder folder;
   const std::string large((std::size_t{20} << 20) + 3, 'x'), small = "abc";
   const std::vector<TensorEntry> entries = {
@@ -113,15 +113,15 @@ TEST(SafetensorsPieces, AreTheBytesOfAFile) {
   ::setenv("TROIKA_TEST_KEY", std::string(64, '5').c_str(), 1);
   for (const char* const source : {kNoKey, "env:TROIKA_TEST_KEY"}) {
     Sha256 hash;
-    SafetensorsPieces pieces(
+    SafetensorsChunks chunks(
         entries, [&](const TensorEntry& entry) { return bytes_of(values.at(entry.name)); },
         {.hash = &hash, .key = key_from(source, "a test")});
     std::string all;
-    for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
+    for (auto piece = chunks.next(); !piece.empty(); piece = chunks.next()) {
       EXPECT_LE(piece.size(), std::size_t{10} << 20);
       all += text_of(piece);
     }
-    EXPECT_EQ(pieces.bytes(), all.size());
+    EXPECT_EQ(chunks.bytes(), all.size());
     EXPECT_EQ(hash.digest(), sha256(bytes_of(all)));
     write_file_atomically(folder / "again", all);
     const SafetensorsFile file(folder / "again");

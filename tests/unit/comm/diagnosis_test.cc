@@ -97,13 +97,13 @@ TEST(Diagnosis, BlamesWhoWaitsForNobody) {
   const Diagnosis stopped = diagnose(four(), kWait, snapshots, {1});
   EXPECT_THAT(stopped.message, HasSubstr("rank 5 (host c, pid 15) and 1 other rank have not"));
   EXPECT_THAT(stopped.hint, HasSubstr("kill -CONT 15"));
-  EXPECT_FALSE(stopped.held_up);
+  EXPECT_FALSE(stopped.member_to_ask);
   snapshots[3] = snapshot(15, {kLoss});
   const Diagnosis absent = diagnose(four(), kWait, snapshots, {1});
   EXPECT_THAT(absent.message, HasSubstr("rank 5 (host c, pid 15) and 1 other rank have not"));
-  EXPECT_FALSE(absent.held_up);
+  EXPECT_FALSE(absent.member_to_ask);
   snapshots[3] = snapshot(15, {kOurs});
-  EXPECT_EQ(diagnose(four(), kWait, snapshots, {1}).held_up, 1);
+  EXPECT_EQ(diagnose(four(), kWait, snapshots, {1}).member_to_ask, 1);
 }
 
 // An operation of another axis or generation, or of another group of the axis, is no evidence, even

@@ -1,3 +1,4 @@
+// The engine `fake`, whose peers are copies of the own rank; and the list of engines.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <troika/base/error.h>
@@ -97,7 +98,7 @@ TEST(Engines, AreListedAndRefusedByName) {
 }
 
 TEST(Engines, AreTheWordsOfARecipe) {
-  EXPECT_THAT(engine_words(), testing::ElementsAre("auto", "shm", "gloo", "mpi", "nccl", "fake"));
+  EXPECT_THAT(engine_names(), testing::ElementsAre("auto", "shm", "gloo", "mpi", "nccl", "fake"));
   try {
     (void)resolve_engine("pigeon");
     ADD_FAILURE() << "accepted";

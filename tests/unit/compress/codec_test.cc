@@ -42,14 +42,14 @@ std::vector<TestedCodec> tested_codecs() {
           {random_k_codec(0.1, 3), nullptr, 408, 101 * 8}};
 }
 
-at::Tensor payload_of(const Codec& codec, const at::Tensor& input, const Codec::Place& place) {
+at::Tensor payload_of(const Codec& codec, const at::Tensor& input, const Codec::DrawKey& place) {
   at::Tensor payload =
       at::zeros({codec.payload_bytes(input.numel(), input.scalar_type())}, at::kByte);
   codec.encode(input, payload, place);
   return payload;
 }
 
-at::Tensor sent(const Codec& codec, const at::Tensor& input, const Codec::Place& place = {}) {
+at::Tensor sent(const Codec& codec, const at::Tensor& input, const Codec::DrawKey& place = {}) {
   const at::Tensor payload = payload_of(codec, input, place);
   codec.check_payload(payload, input.numel(), input.scalar_type());
   at::Tensor decoded = at::zeros_like(input);
@@ -101,7 +101,7 @@ TEST(Codecs, DrawAnewForEachPlace) {
     const at::Tensor input = values(1);
     const at::Tensor first = sent(*codec, input, {1, 2, 3});
     EXPECT_TRUE(sent(*codec, input, {1, 2, 3}).equal(first));
-    for (const Codec::Place other : {Codec::Place{0, 2, 3}, {1, 1, 3}, {1, 2, 0}}) {
+    for (const Codec::DrawKey other : {Codec::DrawKey{0, 2, 3}, {1, 1, 3}, {1, 2, 0}}) {
       EXPECT_FALSE(sent(*codec, input, other).equal(first)) << codec->describe();
     }
   }

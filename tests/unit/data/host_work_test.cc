@@ -55,7 +55,7 @@ TEST(HostWork, TokenisesForItselfWhereTheFileOfAnotherIsNotThere) {
     const TokenisedTexts texts = tokenise_once(host, open, *bytes, Tokenless::kKept);
     EXPECT_EQ(opened, rank + 1);
     ASSERT_EQ(texts.tokens->documents(), 10);
-    EXPECT_EQ(texts.places.size(), 10U);
+    EXPECT_EQ(texts.positions.size(), 10U);
     std::vector<std::int64_t> ids(2);
     texts.tokens->read(7, 0, ids);
     EXPECT_EQ(ids, (std::vector<std::int64_t>{'7', ':'}));

@@ -1,7 +1,8 @@
+// Plug-ins whose libraries have parts in common work in one process.
 #include <troika/base/file.h>
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/data/tokenizer.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 #include <unit/data/table_support.h>
 
 namespace troika {
@@ -42,7 +43,7 @@ class PluginsTogether : public Table {
         {"a", arrow_plugin::ValueType::kNumber, {}, 1},
         {"y", arrow_plugin::ValueType::kInteger, {}, 1}};
     std::string reason;
-    const auto writer = arrow_library().create(columns, take, keep_line(reason));
+    const auto writer = arrow_library().create(columns, take, first_line_into(reason));
     ASSERT_NE(writer, nullptr) << reason;
     const std::vector<double> numbers = {0.5, 1.5};
     const std::vector<std::int64_t> classes_of_rows = {1, 0};
@@ -52,8 +53,8 @@ class PluginsTogether : public Table {
     rows[1].type = arrow_plugin::ValueType::kInteger;
     rows[1].integers = classes_of_rows;
     for (arrow_plugin::Values& each : rows) each.rows = 2;
-    ASSERT_TRUE(writer->write(rows, keep_line(reason))) << reason;
-    ASSERT_TRUE(writer->close(keep_line(reason))) << reason;
+    ASSERT_TRUE(writer->write(rows, first_line_into(reason))) << reason;
+    ASSERT_TRUE(writer->close(first_line_into(reason))) << reason;
     file.commit();
     options_.columns = {number("a"), label("y")};
     EXPECT_THAT(rows_of(*open(classes(1, 2))), testing::ElementsAre(Row{0.5, 1}, Row{1.5, 0}));

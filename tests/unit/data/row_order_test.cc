@@ -46,7 +46,7 @@ TEST(RowOrder, FindsTheRowOfAnIndex) {
   const RowOrder order(kKey, {2, 0, 3}, 9);
   std::vector<std::pair<std::size_t, std::int64_t>> places;
   for (std::int64_t i = 0; i < order.rows(); ++i) {
-    places.emplace_back(order.place(i).group, order.place(i).row);
+    places.emplace_back(order.position(i).group, order.position(i).row);
   }
   EXPECT_THAT(places, ::testing::ElementsAre(std::pair(0, 0), std::pair(0, 1), std::pair(2, 0),
                                              std::pair(2, 1), std::pair(2, 2)));
@@ -58,7 +58,7 @@ TEST(RowOrder, VisitsEachGroupInOneStretch) {
   const RowOrder order(kKey, std::vector<std::int64_t>(kGroups, kRows), kInWindow * kRows);
   std::map<std::size_t, std::pair<std::int64_t, std::int64_t>> seen;  // first and last ordinal
   for (std::int64_t i = 0; i < order.rows(); ++i) {
-    const std::size_t group = order.place(order.at(i).index).group;
+    const std::size_t group = order.position(order.at(i).index).group;
     seen.try_emplace(group, i, i).first->second.second = i;
   }
   ASSERT_EQ(seen.size(), static_cast<std::size_t>(kGroups));
@@ -75,7 +75,7 @@ TEST(RowOrder, VisitsEachGroupInOneStretch) {
 TEST(RowOrder, MixesTheGroupsOfAWindow) {
   const RowOrder order(kKey, {100, 100, 100, 100}, 400);
   std::set<std::size_t> groups;
-  for (std::int64_t i = 0; i < 40; ++i) groups.insert(order.place(order.at(i).index).group);
+  for (std::int64_t i = 0; i < 40; ++i) groups.insert(order.position(order.at(i).index).group);
   EXPECT_EQ(groups.size(), 4U);
 }
 

@@ -15,8 +15,8 @@ TEST(SideOrder, IsARowOrderWhereClassesAreNotBalanced) {
   const RowOrder same(kOrderKey, rows, 9);
   for (std::int64_t i = 0; i < 60; ++i) {
     EXPECT_EQ(order.at(i), same.at(i));
-    EXPECT_EQ(order.place(order.at(i)).group, same.place(same.at(i).index).group);
-    EXPECT_EQ(order.place(order.at(i)).row, same.place(same.at(i).index).row);
+    EXPECT_EQ(order.position(order.at(i)).group, same.position(same.at(i).index).group);
+    EXPECT_EQ(order.position(order.at(i)).row, same.position(same.at(i).index).row);
   }
 }
 
@@ -29,19 +29,19 @@ TEST(SideOrder, TakesTurnsAmongClassesAndUsesEachRowOfAClassOnceAPass) {
   for (std::int64_t i = 0; i < 3 * kRounds; ++i) {
     const SampleRef sample = order.at(i);
     EXPECT_EQ(sample.ordinal, i);
-    const RowPlace place = order.place(sample);
-    const std::int64_t there = rows[static_cast<std::size_t>(sample.source)][place.group];
-    EXPECT_LT(place.row, there);
-    ++seen[sample.source][{place.group, place.row}];
+    const RowPosition position = order.position(sample);
+    const std::int64_t there = rows[static_cast<std::size_t>(sample.source)][position.group];
+    EXPECT_LT(position.row, there);
+    ++seen[sample.source][{position.group, position.row}];
   }
   for (const auto& [source, places] : seen) {
     std::int64_t turns = 0;
-    for (const auto& [place, count] : places) turns += count;
+    for (const auto& [position, count] : places) turns += count;
     EXPECT_EQ(turns, kRounds) << source;
   }
   EXPECT_EQ(seen[0].size(), 40U);
   EXPECT_EQ(seen[1].size(), 7U);
-  for (const auto& [place, count] : seen[1]) EXPECT_GE(count, kRounds / 7);
+  for (const auto& [position, count] : seen[1]) EXPECT_GE(count, kRounds / 7);
   EXPECT_EQ(seen[2].size(), 1U);
 }
 
@@ -60,7 +60,7 @@ TEST(SideOrder, IsAFunctionOfKeyAndOrdinal) {
 TEST(RowOrder, SaysWhichGroupsComeNext) {
   const RowOrder order(kOrderKey, {4, 4, 4, 4}, 8);  // two windows a pass
   std::set<std::size_t> first;
-  for (std::int64_t i = 0; i < 8; ++i) first.insert(order.place(order.at(i).index).group);
+  for (std::int64_t i = 0; i < 8; ++i) first.insert(order.position(order.at(i).index).group);
   const std::vector<std::size_t> next = order.next_groups(0);
   EXPECT_EQ(order.next_groups(7), next);
   EXPECT_EQ(order.window_of(7), 0);
@@ -68,7 +68,8 @@ TEST(RowOrder, SaysWhichGroupsComeNext) {
   ASSERT_EQ(next.size(), 2U);
   for (const std::size_t group : next) EXPECT_FALSE(first.contains(group));
   std::set<std::size_t> of_next_pass;
-  for (std::int64_t i = 16; i < 24; ++i) of_next_pass.insert(order.place(order.at(i).index).group);
+  for (std::int64_t i = 16; i < 24; ++i)
+    of_next_pass.insert(order.position(order.at(i).index).group);
   const std::vector<std::size_t> behind = order.next_groups(15);
   EXPECT_EQ(std::set(behind.begin(), behind.end()), of_next_pass);
 }

@@ -26,6 +26,23 @@ TEST_F(Table, ShowsLongIdsAsTheFileHasThem) {
   EXPECT_THAT(error(classes(1, kOpen)), HasSubstr("'id' is 12345678901234567890, beyond 2^53"));
 }
 
+// A column with fractions has no digits beyond those of a double.
+TEST_F(Table, ShowsLongIdsOfJsonAsTheFileHasThem) {
+  const std::string ids = "{\"id\": 12345678901234567890, \"y\": 0}\n{\"id\": 7, \"y\": 1}\n";
+  write("a.jsonl", ids);
+  options_.columns = {column("id", ColumnUse::kCategory), label("y")};
+  try {
+    (void)open(classes(2, 2));
+    ADD_FAILURE() << "an id that a double does not hold";
+  } catch (const DataError& caught) {
+    EXPECT_THAT(caught.what(), HasSubstr("row 0: the column 'id' is 12345678901234567890, beyond"));
+    EXPECT_EQ(caught.hint(), "write the column as text, which keeps each digit");
+  }
+  write("a.jsonl", ids + "{\"id\": 0.5, \"y\": 1}\n");
+  EXPECT_THAT(error(classes(2, 2)),
+              HasSubstr("row 0: the column 'id' is about 1.2345678901234567e+19"));
+}
+
 // The rows before an id are of other sizes once it is text.
 TEST_F(Table, ShowsALongIdFarBehind) {
   std::string text = "id,y\n";

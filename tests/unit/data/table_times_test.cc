@@ -172,7 +172,7 @@ TEST_F(TableTimes, KeptColumnsHaveDates) {
   options_.files = {folder_ / "other"};
   const TableDataset other(options_, classes(1, 2), 1, &trained);
   const std::vector<std::string> names = {"d", "t", "d.year"};
-  const auto kept = other.keep(names);
+  const auto kept = other.open_columns(names);
   EXPECT_EQ(kept->columns()[0].type, KeptType::kText);
   EXPECT_EQ(kept->columns()[2].type, KeptType::kInteger);
   const auto values = kept->values(at::arange(2));

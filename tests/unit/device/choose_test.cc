@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // What is said of a word on a machine without accelerators.
-std::string error_of(const std::string& word, HostPlace place = {}) {
+std::string error_of(const std::string& word, HostPosition place = {}) {
   try {
     (void)choose_device(word, place, "train.device");
   } catch (const UsageError& error) {

@@ -28,8 +28,8 @@ TEST(OutOfMemory, SaysWhereTheMemoryIs) {
                "allocator keeps 8.0 GiB, 1.5 GiB of 80.0 GiB are free");
   EXPECT_NE(error.hint().find("train.micro_batch_size"), std::string::npos);
   EXPECT_EQ(error.code(), ExitCode::kInternal);
-  EXPECT_TRUE(tells_out_of_memory("rank 1 (host a, pid 7): " + std::string(error.what())));
-  EXPECT_FALSE(tells_out_of_memory("cuda:0 has failed: no memory"));
+  EXPECT_TRUE(is_out_of_memory("rank 1 (host a, pid 7): " + std::string(error.what())));
+  EXPECT_FALSE(is_out_of_memory("cuda:0 has failed: no memory"));
 }
 
 TEST(OutOfMemory, LeavesOutWhatIsNotKnown) {

@@ -26,13 +26,13 @@ TEST(DeviceFacts, ListTheHostFirst) {
 
 // Devices 0, 1 and 2 of a plug-in: Turing, Ampere, and one that does not say.
 TEST(DeviceFacts, KnowWhoMultipliesBf16) {
-  const cuda::Plugin plugin{nullptr,
-                            [](int index, int* major, int* minor) {
-                              *major = index == 0 ? 7 : 8;
-                              *minor = index == 0 ? 5 : 0;
-                              return index < 2 ? nullptr : "invalid device ordinal";
-                            },
-                            nullptr};
+  const cuda::CudaPlugin plugin{nullptr,
+                                [](int index, int* major, int* minor) {
+                                  *major = index == 0 ? 7 : 8;
+                                  *minor = index == 0 ? 5 : 0;
+                                  return index < 2 ? nullptr : "invalid device ordinal";
+                                },
+                                nullptr};
   EXPECT_FALSE(detail::multiplies_bf16(plugin, 0));
   EXPECT_TRUE(detail::multiplies_bf16(plugin, 1));
   EXPECT_FALSE(detail::multiplies_bf16(plugin, 2));

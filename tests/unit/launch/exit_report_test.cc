@@ -81,7 +81,7 @@ TEST(RootCause, ThatAllRanksHaveFoundTogetherIsOfNone) {
       Failure{ExitCode::kNonFinite, "the loss is not finite at step 2 on rank 0, 1", "", false},
       ""};
   RankEnd slow = ended(0, SIGTERM);
-  slow.was_told_to_end = true;
+  slow.was_ended_by_launcher = true;
   EXPECT_EQ(first_cause({ended(1, 6 << 8, loss), slow}, "a", 2)->message, loss.failure->message);
 }
 
@@ -140,12 +140,12 @@ TEST(RootCause, OfAnyProgramWhoseOperationHasFailedIsWhatThatSays) {
             "rank 1 (host a, pid 101) ended with exit status 1; it last completed all_reduce 'sum' "
             "2.0 s ago");
   end.status = SIGABRT;  // no handler has caught it
-  end.was_told_to_end = true;
+  end.was_ended_by_launcher = true;
   EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kConsequence);
   EXPECT_EQ(first_cause({end}, "a", 3)->message,
             "rank 2 (host a, pid 102) was killed by signal 6 (SIGABRT) after: rank 1 (host a, pid "
             "101) has not entered barrier 'round'");
-  end.was_told_to_end = false;
+  end.was_ended_by_launcher = false;
   end.status = SIGKILL;  // not by the error
   EXPECT_EQ(first_cause({end}, "a", 3)->kind, CauseKind::kDied);
 }
@@ -189,7 +189,7 @@ TEST(RootCause, NamesTheRankThatHadGoneWellTooEarly) {
             "all ranks have to come to the same operations; uneven numbers of batches need join() "
             "(docs/own-module.md)");
   early.status = SIGKILL;
-  early.was_told_to_end = true;
+  early.was_ended_by_launcher = true;
   EXPECT_EQ(first_cause({early, left}, "a", 2)->hint, left.error->failure.hint);
 }
 
@@ -207,7 +207,7 @@ TEST(RootCause, OthersAreToldOfIt) {
 TEST(RootCause, WhatTheLauncherBroughtAboutIsNone) {
   RankEnd end = ended(0, SIGTERM);
   EXPECT_TRUE(is_failure(end));
-  end.was_told_to_end = true;
+  end.was_ended_by_launcher = true;
   EXPECT_FALSE(is_failure(end));
   end.status = SIGSEGV;
   EXPECT_TRUE(is_failure(end));

@@ -13,7 +13,7 @@ TEST(WaitNotice, IsDueBeforeTheWaitEnds) {
 }
 
 TEST(WaitNotice, IsNotGivenAtOnce) {
-  WaitNotice(Deadline::in(Seconds(300))).tell([]() -> std::string {
+  WaitNotice(Deadline::in(Seconds(300))).log_if_due([]() -> std::string {
     ADD_FAILURE() << "nobody has waited yet";
     return "";
   });

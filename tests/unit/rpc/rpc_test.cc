@@ -96,7 +96,7 @@ TEST_F(RpcCalls, WriteABodyWhereItBelongs) {
     const RpcReply reply = client_->call("make", message_of(std::to_string(bytes)), soon(), into);
     EXPECT_EQ(reply.body.data(), into.data());
     EXPECT_EQ(reply.body.size(), bytes);
-    EXPECT_EQ(reply.keeps, nullptr);
+    EXPECT_EQ(reply.owner, nullptr);
     EXPECT_TRUE(into == numbered(bytes));
   }
 }

@@ -65,7 +65,7 @@ class Job {
     options.job.grad_clip = clip_;
     options.coordinator = coordinator_address();
     options.server = [this](int shard, Deadline) { return address_of(shard); };
-    options.place = place;
+    options.position = place;
     if (codec_) options.compressor = std::make_shared<PushCompressor>(codec_);
     return std::make_unique<WorkerClient>(std::move(options), kParameters, at::kDouble);
   }

@@ -133,13 +133,13 @@ class Schedule {
   void advance(double to) {
     now_ = std::max(now_, to);
     for (const int worker : coordinator_.workers()) {
-      if (!silent_.contains(worker)) coordinator_.hear(worker, now_);
+      if (!silent_.contains(worker)) coordinator_.record_heartbeat(worker, now_);
     }
   }
 
   void expire() {
     for (const Coordinator::Lost& lost : coordinator_.expire(now_)) {
-      coordinator_.settle(lost, false);
+      coordinator_.resolve_lost(lost, false);
       silent_.erase(lost.worker);
       ++lost_;
     }
@@ -208,11 +208,12 @@ TEST(Coordinator, CountsTheWorkersThatAreThere) {
     coordinator.finish(one, 1, {.weight = 1});
     EXPECT_EQ(coordinator.try_start(one)->workers, 3);
     coordinator.finish(one, 2, {.weight = 1});
-    coordinator.leave(one);
+    coordinator.remove_worker(one);
     coordinator.finish(two, 1, {.weight = 1});
     EXPECT_EQ(coordinator.try_start(two)->workers, 2) << "one has left";
-    coordinator.hear(two, 14);
-    for (const Coordinator::Lost& lost : coordinator.expire(16)) coordinator.settle(lost, false);
+    coordinator.record_heartbeat(two, 14);
+    for (const Coordinator::Lost& lost : coordinator.expire(16))
+      coordinator.resolve_lost(lost, false);
     coordinator.finish(two, 2, {.weight = 1});
     EXPECT_EQ(coordinator.try_start(two)->workers, 1) << "one's lease is over";
   }
@@ -254,9 +255,9 @@ TEST(Coordinator, SharesAStepOutByPlace) {
   ASSERT_TRUE(round);
   EXPECT_EQ(round->workers, (std::vector{first, second}));
   EXPECT_EQ(round->weight, 3);
-  EXPECT_FALSE(coordinator.is_settled(first, 1));
+  EXPECT_FALSE(coordinator.is_turn_over(first, 1));
   coordinator.end_round(0.5, "");
-  EXPECT_TRUE(coordinator.is_settled(first, 1));
+  EXPECT_TRUE(coordinator.is_turn_over(first, 1));
   EXPECT_EQ(coordinator.take_figures()->norm, 0.5);
   EXPECT_FALSE(coordinator.take_figures());
 }
@@ -267,8 +268,8 @@ TEST(Coordinator, NoLongerKnowsAWorkerWhoseLeaseIsOver) {
   const auto before = coordinator.try_start(worker);
   const auto lost = coordinator.expire(11);
   ASSERT_EQ(lost.size(), 1U);
-  coordinator.settle(lost[0], false);
-  EXPECT_THROW(coordinator.hear(worker, 12), RendezvousError);
+  coordinator.resolve_lost(lost[0], false);
+  EXPECT_THROW(coordinator.record_heartbeat(worker, 12), RendezvousError);
   EXPECT_THROW(coordinator.finish(worker, 1, {}), RendezvousError);
   EXPECT_EQ(coordinator.try_start(coordinator.join(0, 12))->samples, before->samples);
 }
@@ -284,7 +285,7 @@ TEST(Coordinator, TakesNoShareFromAWorkerThatLeaves) {
   coordinator.end_round(1, "");
   EXPECT_EQ(coordinator.try_start(one)->samples, (IndexRange{12, 12}));
   EXPECT_TRUE(coordinator.may_leave(other));
-  coordinator.leave(other);
+  coordinator.remove_worker(other);
   coordinator.finish(one, 2, {.weight = 1});
   EXPECT_TRUE(coordinator.complete_round());
   coordinator.end_round(1, "");
@@ -300,8 +301,9 @@ TEST(Coordinator, GoesOnWithoutAWorkerThatCannotPushAgain) {
     static_cast<void>(coordinator.try_start(worker));
     coordinator.finish(worker, 1, {.loss = 2, .weight = 1, .valid = 3});
   }
-  coordinator.hear(one, 20);
-  for (const Coordinator::Lost& lost : coordinator.expire(20)) coordinator.settle(lost, false);
+  coordinator.record_heartbeat(one, 20);
+  for (const Coordinator::Lost& lost : coordinator.expire(20))
+    coordinator.resolve_lost(lost, false);
   EXPECT_EQ(coordinator.complete_round()->workers, (std::vector{one, other}));
   for (const int worker : {one, other}) coordinator.push_again(worker);
   EXPECT_FALSE(coordinator.complete_round()) << "one pushes again";
@@ -339,13 +341,13 @@ TEST(Coordinator, DealsNothingOutWhileHeld) {
   Coordinator coordinator(options_of(1, 3, std::nullopt));
   const int worker = coordinator.join(0, 0);
   static_cast<void>(coordinator.try_start(worker));
-  coordinator.hold(true);
+  coordinator.pause();
   EXPECT_FALSE(coordinator.is_idle());
   coordinator.finish(worker, 1, {.weight = 1});
   EXPECT_TRUE(coordinator.is_idle());
   EXPECT_EQ(coordinator.parts_done(), 1);
   EXPECT_FALSE(coordinator.try_start(worker));
-  coordinator.hold(false);
+  coordinator.resume();
   EXPECT_TRUE(coordinator.try_start(worker));
 }
 

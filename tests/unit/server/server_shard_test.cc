@@ -15,14 +15,14 @@ OptimizerOptions optimizer_of(const char* kind) {
   return options;
 }
 
-const std::vector<ShardPiece> kPieces = {{"a", 3}, {"b", 5}};
+const std::vector<ShardSegment> kSegments = {{"a", 3}, {"b", 5}};
 
 at::Tensor values(std::initializer_list<double> numbers) {
   return at::tensor(at::ArrayRef<double>(numbers.begin(), numbers.size()), at::kDouble);
 }
 
 ServerShard shard_of(const char* kind) {
-  ServerShard shard(optimizer_of(kind), kPieces, at::kDouble, true);
+  ServerShard shard(optimizer_of(kind), kSegments, at::kDouble, true);
   shard.write_all(at::zeros({(1 + shard.states()) * shard.size()}, at::kDouble), 0);
   return shard;
 }
@@ -63,9 +63,9 @@ TEST(ServerShard, MeasuresStalenessAndDividesTheRateByIt) {
 
 TEST(ServerShard, SumsWhatItsWorkersHaveLeft) {
   ServerShard shard = shard_of("sgd");
-  shard.keep(7, 1, at::full({8}, 2.0, at::kDouble));
-  shard.keep(5, 1, at::full({8}, 1.0, at::kDouble));
-  shard.keep(6, 1, at::full({8}, 100.0, at::kDouble));
+  shard.store(7, 1, at::full({8}, 2.0, at::kDouble));
+  shard.store(5, 1, at::full({8}, 1.0, at::kDouble));
+  shard.store(6, 1, at::full({8}, 100.0, at::kDouble));
   EXPECT_EQ(shard.sum(1, std::vector{5, 8}).missing, std::vector{8});
   const auto sum = shard.sum(1, std::vector{5, 7});
   EXPECT_TRUE(sum.missing.empty());
@@ -122,8 +122,8 @@ class Rounds {
 };
 
 ServerShard outer_shard() {
-  ServerShard shard(outer_optimizer(Rounds::kRate, {Rounds::kMomentum, true}), kPieces, at::kDouble,
-                    true);
+  ServerShard shard(outer_optimizer(Rounds::kRate, {Rounds::kMomentum, true}), kSegments,
+                    at::kDouble, true);
   shard.write_all(at::zeros({(1 + shard.states()) * shard.size()}, at::kDouble), 0);
   return shard;
 }
@@ -177,7 +177,7 @@ TEST(ServerShard, RefusesWhatIsNotItsOwn) {
   EXPECT_EQ(shard.fence(1).turn, 1);
   EXPECT_EQ(shard.fence(2).turn, 0);
   EXPECT_THROW(shard.push({.worker = 1, .turn = 2}, at::ones({8}, at::kDouble)), RendezvousError);
-  EXPECT_THROW(ServerShard(optimizer_of("lamb"), kPieces, at::kDouble, false), UsageError);
+  EXPECT_THROW(ServerShard(optimizer_of("lamb"), kSegments, at::kDouble, false), UsageError);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // A server behind real connections: what it applies is held against a ledger of what it has to.
 #include <gmock/gmock.h>
+#include <troika/base/file.h>
 
 #include <atomic>
 #include <random>
@@ -258,6 +259,22 @@ TEST_F(ShardServer, RefusesWhatIsNoRequestOfItsRun) {
   EXPECT_TRUE(at::equal(shard.pull().values, -ones));
   static_cast<void>(client.call("push", message_of(push, ones), soon()));
   EXPECT_EQ(shard.pull().version, 2);
+}
+
+TEST(ShardServiceFile, NamesAFolderThatCannotBeMade) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "taken", "a file");
+  ShardServiceOptions options;
+  options.optimizer.kind = Chosen<OptimizerKind>::named("sgd");
+  ShardService service(std::move(options));
+  service.begin("run", {{"a", 2}}, at::ones({2}, at::kDouble), {});
+  try {
+    service.save_to(folder / "taken" / "below" / "server.safetensors");
+    ADD_FAILURE() << "a folder below a file";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot make the folder"));
+    EXPECT_THAT(error.what(), HasSubstr("taken/below"));
+  }
 }
 
 }  // namespace

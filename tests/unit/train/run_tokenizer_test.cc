@@ -57,7 +57,7 @@ TEST_F(RunTokenizer, IsThatOfItsFolderWhereverTheFileHasGone) {
     make_folders(run());
     write_recipe(recipe, {});
     EXPECT_EQ(tokenizer_of(recipe_of_trained(run())), (folder_ / given).string());
-    keep_data(recipe, run(), "{}");
+    write_data_description(recipe, run(), "{}");
     const fs::path kept = run() / "tokenizer/tokenizer.json";
     EXPECT_EQ(tokenizer_of(recipe_of_trained(run())), kept.string());
     EXPECT_EQ(read_file(kept, 100), "{\"tokenizer.json\": 1}");
@@ -74,7 +74,7 @@ TEST_F(RunTokenizer, OfBytesIsNone) {
   const Recipe recipe = recipe_with("bytes");
   make_folders(run());
   write_recipe(recipe, {});
-  keep_data(recipe, run(), "");
+  write_data_description(recipe, run(), "");
   EXPECT_FALSE(fs::exists(run() / "tokenizer"));
   EXPECT_FALSE(fs::exists(data_path(run())));
   EXPECT_EQ(tokenizer_of(recipe_of_trained(run())), "bytes");

@@ -36,7 +36,7 @@ struct Diagnosis {
   std::string hint;
   // The member that the message names, if that one may itself wait for another, or has just failed
   // in another operation. What it knows says more.
-  std::optional<int> held_up = {};
+  std::optional<int> member_to_ask = {};
   // True if members are in different operations, or give different tensors: the member that is
   // named says the same of this one.
   bool mutual = false;

@@ -106,7 +106,7 @@ World make_world(int rank, const std::string& host, const std::vector<PeerInfo>&
 }  // namespace
 
 World world_of_communicator(int fortran_handle, const Deadline& deadline) {
-  mpi::Plugin& plugin = mpi::plugin();
+  mpi::MpiPlugin& plugin = mpi::plugin();
   const std::string host = Environment::of_process().host().name;
   try {
     if (!plugin.started()) {

@@ -36,7 +36,7 @@ MpiInfo read(const std::string& answer) {
 }
 
 MpiInfo start_mpi() {
-  mpi::Plugin& plugin = mpi::plugin();
+  mpi::MpiPlugin& plugin = mpi::plugin();
   try {
     plugin.start();
     if (plugin.threads() != mpi::Threads::kAll) {

@@ -77,13 +77,13 @@ std::optional<Obstacle> obstacle() {
   return std::nullopt;
 }
 
-Plugin& plugin() {
+MpiPlugin& plugin() {
   if (const auto why_not = obstacle()) {
     throw UsageError("MPI cannot be used: " + why_not->message, why_not->hint);
   }
   const auto path = *troika::detail::find_plugin(file_of(*flavour_of_process()));
   const auto entry = reinterpret_cast<PluginEntry>(troika::detail::load_plugin(path, kPluginEntry));
-  Plugin* plugin = entry(kPluginVersion);
+  MpiPlugin* plugin = entry(kPluginVersion);
   if (plugin == nullptr) {
     throw UsageError(path.string() + " belongs to another version of troika",
                      "build and install both together");

@@ -29,6 +29,6 @@ struct Obstacle {
 [[nodiscard]] std::optional<Obstacle> obstacle();
 
 // Returns the plug-in for this process's MPI, loaded. Throws UsageError as obstacle() says.
-[[nodiscard]] Plugin& plugin();
+[[nodiscard]] MpiPlugin& plugin();
 
 }  // namespace troika::mpi

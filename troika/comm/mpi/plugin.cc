@@ -196,7 +196,7 @@ class PluginCommunicator final : public Communicator {
   std::atomic<bool> kept_;
 };
 
-class PluginOfThisMpi final : public Plugin {
+class PluginOfThisMpi final : public MpiPlugin {
  public:
   [[nodiscard]] std::string library() const override {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
@@ -285,7 +285,7 @@ class PluginOfThisMpi final : public Plugin {
 }  // namespace
 }  // namespace troika::mpi
 
-extern "C" __attribute__((visibility("default"))) troika::mpi::Plugin* troika_mpi_plugin(
+extern "C" __attribute__((visibility("default"))) troika::mpi::MpiPlugin* troika_mpi_plugin(
     int version) {
   static troika::mpi::PluginOfThisMpi plugin;
   return version == troika::mpi::kPluginVersion ? &plugin : nullptr;

@@ -73,9 +73,9 @@ class Communicator {
   virtual void keep() noexcept = 0;
 };
 
-class Plugin {
+class MpiPlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~MpiPlugin() = default;
   // Returns "Open MPI v4.1.4".
   [[nodiscard]] virtual std::string library() const = 0;
   [[nodiscard]] virtual bool started() const = 0;
@@ -102,6 +102,6 @@ class Plugin {
 
 // The function that a plug-in exports under the name kPluginEntry. Returns null if `version` is not
 // its own.
-using PluginEntry = Plugin* (*)(int version);
+using PluginEntry = MpiPlugin* (*)(int version);
 
 }  // namespace troika::mpi

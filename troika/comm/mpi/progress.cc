@@ -30,7 +30,8 @@ std::shared_ptr<Progress> Progress::of_process() {
   return progress;
 }
 
-Progress::Progress(Plugin& plugin) : plugin_(plugin), thread_([this] { drive_until_stopped(); }) {}
+Progress::Progress(MpiPlugin& plugin)
+    : plugin_(plugin), thread_([this] { drive_until_stopped(); }) {}
 
 Progress::~Progress() {
   {
@@ -58,9 +59,12 @@ void Progress::drive_until_stopped() {
     if (stopping_) return;
     pause =
         std::exchange(started, started_) != started_ ? kShortest : std::min(2 * pause, kLongest);
+    // A thread that waits calls MPI itself, and this one need not.
     if (std::exchange(driven, driven_) != driven_) continue;
     lock.unlock();
     {
+      // Held over the call: exit() of another thread waits in call_no_more() until this call has
+      // returned.
       const std::lock_guard calling(g_calling);
       if (g_exiting || !plugin_.progress()) return;
     }

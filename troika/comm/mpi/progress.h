@@ -21,7 +21,7 @@ class Progress {
   // Returns the Progress of this process, which lives while a caller holds it. MPI must have
   // started, for all threads.
   [[nodiscard]] static std::shared_ptr<Progress> of_process();
-  explicit Progress(Plugin& plugin);
+  explicit Progress(MpiPlugin& plugin);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -42,7 +42,7 @@ class Progress {
   void wake() noexcept;
   void drive_until_stopped();
 
-  Plugin& plugin_;
+  MpiPlugin& plugin_;
   std::atomic<std::uint64_t> started_ = 0;
   std::atomic<std::uint64_t> driven_ = 0;
   std::atomic<bool> idle_ = false;  // in a pause that a message ends

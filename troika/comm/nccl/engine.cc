@@ -18,10 +18,10 @@ namespace {
 
 constexpr const char* kFile = "libtroika_nccl.so";
 
-nccl::Plugin& load_nccl(const std::filesystem::path& path) {
+nccl::NcclPlugin& load_nccl(const std::filesystem::path& path) {
   const auto entry =
       reinterpret_cast<nccl::PluginEntry>(detail::load_plugin(path, nccl::kPluginEntry));
-  nccl::Plugin* plugin = entry(nccl::kPluginVersion);
+  nccl::NcclPlugin* plugin = entry(nccl::kPluginVersion);
   if (plugin == nullptr) {
     throw UsageError(path.string() + " belongs to another version of troika",
                      "build and install both together");
@@ -266,7 +266,7 @@ EngineAvailability nccl_availability() {
   }
   available.built = true;
   try {
-    const nccl::Plugin& plugin = load_nccl(*path);
+    const nccl::NcclPlugin& plugin = load_nccl(*path);
     available.version = plugin.library();
     const bool sees_devices = plugin.devices() > 0;
     available.usable = sees_devices && device_count(at::kCUDA) > 0;
@@ -282,7 +282,7 @@ std::shared_ptr<GroupEngine> make_nccl_engine(const EngineContext& context,
                                               detail::GroupRendezvous* at) {
   detail::GroupRendezvous& rendezvous = *at;
   Members members = rendezvous.members();
-  nccl::Plugin& plugin = load_nccl(*detail::find_plugin(kFile));
+  nccl::NcclPlugin& plugin = load_nccl(*detail::find_plugin(kFile));
   try {
     const auto device = static_cast<int>(static_cast<unsigned char>(context.device.index()));
     const std::string own = context.index == 0 ? plugin.unique_id() : "";

@@ -134,6 +134,8 @@ class StreamRequest final : public Request {
     if (event_ != nullptr) return true;
     if (!handle_.settled()) return false;
     must(cudaSetDevice(device_), "cudaSetDevice");
+    // Only now: before NCCL is through with the call, its kernel may not be in the stream, and the
+    // event would come before it.
     must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     must(cudaEventRecord(event_, stream_), "cudaEventRecord");
     return true;
@@ -211,6 +213,8 @@ class PluginCommunicator final : public Communicator {
       } catch (const NcclError&) {
         failure = std::current_exception();
       }
+      // Called even where a leg has failed: a group that stays open would take the calls of all
+      // later operations.
       const ncclResult_t ended = ncclGroupEnd();  // whatever came before
       if (failure) std::rethrow_exception(failure);
       must(ended, "ncclGroupEnd");
@@ -235,6 +239,8 @@ class PluginCommunicator final : public Communicator {
   std::unique_ptr<Request> start(const Body& body) {
     must(cudaSetDevice(device_), "cudaSetDevice");
     must(cudaEventRecord(before_, nullptr), "cudaEventRecord");
+    // The stream does not block on the default stream by itself (cudaStreamNonBlocking): without
+    // this event NCCL could read tensors that are still being computed.
     must(cudaStreamWaitEvent(stream_, before_, 0), "cudaStreamWaitEvent");
     handle_.use(body);
     return std::make_unique<StreamRequest>(handle_, device_, stream_);
@@ -246,7 +252,7 @@ class PluginCommunicator final : public Communicator {
   Handle handle_;
 };
 
-class PluginOfNccl final : public Plugin {
+class PluginOfNccl final : public NcclPlugin {
  public:
   [[nodiscard]] std::string library() const override {
     int version = 0;
@@ -275,7 +281,7 @@ class PluginOfNccl final : public Plugin {
 }  // namespace
 }  // namespace troika::nccl
 
-extern "C" __attribute__((visibility("default"))) troika::nccl::Plugin* troika_nccl_plugin(
+extern "C" __attribute__((visibility("default"))) troika::nccl::NcclPlugin* troika_nccl_plugin(
     int version) {
   static troika::nccl::PluginOfNccl plugin;
   return version == troika::nccl::kPluginVersion ? &plugin : nullptr;

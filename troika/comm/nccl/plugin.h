@@ -69,9 +69,9 @@ class Communicator {
   virtual void abort() noexcept = 0;
 };
 
-class Plugin {
+class NcclPlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~NcclPlugin() = default;
   // Returns "NCCL 2.28.9".
   [[nodiscard]] virtual std::string library() const = 0;
   // Returns the number of GPUs that this process sees; 0 where there is no driver.
@@ -85,6 +85,6 @@ class Plugin {
 
 // The function that the plug-in exports under the name kPluginEntry. Returns null if `version` is
 // not its own.
-using PluginEntry = Plugin* (*)(int version);
+using PluginEntry = NcclPlugin* (*)(int version);
 
 }  // namespace troika::nccl

@@ -23,6 +23,7 @@ class StagedEngine::Operation final : public Work::State,
     if (!tensor.defined() || tensor.is_cpu()) return tensor;
     const DeviceEvent before = DeviceEvent::record(tensor.device());
     const DeviceStream::Scope beside(engine_.side_stream(tensor.device()));
+    // The copy waits on the device for what the caller has queued, and the host waits for neither.
     before.block_stream();
     at::Tensor host = host_memory_for(tensor.device(), tensor);
     host.copy_(tensor, /*non_blocking=*/true);
@@ -180,7 +181,7 @@ Work StagedEngine::start(std::shared_ptr<Operation> operation) {
 Work StagedEngine::all_reduce(const at::Tensor& tensor, ReduceOp op, const Call& call) {
   const auto operation = begin("all_reduce", call);
   const at::Tensor flat = tensor.view({-1});
-  const std::int64_t most = std::max<std::int64_t>(1, kPieceBytes / tensor.element_size());
+  const std::int64_t most = std::max<std::int64_t>(1, kChunkBytes / tensor.element_size());
   for (std::int64_t begin = 0; begin == 0 || begin < flat.numel(); begin += most) {
     const std::int64_t count = std::min(most, flat.numel() - begin);
     const at::Tensor host = operation->give_and_take(flat.narrow(0, begin, count));

@@ -21,7 +21,7 @@ namespace troika {
 class StagedEngine final : public GroupEngine {
  public:
   // The bytes of one piece of an all-reduce.
-  static constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
+  static constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
 
   // `index` is this member's position in the group.
   StagedEngine(std::shared_ptr<GroupEngine> host_engine, int index);

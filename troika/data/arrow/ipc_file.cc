@@ -1,3 +1,5 @@
+// Arrow's own files and streams, and tables of other formats that are converted to one without a
+// name.
 #include <arrow/io/file.h>
 #include <arrow/ipc/reader.h>
 #include <arrow/ipc/writer.h>
@@ -61,8 +63,8 @@ class IpcFile final : public SchemaFile {
                            const TakeValues& take) const {
     std::vector<int> wanted;
     for (const std::int64_t column : columns) {
-      if (std::ranges::count(wanted, place(column).field) == 0) {
-        wanted.push_back(place(column).field);
+      if (std::ranges::count(wanted, path_of(column).field) == 0) {
+        wanted.push_back(path_of(column).field);
       }
     }
     if (!reader_ || wanted != wanted_) {

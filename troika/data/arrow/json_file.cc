@@ -1,9 +1,11 @@
+// JSON Lines, read a block of whole lines at a time by Arrow.
 #include <arrow/json/reader.h>
 #include <troika/data/arrow/files.h>
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -208,6 +210,20 @@ arrow::Result<std::shared_ptr<arrow::Schema>> guess_schema(LineBlocks blocks) {
   return arrow::schema(std::move(fields));
 }
 
+// JSON's numbers have no bound: those of columns whose digits are wanted are read as decimals.
+std::shared_ptr<arrow::Schema> with_decimals(const arrow::Schema& schema,
+                                             std::span<const std::string> as_digits) {
+  constexpr std::int32_t kMostDigits = 38;
+  arrow::FieldVector fields = schema.fields();
+  for (auto& field : fields) {
+    const bool is_wanted = std::ranges::count(as_digits, field->name()) > 0;
+    if (is_wanted && field->type()->id() == arrow::Type::DOUBLE) {
+      field = field->WithType(arrow::decimal128(kMostDigits, 0));
+    }
+  }
+  return arrow::schema(std::move(fields));
+}
+
 class JsonBatches final : public arrow::RecordBatchReader {
  public:
   JsonBatches(LineBlocks blocks, std::shared_ptr<arrow::Schema> schema)
@@ -232,9 +248,11 @@ class JsonBatches final : public arrow::RecordBatchReader {
 }  // namespace
 
 arrow::Result<std::unique_ptr<File>> open_json(const Input& input,
-                                               arrow::Compression::type compression) {
+                                               arrow::Compression::type compression,
+                                               std::span<const std::string> as_digits) {
   ARROW_ASSIGN_OR_RAISE(LineBlocks first, LineBlocks::open(input, compression));
   ARROW_ASSIGN_OR_RAISE(auto schema, guess_schema(std::move(first)));
+  schema = with_decimals(*schema, as_digits);
   ARROW_ASSIGN_OR_RAISE(LineBlocks again, LineBlocks::open(input, compression));
   JsonBatches batches(std::move(again), std::move(schema));
   return convert_to_ipc(batches);

@@ -1,3 +1,4 @@
+// Parquet files, whose row groups are those of the table.
 #include <parquet/arrow/reader.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
@@ -42,7 +43,7 @@ class ParquetFile final : public SchemaFile {
                              const TakeValues& take) const {
     std::set<int> leaves;  // each once: two columns may be of one struct
     for (const std::int64_t column : columns) {
-      const FieldPlace& which = place(column);
+      const FieldPath& which = path_of(column);
       for (int i = 0; i < which.leaves; ++i) leaves.insert(which.first_leaf + i);
     }
     ARROW_ASSIGN_OR_RAISE(const auto batches,

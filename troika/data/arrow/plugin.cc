@@ -22,10 +22,10 @@ char delimiter_of(const TextFormat& format, bool has_tabs) {
 }
 
 // What a file is, by its first bytes; plain text is known by its name.
-enum class Kind { kParquet, kIpc, kIpcStream, kText, kJson, kUnknown };
+enum class FileFormat { kParquet, kIpc, kIpcStream, kText, kJson, kUnknown };
 
 struct Found {
-  Kind kind = Kind::kUnknown;
+  FileFormat kind = FileFormat::kUnknown;
   arrow::Compression::type compression = arrow::Compression::UNCOMPRESSED;
   bool has_tabs = false;
 };
@@ -33,9 +33,9 @@ struct Found {
 Found kind_of(std::string_view bytes, std::string name, const TextFormat& format) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   Found found;
-  if (bytes.starts_with("PAR1")) return {Kind::kParquet};
-  if (bytes.starts_with("ARROW1")) return {Kind::kIpc};
-  if (bytes.starts_with("\xFF\xFF\xFF\xFF"sv)) return {Kind::kIpcStream};
+  if (bytes.starts_with("PAR1")) return {FileFormat::kParquet};
+  if (bytes.starts_with("ARROW1")) return {FileFormat::kIpc};
+  if (bytes.starts_with("\xFF\xFF\xFF\xFF"sv)) return {FileFormat::kIpcStream};
   if (bytes.starts_with("\x1F\x8B"sv)) found.compression = arrow::Compression::GZIP;
   if (bytes.starts_with("\x28\xB5\x2F\xFD"sv)) found.compression = arrow::Compression::ZSTD;
   const auto is_called = [&](std::string_view end) {
@@ -44,10 +44,10 @@ Found kind_of(std::string_view bytes, std::string name, const TextFormat& format
   found.has_tabs = is_called(".tsv");
   const bool is_text = format.any_name || found.has_tabs || is_called(".csv") ||
                        found.compression != arrow::Compression::UNCOMPRESSED;
-  if (is_text) found.kind = Kind::kText;
+  if (is_text) found.kind = FileFormat::kText;
   const bool is_json = is_called(".jsonl") || is_called(".ndjson") || is_called(".json");
   const bool is_csv = found.has_tabs || is_called(".csv");
-  if (is_json && !is_csv && !format.any_name) found.kind = Kind::kJson;
+  if (is_json && !is_csv && !format.any_name) found.kind = FileFormat::kJson;
   return found;
 }
 
@@ -67,27 +67,36 @@ arrow::Status check_text(std::string_view bytes) {
   return arrow::Status::OK();
 }
 
-arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name, TextFormat format) {
+arrow::Result<std::unique_ptr<File>> open_as_found(Input input, std::string name,
+                                                   TextFormat format) {
   ARROW_ASSIGN_OR_RAISE(const std::string head, head_of(*input));
   const Found found = kind_of(head, std::move(name), format);
   switch (found.kind) {
-    case Kind::kIpc:
+    case FileFormat::kIpc:
       return open_ipc(std::move(input));
-    case Kind::kIpcStream:
+    case FileFormat::kIpcStream:
       return open_ipc_stream(input);
-    case Kind::kText:
+    case FileFormat::kText:
       ARROW_RETURN_NOT_OK(check_text(head));
       format.delimiter = delimiter_of(format, found.has_tabs);
       return open_csv(input, found.compression, format);
-    case Kind::kJson:
+    case FileFormat::kJson:
       ARROW_RETURN_NOT_OK(check_text(head));
-      return open_json(input, found.compression);
+      return open_json(input, found.compression, format.as_digits);
     default:
       return open_parquet(std::move(input));
   }
 }
 
-class Arrow final : public Plugin {
+arrow::Result<std::unique_ptr<File>> open_any(Input input, std::string name,
+                                              const TextFormat& format) {
+  ARROW_ASSIGN_OR_RAISE(auto file, open_as_found(std::move(input), std::move(name), format));
+  // Files of all formats derive from it.
+  static_cast<SchemaFile&>(*file).show_digits(format.as_digits);
+  return file;
+}
+
+class Arrow final : public ArrowPlugin {
  public:
   [[nodiscard]] bool set_threads(Threads threads, const TakeText& error) const override {
     arrow::Status status = arrow::SetCpuThreadPoolCapacity(threads.decoding);
@@ -110,7 +119,7 @@ class Arrow final : public Plugin {
     const arrow::Result<Input> input = input_of(path);
     if (!input.ok()) return true;
     const arrow::Result<std::string> head = head_of(**input);
-    return !head.ok() || kind_of(*head, name_of(path), format).kind != Kind::kUnknown;
+    return !head.ok() || kind_of(*head, name_of(path), format).kind != FileFormat::kUnknown;
   }
 
   [[nodiscard]] std::unique_ptr<Writer> create(std::span<const Column> columns, TakeBytes take,
@@ -132,7 +141,7 @@ class Arrow final : public Plugin {
 
   static arrow::Result<Input> input_of(const std::string& path) {
     if (store_plugin::is_uri(path))
-      return RemoteFiles::instance().open(path, store_plugin::Keep::kBlocks);
+      return RemoteFiles::instance().open(path, store_plugin::Caching::kBlocks);
     ARROW_ASSIGN_OR_RAISE(Input input, arrow::io::ReadableFile::Open(path));
     return input;
   }
@@ -140,7 +149,7 @@ class Arrow final : public Plugin {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const Plugin* troika_arrow_plugin() {
+extern "C" __attribute__((visibility("default"))) const ArrowPlugin* troika_arrow_plugin() {
   static const Arrow* const plugin = new Arrow();  // outlives what ends at exit
   return plugin;
 }

@@ -69,6 +69,9 @@ struct TextFormat {
   bool usual_missing_words = true;              // so do "NA", "null" and others
   char decimal_point = '.';
   std::vector<ForcedType> types = {};
+  // Columns of whole numbers that a double may not hold, in files of any format: they are read as
+  // the text of their digits, for messages.
+  std::vector<std::string> as_digits = {};
 };
 
 // A file of rows, cut into groups that are decoded one at a time. A function that returns false has
@@ -110,9 +113,9 @@ struct Threads {
   bool operator==(const Threads&) const = default;
 };
 
-class Plugin {
+class ArrowPlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~ArrowPlugin() = default;
   // Sets the most threads that the pools of this process may have. Returns false where `error` has
   // been given the reason.
   [[nodiscard]] virtual bool set_threads(Threads threads, const TakeText& error) const = 0;
@@ -131,7 +134,7 @@ class Plugin {
 };
 
 inline constexpr const char* kFile = "libtroika_arrow.so";
-using Entry = const Plugin* (*)();
-inline constexpr const char* kEntry = "troika_arrow_plugin";
+using PluginEntry = const ArrowPlugin* (*)();
+inline constexpr const char* kPluginEntry = "troika_arrow_plugin";
 
 }  // namespace troika::arrow_plugin

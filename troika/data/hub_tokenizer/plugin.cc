@@ -204,7 +204,7 @@ std::string reason_of(const nlohmann::json::exception& failure) {
   return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
 }
 
-class HubTokenizers final : public Plugin {
+class HubTokenizers final : public HubTokenizerPlugin {
  public:
   [[nodiscard]] std::unique_ptr<Model> load(std::string_view json,
                                             const TakeText& error) const override {
@@ -221,7 +221,8 @@ class HubTokenizers final : public Plugin {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const Plugin* troika_hub_tokenizer_plugin() {
+extern "C" __attribute__((visibility("default"))) const HubTokenizerPlugin*
+troika_hub_tokenizer_plugin() {
   static const HubTokenizers plugin;
   return &plugin;
 }

@@ -36,16 +36,16 @@ class Model {
                                     const TakeText& error) const = 0;
 };
 
-class Plugin {
+class HubTokenizerPlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~HubTokenizerPlugin() = default;
   // Loads the content of a tokenizer.json; returns null where `error` has been given the reason.
   [[nodiscard]] virtual std::unique_ptr<Model> load(std::string_view json,
                                                     const TakeText& error) const = 0;
 };
 
 inline constexpr const char* kFile = "libtroika_hub_tokenizer.so";
-using Entry = const Plugin* (*)();
-inline constexpr const char* kEntry = "troika_hub_tokenizer_plugin";
+using PluginEntry = const HubTokenizerPlugin* (*)();
+inline constexpr const char* kPluginEntry = "troika_hub_tokenizer_plugin";
 
 }  // namespace troika::hub_tokenizer_plugin

@@ -19,7 +19,7 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
-class Codec final : public Plugin {
+class Codec final : public ImagePlugin {
  public:
   [[nodiscard]] bool decode(std::span<const std::byte> bytes, Color color, Receiver& receiver,
                             const TakeText& error) const override {
@@ -32,7 +32,7 @@ class Codec final : public Plugin {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const Plugin* troika_image_codec_plugin() {
+extern "C" __attribute__((visibility("default"))) const ImagePlugin* troika_image_codec_plugin() {
   static const Codec kCodec;
   return &kCodec;
 }

@@ -42,9 +42,9 @@ class Receiver {
 };
 
 // Thread safe.
-class Plugin {
+class ImagePlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~ImagePlugin() = default;
   // Decodes a JPEG or PNG image, known by its first bytes, to eight bits a channel. Samples of 16
   // bits are scaled, palettes looked up, alpha left out; CMYK is taken as ink on white paper.
   // Grey becomes colour and colour grey as asked. Returns false, having passed the reason to
@@ -55,7 +55,7 @@ class Plugin {
 };
 
 inline constexpr const char* kFile = "libtroika_image_codec.so";
-using Entry = const Plugin* (*)();
-inline constexpr const char* kEntry = "troika_image_codec_plugin";
+using PluginEntry = const ImagePlugin* (*)();
+inline constexpr const char* kPluginEntry = "troika_image_codec_plugin";
 
 }  // namespace troika::image_plugin

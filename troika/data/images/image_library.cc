@@ -4,8 +4,8 @@
 
 namespace troika {
 
-const image_plugin::Plugin& image_library() {
-  static const image_plugin::Plugin& loaded = []() -> const image_plugin::Plugin& {
+const image_plugin::ImagePlugin& image_library() {
+  static const image_plugin::ImagePlugin& loaded = []() -> const image_plugin::ImagePlugin& {
     const auto path = detail::find_plugin(image_plugin::kFile);
     if (!path) {
       throw UsageError(
@@ -13,8 +13,8 @@ const image_plugin::Plugin& image_library() {
           "build all of troika, or name the plug-in's folder in " +
               std::string(detail::kPluginsVariable));
     }
-    const auto entry = reinterpret_cast<image_plugin::Entry>(
-        detail::load_plugin(*path, image_plugin::kEntry, detail::PluginScope::kLocal));
+    const auto entry = reinterpret_cast<image_plugin::PluginEntry>(
+        detail::load_plugin(*path, image_plugin::kPluginEntry, detail::PluginScope::kLocal));
     return *entry();
   }();
   return loaded;

@@ -6,6 +6,6 @@
 namespace troika {
 
 // Returns the plug-in, loaded at the first call. Throws UsageError where there is none.
-[[nodiscard]] const image_plugin::Plugin& image_library();
+[[nodiscard]] const image_plugin::ImagePlugin& image_library();
 
 }  // namespace troika

@@ -64,7 +64,7 @@ class Lines final : public sentencepiece::SentenceIterator {
   const std::string* line_;
 };
 
-class SentencePiece final : public Plugin {
+class SentencePiece final : public SentencePiecePlugin {
  public:
   // SentencePiece's log goes to std::cerr, which is not ours to use. Nor may it be: a program that
   // is not position-independent has the only std::cerr that was constructed, and a library with a
@@ -92,7 +92,8 @@ class SentencePiece final : public Plugin {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const Plugin* troika_sentencepiece_plugin() {
+extern "C" __attribute__((visibility("default"))) const SentencePiecePlugin*
+troika_sentencepiece_plugin() {
   static const SentencePiece plugin;
   return &plugin;
 }

@@ -30,9 +30,9 @@ class Model {
                                     const TakeText& error) const = 0;
 };
 
-class Plugin {
+class SentencePiecePlugin {
  public:
-  virtual ~Plugin() = default;
+  virtual ~SentencePiecePlugin() = default;
   // Loads a model; returns null if the bytes are no model.
   [[nodiscard]] virtual std::unique_ptr<Model> load(std::string_view bytes) const = 0;
   // Trains a model on the lines and passes its bytes to `model`. `next_line` returns null at the
@@ -43,7 +43,7 @@ class Plugin {
 };
 
 inline constexpr const char* kFile = "libtroika_sentencepiece.so";
-using Entry = const Plugin* (*)();
-inline constexpr const char* kEntry = "troika_sentencepiece_plugin";
+using PluginEntry = const SentencePiecePlugin* (*)();
+inline constexpr const char* kPluginEntry = "troika_sentencepiece_plugin";
 
 }  // namespace troika::sentencepiece_plugin

@@ -61,7 +61,7 @@ const char* capability(int device, int* major, int* minor) {
   return text_of(cudaDeviceGetAttribute(minor, cudaDevAttrComputeCapabilityMinor, device));
 }
 
-constexpr Plugin kPlugin{describe, capability, read_free};
+constexpr CudaPlugin kPlugin{describe, capability, read_free};
 
 }  // namespace
 }  // namespace troika::cuda
@@ -72,7 +72,8 @@ __attribute__((visibility("default"), used)) extern const char kTroikaCudaStatem
     "troika-cuda-plugin: troika=" TROIKA_VERSION " libtorch=" TORCH_VERSION
     " cuda=" TROIKA_TEXT(CUDART_VERSION) " oldest=" TROIKA_TEXT(TROIKA_CUDA_OLDEST);
 
-__attribute__((visibility("default"))) const troika::cuda::Plugin* troika_cuda_plugin(int version) {
+__attribute__((visibility("default"))) const troika::cuda::CudaPlugin* troika_cuda_plugin(
+    int version) {
   return version == troika::cuda::kPluginVersion ? &troika::cuda::kPlugin : nullptr;
 }
 }

@@ -28,7 +28,7 @@ struct DeviceAttributes {
 };
 
 // Functions return null, or why they failed, as CUDA words it.
-struct Plugin {
+struct CudaPlugin {
   // Fills in the attributes. Takes no memory of the device.
   const char* (*describe)(int device, DeviceAttributes* attributes);
   // Reads the compute capability. Takes no memory of the device.
@@ -40,6 +40,6 @@ struct Plugin {
 
 // The function that the plug-in exports under the name kPluginEntry. Returns null if `version` is
 // not its own.
-using PluginEntry = const Plugin* (*)(int version);
+using PluginEntry = const CudaPlugin* (*)(int version);
 
 }  // namespace troika::cuda

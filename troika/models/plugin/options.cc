@@ -59,7 +59,7 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
     });
   }
   [[nodiscard]] ModelTraits traits(const Options& options, const LossKind& loss) const override {
-    ModelTraits traits = tell_what_throws(
+    ModelTraits traits = naming_the_thrower(
         name_of(options), [&] { return loaded(options).traits(own(options), loss); });
     if (traits.tensor_limit.empty()) {
       traits.tensor_limit = "kind = \"plugin\" does not split its modules";
@@ -71,7 +71,7 @@ class PluginKind final : public Declared<ModelKind, PluginOptions> {
   }
   [[nodiscard]] Model build(const Options& options, const LossOptions& loss, std::uint64_t seed,
                             const ModelLayout& layout) const override {
-    return tell_what_throws(
+    return naming_the_thrower(
         name_of(options), [&] { return loaded(options).build(own(options), loss, seed, layout); });
   }
   [[nodiscard]] std::unique_ptr<LanguageModel> language_model(const Options& options,

@@ -40,7 +40,7 @@ std::function<Tensors(const Tensors&)> in_type(std::function<Tensors(const Tenso
     for (const at::Tensor& each : inputs) arguments.push_back(type.of(each));
     std::optional<Autocast> autocast;
     if (type.narrow && !arguments.empty()) autocast.emplace(type.casts, arguments[0]);
-    const Tensors given = tell_what_throws("forward()", [&] { return forward(arguments); });
+    const Tensors given = naming_the_thrower("forward()", [&] { return forward(arguments); });
     for (const at::Tensor& each : given) outputs.push_back(type.of(each));
     return outputs;
   };
@@ -65,8 +65,8 @@ NamedUnit prepared(const NamedUnit& unit, RunType type, std::uint64_t seed, int 
   own.make = [=] {
     const detail::EarlierDraws restored(at::kCPU, detail::generator_states(at::kCPU));
     detail::seed_generators(at::kCPU, stream_key(seed, "initial values of " + unit.name));
-    UnitModule module = tell_what_throws("the module of unit " + quote(unit.name, 200),
-                                         [&] { return unit.make(); });
+    UnitModule module = naming_the_thrower("the module of unit " + quote(unit.name, 200),
+                                           [&] { return unit.make(); });
     if (module.module == nullptr) return module;  // the unit says so
     refuse_frozen(prefix, *module.module);
     for (const NamedTensor& each : detail::trained_of(*module.module)) {
@@ -99,7 +99,7 @@ UnitLoss loss_of(const RowModel& row, const LossOptions& recipe, RunType type) {
   return [loss = row.loss, type](const TensorMap& outputs, const Microbatch& microbatch) {
     Microbatch typed = microbatch;
     for (NamedTensor& each : typed.tensors) each.tensor = type.of(each.tensor);
-    return tell_what_throws("the loss of the plug-in", [&] { return loss(outputs, typed); });
+    return naming_the_thrower("the loss of the plug-in", [&] { return loss(outputs, typed); });
   };
 }
 

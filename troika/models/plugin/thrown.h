@@ -28,7 +28,7 @@ inline std::string line_of_exception() {
 // Returns what `call` does. Lets errors of troika and of LibTorch pass; any other exception becomes
 // a UsageError: "WHAT throws: its first line".
 template <class Call>
-auto tell_what_throws(const std::string& what, const Call& call) {
+auto naming_the_thrower(const std::string& what, const Call& call) {
   try {
     return call();
   } catch (const Error&) {

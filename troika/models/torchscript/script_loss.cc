@@ -34,7 +34,7 @@ at::Tensor with_shape(const at::Tensor& output, const ScriptTensor& expected) {
 }
 
 // Where an output stands in [model.outputs]; their number where it does not.
-std::size_t place_of(const TorchscriptOptions& options, const std::string& name) {
+std::size_t index_of(const TorchscriptOptions& options, const std::string& name) {
   return static_cast<std::size_t>(std::ranges::find(options.outputs, name, &ScriptTensor::name) -
                                   options.outputs.begin());
 }
@@ -42,18 +42,18 @@ std::size_t place_of(const TorchscriptOptions& options, const std::string& name)
 // Where a module's own loss and its weight stand; the number of outputs where samples are counted.
 struct OwnLoss {
   explicit OwnLoss(const TorchscriptOptions& options)
-      : loss(options.loss_output == kFirstOutput ? 0 : place_of(options, options.loss_output)),
+      : loss(options.loss_output == kFirstOutput ? 0 : index_of(options, options.loss_output)),
         weight(options.weight_output == kSampleCount ? options.outputs.size()
-                                                     : place_of(options, options.weight_output)) {}
+                                                     : index_of(options, options.weight_output)) {}
 
-  [[nodiscard]] bool has(std::size_t place) const { return place == loss || place == weight; }
+  [[nodiscard]] bool has(std::size_t index) const { return index == loss || index == weight; }
 
   std::size_t loss, weight;
 };
 
 void check_named(const TorchscriptOptions& options, const std::string& key, const std::string& name,
                  const Origins& origins) {
-  if (place_of(options, name) < options.outputs.size()) return;
+  if (index_of(options, name) < options.outputs.size()) return;
   const std::vector<std::string> names = output_names(options);
   const auto near = nearest(name, names);
   origins.fail({"model." + key},
@@ -63,11 +63,11 @@ void check_named(const TorchscriptOptions& options, const std::string& key, cons
 }
 
 void check_numbers(const TorchscriptOptions& options, const OwnLoss& own, const Origins& origins) {
-  for (const std::size_t place : {own.loss, own.weight}) {
-    if (place == options.outputs.size() || options.outputs[place].shape.empty()) continue;
+  for (const std::size_t index : {own.loss, own.weight}) {
+    if (index == options.outputs.size() || options.outputs[index].shape.empty()) continue;
     origins.fail({"model.outputs"},
-                 "outputs." + options.outputs[place].name + ".shape: " +
-                     (place == own.loss ? "a loss" : "a weight") + " is a number, of shape []",
+                 "outputs." + options.outputs[index].name + ".shape: " +
+                     (index == own.loss ? "a loss" : "a weight") + " is a number, of shape []",
                  "each other output is [samples, ...]");
   }
 }
@@ -180,12 +180,12 @@ ScriptResult::ScriptResult(const TorchscriptOptions& options, const LossOptions&
       returned_(is_own_ ? options.outputs.size() : gives_.size()) {
   const OwnLoss own(options);
   for (std::size_t i = 0; i < returned_; ++i) {
-    if (!is_own_ || !own.has(i)) places_.push_back(i);
+    if (!is_own_ || !own.has(i)) indices_.push_back(i);
   }
-  for (const std::size_t place : {own.loss, own.weight}) {
-    if (!is_own_ || place >= options.outputs.size()) continue;
-    places_.push_back(place);
-    gives_.push_back({options.outputs[place].name});
+  for (const std::size_t index : {own.loss, own.weight}) {
+    if (!is_own_ || index >= options.outputs.size()) continue;
+    indices_.push_back(index);
+    gives_.push_back({options.outputs[index].name});
   }
 }
 
@@ -214,7 +214,7 @@ Tensors ScriptResult::arrange(const Tensors& returned, std::int64_t samples) con
   }
   Tensors arranged;
   for (std::size_t i = 0; i < gives_.size(); ++i) {
-    const at::Tensor& tensor = returned[places_[i]];
+    const at::Tensor& tensor = returned[indices_[i]];
     // A number beside the loss, such as an accuracy, stands for each sample, too.
     const bool is_number = is_own_ && tensor.dim() == 0 && gives_[i].shape.empty();
     arranged.push_back(i < predictions_ && !is_number ? with_shape(tensor, gives_[i])
@@ -254,11 +254,11 @@ UnitLoss ScriptResult::loss() const {
     };
   }
   const bool has_weight = predictions_ + 1 < gives_.size();
-  return [is_mean = is_mean_, has_weight, place = predictions_](const TensorMap& outputs,
+  return [is_mean = is_mean_, has_weight, index = predictions_](const TensorMap& outputs,
                                                                 const Microbatch& microbatch) {
-    const at::Tensor loss = outputs[place].select(0, 0).to(at::kDouble);
+    const at::Tensor loss = outputs[index].select(0, 0).to(at::kDouble);
     const at::Tensor weight =
-        has_weight ? outputs[place + 1].select(0, 0).detach().to(at::kDouble)
+        has_weight ? outputs[index + 1].select(0, 0).detach().to(at::kDouble)
                    : at::full({}, static_cast<double>(microbatch.samples()), loss.options());
     if (!is_mean) return LossTerms{loss, weight};
     // The mean of nothing is no number, and neither is its gradient.

@@ -28,7 +28,7 @@ class ScriptResult {
   // Throws UsageError where tensors are not as gives() says.
   void check(const Tensors& arranged, std::int64_t samples) const;
   // Returns which of gives() is differentiated, or is what a loss of ours takes.
-  [[nodiscard]] std::size_t loss_place() const { return is_own_ ? predictions_ : 0; }
+  [[nodiscard]] std::size_t loss_index() const { return is_own_ ? predictions_ : 0; }
   // Returns the loss of what the last unit gives.
   [[nodiscard]] UnitLoss loss() const;
 
@@ -39,11 +39,11 @@ class ScriptResult {
   std::string path_, target_;
   LossOptions recipe_loss_;
   std::vector<ScriptTensor> gives_;
-  std::vector<std::size_t> places_;  // of each of gives_ in what forward() returns
-  bool is_own_ = false;              // the module returns its loss
-  bool is_mean_ = true;              // and it is a mean
-  std::size_t predictions_ = 0;      // how many of gives_ are those
-  std::size_t returned_ = 0;         // the tensors of forward()
+  std::vector<std::size_t> indices_;  // of each of gives_ in what forward() returns
+  bool is_own_ = false;               // the module returns its loss
+  bool is_mean_ = true;               // and it is a mean
+  std::size_t predictions_ = 0;       // how many of gives_ are those
+  std::size_t returned_ = 0;          // the tensors of forward()
 };
 
 // Throws UsageError where [model.targets], [model.outputs] and `units` do not go with the loss.

@@ -298,7 +298,7 @@ void check_trains(const TorchscriptOptions& options, const ScriptResult& result,
   const at::AutoGradMode with_gradients(true);
   module.train();
   const Tensors outputs = result.arrange(module.forward(inputs), kTriedSamples);
-  const std::size_t place = result.loss_place();
+  const std::size_t place = result.loss_index();
   if (outputs[place].requires_grad()) return;
   throw UsageError(shown_path(options.path) + ": " + quote(result.gives()[place].name) +
                        " does not depend on a parameter in a way that has a gradient",

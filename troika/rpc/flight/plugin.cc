@@ -13,7 +13,7 @@ void silence_grpc() {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 }
 
-class Flight final : public Plugin {
+class Flight final : public RpcPlugin {
  public:
   Flight() { silence_grpc(); }
   [[nodiscard]] std::unique_ptr<Server> serve(const std::string& host, int port, const Tls* tls,
@@ -37,7 +37,7 @@ arrow::Result<arrow::flight::Location> location_of(const std::string& host, int 
                         : Location::ForGrpcTcp(bracketed, port);
 }
 
-extern "C" __attribute__((visibility("default"))) const Plugin* troika_rpc_plugin() {
+extern "C" __attribute__((visibility("default"))) const RpcPlugin* troika_rpc_plugin() {
   static const Flight* const plugin = new Flight();  // outlives what ends at exit
   return plugin;
 }

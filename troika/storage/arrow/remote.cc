@@ -111,8 +111,8 @@ arrow::Status RemoteFiles::remember(const std::string& uri) const {
 
 // A file that was opened before has the identity that it had: data must not change while they are
 // used, and no store is asked for what lies here.
-arrow::Result<RemoteFiles::Input> RemoteFiles::open(const std::string& uri, Keep keep) const {
-  const Blocks* const cache = keep == Keep::kBlocks ? cache_.load() : nullptr;
+arrow::Result<RemoteFiles::Input> RemoteFiles::open(const std::string& uri, Caching keep) const {
+  const Blocks* const cache = keep == Caching::kBlocks ? cache_.load() : nullptr;
   if (cache == nullptr) return open_remote(uri);
   const auto again = [uri] { return instance().open_remote(uri); };
   {

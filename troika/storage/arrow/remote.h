@@ -30,11 +30,11 @@ class RemoteFiles {
                                    Missing missing) const;
   // Makes the options of a URI known. Asks no store.
   [[nodiscard]] arrow::Status remember(const std::string& uri) const;
-  [[nodiscard]] arrow::Result<Input> open(const std::string& uri, Keep keep) const;
+  [[nodiscard]] arrow::Result<Input> open(const std::string& uri, Caching keep) const;
   // Writes what `next` returns. Nothing is made where that throws, or fails.
   [[nodiscard]] arrow::Status write(const std::string& uri, const NextBytes& next) const;
   [[nodiscard]] arrow::Status remove(const std::string& uri) const;
-  // Keeps blocks of files that are opened with Keep::kBlocks from now on.
+  // Keeps blocks of files that are opened with Caching::kBlocks from now on.
   void set_cache(const Blocks& blocks) const { cache_ = &blocks; }
 
  private:

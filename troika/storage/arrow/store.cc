@@ -1,3 +1,4 @@
+// The plug-in for object stores, by Arrow's file systems.
 #include <arrow/buffer.h>
 #include <troika/storage/arrow/remote.h>
 #include <troika/storage/arrow/retries.h>
@@ -34,7 +35,7 @@ class RemoteInputFile final : public OpenFile {
   std::int64_t size_;
 };
 
-class Store final : public Plugin {
+class Store final : public StorePlugin {
  public:
   [[nodiscard]] bool list(const std::string& uri, Missing missing, const TakeFile& take,
                           const TakeText& error) const override {
@@ -43,14 +44,14 @@ class Store final : public Plugin {
   [[nodiscard]] bool remember(const std::string& uri, const TakeText& error) const override {
     return passed(RemoteFiles::instance().remember(uri), error);
   }
-  [[nodiscard]] std::unique_ptr<OpenFile> open(const std::string& uri, Keep keep,
+  [[nodiscard]] std::unique_ptr<OpenFile> open(const std::string& uri, Caching keep,
                                                const TakeText& error) const override {
     arrow::Result<std::unique_ptr<OpenFile>> file = open_file(uri, keep);
     if (file.ok()) return std::move(file).ValueUnsafe();
     error(file.status().message());
     return nullptr;
   }
-  [[nodiscard]] bool read(const std::string& uri, Keep keep, const TakeBytes& take,
+  [[nodiscard]] bool read(const std::string& uri, Caching keep, const TakeBytes& take,
                           const TakeText& error) const override {
     return passed(read_all(uri, keep, take), error);
   }
@@ -67,12 +68,12 @@ class Store final : public Plugin {
   }
 
  private:
-  static arrow::Result<std::unique_ptr<OpenFile>> open_file(const std::string& uri, Keep keep) {
+  static arrow::Result<std::unique_ptr<OpenFile>> open_file(const std::string& uri, Caching keep) {
     ARROW_ASSIGN_OR_RAISE(auto input, RemoteFiles::instance().open(uri, keep));
     ARROW_ASSIGN_OR_RAISE(const std::int64_t size, input->GetSize());
     return std::make_unique<RemoteInputFile>(std::move(input), size);
   }
-  static arrow::Status read_all(const std::string& uri, Keep keep, const TakeBytes& take) {
+  static arrow::Status read_all(const std::string& uri, Caching keep, const TakeBytes& take) {
     constexpr std::int64_t kPiece = std::int64_t{8} << 20;
     ARROW_ASSIGN_OR_RAISE(const auto file, RemoteFiles::instance().open(uri, keep));
     ARROW_ASSIGN_OR_RAISE(const std::int64_t size, file->GetSize());
@@ -92,7 +93,7 @@ class Store final : public Plugin {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const Plugin* troika_store_plugin() {
+extern "C" __attribute__((visibility("default"))) const StorePlugin* troika_store_plugin() {
   static const Store* const plugin = new Store();  // outlives what ends at exit
   return plugin;
 }

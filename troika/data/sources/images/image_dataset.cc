@@ -167,7 +167,7 @@ std::int64_t ImageDataset::samples(Split split) const {
   return std::ssize(side(split).files);
 }
 
-std::int64_t ImageDataset::place_of(const Side& side, const SampleRef& sample) {
+std::int64_t ImageDataset::position_of(const Side& side, const SampleRef& sample) {
   if (side.sources.empty()) return sample.index;
   return static_cast<std::int64_t>(side.sources[static_cast<std::size_t>(sample.source)]
                                                [static_cast<std::size_t>(sample.index)]);
@@ -205,7 +205,7 @@ Microbatch ImageDataset::microbatch(Split split, std::span<const SampleRef> samp
   const bool draws = split == Split::kTrain && step > 0;
   workers_.for_each(count, [&](std::int64_t i) {
     const SampleRef& sample = samples[static_cast<std::size_t>(i)];
-    const ImageFile& one = file(side(split), place_of(side(split), sample));
+    const ImageFile& one = file(side(split), position_of(side(split), sample));
     const auto path = side(split).folder->path_of(one);
     const std::string content = read_image_file(path);
     const std::string problem = reader_->read(

@@ -14,8 +14,8 @@
 
 namespace troika {
 
-// What images are read for: with their classes, in a drawn order; or without them, in the order of
-// their names, which numbers them. These have the class 0.
+// The use that images are read for: with their classes, in a drawn order; or without them, in the
+// order of their names, which numbers them. These have the class 0.
 enum class ImageUse { kLearn, kPredict };
 
 class ImageDataset final : public Dataset {
@@ -43,7 +43,8 @@ class ImageDataset final : public Dataset {
   struct Side {
     const ImageFolder* folder = nullptr;
     std::vector<std::size_t> files;  // numbers in the folder
-    // What the order draws from: all places in `files`, or those of each class that has one.
+    // The files that the order draws from: all places in `files`, or those of each class that has
+    // one.
     std::vector<std::vector<std::size_t>> sources;
     std::optional<Sampler> order;
   };
@@ -55,7 +56,7 @@ class ImageDataset final : public Dataset {
     return side.folder->files()[side.files[static_cast<std::size_t>(index)]];
   }
   // Returns the place of a sample among the side's files.
-  [[nodiscard]] static std::int64_t place_of(const Side& side, const SampleRef& sample);
+  [[nodiscard]] static std::int64_t position_of(const Side& side, const SampleRef& sample);
   void choose_sides();
   void draw_order(Side& side, std::uint64_t key, bool balances) const;
   void leave_out_bad_images();

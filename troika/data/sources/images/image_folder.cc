@@ -32,13 +32,13 @@ bool has_image_name(const std::string& name) {
 }
 
 // The names in a folder, with what is a folder itself. Links are followed.
-struct Entry {
+struct FolderEntry {
   std::string name;
   bool is_folder;
 };
 
-std::vector<Entry> entries_of(const fs::path& folder) {
-  std::vector<Entry> entries;
+std::vector<FolderEntry> entries_of(const fs::path& folder) {
+  std::vector<FolderEntry> entries;
   std::error_code error;
   fs::directory_iterator at(folder, error);
   while (!error && at != fs::directory_iterator()) {
@@ -52,7 +52,7 @@ std::vector<Entry> entries_of(const fs::path& folder) {
     throw DataError("cannot list the folder " + shown_path(folder) + ": " + error.message(),
                     "relative paths start at the folder the command was started in");
   }
-  std::ranges::sort(entries, {}, &Entry::name);
+  std::ranges::sort(entries, {}, &FolderEntry::name);
   return entries;
 }
 
@@ -65,7 +65,7 @@ class Walk {
     struct stat status {};
     if (::stat(folder.c_str(), &status) != 0) return;
     if (!entered_.insert({status.st_dev, status.st_ino}).second) return;
-    for (const Entry& entry : entries_of(folder)) {
+    for (const FolderEntry& entry : entries_of(folder)) {
       const std::string name = prefix + entry.name;
       if (entry.is_folder) {
         enter(folder / entry.name, name + "/");
@@ -109,7 +109,7 @@ std::vector<std::string> folders_among(std::span<const std::string> names, const
 std::vector<std::string> classes_in(const fs::path& path) {
   if (is_remote(path.native())) return folders_among(remote_names(path), path);
   std::vector<std::string> classes;
-  for (const Entry& entry : entries_of(path)) {
+  for (const FolderEntry& entry : entries_of(path)) {
     if (entry.is_folder) classes.push_back(entry.name);
   }
   if (classes.empty()) throw DataError("there is no folder in " + shown_path(path), kLayoutHint);

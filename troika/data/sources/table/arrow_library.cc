@@ -2,14 +2,14 @@
 #include <troika/base/error.h>
 #include <troika/base/plugin_folder.h>
 #include <troika/data/sources/table/arrow_library.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
 
 namespace troika {
-const arrow_plugin::Plugin& arrow_library() {
-  static const arrow_plugin::Plugin& loaded = []() -> const arrow_plugin::Plugin& {
+const arrow_plugin::ArrowPlugin& arrow_library() {
+  static const arrow_plugin::ArrowPlugin& loaded = []() -> const arrow_plugin::ArrowPlugin& {
     const auto path = detail::find_plugin(arrow_plugin::kFile);
     if (!path) {
       throw UsageError("kind = \"table\" needs the plug-in " + std::string(arrow_plugin::kFile) +
@@ -17,8 +17,8 @@ const arrow_plugin::Plugin& arrow_library() {
                        "build again without TROIKA_ARROW=0, or name its folder in " +
                            std::string(detail::kPluginsVariable));
     }
-    const auto entry = reinterpret_cast<arrow_plugin::Entry>(
-        detail::load_plugin(*path, arrow_plugin::kEntry, detail::PluginScope::kLocal));
+    const auto entry = reinterpret_cast<arrow_plugin::PluginEntry>(
+        detail::load_plugin(*path, arrow_plugin::kPluginEntry, detail::PluginScope::kLocal));
     prepare_stores();  // tables are read from these as well
     return *entry();
   }();
@@ -31,7 +31,7 @@ void fit_arrow_threads() {
   const arrow_plugin::Threads wanted = {threads, std::clamp(threads, 2, 8)};
   std::string reason;
   if (arrow_library().threads() == wanted) return;
-  if (arrow_library().set_threads(wanted, keep_line(reason))) return;
+  if (arrow_library().set_threads(wanted, first_line_into(reason))) return;
   throw UsageError("Apache Arrow cannot have " + std::to_string(threads) + " threads: " + reason);
 }
 

@@ -39,7 +39,7 @@ ClassRows::ClassRows(const TablePlan& plan, const TableFiles& files, const Table
     const std::vector<std::int64_t> slots = rows.slots(group, Split::kTrain);
     const at::Tensor classes = at::zeros({rows.counts(Split::kTrain)[group], 1}, at::kLong);
     files.read(group, names, [&](std::size_t, const Values& values) {
-      encoder.encode(values, slots, classes, complaint_of(files, group, names[0]));
+      encoder.encode(values, slots, classes, thrower_of_bad_values(files, group, names[0]));
     });
     const auto* const of_row = classes.const_data_ptr<std::int64_t>();
     for (std::int64_t row = 0; row < classes.size(0); ++row) {
@@ -49,7 +49,7 @@ ClassRows::ClassRows(const TablePlan& plan, const TableFiles& files, const Table
     }
   }
   for (std::vector<std::int64_t>& each : counts) {
-    place_of_.push_back(each.empty() ? -1 : std::ssize(counts_));
+    index_of_.push_back(each.empty() ? -1 : std::ssize(counts_));
     if (!each.empty()) counts_.push_back(std::move(each));
   }
   if (std::ssize(counts_) <= Mixture::kBlock) return;
@@ -63,8 +63,8 @@ std::vector<std::vector<std::int32_t>> ClassRows::rows_of(const at::Tensor& targ
   const auto* const of_row = classes.const_data_ptr<std::int64_t>();
   std::vector<std::vector<std::int32_t>> rows(counts_.size());
   for (std::int64_t row = 0; row < classes.numel(); ++row) {
-    const std::int64_t place = place_of_.at(static_cast<std::size_t>(of_row[row]));
-    rows.at(static_cast<std::size_t>(place)).push_back(static_cast<std::int32_t>(row));
+    const std::int64_t index = index_of_.at(static_cast<std::size_t>(of_row[row]));
+    rows.at(static_cast<std::size_t>(index)).push_back(static_cast<std::int32_t>(row));
   }
   return rows;
 }

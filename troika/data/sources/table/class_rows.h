@@ -1,4 +1,4 @@
-// Internal: which rows of a table are of which class, so that classes can come equally often.
+// Internal: lists the rows of each class of a table, so that classes can come equally often.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ class ClassRows {
  private:
   std::size_t tensor_ = 0;
   std::vector<std::vector<std::int64_t>> counts_;
-  std::vector<std::int64_t> place_of_;  // of each class among those that occur; -1 for others
+  std::vector<std::int64_t> index_of_;  // of each class among those that occur; -1 for others
 };
 
 }  // namespace troika

@@ -91,7 +91,7 @@ std::string UnknownWords::note(const std::string& column) const {
 
 ColumnEncoder::ColumnEncoder(const PlannedColumn& column, const TensorSpec& tensor)
     : column_(column), tensor_(tensor) {
-  for (const std::string& word : column.words) places_.emplace(word, std::ssize(places_));
+  for (const std::string& word : column.words) indices_.emplace(word, std::ssize(indices_));
 }
 
 void ColumnEncoder::encode(const Values& values, std::span<const std::int64_t> slots,
@@ -225,7 +225,7 @@ void ColumnEncoder::write_missing(std::int64_t row, T* out, const Complain& comp
                                                 ? ", and \"ignore\" such targets"
                                                 : ""));
     case Missing::kMostFrequent:
-      if (!column_.has_replacement()) return write_place(place_of(column_.usual_word), out);
+      if (!column_.has_replacement()) return write_index(index_of(column_.usual_word), out);
       [[fallthrough]];
     case Missing::kMean:
     case Missing::kMedian:
@@ -235,7 +235,7 @@ void ColumnEncoder::write_missing(std::int64_t row, T* out, const Complain& comp
       std::fill_n(out, column_.width, ignored_target<T>());
       return;
     case Missing::kOwnWord:
-      return write_place(own_place(), out);
+      return write_index(own_index(), out);
     case Missing::kZero:
       std::fill_n(out, column_.width,
                   static_cast<T>(column_.tokens ? column_.tokens->filler() : 0));
@@ -269,29 +269,29 @@ void ColumnEncoder::write_category(const Cell& cell, std::int64_t row, T* out,
   if (!problem.empty()) return complain(row, problem, kBadRowHint);
   std::string room;
   const std::string_view word = cell.word(room);
-  std::int64_t place = 0;
+  std::int64_t index = 0;
   const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(1, column_.options.size));
   const bool hashed = column_.options.encode == Encode::kHash;
   if (hashed) {
-    place = static_cast<std::int64_t>(content_hash(word) % size);
+    index = static_cast<std::int64_t>(content_hash(word) % size);
   } else {
     // A word that the training side does not have: all zeros, or the number after the last.
-    const std::optional<std::int64_t> found = place_of(word);
+    const std::optional<std::int64_t> found = index_of(word);
     if (!found) unknown_->add(column_.shown_word(word));
-    place = found.value_or(std::ssize(column_.words) + (column_.has_own_word() ? 1 : 0));
+    index = found.value_or(std::ssize(column_.words) + (column_.has_own_word() ? 1 : 0));
   }
-  write_place(place, out);
+  write_index(index, out);
 }
 
 template <class T>
-void ColumnEncoder::write_place(std::optional<std::int64_t> found, T* out) const {
-  const std::int64_t place = found.value_or(std::ssize(column_.words));
+void ColumnEncoder::write_index(std::optional<std::int64_t> found, T* out) const {
+  const std::int64_t index = found.value_or(std::ssize(column_.words));
   if (!std::is_floating_point_v<T> || column_.options.encode == Encode::kIndex) {
-    *out = static_cast<T>(place);
+    *out = static_cast<T>(index);
     return;
   }
   std::fill_n(out, column_.width, T{0});
-  if (place < column_.width) out[place] = T{1};
+  if (index < column_.width) out[index] = T{1};
 }
 
 template <class T>
@@ -302,7 +302,7 @@ void ColumnEncoder::write_label(const Cell& cell, std::int64_t row, T* out,
   }
   const bool is_class = column_.label == LabelType::kClass, has_words = column_.has_words();
   const std::int64_t classes = is_class ? std::max(tensor_.range, column_.classes) : 2;
-  if (has_words && (places_.empty() || !cell.has_word())) {  // nothing learned, or no word
+  if (has_words && (indices_.empty() || !cell.has_word())) {  // nothing learned, or no word
     const std::string problem = problem_of_word(cell, column_);
     if (!problem.empty()) complain(row, problem, kBadRowHint);
     return;
@@ -310,7 +310,7 @@ void ColumnEncoder::write_label(const Cell& cell, std::int64_t row, T* out,
   std::string room;
   const std::string_view word = has_words ? cell.word(room) : std::string_view();
   const double label =
-      has_words ? static_cast<double>(place_of(word).value_or(classes)) : cell.number();
+      has_words ? static_cast<double>(index_of(word).value_or(classes)) : cell.number();
   if (label >= 0 && label < static_cast<double>(classes) && label == std::floor(label)) {
     *out = static_cast<T>(label);
     return;
@@ -321,7 +321,7 @@ void ColumnEncoder::write_label(const Cell& cell, std::int64_t row, T* out,
   if (is_class && has_words) {
     return complain(row,
                     "is " + quote(column_.shown_word(word)) + ", which is none of the " +
-                        std::to_string(places_.size()) + " classes of training",
+                        std::to_string(indices_.size()) + " classes of training",
                     kBadRowHint);
   }
   const std::string key(tensor_.range_key);
@@ -364,16 +364,16 @@ void ColumnEncoder::write_list(const Cell& cell, std::int64_t row, T* out,
   }
 }
 
-std::int64_t ColumnEncoder::own_place() const {
+std::int64_t ColumnEncoder::own_index() const {
   if (column_.options.encode != Encode::kHash) return std::ssize(column_.words);
   using namespace std::string_view_literals;  // a word that text does not have
   const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(1, column_.options.size));
   return static_cast<std::int64_t>(content_hash("\0missing"sv) % size);
 }
 
-std::optional<std::int64_t> ColumnEncoder::place_of(std::string_view word) const {
-  const auto found = places_.find(word);
-  return found == places_.end() ? std::nullopt : std::optional(found->second);
+std::optional<std::int64_t> ColumnEncoder::index_of(std::string_view word) const {
+  const auto found = indices_.find(word);
+  return found == indices_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace troika

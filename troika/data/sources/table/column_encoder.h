@@ -86,15 +86,15 @@ class ColumnEncoder {
   void write_list(const Cell& cell, std::int64_t row, T* out, const Complain& complain) const;
   // Marks the place of a category.
   template <class T>
-  void write_place(std::optional<std::int64_t> place, T* out) const;
+  void write_index(std::optional<std::int64_t> index, T* out) const;
   // Returns the place of rows without a value, where they have a word of their own.
-  [[nodiscard]] std::int64_t own_place() const;
+  [[nodiscard]] std::int64_t own_index() const;
   // Returns the place of a word; nothing where it was not learned.
-  [[nodiscard]] std::optional<std::int64_t> place_of(std::string_view word) const;
+  [[nodiscard]] std::optional<std::int64_t> index_of(std::string_view word) const;
 
   const PlannedColumn& column_;
   const TensorSpec& tensor_;
-  std::unordered_map<std::string_view, std::int64_t> places_;
+  std::unordered_map<std::string_view, std::int64_t> indices_;
   std::unique_ptr<UnknownWords> unknown_ = std::make_unique<UnknownWords>();
 };
 

@@ -195,17 +195,18 @@ class Learner {
 // Shows the digits of the file, not those of the number that they were read as.
 [[noreturn]] void fail_inexact(const TableFiles& files, std::size_t group, std::int64_t row,
                                const std::string& column, const std::string& what) {
-  const std::optional<std::string> written = files.written(group, row, column);
+  const std::optional<WrittenValue> written = files.written(group, row, column);
   throw DataError(files.describe(group, row) + ": the column " + quote(column) + " " +
-                      (written ? "is " + *written + what.substr(what.find(',')) : what),
-                  written ? "type = \"text\" in [data.columns] reads the column as it is written"
-                          : "write the column as text, which keeps each digit");
+                      (written ? "is " + written->text + what.substr(what.find(',')) : what),
+                  written && written->is_csv
+                      ? "type = \"text\" in [data.columns] reads the column as it is written"
+                      : "write the column as text, which keeps each digit");
 }
 
 }  // namespace
 
-Complain complaint_of(const TableFiles& files, std::size_t group, const std::string& column,
-                      std::string_view hint) {
+Complain thrower_of_bad_values(const TableFiles& files, std::size_t group,
+                               const std::string& column, std::string_view hint) {
   return [&files, group, column, hint](std::int64_t row, const std::string& what,
                                        const std::string& usual_hint) {
     if (what.starts_with(kAboutNumber)) fail_inexact(files, group, row, column, what);
@@ -230,7 +231,8 @@ void learn_columns(TablePlan& plan, const TableFiles& files, const TableRows& ro
     const std::vector<std::int64_t> train = rows.slots(group, Split::kTrain);
     const std::vector<std::int64_t> held_out = rows.slots(group, Split::kHeldOut);
     files.read(group, names, [&](std::size_t column, const Values& values) {
-      learners[column].see(values, train, held_out, complaint_of(files, group, names[column]));
+      learners[column].see(values, train, held_out,
+                           thrower_of_bad_values(files, group, names[column]));
     });
   }
   for (Learner& learner : learners) learner.finish();

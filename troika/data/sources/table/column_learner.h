@@ -8,7 +8,7 @@
 
 namespace troika {
 
-// What to learn: what the sizes of tensors follow from, or all.
+// The facts to learn: those that fix the sizes of tensors, or all.
 enum class Lesson { kSizes, kAll };
 
 // Reads the columns that need it once. Words and numbers are those of the training side; classes
@@ -17,7 +17,7 @@ void learn_columns(TablePlan& plan, const TableFiles& files, const TableRows& ro
 
 // Returns what throws DataError for a bad value of a column. `hint` takes the place of that of the
 // complaint, unless it is empty.
-[[nodiscard]] Complain complaint_of(const TableFiles& files, std::size_t group,
-                                    const std::string& column, std::string_view hint = {});
+[[nodiscard]] Complain thrower_of_bad_values(const TableFiles& files, std::size_t group,
+                                             const std::string& column, std::string_view hint = {});
 
 }  // namespace troika

@@ -264,14 +264,14 @@ bool TablePlan::holds_images(std::size_t tensor) const {
   });
 }
 
-std::int64_t TablePlan::kept_width(std::size_t tensor) const {
+std::int64_t TablePlan::cached_width(std::size_t tensor) const {
   return holds_images(tensor) ? 0 : width(tensor);
 }
 
 std::int64_t TablePlan::sample_bytes() const {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    bytes += kept_width(i) * (tensors[i].dtype == at::kFloat ? 4 : 8);
+    bytes += cached_width(i) * (tensors[i].dtype == at::kFloat ? 4 : 8);
   }
   return bytes;
 }

@@ -19,7 +19,7 @@
 
 namespace troika {
 
-// What a label says of a sample; see TargetMeaning.
+// The meaning of a label for a sample; see TargetMeaning.
 enum class LabelType { kClass, kAnswer, kValue };
 
 struct PlannedColumn {
@@ -40,7 +40,7 @@ struct PlannedColumn {
   std::string usual_word;          // stands for no value of a category
   std::vector<std::string> words;  // of a category or a label of words, in sorted order
   std::int64_t classes = 0;        // of a label that is a class
-  // Of a label that is a class or an answer: the only value that all rows have. Not kept.
+  // The only value that all rows of a class or an answer have. It is not kept.
   std::optional<std::string> only_value;
 
   // Returns whether -100 stands for an ignored target, as in lists: in labels that are classes or
@@ -75,7 +75,7 @@ struct TablePlan {
   // Returns whether a tensor is an image, and the numbers of a sample that the cache keeps: none of
   // an image, which is kept as it is stored.
   [[nodiscard]] bool holds_images(std::size_t tensor) const;
-  [[nodiscard]] std::int64_t kept_width(std::size_t tensor) const;
+  [[nodiscard]] std::int64_t cached_width(std::size_t tensor) const;
   // Returns the bytes of a sample in all tensors, as the cache keeps it, but for images.
   [[nodiscard]] std::int64_t sample_bytes() const;
   // Returns what the labels call a target's classes, by number, or its answers or values, by place.

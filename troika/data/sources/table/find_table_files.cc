@@ -1,3 +1,4 @@
+// Finds the files of a table: patterns, folders with partitions, and lists of object stores.
 #include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
@@ -51,7 +52,7 @@ bool is_hidden(std::string_view path, std::string_view pattern) {
 // Files of an object store, but for those that Spark takes for no data.
 void find_remote_tables(const std::string& pattern, std::vector<FoundFile>& all) {
   const std::string glob = with_s3_scheme(pattern.substr(0, pattern.find('?')));
-  const std::size_t base = place_before_wildcards(glob).size();
+  const std::size_t base = prefix_before_wildcards(glob).size();
   for (FoundFile& file : find_remote(pattern)) {
     const std::string_view path = file.path;
     if (!has_hidden_name(path.substr(std::min(base, path.size())))) all.push_back(std::move(file));

@@ -40,9 +40,9 @@ void GroupCache::prefetch(std::vector<std::size_t> groups) {
 }
 
 std::shared_ptr<const DecodedGroup> GroupCache::find(std::size_t group) {
-  const auto found = places_.find(group);
-  if (found == places_.end()) return nullptr;
-  kept_.splice(kept_.begin(), kept_, found->second);  // the iterator stays valid
+  const auto found = positions_.find(group);
+  if (found == positions_.end()) return nullptr;
+  cached_.splice(cached_.begin(), cached_, found->second);  // the iterator stays valid
   return found->second->rows;
 }
 
@@ -63,12 +63,12 @@ std::shared_ptr<const DecodedGroup> GroupCache::make(std::size_t group,
   if (failure) std::rethrow_exception(failure);
   ++decoded_;
   bytes_ += made->bytes();
-  kept_.push_front({group, made});
-  places_[group] = kept_.begin();
-  while (bytes_ > max_bytes_ && kept_.size() > 1) {
-    bytes_ -= kept_.back().rows->bytes();
-    places_.erase(kept_.back().group);
-    kept_.pop_back();
+  cached_.push_front({group, made});
+  positions_[group] = cached_.begin();
+  while (bytes_ > max_bytes_ && cached_.size() > 1) {
+    bytes_ -= cached_.back().rows->bytes();
+    positions_.erase(cached_.back().group);
+    cached_.pop_back();
   }
   return made;
 }
@@ -90,8 +90,8 @@ void GroupCache::run(const std::stop_token& stop) {
 std::int64_t GroupCache::longest_search() const {
   const std::scoped_lock lock(mutex_);
   std::size_t longest = 0;
-  for (std::size_t i = 0; i < places_.bucket_count(); ++i) {
-    longest = std::max(longest, places_.bucket_size(i));
+  for (std::size_t i = 0; i < positions_.bucket_count(); ++i) {
+    longest = std::max(longest, positions_.bucket_size(i));
   }
   return static_cast<std::int64_t>(longest);
 }

@@ -35,10 +35,10 @@ struct DecodedGroup {
   // The rows of each class, where classes come equally often.
   std::vector<std::vector<std::int32_t>> rows_of_classes = {};
 
-  // Returns the row that a RowPlace of a class stands for, or of all where there are no classes.
-  [[nodiscard]] std::int64_t row(std::int64_t source, std::int64_t place) const {
-    if (rows_of_classes.empty()) return place;
-    return rows_of_classes[static_cast<std::size_t>(source)][static_cast<std::size_t>(place)];
+  // Returns the row that a RowPosition of a class stands for, or of all where there are no classes.
+  [[nodiscard]] std::int64_t row(std::int64_t source, std::int64_t position) const {
+    if (rows_of_classes.empty()) return position;
+    return rows_of_classes[static_cast<std::size_t>(source)][static_cast<std::size_t>(position)];
   }
 
   [[nodiscard]] std::int64_t bytes() const;
@@ -65,7 +65,7 @@ class GroupCache {
   [[nodiscard]] std::int64_t longest_search() const;
 
  private:
-  struct Kept {
+  struct CachedGroup {
     std::size_t group;
     std::shared_ptr<const DecodedGroup> rows;
   };
@@ -79,9 +79,10 @@ class GroupCache {
   Decode decode_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::list<Kept> kept_;                                               // the latest first
-  std::unordered_map<std::size_t, std::list<Kept>::iterator> places_;  // of groups in `kept_`
-  std::set<std::size_t> decoding_;                                     // by some thread
+  std::list<CachedGroup> cached_;  // the latest first
+  std::unordered_map<std::size_t, std::list<CachedGroup>::iterator>
+      positions_;                    // of groups in `cached_`
+  std::set<std::size_t> decoding_;   // by some thread
   std::vector<std::size_t> wanted_;  // by prefetch(), the next last
   std::int64_t bytes_ = 0;
   std::int64_t decoded_ = 0;

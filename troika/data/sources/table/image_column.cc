@@ -55,7 +55,7 @@ std::string with_bytes(const PlannedColumn& column, const TableFiles& files,
 void complain_of(const PlannedColumn& column, const TableFiles& files, const StoredImage& image,
                  const std::string& problem) {
   if (problem.empty()) return;
-  complaint_of(files, image.group, column.column.name)(
+  thrower_of_bad_values(files, image.group, column.column.name)(
       image.row, problem,
       (image.is_path ? "root = \"FOLDER\" says where paths start; " : "") +
           std::string(kBadRowHint));
@@ -158,8 +158,8 @@ ImageColumn::ImageColumn(const TablePlan& plan, std::size_t index, const TableFi
   reader_.emplace(column_.options, ImageShape{shape[0], shape[1], shape[2]});
 }
 
-void ImageColumn::keep(const Values& values, std::span<const std::int64_t> slots, StoredImages& out,
-                       const Complain& complain) const {
+void ImageColumn::append_stored(const Values& values, std::span<const std::int64_t> slots,
+                                StoredImages& out, const Complain& complain) const {
   std::string room;
   for (std::int64_t i = 0; i < values.rows; ++i) {
     const std::int64_t row = values.first_row + i;

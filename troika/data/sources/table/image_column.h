@@ -31,8 +31,8 @@ class ImageColumn {
   [[nodiscard]] std::size_t tensor() const { return column_.tensor; }
 
   // Appends the rows of `values` that have a slot. Complains of those without a value.
-  void keep(const Values& values, std::span<const std::int64_t> slots, StoredImages& out,
-            const Complain& complain) const;
+  void append_stored(const Values& values, std::span<const std::int64_t> slots, StoredImages& out,
+                     const Complain& complain) const;
   // Writes the image of a slot to `out`. Throws DataError naming its row.
   void read(const StoredImages& images, std::size_t group, std::int64_t slot,
             const std::optional<std::int64_t>& ordinal, float* out) const;

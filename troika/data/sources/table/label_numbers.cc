@@ -34,16 +34,17 @@ std::set<std::int64_t> numbers_of(const PlannedColumn& column, const TableFiles&
         if (side == RowSide::kNone || !cell.is_there()) continue;
         if (column.has_ignored_targets() && cell.is_ignored_target()) {
           if (on_bad_row == OnBadRow::kSkip || column.options.missing == Missing::kIgnore) continue;
-          complaint_of(files, group, name)(row, "is -100, which stands for an ignored target",
-                                           kIgnoredTargetHint);
+          thrower_of_bad_values(files, group, name)(
+              row, "is -100, which stands for an ignored target", kIgnoredTargetHint);
         }
         if (!cell.has_word()) {
           if (on_bad_row == OnBadRow::kSkip || column.label == LabelType::kAnswer) continue;
-          complaint_of(files, group, name)(row,
-                                           cell.is_inexact() ? problem_of_inexact(cell)
-                                                             : "is " + toml_number(cell.number()) +
-                                                                   "; a class is a whole number",
-                                           kBadRowHint);
+          thrower_of_bad_values(files, group, name)(
+              row,
+              cell.is_inexact()
+                  ? problem_of_inexact(cell)
+                  : "is " + toml_number(cell.number()) + "; a class is a whole number",
+              kBadRowHint);
         }
         const auto number =
             cell.is_whole() ? cell.integer() : static_cast<std::int64_t>(cell.number());

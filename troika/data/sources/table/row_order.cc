@@ -44,23 +44,23 @@ std::shared_ptr<const RowOrder::Pass> RowOrder::pass(std::int64_t epoch) const {
   made->epoch = epoch;
   const auto count = static_cast<std::int64_t>(first_.size()) - 1;
   const Permutation order(stream_key(key_, "groups"), count);
-  std::int64_t place = 0;
+  std::int64_t position = 0;
   const auto close_window = [&] {
     const std::int64_t begin = made->window_first.back();
     const auto number = static_cast<std::uint64_t>(made->window.size());
-    made->window.emplace_back(mix_bits(stream_key(key_, "rows") + number), place - begin);
-    made->window_first.push_back(place);
+    made->window.emplace_back(mix_bits(stream_key(key_, "rows") + number), position - begin);
+    made->window_first.push_back(position);
   };
   made->window_first.push_back(0);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto group = static_cast<std::size_t>(order.at(epoch, i));
     const std::int64_t rows = first_[group + 1] - first_[group];
     if (rows == 0) continue;
-    const std::int64_t in_window = place - made->window_first.back();
+    const std::int64_t in_window = position - made->window_first.back();
     if (in_window > 0 && in_window + rows > window_rows_) close_window();
     made->groups.push_back(group);
-    made->first.push_back(place);
-    place += rows;
+    made->first.push_back(position);
+    position += rows;
   }
   close_window();
   if (passes_.size() == kPassesKept) passes_.erase(passes_.begin());
@@ -70,11 +70,11 @@ std::shared_ptr<const RowOrder::Pass> RowOrder::pass(std::int64_t epoch) const {
 
 SampleRef RowOrder::at(std::int64_t ordinal) const {
   check(ordinal >= 0, "a negative sample");
-  const std::int64_t epoch = ordinal / rows(), place = ordinal % rows();
+  const std::int64_t epoch = ordinal / rows(), position = ordinal % rows();
   const std::shared_ptr<const Pass> in = pass(epoch);
-  const std::size_t window = interval_of(in->window_first, place);
+  const std::size_t window = interval_of(in->window_first, position);
   const std::int64_t begin = in->window_first[window];
-  const std::int64_t drawn = begin + in->window[window].at(epoch, place - begin);
+  const std::int64_t drawn = begin + in->window[window].at(epoch, position - begin);
   const std::size_t which = interval_of(in->first, drawn);
   return {0, epoch, first_[in->groups[which]] + drawn - in->first[which], ordinal};
 }
@@ -101,7 +101,7 @@ std::vector<std::size_t> RowOrder::next_groups(std::int64_t ordinal) const {
   return groups;
 }
 
-RowPlace RowOrder::place(std::int64_t index) const {
+RowPosition RowOrder::position(std::int64_t index) const {
   check(index >= 0 && index < rows(), "a row that is not there");
   const std::size_t group = interval_of(first_, index);
   return {group, index - first_[group]};

@@ -14,7 +14,7 @@
 namespace troika {
 
 // A row of a side: the group it lies in, and its number among the rows of that side there.
-struct RowPlace {
+struct RowPosition {
   std::size_t group = 0;
   std::int64_t row = 0;
 };
@@ -33,7 +33,7 @@ class RowOrder {
   // the order of the groups. Each pass holds each row once.
   [[nodiscard]] SampleRef at(std::int64_t ordinal) const;
   // Finds the row of SampleRef::index.
-  [[nodiscard]] RowPlace place(std::int64_t index) const;
+  [[nodiscard]] RowPosition position(std::int64_t index) const;
   // Returns the place of the order at which the window of `ordinal` begins.
   [[nodiscard]] std::int64_t window_of(std::int64_t ordinal) const;
   // Returns the groups of the window after that.

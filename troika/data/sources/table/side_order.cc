@@ -47,11 +47,11 @@ SampleRef SideOrder::at(std::int64_t ordinal) const {
   return sample;
 }
 
-RowPlace SideOrder::place(const SampleRef& sample) const {
+RowPosition SideOrder::position(const SampleRef& sample) const {
   const Rows& rows = rows_[static_cast<std::size_t>(sample.source)];
-  RowPlace place = rows.order->place(sample.index);
-  place.group = rows.groups[place.group];
-  return place;
+  RowPosition position = rows.order->position(sample.index);
+  position.group = rows.groups[position.group];
+  return position;
 }
 
 std::int64_t SideOrder::window_of(const SampleRef& sample) const {

@@ -27,7 +27,7 @@ class SideOrder {
   // and 0 where these are not balanced. Its `epoch` and `index` count among the rows of the class.
   [[nodiscard]] SampleRef at(std::int64_t ordinal) const;
   // Finds its row: the group, and its number there among the rows of the side, or of the class.
-  [[nodiscard]] RowPlace place(const SampleRef& sample) const;
+  [[nodiscard]] RowPosition position(const SampleRef& sample) const;
   // Returns the place at which the window of a sample begins, and the groups of the window after
   // it: 0 and none where classes are balanced.
   [[nodiscard]] std::int64_t window_of(const SampleRef& sample) const;

@@ -128,7 +128,7 @@ class Gather {
   Gather(GroupCache& cache, std::vector<at::Tensor> out) : cache_(cache), out_(std::move(out)) {}
 
   // Returns the row's number in the table, where the cache knows it.
-  std::int64_t copy(const RowPlace& from, std::int64_t source, std::int64_t to) {
+  std::int64_t copy(const RowPosition& from, std::int64_t source, std::int64_t to) {
     const DecodedGroup& group = group_of(from.group);
     const std::int64_t row = group.row(source, from.row);
     for (std::size_t i = 0; i < out_.size(); ++i) {
@@ -301,7 +301,7 @@ DecodedGroup TableDataset::decode(std::size_t group, Split split) const {
       return each.tensor == i || each.mask == i;
     };
     const std::array<std::int64_t, 2> shape = {table_.rows.counts(split)[group],
-                                               plan.kept_width(i)};
+                                               plan.cached_width(i)};
     const at::ScalarType type = kept_type(plan.tensors[i].dtype);
     const bool is_written = std::ranges::any_of(plan.columns, writes);
     decoded.tensors.push_back(is_written ? at::empty(shape, type) : at::zeros(shape, type));
@@ -314,13 +314,14 @@ DecodedGroup TableDataset::decode(std::size_t group, Split split) const {
   decoded.images.resize(images_.size());
   table_.files.read(group, names, [&](std::size_t column, const Values& values) {
     if (const ImageColumn* images = image_column(column)) {
-      images->keep(values, slots, decoded.images[static_cast<std::size_t>(images - images_.data())],
-                   complaint_of(table_.files, group, names[column]));
+      images->append_stored(values, slots,
+                            decoded.images[static_cast<std::size_t>(images - images_.data())],
+                            thrower_of_bad_values(table_.files, group, names[column]));
       return;
     }
     const PlannedColumn& planned = plan.columns[column];
     encoders_[column].encode(values, slots, decoded.tensors[planned.tensor],
-                             complaint_of(table_.files, group, names[column], hint_),
+                             thrower_of_bad_values(table_.files, group, names[column], hint_),
                              planned.mask ? decoded.tensors[*planned.mask] : at::Tensor());
   });
   if (classes_ && split == Split::kTrain) {
@@ -351,7 +352,7 @@ Microbatch TableDataset::microbatch(Split split, std::span<const SampleRef> samp
   auto* ids = batch.sample_ids.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const SampleRef& sample = samples[static_cast<std::size_t>(i)];
-    const std::int64_t number = gather.copy(side(split).order.place(sample), sample.source, i);
+    const std::int64_t number = gather.copy(side(split).order.position(sample), sample.source, i);
     ids[i] = in_order_ ? number : sample.ordinal;
   }
   if (count > 0) read_ahead(side(split), samples.back());
@@ -374,10 +375,10 @@ void TableDataset::read_images(Split split, std::span<const SampleRef> samples, 
                                std::span<const at::Tensor> out) const {
   // Steps count from 1: what is asked for step 0 is not trained on.
   const bool draws = split == Split::kTrain && step > 0;
-  std::vector<RowPlace> places;
+  std::vector<RowPosition> places;
   std::vector<std::shared_ptr<const DecodedGroup>> groups;
   for (const SampleRef& sample : samples) {
-    places.push_back(side(split).order.place(sample));
+    places.push_back(side(split).order.position(sample));
     groups.push_back(side(split).cache.get(places.back().group));
     places.back().row = groups.back()->row(sample.source, places.back().row);
   }
@@ -393,13 +394,7 @@ void TableDataset::read_images(Split split, std::span<const SampleRef> samples, 
   }
 }
 
-std::vector<std::string> TableDataset::table_files() const {
-  std::vector<std::string> paths;
-  for (const FoundFile& file : table_.files.files()) paths.push_back(file.path);
-  return paths;
-}
-
-std::unique_ptr<KeptColumns> TableDataset::keep(std::span<const std::string> names) const {
+std::unique_ptr<KeptColumns> TableDataset::open_columns(std::span<const std::string> names) const {
   check(in_order_, "columns of samples whose ids are no rows");
   return std::make_unique<KeptTableColumns>(table_.files, names);
 }

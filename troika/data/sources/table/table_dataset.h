@@ -76,8 +76,7 @@ class TableDataset final : public Dataset {
   [[nodiscard]] std::vector<std::string> contents() const override {
     return contents_of(table_.plan);
   }
-  [[nodiscard]] std::vector<std::string> table_files() const override;
-  [[nodiscard]] std::unique_ptr<KeptColumns> keep(
+  [[nodiscard]] std::unique_ptr<KeptColumns> open_columns(
       std::span<const std::string> names) const override;
   [[nodiscard]] std::vector<std::string> notes() const override;
 
@@ -92,7 +91,7 @@ class TableDataset final : public Dataset {
     // The window whose next one was asked for ahead.
     std::atomic<std::int64_t> read_ahead_of = -1;
   };
-  // Null where the side has no rows.
+  // Opens the rows of a side; null where it has none.
   [[nodiscard]] std::unique_ptr<Side> open_side(Split split, std::uint64_t seed,
                                                 std::int64_t cache_bytes) const;
   [[nodiscard]] Side& side(Split split) const {

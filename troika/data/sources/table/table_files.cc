@@ -4,7 +4,7 @@
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/data/sources/table/table_files.h>
 #include <troika/data/sources/table/written_value.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
@@ -127,7 +127,7 @@ void TableFiles::add_file(std::size_t index, std::unique_ptr<File> file) {
   if (file->is_converted()) {
     converted_[index].file = std::move(file);
   } else {
-    keep_opened(index, std::move(file));
+    store_opened(index, std::move(file));
   }
 }
 
@@ -285,7 +285,7 @@ void TableFiles::read(std::size_t group, std::span<const std::string> columns,
   }
   std::unique_ptr<File> file = take_opened(which.file);
   read_from(*file, which, columns, take);
-  keep_opened(which.file, std::move(file));
+  store_opened(which.file, std::move(file));
 }
 
 void TableFiles::read_from(const File& file, const RowGroup& group,
@@ -310,7 +310,7 @@ void TableFiles::read_from(const File& file, const RowGroup& group,
     give(group, this->column(columns[stored[column]]), held, values, stored[column], take);
   };
   std::string reason;
-  if (!file.read(group.group, places, numbered, keep_line(reason))) {
+  if (!file.read(group.group, places, numbered, first_line_into(reason))) {
     const std::string& path = files_[group.file].path;
     const std::string what =
         "read row group " + std::to_string(group.group) + " of " + shown_path(path);
@@ -408,10 +408,9 @@ std::string TableFiles::describe(const RowGroup& which, std::int64_t row) const 
          ", row " + std::to_string(row);
 }
 
-std::optional<std::string> TableFiles::written(std::size_t group, std::int64_t row,
-                                               const std::string& column) const {
+std::optional<WrittenValue> TableFiles::written(std::size_t group, std::int64_t row,
+                                                const std::string& column) const {
   const RowGroup& which = groups_[group];
-  if (!converted_.contains(which.file)) return std::nullopt;
   const auto first = std::ranges::find(groups_, which.file, &RowGroup::file);
   return written_value(files_[which.file].path, format_, which.first_row + row - first->first_row,
                        column);
@@ -420,7 +419,7 @@ std::optional<std::string> TableFiles::written(std::size_t group, std::int64_t r
 std::unique_ptr<arrow_plugin::File> TableFiles::open(std::size_t file) const {
   std::string reason;
   std::unique_ptr<File> opened =
-      arrow_library().open(files_[file].path, format_, keep_line(reason));
+      arrow_library().open(files_[file].path, format_, first_line_into(reason));
   if (opened) return opened;
   const bool is_store =
       is_remote(files_[file].path) && reason.find("AWS Error") != std::string::npos;
@@ -461,7 +460,7 @@ std::unique_ptr<arrow_plugin::File> TableFiles::take_opened(std::size_t file) co
   return opened;
 }
 
-void TableFiles::keep_opened(std::size_t file, std::unique_ptr<File> opened) const {
+void TableFiles::store_opened(std::size_t file, std::unique_ptr<File> opened) const {
   const std::scoped_lock lock(mutex_);
   if (opened_.size() == kMostOpened) opened_.erase(opened_.begin());
   opened_.push_back({file, std::move(opened)});

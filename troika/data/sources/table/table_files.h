@@ -6,6 +6,7 @@
 #include <troika/data/find_files.h>
 #include <troika/data/sources/table/time_part.h>
 #include <troika/data/sources/table/time_text.h>
+#include <troika/data/sources/table/written_value.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +30,7 @@ struct TableColumn {
   std::string type_name;
   std::int64_t width = 1;
   bool is_partition = false;  // a folder's name says it: .../NAME=VALUE/...
-  // Of a part of a date or a time: the column that it is a part of, and that column's type.
+  // The column that a part of a date or a time is taken from, and that column's type.
   std::string whole = {}, whole_type = {};
   TimePart part = TimePart::kYear;
 
@@ -77,10 +78,10 @@ class TableFiles {
   void read(std::size_t group, std::span<const std::string> columns, const Take& take) const;
   // Names a row for messages: "'data/a.parquet', row group 0, row 17".
   [[nodiscard]] std::string describe(std::size_t group, std::int64_t row) const;
-  // Returns what the text of a CSV file has in a row, where its column was read as numbers. Reads
-  // the file again, for messages. Nothing of other files, and where there is no value.
-  [[nodiscard]] std::optional<std::string> written(std::size_t group, std::int64_t row,
-                                                   const std::string& column) const;
+  // Returns the digits that a file has in a row, where its column was read as numbers. Reads the
+  // file again, for messages. Nothing where a double has all of them, and where there is no value.
+  [[nodiscard]] std::optional<WrittenValue> written(std::size_t group, std::int64_t row,
+                                                    const std::string& column) const;
 
  private:
   using File = arrow_plugin::File;
@@ -104,9 +105,10 @@ class TableFiles {
   void add_parts();
   [[nodiscard]] Columns columns_of(const File& file) const;
   [[nodiscard]] std::unique_ptr<File> open(std::size_t file) const;
-  // Acquires an opened file, and keep_opened() releases it, so that a group does not open it again.
+  // Acquires an opened file, and store_opened() releases it, so that a group does not open it
+  // again.
   [[nodiscard]] std::unique_ptr<File> take_opened(std::size_t file) const;
-  void keep_opened(std::size_t file, std::unique_ptr<File> opened) const;
+  void store_opened(std::size_t file, std::unique_ptr<File> opened) const;
   void read_from(const File& file, const RowGroup& group, std::span<const std::string> columns,
                  const Take& take) const;
   // Passes values of a column as what its type says: numbers for the text of dates, and parts.

@@ -1,6 +1,6 @@
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/data/sources/table/written_value.h>
-#include <troika/storage/keep_line.h>
+#include <troika/storage/first_line_into.h>
 
 #include <memory>
 #include <span>
@@ -28,14 +28,13 @@ std::optional<std::string> text_of_row(const Values& values, std::int64_t row) {
       values.text.substr(begin, static_cast<std::size_t>(values.offsets[place + 1]) - begin));
 }
 
-}  // namespace
-
-std::optional<std::string> written_value(const std::string& path, arrow_plugin::TextFormat format,
-                                         std::int64_t row, const std::string& column) {
-  format.types.insert(format.types.begin(), {column, ValueType::kText});
+// Reads the row of a column that `format` makes text; nothing where it does not.
+std::optional<std::string> text_of_file(const std::string& path,
+                                        const arrow_plugin::TextFormat& format, std::int64_t row,
+                                        const std::string& column) {
   std::string reason;
   const std::unique_ptr<arrow_plugin::File> file =
-      arrow_library().open(path, format, keep_line(reason));
+      arrow_library().open(path, format, first_line_into(reason));
   const std::int64_t place = file ? text_column(*file, column) : -1;
   if (place < 0) return std::nullopt;
   std::optional<std::string> found;
@@ -45,10 +44,24 @@ std::optional<std::string> written_value(const std::string& path, arrow_plugin::
       const bool has_row = row >= values.first_row && row < values.first_row + values.rows;
       if (has_row && values.type == ValueType::kText) found = text_of_row(values, row);
     };
-    (void)file->read(group, std::span(&place, 1), take, keep_line(reason));
+    (void)file->read(group, std::span(&place, 1), take, first_line_into(reason));
     break;
   }
   return found;
+}
+
+}  // namespace
+
+std::optional<WrittenValue> written_value(const std::string& path,
+                                          const arrow_plugin::TextFormat& format, std::int64_t row,
+                                          const std::string& column) {
+  arrow_plugin::TextFormat forced = format;
+  forced.types.insert(forced.types.begin(), {column, ValueType::kText});
+  if (auto text = text_of_file(path, forced, row, column)) return WrittenValue{*text, true};
+  forced = format;
+  forced.as_digits = {column};
+  if (auto text = text_of_file(path, forced, row, column)) return WrittenValue{*text, false};
+  return std::nullopt;
 }
 
 }  // namespace troika

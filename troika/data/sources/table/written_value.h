@@ -1,5 +1,5 @@
-// Internal: what the text of a table has in one row, for messages: a number of twenty digits is
-// another one once it is read as a number.
+// Internal: the digits that a table has in one row, for messages: a number of twenty digits is
+// another one once it is read as a double.
 #pragma once
 
 #include <troika/data/arrow/plugin.h>
@@ -10,10 +10,16 @@
 
 namespace troika {
 
-// Reads a CSV file again, from its beginning to `row`, which counts over all of its groups. Returns
-// nothing where there is no value, and where the column cannot be read as text.
-[[nodiscard]] std::optional<std::string> written_value(const std::string& path,
-                                                       arrow_plugin::TextFormat format,
-                                                       std::int64_t row, const std::string& column);
+struct WrittenValue {
+  std::string text;
+  bool is_csv = false;  // the column can be read as text by `type = "text"`
+};
+
+// Reads a file again, from its beginning to `row`, which counts over all of its groups. Returns
+// nothing where there is no value, and where the column is of numbers without more digits.
+[[nodiscard]] std::optional<WrittenValue> written_value(const std::string& path,
+                                                        const arrow_plugin::TextFormat& format,
+                                                        std::int64_t row,
+                                                        const std::string& column);
 
 }  // namespace troika

@@ -21,7 +21,7 @@ class ColumnDocuments final : public DocumentSource {
       throw DataError("no row of the table has text in data.column", "name another column");
     }
     tokens_ = std::move(texts.tokens);
-    rows_ = std::move(texts.places);
+    rows_ = std::move(texts.positions);
     if (!columns.prompt.empty()) prompts_ = std::move(texts.prompts);
     if (tokenizer.fingerprint() != open_tokenizer("bytes")->fingerprint()) {
       warning_ = std::move(texts.warning);
@@ -52,14 +52,14 @@ class ColumnDocuments final : public DocumentSource {
   [[nodiscard]] std::string describe(std::int64_t document) const override {
     const std::scoped_lock lock(mutex_);
     if (!reader_) reader_ = read_text_columns(files_, columns_);
-    return reader_->describe_place(rows_[static_cast<std::size_t>(document)]);
+    return reader_->describe_position(rows_[static_cast<std::size_t>(document)]);
   }
 
  private:
   std::vector<FoundFile> files_;
   TextColumns columns_;
   std::vector<std::int32_t> prompts_;  // tokens of each document; empty: there are none
-  std::vector<std::uint64_t> rows_;    // TextReader::place() of each document
+  std::vector<std::uint64_t> rows_;    // TextReader::position() of each document
   std::unique_ptr<DocumentSource> tokens_;
   std::string warning_;
   mutable std::mutex mutex_;

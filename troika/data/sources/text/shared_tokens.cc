@@ -49,7 +49,7 @@ class TemporaryPath {
 struct WrittenShard {
   std::string path;  // empty: no text has a token
   std::uint64_t device = 0, inode = 0;
-  std::vector<std::uint64_t> places;
+  std::vector<std::uint64_t> positions;
   std::vector<std::int32_t> prompts;
   std::string warning;
 };
@@ -74,7 +74,7 @@ std::string encode_shard(const WrittenShard& shard) {
   write_values(writer, std::span<const char>(shard.path));
   writer.write(shard.device);
   writer.write(shard.inode);
-  write_values(writer, std::span<const std::uint64_t>(shard.places));
+  write_values(writer, std::span<const std::uint64_t>(shard.positions));
   write_values(writer, std::span<const std::int32_t>(shard.prompts));
   write_values(writer, std::span<const char>(shard.warning));
   return std::string(text_of(writer.bytes()));
@@ -87,7 +87,7 @@ WrittenShard decode_shard(std::string_view text) {
   shard.path.assign(path.begin(), path.end());
   shard.device = reader.read<std::uint64_t>();
   shard.inode = reader.read<std::uint64_t>();
-  shard.places = read_values<std::uint64_t>(reader);
+  shard.positions = read_values<std::uint64_t>(reader);
   shard.prompts = read_values<std::int32_t>(reader);
   const auto warning = read_values<char>(reader);
   shard.warning.assign(warning.begin(), warning.end());
@@ -110,7 +110,7 @@ WrittenShard write_shard(const std::filesystem::path& path, TextReader& reader,
     if (!part.last) return;
     if (tokenless == Tokenless::kLeftOut && shard.tokens() == before) return;
     shard.end_document(part.key, static_cast<std::uint64_t>(part.document_bytes));
-    written.places.push_back(reader.place(part.document));
+    written.positions.push_back(reader.position(part.document));
     written.prompts.push_back(std::exchange(prompt, 0));
     before = shard.tokens();
   });
@@ -159,7 +159,7 @@ TokenisedTexts tokenise_once(HostWork& host, const OpenReader& open, const Token
       return tokenise_once(alone, open, tokenizer, tokenless, room);
     }
   }
-  texts.places = std::move(shard.places);
+  texts.positions = std::move(shard.positions);
   texts.prompts = std::move(shard.prompts);
   texts.warning = std::move(shard.warning);
   return texts;

@@ -23,7 +23,7 @@ std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
     const std::filesystem::path& folder);
 
 // The config.json of an imported model, as it came, under a name that makes no model of the folder.
-inline constexpr const char* kKeptConfig = "hub_config.json";
+inline constexpr const char* kSavedConfig = "hub_config.json";
 inline constexpr const char* kGenerationConfig = "generation_config.json";
 inline constexpr std::uint64_t kMostConfigBytes = std::uint64_t{1} << 24;  // that are read
 
@@ -37,7 +37,7 @@ inline constexpr std::uint64_t kMostConfigBytes = std::uint64_t{1} << 24;  // th
 // Returns the folder with the tokenizer that was kept for a run's model: the run's, or that of the
 // model that it started from, from run to run as [model] from says. Returns nullopt where there is
 // none, or where the recipe's data name the tokenizer that made their tokens.
-[[nodiscard]] std::optional<std::filesystem::path> find_kept_tokenizer(
+[[nodiscard]] std::optional<std::filesystem::path> find_saved_tokenizer(
     const std::filesystem::path& run, const Recipe& recipe);
 
 }  // namespace troika

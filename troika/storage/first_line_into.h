@@ -8,6 +8,6 @@
 namespace troika {
 
 // Returns what keeps the first line of a message in `text`: Arrow's may have several.
-[[nodiscard]] std::function<void(std::string_view)> keep_line(std::string& text);
+[[nodiscard]] std::function<void(std::string_view)> first_line_into(std::string& text);
 
 }  // namespace troika

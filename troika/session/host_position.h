@@ -15,6 +15,6 @@ inline constexpr const char* kRanksOnHost = "TROIKA_RANKS_ON_HOST";
 
 // Returns the place of this process. Before the rendezvous, under launchers that do not say who
 // shares a host, it is that of a rank alone.
-[[nodiscard]] HostPlace place_of(const World& world, const Environment& environment);
+[[nodiscard]] HostPosition host_position(const World& world, const Environment& environment);
 
 }  // namespace troika

@@ -3,8 +3,8 @@
 #include <troika/data/tokenizer.h>
 #include <troika/storage/object_store.h>
 #include <troika/train/hub_tokenizer.h>
-#include <troika/train/kept_tokenizer.h>
 #include <troika/train/run_folder.h>
+#include <troika/train/saved_tokenizer.h>
 
 #include <array>
 #include <functional>
@@ -78,7 +78,7 @@ std::map<std::string, std::string> tokenizer_files_in(const fs::path& folder) {
 
 std::optional<fs::path> find_hub_origin(const fs::path& run, const Recipe& recipe) {
   const auto origin = find_before(
-      run, recipe, [](const fs::path& folder) { return fs::exists(folder / kKeptConfig); });
+      run, recipe, [](const fs::path& folder) { return fs::exists(folder / kSavedConfig); });
   if (!origin || !knows_tokenizer(recipe)) return origin;
   const std::string name = *recipe.data.kind().tokenizer(recipe.data.options());
   if (name == "bytes") return std::nullopt;
@@ -91,7 +91,7 @@ std::optional<fs::path> find_hub_origin(const fs::path& run, const Recipe& recip
   return std::nullopt;
 }
 
-std::optional<fs::path> find_kept_tokenizer(const fs::path& run, const Recipe& recipe) {
+std::optional<fs::path> find_saved_tokenizer(const fs::path& run, const Recipe& recipe) {
   if (knows_tokenizer(recipe)) return std::nullopt;
   return find_before(run, recipe, has_tokenizer);
 }
