@@ -20,7 +20,7 @@ IndexRange FlatMasters::own_part(IndexRange range) const {
 }
 
 template <class Visit>
-void FlatMasters::for_each_piece(IndexRange range, const Visit& visit) const {
+void FlatMasters::for_each_part(IndexRange range, const Visit& visit) const {
   const std::int64_t last = range.first + range.count;
   for (std::size_t i = 0; i < begins_.size(); ++i) {
     const LocalShard& shard = arena_.trained_shards()[i];
@@ -32,12 +32,12 @@ void FlatMasters::for_each_piece(IndexRange range, const Visit& visit) const {
 
 std::vector<BucketPart> FlatMasters::parts_of(IndexRange range) const {
   std::vector<BucketPart> parts;
-  for_each_piece(
-      range, [&](const LocalShard& shard, std::int64_t, std::int64_t there, std::int64_t count) {
-        const ParameterSpec& spec = arena_.parameters()[shard.parameter]->spec();
-        const bool is_whole = count == spec.local_count();
-        parts.push_back({there, is_whole ? spec.local_shape() : std::vector{count}});
-      });
+  for_each_part(range,
+                [&](const LocalShard& shard, std::int64_t, std::int64_t there, std::int64_t count) {
+                  const ParameterSpec& spec = arena_.parameters()[shard.parameter]->spec();
+                  const bool is_whole = count == spec.local_count();
+                  parts.push_back({there, is_whole ? spec.local_shape() : std::vector{count}});
+                });
   return parts;
 }
 
@@ -49,29 +49,29 @@ const std::string& FlatMasters::parameter_at(std::int64_t element) const {
 }
 
 void FlatMasters::read(IndexRange range, const at::Tensor& values) const {
-  for_each_piece(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
-                            std::int64_t count) {
+  for_each_part(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
+                           std::int64_t count) {
     values.narrow(0, there, count).copy_(shard.master.view({-1}).narrow(0, here, count));
   });
 }
 
 void FlatMasters::write(IndexRange range, const at::Tensor& values) const {
-  for_each_piece(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
-                            std::int64_t count) {
+  for_each_part(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
+                           std::int64_t count) {
     shard.master.view({-1}).narrow(0, here, count).copy_(values.narrow(0, there, count));
   });
 }
 
 void FlatMasters::read_gradients(IndexRange range, const at::Tensor& values) const {
-  for_each_piece(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
-                            std::int64_t count) {
+  for_each_part(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
+                           std::int64_t count) {
     values.narrow(0, there, count).copy_(shard.gradient.view({-1}).narrow(0, here, count));
   });
 }
 
 void FlatMasters::write_gradients(IndexRange range, const at::Tensor& values) const {
-  for_each_piece(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
-                            std::int64_t count) {
+  for_each_part(range, [&](const LocalShard& shard, std::int64_t here, std::int64_t there,
+                           std::int64_t count) {
     shard.gradient.view({-1}).narrow(0, here, count).copy_(values.narrow(0, there, count));
   });
 }

@@ -49,7 +49,7 @@ class FlatMasters {
 
  private:
   template <class Visit>
-  void for_each_piece(IndexRange range, const Visit& visit) const;
+  void for_each_part(IndexRange range, const Visit& visit) const;
 
   Arena& arena_;
   std::vector<std::int64_t> begins_;  // of each trained shard, in the flat view

@@ -46,7 +46,7 @@ void LocalSync::take_anchor() {
   masters().read({0, masters().size()}, anchor_);
 }
 
-std::int64_t LocalSync::place_in_round() const {
+std::int64_t LocalSync::step_in_round() const {
   return (step() + 1 - options_.start_after) % options_.every_steps;
 }
 
@@ -54,7 +54,7 @@ std::int64_t LocalSync::place_in_round() const {
 std::optional<std::int64_t> LocalSync::fragment_due() const {
   for (std::int64_t i = 0; i < options_.fragments; ++i) {
     const std::int64_t place = (i + 1) * options_.every_steps / options_.fragments;
-    if (place % options_.every_steps == place_in_round()) return i;
+    if (place % options_.every_steps == step_in_round()) return i;
   }
   return std::nullopt;
 }
@@ -171,7 +171,7 @@ bool LocalSync::exchange() {
     if (options_.fragments == 1) finish();
   }
   // After the exchange, which sends this weight.
-  if (place_in_round() == 0) weight() = 0;
+  if (step_in_round() == 0) weight() = 0;
   return has_met;
 }
 

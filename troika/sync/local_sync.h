@@ -72,11 +72,11 @@ class LocalSync final : public LooseSync {
 
   [[nodiscard]] bool is_together() const override { return step() < options_.start_after; }
   [[nodiscard]] bool all_meet() const override {
-    return place_in_round() == 0 || LooseSync::all_meet();
+    return step_in_round() == 0 || LooseSync::all_meet();
   }
   bool exchange() override;
   // Returns the place of the step under way.
-  [[nodiscard]] std::int64_t place_in_round() const;
+  [[nodiscard]] std::int64_t step_in_round() const;
   [[nodiscard]] std::optional<std::int64_t> fragment_due() const;
   void sum_gradients() const;
   [[nodiscard]] IndexRange range_of(std::int64_t fragment) const;

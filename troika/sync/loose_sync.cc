@@ -70,20 +70,20 @@ StepSums LooseSync::sums() {
   StepSums sums = inner_.sums();
   weight() += sums.weight;
   sums.data_hashed = false;
-  std::int64_t untold = 0;
+  std::int64_t unreported = 0;
   if (of_all_) {
     const StepSums all = std::exchange(of_all_, std::nullopt)->wait();
     sums.stop_signal = all.stop_signal;
     sums.wants_checkpoint = all.wants_checkpoint;
     sums.data_hashed = all.data_hashed;
-    untold = all.valid - static_cast<std::int64_t>(told_valid());
-    valid() = told_valid() = 0;
+    unreported = all.valid - static_cast<std::int64_t>(reported_valid());
+    valid() = reported_valid() = 0;
     notes_ = {};
   }
   valid() += static_cast<double>(sums.valid);
   sums.valid *= groups_.islands.size();
-  told_valid() += static_cast<double>(sums.valid);
-  sums.valid += untold;
+  reported_valid() += static_cast<double>(sums.valid);
+  sums.valid += unreported;
   return sums;
 }
 

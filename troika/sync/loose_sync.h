@@ -73,7 +73,7 @@ class LooseSync : public ReplicaSync {
  private:
   static constexpr std::int64_t kCounts = 4;
   [[nodiscard]] double& valid() const { return counts_.mutable_data_ptr<double>()[2]; }
-  [[nodiscard]] double& told_valid() const { return counts_.mutable_data_ptr<double>()[3]; }
+  [[nodiscard]] double& reported_valid() const { return counts_.mutable_data_ptr<double>()[3]; }
   // The name of an island's counts in a state.
   [[nodiscard]] std::string counts_name(int island) const;
   [[nodiscard]] StepReduction world_reduction(const StepPart& own, std::string_view label) const;

@@ -43,19 +43,19 @@ TEST(StepFacts, AreReadAsTheyWereWritten) {
 TEST(StepFacts, TellOfOneRankAmongMany) {
   std::array<StepFacts, 64> all{};
   all.fill(with_checksum(7));
-  EXPECT_FALSE(tell_of_divergence(average_of(all), 64));
+  EXPECT_FALSE(have_diverged(average_of(all), 64));
   all[5] = with_checksum(8);
-  EXPECT_TRUE(tell_of_divergence(average_of(all), 64));
+  EXPECT_TRUE(have_diverged(average_of(all), 64));
   all[5] = with_checksum(7);
   all[9].alarm = 1;
-  EXPECT_TRUE(tell_of_divergence(average_of(all), 64));
+  EXPECT_TRUE(have_diverged(average_of(all), 64));
 }
 
 TEST(StepFacts, LeaveChecksumsAloneWhereARankHasNoBatch) {
   std::array<StepFacts, 3> all{};
   all.fill(with_checksum(7));
   all[1] = {.weight = 0, .present = 0};
-  EXPECT_FALSE(tell_of_divergence(average_of(all), 3));
+  EXPECT_FALSE(have_diverged(average_of(all), 3));
   EXPECT_TRUE(any_present(average_of(all), 3));
   all.fill({.weight = 0, .present = 0});
   EXPECT_FALSE(any_present(average_of(all), 3));

@@ -235,7 +235,7 @@ void GradientAverager::finalize(const StepFacts& facts) {
   if (const double factor = weight_.factor_after_reduction(facts); factor != 1) {
     for (const ReducedBucket& bucket : reducer_->buckets()) bucket.sums().mul_(factor);
   }
-  if (tell_of_divergence(facts, group_.size())) resolve_divergence();
+  if (have_diverged(facts, group_.size())) resolve_divergence();
   if (facts.present > 0) publish_gradients();
   if (ready_.has_order()) rebuild_buckets();
 }

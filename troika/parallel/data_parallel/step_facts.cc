@@ -29,7 +29,7 @@ bool any_present(const StepFacts& facts, int ranks) {
   return facts.present > 0.5 / ranks;
 }
 
-bool tell_of_divergence(const StepFacts& facts, int ranks) {
+bool have_diverged(const StepFacts& facts, int ranks) {
   // Of one rank whose checksum is another by one, among n: (n - 1) / n^2.
   const double spread = facts.checksum_squared - facts.checksum * facts.checksum;
   const bool all_present = facts.present > 1 - 0.5 / ranks;

@@ -22,7 +22,7 @@ struct StepFacts {
 [[nodiscard]] bool any_present(const StepFacts& facts, int ranks);
 // Returns whether a rank has an alarm, or whether the checksums of ranks differ while all of them
 // have a batch. `facts` are averaged likewise.
-[[nodiscard]] bool tell_of_divergence(const StepFacts& facts, int ranks);
+[[nodiscard]] bool have_diverged(const StepFacts& facts, int ranks);
 
 // Facts in memory that ranks reduce: kCount numbers of fp32 or fp64.
 class FactsMemory {

@@ -6,8 +6,8 @@
 
 namespace troika {
 
-StepPart StepEngine::told(StepPart own) const {
-  if (parts_.tells_loss) return own;
+StepPart StepEngine::reported(StepPart own) const {
+  if (parts_.reports_loss) return own;
   own.loss = {};
   own.valid = 0;
   return own;
@@ -27,7 +27,7 @@ Updater StepEngine::differentiate(const Microbatches& input) {
       input.microbatches, input.loss_scale, parts_.sync, input.timeout, [&](const LossTerms& loss) {
         StepPart own = input.own;
         own.loss = loss;
-        parts_.sync.reduce(told(std::move(own)));
+        parts_.sync.reduce(reported(std::move(own)));
       });
   peak_stage_activations_ = report.peak_stage_activations;
   const Updater updater = parts_.sync.finish();
@@ -95,7 +95,7 @@ void StepEngine::end(bool applied) {
 }
 
 StepSums StepEngine::sum(const StepPart& own, std::string_view label) const {
-  return parts_.sync.sum(told(own), label);
+  return parts_.sync.sum(reported(own), label);
 }
 
 }  // namespace troika

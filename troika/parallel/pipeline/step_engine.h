@@ -16,14 +16,14 @@ namespace troika {
 
 class StepEngine {
  public:
-  // The parts of the engine; all must outlive it. With `tells_loss` this rank's loss counts in the
-  // sums. Set it on one rank of each tensor axis.
+  // The parts of the engine; all must outlive it. With `reports_loss` this rank's loss counts in
+  // the sums. Set it on one rank of each tensor axis.
   struct Parts {
     PipelineExecutor& pipeline;
     ReplicaSync& sync;
     const Arena& arena;
     const ParameterSums& norm_sums;
-    bool tells_loss = true;
+    bool reports_loss = true;
   };
   explicit StepEngine(Parts parts) : parts_(parts) {}
 
@@ -68,7 +68,7 @@ class StepEngine {
 
  private:
   // Returns `own`, without its loss and targets if another rank reports them already.
-  [[nodiscard]] StepPart told(StepPart own) const;
+  [[nodiscard]] StepPart reported(StepPart own) const;
 
   // The figures of a step, on the device and on its way to the host.
   struct Figures {
