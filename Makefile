@@ -110,13 +110,14 @@ bench-gpu: ## Time troika against PyTorch on this machine's GPU; where there is 
 	@peer_python=$$($(PYTHON) scripts/python_env.py $(if $(findstring --device cpu,$(BENCH_ARGS)),tests,bench-gpu)) && \
 	  $(PYTHON) bench/gpu/gpu.py --troika build/troika --peer-python $$peer_python $(BENCH_ARGS)
 
-lint: ## Check the prose of pages and comments, the layers, the components and the format of the tree
+lint: ## Check the prose of pages and comments, names in headers, the layers, the components and the format of the tree
 	@scripts/setup.sh lint
 	@$(PYTHON) scripts/check_docs.py
 	@$(PYTHON) scripts/draw_benchmarks.py --check
 	@$(PYTHON) scripts/check_layers.py
 	@$(PYTHON) scripts/check_components.py
 	@$(PYTHON) scripts/check_comments.py
+	@$(PYTHON) scripts/check_names.py
 	@$(PYTHON) scripts/format.py --check
 
 tidy: ## Check clang-tidy's warnings; what passed once is remembered; CHANGED=25 for what 25 commits change
