@@ -77,7 +77,7 @@ TEST_F(Reshard, WritesMoreFilesThanThereAreElements) {
       0);
   const auto before = open_checkpoint_tensors(from_, kStep);
   const auto after = open_checkpoint_tensors(to_, kStep);
-  EXPECT_EQ(compare_tensors(*before, *after).same, 4);
+  EXPECT_EQ(compare_tensors(*before, *after).same, before->entries().size());
 }
 
 TEST_F(Reshard, InItsOwnFolderLeavesTheNewFilesAlone) {
@@ -147,7 +147,7 @@ TEST(TensorDiffOf, ComparesWholeNumbersExactly) {
   const auto a = save("a", {{"big", at::tensor({kBig, std::int64_t{0}}, at::kLong)},
                             {"least", at::tensor({kLeast}, at::kLong)},
                             {"narrow", at::tensor({3, -4}, at::kInt)},
-                            {"flags", at::tensor({1, 0}, at::kBool)},
+                            {"flags", at::tensor({1, 0}, at::kLong).to(at::kBool)},
                             {"none", at::empty({0}, at::kLong)},
                             {"scalar", at::full({}, 5, at::kLong)}});
   const auto b = save("b", {{"big", at::tensor({kBig - 1, std::int64_t{0}}, at::kLong)},
