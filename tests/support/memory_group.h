@@ -108,8 +108,9 @@ class MemoryEngine final : public SilentEngine {
   int member_;
 };
 
-// Returns a member's group, of world ranks from 0 on.
+// Returns a member's group, of world ranks from 0 on. One alone exchanges nothing.
 inline Group group_of(const std::shared_ptr<MemoryHub>& hub, int members, int member) {
+  if (members == 1) return {};
   std::vector<int> ranks(static_cast<std::size_t>(members));
   std::iota(ranks.begin(), ranks.end(), 0);
   return {"memory", ranks, member, 0, std::make_shared<MemoryEngine>(hub, member), 1, {}};

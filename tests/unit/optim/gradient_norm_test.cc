@@ -5,6 +5,7 @@
 #include <troika/base/error.h>
 #include <troika/optim/chunks.h>
 #include <troika/optim/gradient_norm.h>
+#include <troika/optim/parameter_sums.h>
 #include <troika/optim/square_sum.h>
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <limits>
 
 #include "arena_fixture.h"
+#include "support/memory_group.h"
 
 namespace troika {
 namespace {
@@ -88,6 +90,25 @@ TEST(GlobalNorm, CountsATiedParameterOnce) {
   arena.parameter("embed").add_gradient(at::tensor({1.0F, 2.0F}).view({1, 2}));
   arena.parameter("head").add_gradient(at::tensor({2.0F, 2.0F}).view({1, 2}));
   EXPECT_EQ(global_norm(arena), 5);
+}
+
+// What tensor ranks have alike counts once, their slices all; on the host as on a device.
+TEST(GlobalNorm, IsThatOfTheWholeModelOnTensorRanks) {
+  for (const int ranks : {1, 2}) {
+    test::run_members(ranks, [ranks](const Group& tensor) {
+      const std::int64_t rows = 4 / ranks, first = rows * tensor.rank();
+      std::vector specs = {spec_of("sliced", {4, 3}), spec_of("alike", {5})};
+      specs[0].slice = Slice{.dim = 0, .begin = first, .end = first + rows};
+      Arena arena = arena_of(specs, kFp64);
+      arena.parameter("sliced").add_gradient(at::full({rows, 3}, 1.0 + tensor.rank(), at::kDouble));
+      arena.parameter("alike").add_gradient(at::full({5}, 3.0, at::kDouble));
+      const ParameterSums sums(arena, {.tensor = tensor});
+      const double sliced = ranks == 1 ? 12 * 1.0 : 6 * 1.0 + 6 * 4.0;
+      const double expected = std::sqrt(sliced + 5 * 9.0);
+      EXPECT_NEAR(global_norm(arena, sums), expected, 1e-14);
+      EXPECT_NEAR(norm_on_device(arena, sums).item<double>(), expected, 1e-14);
+    });
+  }
 }
 
 TEST(GlobalNorm, IsFiniteExactlyIfTheGradientsAre) {
