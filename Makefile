@@ -84,7 +84,7 @@ threads: ## Run the tests of shared memory, whose members are threads there, und
 	@$(call compile,build-tsan,test_comm_shm)
 	@ctest --preset tsan -R '^test_comm_shm$$' $(TEST_FLAGS)
 
-mutants: build ## Change one line at a time, 60 times, and see whether the quick tests notice, for two hours; MUTANTS=--count=5 for fewer
+mutants: build ## Change one line at a time, 60 times, and see whether the quick tests notice, for up to two hours; MUTANTS=--count=5 for fewer
 	@scripts/setup.sh build test && test_python=$$($(PYTHON) scripts/python_env.py tests) && \
 	  $(call configure,release,build,-DTROIKA_TEST_PYTHON=$$test_python) && $(call compile,build,) && \
 	  $(PYTHON) scripts/mutants.py $(MUTANTS)

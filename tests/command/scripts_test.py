@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 import check_budget  # noqa: E402
 import check_docs  # noqa: E402
+import mutant_sites  # noqa: E402
 import slow_slice  # noqa: E402
 import tidy  # noqa: E402
 
@@ -24,6 +25,34 @@ RESULTS = """<?xml version="1.0"?>
   <testcase name="left_out" time="0" status="notrun"/>
 </testsuite>
 """
+
+
+class Mutants(unittest.TestCase):
+    def mutants(self, text):
+        return {(each.line, each.kind, each.after): each.built for each in mutant_sites.sites_of("troika/sync/one.cc", text)}
+
+    def test_a_mutant_keeps_the_line_beside_what_it_becomes(self):
+        found = self.mutants("{\n  if (a < limit(b, c)) return d + 7;\n  forget(e);\n}\n")
+        self.assertEqual(found[2, "comparison", "if (a <= limit(b, c)) return d + 7;"],
+                         "  if (a < ::mutants::Mutant{@} < limit(b, c)) return d + 7;")
+        self.assertEqual(found[2, "sign", "if (a < limit(b, c)) return d - 7;"],
+                         "  if (a < limit(b, c)) return d + ::mutants::sign(@) * 7;")
+        self.assertEqual(found[2, "bound", "if (a < limit(b, c)) return d + 8;"],
+                         "  if (a < limit(b, c)) return d + (7 + ::mutants::on(@));")
+        self.assertEqual(found[2, "swap", "if (a < limit(c, b)) return d + 7;"],
+                         "  if (a < limit(::mutants::pick(@, b, c), ::mutants::pick(@, c, b))) return d + 7;")
+        self.assertEqual(found[3, "drop", ""], "{ if (!::mutants::on(@)) forget(e); }")
+        self.assertEqual(len(found), 5)
+
+    def test_words_and_parts_of_statements_are_left_alone(self):
+        self.assertEqual(self.mutants("""{
+  throw DataError("it has " + std::to_string(a + 1) +
+                  others(b + 2, c));
+  // if (a < b) go_on(c);
+  made.push_back(std::min(a, b) ==
+                 size(c));
+}
+"""), {})
 
 
 class Budget(unittest.TestCase):

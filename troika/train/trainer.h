@@ -163,8 +163,8 @@ class Trainer {
   [[nodiscard]] StepBatch next_batch();
   // Waits as long as the recipe's [debug] says that a pass over so many samples does.
   void rehearse_pass(std::int64_t samples) const;
-  // Returns whether all ranks of the data axis pass their units equally often. They do at ZeRO
-  // stage 3, and where units communicate with each other.
+  // Returns whether all ranks of the data axis pass their units equally often: where they exchange
+  // values or gradients in every microbatch, and where units communicate with each other.
   [[nodiscard]] bool pads_microbatches() const;
   // Adds `values` of `shards`, the first of Arena::local_shards(), to a state, under the names that
   // `name_of` gives to parameters; those without a name are left out. Where replicas differ, the
