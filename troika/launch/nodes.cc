@@ -6,6 +6,7 @@
 #include <troika/observe/log.h>
 #include <troika/observe/machine.h>
 #include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/loopback.h>
 #include <troika/rendezvous/snapshots.h>
 #include <troika/rendezvous/store_connections.h>
 #include <troika/rendezvous/wait_notice.h>
@@ -24,10 +25,6 @@ namespace troika {
 namespace {
 
 constexpr std::string_view kFine = "fine";
-
-bool is_loopback(const std::string& host) {
-  return host == "127.0.0.1" || host == "localhost";
-}
 
 // What launchers say to each other is under `what` and the number of the node.
 std::string key_of(std::string_view what, int node) {
@@ -121,7 +118,7 @@ Store connect_to_new_job(const Endpoint& endpoint, int node, const Deadline& dea
 
 Store open_store(const LaunchPlan& plan, const Deadline& deadline) {
   if (plan.node_rank > 0) return connect_to_new_job(*plan.rendezvous, plan.node_rank, deadline);
-  const bool alone = !plan.rendezvous || is_loopback(plan.rendezvous->host);
+  const bool alone = !plan.rendezvous || names_loopback(plan.rendezvous->host);
   constexpr int kOfEachRank = 4;  // its output, its report and its end
   reserve_store_connections(plan.ranks, kOfEachRank * plan.ranks_per_node, "the launcher of ");
   return Store::host(plan.rendezvous ? plan.rendezvous->port : std::uint16_t{0},

@@ -7,6 +7,10 @@
 
 namespace troika {
 
+bool names_loopback(std::string_view host) {
+  return host == "127.0.0.1" || host == "localhost";
+}
+
 void check_loopback() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return;  // what fails next says so

@@ -4,6 +4,7 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
 #include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/loopback.h>
 #include <troika/rendezvous/rendezvous.h>
 #include <troika/rendezvous/store_connections.h>
 #include <troika/rendezvous/wait_notice.h>
@@ -36,8 +37,8 @@ Store open_store(const World& world, const Deadline& deadline) {
   }
   reserve_store_connections(world.size, 0, "rank 0, which keeps the store for ");
   if (world.listening) return Store::host(std::move(*world.listening));
-  const bool loopback = world.store.host == "127.0.0.1" || world.store.host == "localhost";
-  return Store::host(world.store.port, loopback ? Reach::kThisHost : Reach::kEveryHost);
+  return Store::host(world.store.port,
+                     names_loopback(world.store.host) ? Reach::kThisHost : Reach::kEveryHost);
 }
 
 // Waits for "<what>/<rank>" of all ranks; otherwise throws, naming those that are missing.

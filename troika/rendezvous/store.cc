@@ -214,7 +214,7 @@ Store Store::connect(const Endpoint& endpoint, const Deadline& deadline) {
   silence_c10d();
   constexpr std::uint64_t kNeeded = 4, kWanted = 16;
   reserve_open_files(kNeeded, kWanted, "a rank");
-  if (endpoint.host == "127.0.0.1" || endpoint.host == "localhost") check_loopback();
+  if (names_loopback(endpoint.host)) check_loopback();
   auto handle = std::make_unique<Handle>();
   handle->endpoint = endpoint;
   handle->client = open_client(endpoint, deadline);

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/rendezvous/loopback.h>
 #include <troika/rendezvous/slurm.h>
 #include <troika/rendezvous/world.h>
 
@@ -209,8 +210,9 @@ World single_process_world(const Environment& environment) {
 std::optional<World> world_from_environment(const Environment& environment) {
   if (auto world = launched_world(environment)) {
     // No other host needs to reach a store that the ranks of one host keep for themselves.
-    const bool one_host = world->local_size == world->size;
-    if (one_host && world->store_host == StoreHost::kRankZero) world->store.host = "127.0.0.1";
+    const bool keeps_own =
+        world->local_size == world->size && world->store_host == StoreHost::kRankZero;
+    if (keeps_own && !names_loopback(world->store.host)) world->store.host = "127.0.0.1";
     return world;
   }
   // Scripts often export the others for all ranks; without a rank they mean nothing here.
