@@ -3,6 +3,7 @@
 #include <troika/base/units.h>
 #include <troika/observe/log.h>
 #include <troika/plan/memory_advice.h>
+#include <troika/recipe/resolve.h>
 #include <troika/train/run.h>
 
 #include <algorithm>
@@ -37,6 +38,17 @@ Change microbatch(std::int64_t size) {
 Change zero(int stage) {
   return {"zero_stage = " + std::to_string(stage),
           [stage](Recipe& recipe) { recipe.parallel.zero_stage = stage; }};
+}
+
+// Cuts the gradients of each microbatch, so that ZeRO 2 and 3 keep none whole.
+Change cut_each_microbatch() {
+  return {"cut_gradients = \"" + std::string(name_of(CutGradients::kEachMicrobatch)) + "\"",
+          [](Recipe& recipe) { recipe.parallel.cut_gradients = CutGradients::kEachMicrobatch; }};
+}
+
+// Returns whether gradients may be cut after each microbatch, and are not yet.
+bool may_cut_each_microbatch(const ParallelOptions& parallel) {
+  return parallel.cut_gradients != CutGradients::kEachMicrobatch && !splits_backward(parallel);
 }
 
 Change combined(const Change& first, const Change& second) {
@@ -90,8 +102,14 @@ std::vector<Change> changes_of(const Recipe& recipe, int ranks) {
     changes.push_back(microbatch(size));
   }
   if (data_ranks({}, recipe, ranks) > 1) {
+    if (now.zero_stage >= 2 && may_cut_each_microbatch(now)) {
+      changes.push_back(cut_each_microbatch());
+    }
     for (int stage = static_cast<int>(now.zero_stage) + 1; stage <= 3; ++stage) {
       changes.push_back(zero(stage));
+      if (stage >= 2 && may_cut_each_microbatch(now)) {
+        changes.push_back(combined(zero(stage), cut_each_microbatch()));
+      }
     }
   }
   const auto try_axes = [&](std::int64_t tensor_times, std::int64_t pipeline_times) {
@@ -117,8 +135,11 @@ std::vector<Change> combinations_of(const Recipe& recipe, int ranks) {
     const Change change = combined(cheap, axes);
     if (!change.text.empty()) combinations.push_back(change);
     const int best_zero = data_ranks(axes, recipe, ranks) > 1 ? 3 : 0;
-    if (now.zero_stage != best_zero)
-      combinations.push_back(combined(combined(cheap, zero(best_zero)), axes));
+    Change sharded = now.zero_stage != best_zero ? zero(best_zero) : Change();
+    if (!sharded.text.empty()) combinations.push_back(combined(combined(cheap, sharded), axes));
+    if (best_zero == 0 || !may_cut_each_microbatch(now)) return;
+    sharded = combined(sharded, cut_each_microbatch());
+    combinations.push_back(combined(combined(cheap, sharded), axes));
   };
   combine({});
   for (std::int64_t times = 2; now.tensor * now.pipeline * times <= ranks; times *= 2) {

@@ -360,12 +360,15 @@ std::int64_t least_possible(const std::vector<std::string>& keys, int ranks, int
     for (int pipeline = 1; tensor * pipeline <= ranks; pipeline *= 2) {
       for (int stage = 0; stage <= 3; ++stage) {
         for (const char* kept : {"none", "full"}) {
-          try_with({"parallel.tensor=" + std::to_string(tensor),
-                    "parallel.pipeline=" + std::to_string(pipeline),
-                    "parallel.data=" + std::to_string(ranks / tensor / pipeline),
-                    "parallel.zero_stage=" + std::to_string(stage),
-                    std::string("parallel.activation_checkpoint=") + kept,
-                    "train.micro_batch_size=1"});
+          for (const char* cut : {"last_microbatch", "each_microbatch"}) {
+            if (stage < 2 && *cut == 'e') continue;
+            try_with({"parallel.tensor=" + std::to_string(tensor),
+                      "parallel.pipeline=" + std::to_string(pipeline),
+                      "parallel.data=" + std::to_string(ranks / tensor / pipeline),
+                      "parallel.zero_stage=" + std::to_string(stage),
+                      std::string("parallel.activation_checkpoint=") + kept,
+                      std::string("parallel.cut_gradients=") + cut, "train.micro_batch_size=1"});
+          }
         }
       }
     }
@@ -424,9 +427,14 @@ TEST(MemoryAdvice, IsTakenAndFits) {
       with_all(large, with_all(full, {"parallel.data=4", "parallel.zero_stage=3"})), 4, 1));
   kinds.merge(followed_advice(
       with_all(large, with_all(full, {"model.heads=1", "parallel.zero_stage=3"})), 2, 1));
-  EXPECT_THAT(kinds, testing::IsSupersetOf({"parallel.activation_checkpoint",
-                                            "train.micro_batch_size", "parallel.zero_stage",
-                                            "parallel.tensor", "parallel.pipeline"}));
+  kinds.merge(followed_advice(
+      with_all(large, with_all(full, {"parallel.zero_stage=2", "model.heads=1",
+                                      "train.global_batch_size=4", "optimizer.kind=sgd"})),
+      2, 1));
+  EXPECT_THAT(kinds,
+              testing::IsSupersetOf({"parallel.activation_checkpoint", "parallel.cut_gradients",
+                                     "train.micro_batch_size", "parallel.zero_stage",
+                                     "parallel.tensor", "parallel.pipeline"}));
 }
 
 TEST(MemoryAdvice, TakesRanksFromAFixedDataAxis) {
