@@ -60,7 +60,8 @@ std::vector<std::string> segments_of(std::string_view pattern) {
 // the same by whatever name the folder was reached, and so loops of links end.
 class GlobWalk {
  public:
-  explicit GlobWalk(const std::string& pattern) : segments_(segments_of(pattern)) {
+  GlobWalk(const std::string& pattern, const GoesOn& goes_on)
+      : segments_(segments_of(pattern)), goes_on_(goes_on) {
     walk(pattern.starts_with('/') ? "/" : "", 0);
   }
   std::vector<Candidate> found;
@@ -128,6 +129,7 @@ class GlobWalk {
       return;
     }
     if (!visited_.insert({depth, status.st_dev, status.st_ino}).second) return;
+    if (goes_on_) goes_on_();
     const std::string& segment = segments_[depth];
     const bool last = depth + 1 == segments_.size();
     if (segment == "**") {
@@ -151,6 +153,7 @@ class GlobWalk {
   }
 
   std::vector<std::string> segments_;
+  const GoesOn& goes_on_;
   std::set<std::tuple<std::size_t, dev_t, ino_t>> visited_;
 };
 
@@ -197,7 +200,8 @@ std::vector<Candidate> candidates_of_store(const std::string& pattern) {
 }
 
 // Adds run folders to `left_out`.
-std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::string>& left_out) {
+std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::string>& left_out,
+                                     const GoesOn& goes_on) {
   if (is_remote(pattern)) return candidates_of_store(pattern);
   struct stat status {};
   // A file whose name holds wildcards is meant as it is written.
@@ -210,7 +214,7 @@ std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::s
     throw DataError("cannot read the data file " + shown_path(pattern) + ": " +
                     std::generic_category().message(reason));
   }
-  GlobWalk walk(pattern);
+  GlobWalk walk(pattern, goes_on);
   if (walk.found.empty()) throw nothing_found(pattern, walk);
   left_out.insert(walk.run_folders.begin(), walk.run_folders.end());
   std::sort(walk.found.begin(), walk.found.end(),
@@ -220,13 +224,13 @@ std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::s
 
 }  // namespace
 
-FileSearch find_files(std::span<const std::string> patterns) {
+FileSearch find_files(std::span<const std::string> patterns, const GoesOn& goes_on) {
   FileSearch search;
   std::set<std::string> left_out;
   std::set<FileIdentity> taken;
   for (const std::string& pattern : patterns) {
     std::vector<FoundFile>& of_pattern = search.files.emplace_back();
-    for (Candidate& candidate : candidates_of(pattern, left_out)) {
+    for (Candidate& candidate : candidates_of(pattern, left_out, goes_on)) {
       if (taken.insert(candidate.identity).second) of_pattern.push_back(std::move(candidate.file));
     }
     if (of_pattern.empty()) {

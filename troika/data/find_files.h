@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ struct FoundFile {
 
   bool operator==(const FoundFile&) const = default;
 };
+
+// Long work calls it from time to time, so that those who wait for the result do not give up.
+using GoesOn = std::function<void()>;
 
 struct FileSearch {
   // The files of each pattern, by pattern, each list sorted by path; none is empty.
@@ -31,8 +35,9 @@ struct FileSearch {
 // to the first of them. Throws DataError, naming the path or glob: one that is missing, a folder,
 // not a regular file, empty or unreadable; a glob that matches no file, only empty ones, or only
 // files of earlier patterns; a folder on the way that cannot be listed. StorageError where an
-// object store cannot be reached.
-[[nodiscard]] FileSearch find_files(std::span<const std::string> patterns);
+// object store cannot be reached. `goes_on`, if given, is called for each folder that is entered.
+[[nodiscard]] FileSearch find_files(std::span<const std::string> patterns,
+                                    const GoesOn& goes_on = {});
 
 // Says what was left out, in a sentence without a full stop; empty where nothing was.
 [[nodiscard]] std::string describe_left_out(const FileSearch& search);

@@ -49,9 +49,10 @@ FileSearch decode_search(std::string_view text) {
 
 }  // namespace
 
-FileSearch find_once(HostWork& host, const std::function<FileSearch()>& find) {
-  if (host.ranks() == 1) return find();
-  return decode_search(host.once("data files", [&](const auto&) { return encode_search(find()); }));
+FileSearch find_once(HostWork& host, const std::function<FileSearch(const GoesOn&)>& find) {
+  if (host.ranks() == 1) return find({});
+  return decode_search(
+      host.once("data files", [&](const GoesOn& goes_on) { return encode_search(find(goes_on)); }));
 }
 
 }  // namespace troika

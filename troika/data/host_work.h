@@ -13,9 +13,8 @@ namespace troika {
 
 class HostWork {
  public:
-  // Work whose result is a text. It calls `goes_on` from time to time if it may take long, so that
-  // those who wait for it do not give up.
-  using Make = std::function<std::string(const std::function<void()>& goes_on)>;
+  // Work whose result is a text. It calls `goes_on` from time to time if it may take long.
+  using Make = std::function<std::string(const GoesOn& goes_on)>;
 
   virtual ~HostWork() = default;
   // Returns how many ranks share their work, this one with them: ranks of one host that see the
@@ -40,6 +39,7 @@ class OwnWork final : public HostWork {
 };
 
 // Calls `find` once for the ranks of a host. Throws likewise.
-[[nodiscard]] FileSearch find_once(HostWork& host, const std::function<FileSearch()>& find);
+[[nodiscard]] FileSearch find_once(HostWork& host,
+                                   const std::function<FileSearch(const GoesOn&)>& find);
 
 }  // namespace troika

@@ -194,11 +194,13 @@ std::unique_ptr<TextReader> read_texts(std::span<const FoundFile> files, const T
                               : read_text_columns(files, columns, order);
 }
 
-FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns) {
-  if (columns.text.empty()) return find_files(paths);
+FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns,
+                      const GoesOn& goes_on) {
+  if (columns.text.empty()) return find_files(paths, goes_on);
   FileSearch search;
   std::set<std::string> known;
   for (const std::string& path : paths) {
+    if (goes_on) goes_on();
     std::vector<FoundFile>& files = search.files.emplace_back();
     for (FoundFile& file : search_tables(std::span(&path, 1), format_for(columns)).files) {
       if (known.insert(identity_of(file)).second) files.push_back(std::move(file));

@@ -66,7 +66,9 @@ enum class TextOrder { kAsFound, kShuffled };
                                                      const TextColumns& columns,
                                                      TextOrder order = TextOrder::kAsFound);
 
-// Finds the files that hold texts; tables may lie in object stores, and in folders.
-[[nodiscard]] FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns);
+// Finds the files that hold texts; tables may lie in object stores, and in folders. `goes_on` as
+// for find_files().
+[[nodiscard]] FileSearch find_texts(std::span<const std::string> paths, const TextColumns& columns,
+                                    const GoesOn& goes_on = {});
 
 }  // namespace troika

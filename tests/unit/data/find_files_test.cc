@@ -100,6 +100,15 @@ TEST_F(FindFiles, LeavesOutRunFoldersThatItDoesNotName) {
   EXPECT_EQ(describe_left_out({}), "");
 }
 
+// A rank that waits for a long walk has a sign of life for each folder.
+TEST_F(FindFiles, SaysThatItGoesOnInEachFolder) {
+  for (int i = 0; i < 20; ++i) write_file(root_ / ("many/" + std::to_string(i) + "/a.txt"), "a");
+  int signs = 0;
+  const std::vector<std::string> patterns = {root_ / "many/*/a.txt"};
+  EXPECT_EQ(find_files(patterns, [&] { ++signs; }).files.front().size(), 20U);
+  EXPECT_GE(signs, 20);
+}
+
 TEST_F(FindFiles, TakesANameWithWildcardsAsItIs) {
   write_file(root_ / "[x]*.h", "x");
   EXPECT_EQ(found(root_.path(), "[x]*.h"), "[x]*.h");

@@ -27,7 +27,7 @@ TEST(HostWork, GivesAListOfFilesToAll) {
   Recorded host;
   int calls = 0;
   for (int rank = 0; rank < 2; ++rank) {
-    const FileSearch found = find_once(host, [&] {
+    const FileSearch found = find_once(host, [&](const GoesOn&) {
       ++calls;
       return search;
     });

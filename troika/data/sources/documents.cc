@@ -267,8 +267,8 @@ std::vector<Key> document_keys(std::vector<Key> own) {
 DocumentKind::DocumentKind(std::string_view name, std::vector<Key> own)
     : Declared(name, document_keys(std::move(own))) {}
 
-FileSearch DocumentKind::find(const DocumentOptions& options) const {
-  return find_files(options.paths);
+FileSearch DocumentKind::find(const DocumentOptions& options, const GoesOn& goes_on) const {
+  return find_files(options.paths, goes_on);
 }
 
 void DocumentKind::check(const Options& options, const Origins& origins) const {
@@ -358,7 +358,7 @@ std::unique_ptr<Dataset> DocumentKind::open_on_host(const Options& options,
   troika::check(data.weights.empty() || data.weights.size() == data.paths.size(),
                 "data.weights does not go with data.paths");
   std::vector<std::string> warnings;
-  FileSearch found = find_once(host, [&] { return find(data); });
+  FileSearch found = find_once(host, [&](const GoesOn& goes_on) { return find(data, goes_on); });
   // Of those that another rank has listed.
   for (const std::string& path : data.paths) {
     if (is_remote(path)) remember_store_options(with_s3_scheme(path));

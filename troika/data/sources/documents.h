@@ -51,7 +51,8 @@ class DocumentKind : public Declared<DataKind, DocumentOptions> {
 
  protected:
   // Finds the files of each path.
-  [[nodiscard]] virtual FileSearch find(const DocumentOptions& options) const;
+  [[nodiscard]] virtual FileSearch find(const DocumentOptions& options,
+                                        const GoesOn& goes_on) const;
   // Opens the documents of one source. Collective among the ranks of `host`. Throws DataError.
   [[nodiscard]] virtual std::shared_ptr<const DocumentSource> open_documents(
       const DocumentOptions& options, std::vector<FoundFile> files, const Tokenizer& tokenizer,

@@ -95,8 +95,7 @@ WrittenShard decode_shard(std::string_view text) {
 }
 
 WrittenShard write_shard(const std::filesystem::path& path, TextReader& reader,
-                         const Tokenizer& tokenizer, Tokenless tokenless,
-                         const std::function<void()>& goes_on) {
+                         const Tokenizer& tokenizer, Tokenless tokenless, const GoesOn& goes_on) {
   ShardWriter shard(path, header_for(tokenizer));
   WrittenShard written;
   NotUtf8 not_utf8;

@@ -48,8 +48,9 @@ class TextKind final : public DocumentKind {
   }
 
  private:
-  [[nodiscard]] FileSearch find(const DocumentOptions& options) const override {
-    return find_texts(options.paths, columns_of(options));
+  [[nodiscard]] FileSearch find(const DocumentOptions& options,
+                                const GoesOn& goes_on) const override {
+    return find_texts(options.paths, columns_of(options), goes_on);
   }
   [[nodiscard]] std::shared_ptr<const DocumentSource> open_documents(
       const DocumentOptions& options, std::vector<FoundFile> files, const Tokenizer& tokenizer,
