@@ -1,7 +1,11 @@
+#include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/hash.h>
 #include <troika/checkpoint/encryption.h>
 #include <troika/checkpoint/find_newest.h>
+
+#include <algorithm>
 
 namespace troika {
 
@@ -52,6 +56,38 @@ std::vector<std::string> listed(const CheckpointFolder& folder, int rank) {
   return steps;
 }
 
+// Returns what ranks compare of a checkpoint: a digest of its manifest, and what tells this host's
+// copy of it from another's. A network's file system gives all hosts the same inode and times.
+std::string copy_of(const StateReader& reader, const CheckpointFolder& folder) {
+  std::string digest = hex(content_hash(format_manifest(reader.manifest())));
+  struct stat status {};
+  if (folder.store() || ::stat((reader.path() / kManifestFile).c_str(), &status) != 0) {
+    return digest;
+  }
+  return digest + " " + std::to_string(status.st_ino) + " " +
+         std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
+}
+
+std::string digest_of(const std::string& copy) {
+  return copy.substr(0, copy.find(' '));
+}
+
+// Compares this rank's share of the files of its copy with their SHA-256. `copies` are those of all
+// ranks, by rank; empty where a rank could not open its own. Throws DataError.
+void verify_copy(StateReader& reader, const CheckpointReaders& readers,
+                 const std::vector<std::string>& copies) {
+  const auto self = static_cast<std::size_t>(readers.rank);
+  const auto first = std::ranges::find_if(copies, [](const auto& each) { return !each.empty(); });
+  if (digest_of(*first) != digest_of(copies[self])) {
+    throw DataError(shown_path(reader.path()) + " is not the checkpoint that " +
+                    readers.name_of(static_cast<int>(first - copies.begin())) +
+                    " has by that name: their manifests differ");
+  }
+  const auto own = copies.begin() + readers.rank;
+  reader.verify(static_cast<std::size_t>(std::count(copies.begin(), own, *own)),
+                static_cast<std::size_t>(std::ranges::count(copies, *own)));
+}
+
 }  // namespace
 
 std::optional<StateReader> open_newest(
@@ -77,15 +113,18 @@ std::optional<StateReader> open_newest(
     const std::int64_t step = std::stoll(told);
     std::optional<StateReader> reader;
     std::string problem;
-    try {
-      reader.emplace(folder, step);
-      reader->verify(static_cast<std::size_t>(readers.rank),
-                     static_cast<std::size_t>(readers.size));
-    } catch (const MissingKeyError& error) {
-      problem = kLacksKey + std::string(error.what()) + kHint + error.hint();
-    } catch (const DataError& error) {
-      problem = error.what();
-    }
+    const auto attempt = [&](const auto& read) {
+      try {
+        if (problem.empty()) read();
+      } catch (const MissingKeyError& error) {
+        problem = kLacksKey + std::string(error.what()) + kHint + error.hint();
+      } catch (const DataError& error) {
+        problem = error.what();
+      }
+    };
+    attempt([&] { reader.emplace(folder, step); });
+    const std::vector<std::string> copies = readers.gather(reader ? copy_of(*reader, folder) : "");
+    attempt([&] { verify_copy(*reader, readers, copies); });
     // A checkpoint counts only where every rank can read it: one that some cannot read is left by
     // all.
     const std::vector<std::string> problems = readers.gather(problem);

@@ -23,11 +23,12 @@ struct CheckpointReaders {
   std::function<std::string(int rank)> name_of;
 };
 
-// Collective: opens the newest checkpoint whose files are there and have their SHA-256, each rank
-// comparing some of them. Returns nothing where rank 0 sees none. `on_damaged` hears of each that
-// is not used, on rank 0. `objection` returns why a checkpoint that is whole is not to be used, or
-// an empty text. Throws DataError on every rank where there are some, and none can be used;
-// MissingKeyError where the newest that could be read lacks its key.
+// Collective: opens the newest checkpoint whose files are there and have their SHA-256. The ranks
+// that see the same files divide them; where hosts have copies of their own, each compares its own,
+// and all copies have to be of the same checkpoint. Returns nothing where rank 0 sees none.
+// `on_damaged` hears of each that is not used, on rank 0. `objection` returns why a checkpoint that
+// is whole is not to be used, or an empty text. Throws DataError on every rank where there are
+// some, and none can be used; MissingKeyError where the newest that could be read lacks its key.
 [[nodiscard]] std::optional<StateReader> open_newest(
     const CheckpointFolder& folder, const CheckpointReaders& readers,
     const std::function<void(std::int64_t step, const std::string& problem)>& on_damaged,
