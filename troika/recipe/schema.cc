@@ -110,7 +110,7 @@ std::vector<Key> data_cache_keys() {
   using O = DataCacheOptions;
   using K = KeysOf<O>;
   return {
-      K::text<&O::folder>("cache", "a folder of this host that keeps what is read of data in object stores, shared by its ranks; none: they are read again each epoch"),
+      K::text<&O::folder>("cache", "a folder of this host that keeps what is read of data in object stores, shared by its ranks; other files in it are left alone; none: they are read again each epoch"),
       K::integer<&O::bytes>("cache_bytes", {std::int64_t{1} << 24, std::int64_t{1} << 50}, "about how many bytes `cache` keeps"),
   };
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -27,16 +28,46 @@ struct Found {
   std::uint64_t bytes;
 };
 
+constexpr std::size_t kNameDigits = 32;
+constexpr std::size_t kFolderDigits = 2;
+// A file that is being written is younger, unless its process has ended.
+constexpr auto kLongestWrite = std::chrono::hours(1);
+
+// "<32 digits>-<block>", in the folder of its first two digits, or what a process that has ended
+// has left of one: "<32 digits>-<block>.<process>-<number>.tmp".
+bool is_name_of_block(std::string_view name, std::string_view folder) {
+  if (name.size() < kNameDigits + 2 || !name.starts_with(folder)) return false;
+  if (name[kNameDigits] != '-' ||
+      name.substr(0, kNameDigits).find_first_not_of("0123456789abcdef") != std::string_view::npos) {
+    return false;
+  }
+  const std::string_view rest = name.substr(kNameDigits + 1);
+  const std::string_view block = rest.substr(0, rest.find('.'));
+  if (block.empty() || block.find_first_not_of("0123456789") != std::string_view::npos)
+    return false;
+  return block.size() == rest.size() || rest.ends_with(".tmp");
+}
+
+// The blocks in a folder, which may hold files of the user's own: these are none of the cache's.
 std::vector<Found> blocks_in(const fs::path& folder) {
   std::vector<Found> found;
+  const auto now = fs::file_time_type::clock::now();
   std::error_code error;
-  for (fs::recursive_directory_iterator each(folder, error), end; !error && each != end;
-       each.increment(error)) {
-    std::error_code gone;  // others remove blocks as well
-    if (!each->is_regular_file(gone)) continue;
-    const auto used = each->last_write_time(gone);
-    const std::uintmax_t bytes = each->file_size(gone);
-    if (!gone) found.push_back({used, each->path(), bytes});
+  for (fs::directory_iterator part(folder, error), end; !error && part != end;
+       part.increment(error)) {
+    const std::string part_name = part->path().filename().string();
+    std::error_code none;
+    if (part_name.size() != kFolderDigits || !part->is_directory(none)) continue;
+    for (fs::directory_iterator each(part->path(), none), last; !none && each != last;
+         each.increment(none)) {
+      std::error_code gone;  // others remove blocks as well
+      if (!is_name_of_block(each->path().filename().string(), part_name)) continue;
+      if (!each->is_regular_file(gone)) continue;
+      const auto used = each->last_write_time(gone);
+      const std::uintmax_t bytes = each->file_size(gone);
+      const bool is_written = each->path().extension() == ".tmp" && now - used < kLongestWrite;
+      if (!gone && !is_written) found.push_back({used, each->path(), bytes});
+    }
   }
   return found;
 }
@@ -48,7 +79,7 @@ BlockCache::BlockCache(fs::path folder, std::uint64_t most_bytes)
 
 fs::path BlockCache::path_of(std::string_view file, std::int64_t block) const {
   const std::string name = hex(content_hash(file)) + hex(content_hash(file, kOtherSeed));
-  return folder_ / name.substr(0, 2) / (name + "-" + std::to_string(block));
+  return folder_ / name.substr(0, kFolderDigits) / (name + "-" + std::to_string(block));
 }
 
 bool BlockCache::is_whole(const fs::path& path) const {

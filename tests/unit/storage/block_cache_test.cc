@@ -85,6 +85,37 @@ TEST_F(Blocks, GoWhereTheyAreTooMany) {
   EXPECT_FALSE(has(cache, "a", 0, block_of(1000, 0)));
 }
 
+// The folder is the user's, who may have named one with other files in it.
+TEST_F(Blocks, LeaveFilesThatAreNoBlocks) {
+  const std::string digits(32, '6');
+  const std::vector<fs::path> others = {
+      folder_ / "notes.txt",
+      folder_ / "thesis" / "results.bin",
+      folder_ / "66" / "mine.txt",
+      folder_ / "66" / (digits + "-0.txt"),
+      folder_ / "66" / (digits + "-x"),
+      folder_ / "66" / digits,
+      folder_ / "67" / (digits + "-0"),
+      folder_ / "6e" / "a" / (digits + "-0"),
+      folder_ / "66" / (digits + "-0.9-1.tmp")};  // being written by another process
+  for (const fs::path& each : others) {
+    fs::create_directories(each.parent_path());
+    write_file_atomically(each, std::string(30'000, 'x'));
+    if (each.extension() != ".tmp") {
+      fs::last_write_time(each, fs::file_time_type::clock::now() - std::chrono::hours(1000));
+    }
+  }
+  const fs::path left = folder_ / "66" / (digits + "-1.9-2.tmp");
+  write_file_atomically(left, std::string(30'000, 'x'));
+  fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(1000));
+  const BlockCache cache(folder_, 20'000);
+  for (int block = 0; block < 100; ++block) cache.put("a", block, block_of(1000, block));
+  for (const fs::path& each : others) EXPECT_TRUE(fs::exists(each)) << each;
+  EXPECT_FALSE(fs::exists(left)) << "the process that wrote it has ended";
+  EXPECT_TRUE(has(cache, "a", 99, block_of(1000, 99)));
+  EXPECT_FALSE(has(cache, "a", 0, block_of(1000, 0)));
+}
+
 TEST_F(Blocks, CostNothingWhereTheyCannotBeKept) {
   write_file_atomically(temporary_.path() / "file", "no folder");
   const BlockCache cache(temporary_.path() / "file", 1 << 20);
