@@ -95,6 +95,24 @@ class Ranks(CommandTest):
         for done in both("--resume"):
             self.succeeds(done)
 
+        # What a run has begun from stays until the files are known to be the same, whatever `keep` says.
+        newest = self.checkpoints_of("runs/small")[0]
+        self.assertEqual(newest[-2], "no")
+        for path in (elsewhere / "text").iterdir():
+            path.touch()  # hashed again, in which time steps are taken
+        (elsewhere / "text" / "large-9.txt").write_bytes(text[:-1] + b"?")
+        sets = (ENDLESS, *sets[:-1], "checkpoint.keep=1")
+        for done in both("--resume"):
+            self.assertEqual(done.status, DATA, str(done))
+        *doubtful, begun_from = self.checkpoints_of("runs/small")
+        self.assertEqual((len(doubtful), begun_from[0]), (1, newest[0]))
+        self.assertEqual([row[-2] for row in (*doubtful, begun_from)], ["yes"] * len(doubtful) + ["no"])
+
+    def checkpoints_of(self, run):
+        """The rows of `troika checkpoint list`, the newest first, in words."""
+        listed = self.succeeds(self.troika("checkpoint", "list", run))
+        return [line.split() for line in listed.out.splitlines()[1:]]
+
     def elsewhere(self, documents):
         """Another folder of that many of the same documents, with the same recipe."""
         folder = self.folder / "elsewhere"

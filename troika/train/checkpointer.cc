@@ -111,7 +111,11 @@ CommitSettings Checkpointer::settings() {
   CommitSettings settings;
   settings.keep = recipe_.checkpoint.keep;
   settings.timeout = job_.storage_timeout();
-  settings.also_keep = [this] { return best_.steps_to_keep(folder_); };
+  settings.also_keep = [this] {
+    std::vector<std::int64_t> steps = best_.steps_to_keep(folder_);
+    if (protected_step_ != kNoStep) steps.push_back(protected_step_);
+    return steps;
+  };
   settings.before = [this](std::int64_t step) {
     if (claim_ != nullptr) claim_->check_ownership();
     sync_metrics(run_);  // which go on from its step

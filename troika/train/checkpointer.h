@@ -9,6 +9,7 @@
 #include <troika/train/job.h>
 #include <troika/train/trainer.h>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -58,6 +59,10 @@ class Checkpointer {
   // Collective: takes one now, and returns when it is there. Throws StorageError where it cannot be
   // written.
   void take_last(std::int64_t step, const StateDict& state);
+  static constexpr std::int64_t kNoStep = -1;
+  // Protects the checkpoint of a step, or of none, from being removed, from now on: the one that a
+  // run has begun from, while what follows may turn out to be in doubt.
+  void protect(std::int64_t step) { protected_step_ = step; }
   // Collective: returns when none is under way. One that could not be written is a warning.
   void finish();
   // Collective: marks the checkpoints of steps behind `step` in their manifests, as kDoubt, where
@@ -84,7 +89,8 @@ class Checkpointer {
   std::filesystem::path run_;
   CheckpointFolder folder_;
   Clock::time_point last_ = Clock::now();
-  std::int64_t step_ = 0;  // of the last one that was begun
+  std::int64_t step_ = 0;                               // of the last one that was begun
+  std::atomic<std::int64_t> protected_step_ = kNoStep;  // also asked in the background
   std::uint64_t staging_bytes_ = 0;
   std::optional<CheckpointMirror> mirror_;
   BackgroundCommit commit_;

@@ -1,5 +1,6 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/observe/log.h>
 #include <troika/storage/digest_cache.h>
 #include <troika/train/data_agreement.h>
 
@@ -71,6 +72,12 @@ DataAgreement::DataAgreement(const Job& job, const Dataset& dataset, const DataL
 
 bool DataAgreement::is_hashed() const {
   return is_open_ && (!digests_ || digests_->is_done());
+}
+
+void DataAgreement::warn_if_open() const {
+  if (!is_open_) return;
+  log_warning(
+      "the run has ended before the contents of its data files had been compared between hosts");
 }
 
 void DataAgreement::after_step(const StepNotes& notes) {

@@ -33,12 +33,17 @@ class DataAgreement {
   // nothing is hashed.
   DataAgreement(const Job& job, const Dataset& dataset, const DataListing& listing);
 
+  // Returns whether contents are to be compared, and have not been; the same on every rank.
+  [[nodiscard]] bool is_open() const { return is_open_; }
   // Returns what this rank tells the others with a step: that its contents are known. Always false
   // where contents are not to be compared, or have been.
   [[nodiscard]] bool is_hashed() const;
   // Collective, after each step: compares contents once all ranks have told. Throws OtherDataError
   // on every rank, in words as above.
   void after_step(const StepNotes& notes);
+  // Says in the log, at the end of a run, that contents have not been compared, where they have
+  // not.
+  void warn_if_open() const;
 
  private:
   const Job& job_;

@@ -151,9 +151,8 @@ class TrainingRun {
       return std::nullopt;
     }
     const Seconds seconds = trained();
-    if (last.step > 0) {
-      checkpointer_.take_at_end(trainer_.progress().step, [&] { return state(); });
-    }
+    if (is_rank_zero()) agreement_->warn_if_open();
+    if (last.step > 0) checkpointer_.take_at_end(last.step, [&] { return state(); });
     std::string summary = finish(last, seconds);
     trainer_.leave();
     return summary;
@@ -236,6 +235,7 @@ class TrainingRun {
     const ResourceUse before = resource_use();
     StepMetrics metrics = trainer_.step();
     agreement_->after_step(trainer_.notes());
+    checkpointer_.protect(agreement_->is_open() ? first_step_ : Checkpointer::kNoStep);
     if (ledger_ && metrics.skipped.empty()) ledger_->commit();
     const std::int64_t comparison = recipe_.debug.compare_replicas_every_steps;
     if (comparison > 0 && next % comparison == 0) check_replicas(trainer_, job_, next);
