@@ -37,6 +37,49 @@ TEST(HostWork, GivesAListOfFilesToAll) {
   EXPECT_EQ(calls, 1);
 }
 
+// Reads files, and looks into the folder for temporary files meanwhile.
+class Watching final : public TextReader {
+ public:
+  Watching(std::unique_ptr<TextReader> inner, std::filesystem::path folder)
+      : inner_(std::move(inner)), folder_(std::move(folder)) {}
+  std::optional<TextPart> next() override {
+    EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a process that is killed now leaves a file";
+    return inner_->next();
+  }
+  std::uint64_t position(std::size_t document) const override { return inner_->position(document); }
+  std::string describe_position(std::uint64_t position) const override {
+    return inner_->describe_position(position);
+  }
+  std::int64_t done_bytes() const override { return inner_->done_bytes(); }
+  std::int64_t all_bytes() const override { return inner_->all_bytes(); }
+
+ private:
+  std::unique_ptr<TextReader> inner_;
+  std::filesystem::path folder_;
+};
+
+TEST(HostWork, TokenisesIntoAFileThatAKilledProcessDoesNotLeave) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "text");
+  std::filesystem::create_directories(folder / "tmp");
+  write_files(folder / "text", 10, 80);
+  const char* const before = std::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("TMPDIR", (folder / "tmp").c_str(), 1);
+  const std::vector<std::string> paths = {folder / "text/*.txt"};
+  const FileSearch search = find_files(paths);
+  OwnWork host;
+  const TokenisedTexts texts = tokenise_once(
+      host,
+      [&] {
+        return std::make_unique<Watching>(read_text_files(search.files.front()), folder / "tmp");
+      },
+      *open_tokenizer("bytes"), Tokenless::kKept);
+  EXPECT_EQ(texts.tokens->documents(), 10);
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "tmp"));
+  before == nullptr ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
+}
+
 // As in containers that share no folder for temporary files.
 TEST(HostWork, TokenisesForItselfWhereTheFileOfAnotherIsNotThere) {
   TemporaryFolder folder;

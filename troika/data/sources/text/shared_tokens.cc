@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
@@ -8,6 +9,7 @@
 #include <troika/data/sources/tokens/token_documents.h>
 #include <troika/data/tokenize_texts.h>
 #include <troika/observe/log.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <optional>
@@ -19,10 +21,10 @@
 namespace troika {
 namespace {
 
-// A path in the folder for temporary files whose file goes with it.
-class TemporaryPath {
+// A file in the folder for temporary files that goes with this process, however that ends.
+class TemporaryFile {
  public:
-  TemporaryPath() {
+  TemporaryFile() {
     std::random_device entropy;
     std::error_code error;
     const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
@@ -33,16 +35,35 @@ class TemporaryPath {
     path_ = std::filesystem::absolute(folder) /
             ("troika-" + hex(std::uint64_t{entropy()} << 32 | entropy()) + ".tokens");
   }
-  TemporaryPath(const TemporaryPath&) = delete;
-  TemporaryPath& operator=(const TemporaryPath&) = delete;
-  ~TemporaryPath() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { remove(); }
+
+  // Removes the name of the file, once it has been made: a process that is killed then leaves
+  // nothing. Other processes of this user reach the file by the descriptor. Without /proc the name
+  // stays until the end.
+  void remove_name() {
+    fd_ = UniqueFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    const std::string by_descriptor =
+        "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd_.get());
+    struct stat status {};
+    if (!fd_.valid() || ::stat(by_descriptor.c_str(), &status) != 0) return;
+    remove();
+    path_ = by_descriptor;
+    has_name_ = false;
   }
+  // Returns the path by which this process, and others, open it.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
+  void remove() const {
+    std::error_code ignored;
+    if (has_name_) std::filesystem::remove(path_, ignored);
+  }
+
   std::filesystem::path path_;
+  UniqueFd fd_;
+  bool has_name_ = true;
 };
 
 // A shard that one rank has written, as the others of its host hear of it.
@@ -94,9 +115,10 @@ WrittenShard decode_shard(std::string_view text) {
   return shard;
 }
 
-WrittenShard write_shard(const std::filesystem::path& path, TextReader& reader,
-                         const Tokenizer& tokenizer, Tokenless tokenless, const GoesOn& goes_on) {
-  ShardWriter shard(path, header_for(tokenizer));
+WrittenShard write_shard(TemporaryFile& file, TextReader& reader, const Tokenizer& tokenizer,
+                         Tokenless tokenless, const GoesOn& goes_on) {
+  ShardWriter shard(file.path(), header_for(tokenizer));
+  file.remove_name();
   WrittenShard written;
   NotUtf8 not_utf8;
   std::uint64_t before = 0;
@@ -117,8 +139,8 @@ WrittenShard write_shard(const std::filesystem::path& path, TextReader& reader,
   if (before == 0) return written;
   shard.finish();
   struct stat state {};
-  if (::stat(path.c_str(), &state) != 0) throw_storage_error("read", path, errno);
-  written.path = path.string();
+  if (::stat(file.path().c_str(), &state) != 0) throw_storage_error("read", file.path(), errno);
+  written.path = file.path().string();
   written.device = state.st_dev;
   written.inode = state.st_ino;
   return written;
@@ -137,12 +159,11 @@ std::unique_ptr<DocumentSource> open_shard(const WrittenShard& shard) {
 
 TokenisedTexts tokenise_once(HostWork& host, const OpenReader& open, const Tokenizer& tokenizer,
                              Tokenless tokenless, Room room) {
-  std::optional<TemporaryPath> own;  // until all have opened it
+  std::optional<TemporaryFile> own;  // until all have opened it
   WrittenShard shard = decode_shard(host.once("tokens of the text", [&](const auto& goes_on) {
     const std::unique_ptr<TextReader> reader = open();
     try {
-      return encode_shard(
-          write_shard(own.emplace().path(), *reader, tokenizer, tokenless, goes_on));
+      return encode_shard(write_shard(own.emplace(), *reader, tokenizer, tokenless, goes_on));
     } catch (const StorageError& error) {
       if (room == Room::kIsNeeded) throw;
       log_warning(std::string(error.what()) + ": each rank tokenises the text for itself");
