@@ -3,6 +3,7 @@
 #include <troika/base/units.h>
 #include <troika/observe/log.h>
 #include <troika/rendezvous/agreement.h>
+#include <troika/rendezvous/environment.h>
 #include <troika/server/coordinator_service.h>
 #include <troika/server/data_comparison.h>
 #include <troika/server/messages.h>
@@ -29,6 +30,22 @@ double now() {
 
 RpcMessage reply(const Json& json) {
   return {json.dump(), {}, {}};
+}
+
+// Throws DataError where a worker reads other files of the model than the job: all hold the same
+// values, which servers send, but such a file may also say how the model computes.
+void check_model_files(const Json& request, const std::map<std::string, std::string>& own) {
+  if (own.empty()) return;
+  const auto theirs = messages::value<std::map<std::string, std::string>>(request, "model_files");
+  for (const auto& [title, digest] : own) {
+    const auto found = theirs.find(title);
+    if (found != theirs.end() && found->second == digest) continue;
+    throw DataError(title + " has other contents on host " +
+                        messages::value<std::string>(request, "host") +
+                        ", where a worker joins, than on host " +
+                        Environment::of_process().host().name + ", where the job's coordinator is",
+                    "copy the same files to every host, or read them from a folder that all share");
+  }
 }
 
 }  // namespace
@@ -117,6 +134,7 @@ RpcMessage CoordinatorService::join(const RpcRequest& request) {
                      "start all with the same recipe file and the same --set");
   }
   const auto position = messages::value<std::int64_t>(json, "place");
+  check_model_files(json, options_.model_files);
   const CoordinatorData data(options_.data);
   if (const auto refusal = data.refusal(json, options_.run)) return reply(*refusal);
   Json joined = {{"run", options_.run}};

@@ -35,10 +35,11 @@ namespace troika {
 
 struct CoordinatorServiceOptions {
   CoordinatorOptions coordinator = {};
-  std::string run;                          // tells this run's processes from others
-  std::string version;                      // of troika
-  std::string recipe;                       // that workers have to have, too
-  std::shared_ptr<ComparedData> data = {};  // that they have to have, too; null: any
+  std::string run;                                      // tells this run's processes from others
+  std::string version;                                  // of troika and LibTorch
+  std::string recipe;                                   // that workers have to have, too
+  std::map<std::string, std::string> model_files = {};  // likewise: digests by title
+  std::shared_ptr<ComparedData> data = {};              // that they have to have, too; null: any
   // Synchronous updates are made here.
   std::function<double(std::int64_t step)> learning_rate = {};  // empty: as workers ask for
   double grad_clip = 0;

@@ -1,7 +1,6 @@
 #include <torch/torch.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
-#include <troika/base/version.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/observe/log.h>
 #include <troika/optim/gradient_norm.h>
@@ -12,6 +11,7 @@
 #include <troika/server/server_steps.h>
 #include <troika/server/server_steps_options.h>
 #include <troika/server/worker_client.h>
+#include <troika/session/build_version.h>
 #include <troika/session/consensus.h>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ struct ServerSteps::Impl {
     all.codec = options.compress;
     all.tls = options.tls;
     CoordinatorServiceOptions& service = all.coordinator;
-    service.version = kVersion;
+    service.version = build_version();
     service.recipe = "module";
     service.grad_clip = options.grad_clip;
     service.skips_nonfinite = true;
@@ -216,7 +216,7 @@ struct ServerSteps::Impl {
     worker.job.connections.tls = options.tls;
     worker.coordinator = own->coordinator_address();
     worker.server = [this](int shard, Deadline) { return own->server_address(shard); };
-    worker.version = kVersion;
+    worker.version = build_version();
     worker.recipe = "module";
     worker.position = session.rank();
     worker.start_timeout = session.timeout();

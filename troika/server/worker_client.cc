@@ -2,6 +2,7 @@
 #include <troika/base/error.h>
 #include <troika/observe/log.h>
 #include <troika/optim/gradient_norm.h>
+#include <troika/rendezvous/environment.h>
 #include <troika/server/data_comparison.h>
 #include <troika/server/messages.h>
 #include <troika/server/server_shard.h>
@@ -157,8 +158,11 @@ void WorkerClient::make_buffer(std::int64_t parameters) {
 }
 
 void WorkerClient::join() {
-  Json header = {
-      {"version", options_.version}, {"recipe", options_.recipe}, {"place", options_.position}};
+  Json header = {{"version", options_.version},
+                 {"recipe", options_.recipe},
+                 {"model_files", options_.model_files},
+                 {"host", Environment::of_process().host().name},
+                 {"place", options_.position}};
   // A join is repeated where its answer is lost. The coordinator then has a number that no process
   // uses, and its lease ends as that of a lost worker.
   data_->add_to_join(header);

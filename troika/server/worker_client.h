@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,12 +47,13 @@ struct ServerJobOptions {
 
 struct WorkerOptions {
   ServerJobOptions job = {};
-  std::string coordinator;                  // its address
-  AddressOf server = {};                    // empty: the coordinator is asked
-  std::string version, recipe;              // that all have in common
-  std::shared_ptr<ComparedData> data = {};  // likewise; null: any
-  std::int64_t position = 0;                // among the workers
-  Seconds start_timeout{300};               // for the coordinator to be ready
+  std::string coordinator;                              // its address
+  AddressOf server = {};                                // empty: the coordinator is asked
+  std::string version, recipe;                          // that all have in common
+  std::map<std::string, std::string> model_files = {};  // likewise: digests by title
+  std::shared_ptr<ComparedData> data = {};              // likewise; null: any
+  std::int64_t position = 0;                            // among the workers
+  Seconds start_timeout{300};                           // for the coordinator to be ready
   // Returns whether it is to leave the job once its pass is done; empty: when all is trained.
   std::function<bool()> leaves = {};
   double slow_times = 1;  // as long as it takes it waits over a pass, the pass included
@@ -67,7 +69,8 @@ struct WorkerOptions {
 class WorkerClient {
  public:
   // Joins the job, for a model of so many parameters of fp32 or fp64. Throws DeadlineError,
-  // PeerError; UsageError where it has another recipe, DataError where it has other data.
+  // PeerError; UsageError where it has another recipe, DataError where it has other data or other
+  // files of the model.
   WorkerClient(WorkerOptions options, std::int64_t parameters, at::ScalarType type);
   // Says so where an exception ends this worker: others need not wait for its lease.
   ~WorkerClient();

@@ -69,6 +69,16 @@ std::vector<SharedSource> model_sources(const ModelOptions& model) {
   return sources;
 }
 
+std::map<std::string, std::string> digests_of_model(const ModelOptions& model) {
+  std::map<std::string, std::string> digests;
+  for (const SharedSource& source : model_sources(model)) {
+    std::string text;
+    for (const SourcePart& part : source.parts()) text += part.name + " " + hex(part.digest) + "\n";
+    digests[source.title] = hex(content_hash(text));
+  }
+  return digests;
+}
+
 void agree_on_model(const ModelOptions& model, const Job& job) {
   agree_on_sources(job.session(), model_sources(model),
                    {"files of the model", job.start_patience()});

@@ -7,6 +7,8 @@
 #include <troika/train/job.h>
 
 #include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace troika {
@@ -14,6 +16,10 @@ namespace troika {
 // Returns the files of a model's kind: the scripts of `torchscript`, the library of `plugin` with
 // the files that its own kind names. None of those whose values are drawn from the seed.
 [[nodiscard]] std::vector<SharedSource> model_sources(const ModelOptions& model);
+
+// Returns a digest of each of these files by its title, for processes that are not ranks of one
+// job. Throws DataError naming a file that cannot be read.
+[[nodiscard]] std::map<std::string, std::string> digests_of_model(const ModelOptions& model);
 
 // Throws DataError on every rank, naming the file and both hosts, where they have other files of
 // the model. Collective.

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
-#include <troika/base/version.h>
 #include <troika/checkpoint/encryption.h>
 #include <troika/device/choose.h>
 #include <troika/observe/log.h>
@@ -16,6 +15,7 @@
 #include <troika/server/server_optimizer.h>
 #include <troika/server/shard_service.h>
 #include <troika/server/worker_sync.h>
+#include <troika/session/build_version.h>
 #include <troika/session/host_position.h>
 #include <troika/train/compared_dataset.h>
 #include <troika/train/data_agreement.h>
@@ -244,7 +244,8 @@ class ServerProcess {
     options.server = address_of_server();
     CoordinatorServiceOptions& service = options.coordinator;
     service.run = new_run_name();
-    service.version = kVersion;
+    service.version = build_version();
+    service.model_files = digests_of_model(given_.model);
     service.recipe = common_recipe();
     service.data = data_;
     options.treats_alike = takes_local_steps();
@@ -304,7 +305,8 @@ class ServerProcess {
     options.job = job_options();
     options.coordinator = coordinator_;
     if (store_) options.server = address_of_server();
-    options.version = kVersion;
+    options.version = build_version();
+    options.model_files = digests_of_model(given_.model);
     options.recipe = common_recipe();
     options.data = data_;
     options.position = place;

@@ -89,6 +89,35 @@ TEST_F(CoordinatorServer, RefusesWhatIsNoRequestOfItsJob) {
   }
 }
 
+// The same recipe names a file of that name on each host.
+TEST_F(CoordinatorServer, RefusesAWorkerWithOtherFilesOfTheModel) {
+  CoordinatorServiceOptions options;
+  options.version = "1";
+  options.recipe = "a recipe";
+  options.model_files = {{"the model's file 'a.pt'", "1"}, {"the model's file 'b.pt'", "2"}};
+  CoordinatorService service(options, *shards_);
+  const auto join = [&](const Json& files) {
+    const Json header = {{"version", "1"},
+                         {"recipe", "a recipe"},
+                         {"place", 0},
+                         {"host", "there"},
+                         {"model_files", files}};
+    try {
+      RpcRequest request;
+      request.method = "join";
+      request.header = header.dump();
+      return service.answer(request).header;
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_THAT(join({{"the model's file 'a.pt'", "1"}, {"the model's file 'b.pt'", "3"}}),
+              HasSubstr("the model's file 'b.pt' has other contents on host there, where a worker "
+                        "joins, than on host "));
+  EXPECT_THAT(join({{"the model's file 'b.pt'", "2"}}), HasSubstr("'a.pt' has other contents"));
+  EXPECT_THAT(join(options.model_files), HasSubstr("\"worker\""));
+}
+
 TEST_F(CoordinatorServer, LetsAWorkerLeaveBehindItsPass) {
   const int one = join(0), other = join(1);
   for (const int worker : {one, other}) ask("turn", call_of(worker));

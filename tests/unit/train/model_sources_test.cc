@@ -63,9 +63,14 @@ TEST(ModelSources, OfAScriptAreWhatIsInIt) {
   const std::vector<SourcePart> before = parts_of("net.pt", 0);
   EXPECT_THAT(names_of(before), testing::Contains("record 'data/0'"));
   EXPECT_EQ(parts_of("again.pt", 0), before);
-  EXPECT_NE(parts_of("net.pt", 0.5), before);
   TorchscriptOptions options;
   options.path = (folder.path() / "net.pt").string();
+  const auto digests = digests_of_model(ModelOptions(torchscript_kind(), options));
+  EXPECT_NE(parts_of("net.pt", 0.5), before);
+  const auto others = digests_of_model(ModelOptions(torchscript_kind(), options));
+  ASSERT_EQ(digests.size(), 1U);
+  EXPECT_EQ(others.begin()->first, digests.begin()->first);
+  EXPECT_NE(others.begin()->second, digests.begin()->second);
   const auto sources = model_sources(ModelOptions(torchscript_kind(), options));
   EXPECT_THAT(names_of(sources.at(0).details()),
               testing::UnorderedElementsAre(
