@@ -134,7 +134,8 @@ void expect_trained_alike(const Recipe& frozen, const Recipe& at_rate_zero, cons
   }
 }
 
-// The values of the frozen parameters, and every bit of the others.
+// The values of the frozen parameters, and every bit of the others. Each layout meets two of the
+// patterns or more, as each pattern meets half of the layouts: all pairs take too long.
 RANK_TEST(ParameterGroups, FrozenOnesChangeNoBitOfTheOthers, 2, 4) {
   std::vector<Layout> layouts = {{.pipeline = 2, .zero_stage = 3}, {.tensor = 2, .zero_stage = 2}};
   if (rank.size() == 2) {
@@ -148,8 +149,9 @@ RANK_TEST(ParameterGroups, FrozenOnesChangeNoBitOfTheOthers, 2, 4) {
   }
   for (std::size_t i = 0; i < kFrozen.size(); ++i) {
     for (std::size_t j = 0; j < layouts.size(); ++j) {
+      if ((i + j) % 2 != 0) continue;
       const Layout& layout = layouts[j];
-      const Precision precision = (i + j) % 2 == 0 ? Precision::kBFloat16 : Precision::kFloat32;
+      const Precision precision = (i + j) % 4 == 0 ? Precision::kBFloat16 : Precision::kFloat32;
       SCOPED_TRACE(kFrozen[i].front() + " with ZeRO " + std::to_string(layout.zero_stage) +
                    ", tensor " + std::to_string(layout.tensor) + ", pipeline " +
                    std::to_string(layout.pipeline));
