@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <troika/base/error.h>
 #include <troika/loss/loss_targets.h>
+#include <troika/nn/microbatch.h>
 #include <troika/nn/sample_spec.h>
 #include <troika/param/shape_text.h>
 
@@ -35,7 +36,10 @@ std::int64_t first_bad_number(const at::Tensor& tensor, const IsBad& is_bad) {
 std::string name_of_sample(const LossTargets& targets, std::int64_t row) {
   const at::Tensor& ids = targets.sample_ids;
   const bool knows = ids.defined() && ids.is_cpu() && row < ids.numel();
-  if (knows) return "sample " + std::to_string(ids[row].item<std::int64_t>());
+  if (knows) {
+    const auto id = ids[row].item<std::int64_t>();
+    return "sample " + std::to_string(id & ((std::int64_t{1} << kSampleIndexBits) - 1));
+  }
   return "sample " + std::to_string(row) + " of a microbatch";
 }
 

@@ -17,6 +17,10 @@ struct Pass {
   int stage = 0;
 };
 
+// The number of low bits of a sample's number that hold its index in the arrays of its rank, where a
+// program gives arrays and no data set: the bits above hold the rank.
+inline constexpr int kSampleIndexBits = 40;
+
 struct Microbatch {
   // The inputs of the model, in the order of its SampleSpec: each [samples, ...], with the shape of
   // a sample behind the first dimension. Optional ones may be missing at the end.
