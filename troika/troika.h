@@ -16,15 +16,16 @@
  *   troika_model_step_arrays(model, inputs, 2, targets, 1, samples, &loss);
  *
  * Every function returns TROIKA_OK or what went wrong; troika_last_error() has it in words.
- * Functions marked "collective" are called by all ranks of the session, in the same order. What one
- * rank has wrong in troika_model_create(), _create_from_file(), and in those that step or judge
- * (_step(), _loss(), _step_arrays(), _loss_arrays()) - its recipe, files, arrays or classes - is an
- * error on all ranks, and the session goes on. Any other argument that one rank alone has wrong (a
- * handle that is NULL; a type, a root or a path elsewhere) is an error on that rank only, while the
- * others wait for it: it makes the call again with the right ones, or ends the program.
+ * Functions marked "collective" are called by all ranks of the session, in the same order. They
+ * compare what the ranks have called before they do anything. What one rank has wrong (its recipe,
+ * files, arrays, classes, counts, roots, paths) is an error on all ranks, which names the rank, and
+ * the session goes on. Ranks that make different calls all get TROIKA_RENDEZVOUS, and the calls by
+ * name. Only a handle that is wrong is an error on its rank alone, while the others wait for it.
  *
  * A session, with the models on it, belongs to one thread at a time. After TROIKA_RENDEZVOUS from a
- * collective call the session can only be closed. */
+ * collective call the session can only be closed. A handle is good until it is freed or closed; one
+ * that is not is refused. Functions that fail to open or to create set the handle to NULL. Each
+ * function leaves the thread's OpenMP threads, floating-point modes and locale as it found them. */
 #ifndef TROIKA_TROIKA_H
 #define TROIKA_TROIKA_H
 #pragma once
@@ -62,6 +63,8 @@ typedef struct troika_options {
   double timeout_seconds;            /* of one collective; 60 */
   double rendezvous_timeout_seconds; /* for all ranks to come; 300 */
   const char* recorders;             /* a folder for flight recorders; that of TROIKA_RECORDERS */
+  int threads; /* that calls on the session compute with; OMP_NUM_THREADS, or the cores of the host
+                  shared among its ranks */
 } troika_options;
 
 const char* troika_version(void);
@@ -80,8 +83,10 @@ int troika_open(const troika_options* options, troika_session** session);
 int troika_open_mpi(int communicator, const troika_options* options, troika_session** session);
 /* Of this process alone. */
 int troika_open_alone(const troika_options* options, troika_session** session);
-/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for no rank. While a
- * model on the session is not freed, it returns TROIKA_USAGE and does nothing. NULL is fine. */
+/* Collective; after TROIKA_RENDEZVOUS from a collective call it waits for no rank, else for up to
+ * 300 seconds. Where another rank makes another call, both get TROIKA_RENDEZVOUS, and this session
+ * is closed. While a model on the session is not freed, it returns TROIKA_USAGE and does nothing.
+ * NULL is fine. */
 int troika_close(troika_session* session);
 
 int troika_rank(const troika_session* session, int* rank);

@@ -10,32 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "capi_helper.h"
 #include "own_mpi.h"
 #include "rank_helper.h"
-#include "support/reserved_port.h"
 
 namespace troika::test {
 namespace {
-
-// A session whose store rank 0 keeps, as that of a job under torchrun's variables.
-troika_session* open_session(Rank& rank, double timeout_seconds) {
-  std::optional<ReservedPort> reserved;
-  if (rank.index() == 0) {
-    reserved.emplace();
-    rank.store().set("port", std::to_string(reserved->port()));
-  }
-  const std::string port = rank.store().get("port", Deadline::in(Seconds(30)));
-  setenv("RANK", std::to_string(rank.index()).c_str(), 1);
-  setenv("WORLD_SIZE", std::to_string(rank.size()).c_str(), 1);
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", port.c_str(), 1);
-  troika_options options = {};
-  options.timeout_seconds = timeout_seconds;
-  options.rendezvous_timeout_seconds = 30;
-  troika_session* session = nullptr;
-  EXPECT_EQ(troika_open(&options, &session), TROIKA_OK) << troika_last_error();
-  return session;
-}
 
 template <class Number>
 using Numbers = std::vector<Number>;

@@ -8,6 +8,7 @@
 #include <troika/optim/gradient_norm.h>
 #include <troika/optim/schedule.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/session/call_agreement.h>
 #include <troika/session/consensus.h>
 #include <troika/session/source_agreement.h>
 #include <troika/train/model_sources.h>
@@ -66,13 +67,19 @@ std::vector<Microbatch> on_the_device(std::vector<Microbatch> microbatches, at::
   return microbatches;
 }
 
+// Returns whether a unit or the loss refuses its input in the forward pass. The other ranks have
+// heard nothing of this one then.
+bool refuses_input(const Error& error) {
+  return error.code() == ExitCode::kUsage || error.code() == ExitCode::kData;
+}
+
 [[noreturn]] void refuse_without_targets(const std::string& what, const StepSums& sums) {
   if (sums.valid == 0) {
     throw UsageError(what + " of no samples at all", "one rank at least has to have some");
   }
-  throw UsageError(what + " of samples whose targets are all missing",
-                   "a target that is NaN, or a class that is -100, does not count; one at least "
-                   "has to");
+  throw UsageError(what + " of samples whose targets are all missing, or weigh nothing",
+                   "a target that is NaN, a class that is -100, and a sample of weight 0 do not "
+                   "count; one at least has to");
 }
 
 }  // namespace
@@ -80,9 +87,10 @@ std::vector<Microbatch> on_the_device(std::vector<Microbatch> microbatches, at::
 ArrayModel::ArrayModel(Session session, const Recipe& recipe)
     : ArrayModel(std::move(session), [&] { return recipe; }) {}
 
-ArrayModel::ArrayModel(Session session, const ReadRecipe& read)
+ArrayModel::ArrayModel(Session session, const ReadRecipe& read, ModelTitle title)
     : session_(std::move(session)),
-      recipe_(agreed(session_, read)),
+      title_(std::move(title)),
+      recipe_((agree("the creation", std::nullopt), agreed(session_, read))),
       device_(agreed_device(session_, recipe_.train)),
       traits_(traits_of(recipe_.model)),
       inputs_(specs_of(traits_.sample, TensorRole::kInput)),
@@ -157,13 +165,28 @@ ArrayBatch ArrayModel::batch_of(const at::Tensor& inputs, const at::Tensor& targ
           {{only_spec(targets_, "target", hint).name, targets}}};
 }
 
-ArrayModel::LocalBatch ArrayModel::local_batch(const MakeBatch& make) const {
+void ArrayModel::agree(std::string_view call, const std::optional<Failure>& refusal,
+                       const std::string& options) const {
+  const std::string name = std::string(call) + " of model " + std::to_string(title_.number);
+  const auto in_words = [&] { return options; };
+  agree_on_call(session_,
+                {.name = name,
+                 .remark = title_.remark,
+                 .options = options.empty() ? 0 : number_of_text(options),
+                 .describe_options = in_words},
+                refusal);
+}
+
+ArrayModel::LocalBatch ArrayModel::local_batch(std::string_view call, const MakeBatch& make) const {
   LocalBatch local;
-  local.refusal = failure_in([&] {
+  std::string optional;
+  const std::optional<Failure> refusal = failure_in([&] {
     const ArrayBatch batch = make();
     Microbatch microbatch = microbatch_of(batch);
+    optional = optional_arrays(traits_.sample, microbatch.tensors);
     if (batch.samples > 0) local.microbatches.push_back(std::move(microbatch));
   });
+  agree(call, refusal, optional);
   // Units that communicate wait for those of this rank, too.
   if (local.microbatches.empty() && part_->facts().pads_microbatches) {
     local.microbatches.push_back(microbatch_without_samples());
@@ -176,7 +199,7 @@ Microbatch ArrayModel::microbatch_of(const ArrayBatch& batch) const {
   microbatch.tensors = sample_tensors(traits_.sample, batch, part_->arena().types().master);
   microbatch.valid = targets_that_count(traits_.sample, microbatch.tensors);
   // No other sample of the step has the same draws.
-  const std::int64_t first = static_cast<std::int64_t>(session_.rank()) << 40;
+  const std::int64_t first = static_cast<std::int64_t>(session_.rank()) << kSampleIndexBits;
   microbatch.sample_ids = at::arange(first, first + batch.samples, at::kLong);
   microbatch.step = steps_ + 1;
   return microbatch;
@@ -203,7 +226,7 @@ double ArrayModel::step(const at::Tensor& inputs, const at::Tensor& targets) {
 
 double ArrayModel::step(const MakeBatch& make) {
   const at::NoGradGuard no_autograd;
-  LocalBatch local = local_batch(make);
+  LocalBatch local = local_batch("a step", make);
   const TrainOptions& train = recipe_.train;
   const auto targets =
       static_cast<double>(train.global_batch_size * part_->facts().targets_per_sample);
@@ -236,8 +259,8 @@ StepSums ArrayModel::differentiate(LocalBatch& local, double loss_scale) {
   };
   try {
     pass(on_the_device(local.microbatches, device_));
-  } catch (const UsageError& error) {
-    // A unit refuses its input in the forward pass: the other ranks have heard nothing of this one.
+  } catch (const Error& error) {
+    if (!refuses_input(error)) throw;
     local = {{}, failure_of(error)};
     pass({});
   }
@@ -296,7 +319,7 @@ double ArrayModel::loss(const at::Tensor& inputs, const at::Tensor& targets) {
 
 double ArrayModel::loss(const MakeBatch& make) {
   const at::NoGradGuard no_autograd;
-  LocalBatch local = local_batch(make);
+  LocalBatch local = local_batch("a loss", make);
   StepSums sums;
   on_device([&] { sums = evaluate(local); });
   if (sums.refused) {
@@ -311,7 +334,8 @@ StepSums ArrayModel::evaluate(LocalBatch& local) {
   try {
     const std::vector<Microbatch> there = on_the_device(local.microbatches, device_);
     loss = executor_->evaluate(there, *sync_, session_.timeout()).loss;
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
+    if (!refuses_input(error)) throw;
     local = {{}, failure_of(error)};
   }
   StepPart own = part_of(local);
@@ -378,7 +402,22 @@ std::vector<NamedTensor> ArrayModel::values() const {
 }
 
 void ArrayModel::save(const std::filesystem::path& path) const {
+  save([&] { return path; });
+}
+
+void ArrayModel::load(const std::filesystem::path& path) {
+  load([&] { return path; });
+}
+
+std::filesystem::path ArrayModel::agreed_path(std::string_view call, const FindPath& find) const {
+  std::filesystem::path path;
+  agree(call, failure_in([&] { path = find(); }));
+  return path;
+}
+
+void ArrayModel::save(const FindPath& find) const {
   const at::NoGradGuard no_autograd;
+  const std::filesystem::path path = agreed_path("saving", find);
   on_rank_0("save", [&] {
     std::vector<NamedTensor> model = values();
     for (NamedTensor& each : model) each.tensor = to_host(each.tensor);
@@ -388,8 +427,9 @@ void ArrayModel::save(const std::filesystem::path& path) const {
   });
 }
 
-void ArrayModel::load(const std::filesystem::path& path) {
+void ArrayModel::load(const FindPath& find) {
   const at::NoGradGuard no_autograd;
+  const std::filesystem::path path = agreed_path("loading", find);
   Arena& arena = part_->arena();
   on_rank_0("load", [&] { load_parameters(path, arena, buffers_->all()); });
   const auto broadcast = [&](const at::Tensor& values) {

@@ -28,25 +28,35 @@
 
 namespace troika {
 
+// What tells a model from the others of its session. `number` is the same on all ranks; `remark`,
+// such as the name of the recipe's file, need not be.
+struct ModelTitle {
+  int number = 1;
+  std::string remark = {};
+};
+
 class ArrayModel {
  public:
   using ReadRecipe = std::function<Recipe()>;
   using MakeBatch = std::function<ArrayBatch()>;
+  using FindPath = std::function<std::filesystem::path()>;
 
   // The number of steps whose losses are kept.
   static constexpr std::size_t kLossHistory = 1000;
 
   // Makes the model, on the device that the recipe's train.device names. Collective. Throws on
   // every rank what `read` throws on any, UsageError where recipes or kinds of devices differ, and
-  // DataError where files of the model or its initial values do.
-  ArrayModel(Session session, const ReadRecipe& read);
+  // DataError where files of the model or its initial values do. `title` is what errors call it,
+  // the same on all ranks.
+  ArrayModel(Session session, const ReadRecipe& read, ModelTitle title = {});
   ArrayModel(Session session, const Recipe& recipe);
 
   // Takes one step on all ranks' samples, and returns the mean loss before it. Collective. The
   // ranks' numbers of samples may differ, and be zero. Throws on every rank, and leaves the model
   // as it was: what `make` throws on any, and UsageError where an array is refused, the model
-  // refuses its input, or no rank has a sample. Also throws NonFiniteError, DeadlineError and
-  // PeerError.
+  // refuses its input, the ranks give other optional targets, or no rank has a sample. Throws
+  // RendezvousError on every rank where they make different calls. Also throws NonFiniteError,
+  // DeadlineError and PeerError.
   double step(const MakeBatch& make);
   // Takes one step as above on one input and one target, [n, ...] each.
   double step(const at::Tensor& inputs, const at::Tensor& targets);
@@ -65,7 +75,10 @@ class ArrayModel {
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
 
   // Save and load the model, and what its kind writes beside the file. Collective: rank 0 writes or
-  // reads. Every rank throws rank 0's StorageError, UsageError or DataError.
+  // reads. Every rank throws rank 0's StorageError, UsageError or DataError, and what `path` throws
+  // on any.
+  void save(const FindPath& path) const;
+  void load(const FindPath& path);
   void save(const std::filesystem::path& path) const;
   void load(const std::filesystem::path& path);
 
@@ -79,8 +92,8 @@ class ArrayModel {
   [[nodiscard]] at::Device device() const { return device_; }
 
  private:
-  // This rank's part in a step. It has no microbatch where the rank has no samples, or refuses what
-  // it is given; `refusal` says why.
+  // This rank's part in a step. It has no microbatch where the rank has no samples, or its model
+  // refuses its input; `refusal` says why.
   struct LocalBatch {
     std::vector<Microbatch> microbatches;
     std::optional<Failure> refusal;
@@ -100,18 +113,28 @@ class ArrayModel {
   // Returns whether the step has been applied. Collective.
   [[nodiscard]] bool update(const StepSums& sums, double loss_scale);
   [[nodiscard]] StepSums evaluate(LocalBatch& local);
-  [[nodiscard]] LocalBatch local_batch(const MakeBatch& make) const;
+  // Collective. Returns this rank's part, where all ranks make this `call` and none refuses it.
+  [[nodiscard]] LocalBatch local_batch(std::string_view call, const MakeBatch& make) const;
+  // Collective. Throws on every rank where the ranks do not all make this call on this model, or
+  // one refuses it. The options are those of ProgramCall.
+  void agree(std::string_view call, const std::optional<Failure>& refusal,
+             const std::string& options = {}) const;
   [[nodiscard]] Microbatch microbatch_of(const ArrayBatch& batch) const;
   [[nodiscard]] Microbatch microbatch_without_samples() const;
   [[nodiscard]] ArrayBatch batch_of(const at::Tensor& inputs, const at::Tensor& targets) const;
   [[nodiscard]] Tensors outputs_of(Microbatch samples) const;
   [[nodiscard]] static StepPart part_of(const LocalBatch& local);
   [[nodiscard]] std::vector<NamedTensor> values() const;
+  // Collective. Returns this rank's path, where all ranks make this call and none refuses it.
+  [[nodiscard]] std::filesystem::path agreed_path(std::string_view call,
+                                                  const FindPath& find) const;
+  // Collective. Runs `work` on rank 0, and throws what it throws there on every rank.
   void on_rank_0(std::string_view label, const std::function<void()>& work) const;
   void refuse_nonfinite(const StepSums& sums, double norm) const;
   void record_loss(double loss);
 
   Session session_;
+  ModelTitle title_;
   Recipe recipe_;
   at::Device device_;
   ModelTraits traits_;

@@ -1,28 +1,17 @@
-// What the functions of troika/troika.h have in common: their handles, exceptions that become
-// codes, and tensors that view the caller's arrays. Internal to this folder.
+// What the functions of troika/troika.h have in common: what they give back to the caller's thread,
+// exceptions that become codes, and tensors that view the caller's arrays. Internal to this folder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
-#include <troika/capi/array_model.h>
-#include <troika/session/session.h>
+#include <troika/capi/caller_state.h>
+#include <troika/capi/handles.h>
 #include <troika/troika.h>
 
 #include <memory>
 #include <string>
 #include <utility>
-
-// `lost`: a rank is gone, or did not come in time: there is no one to take leave of. A session and
-// its models share it.
-struct troika_session {
-  troika::Session session;
-  std::shared_ptr<bool> lost = std::make_shared<bool>(false);
-};
-struct troika_model {
-  troika::ArrayModel model;
-  std::shared_ptr<bool> lost;
-};
 
 namespace troika {
 
@@ -31,10 +20,12 @@ namespace troika {
 // Keeps a failure, and returns its code.
 int remember(Failure failure);
 
+// Runs `work`, which may change settings of the thread through the CallerState that it is given.
 template <class Work>
 int guarded(const Work& work) noexcept {
   try {
-    work();
+    CallerState caller;
+    work(caller);
     return TROIKA_OK;
   } catch (const std::exception& error) {
     return remember(failure_of(error));
@@ -43,22 +34,53 @@ int guarded(const Work& work) noexcept {
   }
 }
 
-// Guards a collective call on a session, or a model.
-template <class Handle, class Work>
-int guarded_together(const Handle* handle, const Work& work) noexcept {
-  return guarded([&] {
-    try {
-      work();
-    } catch (const RendezvousError&) {
-      if (handle != nullptr) *handle->lost = true;
-      throw;
-    } catch (const RankDiedError&) {  // its device has failed: it has told the others
-      if (handle != nullptr) *handle->lost = true;
-      throw;
-    } catch (const InternalError&) {  // as when the device is out of memory
-      if (handle != nullptr) *handle->lost = true;
-      throw;
-    }
+// Runs a collective call. Marks the session as lost where a rank is gone, its device has failed, or
+// ranks make different calls; throws RendezvousError where it was before.
+template <class Work>
+void together(OpenSession& on, const Work& work) {
+  if (on.lost) {
+    throw RendezvousError("the session has ended before: " + *on.lost, "it can only be closed");
+  }
+  try {
+    work();
+  } catch (const Error& error) {
+    const bool ends = error.code() == ExitCode::kRendezvous ||
+                      error.code() == ExitCode::kRankDied ||  // it has told the others
+                      error.code() == ExitCode::kInternal;
+    if (ends) on.lost = error.what();
+    throw;
+  }
+}
+
+// Guard a call on a session, or a model.
+template <class Work>
+int guarded_on(const troika_session* session, const Work& work) noexcept {
+  return guarded([&](CallerState& caller) {
+    const std::shared_ptr<OpenSession> on = session_of(session);
+    caller.use_threads(on->threads);
+    work(*on);
+  });
+}
+template <class Work>
+int guarded_on(const troika_model* model, const Work& work) noexcept {
+  return guarded([&](CallerState& caller) {
+    const std::shared_ptr<OpenModel> on = model_of(model);
+    caller.use_threads(on->session->threads);
+    work(on->model);
+  });
+}
+
+// Guard a collective call on a session, or a model.
+template <class Work>
+int guarded_together(const troika_session* session, const Work& work) noexcept {
+  return guarded_on(session, [&](OpenSession& on) { together(on, [&] { work(on); }); });
+}
+template <class Work>
+int guarded_together(const troika_model* model, const Work& work) noexcept {
+  return guarded([&](CallerState& caller) {
+    const std::shared_ptr<OpenModel> on = model_of(model);
+    caller.use_threads(on->session->threads);
+    together(*on->session, [&] { work(on->model); });
   });
 }
 

@@ -7,6 +7,8 @@
 #include <troika/comm/engines.h>
 #include <troika/comm/mpi/bootstrap.h>
 #include <troika/observe/machine.h>
+#include <troika/session/call_agreement.h>
+#include <troika/session/consensus.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,6 +33,18 @@ ReduceOp reduction_of(int reduction) {
                      " is none of TROIKA_SUM, TROIKA_AVERAGE, TROIKA_MAX, TROIKA_MIN");
   }
   return kAll[reduction];
+}
+
+std::string_view reduction_name(int reduction) {
+  (void)reduction_of(reduction);
+  constexpr std::string_view kAll[] = {"TROIKA_SUM", "TROIKA_AVERAGE", "TROIKA_MAX", "TROIKA_MIN"};
+  return kAll[reduction];
+}
+
+void check_root(int root, int ranks) {
+  if (root >= 0 && root < ranks) return;
+  throw UsageError("root " + std::to_string(root) + " is none of " + plural(ranks, "rank"),
+                   "ranks are counted from 0");
 }
 
 // Those that exchange values in host memory.
@@ -62,25 +76,83 @@ SessionOptions session_options(const troika_options* given) {
   if (given->rendezvous_timeout_seconds > 0) {
     options.rendezvous_timeout = Seconds(given->rendezvous_timeout_seconds);
   }
+  if (given->threads < 0) {
+    throw UsageError("a negative number of threads: " + std::to_string(given->threads));
+  }
   if (given->recorders != nullptr) options.recorders = given->recorders;
   return options;
 }
 
 // Ranks that share a host share its cores, unless somebody has said otherwise.
-void share_cores(const Session& session) {
-  if (session.size() == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+int threads_for(const Session& session, const troika_options* given) {
+  if (given != nullptr && given->threads > 0) return given->threads;
+  if (session.size() == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) {
+    return at::get_num_threads();
+  }
   const auto& members = session.members();
   const std::string& here = members[static_cast<std::size_t>(session.rank())].host_identity;
   const auto neighbours = std::ranges::count_if(
       members, [&](const Member& member) { return member.host_identity == here; });
-  at::set_num_threads(threads_of_rank(usable_cores(), static_cast<int>(neighbours)));
+  return threads_of_rank(usable_cores(), static_cast<int>(neighbours));
 }
 
-void open_as(troika_session** result, const std::function<Session()>& open) {
-  troika_session*& place = need(result, "session");
-  Session session = open();
-  share_cores(session);
-  place = new troika_session{std::move(session)};
+int open_as(const troika_options* options, troika_session** result,
+            const std::function<Session()>& open) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&](CallerState&) {
+    (void)need(result, "session");
+    Session session = open();
+    const int threads = threads_for(session, options);
+    at::set_num_threads(threads);  // also MKL's, which the caller does not see
+    *result = handle_for(std::make_shared<OpenSession>(std::move(session), threads));
+  });
+}
+
+// How long a rank waits for the others before it closes its session without them. They may have
+// more to do before they close theirs.
+constexpr Seconds kPatienceOfClosing{300};
+
+// Collective, where the others are there. Throws RendezvousError where another rank makes another
+// call.
+void take_leave(const OpenSession& open) {
+  try {
+    agree_on_call(open.session,
+                  {.name = "the closing of the session", .timeout = kPatienceOfClosing},
+                  std::nullopt);
+  } catch (const DeadlineError&) {
+    return;  // each has done its work
+  } catch (const PeerError&) {
+    return;
+  }
+  open.session.leave();
+}
+
+std::string type_name(int type) {
+  constexpr const char* kAll[] = {"TROIKA_FLOAT", "TROIKA_DOUBLE", "TROIKA_INT32", "TROIKA_INT64"};
+  return kAll[type];
+}
+
+// Collective. Checks the arguments of a call on values of the caller's, and that all ranks give the
+// same: returns the values. `more` is a root or a reduction, in words.
+at::Tensor agreed_values(const OpenSession& on, std::string_view call, const char* label,
+                         void* values, int64_t count, int type,
+                         const std::function<std::string()>& more) {
+  at::Tensor tensor;
+  std::string options;
+  const auto refusal = failure_in([&] {
+    tensor = view_of(values, {count}, scalar_type(type), "values");
+    options = plural(count, "value") + " of " + type_name(type) + more();
+  });
+  const auto in_words = [&] { return options; };
+  const std::string remark = label == nullptr ? "" : quote(label, 200);
+  agree_on_call(on.session,
+                {.name = call,
+                 .remark = remark,
+                 .label = label_or(label, ""),
+                 .options = number_of_text(options),
+                 .describe_options = in_words},
+                refusal);
+  return tensor;
 }
 
 }  // namespace
@@ -101,73 +173,80 @@ const char* troika_last_hint(void) {
 }
 
 int troika_open(const troika_options* options, troika_session** session) {
-  return guarded([&] {
-    open_as(session, [&] { return Session::from_environment(session_options(options)); });
-  });
+  return open_as(options, session,
+                 [&] { return Session::from_environment(session_options(options)); });
 }
 
 int troika_open_mpi(int communicator, const troika_options* options, troika_session** session) {
-  return guarded([&] {
-    open_as(session, [&] {
-      const SessionOptions given = session_options(options);
-      const Deadline deadline = Deadline::in(given.rendezvous_timeout);
-      return Session::join(world_of_communicator(communicator, deadline), given);
-    });
+  return open_as(options, session, [&] {
+    const SessionOptions given = session_options(options);
+    const Deadline deadline = Deadline::in(given.rendezvous_timeout);
+    return Session::join(world_of_communicator(communicator, deadline), given);
   });
 }
 
 int troika_open_alone(const troika_options* options, troika_session** session) {
-  return guarded([&] {
-    open_as(session, [&] {
-      return Session::join(single_process_world(Environment::of_process()),
-                           session_options(options));
-    });
+  return open_as(options, session, [&] {
+    return Session::join(single_process_world(Environment::of_process()), session_options(options));
   });
 }
 
 int troika_close(troika_session* session) {
-  return guarded([&] {
+  return guarded([&](CallerState& caller) {
     if (session == nullptr) return;
-    const auto models = session->lost.use_count() - 1;
-    if (models > 0) {
-      throw UsageError(plural(models, "model") + " of the session " + (models == 1 ? "is" : "are") +
-                           " not freed",
+    const std::shared_ptr<OpenSession> open = session_of(session);
+    if (open->models_open > 0) {
+      throw UsageError(plural(open->models_open, "model") + " of the session " +
+                           (open->models_open == 1 ? "is" : "are") + " not freed",
                        "call troika_model_free() first; the session stays open");
     }
-    const std::unique_ptr<troika_session> owned(session);
-    if (!*owned->lost) owned->session.leave();
+    caller.use_threads(open->threads);
+    forget(session);
+    if (!open->lost) take_leave(*open);
   });
 }
 
 int troika_rank(const troika_session* session, int* rank) {
-  return guarded([&] { need(rank, "rank") = need(session, "session").session.rank(); });
+  return guarded_on(session,
+                    [&](const OpenSession& on) { need(rank, "rank") = on.session.rank(); });
 }
 
 int troika_size(const troika_session* session, int* size) {
-  return guarded([&] { need(size, "size") = need(session, "session").session.size(); });
+  return guarded_on(session,
+                    [&](const OpenSession& on) { need(size, "size") = on.session.size(); });
 }
 
 int troika_all_reduce(troika_session* session, void* values, int64_t count, int type, int reduction,
                       const char* label) {
-  return guarded_together(session, [&] {
-    const Session& on = need(session, "session").session;
-    const at::Tensor tensor = view_of(values, {count}, scalar_type(type), "values");
-    on.world()
-        .all_reduce(tensor, reduction_of(reduction), on.call(label_or(label, "all_reduce")))
+  return guarded_together(session, [&](const OpenSession& on) {
+    const at::Tensor tensor =
+        agreed_values(on, "troika_all_reduce", label, values, count, type,
+                      [&] { return ", " + std::string(reduction_name(reduction)); });
+    on.session.world()
+        .all_reduce(tensor, reduction_of(reduction), on.session.call(label_or(label, "all_reduce")))
         .wait();
   });
 }
 
 int troika_broadcast(troika_session* session, void* values, int64_t count, int type, int root,
                      const char* label) {
-  return guarded_together(session, [&] {
-    const Session& on = need(session, "session").session;
-    const at::Tensor tensor = view_of(values, {count}, scalar_type(type), "values");
-    on.world().broadcast(tensor, root, on.call(label_or(label, "broadcast"))).wait();
+  return guarded_together(session, [&](const OpenSession& on) {
+    const at::Tensor tensor =
+        agreed_values(on, "troika_broadcast", label, values, count, type, [&] {
+          check_root(root, on.session.size());
+          return " from rank " + std::to_string(root);
+        });
+    on.session.world()
+        .broadcast(tensor, root, on.session.call(label_or(label, "broadcast")))
+        .wait();
   });
 }
 
 int troika_barrier(troika_session* session, const char* label) {
-  return guarded_together(
-      session, [&] { need(session, "session").session.barrier(label_or(label, "barrier")); });
+  return guarded_together(session, [&](const OpenSession& on) {
+    const std::string remark = label == nullptr ? "" : quote(label, 200);
+    agree_on_call(on.session,
+                  {.name = "troika_barrier", .remark = remark, .label = label_or(label, "barrier")},
+                  std::nullopt);  // which is a barrier
+  });
 }

@@ -4,6 +4,7 @@
 #include <troika/capi/c_calls.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <vector>
@@ -25,13 +26,28 @@ at::ScalarType floating_type(int type) {
 }
 
 // What is wrong with an argument on one rank is told on all, from inside ArrayModel.
-void create(troika_session* session, const std::function<Recipe()>& read, troika_model** result) {
-  const Session& on = need(session, "session").session;
-  const auto checked = [&] {
-    (void)need(result, "model");
-    return read();
-  };
-  *result = new troika_model{ArrayModel(on, checked), session->lost};
+int create(troika_session* session, const std::function<Recipe()>& read, troika_model** result,
+           const std::string& remark) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&](CallerState& caller) {
+    const std::shared_ptr<OpenSession> on = session_of(session);
+    caller.use_threads(on->threads);
+    const auto checked = [&] {
+      (void)need(result, "model");
+      return read();
+    };
+    together(*on, [&] {
+      const ModelTitle title{++on->models_made, remark};
+      *result =
+          handle_for(std::make_shared<OpenModel>(on, ArrayModel(on->session, checked, title)));
+    });
+  });
+}
+
+// A recipe's file, as errors call its model beside its number: "(rod.toml)".
+std::string remark_of(const char* path) {
+  if (path == nullptr) return "";
+  return "(" + std::filesystem::path(path).filename().string() + ")";
 }
 
 // An array without a name, for a model that has one of its kind.
@@ -97,6 +113,10 @@ std::vector<Destination> destinations_of(const ArrayModel& model, const troika_a
   return destinations;
 }
 
+std::filesystem::path path_of(const char* path) {
+  return &need(path, "path");
+}
+
 std::span<const TensorSpec> tensors_of(const ArrayModel& model, int role) {
   switch (role) {
     case TROIKA_INPUT:
@@ -129,27 +149,26 @@ troika_tensor described(const TensorSpec& spec) {
 using namespace troika;  // NOLINT(google-build-using-namespace): what follows are C functions
 
 int troika_model_create(troika_session* session, const char* recipe, troika_model** model) {
-  return guarded_together(session, [&] {
-    create(
-        session, [&] { return parse_array_recipe(&need(recipe, "recipe"), "recipe"); }, model);
-  });
+  return create(
+      session, [&] { return parse_array_recipe(&need(recipe, "recipe"), "recipe"); }, model, "");
 }
 
 int troika_model_create_from_file(troika_session* session, const char* path, troika_model** model) {
-  return guarded_together(session, [&] {
-    create(
-        session, [&] { return load_array_recipe(&need(path, "path")); }, model);
-  });
+  return create(
+      session, [&] { return load_array_recipe(&need(path, "path")); }, model, remark_of(path));
 }
 
 int troika_model_free(troika_model* model) {
-  return guarded([&] { delete model; });
+  return guarded([&](CallerState&) {
+    if (model == nullptr) return;
+    (void)model_of(model);
+    forget(model);
+  });
 }
 
 int troika_model_step(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss) {
-  return guarded_together(model, [&] {
-    ArrayModel& own = need(model, "model").model;
+  return guarded_together(model, [&](ArrayModel& own) {
     const double mean = own.step([&] { return batch_of(own, inputs, targets, samples, type); });
     if (loss != nullptr) *loss = mean;
   });
@@ -158,8 +177,8 @@ int troika_model_step(troika_model* model, const void* inputs, const void* targe
 int troika_model_step_arrays(troika_model* model, const troika_array* inputs, int input_count,
                              const troika_array* targets, int target_count, int64_t samples,
                              double* loss) {
-  return guarded_together(model, [&] {
-    const double mean = need(model, "model").model.step([&] {
+  return guarded_together(model, [&](ArrayModel& own) {
+    const double mean = own.step([&] {
       return ArrayBatch{samples, arrays_of(inputs, input_count, "inputs"),
                         arrays_of(targets, target_count, "targets")};
     });
@@ -169,8 +188,7 @@ int troika_model_step_arrays(troika_model* model, const troika_array* inputs, in
 
 int troika_model_loss(troika_model* model, const void* inputs, const void* targets, int64_t samples,
                       int type, double* loss) {
-  return guarded_together(model, [&] {
-    ArrayModel& own = need(model, "model").model;
+  return guarded_together(model, [&](ArrayModel& own) {
     const double mean = own.loss([&] {
       (void)need(loss, "loss");
       return batch_of(own, inputs, targets, samples, type);
@@ -182,8 +200,8 @@ int troika_model_loss(troika_model* model, const void* inputs, const void* targe
 int troika_model_loss_arrays(troika_model* model, const troika_array* inputs, int input_count,
                              const troika_array* targets, int target_count, int64_t samples,
                              double* loss) {
-  return guarded_together(model, [&] {
-    const double mean = need(model, "model").model.loss([&] {
+  return guarded_together(model, [&](ArrayModel& own) {
+    const double mean = own.loss([&] {
       (void)need(loss, "loss");
       return ArrayBatch{samples, arrays_of(inputs, input_count, "inputs"),
                         arrays_of(targets, target_count, "targets")};
@@ -194,8 +212,7 @@ int troika_model_loss_arrays(troika_model* model, const troika_array* inputs, in
 
 int troika_model_predict(troika_model* model, const void* inputs, int64_t samples, int type,
                          void* outputs) {
-  return guarded([&] {
-    const ArrayModel& own = need(model, "model").model;
+  return guarded_on(model, [&](const ArrayModel& own) {
     const TensorMap found =
         own.predict(samples, {only_array(own.inputs(), "input", inputs, samples, type)});
     view_of(outputs, found[0].sizes(), floating_type(type), "outputs").copy_(found[0]);
@@ -204,8 +221,7 @@ int troika_model_predict(troika_model* model, const void* inputs, int64_t sample
 
 int troika_model_predict_arrays(troika_model* model, const troika_array* inputs, int input_count,
                                 int64_t samples, const troika_array* outputs, int output_count) {
-  return guarded([&] {
-    const ArrayModel& own = need(model, "model").model;
+  return guarded_on(model, [&](const ArrayModel& own) {
     const auto destinations = destinations_of(own, outputs, output_count, samples);
     const TensorMap found = own.predict(samples, arrays_of(inputs, input_count, "inputs"));
     for (const Destination& each : destinations) {
@@ -215,15 +231,15 @@ int troika_model_predict_arrays(troika_model* model, const troika_array* inputs,
 }
 
 int troika_model_tensor_count(const troika_model* model, int role, int* count) {
-  return guarded([&] {
-    const auto tensors = tensors_of(need(model, "model").model, role);
+  return guarded_on(model, [&](const ArrayModel& own) {
+    const auto tensors = tensors_of(own, role);
     need(count, "count") = static_cast<int>(tensors.size());
   });
 }
 
 int troika_model_tensor(const troika_model* model, int role, int index, troika_tensor* tensor) {
-  return guarded([&] {
-    const auto tensors = tensors_of(need(model, "model").model, role);
+  return guarded_on(model, [&](const ArrayModel& own) {
+    const auto tensors = tensors_of(own, role);
     if (index < 0 || index >= std::ssize(tensors)) {
       throw UsageError("index " + std::to_string(index) + " is none of " +
                        plural(std::ssize(tensors), "tensor"));
@@ -233,16 +249,17 @@ int troika_model_tensor(const troika_model* model, int role, int index, troika_t
 }
 
 int troika_model_steps(const troika_model* model, int64_t* steps) {
-  return guarded([&] { need(steps, "steps") = need(model, "model").model.steps(); });
+  return guarded_on(model, [&](const ArrayModel& own) { need(steps, "steps") = own.steps(); });
 }
 
 int troika_model_learning_rate(const troika_model* model, double* rate) {
-  return guarded([&] { need(rate, "rate") = need(model, "model").model.learning_rate(); });
+  return guarded_on(model,
+                    [&](const ArrayModel& own) { need(rate, "rate") = own.learning_rate(); });
 }
 
 int troika_model_losses(const troika_model* model, int64_t limit, double* losses, int64_t* count) {
-  return guarded([&] {
-    const auto& kept = need(model, "model").model.losses();
+  return guarded_on(model, [&](const ArrayModel& own) {
+    const auto& kept = own.losses();
     if (limit < 0) throw UsageError("a negative limit: " + std::to_string(limit));
     const std::int64_t given = std::min<std::int64_t>(limit, std::ssize(kept));
     if (given > 0) std::copy(kept.end() - given, kept.end(), &need(losses, "losses"));
@@ -251,9 +268,10 @@ int troika_model_losses(const troika_model* model, int64_t limit, double* losses
 }
 
 int troika_model_save(troika_model* model, const char* path) {
-  return guarded_together(model, [&] { need(model, "model").model.save(&need(path, "path")); });
+  return guarded_together(model,
+                          [&](const ArrayModel& own) { own.save([&] { return path_of(path); }); });
 }
 
 int troika_model_load(troika_model* model, const char* path) {
-  return guarded_together(model, [&] { need(model, "model").model.load(&need(path, "path")); });
+  return guarded_together(model, [&](ArrayModel& own) { own.load([&] { return path_of(path); }); });
 }

@@ -65,6 +65,10 @@ at::Tensor is_allowed(const TensorSpec& spec, const at::Tensor& values) {
   return allowed;
 }
 
+bool weighs_samples(const TensorSpec& spec) {
+  return spec.role == TensorRole::kTarget && spec.optional && spec.name == kSampleWeights;
+}
+
 std::string number_text(const at::Tensor& value) {
   std::ostringstream text;
   if (value.is_floating_point()) {
@@ -91,6 +95,16 @@ void check_range(const TensorSpec& spec, const at::Tensor& values, const at::Ten
                    hint);
 }
 
+void check_weights(const TensorSpec& spec, const at::Tensor& values) {
+  const at::Tensor weights = values.to(at::kDouble);
+  const at::Tensor refused = (weights >= 0).logical_and_(at::isfinite(weights)).logical_not_();
+  if (!refused.any().item<bool>()) return;
+  const std::int64_t first = refused.view(-1).to(at::kByte).argmax().item<std::int64_t>();
+  throw UsageError(title_of(spec) + ": sample " + std::to_string(first) + " has " +
+                       number_text(values.view(-1)[first]),
+                   "a sample weighs 0 or more; samples are counted from 0");
+}
+
 at::Tensor converted(const TensorSpec& spec, const at::Tensor& array, std::int64_t samples,
                      at::ScalarType floating) {
   check_count(spec, title_of(spec), samples, array.numel());
@@ -101,6 +115,7 @@ at::Tensor converted(const TensorSpec& spec, const at::Tensor& array, std::int64
     check_range(spec, values, missing);
     if (!at::isFloatingType(spec.dtype)) values = values.masked_fill(missing, kIgnoredTarget);
   }
+  if (samples > 0 && weighs_samples(spec)) check_weights(spec, values);
   // A copy: a module may write to its input, and the caller's array is only read.
   return values.to(type_for(spec, floating), /*non_blocking=*/false, /*copy=*/true);
 }
@@ -209,6 +224,15 @@ TensorMap input_tensors(const SampleSpec& sample, std::int64_t samples, const Na
         {spec.name, at::zeros(shape_for(spec, samples), type_for(spec, floating))});
   }
   return sample_tensors(sample, batch, floating);
+}
+
+std::string optional_arrays(const SampleSpec& sample, const TensorMap& tensors) {
+  if (tensors.size() == 0 || tensors[0].size(0) == 0) return "";
+  std::vector<std::string> given;
+  for (const TensorSpec& each : sample.tensors) {
+    if (each.optional && tensors.find(each.name) != nullptr) given.push_back(quote(each.name, 200));
+  }
+  return given.empty() ? "no optional array" : "with " + join(given, ", ");
 }
 
 TensorMap without_samples(const SampleSpec& sample, at::ScalarType floating) {

@@ -50,6 +50,10 @@ void check_count(const TensorSpec& spec, const std::string& title, std::int64_t 
 [[nodiscard]] TensorMap input_tensors(const SampleSpec& sample, std::int64_t samples,
                                       const NamedArrays& inputs, at::ScalarType floating);
 
+// Returns the optional arrays that are there, in words, or "" where there are no samples: all ranks
+// that have samples have to give the same.
+[[nodiscard]] std::string optional_arrays(const SampleSpec& sample, const TensorMap& tensors);
+
 // Returns the tensors without samples.
 [[nodiscard]] TensorMap without_samples(const SampleSpec& sample, at::ScalarType floating);
 // Returns how many targets of a microbatch count: those that are missing are left out where they

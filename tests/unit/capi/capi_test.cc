@@ -183,7 +183,8 @@ TEST_F(CApi, ReadsARecipeFromAFile) {
   ASSERT_EQ(troika_model_predict(same, input, 1, TROIKA_DOUBLE, &wanted), TROIKA_OK);
   EXPECT_EQ(output, wanted);
   std::ofstream(path) << "[model]\nkind = \"mlq\"\n";
-  refuses(troika_model_create_from_file(session_, path.c_str(), &model), TROIKA_USAGE,
+  troika_model* none = nullptr;
+  refuses(troika_model_create_from_file(session_, path.c_str(), &none), TROIKA_USAGE,
           "recipe.toml:2");
   EXPECT_EQ(troika_model_free(model), TROIKA_OK);
   EXPECT_EQ(troika_model_free(same), TROIKA_OK);
@@ -191,7 +192,8 @@ TEST_F(CApi, ReadsARecipeFromAFile) {
 
 TEST_F(CApi, RefusesEnginesThatCarryNoArrays) {
   const auto refuse = [](const char* engine, const char* words) {
-    const troika_options options = {engine, 0, 0, nullptr};
+    troika_options options = {};
+    options.engine = engine;
     troika_session* none = nullptr;
     refuses(troika_open_alone(&options, &none), TROIKA_USAGE, words);
     EXPECT_STREQ(troika_last_hint(), "engines: auto, shm, gloo, mpi");
@@ -233,6 +235,8 @@ TEST_F(CApi, RefusesInWords) {
   EXPECT_THAT(std::string(troika_last_hint()), HasSubstr("check the path"));
   refuses(troika_model_create_from_file(session_, nullptr, &model), TROIKA_USAGE, "path is NULL");
   EXPECT_EQ(model, nullptr);
+  refuses(troika_broadcast(session_, &loss, 1, TROIKA_DOUBLE, 1, ""), TROIKA_USAGE,
+          "root 1 is none of 1 rank");
   refuses(troika_all_reduce(session_, &loss, 1, 9, TROIKA_SUM, ""), TROIKA_USAGE, "type 9");
   refuses(troika_all_reduce(session_, &loss, 1, TROIKA_DOUBLE, 9, ""), TROIKA_USAGE, "reduction 9");
   refuses(troika_all_reduce(session_, &loss, -1, TROIKA_DOUBLE, TROIKA_SUM, ""), TROIKA_USAGE,
@@ -264,8 +268,8 @@ TEST_F(CApi, RefusesToOpenWhatCannotBe) {
   refuses(troika_open_alone(nullptr, nullptr), TROIKA_USAGE, "session is NULL");
   refuses(troika_open_mpi(0, nullptr, nullptr), TROIKA_USAGE, "session is NULL");
   for (const double seconds : {-1.0, static_cast<double>(NAN)}) {
-    const troika_options collective = {nullptr, seconds, 0, nullptr};
-    const troika_options rendezvous = {nullptr, 0, seconds, nullptr};
+    troika_options collective = {}, rendezvous = {};
+    collective.timeout_seconds = rendezvous.rendezvous_timeout_seconds = seconds;
     for (const troika_options* options : {&collective, &rendezvous}) {
       refuses(troika_open(options, &none), TROIKA_USAGE, "a time-out is negative, or no number");
       refuses(troika_open_alone(options, &none), TROIKA_USAGE, "a time-out is negative");

@@ -1,0 +1,65 @@
+#include <ATen/Parallel.h>
+#include <omp.h>
+#include <troika/capi/caller_state.h>
+
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+namespace troika {
+namespace {
+
+// Returns whether this thread computes as every process does at its start.
+bool computes_as_usual() {
+#ifdef __SSE__
+  constexpr unsigned kFlags = 0x3f, kUsual = 0x1f80;  // of MXCSR, which also flushes denormals
+  if ((_mm_getcsr() & ~kFlags) != kUsual) return false;
+#endif
+#ifdef __GLIBC__
+  if (fegetexcept() != 0) return false;
+#endif
+  return std::fegetround() == FE_TONEAREST;
+}
+
+locale_t locale_of_numbers() {
+  static const locale_t kC = newlocale(LC_ALL_MASK, "C", nullptr);
+  return kC;
+}
+
+}  // namespace
+
+CallerState::CallerState() {
+  threads_ = omp_get_max_threads();
+  (void)at::get_num_threads();  // sets OpenMP's number when a thread first asks
+  const bool as_usual = computes_as_usual();
+  // The threads of a program that traps have been started with its traps.
+  if (!as_usual && threads_ > 1) {
+    of_threads_.resize(static_cast<std::size_t>(threads_));
+#pragma omp parallel num_threads(threads_)
+    {
+      std::fegetenv(&of_threads_[static_cast<std::size_t>(omp_get_thread_num())]);
+      std::fesetenv(FE_DFL_ENV);
+    }
+    floating_point_ = of_threads_[0];
+  } else {
+    std::fegetenv(&floating_point_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  locale_ = uselocale(locale_of_numbers());
+}
+
+void CallerState::use_threads(int threads) {
+  omp_set_num_threads(threads);
+}
+
+CallerState::~CallerState() {
+  uselocale(locale_);
+  omp_set_num_threads(threads_);
+  if (!of_threads_.empty()) {
+#pragma omp parallel num_threads(threads_)
+    std::fesetenv(&of_threads_[static_cast<std::size_t>(omp_get_thread_num())]);
+  }
+  std::fesetenv(&floating_point_);
+}
+
+}  // namespace troika
