@@ -3,6 +3,7 @@
 #include <troika/base/hash.h>
 #include <troika/checkpoint/background_commit.h>
 #include <troika/observe/log.h>
+#include <troika/session/rank_name.h>
 
 #include <chrono>
 #include <random>
@@ -45,8 +46,7 @@ std::string BackgroundCommit::save_name() const {
 
 std::string BackgroundCommit::name_of(std::size_t rank) const {
   if (session_.size() == 1) return "";
-  const std::string name = "rank " + std::to_string(rank);
-  return members_.empty() ? name + ": " : name + " on host " + members_[rank].host + ": ";
+  return name_of_rank(static_cast<int>(rank), members_) + ": ";
 }
 
 void BackgroundCommit::begin(const StateDict& state, Manifest manifest, std::uint64_t most_copied) {

@@ -1,6 +1,6 @@
-#include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/checkpoint/encryption.h>
 #include <troika/checkpoint/find_newest.h>
@@ -60,12 +60,9 @@ std::vector<std::string> listed(const CheckpointFolder& folder, int rank) {
 // copy of it from another's. A network's file system gives all hosts the same inode and times.
 std::string copy_of(const StateReader& reader, const CheckpointFolder& folder) {
   std::string digest = hex(content_hash(format_manifest(reader.manifest())));
-  struct stat status {};
-  if (folder.store() || ::stat((reader.path() / kManifestFile).c_str(), &status) != 0) {
-    return digest;
-  }
-  return digest + " " + std::to_string(status.st_ino) + " " +
-         std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
+  if (folder.store()) return digest;
+  const auto manifest = FileIdentity::of(reader.path() / kManifestFile);
+  return manifest ? digest + " " + manifest->version() : digest;
 }
 
 std::string digest_of(const std::string& copy) {

@@ -1,5 +1,5 @@
-#include <sys/stat.h>
 #include <troika/base/error.h>
+#include <troika/base/file_identity.h>
 #include <troika/cli/train_restarts.h>
 #include <troika/launch/restart.h>
 #include <troika/observe/jsonl_sink.h>
@@ -8,20 +8,16 @@
 
 #include <filesystem>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace troika {
 namespace {
 
-// Which file is at a path, as far as the file system tells; zeros where there is none.
-using FileIdentity = std::tuple<ino_t, time_t, long>;
-
-FileIdentity identity_of(const std::filesystem::path& path) {
-  struct stat found {};
-  if (stat(path.c_str(), &found) != 0) return {};
-  return {found.st_ino, found.st_mtim.tv_sec, found.st_mtim.tv_nsec};
+// Returns what tells the file at a path from another; nothing where there is none.
+std::string version_of(const std::filesystem::path& path) {
+  const auto found = FileIdentity::of(path);
+  return found ? found->version() : "";
 }
 
 // The run of a launcher. An older run that is to be replaced lies in its folder until the ranks
@@ -31,7 +27,7 @@ class LaunchedRun {
   LaunchedRun(const Recipe& recipe, Existing existing)
       : run_(run_folder(recipe)),
         replaces_(existing == Existing::kOverwrite),
-        recipe_before_(identity_of(recipe_path(run_))) {}
+        recipe_before_(version_of(recipe_path(run_))) {}
 
   [[nodiscard]] JobProgress progress() const {
     if (is_older_run()) return {};
@@ -46,8 +42,7 @@ class LaunchedRun {
 
  private:
   [[nodiscard]] bool is_older_run() const {
-    return replaces_ && recipe_before_ != FileIdentity() &&
-           identity_of(recipe_path(run_)) == recipe_before_;
+    return replaces_ && !recipe_before_.empty() && version_of(recipe_path(run_)) == recipe_before_;
   }
 
   [[nodiscard]] std::int64_t newest_checkpoint() const {
@@ -61,7 +56,7 @@ class LaunchedRun {
 
   std::filesystem::path run_;
   bool replaces_;
-  FileIdentity recipe_before_;
+  std::string recipe_before_;  // its recipe, as the file system tells it from others
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/text.h>
 #include <troika/data/find_files.h>
 #include <troika/data/find_remote.h>
@@ -24,9 +25,6 @@ namespace {
 constexpr const char* kRelativeHint =
     "check the path; relative ones start at the folder the command was started in";
 
-// Device and inode, or the URL of a file of an object store.
-using FileIdentity = std::tuple<dev_t, ino_t, std::string>;
-
 bool has_wildcard(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
 }
@@ -40,7 +38,7 @@ bool is_run_folder(const std::string& folder) {
 
 struct Candidate {
   FoundFile file;
-  FileIdentity identity;
+  std::string identity;  // FileIdentity::file(), or the URL of a file of an object store
 };
 
 std::vector<std::string> segments_of(std::string_view pattern) {
@@ -111,7 +109,7 @@ class GlobWalk {
       met_empty_file = true;
       return;
     }
-    found.push_back({{std::move(path), status.st_size}, {status.st_dev, status.st_ino, ""}});
+    found.push_back({{std::move(path), status.st_size}, FileIdentity(status).file()});
   }
 
   // A folder that a wildcard has matched.
@@ -168,7 +166,7 @@ Candidate plain_file(const std::string& path, const struct stat& status) {
                     "pipes and devices are not read; write the content to a file first");
   }
   if (status.st_size == 0) throw DataError("the data file " + shown_path(path) + " is empty");
-  return {{path, status.st_size}, {status.st_dev, status.st_ino, ""}};
+  return {{path, status.st_size}, FileIdentity(status).file()};
 }
 
 // Why a glob has found nothing.
@@ -193,8 +191,8 @@ std::vector<Candidate> candidates_of_store(const std::string& pattern) {
       throw DataError(shown_path(glob) + " is a folder, not a data file",
                       "write " + shown_path(glob + "/**") + " for all files in it");
     }
-    FileIdentity identity = {0, 0, file.path};
-    candidates.push_back({std::move(file), std::move(identity)});
+    std::string url = file.path;
+    candidates.push_back({std::move(file), std::move(url)});
   }
   return candidates;
 }
@@ -227,7 +225,7 @@ std::vector<Candidate> candidates_of(const std::string& pattern, std::set<std::s
 FileSearch find_files(std::span<const std::string> patterns, const GoesOn& goes_on) {
   FileSearch search;
   std::set<std::string> left_out;
-  std::set<FileIdentity> taken;
+  std::set<std::string> taken;
   for (const std::string& pattern : patterns) {
     std::vector<FoundFile>& of_pattern = search.files.emplace_back();
     for (Candidate& candidate : candidates_of(pattern, left_out, goes_on)) {

@@ -1,11 +1,12 @@
 #include <ATen/ATen.h>
-#include <sys/stat.h>
 #include <troika/base/error.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/device/device.h>
 #include <troika/rendezvous/endpoint.h>
 #include <troika/session/consensus.h>
+#include <troika/session/rank_name.h>
 #include <troika/session/source_agreement.h>
 
 #include <algorithm>
@@ -52,13 +53,6 @@ std::optional<std::string> first_differing(const std::string& ours, const std::s
     if (!own_digests.contains(name)) return name;
   }
   return std::nullopt;
-}
-
-std::string rank_in_words(const Session& session, int rank) {
-  std::string text = "rank " + std::to_string(rank);
-  const std::vector<Member>& members = session.members();
-  if (!members.empty()) text += " on host " + members[static_cast<std::size_t>(rank)].host;
-  return text;
 }
 
 // One comparison of all sources.
@@ -127,8 +121,8 @@ class Comparison {
     std::optional<std::string> part;
     if (one.details) part = differing_part(rank, [&] { return speaks ? one.details() : Parts(); });
     if (!part) part = differing_part(rank, [&] { return speaks ? own_parts(source) : Parts(); });
-    std::string message = one.title + " differs between " + rank_in_words(session_, 0) + " and " +
-                          rank_in_words(session_, rank);
+    std::string message = one.title + " differs between " + name_of_rank(0, session_.members()) +
+                          " and " + name_of_rank(rank, session_.members());
     if (part && !part->empty()) message += ", first in " + *part;
     throw DataError(message, agreement_.hint);
   }
@@ -174,12 +168,9 @@ SourcePart tensor_part(std::string_view name, const at::Tensor& tensor) {
 }
 
 std::string identity_of_file(const std::filesystem::path& path) {
-  struct stat found {};
-  if (path.empty() || ::stat(path.c_str(), &found) != 0) return {};
-  std::ostringstream text;
-  text << host_identity() << " " << found.st_dev << " " << found.st_ino << " " << found.st_size
-       << " " << found.st_mtim.tv_sec << "." << found.st_mtim.tv_nsec;
-  return text.str();
+  const auto found = FileIdentity::of(path);
+  if (!found) return {};
+  return host_identity() + " " + found->file() + " " + found->version();
 }
 
 }  // namespace troika

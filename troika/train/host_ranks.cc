@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/failure.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/observe/machine.h>
 #include <troika/train/host_ranks.h>
@@ -17,13 +17,6 @@
 
 namespace troika {
 namespace {
-
-// Device and inode.
-std::string identity_of_folder(const char* path) {
-  struct stat state {};
-  if (::stat(path, &state) != 0) return "";
-  return std::to_string(state.st_dev) + ":" + std::to_string(state.st_ino) + " ";
-}
 
 std::optional<Group> group_of_host(const Job& job) {
   if (job.size() == 1) return std::nullopt;
@@ -64,14 +57,14 @@ class ThreadsOfAll {
 std::uint64_t paths_fingerprint(const std::string& host_identity) {
   std::array<char, 128> mounts{};
   const ssize_t length = ::readlink("/proc/self/ns/mnt", mounts.data(), mounts.size());
-  const std::string root = identity_of_folder("/"), current = identity_of_folder(".");
-  if (length <= 0 || root.empty() || current.empty()) {
+  const auto root = FileIdentity::of("/"), current = FileIdentity::of(".");
+  if (length <= 0 || !root || !current) {
     std::random_device entropy;
     return std::uint64_t{entropy()} << 32 | entropy();
   }
   return content_hash(host_identity + "\n" +
-                      std::string(mounts.data(), static_cast<std::size_t>(length)) + "\n" + root +
-                      current + std::to_string(::geteuid()));
+                      std::string(mounts.data(), static_cast<std::size_t>(length)) + "\n" +
+                      root->file() + " " + current->file() + " " + std::to_string(::geteuid()));
 }
 
 HostRanks::HostRanks(MakeGroup make_group, Seconds patience, Seconds apart)

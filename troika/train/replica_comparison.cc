@@ -3,6 +3,7 @@
 #include <troika/base/text.h>
 #include <troika/device/device.h>
 #include <troika/param/rounding.h>
+#include <troika/session/rank_name.h>
 #include <troika/session/session.h>
 #include <troika/train/replica_comparison.h>
 
@@ -156,9 +157,8 @@ std::optional<Failure> compare_replicas(const Group& replicas, ReplicaValues val
 
 // Those that differ need not be replicas of this rank.
 void check_replicas(Trainer& trainer, const Job& job, std::int64_t step) {
-  const std::string own = "rank " + std::to_string(job.rank()) + " on host " +
-                          job.members()[static_cast<std::size_t>(job.rank())].host;
-  const std::optional<Failure> found = trainer.compare_replicas(own);
+  const std::optional<Failure> found =
+      trainer.compare_replicas(name_of_rank(job.rank(), job.members()));
   for (const std::string& each : job.gather(found ? encode(*found) : "", "replicas")) {
     if (each.empty()) continue;
     Failure failure = decode_failure(each);

@@ -1,7 +1,7 @@
 // Finds the files of a table: patterns, folders with partitions, and lists of object stores.
-#include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/file_identity.h>
 #include <troika/data/find_remote.h>
 #include <troika/data/sources/table/arrow_library.h>
 #include <troika/data/sources/table/table_files.h>
@@ -103,10 +103,9 @@ bool has_table_name(const std::string& path) {
 }  // namespace
 
 std::string identity_of(const FoundFile& file) {
-  struct stat status {};
   if (is_remote(file.path)) return file.path.substr(0, file.path.find('?'));
-  if (::stat(file.path.c_str(), &status) != 0) return file.path;
-  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+  const auto found = FileIdentity::of(file.path);
+  return found ? found->file() : file.path;
 }
 
 TableSearch search_tables(std::span<const std::string> patterns, const TextFormat& format) {

@@ -3,6 +3,7 @@
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/data/sources/text/shared_tokens.h>
 #include <troika/data/sources/tokens/shard_writer.h>
@@ -68,8 +69,8 @@ class TemporaryFile {
 
 // A shard that one rank has written, as the others of its host hear of it.
 struct WrittenShard {
-  std::string path;  // empty: no text has a token
-  std::uint64_t device = 0, inode = 0;
+  std::string path;      // empty: no text has a token
+  std::string identity;  // FileIdentity::file()
   std::vector<std::uint64_t> positions;
   std::vector<std::int32_t> prompts;
   std::string warning;
@@ -90,11 +91,15 @@ std::vector<T> read_values(ByteReader& reader) {
   return values;
 }
 
+std::string read_text(ByteReader& reader) {
+  const auto text = read_values<char>(reader);
+  return {text.begin(), text.end()};
+}
+
 std::string encode_shard(const WrittenShard& shard) {
   ByteWriter writer;
   write_values(writer, std::span<const char>(shard.path));
-  writer.write(shard.device);
-  writer.write(shard.inode);
+  write_values(writer, std::span<const char>(shard.identity));
   write_values(writer, std::span<const std::uint64_t>(shard.positions));
   write_values(writer, std::span<const std::int32_t>(shard.prompts));
   write_values(writer, std::span<const char>(shard.warning));
@@ -104,14 +109,11 @@ std::string encode_shard(const WrittenShard& shard) {
 WrittenShard decode_shard(std::string_view text) {
   ByteReader reader(bytes_of(text), "the tokens of another rank");
   WrittenShard shard;
-  const auto path = read_values<char>(reader);
-  shard.path.assign(path.begin(), path.end());
-  shard.device = reader.read<std::uint64_t>();
-  shard.inode = reader.read<std::uint64_t>();
+  shard.path = read_text(reader);
+  shard.identity = read_text(reader);
   shard.positions = read_values<std::uint64_t>(reader);
   shard.prompts = read_values<std::int32_t>(reader);
-  const auto warning = read_values<char>(reader);
-  shard.warning.assign(warning.begin(), warning.end());
+  shard.warning = read_text(reader);
   return shard;
 }
 
@@ -138,20 +140,18 @@ WrittenShard write_shard(TemporaryFile& file, TextReader& reader, const Tokenize
   written.warning = not_utf8.describe(reader);
   if (before == 0) return written;
   shard.finish();
-  struct stat state {};
-  if (::stat(file.path().c_str(), &state) != 0) throw_storage_error("read", file.path(), errno);
+  const auto identity = FileIdentity::of(file.path());
+  if (!identity) throw_storage_error("read", file.path(), errno);
   written.path = file.path().string();
-  written.device = state.st_dev;
-  written.inode = state.st_ino;
+  written.identity = identity->file();
   return written;
 }
 
 // Returns null where this rank does not see the very file that another has written.
 std::unique_ptr<DocumentSource> open_shard(const WrittenShard& shard) {
-  struct stat state {};
-  if (::stat(shard.path.c_str(), &state) != 0) return nullptr;
-  if (state.st_dev != shard.device || state.st_ino != shard.inode) return nullptr;
-  const FoundFile file{shard.path, state.st_size};
+  const auto found = FileIdentity::of(shard.path);
+  if (!found || found->file() != shard.identity) return nullptr;
+  const FoundFile file{shard.path, static_cast<std::int64_t>(found->size)};
   return open_token_documents(std::span(&file, 1));
 }
 
