@@ -1,6 +1,7 @@
 #include <troika/base/file.h>
 #include <troika/base/random.h>
 #include <troika/data/tokenizer.h>
+#include <troika/data/tokenizer_file.h>
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
@@ -89,7 +90,7 @@ TokenizerFiles read_tokenizer(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   TokenizerFiles files;
-  files.source = fs::is_directory(path, error) ? (fs::path(path) / kTokenizerJson).string() : path;
+  files.source = tokenizer_path(path);
   files.model = read_file(files.source, kMaxTokenizerBytes);
   const fs::path config = fs::path(files.source).parent_path() / kTokenizerConfig;
   if (files.is_json() && fs::exists(config, error)) {

@@ -1,5 +1,6 @@
 // How data differ between processes, and from what a run began with, in words.
 #include <troika/data/data_listing.h>
+#include <troika/data/tokenizer.h>
 #include <unit/data/support.h>
 
 #include <functional>
@@ -8,12 +9,21 @@ namespace troika {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 // A folder of 12 files behind one path, and copies of it.
 class Listing : public ::testing::Test {
  protected:
   Listing() {
     for (int i = 0; i < 12; ++i) write("ours", name_of(i), std::string(5000, 'a'));
+  }
+  // A tokenizer of about so many ids.
+  static std::string tokenizer(std::int64_t size) {
+    int left = 60;
+    const auto line = [&]() -> std::optional<std::string> {
+      return left-- > 0 ? std::optional("three horses abreast") : std::nullopt;
+    };
+    return train_sentencepiece(line, size);
   }
   static std::string name_of(int i) { return "file-" + std::to_string(100 + i) + ".txt"; }
   std::filesystem::path write(const char* host, const std::string& name, const std::string& text) {
@@ -23,7 +33,9 @@ class Listing : public ::testing::Test {
   [[nodiscard]] DataListing of(const char* host) const {
     const std::filesystem::path before = std::filesystem::current_path();
     std::filesystem::current_path(root_ / host);
-    const auto dataset = open_text(documents_in({"text/*.txt"}), token_samples(8), 1);
+    DocumentOptions options = documents_in({"text/*.txt"});
+    if (std::filesystem::exists("the.model")) options.tokenizer = "the.model";
+    const auto dataset = open_text(options, token_samples(8, 400), 1);
     std::filesystem::current_path(before);
     return DataListing::of(*dataset);
   }
@@ -64,6 +76,19 @@ TEST_F(Listing, NamesTheFirstFileThatDiffers) {
             "'text/file-1035.txt' is there in addition to the 12 files");
   EXPECT_EQ(difference([&] { write("theirs", "z.txt", "new"); }),
             "'text/z.txt' is there in addition to the 12 files");
+}
+
+// Tokens are made by another one, and the texts are the same.
+TEST_F(Listing, NamesTheTokenizer) {
+  write_file(root_ / "ours/the.model", tokenizer(290));
+  std::string other = tokenizer(280);
+  EXPECT_THAT(difference([&] { write_file(root_ / "theirs/the.model", other); }),
+              MatchesRegex("'the.model' \\(file 13 of 13\\) is [0-9.]+ K?i?B shorter"));
+  EXPECT_EQ(difference([&] { std::filesystem::remove(root_ / "theirs/the.model"); }),
+            "'the.model' (file 13 of 13) is missing");
+  const std::string before = of("ours").record();
+  write_file(root_ / "ours/the.model", other);
+  EXPECT_THAT(of("ours").changes_since(before), HasSubstr("'the.model' (file 13 of 13) is "));
 }
 
 // More files than a block has.

@@ -6,6 +6,7 @@
 #include <troika/base/text.h>
 #include <troika/data/overlapped.h>
 #include <troika/data/sources/documents.h>
+#include <troika/data/tokenizer_file.h>
 #include <troika/storage/object_store.h>
 #include <troika/storage/remote_file.h>
 
@@ -51,6 +52,7 @@ class PackedDataset final : public Dataset {
       : warnings_(std::move(warnings)),
         files_(std::move(files)),
         sources_(std::move(sources)),
+        tokenizer_(tokenizer_file(data.tokenizer, sources_.front()->tokenizer())),
         options_{data.pack, sample.input().shape.front(), sample.input().range,
                  data.held_out_fraction},
         sample_(sample) {
@@ -86,6 +88,7 @@ class PackedDataset final : public Dataset {
   std::vector<std::string> warnings_;
   FilesOfSources files_;
   Sources sources_;
+  std::optional<DataFile> tokenizer_;
   PackOptions options_;
   SampleSpec sample_;
   Sides train_;
@@ -196,6 +199,7 @@ std::vector<DataFile> PackedDataset::files() const {
       all.push_back({file.path, file.size, sources_[k]->head_of_file(i)});
     }
   }
+  if (tokenizer_) all.push_back(*tokenizer_);
   return all;
 }
 
