@@ -1,10 +1,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <sys/stat.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/base/text.h>
 #include <troika/checkpoint/checkpoint_folder.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/checkpoint/value_source.h>
+#include <troika/storage/object_store.h>
 
 namespace troika {
 namespace {
@@ -93,13 +96,10 @@ std::vector<SourcePart> ValueSource::parts(const std::set<std::string>& used,
     return parts;
   }
   std::vector<const TensorEntry*> entries;
-  std::uint64_t bytes = 0;
   for (const TensorEntry& entry : file_->entries()) {
-    if (!used.contains(entry.name)) continue;
-    entries.push_back(&entry);
-    bytes += entry.bytes();
+    if (used.contains(entry.name)) entries.push_back(&entry);
   }
-  const Content content = bytes <= most_whole ? Content::kWhole : Content::kSample;
+  const Content content = is_sampled(used, most_whole) ? Content::kSample : Content::kWhole;
   parts.resize(entries.size());
   at::parallel_for(0, std::ssize(entries), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -109,6 +109,15 @@ std::vector<SourcePart> ValueSource::parts(const std::set<std::string>& used,
     }
   });
   return parts;
+}
+
+bool ValueSource::is_sampled(const std::set<std::string>& used, std::uint64_t most_whole) const {
+  if (checkpoint_) return false;
+  std::uint64_t bytes = 0;
+  for (const TensorEntry& entry : file_->entries()) {
+    if (used.contains(entry.name)) bytes += entry.bytes();
+  }
+  return bytes > most_whole;
 }
 
 std::vector<SourcePart> ValueSource::tensor_parts(const std::set<std::string>& used) {
@@ -133,8 +142,18 @@ std::vector<std::size_t> ValueSource::files_of(const std::string& name) const {
   return checkpoint_ ? checkpoint_->files_of(name) : std::vector<std::size_t>();
 }
 
-void ValueSource::verify(std::size_t file) {
-  if (checkpoint_) checkpoint_->verify_file(file);
+void ValueSource::verify(std::size_t file, DigestCache& cache) {
+  if (!checkpoint_) return;
+  const ManifestShard& shard = checkpoint_->manifest().shards[file];
+  const std::filesystem::path path = checkpoint_->path() / shard.file;
+  struct stat before {};
+  const bool is_local = !is_remote(path.native()) && ::stat(path.c_str(), &before) == 0;
+  if (is_local && cache.find_sha256(path, before) == shard.sha256) return;
+  checkpoint_->verify_file(file);
+  struct stat after {};
+  if (!is_local || ::stat(path.c_str(), &after) != 0) return;
+  const bool is_unchanged = FileIdentity(after).version() == FileIdentity(before).version();
+  if (is_unchanged) cache.add_sha256(path, before, shard.sha256);
 }
 
 }  // namespace troika

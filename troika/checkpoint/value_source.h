@@ -7,6 +7,7 @@
 #include <troika/checkpoint/state_reader.h>
 #include <troika/param/state_dict.h>
 #include <troika/session/source_agreement.h>
+#include <troika/storage/digest_cache.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -40,13 +41,18 @@ class ValueSource {
   // step, and the SHA-256 of each file as the manifest has it: no file is read.
   [[nodiscard]] std::vector<SourcePart> parts(const std::set<std::string>& used,
                                               std::uint64_t most_whole = kWholeBytes) const;
+  // Returns whether parts() samples the content of these tensors.
+  [[nodiscard]] bool is_sampled(const std::set<std::string>& used,
+                                std::uint64_t most_whole = kWholeBytes) const;
   // Returns each tensor's content where parts() does not, and they have kWholeBytes at most.
   [[nodiscard]] std::vector<SourcePart> tensor_parts(const std::set<std::string>& used);
   // Returns the numbers of the files of a checkpoint that hold a part of the tensor. None for a
   // safetensors file.
   [[nodiscard]] std::vector<std::size_t> files_of(const std::string& name) const;
   // Compares a file of a checkpoint with its SHA-256. Throws DataError naming it where it differs.
-  void verify(std::size_t file);
+  // A file of this host that has not changed since it was compared is not read again: `cache`
+  // knows.
+  void verify(std::size_t file, DigestCache& cache);
 
  private:
   void read_whole(const TensorEntry& entry, const StateTensor& place) const;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/base/time.h>
 #include <troika/data/content_digests.h>
@@ -14,6 +15,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -47,8 +50,7 @@ class FileHasher {
     if (!digest) return kUnreadable;
     struct stat after {};
     const bool is_unchanged = ::fstat(fd.get(), &after) == 0 &&
-                              after.st_mtim.tv_sec == before.st_mtim.tv_sec &&
-                              after.st_mtim.tv_nsec == before.st_mtim.tv_nsec;
+                              FileIdentity(after).version() == FileIdentity(before).version();
     if (is_unchanged) cache_.add(file.path, before, *digest);
     if (Clock::now() - saved_ > kBetweenSaves) save();
     return hex(*digest);
@@ -102,6 +104,7 @@ ContentDigests::ContentDigests(std::vector<DataFile> files, ContentDigestOptions
 void ContentDigests::hash_all(const std::stop_token& stop) {
   // Of this thread alone, as Linux has it. Without the right to it, it goes on as it is.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowestPriority);
+  find_more(stop);
   FileHasher hasher(options_, mutex_, changed_, stop);
   for (std::size_t i = 0; i < files_.size() && !stop.stop_requested(); ++i) {
     contents_[i] = hasher.hash(files_[i]);
@@ -111,6 +114,19 @@ void ContentDigests::hash_all(const std::stop_token& stop) {
   const std::lock_guard lock(mutex_);
   done_ = true;
   changed_.notify_all();
+}
+
+// Samples that cannot be read end the run where it comes to them; here they differ from others.
+void ContentDigests::find_more(const std::stop_token& stop) {
+  if (!options_.more) return;
+  try {
+    std::vector<DataFile> more = options_.more(stop);
+    files_.insert(files_.end(), std::make_move_iterator(more.begin()),
+                  std::make_move_iterator(more.end()));
+  } catch (const std::exception& error) {
+    files_.push_back({error.what(), -1, 0});
+  }
+  contents_.resize(files_.size());
 }
 
 bool ContentDigests::wait(const Deadline& deadline) {
@@ -123,9 +139,8 @@ std::uint64_t identity_of_files(std::span<const DataFile> files) {
   const std::size_t every = std::max<std::size_t>(1, files.size() / kTried);
   ContentHash hash;
   for (std::size_t i = 0; i < files.size(); i += every) {
-    struct stat state {};
-    if (is_remote(files[i].path) || ::stat(files[i].path.c_str(), &state) != 0) continue;
-    hash.update(std::to_string(state.st_dev) + " " + std::to_string(state.st_ino) + " ");
+    if (is_remote(files[i].path)) continue;
+    if (const auto found = FileIdentity::of(files[i].path)) hash.update(found->file() + " ");
   }
   return hash.digest();
 }

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <stop_token>
@@ -28,6 +29,8 @@ struct ContentDigestOptions {
   double rate = 64.0 * (1 << 20);
   // The folder of a DigestCache; empty: no cache.
   std::filesystem::path cache = {};
+  // Finds more files, which are hashed behind the others: NamesFiles::named_files(). May be empty.
+  std::function<std::vector<DataFile>(const std::stop_token&)> more = {};
 };
 
 class ContentDigests {
@@ -49,6 +52,7 @@ class ContentDigests {
 
  private:
   void hash_all(const std::stop_token& stop);
+  void find_more(const std::stop_token& stop);
 
   std::vector<DataFile> files_;
   ContentDigestOptions options_;

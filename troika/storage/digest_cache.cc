@@ -1,9 +1,12 @@
 #include <troika/base/bytes.h>
 #include <troika/base/error.h>
 #include <troika/base/file.h>
+#include <troika/base/file_identity.h>
 #include <troika/base/hash.h>
 #include <troika/storage/digest_cache.h>
 
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -20,17 +23,17 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMagic = "TRKXXH64";
 constexpr std::int64_t kSettleSeconds = 2;
 
-std::uint64_t key_of(const fs::path& path, const struct stat& state) {
+// A SHA-256 is kept as four values of keys of their own, the quarters of its digits.
+constexpr std::size_t kQuarters = 4, kQuarterDigits = 16;
+
+// `quarter` is 0 for an XXH64, and that of a SHA-256, from 1, else.
+std::uint64_t key_of(const fs::path& path, const struct stat& state, std::size_t quarter = 0) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
-  ByteWriter writer;
-  writer.write(static_cast<std::uint64_t>(state.st_dev));
-  writer.write(static_cast<std::uint64_t>(state.st_ino));
-  writer.write(static_cast<std::uint64_t>(state.st_size));
-  writer.write(static_cast<std::uint64_t>(state.st_mtim.tv_sec));
-  writer.write(static_cast<std::uint64_t>(state.st_mtim.tv_nsec));
-  writer.write_text((error ? path : whole).lexically_normal().native());
-  return content_hash(writer.release());
+  const FileIdentity identity(state);
+  return content_hash(identity.file() + " " + identity.version() + " " +
+                          (error ? path : whole).lexically_normal().native(),
+                      quarter);
 }
 
 bool has_settled(const struct stat& state) {
@@ -90,8 +93,35 @@ std::optional<std::uint64_t> DigestCache::find(const fs::path& path,
 
 void DigestCache::add(const fs::path& path, const struct stat& state, std::uint64_t digest) {
   if (folder_.empty() || !has_settled(state)) return;
-  added_.push_back({key_of(path, state), digest});
-  known_[added_.back().key] = digest;
+  add_value(key_of(path, state), digest);
+}
+
+void DigestCache::add_value(std::uint64_t key, std::uint64_t value) {
+  added_.push_back({key, value});
+  known_[key] = value;
+}
+
+std::optional<std::string> DigestCache::find_sha256(const fs::path& path,
+                                                    const struct stat& state) const {
+  std::string digest;
+  for (std::size_t quarter = 1; quarter <= kQuarters; ++quarter) {
+    const auto found = known_.find(key_of(path, state, quarter));
+    if (found == known_.end()) return std::nullopt;
+    digest += hex(found->second);
+  }
+  return digest;
+}
+
+void DigestCache::add_sha256(const fs::path& path, const struct stat& state,
+                             std::string_view digest) {
+  if (folder_.empty() || !has_settled(state) || digest.size() != kQuarters * kQuarterDigits) return;
+  std::array<std::uint64_t, kQuarters> values{};
+  for (std::size_t i = 0; i < kQuarters; ++i) {
+    const std::string_view digits = digest.substr(i * kQuarterDigits, kQuarterDigits);
+    const char* const end = digits.data() + digits.size();
+    if (std::from_chars(digits.data(), end, values[i], 16).ptr != end) return;
+  }
+  for (std::size_t i = 0; i < kQuarters; ++i) add_value(key_of(path, state, i + 1), values[i]);
 }
 
 void DigestCache::save() {

@@ -255,7 +255,10 @@ void take_initial_values(const InitialValueOptions& options, const Session& sess
   const ReplicatedRead read(session.world(), values->wanted(), patience);
   const std::vector<std::size_t> files = files_to_verify(session, *values, read);
   agree(failure_in([&] {
-    for (const std::size_t file : files) values->verify(file);
+    if (files.empty()) return;
+    DigestCache cache(DigestCache::user_folder());
+    for (const std::size_t file : files) values->verify(file, cache);
+    cache.save();
   }));
   agree(failure_in([&] {
     const at::NoGradGuard no_autograd;
@@ -266,7 +269,10 @@ void take_initial_values(const InitialValueOptions& options, const Session& sess
   if (session.rank() != 0) return;
   log_info("initial values of " + std::to_string(values->tensors()) + " of " +
            plural(std::ssize(trainer.model_specs()), "tensor") + " from " +
-           values->path().string());
+           values->path().string() +
+           (session.size() > 1 && values->is_sampled()
+                ? " (of more than 500 MB: hosts with copies have compared 64 KiB of each tensor)"
+                : ""));
 }
 
 }  // namespace troika

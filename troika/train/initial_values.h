@@ -45,11 +45,13 @@ class InitialValues {
   [[nodiscard]] std::vector<std::size_t> files_of(const StateTensor& part) const {
     return source_.files_of(part.name);
   }
-  void verify(std::size_t file) { source_.verify(file); }
+  void verify(std::size_t file, DigestCache& cache) { source_.verify(file, cache); }
   // Returns this rank's parts of the model that are taken, as views under their names in the
   // source; and reads one. Throws DataError. Call trainer.adopt_values() once all are there.
   [[nodiscard]] std::span<const StateTensor> wanted() const { return wanted_.tensors(); }
   void read(const StateTensor& part) { source_.read(part.name, part); }
+  // Returns whether hosts with copies of their own compare a sample of these values alone.
+  [[nodiscard]] bool is_sampled() const { return source_.is_sampled(used_); }
   // Returns the number of tensors of the whole model that are taken, and where they lie.
   [[nodiscard]] std::size_t tensors() const { return used_.size(); }
   [[nodiscard]] const std::filesystem::path& path() const { return source_.path(); }

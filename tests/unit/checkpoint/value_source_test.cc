@@ -2,9 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <support/temporary_folder.h>
+#include <troika/base/error.h>
+#include <troika/base/file.h>
+#include <troika/checkpoint/state_writer.h>
 #include <troika/checkpoint/tensors.h>
 #include <troika/checkpoint/value_source.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,6 +68,43 @@ TEST_F(ComparedValues, AreSampledWhereTheyAreMany) {
   at::Tensor small = a.clone();
   small[2] = -1;
   EXPECT_NE(parts(small, b, kNone)[0], before[0]);
+  const ValueSource source(folder_.path() / "model.safetensors");
+  EXPECT_TRUE(source.is_sampled({"a", "b"}, kNone));
+  EXPECT_TRUE(source.is_sampled({"a", "b"}, b.nbytes()));
+  EXPECT_FALSE(source.is_sampled({"b"}, b.nbytes()));
+  EXPECT_FALSE(source.is_sampled({"a", "b"}));
+}
+
+// Many runs begin from one checkpoint.
+TEST_F(ComparedValues, OfACheckpointAreReadAgainOnlyWhereAFileHasChanged) {
+  const CheckpointFolder folder(folder_.path() / "checkpoints");
+  StateDict state;
+  state.add("w", ShardDescriptor::whole({3}, true), at::arange(3, at::kFloat));
+  StateWriter writer;
+  writer.begin(state, folder.step_folder(1), "0.safetensors");
+  const ShardReport report = writer.wait();
+  Manifest manifest;
+  manifest.step = 1;
+  manifest.tensors = report.tensors;
+  manifest.shards = {report.shard};
+  folder.commit(manifest);
+  const auto file = folder.step_folder(1) / "0.safetensors";
+  const auto an_hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto verify = [&] {
+    DigestCache cache(folder_.path() / "cache");
+    ValueSource(folder.step_folder(1)).verify(0, cache);
+    cache.save();
+  };
+  std::filesystem::last_write_time(file, an_hour_ago);
+  verify();
+  std::string bytes = read_file(file, 1 << 20);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(file, std::ios::binary | std::ios::in) << bytes;
+  std::filesystem::last_write_time(file, an_hour_ago);
+  verify();  // nothing says that it has changed
+  std::filesystem::last_write_time(file, an_hour_ago + std::chrono::seconds(1));
+  EXPECT_THROW(verify(), DataError);
+  EXPECT_THROW(verify(), DataError);  // what differs is not remembered
 }
 
 }  // namespace

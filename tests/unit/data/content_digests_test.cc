@@ -55,6 +55,26 @@ TEST_F(Contents, LeavesAnObjectStoreAlone) {
             listing({{"s3://bucket/a", 1, 0}}).summary());
 }
 
+TEST_F(Contents, HasFilesThatSamplesName) {
+  const std::vector<DataFile> files = {file("table", "small")}, named = {file("image", "one")};
+  const auto listing = [&] {
+    ContentDigests digests(files, {.more = [&](const std::stop_token&) { return named; }});
+    EXPECT_TRUE(digests.wait(Deadline::in(Seconds(60))));
+    return digests.listing();
+  };
+  const DataListing before = listing();
+  (void)file("image", "two");
+  const DataListing now = listing();
+  EXPECT_EQ(now.difference_from(before.summary(), before.excerpt(now.summary())),
+            "'" + named[0].path + "' (file 2 of 2) has other contents");
+  // What cannot be read is another thing than what has been read.
+  ContentDigests broken(files, {.more = [](const std::stop_token&) -> std::vector<DataFile> {
+                          throw DataError("'table' is damaged");
+                        }});
+  EXPECT_TRUE(broken.wait(Deadline::in(Seconds(60))));
+  EXPECT_NE(broken.listing().summary(), now.summary());
+}
+
 // What is in the cache is not read.
 TEST_F(Contents, TakesFromTheCacheWhatHasNotChanged) {
   const std::vector<DataFile> files = {file("a", "one")};

@@ -58,6 +58,26 @@ class TableImages : public ::testing::Test {
   TableOptions options_;
 };
 
+// So that hosts can compare them: a name twice, an empty row, and a file that is not there.
+TEST_F(TableImages, AreFilesThatTheTableNames) {
+  write_file(folder_ / "a.csv",
+             "photo,y\nphotos/2.png,0\nphotos/0.png,1\n,2\nphotos/2.png,2\nphotos/9.png,3\n");
+  photo().missing = Missing::kSkipRow;
+  options_.columns[0].normalise = Normalise::kNone;
+  std::vector<std::string> names;
+  std::vector<std::int64_t> sizes;
+  const auto named = open()->named_files({});
+  for (const DataFile& each : named) {
+    names.push_back(std::filesystem::path(each.path).filename());
+    sizes.push_back(each.size);
+  }
+  const auto size = [&](const char* name) {
+    return static_cast<std::int64_t>(std::filesystem::file_size(folder_ / "photos" / name));
+  };
+  EXPECT_THAT(names, ElementsAre("2.png", "0.png", "9.png"));
+  EXPECT_THAT(sizes, ElementsAre(size("2.png"), size("0.png"), -1));
+}
+
 TEST_F(TableImages, GoWithTheirLabels) {
   const auto dataset = open();
   const Microbatch batch = whole(*dataset);

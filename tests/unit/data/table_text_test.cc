@@ -108,7 +108,10 @@ TEST_F(TextColumn, TakesTheIdsOfSentencePiece) {
   const std::vector<std::int32_t> ids = tokenizer->encode("horses");
   const Row row = tensor("ids", sample(tokenizer->vocab_size()))[1];
   EXPECT_EQ(Row(row.begin(), row.begin() + std::ssize(ids)), Row(ids.begin(), ids.end()));
-  const std::string description = open(sample(1000))->description();
+  const auto dataset = open(sample(1000));
+  EXPECT_EQ(dataset->files().back().path, (folder_ / "models/tokenizer.model").string());
+  EXPECT_EQ(dataset->files().size(), 2U);
+  const std::string description = dataset->description();
   EXPECT_EQ(read_description(description, sample(1000)).describe(), description);
   left = 60;
   write_file(folder_ / "models/tokenizer.model", train_sentencepiece(line, 280));

@@ -42,6 +42,24 @@ TEST_F(Cache, KnowsAFileUntilAnythingOfItChanges) {
   }
 }
 
+TEST_F(Cache, HasBothHashesOfAFile) {
+  const std::string digest = "0123456789abcdef00000000000000000000000000000001fedcba9876543210";
+  DigestCache cache = open();
+  cache.add("/a", state_, 7);
+  cache.add_sha256("/a", state_, digest);
+  cache.add_sha256("/b", state_, digest.substr(1));
+  cache.add_sha256("/c", state_, digest.substr(1) + "g");
+  cache.save();
+  EXPECT_EQ(open().find("/a", state_), 7U);
+  EXPECT_EQ(open().find_sha256("/a", state_), digest);
+  for (const char* const other : {"/b", "/c"}) {
+    EXPECT_EQ(open().find_sha256(other, state_), std::nullopt) << other;
+    EXPECT_EQ(open().find(other, state_), std::nullopt) << other;
+  }
+  ++state_.st_size;
+  EXPECT_EQ(open().find_sha256("/a", state_), std::nullopt);
+}
+
 TEST_F(Cache, KeepsWhatOthersHaveWritten) {
   DigestCache slow = open();
   keep(1, "/a");

@@ -6,6 +6,8 @@
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
 namespace troika {
 namespace {
@@ -191,6 +193,25 @@ void ImageColumn::read(const StoredImages& images, std::size_t group, std::int64
                     ordinal ? std::optional(ImageDraw{key_, *ordinal}) : std::optional<ImageDraw>();
                 return reader_->read(bytes, draw, out);
               }));
+}
+
+std::vector<std::string> ImageColumn::named_files(const std::stop_token& stop) const {
+  std::vector<std::string> paths;
+  std::unordered_set<std::string> known;
+  const std::string& name = column_.column.name;
+  for (std::size_t group = 0; group < files_.groups().size() && !stop.stop_requested(); ++group) {
+    files_.read(group, std::span(&name, 1), [&](std::size_t, const Values& values) {
+      std::string room;
+      for (std::int64_t i = 0; i < values.rows; ++i) {
+        const Cell cell(values, i);
+        if (!cell.is_there()) continue;
+        if (!cell.is_path() && !holds_paths(column_, files_)) continue;
+        std::string path = file_of(column_, files_, cell.word(room), group).string();
+        if (known.insert(path).second) paths.push_back(std::move(path));
+      }
+    });
+  }
+  return paths;
 }
 
 std::string ImageColumn::check(const Cell& cell, std::size_t group) const {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ class ImageColumn {
   // Writes the image of a slot to `out`. Throws DataError naming its row.
   void read(const StoredImages& images, std::size_t group, std::int64_t slot,
             const std::optional<std::int64_t>& ordinal, float* out) const;
+  // Returns the files that the column names, each once, in the order of the rows; none where it has
+  // the bytes of images. Reads the whole column, until it is told to stop. Throws DataError.
+  [[nodiscard]] std::vector<std::string> named_files(const std::stop_token& stop) const;
   // Returns what is wrong with the image of a cell; empty where nothing is.
   [[nodiscard]] std::string check(const Cell& cell, std::size_t group) const;
 

@@ -12,11 +12,13 @@
 #include <troika/data/sources/table/table_description.h>
 #include <troika/data/sources/table/text_format.h>
 #include <troika/data/sources/text/text_documents.h>
+#include <troika/data/tokenizer_file.h>
 #include <troika/storage/object_store.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <unordered_map>
 
@@ -96,6 +98,17 @@ std::vector<DataFile> data_files(const OpenTable& table) {
     files.push_back({file.path, file.size, head});
   }
   return files;
+}
+
+// Those of text columns, each once. They are no part of the fingerprint of the files: the plan's
+// description has their hashes.
+void add_tokenizers(const TablePlan& plan, std::vector<DataFile>& files) {
+  for (const PlannedColumn& column : plan.columns) {
+    if (column.options.as != ColumnUse::kText || column.options.encode == Encode::kHash) continue;
+    const auto file =
+        tokenizer_file(column.options.tokenizer, content_hash(column.tokens->fingerprint()));
+    if (file && std::ranges::find(files, *file) == files.end()) files.push_back(*file);
+  }
 }
 
 std::string fingerprint_of(const OpenTable& table, std::span<const DataFile> files) {
@@ -239,6 +252,7 @@ TableDataset::TableDataset(const TableOptions& options, const SampleSpec& sample
       files_(data_files(table_)),
       fingerprint_(fingerprint_of(table_, files_)),
       warnings_(table_.warnings) {
+  add_tokenizers(table_.plan, files_);
   if (trained != nullptr) {
     in_order_ = trained->use == SampleUse::kPredict;
     hint_ = kTrainedHint;
@@ -397,6 +411,18 @@ void TableDataset::read_images(Split split, std::span<const SampleRef> samples, 
 std::unique_ptr<KeptColumns> TableDataset::open_columns(std::span<const std::string> names) const {
   check(in_order_, "columns of samples whose ids are no rows");
   return std::make_unique<KeptTableColumns>(table_.files, names);
+}
+
+std::vector<DataFile> TableDataset::named_files(const std::stop_token& stop) const {
+  std::vector<DataFile> files;
+  for (const ImageColumn& column : images_) {
+    for (std::string& path : column.named_files(stop)) {
+      std::error_code error;
+      const std::uintmax_t size = is_remote(path) ? 0 : std::filesystem::file_size(path, error);
+      files.push_back({std::move(path), error ? -1 : static_cast<std::int64_t>(size), 0});
+    }
+  }
+  return files;
 }
 
 std::vector<std::string> TableDataset::notes() const {

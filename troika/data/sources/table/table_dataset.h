@@ -3,6 +3,7 @@
 
 #include <troika/data/dataset.h>
 #include <troika/data/kind.h>
+#include <troika/data/named_files.h>
 #include <troika/data/sources/table/class_rows.h>
 #include <troika/data/sources/table/column_contents.h>
 #include <troika/data/sources/table/column_encoder.h>
@@ -51,7 +52,7 @@ struct OpenTable {
   void warn_of_one_class();
 };
 
-class TableDataset final : public Dataset {
+class TableDataset final : public Dataset, public NamesFiles {
  public:
   // Opens a table to train on, or for a trained model, as DataKind::open_for_model() says.
   TableDataset(const TableOptions& options, const SampleSpec& sample, std::uint64_t seed,
@@ -63,6 +64,7 @@ class TableDataset final : public Dataset {
                                       std::int64_t step) const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::vector<DataFile> files() const override { return files_; }
+  [[nodiscard]] std::vector<DataFile> named_files(const std::stop_token& stop) const override;
   [[nodiscard]] std::optional<double> bytes_per_token() const override { return std::nullopt; }
   [[nodiscard]] DatasetFacts facts() const override;
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
