@@ -1,8 +1,10 @@
 """Workers that join a job of [sync] kind = "server" and leave it, and who is let in with [security] tls."""
 
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -28,6 +30,16 @@ class JoinTest(ServerTest):
             file.write("more\n")
         return folder
 
+    def copy_of_contents(self):
+        """A folder whose last file has the same size and another last byte."""
+        folder = self.folder / "copy"
+        shutil.copytree(self.folder / "text", folder / "text")
+        shutil.copy(self.folder / "recipe.toml", folder)
+        with (folder / "text" / "zz-large.txt").open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"!")
+        return folder
+
     def wait_for_workers(self, process, name, workers, behind=0):
         """In a step behind that one."""
         self.wait_for(process, lambda: any(line["workers"] == workers for line in self.lines_of(name)[behind:]),
@@ -37,19 +49,22 @@ class JoinTest(ServerTest):
 class Joining(JoinTest):
     def test_a_worker_joins_and_leaves(self):
         elsewhere = self.elsewhere()
+        for folder in (self.folder, elsewhere):
+            (folder / "text" / "zz-large.txt").write_text("many words of one kind\n" * 1000)
         for name, kind in KINDS:
             with self.subTest(name):
                 where = f"127.0.0.1:{reserved_port()}"
                 own_data = name == "asynchronous"
                 sets = (ENDLESS, "train.evaluate_every_steps=0", "train.global_batch_size=8", f"sync.listen={where}", *kind,
-                        f"sync.own_data={'true' if own_data else 'false'}")
+                        "checkpoint.every_steps=5", "checkpoint.keep=3", f"sync.own_data={'true' if own_data else 'false'}")
                 process = self.begin(name, *sets, ranks=1)
                 self.wait_for_steps(process, name, 3)
                 if not own_data:
                     refused = self.join(where, f"name={name}", *sets, folder=elsewhere).wait(SECONDS)
                     self.assertEqual(refused.status, DATA, str(refused))
-                    self.assertIn("has other data than the job on host", refused.err)
-                    self.assertIn("'text/document-7.txt' (file 10 of 12) is 5 B longer", refused.err)
+                    host = socket.gethostname()
+                    who = f"a worker on host {host} has other data than the job's rank 0 on host {host}: "
+                    self.assertIn(f"troika: {who}'text/document-7.txt' (file 10 of 13) is 5 B longer", refused.err)
                     self.assertIn("sync.own_data = true", refused.error_lines[-1])
                 guest = self.join(where, f"name={name}", *sets, folder=elsewhere if own_data else None)
                 self.wait_for_workers(process, name, 2)
@@ -60,11 +75,29 @@ class Joining(JoinTest):
                 behind = len(self.lines_of(name))
                 self.wait_for_workers(process, name, 1, behind)
                 self.wait_for_steps(process, name, behind + 20)
+                if not own_data:
+                    behind = len(self.lines_of(name))
+                    refused = self.join(where, f"name={name}", *sets, folder=self.copy_of_contents()).wait(SECONDS)
+                    self.assertEqual(refused.status, DATA, str(refused))
+                    what = f"{who}'text/zz-large.txt' (file 13 of 13) has other contents"
+                    self.assertIn(f"troika: {what}", refused.err)
+                    self.assertNotIn("left the job", refused.err)
+                    self.wait_for_steps(process, name, len(self.lines_of(name)) + 20)
                 done, lines = self.stop(process, name)
+                if not own_data:
+                    # The job has gone on, and marks what holds what that worker has trained.
+                    self.assertIn(f"{what}; the job goes on without it, and marks its checkpoints from step ", done.err)
+                    rows = [line.split() for line in self.succeeds(self.troika("checkpoint", "list", f"runs/{name}")).out.splitlines()]
+                    first = int(re.search(r"its checkpoints from step (\d+) on", done.err).group(1))
+                    self.assertGreater(first, behind)
+                    marked = {int(row[0]): row[-2] for row in rows[1:]}
+                    self.assertEqual(marked, {step: "yes" if step >= first else "no" for step in marked})
+                    self.assertEqual(set(marked.values()), {"yes", "no"})
                 self.assertNotIn("silent", done.err)  # it has said that it goes
                 self.assertEqual({line["workers"] for line in lines} - {1, 2}, set())
                 self.assertEqual({line["updates"] for line in lines}, {1})
-                self.assertFalse(any("lost_samples" in line for line in lines))
+                # But for those of the worker that was refused in the middle of a step.
+                self.assertFalse(any("lost_samples" in line for line in (lines if own_data else lines[:behind])))
 
     @slow
     def test_a_worker_with_another_recipe_is_refused(self):

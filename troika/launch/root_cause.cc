@@ -97,9 +97,11 @@ Cause cause_of_exit(const RankEnd& end, std::string_view host) {
   return cause;
 }
 
-// Found by all ranks together: the message itself names those to blame, and is the same on each.
-bool is_of_all_ranks(const Failure& failure) {
-  return failure.code == ExitCode::kNonFinite;
+// Found by all ranks together, or told by the one to blame: the message itself names the culprit,
+// and the rank that reports it may be innocent.
+bool names_culprit(const Failure& failure) {
+  if (failure.code == ExitCode::kNonFinite) return true;
+  return !failure.secondary && failure.message.starts_with("rank ");
 }
 
 Cause cause_of_failure(const RankEnd& end, const std::string& where) {
@@ -109,7 +111,7 @@ Cause cause_of_failure(const RankEnd& end, const std::string& where) {
   if (is_interruption(failure.code)) kind = CauseKind::kInterrupted;
   if (end.was_ended_by_launcher) kind = CauseKind::kAfterwards;
   if (failure.secondary) kind = kind_of_consequence(failure.message);
-  return {kind, 0, failure.code, (is_of_all_ranks(failure) ? "" : where) + failure.message,
+  return {kind, 0, failure.code, (names_culprit(failure) ? "" : where) + failure.message,
           failure.hint};
 }
 

@@ -66,6 +66,7 @@ CoordinatorService::CoordinatorService(CoordinatorServiceOptions options, ShardC
       coordinator_(options_.coordinator),
       wanted_step_(options_.coordinator.first_step - 1),
       next_timed_(options_.coordinator.first_step),
+      fetched_step_(options_.coordinator.first_step - 1),
       complete_at_(now()) {}
 
 void CoordinatorService::time_steps() {
@@ -92,24 +93,31 @@ RpcMessage CoordinatorService::answer(const RpcRequest& request) {
   // Without the lock: they may look at many files.
   const CoordinatorData data(options_.data);
   if (request.method == "data" && data.is_compared()) return data.excerpt(json);
-  if (request.method == "contents" && data.is_compared()) return reply(data.compare_contents(json));
+  if (request.method == "contents" && data.is_compared()) {
+    const Json answer = data.compare_contents(json);
+    const std::lock_guard lock(mutex_);
+    if (answer.value("state", "") == "same") {
+      uncompared_.erase(messages::value<int>(json, "worker"));
+    }
+    return reply(answer);
+  }
   if (request.method == "refused" && data.is_compared()) {
+    std::optional<int> worker;
+    if (json.contains("worker")) worker = messages::value<int>(json, "worker");
     refuse(messages::value<std::string>(json, "reason"),
-           messages::value<std::int64_t>(json, "place"),
-           json.contains("worker") ? Trained::kYes : Trained::kNo);
+           messages::value<std::int64_t>(json, "place"), worker);
     return reply(Json::object());
   }
   const auto worker = messages::value<int>(json, "worker");
   const std::lock_guard lock(mutex_);
   if (request.method == "beat") {
-    coordinator_.record_heartbeat(worker, now());
+    // A refused worker is alive until it has said why.
+    if (!refused_.contains(worker)) coordinator_.record_heartbeat(worker, now());
   } else if (request.method == "leave") {
     coordinator_.remove_worker(worker);
     changed_.notify_all();
   } else if (request.method == "fail") {
-    // Its assignment is resolved as that of a worker whose lease is over, and without its wait.
-    coordinator_.record_heartbeat(worker, -std::numeric_limits<double>::infinity());
-    changed_.notify_all();
+    drop(worker);
   } else {
     throw DataError("a coordinator knows no '" + request.method + "'");
   }
@@ -138,22 +146,67 @@ RpcMessage CoordinatorService::join(const RpcRequest& request) {
   const CoordinatorData data(options_.data);
   if (const auto refusal = data.refusal(json, options_.run)) return reply(*refusal);
   Json joined = {{"run", options_.run}};
-  data.add_to_reply(joined, json);
+  const bool is_uncompared = data.add_to_reply(joined, json);
   const std::lock_guard lock(mutex_);
-  joined["worker"] = coordinator_.join(position, now());
+  const int worker = coordinator_.join(position, now());
+  if (is_uncompared) {
+    // One that has lost its place joins as another, and what it has pushed is still there.
+    decltype(uncompared_)::node_type before;
+    if (json.contains("before") &&
+        messages::value<std::string>(json, "before_run") == options_.run) {
+      before = uncompared_.extract(messages::value<int>(json, "before"));
+    }
+    uncompared_[worker] = before.empty() ? DataDoubt::kNever : before.mapped();
+  }
+  joined["worker"] = worker;
   changed_.notify_all();
   return reply(joined);
 }
 
-// One that has trained has spoilt what the job has learned; one that the job was started with would
-// be waited for.
-void CoordinatorService::refuse(const std::string& reason, std::int64_t position, Trained trained) {
-  if (trained == Trained::kNo && position >= options_.coordinator.workers) {
-    log_warning(reason + "; it may not join");
-    return;
-  }
+void CoordinatorService::drop(int worker) {
+  // The assignment is resolved as that of a worker whose lease is over, and without its wait.
+  coordinator_.record_heartbeat(worker, -std::numeric_limits<double>::infinity());
+  // finish() waits for all workers to leave, and resolves none.
+  if (is_over_) coordinator_.remove_worker(worker);
+  changed_.notify_all();
+}
+
+void CoordinatorService::refuse(const std::string& reason, std::int64_t position,
+                                std::optional<int> worker) {
   const std::lock_guard lock(mutex_);
-  fail(options_.data->error(reason));
+  std::string what = "; it may not join";
+  if (worker) {
+    what = "; the job goes on without it";
+    const auto first = uncompared_.extract(*worker);
+    if (!first.empty() && first.mapped() != DataDoubt::kNever) {
+      doubt_.certain = std::min(doubt_.certain, first.mapped());
+      if (doubt_.reason.empty()) doubt_.reason = reason;
+      what += ", and marks its checkpoints from step " + std::to_string(first.mapped()) + " on";
+    }
+  }
+  // The job would wait for one that it was started with.
+  if (position < options_.coordinator.workers) return fail(options_.data->error(reason));
+  log_warning(reason + what);
+  if (!worker || std::ranges::count(coordinator_.workers(), *worker) == 0) return;
+  refused_.insert(*worker);
+  drop(*worker);
+}
+
+void CoordinatorService::note_pass(int worker, const Assignment& assignment) {
+  const auto found = uncompared_.find(worker);
+  if (found == uncompared_.end() || found->second != DataDoubt::kNever) return;
+  // Synchronous: a step's push is in the values from that step on. Otherwise it is in those that
+  // are fetched next: of the step that the keeper has seen last, or of the one after it where
+  // these have been fetched.
+  found->second = options_.coordinator.staleness == 0 ? assignment.step
+                                                      : std::max(wanted_step_, fetched_step_ + 1);
+}
+
+DataDoubt CoordinatorService::doubt() const {
+  const std::lock_guard lock(mutex_);
+  DataDoubt doubt = doubt_;
+  for (const auto& [worker, first] : uncompared_) doubt.possible = std::min(doubt.possible, first);
+  return doubt;
 }
 
 RpcMessage CoordinatorService::turn(const RpcRequest& request) {
@@ -190,6 +243,7 @@ RpcMessage CoordinatorService::turn(const RpcRequest& request) {
     }
     if (!reports || is_turn_over) {
       if (const auto assignment = coordinator_.try_start(worker)) {
+        note_pass(worker, *assignment);
         return reply({{"state", "samples"},
                       {"samples", messages::json_of(*assignment)},
                       {"applied", coordinator_.is_applied(worker)}});
@@ -222,17 +276,22 @@ void CoordinatorService::fail(const std::exception_ptr& error) {
   changed_.notify_all();
 }
 
+void CoordinatorService::log_lost(const Coordinator::Lost& lost) const {
+  log_warning("worker " + std::to_string(lost.worker) +
+              (lost.has_failed ? " has failed"
+                               : " has been silent for " +
+                                     format_fixed(options_.coordinator.lease.count(), 0) + " s") +
+              ": the job goes on without it");
+}
+
 void CoordinatorService::resolve_lost(Lock& lock) {
   const std::vector<Coordinator::Lost> lost = coordinator_.expire(now());
   if (lost.empty()) return;
   busy_ = true;
   for (const Coordinator::Lost& each : lost) {
+    const bool is_refused = refused_.erase(each.worker) > 0;
     lock.unlock();
-    log_warning("worker " + std::to_string(each.worker) +
-                (each.has_failed ? " has failed"
-                                 : " has been silent for " +
-                                       format_fixed(options_.coordinator.lease.count(), 0) + " s") +
-                ": the job goes on without it");
+    if (!is_refused) log_lost(each);
     // Fenced on all servers before the samples are dealt out again: a late push of the silent
     // worker would be applied beside that of the worker who gets them.
     const RpcMessage message{Json({{"run", options_.run}, {"worker", each.worker}}).dump(), {}, {}};
@@ -257,6 +316,8 @@ void CoordinatorService::resolve_lost(Lock& lock) {
     // Even where the worker has been heard of since: it is fenced, and learns with its next call
     // that it has to join again.
     coordinator_.resolve_lost(each, applied, report);
+    // What it has pushed to a step that is not complete is left out of it.
+    if (is_refused) coordinator_.push_again(each.worker);
     time_steps();
   }
   busy_ = false;
@@ -384,6 +445,7 @@ CoordinatorService::Done CoordinatorService::pause(std::int64_t step) {
     }
     changed_.wait_for(lock, std::min(kLook, deadline.left()));
   }
+  fetched_step_ = step;
   const std::int64_t steps = step + 1 - options_.coordinator.first_step;
   return {coordinator_.parts_done() - steps * options_.coordinator.workers, coordinator_.figures()};
 }

@@ -12,7 +12,8 @@
 //   fail    whatever it was at
 //   contents  with a summary of what the files hold; "wait" where the job does not know its own yet
 //   data    with a summary; answered with the part of the job's data that has the first difference
-//   refused  with how the data differ, which ends the job unless the worker has come from outside
+//   refused  with how the data differ. A worker that the job was started with ends the job; one
+//           that has come from outside is a worker no more, and the job goes on
 //   server  with a number; answered with the address of that server
 #pragma once
 
@@ -29,6 +30,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace troika {
@@ -78,18 +80,24 @@ class CoordinatorService {
   // Answers workers that the job is over, and waits until all have left, at most for the time-out
   // of a step.
   void finish();
+  // Returns which checkpoints may hold what workers have trained on other data than the job's.
+  [[nodiscard]] DataDoubt doubt() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   RpcMessage join(const RpcRequest& request);
-  // Ends the job for the reason that a worker's data differ, unless it has only tried to join.
-  enum class Trained { kNo, kYes };
-  void refuse(const std::string& reason, std::int64_t position, Trained trained);
+  // Goes on without a worker whose data differ, where it has come from outside; else ends the job.
+  void refuse(const std::string& reason, std::int64_t position, std::optional<int> worker);
+  // Drops a worker as if its lease were over.
+  void drop(int worker);
+  // Notes the first pass of a worker whose contents have not been compared.
+  void note_pass(int worker, const Assignment& assignment);
   RpcMessage turn(const RpcRequest& request);
   void check_run(const std::string& run) const;
   // Resolves workers that are silent, and applies the step that all have pushed.
   void proceed(Lock& lock);
   void resolve_lost(Lock& lock);
+  void log_lost(const Coordinator::Lost& lost) const;
   void drive_round(Lock& lock);
   struct Applied {
     std::vector<int> missing;  // workers that have to push again
@@ -104,21 +112,28 @@ class CoordinatorService {
 
   CoordinatorServiceOptions options_;
   ShardClients& shards_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   Coordinator coordinator_;
   Clock::time_point opened_ = Clock::now();
   std::int64_t wanted_step_;  // that the keeper waits for
   std::int64_t next_timed_;   // the next step to be complete
-  double complete_at_ = 0;    // the one before, in seconds of the clock
+  // The last step whose values have been fetched for a checkpoint, or have come from one.
+  std::int64_t fetched_step_;
+  double complete_at_ = 0;  // the one before, in seconds of the clock
   // The facts of a step at the moment it was complete: workers may leave before it is reported.
   struct Completion {
     double seconds = 0;  // since the step before
     std::int64_t workers = 0;
   };
   std::map<std::int64_t, Completion> completions_;  // of steps that have not been reported
-  bool is_over_ = false;                            // for the workers, whatever is left
-  bool busy_ = false;                               // a thread speaks with servers
+  // The first step whose checkpoint may hold what a worker has pushed, by worker: of those whose
+  // contents have not been compared.
+  std::map<int, std::int64_t> uncompared_;
+  std::set<int> refused_;  // workers of other data that are to be dropped
+  DataDoubt doubt_;        // for those that have been refused
+  bool is_over_ = false;   // for the workers, whatever is left
+  bool busy_ = false;      // a thread speaks with servers
   std::exception_ptr failure_;
 };
 

@@ -27,7 +27,7 @@ std::string dump(const Json& json) {
 void WorkerData::add_to_join(Json& header) const {
   if (!data_) return;
   header["data"] = data_->summary(ComparedData::Of::kFiles).value_or("");
-  header["data_place"] = data_->place();
+  header["data_place"] = data_->identity();
 }
 
 void WorkerData::check_join(const Json& reply) {
@@ -36,7 +36,7 @@ void WorkerData::check_join(const Json& reply) {
     fail(ComparedData::Of::kFiles, reply, {{"run", messages::value<std::string>(reply, "run")}});
   }
   const auto place = messages::value<std::string>(reply, "data_place");
-  is_open_ = !place.empty() && place != data_->place();
+  is_open_ = !place.empty() && place != data_->identity();
 }
 
 void WorkerData::check_contents(const std::string& header) {
@@ -55,12 +55,10 @@ void WorkerData::fail(ComparedData::Of of, const Json& reply, const Json& own) {
   Json header = own;
   header["data"] = data_->summary(of).value_or("");
   header["of"] = name_of(of);
-  const auto theirs = messages::value<std::string>(reply, "other");
   const RpcReply excerpt = ask_("data", header.dump());
-  const std::string message = "a worker on host " + data_->host() +
-                              " has other data than the job on host " +
-                              messages::value<std::string>(reply, "host") + ": " +
-                              data_->difference(of, theirs, text_of(excerpt.body));
+  const std::string message = data_->difference(
+      of, {"the job's " + messages::value<std::string>(reply, "name"),
+           messages::value<std::string>(reply, "other"), std::string(text_of(excerpt.body))});
   header["place"] = position_;
   header["reason"] = message;
   // Said to the job before this worker ends: its own error reaches the log of its host alone.
@@ -72,15 +70,16 @@ std::optional<Json> CoordinatorData::refusal(const Json& request, const std::str
   if (!data_) return std::nullopt;
   const std::string own = data_->summary(ComparedData::Of::kFiles).value_or("");
   if (messages::value<std::string>(request, "data") == own) return std::nullopt;
-  return Json({{"other", own}, {"host", data_->host()}, {"run", run}});
+  return Json({{"other", own}, {"name", data_->name()}, {"run", run}});
 }
 
-void CoordinatorData::add_to_reply(Json& reply, const Json& request) const {
-  if (!data_) return;
-  const std::string place = data_->place();
+bool CoordinatorData::add_to_reply(Json& reply, const Json& request) const {
+  if (!data_) return false;
+  const std::string place = data_->identity();
   reply["data_place"] = place;
-  if (place.empty() || messages::value<std::string>(request, "data_place") == place) return;
+  if (place.empty() || messages::value<std::string>(request, "data_place") == place) return false;
   (void)data_->summary(ComparedData::Of::kContents);
+  return true;
 }
 
 Json CoordinatorData::compare_contents(const Json& request) const {
@@ -88,7 +87,7 @@ Json CoordinatorData::compare_contents(const Json& request) const {
   const auto own = data_->summary(ComparedData::Of::kContents);
   if (!own) return {{"state", "wait"}};
   if (messages::value<std::string>(request, "data") == *own) return {{"state", "same"}};
-  return {{"other", *own}, {"host", data_->host()}};
+  return {{"other", *own}, {"name", data_->name()}};
 }
 
 RpcMessage CoordinatorData::excerpt(const Json& request) const {

@@ -53,8 +53,9 @@ class CoordinatorData {
   // is that of the job.
   [[nodiscard]] std::optional<messages::Json> refusal(const messages::Json& request,
                                                       const std::string& run) const;
-  // Adds to the reply to a worker that joins. Begins to read the contents where it has copies.
-  void add_to_reply(messages::Json& reply, const messages::Json& request) const;
+  // Adds to the reply to a worker that joins. Where it has copies of the files this begins to read
+  // the contents, and returns true: they are to be compared.
+  bool add_to_reply(messages::Json& reply, const messages::Json& request) const;
   // Answers "contents" and "data".
   [[nodiscard]] messages::Json compare_contents(const messages::Json& request) const;
   [[nodiscard]] RpcMessage excerpt(const messages::Json& request) const;

@@ -41,6 +41,9 @@ class ObserverSync final : public RemoteSync, public RemoteView {
   void save(StateDict& state) const override;
   void load(const StateDict& state) override;
 
+  // Returns which checkpoints may hold what workers have trained on other data than the job's.
+  [[nodiscard]] DataDoubt doubt() const { return is_open() ? service_->doubt() : DataDoubt(); }
+
   // Answers a worker. Throws PeerError before open().
   [[nodiscard]] RpcMessage answer(const RpcRequest& request);
 

@@ -165,6 +165,10 @@ void WorkerClient::join() {
                  {"place", options_.position}};
   // A join is repeated where its answer is lost. The coordinator then has a number that no process
   // uses, and its lease ends as that of a lost worker.
+  if (worker_ >= 0) {
+    header["before"] = worker_;
+    header["before_run"] = run_;
+  }
   data_->add_to_join(header);
   const Json reply = messages::parse(
       ask("join", header.dump(), Deadline::in(options_.start_timeout)).header, "join");

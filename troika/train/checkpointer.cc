@@ -8,6 +8,7 @@
 #include <troika/checkpoint/replicated_read.h>
 #include <troika/observe/log.h>
 #include <troika/recipe/recipe_file.h>
+#include <troika/session/rank_name.h>
 #include <troika/train/checkpointer.h>
 #include <troika/train/claim.h>
 #include <troika/train/run_files.h>
@@ -29,10 +30,7 @@ CheckpointReaders readers_of(const Job& job) {
             job.world().barrier({"checkpoint read", job.storage_deadline()}).wait();
             return job.gather(text, "checkpoint");
           },
-          [&job](int rank) {
-            return "rank " + std::to_string(rank) + " on host " +
-                   job.members()[static_cast<std::size_t>(rank)].host;
-          }};
+          [&job](int rank) { return name_of_rank(rank, job.members()); }};
 }
 
 }  // namespace
@@ -113,7 +111,11 @@ CommitSettings Checkpointer::settings() {
   settings.timeout = job_.storage_timeout();
   settings.also_keep = [this] {
     std::vector<std::int64_t> steps = best_.steps_to_keep(folder_);
-    if (protected_step_ != kNoStep) steps.push_back(protected_step_);
+    if (const std::int64_t from = doubtful_from_; from != DataDoubt::kNever) {
+      const std::vector<std::int64_t> all = folder_.steps();
+      const auto newest = std::ranges::find_if(all, [&](std::int64_t each) { return each < from; });
+      if (newest != all.end()) steps.push_back(*newest);
+    }
     return steps;
   };
   settings.before = [this](std::int64_t step) {
@@ -207,14 +209,21 @@ void Checkpointer::take_last(std::int64_t step, const StateDict& state) {
                      "what was there before is kept");
 }
 
-void Checkpointer::mark_doubtful(std::int64_t step, const std::string& reason) {
+void Checkpointer::doubt(const DataDoubt& doubt) {
+  const std::int64_t before = std::exchange(doubt_, doubt).certain;
+  doubtful_from_ = std::min(doubt.possible, doubt.certain);
+  if (doubt.certain < before) mark_doubtful();
+}
+
+void Checkpointer::mark_doubtful() {
   finish();
+  provenance_[kDoubt] = doubt_.reason;  // of those that follow
   if (job_.rank() != 0) return;
   try {
     for (const std::int64_t each : folder_.steps()) {
-      if (each <= step) continue;
+      if (each < doubt_.certain) continue;
       Manifest manifest = folder_.read(each);
-      manifest.provenance[kDoubt] = reason;
+      manifest.provenance[kDoubt] = doubt_.reason;
       folder_.commit(manifest);
     }
   } catch (const std::exception& error) {

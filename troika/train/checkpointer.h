@@ -4,6 +4,7 @@
 #include <troika/checkpoint/background_commit.h>
 #include <troika/checkpoint/checkpoint_folder.h>
 #include <troika/recipe/recipe.h>
+#include <troika/server/compared_data.h>
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/checkpoint_mirror.h>
 #include <troika/train/job.h>
@@ -59,15 +60,12 @@ class Checkpointer {
   // Collective: takes one now, and returns when it is there. Throws StorageError where it cannot be
   // written.
   void take_last(std::int64_t step, const StateDict& state);
-  static constexpr std::int64_t kNoStep = -1;
-  // Protects the checkpoint of a step, or of none, from being removed, from now on: the one that a
-  // run has begun from, while what follows may turn out to be in doubt.
-  void protect(std::int64_t step) { protected_step_ = step; }
+  // Collective, after each step: marks the checkpoints of doubt.certain and of later steps in their
+  // manifests, as kDoubt, those too that are yet to be taken. While there may be a doubt, the
+  // newest checkpoint without one is not removed, whatever `keep` says.
+  void doubt(const DataDoubt& doubt);
   // Collective: returns when none is under way. One that could not be written is a warning.
   void finish();
-  // Collective: marks the checkpoints of steps behind `step` in their manifests, as kDoubt, where
-  // what has been trained since is in doubt for `reason`.
-  void mark_doubtful(std::int64_t step, const std::string& reason);
   // Gives what is being written the time to become a checkpoint, before the run ends with this
   // error. Not collective. The wait is short for an error that is another rank's, which may have
   // died before its file was there.
@@ -76,6 +74,7 @@ class Checkpointer {
   [[nodiscard]] std::uint64_t staging_bytes() const { return staging_bytes_; }
 
  private:
+  void mark_doubtful();
   [[nodiscard]] bool is_due(std::int64_t step, const StepNotes& notes) const;
   [[nodiscard]] CommitSettings settings();
   void log_problem(const std::string& problem) const;
@@ -89,8 +88,9 @@ class Checkpointer {
   std::filesystem::path run_;
   CheckpointFolder folder_;
   Clock::time_point last_ = Clock::now();
-  std::int64_t step_ = 0;                               // of the last one that was begun
-  std::atomic<std::int64_t> protected_step_ = kNoStep;  // also asked in the background
+  std::int64_t step_ = 0;  // of the last one that was begun
+  DataDoubt doubt_;
+  std::atomic<std::int64_t> doubtful_from_ = DataDoubt::kNever;  // also asked in the background
   std::uint64_t staging_bytes_ = 0;
   std::optional<CheckpointMirror> mirror_;
   BackgroundCommit commit_;

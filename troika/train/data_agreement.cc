@@ -1,41 +1,19 @@
 #include <troika/base/error.h>
 #include <troika/base/hash.h>
+#include <troika/base/text.h>
 #include <troika/observe/log.h>
-#include <troika/storage/digest_cache.h>
+#include <troika/session/consensus.h>
+#include <troika/session/rank_name.h>
 #include <troika/train/data_agreement.h>
 
 #include <algorithm>
-#include <set>
+#include <exception>
+#include <utility>
 #include <vector>
 
 namespace troika {
-namespace {
 
-constexpr const char* kFilesHint = "every host needs the same files behind data.paths";
-
-std::string name_of_rank(const Job& job, std::size_t rank) {
-  return "rank " + std::to_string(rank) + " on host " + job.members()[rank].host;
-}
-
-// Collective: returns how the first rank with another listing differs from rank 0, the same on
-// every rank; empty where none does. Ranks without a listing have no part in it.
-std::string first_difference(const Job& job, const DataListing* own) {
-  const auto all = job.gather(own != nullptr ? own->summary() : "", "data of all ranks");
-  const auto other = std::ranges::find_if(
-      all, [&](const std::string& each) { return !each.empty() && each != all[0]; });
-  if (other == all.end()) return "";
-  const auto rank = static_cast<std::size_t>(other - all.begin());
-  const bool is_first = job.rank() == 0;
-  const std::string excerpt =
-      job.gather(is_first ? own->excerpt(*other) : "", "data of rank 0").front();
-  const bool is_other = static_cast<std::size_t>(job.rank()) == rank;
-  const auto words =
-      job.gather(is_other ? own->difference_from(all[0], excerpt) : "", "data that differ");
-  return name_of_rank(job, rank) + " has other data than " + name_of_rank(job, 0) + ": " +
-         words[rank];
-}
-
-}  // namespace
+using Of = ComparedData::Of;
 
 std::string check_unchanged(const Metadata& provenance, const Dataset& dataset,
                             const DataListing& listing, bool may_change) {
@@ -49,29 +27,27 @@ std::string check_unchanged(const Metadata& provenance, const Dataset& dataset,
                   "--resume goes on with them, --overwrite starts the run again");
 }
 
-DataAgreement::DataAgreement(const Job& job, const Dataset& dataset, const DataListing& listing)
-    : job_(job) {
-  if (job.size() == 1) return;
-  const auto own = static_cast<std::int64_t>(content_hash(listing.summary()));
-  const auto all = job.gather(own, {"data of all ranks", job.start_deadline()});
-  if (std::ranges::any_of(all, [&](std::int64_t each) { return each != all[0]; })) {
-    throw DataError(first_difference(job, &listing), kFilesHint);
+DataAgreement::DataAgreement(const Session& session, Seconds patience,
+                             std::shared_ptr<ComparedData> data)
+    : session_(session), data_(std::move(data)) {
+  if (session_.size() == 1) return;
+  session_.world().barrier({"data of all ranks", Deadline::in(patience)}).wait();
+  compare(Of::kFiles, TakesPart::kYes);
+  const std::string place = data_->identity();
+  const auto places = statements_of(
+      session_.gather(place.empty() ? "" : hex(content_hash(place)), "places of the data"));
+  is_open_ = places.size() > 1;
+  if (!is_open_) {
+    data_.reset();
+    return;
   }
-  const auto rank = static_cast<std::size_t>(job.rank());
-  const std::vector<DataFile> files = dataset.files();
-  const auto place = static_cast<std::int64_t>(
-      content_hash(job.members()[rank].host_identity, identity_of_files(files)));
-  const auto places = job.gather(place, {"places of the data", job.deadline()});
-  is_open_ = !files.empty() && std::set(places.begin(), places.end()).size() > 1;
-  const auto first = std::ranges::find(places, place) - places.begin();
-  if (!is_open_ || first != job.rank()) return;
-  ContentDigestOptions options;
-  options.cache = DigestCache::user_folder();
-  digests_.emplace(files, options);
+  hashes_ = std::ranges::any_of(
+      places, [&](const Statement& each) { return each.ranks.front() == session_.rank(); });
+  if (hashes_) (void)data_->summary(Of::kContents);
 }
 
 bool DataAgreement::is_hashed() const {
-  return is_open_ && (!digests_ || digests_->is_done());
+  return is_open_ && (!hashes_ || data_->summary(Of::kContents));
 }
 
 void DataAgreement::warn_if_open() const {
@@ -83,11 +59,34 @@ void DataAgreement::warn_if_open() const {
 void DataAgreement::after_step(const StepNotes& notes) {
   if (!is_open_ || !notes.data_hashed) return;
   is_open_ = false;
-  std::optional<DataListing> own;
-  if (digests_) own = digests_->listing();
-  const std::string difference = first_difference(job_, own ? &*own : nullptr);
-  digests_.reset();
-  if (!difference.empty()) throw OtherDataError(difference, kFilesHint);
+  compare(Of::kContents, hashes_ ? TakesPart::kYes : TakesPart::kNo);
+  data_.reset();
+}
+
+void DataAgreement::compare(Of of, TakesPart takes_part) const {
+  constexpr std::string_view kLabel = "data that differ";
+  const std::string own = takes_part == TakesPart::kYes ? data_->summary(of).value_or("") : "";
+  const auto groups = statements_of(
+      session_.gather(own.empty() ? "" : hex(content_hash(own)), "data of all ranks"));
+  if (groups.size() < 2) return;
+  const auto count = [](const Statement& each) { return each.ranks.size(); };
+  const auto most = std::ranges::max_element(groups, {}, count);
+  const auto other = most == groups.begin() ? most + 1 : groups.begin();
+  const auto theirs = static_cast<std::size_t>(most->ranks.front()),
+             odd = static_cast<std::size_t>(other->ranks.front()),
+             self = static_cast<std::size_t>(session_.rank());
+  const bool tells = self == theirs || self == odd;
+  const std::vector<std::string> summaries = session_.gather(tells ? own : "", kLabel);
+  const std::vector<std::string> excerpts =
+      session_.gather(self == theirs ? data_->excerpt(of, summaries[odd]) : "", kLabel);
+  OtherData reference{name_of_rank(most->ranks.front(), session_.members()), summaries[theirs],
+                      excerpts[theirs]};
+  if (const auto more = std::ssize(most->ranks) - 1; more > 0) {
+    reference.name += " and " + plural(more, "more rank");
+  }
+  const std::vector<std::string> words =
+      session_.gather(self == odd ? data_->difference(of, reference) : "", kLabel);
+  std::rethrow_exception(data_->error(words[odd]));
 }
 
 }  // namespace troika

@@ -3,14 +3,14 @@
 // has changed in the data of a run that goes on.
 #pragma once
 
+#include <troika/base/time.h>
 #include <troika/checkpoint/safetensors_header.h>
-#include <troika/data/content_digests.h>
 #include <troika/data/data_listing.h>
-#include <troika/train/job.h>
+#include <troika/server/compared_data.h>
+#include <troika/session/session.h>
 #include <troika/train/trainer.h>
 
-#include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 
 namespace troika {
@@ -27,11 +27,12 @@ inline constexpr const char* kDataFilesEntry = "data_files";
 // Compares the data of all ranks.
 class DataAgreement {
  public:
-  // Collective: compares the listings. Throws DataError on every rank, naming the first file that
-  // differs, how, and two hosts. Where ranks read copies of the files it begins to hash them: one
-  // rank of those that read the very same files. Ranks of one host do so as a rule, and then
+  // Collective: compares the files by name and size; ranks may come up to `patience` later than
+  // others. Throws DataError on every rank, which names the first file that differs, how, and both
+  // ranks: one that differs from most. Where ranks read copies of the files it begins to hash them:
+  // one rank of those that read the very same files. Ranks of one host do so as a rule, and then
   // nothing is hashed.
-  DataAgreement(const Job& job, const Dataset& dataset, const DataListing& listing);
+  DataAgreement(const Session& session, Seconds patience, std::shared_ptr<ComparedData> data);
 
   // Returns whether contents are to be compared, and have not been; the same on every rank.
   [[nodiscard]] bool is_open() const { return is_open_; }
@@ -46,9 +47,14 @@ class DataAgreement {
   void warn_if_open() const;
 
  private:
-  const Job& job_;
-  bool is_open_ = false;                   // contents are to be compared: the same on every rank
-  std::optional<ContentDigests> digests_;  // of a rank that hashes
+  // Collective: compares the data of the ranks that take part.
+  enum class TakesPart { kNo, kYes };
+  void compare(ComparedData::Of of, TakesPart takes_part) const;
+
+  Session session_;
+  std::shared_ptr<ComparedData> data_;  // until all is compared: of many files it is large
+  bool is_open_ = false;                // contents are to be compared: the same on every rank
+  bool hashes_ = false;                 // this rank does
 };
 
 }  // namespace troika

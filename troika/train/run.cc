@@ -12,12 +12,12 @@
 #include <troika/observe/machine.h>
 #include <troika/observe/resources.h>
 #include <troika/recipe/recipe_file.h>
-#include <troika/recipe/resolve.h>
 #include <troika/recipe/timeouts.h>
 #include <troika/session/host_position.h>
 #include <troika/train/best_checkpoints.h>
 #include <troika/train/best_model.h>
 #include <troika/train/checkpointer.h>
+#include <troika/train/compared_dataset.h>
 #include <troika/train/data_agreement.h>
 #include <troika/train/dump.h>
 #include <troika/train/gemm_rate.h>
@@ -56,9 +56,11 @@ TrainerContext context_of(const Job& job, const RunOptions& options) {
   return context;
 }
 
-DataListing listed(const std::shared_ptr<const Dataset>& dataset, const RunOptions& options) {
+std::shared_ptr<const Dataset> open_data(const Job& job, const Recipe& recipe,
+                                         const RunOptions& options) {
+  std::shared_ptr<const Dataset> dataset = open_data_of(job, recipe);
   if (options.on_data) options.on_data(dataset);
-  return DataListing::of(*dataset);
+  return dataset;
 }
 
 // One rank's run after the rendezvous.
@@ -72,25 +74,27 @@ class TrainingRun {
         job_(job),
         stop_on_signals_(options.stop_on_signals),
         may_change_(options.existing == Existing::kResume),
+        doubt_of_workers_(options.doubt),
         best_(recipe.train),
         undefined_(recipe.train),
         best_checkpoints_(recipe),
         folder_(run_folder(recipe)),
-        dataset_(open_data_of(job, recipe)),
-        listing_(listed(dataset_, options)),
+        dataset_(open_data(job, recipe, options)),
+        listing_(DataListing::of(*dataset_)),
         device_(job.context().device),
         gemm_rate_(gemm_rate_of_run(device_, numeric_types(recipe.train.precision).compute)),
         trainer_(recipe, dataset_, context_of(job, options)),
         whole_(job.world(), trainer_.model_specs(), trainer_.model_state().tensors(),
                job.storage_timeout()),
         checkpointer_(recipe, job, manifest_provenance(), best_checkpoints_, claim) {
-    agreement_.emplace(job_, *dataset_, *listing_);
+    agreement_.emplace(job_.session(), job_.start_patience(),
+                       data_of_rank(dataset_, job_, recipe_.data.kind(), listing_->summary()));
     if (recipe_.debug.ledger) ledger_.emplace(folder_, job_.rank());
     if (recipe_.train.best_metric != kNoMetric && dataset_->samples(Split::kHeldOut) == 0) {
       throw DataError("train.best_metric needs held-out samples, and the data have none",
                       "set data.held_out_fraction higher");
     }
-    const std::string carriers = carriers_text();
+    const std::string carriers = carriers_text(job_, device_);
     if (kind == Claim::kResumed) {
       resume();
     } else {
@@ -145,6 +149,7 @@ class TrainingRun {
       last = step_on_same_data();
     }
     finish_trace();
+    checkpointer_.doubt(doubt());  // found since the last step
     if (is_interrupted()) {
       save_interrupted();
       trainer_.leave();
@@ -212,14 +217,24 @@ class TrainingRun {
     };
   }
 
-  // What was saved since the start of this process is marked where data turn out to differ.
+  // What was saved since the start of this process is marked where the data of ranks turn out to
+  // differ.
   StepMetrics step_on_same_data() {
     try {
       return step();
     } catch (const OtherDataError& error) {
-      checkpointer_.mark_doubtful(first_step_, error.what());
+      checkpointer_.doubt(doubt(error.what()));
       throw;
     }
+  }
+
+  // `difference` is that of the ranks' data, where they differ.
+  [[nodiscard]] DataDoubt doubt(const std::string& difference = "") const {
+    if (doubt_of_workers_) return doubt_of_workers_();
+    DataDoubt doubt;
+    if (!difference.empty()) doubt = {.certain = first_step_ + 1, .reason = difference};
+    if (agreement_->is_open()) doubt.possible = first_step_ + 1;
+    return doubt;
   }
 
   StepMetrics step() {
@@ -235,7 +250,7 @@ class TrainingRun {
     const ResourceUse before = resource_use();
     StepMetrics metrics = trainer_.step();
     agreement_->after_step(trainer_.notes());
-    checkpointer_.protect(agreement_->is_open() ? first_step_ : Checkpointer::kNoStep);
+    checkpointer_.doubt(doubt());
     if (ledger_ && metrics.skipped.empty()) ledger_->commit();
     const std::int64_t comparison = recipe_.debug.compare_replicas_every_steps;
     if (comparison > 0 && next % comparison == 0) check_replicas(trainer_, job_, next);
@@ -378,18 +393,6 @@ class TrainingRun {
     wait_for_files("model of the last step saved");
   }
 
-  // Collective: "engine shm", or "device cuda:0, engine nccl" with what carries a device's tensors.
-  [[nodiscard]] std::string carriers_text() const {
-    const std::string of_host(job_.world().engine_name());
-    if (device_.is_cpu()) return "engine " + of_host;
-    const std::string device = "device " + name_of(device_) + ", engine ";
-    for (const Group* group : {&job_.shard(), &job_.replicate(), &job_.tensor()}) {
-      if (group->size() > 1) return device + group->engine_name(device_);
-    }
-    // Stages of a pipeline exchange through the host.
-    return device + of_host + (job_.size() > 1 ? ", staged" : "");
-  }
-
   [[nodiscard]] Metadata manifest_provenance() const {
     Metadata provenance;
     for (const auto& [name, value] : this->provenance()) provenance[name] = value;
@@ -410,6 +413,7 @@ class TrainingRun {
   Job& job_;
   bool stop_on_signals_;
   bool may_change_;
+  std::function<DataDoubt()> doubt_of_workers_;
   BestModel best_;
   UndefinedMetrics undefined_;
   BestCheckpoints best_checkpoints_;
@@ -433,19 +437,6 @@ class TrainingRun {
 };
 
 }  // namespace
-
-Recipe resolve_for_run(const Recipe& recipe, int ranks, const Origins& origins, HostPosition own) {
-  Recipe resolved = resolve_recipe(recipe, ranks, origins, own.size);
-  resolved.train.precision = resolve_precision(recipe.train, own);
-  return resolved;
-}
-
-Recipe resolve_for_run(const Recipe& recipe, int ranks, Precision automatic,
-                       const Origins& origins) {
-  Recipe resolved = resolve_recipe(recipe, ranks, origins);
-  if (recipe.train.precision == Precision::kAuto) resolved.train.precision = automatic;
-  return resolved;
-}
 
 RunReport run_training(const Recipe& loaded, const World& world, const RunOptions& options) {
   count_tensor_memory(at::kCPU);

@@ -7,6 +7,7 @@
 #include <troika/observe/progress.h>
 #include <troika/recipe/recipe.h>
 #include <troika/rendezvous/world.h>
+#include <troika/server/compared_data.h>
 #include <troika/train/claim.h>
 #include <troika/train/trainer_context.h>
 
@@ -33,6 +34,9 @@ struct RunOptions {
       {};
   // A function that is called on each rank with the run's data, before the model is made.
   std::function<void(std::shared_ptr<const Dataset>)> on_data = {};
+  // Returns, after each step and each error, which checkpoints are in doubt for the data of
+  // processes that are no ranks of this run.
+  std::function<DataDoubt()> doubt = {};
   // Takes the place of the recipe's optimiser: TrainerContext::optimizer.
   std::optional<OptimizerOptions> optimizer = {};
 };

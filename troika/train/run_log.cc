@@ -1,5 +1,6 @@
 #include <troika/base/text.h>
 #include <troika/base/units.h>
+#include <troika/device/device.h>
 #include <troika/observe/log.h>
 #include <troika/train/metric_reporter.h>
 #include <troika/train/run_folder.h>
@@ -27,6 +28,17 @@ void log_claim(Claim claim, const std::string& folder) {
   if (claim == Claim::kRestarted) {
     log_warning(folder + " holds an unfinished run without a checkpoint: it starts again");
   }
+}
+
+std::string carriers_text(const Job& job, at::Device device) {
+  const std::string of_host(job.world().engine_name());
+  if (device.is_cpu()) return "engine " + of_host;
+  const std::string name = "device " + name_of(device) + ", engine ";
+  for (const Group* group : {&job.shard(), &job.replicate(), &job.tensor()}) {
+    if (group->size() > 1) return name + group->engine_name(device);
+  }
+  // Stages of a pipeline exchange through the host.
+  return name + of_host + (job.size() > 1 ? ", staged" : "");
 }
 
 void log_start(const Recipe& recipe, const Job& job, const Trainer& trainer, const Dataset& dataset,

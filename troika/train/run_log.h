@@ -1,6 +1,7 @@
 // What rank 0 tells of a run: how it begins, and what has come of it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <troika/data/dataset.h>
 #include <troika/observe/metrics.h>
 #include <troika/train/best_model.h>
@@ -14,6 +15,9 @@ namespace troika {
 
 // Says what becomes of what is in the folder already.
 void log_claim(Claim claim, const std::string& folder);
+// Returns "engine shm", or "device cuda:0, engine nccl" with what carries a device's tensors.
+// Collective.
+[[nodiscard]] std::string carriers_text(const Job& job, at::Device device);
 // Says what is trained, on what. `carriers` names the engines.
 void log_start(const Recipe& recipe, const Job& job, const Trainer& trainer, const Dataset& dataset,
                const std::string& carriers);

@@ -19,6 +19,7 @@
 #include <troika/session/host_position.h>
 #include <troika/train/compared_dataset.h>
 #include <troika/train/data_agreement.h>
+#include <troika/train/guest_log.h>
 #include <troika/train/job.h>
 #include <troika/train/model_sources.h>
 #include <troika/train/precision.h>
@@ -57,35 +58,6 @@ Recipe whole_model(Recipe recipe) {
   return recipe;
 }
 
-// What a worker tells that joins a job: the others' output is the coordinator's.
-class GuestLog {
- public:
-  explicit GuestLog(const std::string& coordinator) : coordinator_(coordinator) {}
-
-  void joined() const { log_info("joined the job of " + coordinator_); }
-  // After a pass on samples of a step. Progress is told less often as time goes on.
-  void passed(std::int64_t step) {
-    ++passes_;
-    step_ = step;
-    if (Clock::now() < next_) return;
-    tell("at ");
-    between_ = std::min(between_ * 2, Seconds(60));
-    next_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(between_);
-  }
-  void ended() const { tell("left the job behind "); }
-
- private:
-  void tell(const std::string& what) const {
-    log_info(what + "step " + std::to_string(step_) +
-             "; passes trained here: " + std::to_string(passes_));
-  }
-
-  const std::string& coordinator_;
-  std::int64_t passes_ = 0, step_ = 0;
-  Seconds between_{1};
-  Clock::time_point next_ = {};
-};
-
 // One process of a job.
 class ServerProcess {
  public:
@@ -111,7 +83,8 @@ class ServerProcess {
     const StopSignals signals;
     const auto leaves = [&] { return !place && signals.received() != 0; };
     const int number = place.value_or(std::numeric_limits<int>::max());
-    GuestLog guest(coordinator_);
+    name_ = place ? name_of_worker(*place) : "a worker on " + host_text();
+    GuestLog guest(coordinator_, leaves);
     if (!place) guest_ = &guest;
     if (settings_.island > 1) {
       train_in_island(number, leaves);
@@ -207,6 +180,7 @@ class ServerProcess {
 
   // The run as one of a single rank, whose steps the workers take.
   RunReport coordinate() {
+    name_ = "rank 0 on " + host_text();
     std::atomic<ObserverSync*> observer = nullptr;
     RpcServerOptions small = listening(settings_.listen);  // it takes no values
     small.most_body_bytes = kMostHeaderBytes;
@@ -220,6 +194,7 @@ class ServerProcess {
     }
     RunOptions options = options_;
     options.on_data = [this](std::shared_ptr<const Dataset> data) { compare(std::move(data)); };
+    options.doubt = [&] { return observer.load()->doubt(); };
     options.make_sync = [&](Arena& arena, const TrainerContext&) {
       auto made = std::make_unique<ObserverSync>(arena, observer_options());
       observer = made.get();
@@ -292,6 +267,7 @@ class ServerProcess {
   void work(int place) {
     coordinator_ = store_->get(kCoordinatorKey, start_deadline());
     if (store_->get(kPhaseKey, start_deadline()) == "over") return;
+    name_ = name_of_worker(place);
     if (settings_.island > 1) {
       check(static_cast<bool>(options_.train_island), "a worker of several ranks");
       options_.train_island(coordinator_, place, place_.value_or(HostPosition()));
@@ -321,15 +297,28 @@ class ServerProcess {
 
   // Those that join, or are started, are held to the coordinator's data.
   void compare(std::shared_ptr<const Dataset> dataset) {
-    data_ = std::make_shared<ComparedDataset>(std::move(dataset),
-                                              settings_.own_data ? OwnData::kYes : OwnData::kNo);
+    ComparedDatasetOptions options;
+    options.name = name_;
+    if (settings_.own_data) {
+      options.own_data = OwnData::kYes;
+      options.hint =
+          "with sync.own_data = true all workers still need the same classes, scales and words: "
+          "write them into [data]";
+    } else {
+      options.hint = same_files_hint("worker", given_.data.kind()) +
+                     "; sync.own_data = true says that workers have their own on purpose";
+    }
+    data_ = std::make_shared<ComparedDataset>(std::move(dataset), std::move(options));
   }
 
   // `job` is of the ranks of this worker; null where it has one.
   void train(const Recipe& recipe, TrainerContext context, const Job* job) {
     const std::shared_ptr<const Dataset> dataset = open_dataset(
         recipe.data, traits_of(recipe.model).sample, static_cast<std::uint64_t>(recipe.seed));
-    if (job != nullptr) (void)DataAgreement(*job, *dataset, DataListing::of(*dataset));
+    if (job != nullptr) {
+      (void)DataAgreement(job->session(), job->start_patience(),
+                          data_of_rank(dataset, *job, recipe.data.kind()));
+    }
     compare(dataset);
     Trainer trainer(recipe, dataset, std::move(context));
     if (job != nullptr && job->rank() > 0) guest_ = nullptr;
@@ -401,6 +390,15 @@ class ServerProcess {
     return loaded_;
   }
 
+  [[nodiscard]] static std::string host_text() {
+    return "host " + Environment::of_process().host().name;
+  }
+  // Returns what messages call the worker at this place of those that the job is started with, by
+  // the rank of the job that is this worker, or has started its ranks.
+  [[nodiscard]] std::string name_of_worker(int place) const {
+    return "rank " + std::to_string(1 + settings_.servers + place) + " on " + host_text();
+  }
+
   const Recipe& given_;
   Recipe loaded_;  // with the model whole
   const World& world_;
@@ -409,6 +407,7 @@ class ServerProcess {
   Recipe recipe_;                      // for a rank alone
   ServerSettings settings_;
   std::string coordinator_;  // its address, once it is known
+  std::string name_;         // of this process, in messages
   std::shared_ptr<ComparedData> data_;
   GuestLog* guest_ = nullptr;  // of a worker that joins
   std::function<void()> on_open_;

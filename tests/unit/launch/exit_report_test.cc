@@ -83,6 +83,9 @@ TEST(RootCause, ThatAllRanksHaveFoundTogetherIsOfNone) {
   RankEnd slow = ended(0, SIGTERM);
   slow.was_ended_by_launcher = true;
   EXPECT_EQ(first_cause({ended(1, 6 << 8, loss), slow}, "a", 2)->message, loss.failure->message);
+  // Rank 0 has been told so, and ends first.
+  const ExitReport data{Failure{ExitCode::kData, "rank 2 on host b has other data", "", false}, ""};
+  EXPECT_EQ(first_cause({ended(0, 3 << 8, data), slow}, "a", 3)->message, data.failure->message);
 }
 
 TEST(RootCause, OfAnyProgramIsItsExitStatus) {
